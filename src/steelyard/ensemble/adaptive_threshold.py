@@ -1,4 +1,4 @@
-"""AdaptiveThresholdClassifier: a decision threshold from recent scores, for any classifier."""
+"""AdaptiveThresholdClassifier: a decision threshold chosen from recent scores, for any classifier."""
 
 from __future__ import annotations
 
@@ -72,15 +72,15 @@ class AdaptiveThresholdClassifier(ThresholdedClassifier):
         this package, from scikit-learn, or from river, wrapped in a
         :class:`~steelyard.evaluation.RiverPeer`.
     threshold : "gmean", "kappa", "f1" or dict, default="gmean"
-        Goal of the threshold, as for :class:`~steelyard.StreamClassifier`.
+        Goal for which the threshold is chosen; see :class:`~steelyard.StreamClassifier`.
     positive : label or None, default=None
-        The class that alarms are about, as for :class:`~steelyard.StreamClassifier`.
+        The positive class, whose predictions are alarms; see :class:`~steelyard.StreamClassifier`.
 
     Attributes
     ----------
     estimator_ : object
         The fitted classifier.
-    thresholds_ : ndarray of shape (n_planes,)
+    thresholds_ : ndarray of shape (1,) or (n_classes,)
         Threshold on the classifier's scores: one for two classes, otherwise one per class. NaN means that
         there are too few recent rows, so that the classifier's default threshold is used.
     classes_ : ndarray of shape (n_classes,)
@@ -134,7 +134,7 @@ class AdaptiveThresholdClassifier(ThresholdedClassifier):
     _finds_nonfinite = True  # this class checks rows before it passes them to the classifier
 
     estimator_: Any
-    # Recent scores and thresholds, selected by the version of a classifier that is updated in place.
+    # State before and after an update in place; the version of the classifier selects one of them.
     _known: VersionedValue[_Known]
 
     classifier_ = renamed_attribute("estimator_", "classifier_")
@@ -196,7 +196,8 @@ class AdaptiveThresholdClassifier(ThresholdedClassifier):
         time : array-like of shape (n_samples,), optional
             Times of the rows in seconds, for ``threshold={"alarms_per_day": ...}``.
         sample_cost : array-like of shape (n_samples,), optional
-            Factor of the price of a miss for each row. Prices use the mean of recent positive rows.
+            Factor by which the price of a miss is multiplied for each row. The threshold uses the mean factor
+            of recent positive rows.
 
         Returns
         -------
@@ -233,7 +234,7 @@ class AdaptiveThresholdClassifier(ThresholdedClassifier):
         working = clone(self.estimator, safe=False) if first else _copy(self.estimator_)
         before = _Known(ScoreBuffer(1), np.full(1, np.nan), None) if first else self._now
         known = _classes(working)
-        with np.errstate(divide="ignore"):  # log(0) is the log-share of a class without rows
+        with np.errstate(divide="ignore"):  # some classifiers compute log(0) for a class without rows
             scores = _scores(working, rows) if len(known) > 1 else None
 
         def after(now: list[Any]) -> _Known:
@@ -317,7 +318,7 @@ class AdaptiveThresholdClassifier(ThresholdedClassifier):
     @property
     @synchronized
     def positive_(self) -> Label | None:
-        """The positive class of two classes; None if there are more, or fewer."""
+        """The positive class; None if there are not exactly two classes."""
         self._need("positive_")
         return self._find_positive(self._now.buffer, self._now.positive)
 
@@ -332,7 +333,7 @@ class AdaptiveThresholdClassifier(ThresholdedClassifier):
     @property
     @synchronized
     def thresholds_(self) -> FloatArray:
-        """The threshold of each score; NaN where the classifier's default threshold is used."""
+        """Threshold of each score column; NaN where the classifier's default threshold is used."""
         self._need("thresholds_")
         return self._now.thresholds
 
@@ -411,7 +412,7 @@ class AdaptiveThresholdClassifier(ThresholdedClassifier):
         weights = weigh(buffer, "gmean", np.ones(1)) if buffer.classes == _classes(self.estimator_) else None
         if weights is None:
             return np.zeros((len(rows), len(self.classes_))), None
-        # An ensemble with the scores of the classifier as its only expert.
+        # The classifier is treated as the only expert of an ensemble.
         snapshot = EnsembleSnapshot(list(buffer.classes), [], weights, Views())
         places, recent = buffer.recent()
         new = _scores(self.estimator_, rows)[:, None]
@@ -461,7 +462,7 @@ def _is_changed_in_place(estimator: Any) -> bool:
 
 
 def _copy(estimator: Any) -> Any:
-    """Return a copy that learns without changing the original, or one whose version counts the changes."""
+    """Return a deep copy, or a shallow copy if the estimator is updated in place and counts its versions."""
     return shallow_copy(estimator) if _is_changed_in_place(estimator) else deepcopy(estimator)
 
 

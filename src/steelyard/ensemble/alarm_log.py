@@ -16,12 +16,12 @@ __all__ = ["AlarmLog"]
 
 Keys = NDArray[np.uint64]
 
-_IDLE_BALANCE = -0.7  # lowest balance after a period without rows, in units of the tolerance
+_IDLE_BALANCE = -0.7  # lowest balance after a period without rows, as a multiple of the tolerance
 _RECENT_ROWS = 2000  # predicted rows whose scores are kept
 _MIN_RECENT_ROWS = 200  # with fewer predicted rows, the labelled rows are used
 _REFRESH_ROWS = 50  # new rows after which the recent scores are sorted again
-_GAP_HALF_LIFE_ROWS = 5000.0  # for the decayed mean time between rows
-_MAX_EXCESS_ENTRIES = 1000  # of the sums of expected misses; beyond this, every second entry is dropped
+_GAP_HALF_LIFE_ROWS = 5000.0  # half-life of the decayed mean time between rows
+_MAX_EXCESS_ENTRIES = 1000  # entries of AlarmLog._excess; if there are more, every second one is dropped
 _LOG_NUMBERS = ("n_rows", "n_alarms", "balance", "last_time", "seconds_per_row")
 
 
@@ -29,7 +29,7 @@ class AlarmLog:
     """Predictions of a model since it was created: number of rows and alarms, and the scores of recent rows.
 
     Predictions append to the log under its own lock. All snapshots of a model share one log, because the
-    promise is about the alarms that were raised, whichever snapshot raised them.
+    promised rate counts the alarms of all snapshots.
     """
 
     def __init__(self) -> None:
@@ -38,12 +38,13 @@ class AlarmLog:
         self.last_time = self.seconds_per_row = float("nan")
         self.raw: FloatArray | None = None  # raw scores of recent rows, oldest first
         self.keys: Keys = np.zeros(0, dtype=np.uint64)
-        # For predicted rows that wait for labels: alarm (1, 0, or NaN if nothing was promised yet),
-        # number of the row, share of recent rows with a higher score.
+        # Three numbers for each predicted row whose label has not arrived yet:
+        # the alarm (1, 0, or NaN if there was no threshold), the row number, and the result of tails().
         self.decided = PredictedScores()
-        # Number of predicted rows, and the sum of their expected rates of misses minus the promised rate.
+        # Pairs: the number of predicted rows, and the cumulative sum over these rows (see note_excess).
         self._excess: list[tuple[int, float]] = [(0, 0.0)]
-        self._sorted: tuple[object, int, FloatArray] | None = None  # combination, row number, sorted scores
+        # Cache of tails(): the combining function, the number of rows, and the sorted scores.
+        self._sorted: tuple[object, int, FloatArray] | None = None
 
     def note_times(self, time: FloatArray | None, *, predicted: bool) -> FloatArray | None:
         """Update the mean time between rows; return the seconds between each row and the previous one."""
@@ -72,7 +73,7 @@ class AlarmLog:
             self.n_alarms += int(np.nansum(alarms))
 
     def note_excess(self, excess: float) -> None:
-        """Add the expected minus the promised rate of misses for the rows predicted since the last call."""
+        """Add ``excess``, the expected minus the promised miss rate, for each row since the last call."""
         n_rows, total = self._excess[-1]
         if self.n_rows > n_rows:
             self._excess.append((self.n_rows, total + excess * (self.n_rows - n_rows)))
@@ -80,14 +81,14 @@ class AlarmLog:
             self._excess = [*self._excess[1::2], self._excess[-1]]
 
     def last_excess(self, n_rows: float) -> float:
-        """Return the sum of :meth:`note_excess` over the last predicted rows."""
+        """Return the sum of the noted excesses over the last ``n_rows`` predicted rows."""
         if n_rows <= 0.0:
             return 0.0
         rows, sums = zip(*self._excess, strict=True)
         return float(sums[-1] - np.interp(self.n_rows - n_rows, rows, sums))
 
     def take(self, keys: Keys) -> FloatArray:
-        """Remove and return alarm, row number and tail of these rows; NaN for rows never predicted."""
+        """Remove and return alarm, row number and tail of these rows; NaN for rows not predicted before."""
         found = self.decided.take(keys, [0, 1])
         return np.array([np.full(3, np.nan) if one is None else one[:, 0] for one in found]).reshape(-1, 3)
 
@@ -108,7 +109,11 @@ class AlarmLog:
         return np.asarray((n_as_high + 1.0) / (len(ascending) + 1.0))
 
     def decide(self, limits: FloatArray, due: FloatArray, tolerance: float) -> FloatArray:
-        """Return which rows are alarms, row after row, and update the balance."""
+        """Decide row by row which rows are alarms, and update the balance.
+
+        A row is an alarm if the balance is at most its entry in ``limits``. ``due`` is the number of alarms
+        that each row adds to the target.
+        """
         balance, alarms = self.balance, []
         for limit, allowance in zip(limits.tolist(), due.tolist(), strict=True):
             is_alarm = balance <= limit

@@ -55,7 +55,7 @@ class OnlineCalibration:
     losses: FloatArray = field(default_factory=lambda: np.zeros(1 + len(_HALF_LIVES_ROWS)))
 
     def after(self, log_odds: FloatArray, is_positive: Any) -> OnlineCalibration:
-        """Return the calibration after some labelled rows with their out-of-sample log-odds."""
+        """Return the calibration updated with labelled rows and their out-of-sample log-odds."""
         state = self
         for begin in range(0, len(log_odds), _BLOCK_ROWS):
             part = slice(begin, begin + _BLOCK_ROWS)
@@ -79,7 +79,7 @@ class OnlineCalibration:
         return OnlineCalibration(coefficients, curvature, decay * self.losses + losses)
 
     def _calibrated(self, log_odds: FloatArray) -> FloatArray:
-        """Return the log-odds of the identity and of every calibration, one line each."""
+        """Return an array whose first row is the unchanged log-odds, followed by one row per calibration."""
         z = np.clip(log_odds, -_MAX_LOG_ODDS, _MAX_LOG_ODDS)
         return np.concatenate([z[None], self.coefficients @ _features(log_odds).T])
 
@@ -96,7 +96,7 @@ class OnlineCalibration:
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any] | None) -> OnlineCalibration:
-        """Restore a calibration from the result of :meth:`get_state`; the identity for files without one."""
+        """Restore a calibration from the result of :meth:`get_state`; if it is None, return the identity."""
         fresh = cls()
         if state is None:
             return fresh

@@ -1,11 +1,11 @@
-"""Detection of changes of columns and class frequencies by tests that are valid at any time (e-detectors).
+"""Detection of changes in columns and class frequencies by anytime-valid tests (e-detectors).
 
 Under exchangeable rows the smoothed rank of a value among the earlier values of its class, a conformal
 p-value, is uniform and independent of the past. A bet is a function of the p-value with mean 1 under uniform
 p; the product of bets is a test martingale. The Shiryaev-Roberts sum ``S = (S + 1) * bet`` of any such bets
-satisfies E[S] <= t, so without a change an alarm at ``S >= A`` takes A rows or more on average (Shin, Ramdas
-and Rinaldo, "E-detectors", 2022). A weighted mean of sums has the same property, so no correction for the
-number of columns is needed.
+satisfies E[S] <= t after t rows, so without a change an alarm at ``S >= A`` takes A rows or more on average
+(Shin, Ramdas and Rinaldo, "E-detectors", 2022). A weighted mean of sums has the same property, so no
+correction for the number of columns is needed.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ __all__ = ["ChangeMonitor"]
 ROWS_PER_FALSE_ALARM = 100_000.0
 _BLOCK_ROWS = 250  # rows that are tested together; alarms are raised at the ends of blocks
 _DAY_SECONDS = 86_400.0
-_MAX_PENDING_ROWS = 20_000  # rows that wait for the end of a day
-_N_RECENT_BLOCKS = 12  # after an alarm, the start of the change is searched in these blocks
+_MAX_PENDING_ROWS = 20_000  # maximum number of rows that wait for the end of a day
+_N_RECENT_BLOCKS = 12  # after an alarm, the start of the change is searched in the last blocks
 _N_BINS = 8  # quantile bins of a column; ranks are computed from counts of bins
 _MAX_COLUMNS = 100  # columns beyond this number are not monitored
-_MAX_CLASSES = 4  # columns are monitored within this many classes, the first ones
+_MAX_CLASSES = 4  # columns are monitored only within the first classes, up to this number
 _SLOPE = 1.6  # the bets are 1 + slope * (p - 1/2) and 1 - slope * (p - 1/2)
-_SHARE_FACTORS = (0.4, 2.5)  # changes of a class share on which bets are placed
+_SHARE_FACTORS = (0.4, 2.5)  # a bet assumes that a class share has changed by one of these factors
 _PRIOR_WEIGHT = 0.25  # weight of the class frequencies among all bets
 _MAX_SUM = 1e60
 _MAX_COLUMN_ALARMS = 3  # a column with more alarms changes all the time and is ignored
@@ -46,14 +46,14 @@ _MAX_EVENTS = 50
 
 @dataclass(frozen=True)
 class ChangeMonitor:
-    """Monitor of columns within classes and of class frequencies; immutable.
+    """Monitor of the distribution of columns within each class, and of class frequencies; immutable.
 
     Attributes
     ----------
     events : tuple of (int, DriftReport)
         Row and causes of each change.
     reference, recent
-        Class moments of the rows before the recent blocks since the last change, and of the recent blocks.
+        Class moments of the last blocks (``recent``), and of the earlier rows since the last change.
     """
 
     n_rows: int = 0
@@ -62,9 +62,9 @@ class ChangeMonitor:
     recent: tuple[ClassMoments, ...] = ()
     pending: tuple[tuple[FloatArray, IntArray, FloatArray], ...] = ()  # rows, class codes, times
     n_pending: int = 0
-    edges: FloatArray | None = None  # (n_columns, n_bins - 1)
-    counts: FloatArray = field(default_factory=lambda: np.zeros((0, 0, _N_BINS)))  # class, column, bin
-    column_sums: FloatArray = field(default_factory=lambda: np.zeros((0, 4, 0)))  # class, bet, column
+    edges: FloatArray | None = None  # bin edges, of shape (n_columns, n_bins - 1)
+    counts: FloatArray = field(default_factory=lambda: np.zeros((0, 0, _N_BINS)))  # axes: class, column, bin
+    column_sums: FloatArray = field(default_factory=lambda: np.zeros((0, 4, 0)))  # axes: class, bet, column
     class_counts: FloatArray = field(default_factory=lambda: np.zeros(0))
     prior_sums: FloatArray = field(default_factory=lambda: np.zeros((0, 2)))
     column_alarms: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
@@ -77,7 +77,7 @@ class ChangeMonitor:
         names: Sequence[str] | None = None,
         times: FloatArray | None = None,
     ) -> ChangeMonitor:
-        """Return the monitor after labelled rows; ``labels`` is the label of each class code.
+        """Return the monitor updated with labelled rows; ``labels[code]`` is the label of a class code.
 
         With times in seconds, the rows of a day are tested together in random order, because the hour of the
         day and columns that depend on it are not exchangeable within a day.
@@ -102,7 +102,7 @@ class ChangeMonitor:
         return monitor
 
     def _is_due(self) -> bool:
-        """Return whether the pending rows cover a day, or a block if they have no times."""
+        """Return whether the pending rows can be tested: they cover a day, or a block without times."""
         if self.n_pending < _BLOCK_ROWS:
             return False
         begin, end = self.pending[0][2][0], self.pending[-1][2][-1]
@@ -114,11 +114,11 @@ class ChangeMonitor:
         return np.flatnonzero(self.column_alarms > _MAX_COLUMN_ALARMS)
 
     def evidence(self) -> float:
-        """Return the weighted mean of all sums as a fraction of the limit at which an alarm is raised."""
+        """Return the mean Shiryaev-Roberts sum as a fraction of the limit at which an alarm is raised."""
         return float(min(self._mean_sum() / ROWS_PER_FALSE_ALARM, 1.0))
 
     def report(self, names: Sequence[str] | None = None) -> DriftReport | None:
-        """Return the comparison of the recent blocks with all rows since the last change; None if too few."""
+        """Compare the recent blocks with the earlier rows since the last change; None with too few rows."""
         if self.reference is None or not self.recent:
             return None
         report = compare_moments(self.reference, _added(self.recent), names)
@@ -131,7 +131,7 @@ class ChangeMonitor:
     # -- one block ----------------------------------------------------------------------------------
 
     def forgotten(self) -> ChangeMonitor:
-        """Return a monitor that keeps the events but no sums, because rows were forgotten."""
+        """Return a monitor that keeps only the events, because all sums contain the forgotten rows."""
         return ChangeMonitor(n_rows=self.n_rows, events=self.events, column_alarms=self.column_alarms)
 
     def _tested(
@@ -178,7 +178,7 @@ class ChangeMonitor:
         return (1.0 - _PRIOR_WEIGHT) * columns + _PRIOR_WEIGHT * prior
 
     def _alarmed(self, names: Sequence[str] | None) -> ChangeMonitor:
-        """Return a monitor with one more event that restarts with the rows after the change."""
+        """Return a monitor with one more event; its moments are those of the rows after the change."""
         assert self.reference is not None
         after, report = _most_significant_split(self.reference, self.recent, names)
         by_column = self.column_sums.sum(axis=(0, 1))
@@ -187,7 +187,7 @@ class ChangeMonitor:
             moved = np.flatnonzero(by_column >= by_column.max() / 100.0)
             alarms[moved] += 1
             report = _confirmed(report, {_name(column, names) for column in moved.tolist()})
-        if not report.causes:  # too few rows to find a cause from the sums: report what the bets found
+        if not report.causes:  # there are too few rows to find a cause in the moments, so the bets decide
             report = self._report_of_bets(report, by_column, names)
         return ChangeMonitor(
             n_rows=self.n_rows, events=(*self.events, (self.n_rows, report))[-_MAX_EVENTS:], reference=after,
@@ -258,9 +258,9 @@ def _name(column: int, names: Sequence[str] | None) -> str:
 
 
 def _confirmed(report: DriftReport, moved: set[str]) -> DriftReport:
-    """Return the report with the columns whose ranks changed too.
+    """Return the report with only those columns whose ranks have changed too (``moved``).
 
-    The tests of means and spreads assume light tails: the spread of a column such as an amount varies more.
+    The tests of means and spreads assume light tails, so they give false alarms for columns such as amounts.
     """
     columns = [change for change in report.columns if change.column in moved]
     causes = {"prior"} | {change.cause for change in columns}
@@ -270,7 +270,7 @@ def _confirmed(report: DriftReport, moved: set[str]) -> DriftReport:
 def _most_significant_split(
     reference: ClassMoments, recent: Sequence[ClassMoments], names: Sequence[str] | None
 ) -> tuple[ClassMoments, DriftReport]:
-    """Split the recent blocks at the most significant change; return the rows after it and the report."""
+    """Split the recent blocks at the most significant change; return the moments after it and the report."""
     found = []
     for begin in range(len(recent)):
         before = reference if begin == 0 else reference + _added(recent[:begin])
@@ -305,9 +305,9 @@ def _one_hot(bins: IntArray) -> FloatArray:
 
 
 def _conformal_p_values(bins: IntArray, counts: FloatArray, rng: np.random.Generator) -> FloatArray:
-    """Return smoothed conformal p-values of the bins and of their distances to the middle."""
+    """Return smoothed conformal p-values of the bins, and of their distances from the middle bin."""
     hot = _one_hot(bins)
-    past = np.cumsum(hot, axis=0) - hot + counts  # (n_rows, n_columns, n_bins), before each row
+    past = np.cumsum(hot, axis=0) - hot + counts  # counts before each row: (n_rows, n_columns, n_bins)
     half = _N_BINS // 2
     folded = past[:, :, half:] + past[:, :, half - 1 :: -1]
     levels = np.where(bins >= half, bins - half, half - 1 - bins)
@@ -316,7 +316,7 @@ def _conformal_p_values(bins: IntArray, counts: FloatArray, rng: np.random.Gener
 
 
 def _smoothed_rank(past: FloatArray, bins: IntArray, uniform: FloatArray) -> FloatArray:
-    """Return the smoothed rank: (n_smaller + U * n_equal) / n, where n_equal includes the new value."""
+    """Return (n_smaller + U * n_equal) / n with a uniform random U; n_equal and n include the new value."""
     upto = np.cumsum(past, axis=2)
     at = bins[:, :, None]
     equal = np.take_along_axis(past, at, 2)[:, :, 0]
@@ -326,7 +326,7 @@ def _smoothed_rank(past: FloatArray, bins: IntArray, uniform: FloatArray) -> Flo
 
 
 def _after_bets(sums: FloatArray, p: FloatArray) -> FloatArray:
-    """Return the Shiryaev-Roberts sums, (4, n_columns), after the rows with these p-values."""
+    """Return the Shiryaev-Roberts sums, of shape (4, n_columns), updated with the p-values ``p``."""
     gain = _SLOPE * (p - 0.5)
     bets = np.concatenate([1.0 + gain, 1.0 - gain])  # (4, n_rows, n_columns)
     return _shiryaev_roberts(sums, np.moveaxis(bets, 1, 0))
@@ -342,14 +342,14 @@ def _shiryaev_roberts(sums: FloatArray, bets: FloatArray) -> FloatArray:
 def _after_labels(
     sums: FloatArray, counts: FloatArray, codes: IntArray, rng: np.random.Generator
 ) -> FloatArray:
-    """Return the Shiryaev-Roberts sums of the class shares, (n_classes, n_factors)."""
+    """Return the updated Shiryaev-Roberts sums of the class shares, of shape (n_classes, n_factors)."""
     is_class = codes[:, None] == np.arange(len(counts))
     past = np.cumsum(is_class, axis=0) - is_class + counts
     n = counts.sum() + np.arange(len(codes))[:, None]
     uniform = rng.random(is_class.shape)
-    # Rows of the class have the lowest ranks.
+    # Conformal p-values of the labels; rows of the class have the lowest ranks.
     p = np.where(is_class, uniform * (past + 1.0), past + uniform * (n - past + 1.0)) / (n + 1.0)
-    share = (past + 0.5) / (n + 1.0)  # known before the row
+    share = (past + 0.5) / (n + 1.0)  # share of the class before each row
     bets = []
     for factor in _SHARE_FACTORS:
         high = np.minimum(factor, 0.9 / share)

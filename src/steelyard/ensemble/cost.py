@@ -34,7 +34,7 @@ class CostBudget:
     weighs_experts : bool
         Whether there are few enough classes to weigh the experts by their recent scores.
     weigh_rows : float
-        Rows between two weighings.
+        Number of rows after which the experts are weighed again.
     batch_rows : int
         Expensive experts learn when the number of rows passes a multiple of ``batch_rows``, all at the same
         time, so that they can run in parallel.
@@ -57,11 +57,11 @@ class CostBudget:
         return (self.compute_budget, self.n_classes, self.is_long) == (compute_budget, n_classes, is_long)
 
     def interval_rows(self, cost_us: float, share: float) -> float:
-        """Return the rows between two runs of a step so that it costs at most this share of the budget."""
+        """Return the minimum number of rows between two runs of a step that gets this share of the budget."""
         return cost_us / (share * self.microseconds)
 
     def passes_batch(self, n_before: int, n_seen: int) -> bool:
-        """Return whether the number of rows passed a multiple of :attr:`batch_rows`."""
+        """Return whether the last block passed a multiple of :attr:`batch_rows` rows."""
         return n_seen // self.batch_rows != n_before // self.batch_rows
 
     def __str__(self) -> str:

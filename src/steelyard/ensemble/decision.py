@@ -1,4 +1,4 @@
-"""How StreamClassifier decides between two classes: positive class, promised rate, calibration and costs."""
+"""State behind the decisions of StreamClassifier: positive class, promised rate, calibration and costs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MIN_SHARE = 1e-6  # smallest share of a class in the prior log-odds
 
 @dataclass(frozen=True)
 class DecisionState:
-    """State behind the decisions that is learned from labels; immutable except for the online threshold.
+    """Learned state behind the decisions; immutable except for the online threshold.
 
     Attributes
     ----------
@@ -48,7 +48,7 @@ class DecisionState:
     def with_goal(self, goal: Any, is_mirrored: bool | None = None) -> DecisionState:
         """Return the state for a goal of the threshold; the online threshold is a copy.
 
-        ``is_mirrored`` says whether the first of two classes is the positive one; None: as before.
+        ``is_mirrored`` says whether the first of two classes is the positive one; None means unchanged.
         """
         sign = None if is_mirrored is None else -1.0 if is_mirrored else 1.0
         return replace(self, online_threshold=OnlineThreshold.updated(self.online_threshold, goal, sign))
@@ -56,9 +56,9 @@ class DecisionState:
     def after(
         self, snapshot: EnsembleSnapshot, block: Block, scores: FloatArray, prior: float
     ) -> DecisionState:
-        """Return the state after labelled rows of two classes with out-of-sample scores.
+        """Return the state updated with labelled rows of two classes and their out-of-sample scores.
 
-        ``prior`` are the log-odds of the second class among recent rows.
+        ``prior`` is the log-odds of the second class, computed from the class shares of recent rows.
         """
         totals, threshold = snapshot.score_and_threshold(scores)
         promise, weights = self.online_threshold, snapshot.weights
@@ -87,7 +87,7 @@ class DecisionState:
     def with_promised_threshold(
         self, weights: ExpertWeights | MulticlassWeights | None
     ) -> ExpertWeights | MulticlassWeights | None:
-        """Return weights of two classes with the threshold that keeps the promised rate."""
+        """Return the expert weights for two classes with the threshold that keeps the promised rate."""
         if self.online_threshold is None or not isinstance(weights, ExpertWeights):
             return weights
         return replace(weights, threshold=self.online_threshold.threshold(weights.totals))

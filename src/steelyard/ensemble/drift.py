@@ -17,16 +17,17 @@ _HALF_LIVES_ROWS = np.array([[75.0], [1000.0]])  # half-lives of the short-term 
 _MIN_DECAYED_ROWS = 5.0  # classes with a smaller decayed number of rows are not compared
 _MIN_DEVIATIONS = 4.0  # standard deviations by which the hit rate must fall
 _MIN_FALL = 0.05  # smallest fall of the mean hit rate that counts as a drift
-_QUIET_ROWS = 500  # rows at the beginning and after a drift in which no drift is reported
-_MAX_DRIFTS = 100  # drifts that are remembered
+_QUIET_ROWS = 500  # no drift is reported in the first rows of the stream and after a drift
+_MAX_DRIFTS = 100  # maximum number of drifts that are remembered
 
 
 @dataclass(frozen=True)
 class DriftDetector:
     """Comparison of short-term and long-term hit rates; immutable.
 
-    Both are exponentially decayed averages per class, so a class that becomes rarer is no drift. A drift is
-    reported when the short-term rate, averaged over classes, is significantly lower than the long-term rate.
+    Both are exponentially decayed averages per class, so a change of the class frequencies is not reported. A
+    drift is reported when the short-term rate, averaged over classes, is significantly lower than the
+    long-term rate.
     """
 
     rows: FloatArray = field(default_factory=lambda: np.zeros((2, 0)))
@@ -35,7 +36,7 @@ class DriftDetector:
     quiet_until: int = _QUIET_ROWS
 
     def after(self, codes: IntArray, hit: NDArray[np.bool_], n_classes: int, n_seen: int) -> DriftDetector:
-        """Return the detector after these rows, the last of which was row ``n_seen``."""
+        """Return the detector updated with these rows; ``n_seen`` is the total number of rows so far."""
         decay = 0.5 ** (len(codes) / _HALF_LIVES_ROWS)
         rows, hits = self.rows * decay, self.hits * decay
         n_new = n_classes - rows.shape[1]
@@ -74,7 +75,7 @@ def _has_fallen(rows: FloatArray, hits: FloatArray) -> bool:
     if not n:
         return False
     short, long = (hits[:, compared] + 0.5) / (rows[:, compared] + 1.0)
-    # A decayed sum that counts n rows has the variance of an average over about 2 n rows.
+    # A decayed average with the total weight w has the variance of a plain average over about 2 * w rows.
     effective = 2.0 * rows[0, compared]
     deviation = np.sqrt((long * (1.0 - long) / effective).sum()) / n
     return bool((long - short).mean() > max(_MIN_FALL, _MIN_DEVIATIONS * deviation))

@@ -1,4 +1,4 @@
-"""Reports of what has changed in the stream of a StreamClassifier."""
+"""Drift reports of StreamClassifier."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["labelled_report", "unlabelled_report"]
 
 
 def labelled_report(ensemble: ExpertEnsemble, class_count: IntArray) -> DriftReport:
-    """Compare the last labelled rows with the rows before them; equal shares while there are too few."""
+    """Compare the last labelled rows with the rows before them; with too few rows, report no change."""
     changes = ensemble.changes
     report = changes.report(ensemble.input.monitored_names)
     if report is not None:

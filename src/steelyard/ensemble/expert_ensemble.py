@@ -50,7 +50,7 @@ class EnsembleParams(NamedTuple):
     positive: Label | None
 
     def window_size(self) -> int | timedelta | None:
-        """Return the window in rows or time; None for all rows."""
+        """Return the window as a number of rows or a duration; None for all rows."""
         return None if self.window == "auto" else window_size(self.window)
 
 
@@ -69,21 +69,22 @@ class ExpertEnsemble:
     n_seen, low : int
         The window holds the rows with ``low <= number < n_seen``.
     rows, pending : RowBuffer, PendingRows
-        Recent rows and all rows that experts remember; rows that were scored but not yet learned.
+        Recent rows and all rows that experts remember, and rows that were scored but not yet learned.
     views, experts : Views, list of Expert
         Transformations of rows, and the experts.
     recent_scores, predicted : ScoreBuffer, PredictedScores
         Out-of-sample scores of labelled rows, and of rows that wait for their labels.
     correction, drift : WeightCorrection, DriftDetector
-        Correction of the weights of two classes, and detection of drifts by which experts are weighed.
+        Correction of the expert weights for two classes, and detection of drifts, which shorten the score
+        buffer.
     label_run : LabelRun
-        The last rows between whose predictions no label arrived.
+        The last rows that were predicted without a new label in between.
     decision : DecisionState
         Positive class, promised rate, calibration and costs.
     changes : ChangeMonitor
         Tests of columns and class frequencies, for reports.
     snapshot : EnsembleSnapshot
-        What predictions use.
+        Immutable state that predictions use.
     """
 
     def __init__(self, n_columns: int, params: EnsembleParams, row_input: RowInput) -> None:
@@ -92,10 +93,10 @@ class ExpertEnsemble:
         self.code_of: dict[Label, int] = {}
         self.counts: IntArray = np.zeros(0, dtype=np.int64)
         self.n_seen = self.low = 0
-        self.weighed_at = self.views_at = 0  # rows seen when experts were weighed, and views fitted
+        self.weighed_at = self.views_at = 0  # rows seen at the last weighing, and at the last fit of views
         self.rows = RowBuffer.empty(min(n_columns, SETTINGS.max_columns))
         self.pending = PendingRows()
-        self.views = Views()  # its layout is that of plain numbers until the first gap or category
+        self.views = Views()  # rows are plain numbers until the first missing value or category
         self.experts: list[Expert] = [config.make(config) for config in EXPERTS]
         self.recent_scores = ScoreBuffer(len(EXPERTS))
         self.predicted = PredictedScores()
@@ -111,7 +112,7 @@ class ExpertEnsemble:
         return {**self.__dict__, "experts": [FrozenState(expert) for expert in self.copied_experts()]}
 
     def copied_experts(self) -> list[Expert]:
-        """Return copies of the experts that can be updated."""
+        """Return copies of the experts; updates of the copies do not change the originals."""
         return [expert.copy(self.rows, self.views) for expert in self.experts]
 
     # -- classes ------------------------------------------------------------------------------------
@@ -148,7 +149,7 @@ class ExpertEnsemble:
         return counts / max(counts.sum(), 1.0)
 
     def find_positive(self) -> Label | None:
-        """Return the positive class of two classes; None if there are more or fewer."""
+        """Return the positive class; None if there are not exactly two classes."""
         counts = {self.labels[code]: int(self.counts[code]) for code in self.class_codes()}
         given = self.params.positive
         if len(counts) != 2 or (given is not None and positive_class(counts, given) not in counts):
@@ -164,11 +165,11 @@ class ExpertEnsemble:
 
     @property
     def n_first(self) -> int | None:
-        """Number of columns of the first rows if rows have gaps or categories, see :func:`row_keys`."""
+        """Number of columns of the first rows, for :func:`row_keys`; None if all rows are plain numbers."""
         return None if self.views.layout is None else self.views.layout.n_first
 
     def extend_layout(self, X: FloatArray) -> None:
-        """Take notice of new columns, gaps and categories in rows that will be learned."""
+        """Extend the layout by new columns, missing values and categories of rows that will be learned."""
         layout, categorical = self.views.layout, self.input.categorical
         if layout is None:
             if not categorical and X.shape[1] == self.rows.n_columns and _native.all_finite(X):
@@ -184,10 +185,10 @@ class ExpertEnsemble:
             self.snapshot = replace(self.snapshot, views=self.views)
 
     def times_for_window(self, time: ArrayLike | None, n_rows: int) -> FloatArray | None:
-        """Return the times of new rows; raise DataError if a window of time cannot use them."""
+        """Return the times of new rows; raise DataError if the window is a duration and they are invalid."""
         if not isinstance(self.params.window_size(), timedelta):
             times = np.zeros(0) if time is None else np.asarray(time, dtype=np.float64)
-            # Without a window of time only the change monitor uses times.
+            # If the window is not a duration, only the change monitor uses the times.
             return times if times.shape == (n_rows,) and np.isfinite(times).all() else None
         if time is None:
             raise DataError(
@@ -223,7 +224,10 @@ class ExpertEnsemble:
             self._forget_block(forgotten)
 
     def _add_pending(self, block: Block) -> bool:
-        """Buffer a few rows until there are more; only the label frequency experts use them immediately."""
+        """Buffer a block that is too small to be learned alone; return whether it was buffered.
+
+        Only the label frequency experts use buffered rows immediately.
+        """
         n = len(block)
         if not (
             len(self.pending) + n <= min(SETTINGS.pending_rows, self.n_seen // 20)
@@ -250,7 +254,7 @@ class ExpertEnsemble:
     def _score(self, block: Block) -> FloatArray | None:
         """Return the scores of all experts before the rows are learned; None while there is one class.
 
-        Rows that were predicted before keep the scores given then.
+        Rows that were predicted before keep the scores of that prediction.
         """
         snapshot = self.snapshot
         if len(snapshot.classes) < 2:
@@ -293,7 +297,7 @@ class ExpertEnsemble:
         return self.input.monitored(X, has_gaps=self.views.layout is not None)
 
     def _move_window(self) -> None:
-        """Advance the beginning of the window behind the newest row."""
+        """Advance the beginning of the window, and subtract the rows that leave it from the class counts."""
         size, low = self.params.window_size(), 0
         if isinstance(size, int):
             low = self.n_seen - size
@@ -326,7 +330,7 @@ class ExpertEnsemble:
             recent.shorten()
 
     def _record_log_odds(self, block: Block, scores: FloatArray, classes: list[int]) -> None:
-        """Record the calibrated scores of these rows, by which the weights of two classes are corrected."""
+        """Record the calibrated scores of these rows for the correction of the weights for two classes."""
         weights = self.snapshot.weights
         if len(classes) != 2 or classes != self.snapshot.classes:
             self.correction = WeightCorrection.none(len(EXPERTS))
@@ -344,7 +348,7 @@ class ExpertEnsemble:
     def _update(self, stream: Stream, monitor: Callable[[], None]) -> None:
         """Update the experts that are due, expensive ones in parallel, and derive their rules.
 
-        ``monitor`` needs no expert and runs beside them.
+        ``monitor`` does not depend on the experts and may run in parallel with them.
         """
         ready = [expert for expert in self.experts if expert.is_ready(stream.views)]
         due = {expert for expert in ready if stream.new_class or expert.is_due(stream)}
@@ -357,9 +361,10 @@ class ExpertEnsemble:
                     expert.refresh_rule(stream)
 
         expensive = [expert for expert in ready if expert in due and expert.is_expensive]
-        # Experts that are updated in place come first, because the calling thread runs the first task: no
-        # other thread may change them after the call ended. Of the others the longest comes first, so that
-        # no thread waits for a long task that began late: refits, and of those the one with the most rows.
+        # Experts that are updated in place come first, because the calling thread runs the first task:
+        # no other thread may change them after the call has ended.
+        # The longest of the other tasks come next, so that no thread waits for a long task that began late.
+        # The longest tasks are refits with many rows.
         expensive.sort(key=lambda e: (not e.updates_in_place, not e.refits, -e.n_rows))
         cheap = [expert for expert in ready if expert not in expensive]
 
@@ -385,7 +390,7 @@ class ExpertEnsemble:
         return self._new_weights()
 
     def _new_weights(self) -> ExpertWeights | MulticlassWeights | None:
-        """Return weights from the recent scores; experts without a rule get none."""
+        """Return weights computed from the recent scores; experts without a rule get weight 0."""
         self.weighed_at = self.n_seen
         priors = np.array([self._prior(expert) for expert in self.experts])
         labels = self.labels_of(self.recent_scores.classes)
@@ -451,11 +456,11 @@ class ExpertEnsemble:
         block = self.rows.block
         self.views = self.views.fit(block.X, block.codes, budget.n_classes, self.params.random_state)
         self.views_at = self.n_seen
-        # Experts on ranks or mapped rows restart; the row buffer still has all rows that they had learned.
+        # Experts that use the ranks restart; the row buffer still has all rows that they had learned.
         self.experts = [expert.restart() if expert.uses_ranks else expert for expert in self.experts]
 
     def stream(self) -> Stream:
-        """Return the stream as experts see it between two calls."""
+        """Return the state of the stream that experts read, without a new block of rows."""
         n, seed = self.n_seen, self.params.random_state
         return Stream(self.rows, self.low, n, n, self.views, self._budget(), seed)
 
@@ -480,7 +485,7 @@ class ExpertEnsemble:
 
     def _forget_block(self, block: Block) -> None:
         stream = self.stream()
-        for expert in self.experts:  # experts unlearn rows that they have learned
+        for expert in self.experts:  # an expert can unlearn a row only after learning it
             if expert.is_ready(stream.views) and not expert.refits:
                 expert.update(stream)
         places = self.rows.find(block)

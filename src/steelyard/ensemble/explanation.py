@@ -23,7 +23,7 @@ _PROMISES = {
     "recall": "recall",
     "precision": "precision of at least",
 }
-_MAX_TEXT_CLASSES = 12  # classes that the text lists; the table has all
+_MAX_TEXT_CLASSES = 12  # maximum number of classes in the text; the HTML table has all classes
 
 
 @dataclass(frozen=True)
@@ -81,11 +81,11 @@ class Explanation:
     experts : list of ExpertRecord
         All experts.
     classes : list of ClassRecord
-        The positive class if there are two, otherwise every class.
+        One record for the positive class if there are two classes, otherwise one for each class.
     limits : dict of str to str
-        Restrictions by the compute budget, by the name of the expert or step.
+        Restrictions by the compute budget; the keys are the names of experts and steps.
     drifts : list of int
-        Rows at which a drift was detected, the latest last.
+        Row numbers at which a drift was detected, the latest last.
     promise : list of RealisedRate
         Realised rates of alarms, recall and precision, with intervals; empty if no rate is promised.
     positive : label or None
@@ -199,7 +199,7 @@ def explain_ensemble(ensemble: ExpertEnsemble) -> Explanation:
     elif isinstance(weights, MulticlassWeights):
         quality, shown, thresholds = weights.recall, weights.weights, weights.thresholds.tolist()
     else:
-        # Scores of the first class are the negative scores of the second.
+        # The score of the first class is the negative score of the second class.
         quality, shown, thresholds = weights.auc, weights.weights, [-weights.threshold, weights.threshold]
     # An expert may have lost its rule since the experts were weighed.
     shown = np.where([expert.rule is None for expert in experts], 0.0, shown)

@@ -22,7 +22,7 @@ __all__ = ["Layout"]
 
 _MAX_FEATURES = 320  # when linear experts have this many features, new categories share hash features
 _MAX_SHARED_FEATURES = 448
-_HASH_FEATURES = 16  # per column; categories without an indicator of their own share them
+_HASH_FEATURES = 16  # hash features per column, shared by categories that have no feature of their own
 _VALUE, _MISSING, _PRESENT, _CATEGORY, _HASH = range(5)
 
 Feature = tuple[int, int, int]  # kind, column, and category code or index of the hash feature
@@ -39,13 +39,13 @@ class Layout:
     categorical : tuple of int
         Columns of category codes.
     early : tuple of int
-        Columns that had values in the first rows; the numbers among them are the first features.
+        Columns that had values in the first rows; those that contain numbers are the first features.
     added : tuple of Feature
         Features that were added later, in order.
     fills : dict of int to float
         Number that replaces missing values of a column, fixed at its first missing value.
     shifts : dict of int to float
-        Number that is subtracted from the values of a column that had none in the first rows.
+        Number that is subtracted from the values of a column that had no values in the first rows.
     n_first : int
         Number of columns of the first rows.
     """
@@ -86,7 +86,7 @@ class Layout:
         return [*self.base, *(column for _, column, _ in self.added)]
 
     def extended(self, X: FloatArray, earlier: FloatArray, categorical: tuple[int, ...] = ()) -> Layout:
-        """Return the layout extended for more rows.
+        """Return the layout, extended for new rows.
 
         Parameters
         ----------
@@ -142,7 +142,7 @@ class Layout:
         return any((_HASH, column, number) in known for number in range(_HASH_FEATURES))
 
     def expand(self, X: FloatArray) -> FloatArray:
-        """Return the features of linear experts."""
+        """Return the features of these rows for linear experts."""
         if self.is_plain:
             return X
         out = np.zeros((len(X), self.width))
@@ -212,12 +212,12 @@ _NO_SHARED = np.full(_HASH_FEATURES, -1, dtype=np.int64)
 
 @dataclass(frozen=True)
 class _Tables:
-    """Positions of the added features, by kind."""
+    """Indices of the added features, by kind of feature."""
 
-    values: list[tuple[int, int]]  # position and column
+    values: list[tuple[int, int]]  # index of the feature, and its column
     gaps: list[tuple[int, int]]
     present: list[tuple[int, int]]
-    categories: dict[int, IntArray]  # for each column the position by code, -1 for none; the last entry is -1
+    categories: dict[int, IntArray]  # per column: feature index by code, -1 for none; the last entry is -1
     shared: dict[int, IntArray]
 
     @classmethod

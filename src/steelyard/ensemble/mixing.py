@@ -1,10 +1,10 @@
 """Combination of the experts' scores: calibration, weights, threshold and probabilities.
 
 Two classes: the recent out-of-sample scores of every expert are calibrated to log-odds by logistic regression
-with one slope below and one above the middle between the classes (all classes weighted equally). Beyond
-1 + log(rows of the class), at most 6, calibrated log-odds grow logarithmically: a few rows justify no larger
-values, which could not be compared with those of later rows. They never saturate, so the order of the highest
-scores is kept. The weight of an expert is
+with one slope below and one above the middle between the classes (both classes weighted equally). Calibrated
+log-odds are linear up to 1 + log(rows of the class), at most 6, because a few rows do not justify larger
+values. Beyond this limit they grow logarithmically: they never saturate, so the order of the highest scores
+is kept. The weight of an expert is
 
     prior * exp(15 * AUC - 5 * L - 10 * N),
 
@@ -37,11 +37,10 @@ _NEWTON_TOLERANCE = 1e-3
 _MAX_NEWTON_STEP = 3.0
 _SLOPE_PENALTY = 3e-3  # ridge penalty of the slopes
 _MIN_SLOPE = 1e-6
-# The slope of one side is at least this fraction of the other: at most 0.3, and 5 divided by the rows of the
-# rarer class.
+# Each slope is at least min(0.3, 5 / n) times the other one; n is the number of rows of the rarer class.
 _MAX_LEAST_SLOPE, _LEAST_SLOPE_ROWS = 0.3, 5.0
-_MAX_BIAS = 5.0  # log-odds at the middle
-# Log-odds beyond the linear part at which the calibration has knots; between knots it is interpolated.
+_MAX_BIAS = 5.0  # limit of the log-odds at the middle between the classes
+# Knots of the calibration tables beyond the linear part: linear log-odds minus the limit.
 _EXCESS = np.array([0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 1e3, 1e4, 1e6, 1e9])
 _MIN_SHARE = 1e-4  # smallest class share in the log-loss with observed shares
 
@@ -53,17 +52,18 @@ class ExpertWeights:
     Attributes
     ----------
     tables : list of (ndarray, ndarray)
-        For each expert its scores at some knots, and the calibrated log-odds there.
+        Calibration table of each expert: scores (knots), and the calibrated log-odds at these scores.
     auc : ndarray of shape (n_experts,)
-        Recent AUC of each expert; NaN where it has none.
+        Recent AUC of each expert; NaN if it is unknown.
     weights : ndarray of shape (n_experts,)
-        They sum to one.
+        Weights of the experts, which sum to one.
     threshold : float
         Rows with a larger weighted sum of log-odds belong to the second class.
     slope, bias : float
-        ``slope * total + bias`` are the log-odds of the second class when both classes are equally frequent.
+        They convert the weighted sum of a row to log-odds of the second class, ``slope * sum + bias``, for
+        equally frequent classes.
     correction : WeightCorrection or None
-        What ``weights`` were corrected by.
+        The correction that ``weights`` include.
     """
 
     tables: list[tuple[FloatArray, FloatArray]]
@@ -93,7 +93,7 @@ class ExpertWeights:
         return np.where(np.isnan(out), 0.0, out)
 
     def totals(self, raw: FloatArray) -> FloatArray:
-        """Return :meth:`scores` of raw scores with a last axis of one plane."""
+        """Return :meth:`scores` for raw scores of shape (n_rows, n_experts, 1)."""
         return self.scores(np.ascontiguousarray(raw[:, :, 0]))
 
     def log_odds(self, decisions: FloatArray) -> FloatArray:
@@ -180,7 +180,7 @@ def weigh_experts(
     total = (weights[judged, None] * fitted.log_odds).sum(axis=0)
     choose = mirrored_threshold if is_mirrored and threshold != "gmean" else choose_threshold
     best = choose(total[:n_positive], total[n_positive:], threshold, sides.share)
-    if threshold == "gmean":  # at 0 both classes are about equally likely
+    if threshold == "gmean":  # shrink it towards 0, where both classes are about equally likely
         is_small = min(n_positive, len(sides.negative)) < SETTINGS.min_threshold_rows
         best *= 0.0 if is_small else SETTINGS.threshold_trust
     slope, bias = _platt(total, n_positive)
@@ -189,14 +189,14 @@ def weigh_experts(
 
 @dataclass(frozen=True)
 class _Calibration:
-    """Calibrated scores of some experts, one line per expert; positives come first."""
+    """Calibrated scores: one array row per expert and one column per stream row, positives first."""
 
     middle: FloatArray
     below: FloatArray  # slope below the middle
-    above: FloatArray
+    above: FloatArray  # slope above the middle
     bias: FloatArray
     limits: FloatArray  # log-odds up to which the calibration is linear: positive and negative side
-    log_odds: FloatArray  # 0 where a score is unknown
+    log_odds: FloatArray  # calibrated log-odds; 0 where a score is unknown
     auc: FloatArray
 
     @classmethod
@@ -215,7 +215,7 @@ class _Calibration:
         middle = 0.5 * (median(scores[:, :n_positive], axis=1) + median(scores[:, n_positive:], axis=1))
         x = np.where(known, (scores - middle[:, None]) / scale[:, None], 0.0)
         below, above, bias = _fit_slopes(x, known, n_positive, n_known)
-        # Few rows would give one side no slope, and its scores no order.
+        # With few rows a slope may become 0, and the scores on that side would lose their order.
         least = np.minimum(_MAX_LEAST_SLOPE, _LEAST_SLOPE_ROWS / n_known.min(axis=0))
         below, above = np.maximum(below, least * above), np.maximum(above, least * below)
         limits = np.minimum(SETTINGS.linear_log_odds, 1.0 + np.log1p(n_known))
@@ -225,7 +225,7 @@ class _Calibration:
         return cls(middle, below / scale, above / scale, bias, limits, log_odds, auc)
 
     def table(self, line: int) -> tuple[FloatArray, FloatArray]:
-        """Return knots of an expert's calibration and the log-odds there."""
+        """Return the calibration table of an expert: knots, and the log-odds at the knots."""
         middle, bias = self.middle[line], self.bias[line]
         up, down = self.limits[:, line]
         low = middle - (bias + down + _EXCESS) / self.below[line]
@@ -236,7 +236,7 @@ class _Calibration:
 
 
 def _fit_slopes(x: FloatArray, known: Any, n_positive: int, n_known: IntArray) -> tuple[FloatArray, ...]:
-    """Return slopes below and above 0 and the bias of each line, by logistic regression (Newton's method).
+    """Fit slopes below and above 0 and a bias to each row of ``x`` by logistic regression (Newton's method).
 
     Both classes are weighted equally. As in Platt scaling, targets are less certain the fewer rows there are.
     """
@@ -259,7 +259,7 @@ def _fit_slopes(x: FloatArray, known: Any, n_positive: int, n_known: IntArray) -
         h_aa = np.where(is_below, hxx, 0.0).sum(axis=1)
         h_bb = hxx.sum(axis=1) - h_aa + _SLOPE_PENALTY
         h_aa = h_aa + _SLOPE_PENALTY
-        # The two slopes share no rows, so the system is solved by eliminating both.
+        # The Hessian is 0 for the pair of slopes, so the system is solved by eliminating both slopes.
         step_c = (g.sum(axis=1) - h_ac * g_a / h_aa - h_bc * g_b / h_bb) / (
             h.sum(axis=1) + 1e-9 - h_ac * h_ac / h_aa - h_bc * h_bc / h_bb
         )
@@ -273,7 +273,7 @@ def _fit_slopes(x: FloatArray, known: Any, n_positive: int, n_known: IntArray) -
 
 
 def _compressed(log_odds: FloatArray, limits: FloatArray) -> FloatArray:
-    """Return log-odds that grow only logarithmically beyond the limits, which bounds outliers."""
+    """Return log-odds that grow only logarithmically beyond the limits, to reduce the effect of outliers."""
     up, down = limits[:, :, None]
     inside = np.clip(log_odds, -down, up)
     beyond = log_odds - inside
@@ -309,7 +309,7 @@ def _weights(
 
 
 def _platt(total: FloatArray, n_positive: int) -> tuple[float, float]:
-    """Return slope and bias of log-odds (Platt scaling of the weighted sums, classes weighted equally)."""
+    """Return slope and bias that convert weighted sums to log-odds (Platt scaling, balanced classes)."""
     n_negative = len(total) - n_positive
     is_positive = np.arange(len(total)) < n_positive
     target = np.where(is_positive, (n_positive + 1.0) / (n_positive + 2.0), 1.0 / (n_negative + 2.0))

@@ -21,7 +21,7 @@ from steelyard.thresholds import choose_threshold
 
 __all__ = ["MulticlassWeights", "softmax_slope", "weigh_classes"]
 
-_MIN_ROWS_OF_CLASS = 5  # below this the threshold of a class is not moved
+_MIN_ROWS_OF_CLASS = 5  # with fewer rows, the threshold of a class stays 0
 _NEWTON_STEPS = 30
 
 
@@ -34,15 +34,15 @@ class MulticlassWeights:
     classes : list of int
         Class codes, one per score.
     recall : ndarray of shape (n_experts,)
-        Mean over classes of each expert's recent recall; NaN where it has none.
+        Mean over classes of each expert's recent recall; NaN if it is unknown.
     weights : ndarray of shape (n_experts,)
-        They sum to one.
+        Weights of the experts, which sum to one.
     scales : ndarray of shape (n_experts,)
         Divisor of each expert's scores.
     thresholds : ndarray of shape (n_classes,)
-        Subtracted from the scores; the class with the largest difference is predicted.
+        Thresholds to be subtracted from the scores; the class with the largest difference is predicted.
     slope : float
-        The softmax of ``slope`` times the differences are probabilities of equally frequent classes.
+        Factor of these differences; their softmax is the class probabilities for equally frequent classes.
     """
 
     classes: list[int]
@@ -53,7 +53,7 @@ class MulticlassWeights:
     slope: float = 1.0
 
     def scores(self, raw: FloatArray) -> FloatArray:
-        """Return log-probabilities of equally frequent classes, which can be compared between rows.
+        """Return log-probabilities for equally frequent classes, which can be compared between rows.
 
         ``raw`` has the shape (n_rows, n_experts, n_classes).
         """
@@ -168,7 +168,7 @@ def _balancing_thresholds(total: FloatArray, places: IntArray, counts: IntArray)
             margin = total[:, k] - others[rows, rival]  # class k is predicted if this exceeds its threshold
             gain = np.where(places == k, hit_value, np.where(rival == places, -hit_value, 0.0))
             order = np.argsort(-margin)
-            gains = np.concatenate([[0.0], np.cumsum(gain[order])])  # by the number of rows predicted as k
+            gains = np.concatenate([[0.0], np.cumsum(gain[order])])  # gains[m]: m rows are predicted as k
             if gains.max() <= gain[margin > thresholds[k]].sum() + 1e-12:
                 continue
             falling = margin[order]

@@ -39,11 +39,11 @@ __all__ = [
 Keys = NDArray[np.uint64]
 Flags = NDArray[np.bool_]
 
-_ALARM_TOLERANCE = 9.5  # alarms; 2 * 9.5 + 1 = 20 alarms are one percent of 2,000 rows
-_MISS_TOLERANCE = 8.0  # missed positives
-_DAILY_TOLERANCE = (2.0, 0.1)  # minimum in alarms, and fraction of the alarms per day
+_ALARM_TOLERANCE = 9.5  # allowed deviation in alarms; 2 * 9.5 + 1 = 20 is one percent of 2,000 rows
+_MISS_TOLERANCE = 8.0  # allowed deviation in missed positives
+_DAILY_TOLERANCE = (2.0, 0.1)  # allowed deviation: minimum in alarms, and fraction of the alarms per day
 _SECONDS_PER_DAY = 86_400.0
-_NO_ALARM_FACTOR = 1e6  # threshold that gives no alarms, in multiples of the largest score
+_NO_ALARM_FACTOR = 1e6  # this multiple of the largest score is a threshold that gives no alarms
 
 
 def is_promise(goal: object) -> bool:
@@ -77,7 +77,7 @@ class RealisedRate:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Confidence interval of 95 % for the mean rate, valid at every moment of the stream."""
+        """Anytime-valid 95 % confidence interval of the mean rate."""
         return rate_interval(self.n_events, self.n_rows)
 
     def as_dict(self) -> dict[str, Any]:
@@ -152,7 +152,7 @@ class OnlineThreshold:
         self.log = AlarmLog()
         self.n_positives = self.n_found = self.n_labelled_alarms = self.n_true_alarms = 0
         self.balance = 0.0  # missed positives minus their target number
-        self.delay = 0.0  # number of rows that were predicted after the rows of the last labels
+        self.delay = 0.0  # number of rows predicted after the rows whose labels arrived last
         self._excess = 0.0  # expected rate of misses at the current threshold, minus the promised rate
         self.levels = PrecisionLevels(self.target) if self.name == "precision" else None
         # Recent scores of labelled positives and negatives, and the share of positives.
@@ -187,7 +187,7 @@ class OnlineThreshold:
 
     @property
     def per_row(self) -> str | dict[str, float]:
-        """The goal as :func:`choose_threshold` accepts it; "gmean" while the rate of the rows is unknown."""
+        """The goal as :func:`choose_threshold` accepts it; "gmean" while the time per row is unknown."""
         if self.name != "alarms_per_day":
             return {self.name: self.target}
         return "gmean" if np.isnan(self.log.seconds_per_row) else {"alarms": self._alarm_share()}
@@ -213,14 +213,14 @@ class OnlineThreshold:
         combine: Callable[[FloatArray], FloatArray],
         time: FloatArray | None = None,
     ) -> Flags:
-        """Decide which rows are alarms, row after row; count them.
+        """Decide row by row which rows are alarms, and count them.
 
         Parameters
         ----------
         scores : ndarray of shape (n_rows,)
             Scores without threshold, equal to ``combine(raw)``.
         raw : ndarray of shape (n_rows, ...)
-            Scores that do not change with the weights of the experts.
+            Scores before they are combined, which do not depend on the weights of the experts.
         keys : ndarray of shape (n_rows,)
             Hashes of the rows.
         combine : callable
@@ -267,7 +267,7 @@ class OnlineThreshold:
         keys: Keys,
         combine: Callable[[FloatArray], FloatArray],
     ) -> None:
-        """Count decisions that the threshold of a snapshot made for predicted rows."""
+        """Count the decisions about predicted rows by the threshold of a snapshot."""
         log, tails, scores = self.log, None, self.sign * scores
         with lock_of(log):
             if self.levels is not None:
@@ -277,19 +277,22 @@ class OnlineThreshold:
             log.note_excess(self._excess)
 
     def without_threshold(self, decisions: FloatArray) -> FloatArray:
-        """Return decisions before the first threshold: no alarms if precision is promised."""
+        """Return the decisions while there is no threshold: no alarms if precision is promised."""
         far = self.sign * _NO_ALARM_FACTOR * (1.0 + np.abs(decisions))
         return decisions - far if self.levels is not None else decisions
 
     def _top_tails(self, scores: FloatArray, combine: Callable[[FloatArray], FloatArray]) -> FloatArray:
-        """Return ranks from the top: the lower of the ranks among labelled rows and among predicted rows."""
+        """Return the share of rows that score at least as high, among labelled or among predicted rows.
+
+        The larger of the two shares is returned.
+        """
         tails = self._labelled_tails(scores)
         return np.maximum(tails, self.log.tails(scores, combine, lambda _: tails, self.sign))
 
     # -- learning -----------------------------------------------------------------------------------
 
     def learn(self, scores: FloatArray, threshold: float, keys: Keys, is_positive: Flags) -> None:
-        """Update the state with labels; rows that were never predicted are decided now.
+        """Update the state with labels; the current threshold decides rows that were never predicted.
 
         Parameters
         ----------
@@ -348,10 +351,10 @@ class OnlineThreshold:
         return max(-far, _below_quantile(positive, level))
 
     def _expected_balance(self, share: float) -> float:
-        """Return the balance of labelled positives plus the expected one of those without labels.
+        """Return the balance of labelled positives plus the expected balance of unlabelled positives.
 
-        Thresholds chosen since the last labels have not shown their effect yet; without this term every miss
-        would be made up for again and again until the labels arrive (Smith predictor).
+        Thresholds chosen since the last labels have not shown their effect yet. Without this term every miss
+        would be compensated repeatedly until the labels arrive (Smith predictor).
         """
         with lock_of(self.log):
             return self.balance + share * self.log.last_excess(self.delay)
@@ -407,7 +410,7 @@ class OnlineThreshold:
         made = cls(state["goal"], float(state["sign"]))
         made.log = AlarmLog.from_state(state["log"])
         for name in _NUMBERS:
-            # Earlier files have no delay.
+            # Files of earlier versions contain no delay.
             setattr(made, name, type(getattr(made, name))(state.get(name, 0)))
         if made.levels is not None:
             made.levels = PrecisionLevels(made.target, np.asarray(state["wealth"], dtype=np.float64))

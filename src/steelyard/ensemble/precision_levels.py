@@ -1,4 +1,4 @@
-"""Tests of the precision among the rows with the highest scores, valid at any time."""
+"""Anytime-valid tests of the precision among the rows with the highest scores."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from steelyard._types import FloatArray
 __all__ = ["ERROR", "LEVELS", "PrecisionLevels"]
 
 LEVELS: FloatArray = 0.5 ** np.arange(11, 0, -1.0)  # shares of the rows that would be alarms
-ERROR = 0.05  # probability that a level below the promised precision is ever accepted
-_BETS: FloatArray = np.array([0.2, 0.5, 0.9])  # fractions of the largest bet
-_MAX_EXCESS = np.exp(2.0)  # wealth is limited to this multiple of the wealth that accepts a level
+ERROR = 0.05  # maximum probability that a level with a lower precision than promised is ever accepted
+_BETS: FloatArray = np.array([0.2, 0.5, 0.9])  # bets as fractions of the largest possible bet
+_MAX_EXCESS = np.exp(2.0)  # wealth is limited to this multiple of the wealth at which a level is accepted
 
 
 def _accepting_wealth() -> float:
@@ -29,8 +29,8 @@ def _new_wealth() -> FloatArray:
 class PrecisionLevels:
     """Betting tests for several levels: is the precision of the top share of the rows above the target?
 
-    For every level, labelled rows whose score is in the top share bet against the hypothesis that the
-    precision is at most the target: the wealth is multiplied by 1 + bet * (label - target). Under the
+    For every level, each labelled row whose score is in the top share is a bet against the hypothesis that
+    the precision is at most the target: the wealth is multiplied by 1 + bet * (label - target). Under the
     hypothesis the wealth is a supermartingale, even with an upper limit, so the probability that it ever
     exceeds ``len(LEVELS) / ERROR`` is at most ``ERROR / len(LEVELS)`` (Ville's inequality). The limit makes
     the test react to drift: a few false alarms revoke the acceptance.
@@ -51,11 +51,11 @@ class PrecisionLevels:
             raise ValueError("corrupt precision levels: expected one wealth for each level and bet")
 
     def after(self, tails: FloatArray, is_positive: NDArray[np.bool_]) -> PrecisionLevels:
-        """Return the tests after some labelled rows, in order; ``tails`` are ranks from the top in (0, 1]."""
+        """Return the tests updated with labelled rows; ``tails`` are shares of rows with higher scores."""
         wealth, limit = self.wealth.copy(), _MAX_EXCESS * _accepting_wealth()
         bets = _BETS / max(self.target, 1e-9)  # the wealth stays positive: every bet is below 1 / target
         factors = {flag: 1.0 + bets * (float(flag) - self.target) for flag in (False, True)}
-        first = np.searchsorted(LEVELS, tails, side="left")  # this level and all later ones contain the row
+        first = np.searchsorted(LEVELS, tails, side="left")  # index of the first level that contains the row
         for begin, flag in zip(first.tolist(), is_positive.tolist(), strict=True):
             if begin < len(LEVELS):
                 wealth[begin:] = np.minimum(wealth[begin:] * factors[flag], limit)

@@ -11,7 +11,7 @@ from steelyard.exceptions import ParameterError
 
 __all__ = ["check_coverage", "prediction_sets"]
 
-_HALF_LIFE_ROWS = 200.0  # for the weights of recent rows, counted within a class
+_HALF_LIFE_ROWS = 200.0  # half-life of the weights of recent rows, in rows of the same class
 
 
 def check_coverage(coverage: object, source: str) -> float:
@@ -42,7 +42,7 @@ def prediction_sets(
     new : ndarray of shape (n_rows, n_classes)
         Log-odds of the new rows.
     coverage : float
-        Wanted probability that the true class belongs to the set.
+        Target probability that the true class belongs to the set.
     """
     recent, new = log_softmax(recent, axis=1), log_softmax(new, axis=1)
     members = np.ones(new.shape, dtype=bool)

@@ -156,7 +156,10 @@ class RowBuffer:
         return bool(np.isin(numbers, self.numbers).all())
 
     def last(self, n_rows: int, per_class: int = 0, low: int = 0) -> IntArray:
-        """Return the numbers, from ``low`` on, of the last rows: ``n_rows``, and ``per_class`` per class."""
+        """Return the numbers of the last ``n_rows`` rows and of the last ``per_class`` rows of each class.
+
+        Rows with a number below ``low`` are left out.
+        """
         return last_rows(self.numbers, self.codes, n_rows, per_class, low)
 
     def append(self, block: Block) -> RowBuffer:
@@ -171,7 +174,7 @@ class RowBuffer:
         return RowBuffer(store, begin, end)
 
     def keep(self, numbers: IntArray, slack: float) -> RowBuffer:
-        """Return a buffer with only these rows; this buffer if it has at most ``1 + slack`` times as many."""
+        """Return a buffer with only these rows, or this buffer if at most ``1 + slack`` times as large."""
         if len(self) <= (1.0 + slack) * len(numbers):
             return self
         places, n = self._places(numbers), len(numbers)
@@ -187,12 +190,15 @@ class RowBuffer:
         return RowBuffer(self.block.widened(n_columns), 0, len(self))
 
     def without(self, places: NDArray[np.intp]) -> RowBuffer:
-        """Return a buffer without the rows at these positions."""
+        """Return a buffer without the rows at these indices."""
         kept = np.delete(np.arange(self._begin, self._end), places)
         return RowBuffer(self._store.take(kept), 0, len(kept))
 
     def find(self, wanted: Block) -> NDArray[np.intp]:
-        """Return for each wanted row the position of the oldest unused equal row; -1 if there is none."""
+        """Return for each wanted row the index of the oldest equal row, -1 if there is none.
+
+        No row of the buffer is returned twice.
+        """
         held = self.block
         candidates: dict[int, list[int]] = {}
         for place in np.flatnonzero(np.isin(held.keys, wanted.keys)).tolist():
@@ -239,8 +245,8 @@ def row_keys(
 ) -> NDArray[np.uint64]:
     """Return a hash of each row, which ignores missing values in columns ``n_first`` and later.
 
-    A row therefore keeps its hash when columns are added to the table. Of wide rows the values before hashing
-    count, because different wide rows may have the same hashed columns.
+    A row therefore keeps its hash when columns are added to the table. If the columns are hashed, the values
+    before feature hashing are used, because different rows may have the same hashed columns.
     """
     if wide is not None:
         return _native.sparse_row_hashes(wide.data, wide.indices, wide.indptr)
@@ -248,7 +254,7 @@ def row_keys(
         missing = np.isnan(X)
         known = np.where(missing, _MISSING_KEY, X)
         if n_first is not None and n_first < X.shape[1]:
-            late = X[:, n_first:]  # zeros do not change a hash
+            late = X[:, n_first:]  # row_hashes() ignores zeros
             late = np.where(late == 0.0, _MISSING_KEY, late)
             known[:, n_first:] = np.where(missing[:, n_first:], 0.0, late)
         X = known
@@ -259,7 +265,7 @@ def row_keys(
 
 
 def last_rows(numbers: IntArray, codes: IntArray, n_rows: int, per_class: int, low: int) -> IntArray:
-    """Return, from ``low`` on, the last ``n_rows`` numbers and the last ``per_class`` of each class."""
+    """Return the last ``n_rows`` numbers and the last ``per_class`` numbers of each class, if >= ``low``."""
     first = int(numbers.searchsorted(low))
     begin = max(len(numbers) - n_rows, first)
     if not per_class or begin == first:

@@ -14,7 +14,7 @@ from steelyard.exceptions import DataError, ParameterError
 
 __all__ = ["RowCosts", "cost_alarms", "is_prices"]
 
-_HALF_LIFE_ROWS = 1000.0  # counted within a class
+_HALF_LIFE_ROWS = 1000.0  # half-life of the means, in rows of the same class
 
 
 def is_prices(goal: object) -> bool:
@@ -55,7 +55,7 @@ class RowCosts:
         return RowCosts(sums)
 
     def prices(self, prices: Mapping[str, float], positive: Any) -> dict[str, float]:
-        """Return prices in which a miss costs the mean of recent positive rows."""
+        """Return the prices, with the price of a miss times the mean cost of recent positive rows."""
         total, n = self.sums.get(positive, (0.0, 0.0))
         factor = total / n if n > 0.0 and total > 0.0 else 1.0
         return {"miss": prices["miss"] * factor, "alarm": prices["alarm"]}
@@ -66,7 +66,7 @@ class RowCosts:
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any] | None) -> RowCosts:
-        """Restore the means from the result of :meth:`get_state`; no means for files without costs."""
+        """Restore the means from the result of :meth:`get_state`; if it is None, there are no means."""
         if state is None:
             return cls()
         pairs = zip(state["labels"], state["sums"], strict=True)
@@ -76,7 +76,7 @@ class RowCosts:
 def cost_alarms(
     probabilities: FloatArray, sample_cost: Any, goal: Any, source: str, *, is_mirrored: bool = False
 ) -> NDArray[np.bool_]:
-    """Return the rows for which an alarm has the lower expected cost (Elkan 2001).
+    """Return a mask of the rows for which an alarm has the lower expected cost (Elkan 2001).
 
     The cost of a miss is the price of a miss times the cost of the row; a false alarm costs its price.
     """

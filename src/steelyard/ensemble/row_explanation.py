@@ -44,7 +44,7 @@ def attribution(
 ) -> Attribution:
     """Return contributions of the columns of X to the scores of an ensemble.
 
-    ``rows`` are the rows X as the experts see them; without a background, recent rows are used.
+    ``rows`` are the rows X, converted to the input of the experts. The default background is recent rows.
     """
     snapshot, hashed = ensemble.snapshot, ensemble.input.hashed
     if isinstance(hashed, HashedTable):
@@ -61,7 +61,7 @@ def attribution(
 
 
 def remembered_rows(ensemble: ExpertEnsemble, dense: Callable[[FloatArray], FloatArray]) -> RememberedRows:
-    """Return the rows that explanations compare with; ``dense`` converts rows as the experts see them."""
+    """Return the rows that explanations compare with; ``dense`` converts rows to the input of the experts."""
     recent, views = _recent_rows(ensemble), ensemble.views
     labels = np.array([*ensemble.labels, None], dtype=object)[:-1][recent.codes]
 
@@ -91,8 +91,8 @@ def explain_snapshot(
 ) -> Attribution:
     """Return contributions of the columns to the scores that :meth:`EnsembleSnapshot.decide` returns.
 
-    ``raw`` has the scores of all experts. Of hashed rows, ``wide`` has the original columns, and ``unhash``
-    divides the contributions of hashed columns among them.
+    ``raw`` has the scores of all experts. If rows are hashed, ``wide`` has the original columns, and
+    ``unhash`` divides the contributions of hashed columns among the original columns.
     """
     rows, others = TransformedRows(X, snapshot.views, wide), TransformedRows(background, snapshot.views)
     weights, n_planes = snapshot.weights, raw.shape[2]
@@ -126,7 +126,7 @@ def explain_snapshot(
 
 
 def _answering(snapshot: EnsembleSnapshot, raw: FloatArray) -> list[int]:
-    """Return the experts that contribute: those with a weight, or the first one with scores."""
+    """Return the indices of experts with a nonzero weight; without weights, of the first that has scores."""
     known = [e for e, rule in enumerate(snapshot.rules) if rule is not None and not np.isnan(raw[:, e]).all()]
     if snapshot.weights is None:
         return known[:1]
@@ -163,7 +163,7 @@ def _calibrated(part: Attribution, table: tuple[FloatArray, FloatArray], raw: Fl
     change, calibrated = raw - part.base, np.interp(raw, knots, values) - base
     slope = np.divide(calibrated, change, out=np.zeros_like(change), where=change != 0.0)
     same = change[:, 0] == 0.0
-    if same.any():  # opposite contributions: the slope at the score itself
+    if same.any():  # the contributions cancel out: use the slope of the calibration there
         slope[same] = _slope_at(float(part.base[0]), knots, values)
     return Attribution(part.contributions * slope[:, None, :], base)
 
@@ -200,7 +200,7 @@ def unhashed(part: Attribution, X: FloatArray, view: HashedView) -> Attribution:
 def with_table_values(found: RowExplanations, schema: Schema) -> RowExplanations:
     """Return an explanation of coded rows with the values of the table instead of category codes.
 
-    A change of a category is listed if it is the code of a category.
+    A change of a category is dropped if its new value is not the code of a known category.
     """
     texts = {column: schema.categories_of(column) for column in schema.categorical}
     if not texts:
@@ -241,6 +241,6 @@ def with_table_values(found: RowExplanations, schema: Schema) -> RowExplanations
 
 
 def _place(codes: FloatArray, n_known: int) -> NDArray[np.int64]:
-    """Return the codes of categories; one more than the last for a missing or unknown category."""
+    """Return category codes as integers; ``n_known`` for a missing or unknown category."""
     known = (codes >= 0) & (codes < n_known)
     return np.where(known, np.nan_to_num(codes), n_known).astype(np.int64)

@@ -30,14 +30,14 @@ __all__ = ["RowInput"]
 
 @dataclass(frozen=True)
 class RowInput:
-    """Columns of the rows that a model learns, and the conversion of other rows to them; immutable.
+    """Columns that a model has learned, and the conversion of rows to these columns; immutable.
 
     Attributes
     ----------
     schema : Schema or None
         Columns of the learned tables; None for arrays of numbers.
     first_width : int
-        Coded columns of the first rows.
+        Number of coded columns of the first rows.
     hashed : HashedView, HashedTable or None
         Hash function of rows with too many columns.
     feature_names : list of str or None
@@ -63,7 +63,7 @@ class RowInput:
 
     @property
     def categorical(self) -> tuple[int, ...]:
-        """Columns of category codes; none if the columns are hashed."""
+        """Indices of the columns of category codes; empty if the columns are hashed."""
         return () if self.schema is None or self.hashed is not None else self.schema.categorical
 
     # -- tables -------------------------------------------------------------------------------------
@@ -71,7 +71,7 @@ class RowInput:
     def encode(
         self, X: Any, n_features: int | None, source: str, *, learn: bool
     ) -> tuple[RowInput, FloatArray | None]:
-        """Return the input extended by new columns and categories, and a table as coded rows.
+        """Convert a table to coded rows; return the input with new columns and categories, and the rows.
 
         Parameters
         ----------
@@ -87,7 +87,7 @@ class RowInput:
         Returns
         -------
         (RowInput, ndarray or None)
-            The rows are None if arrays are learned and X is an array: then it needs no schema.
+            The rows are None if the model learns arrays and X is an array, which needs no schema.
         """
         if not is_table(X):
             return self, None if self.schema is None else _positional(X, self.schema, source)
@@ -127,7 +127,7 @@ class RowInput:
         if self.hashed is not None:
             return self.hashed.apply(X)
         X = np.ascontiguousarray(X.toarray() if sp.issparse(X) else X, dtype=np.float64)
-        if X.shape[1] < n_columns:  # a positional array after a table
+        if X.shape[1] < n_columns:  # an array, after tables were learned
             X = np.pad(X, ((0, 0), (0, n_columns - X.shape[1])), constant_values=np.nan)
         return X
 
@@ -137,13 +137,13 @@ class RowInput:
 
     @property
     def keeps_wide(self) -> bool:
-        """Whether rows are also learned as they are before hashing."""
+        """Whether an expert also learns the columns before hashing."""
         return isinstance(self.hashed, HashedView) and self.hashed.keeps_wide
 
     def monitored(self, X: FloatArray, *, has_gaps: bool) -> FloatArray:
-        """Return the columns of the first rows for the tests of drift; a missing value counts as 0.
+        """Return the columns that are tested for drift, those of the first rows; missing values become 0.
 
-        Columns of times count as 0 too, because time always moves on.
+        Columns of times become 0 too, because their values always increase.
         """
         X = X[:, : min(self.first_width, X.shape[1])]
         X = np.nan_to_num(X) if has_gaps else X
@@ -168,7 +168,7 @@ def has_feature_names(X: Any) -> bool:
 
 
 def _positional(X: Any, schema: Schema, source: str) -> FloatArray:
-    """Return an array of numbers as rows of the table that was learned before."""
+    """Convert an array for a model that has learned tables; columns are matched by position."""
     rows = np.asarray(X.toarray() if sp.issparse(X) else X, dtype=np.float64)
     if rows.ndim != 2 or rows.shape[1] != schema.width or schema.width != len(schema.names):
         raise DataError(
@@ -188,7 +188,7 @@ def _positional(X: Any, schema: Schema, source: str) -> FloatArray:
 
 
 def _unnamed(X: Any, n_features: int, source: str) -> FloatArray:
-    """Return a table as rows of a model that has learned arrays: columns are matched by position."""
+    """Convert a table for a model that has learned arrays; columns are matched by position."""
     schema = Schema()
     coded = schema.encode(X, source, learn=True)
     text = next((name for name, kind in schema.kinds.items() if kind not in {"number", "unknown"}), None)

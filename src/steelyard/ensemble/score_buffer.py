@@ -18,11 +18,11 @@ __all__ = ["PredictedScores", "ScoreBuffer", "ScoreLog", "TwoSides", "align", "n
 
 
 class TwoSides(NamedTuple):
-    """Recent scores of one class and of the others, oldest first, one column per expert."""
+    """Recent scores of the rows of one class and of all other rows, oldest first, one column per expert."""
 
     positive: FloatArray
     negative: FloatArray
-    share: float  # share of the positive side among recent rows
+    share: float  # share of positive rows among recent rows
 
 
 class ScoreLog(NamedTuple):
@@ -60,7 +60,10 @@ class ScoreLog(NamedTuple):
         return ScoreLog((scores, places, keys), len(places))
 
     def without(self, place: int, keys: NDArray[np.uint64]) -> ScoreLog:
-        """Return the log without the oldest row of a class for each of these hashes."""
+        """Return the log after removing, for each hash in ``keys``, the oldest row of a class with this hash.
+
+        ``place`` is the index of the class.
+        """
         _, places, known = self.rows
         of_class = np.flatnonzero(places == place)
         keep = np.ones(self.n, dtype=bool)
@@ -147,7 +150,7 @@ class ScoreBuffer:
         place = self.classes.index(label)
         n_before = int(np.count_nonzero(self._log.rows[1] == place))
         self._log = self._log.without(place, keys)
-        # Only recent rows count for the shares; older ones have decayed.
+        # Only the recent rows are subtracted from the decayed number of rows of the class.
         n_kept = int(np.count_nonzero(self._log.rows[1] == place))
         count = self._counts[place] - (n_before - n_kept)
         if count <= 0.0 and n_kept:
@@ -178,7 +181,7 @@ class ScoreBuffer:
         return places[rows], scores[rows]
 
     def sides(self) -> list[TwoSides]:
-        """Return the recent scores of both sides of every plane."""
+        """Return the recent scores of each class against the rest; for two classes, of the second only."""
         places, scores = self.recent()
         shares = self.shares()
         positives = [1] if len(self.classes) == 2 else range(len(self.classes))
@@ -231,7 +234,7 @@ class ScoreBuffer:
 
 
 class PredictedScores:
-    """Raw scores of predicted rows, kept by row hash until their labels arrive; bounded.
+    """Raw scores of a limited number of predicted rows, kept by row hash until their labels arrive.
 
     With delayed labels the experts are weighted by the scores that they gave when a row was predicted. Saved
     and copied models do not contain these scores; they score such rows again when the labels arrive.
@@ -286,10 +289,10 @@ def with_new_experts(values: Any, n_experts: int, fill: float, axis: int = 0) ->
 
 
 def align(scores: FloatArray, known: Sequence[Label], classes: Sequence[Label]) -> FloatArray:
-    """Return scores over the classes ``known`` as columns of ``classes``.
+    """Rearrange the columns of scores for the classes ``known`` into columns for the classes ``classes``.
 
     The last axis of ``scores`` has one column per known class, or a single one for two classes. A class that
-    was not known gets NaN; scores over fewer than two classes give NaN everywhere.
+    was not known gets NaN; scores for fewer than two classes give NaN everywhere.
     """
     if known == classes and len(classes) >= 2:
         return scores

@@ -9,7 +9,7 @@ __all__ = ["SETTINGS", "Settings"]
 
 @dataclass(frozen=True)
 class Settings:
-    """Tuning constants of the ensemble; costs are microseconds on a common machine."""
+    """Tuning constants of the ensemble; costs are microseconds on a typical machine."""
 
     # Blocks of rows that are scored and then learned together.
     first_block_rows: int = 50
@@ -21,15 +21,16 @@ class Settings:
     # Row buffer: recent rows kept in addition to the rows that experts remember.
     buffer_rows: int = 5000
     buffer_rows_of_classes: int = 1000  # additional rows, divided among all classes
-    max_label_run_rows: int = 50  # label frequency experts are not weighed by more rows without a new label
+    max_label_run_rows: int = 50  # longer runs of rows without a new label do not weigh the label experts
     slack: float = 0.5  # fraction by which a buffer may exceed its size before it is compacted
 
-    # Rows seen when the rank transformation and the random map are fitted: provisionally, then finally.
+    # Numbers of rows after which the rank transformation and the random map are fitted.
+    # The first fit is provisional, the second one final.
     view_rows: tuple[int, int] = (100, 1000)
 
     # Compute budget, microseconds per row with compute_budget="auto".
     budget_us: float = 120.0
-    long_budget_us: float = 80.0  # after `long_stream_rows`
+    long_budget_us: float = 80.0  # budget after `long_stream_rows` rows
     long_stream_rows: int = 20_000
     long_after_drift_rows: int = (
         2500  # a long stream gets the first budget again for this many rows after a drift
@@ -37,33 +38,33 @@ class Settings:
     long_batch_rows: int = 500  # rows that expensive experts learn together in a long stream
     solve_share: float = 0.15  # fraction of the budget for solving one linear system
     weigh_share: float = 0.15  # fraction of the budget for weighing the experts
-    weigh_cost_us: tuple[float, float] = (1600.0, 400.0)  # fixed cost of weighing, and cost per plane
+    weigh_cost_us: tuple[float, float] = (1600.0, 400.0)  # cost of weighing: fixed, and per score of a row
     weigh_min_rows: int = 50  # minimum number of rows between two weighings
-    max_weighed_classes: int = 200  # with more classes there are too few recent rows of each
+    max_weighed_classes: int = 200  # with more classes, each has too few recent rows to weigh the experts
 
     # Score buffer: recent out-of-sample scores.
     score_rows: int = 1000
-    score_rows_of_class: tuple[int, int] = (20, 100)  # limits of the minimum per class
+    score_rows_of_class: tuple[int, int] = (20, 100)  # lower and upper limit of the minimum per class
     score_rows_after_drift: tuple[int, int] = (200, 25)  # newest rows that are kept in total, and per class
     short_after_drift_rows: int = 1000  # rows for which the score buffer stays short after a drift
     min_rows_between_drifts: int = 3000  # drifts that follow faster do not shorten the score buffer
     share_half_life_rows: float = 1000.0  # half-life of the observed class shares
     predicted_rows: int = 100_000  # rows whose scores are kept until their labels arrive
 
-    # Weights of two classes: prior * exp(auc * AUC - balanced * L - observed * N), see mixing.py.
+    # Expert weights for two classes; the formula is in mixing.py.
     min_scored_rows: int = 2  # minimum number of rows of each class for weighing the experts
     min_threshold_rows: int = 5  # minimum number of rows of each class for choosing a threshold
     auc_sharpness: float = 15.0
     balanced_loss_sharpness: float = 5.0
-    observed_loss_sharpness: tuple[float, float] = (10.0, 25.0)  # for short streams, and for long ones
+    observed_loss_sharpness: tuple[float, float] = (10.0, 25.0)  # for short and for long streams
     min_relative_weight: float = 0.01  # smaller weights become 0
-    threshold_trust: float = 0.5  # fraction of the way from 0 to the threshold with the best G-mean
-    correction_rows: int = 5000  # recent rows that correct the weights, see stacking.py
-    min_correction_rows: int = 1000  # fewer remembered rows do not correct the weights
+    threshold_trust: float = 0.5  # factor that shrinks the threshold with the best G-mean towards 0
+    correction_rows: int = 5000  # recent rows used to correct the weights, see stacking.py
+    min_correction_rows: int = 1000  # with fewer remembered rows the weights are not corrected
     correction_ridge: float = 100.0  # ridge penalty of the correction of a weight
     linear_log_odds: float = 6.0  # largest limit beyond which calibrated log-odds grow logarithmically
 
-    # Weights of many classes: prior * exp(sharpness * mean recall).
+    # Expert weights for more than two classes: prior * exp(recall_sharpness * mean recall).
     recall_sharpness: float = 20.0
     threshold_passes: int = 2
     threshold_step: float = 0.5

@@ -1,4 +1,4 @@
-"""Immutable state of the ensemble that predicts while another thread learns."""
+"""Immutable state of the ensemble, used for predictions while another thread learns."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class SingleRowScorer:
 
 
 def _joined_rules(snapshot: EnsembleSnapshot, n_features: int) -> tuple[_native.RowExperts, list[int]]:
-    """Return a native scorer, and the numbers of the rules that must be scored separately."""
+    """Return a native scorer, and the indices of the rules that must be scored separately."""
     scorer = snapshot.views.row_experts(len(snapshot.rules), n_features)
     others = []
     for number, rule in enumerate(snapshot.rules):
@@ -82,7 +82,7 @@ class EnsembleSnapshot:
     single: SingleRowScorer = field(default_factory=SingleRowScorer, repr=False, compare=False)
 
     def raw_scores(self, X: FloatArray, wide: sp.csr_matrix | None = None) -> FloatArray:
-        """Return the scores of every expert, (n_rows, n_experts, n_planes), NaN where an expert has none.
+        """Return the scores of every expert, of shape (n_rows, n_experts, n_planes); NaN if unknown.
 
         ``wide`` has the rows before hashing, if they are hashed.
         """
@@ -96,18 +96,18 @@ class EnsembleSnapshot:
         return scores
 
     def score_rule(self, number: int, rows: TransformedRows, scores: FloatArray) -> None:
-        """Write the scores of one expert."""
+        """Write the scores of the expert with index ``number`` into the array ``scores``."""
         rule = self.rules[number]
         if rule is not None:
             scores[:, number] = align(rule.scores(rows), rule.classes, self.classes)
 
     def after_labels(self, codes: list[int]) -> EnsembleSnapshot:
-        """Return the snapshot after some more labels, which only the label frequency rules use."""
+        """Return the snapshot updated with new labels, which only the label frequency rules use."""
         rules = [None if rule is None else rule.after_labels(codes) for rule in self.rules]
         return replace(self, rules=rules)
 
     def weights_for(self, classes: list[int]) -> ExpertWeights | MulticlassWeights | None:
-        """Return the weights for another set of classes; None if there are no weights yet."""
+        """Return the weights for another set of classes; None if there are none."""
         if classes == self.classes or self.weights is None:
             return self.weights
         if isinstance(self.weights, MulticlassWeights) and len(classes) > 2:
@@ -127,12 +127,12 @@ class EnsembleSnapshot:
         return out
 
     def totals(self, raw: FloatArray) -> FloatArray:
-        """Return the scores of rows of two classes, without threshold."""
+        """Return the combined scores for two classes, from which no threshold is subtracted."""
         weights = self.weights
         return weights.totals(raw) if isinstance(weights, ExpertWeights) else self.decide(raw)[:, 0]
 
     def score_and_threshold(self, raw: FloatArray) -> tuple[FloatArray, float]:
-        """Return the scores of rows of two classes, and the threshold; NaN before there are weights."""
+        """Return the result of :meth:`totals` and the threshold, which is NaN before there are weights."""
         weights = self.weights
         return self.totals(raw), weights.threshold if isinstance(weights, ExpertWeights) else float("nan")
 

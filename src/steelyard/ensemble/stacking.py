@@ -23,12 +23,13 @@ _STEPS = 5  # few steps from 0 keep the correction small
 
 @dataclass(frozen=True)
 class WeightCorrection:
-    """Numbers that are added to the expert weights of two classes; immutable.
+    """Correction that is added to the expert weights for two classes; immutable.
 
-    Weights judge each expert alone. The correction judges them together: experts that err on different rows
-    gain, copies of each other lose. It is the ridge logistic regression of the labels on the log-odds that
-    the experts gave before the labels were known, around the weights and for the observed class shares. It
-    remembers the last 5,000 rows, and the last 100 of each class.
+    The uncorrected weights depend on the quality of each expert alone. The correction also depends on their
+    correlation: it favours experts that err on different rows over experts with similar scores. It is a ridge
+    logistic regression of the labels on the out-of-sample log-odds of the experts, for the observed class
+    shares; the penalty shrinks the result towards the uncorrected weights. The last 5,000 rows and the last
+    100 rows of each class are remembered.
 
     Attributes
     ----------
@@ -43,12 +44,12 @@ class WeightCorrection:
 
     @classmethod
     def none(cls, n_experts: int) -> WeightCorrection:
-        """Return the correction before any row: 0."""
+        """Return a correction of 0 that remembers no rows."""
         return cls(np.zeros(n_experts), ScoreLog.empty(n_experts, 1))
 
     def after(self, log_odds: FloatArray, places: IntArray, keys: NDArray[np.uint64]) -> WeightCorrection:
-        """Return the correction with these rows in its memory; ``places`` are 0 or 1."""
-        rounded = log_odds.astype(np.float32).astype(np.float64)  # saved files contain 32 bits
+        """Return the correction that also remembers these rows, whose class indices are ``places``."""
+        rounded = log_odds.astype(np.float32).astype(np.float64)  # files store 32-bit numbers
         log, n_rows = self.log.append(rounded[:, :, None], places, keys), SETTINGS.correction_rows
         if log.n > (1.0 + SETTINGS.slack) * n_rows:
             per_class = SETTINGS.score_rows_of_class[1]
@@ -56,7 +57,10 @@ class WeightCorrection:
         return replace(self, log=log)
 
     def without(self, place: int, keys: NDArray[np.uint64]) -> WeightCorrection:
-        """Return the correction without these rows of a class, as if it had never seen them."""
+        """Return a correction that has forgotten the rows of a class with these hashes.
+
+        ``place`` is the index of the class. If a row was found, the correction is 0 until it is solved again.
+        """
         log = self.log.without(place, keys)
         if log.n == self.log.n:
             return self
@@ -65,8 +69,8 @@ class WeightCorrection:
     def solved(self, weights: FloatArray, share: float) -> WeightCorrection:
         """Return the correction for these weights; ``share`` is the share of the positive class.
 
-        A step minimizes a quadratic function that is never below the log-loss (its curvature is 1/4), so it
-        cannot diverge.
+        Each step minimizes a quadratic upper bound of the log-loss (with curvature 1/4), so the steps cannot
+        diverge.
         """
         log_odds, places, _ = self.log.rows
         counts = np.bincount(places, minlength=2)
@@ -83,7 +87,7 @@ class WeightCorrection:
         return WeightCorrection(values, self.log)
 
     def apply(self, weights: FloatArray, judged: Any) -> FloatArray:
-        """Return corrected weights of the ``judged`` experts: not negative, with sum one."""
+        """Return nonnegative corrected weights with sum 1; experts that are not in ``judged`` get 0."""
         corrected = np.zeros(len(weights))
         corrected[judged] = np.maximum(weights[judged] + self.values[judged], 0.0)
         total = corrected.sum()
@@ -97,7 +101,7 @@ class WeightCorrection:
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any], n_experts: int) -> WeightCorrection:
-        """Return the correction that :meth:`get_state` described; raise ValueError if it is inconsistent.
+        """Restore the correction from the result of :meth:`get_state`; raise ValueError if inconsistent.
 
         Experts that are not in the file have a correction of 0.
         """

@@ -1,4 +1,4 @@
-"""Saved state of StreamClassifier, also from files of version 0.2."""
+"""Saved state of StreamClassifier, including files of version 0.2."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def get_state(ensemble: ExpertEnsemble) -> dict[str, Any]:
 
 
 def restored_ensemble(state: dict[str, Any], params: EnsembleParams, row_input: RowInput) -> ExpertEnsemble:
-    """Return the ensemble that :func:`get_state` described; raise ValueError if it is inconsistent."""
+    """Restore the ensemble from the result of :func:`get_state`; raise ValueError if it is inconsistent."""
     ensemble = ExpertEnsemble(row_input.first_width, params, row_input)
     ensemble.codes_of(restored_labels(state["labels"]), learn=True)
     ensemble.counts = np.zeros(len(ensemble.labels), dtype=np.int64)
@@ -84,7 +84,7 @@ def restored_ensemble(state: dict[str, Any], params: EnsembleParams, row_input: 
     if len(state["experts"]) > len(EXPERTS):
         raise ValueError("there are more experts than this version knows")
     stream = ensemble.stream()
-    for expert, learned in zip(ensemble.experts, state["experts"], strict=False):  # older files have fewer
+    for expert, learned in zip(ensemble.experts, state["experts"], strict=False):  # old files have fewer
         expert.set_state(_current_names(learned, state["recent"]), stream)
         if expert.rule is None and expert.is_ready(stream.views):
             expert.refresh_rule(stream)
@@ -105,7 +105,7 @@ def restored_ensemble(state: dict[str, Any], params: EnsembleParams, row_input: 
 
 
 def _current_names(expert: dict[str, Any], rows: dict[str, Any]) -> dict[str, Any]:
-    """Return the state of an expert with the fields that version 0.2 did not have."""
+    """Return the state of an expert, completed by the fields that version 0.2 did not have."""
     offered = rows.get("offered")  # version 0.2 marked the rows that the kernel SVM may learn
     if offered is None:
         return expert
@@ -114,8 +114,8 @@ def _current_names(expert: dict[str, Any], rows: dict[str, Any]) -> dict[str, An
 
 
 def _weights(state: dict[str, Any], n_classes: int) -> ExpertWeights | MulticlassWeights | None:
-    # Files of version 0.2.0 contain a list with one entry per plane; with more than two classes it is
-    # dropped, and the experts are weighed again later.
+    # Files of version 0.2.0 contain a list: one entry for two classes, otherwise one per class.
+    # With more than two classes the list is dropped, and the experts are weighed again later.
     is_early = "judgement" not in state
     saved = [*state["judgements"], None][0] if is_early else state["judgement"]
     if saved is None or (is_early and n_classes > 2):

@@ -1,4 +1,4 @@
-"""StreamClassifier: an ensemble of experts for imbalanced streams, without parameters that must be chosen."""
+"""StreamClassifier: an ensemble of experts for imbalanced streams that needs no tuning."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class _WindowChoice:
         if isinstance(value, str) and value == "auto":
             return True
         try:
-            window_size(value)  # type: ignore[arg-type]  # it raises for values that are no window
+            window_size(value)  # type: ignore[arg-type]  # raises an error for invalid values
         except SteelyardError:
             return False
         return True
@@ -99,22 +99,23 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
         ``positive_``, a miss is a row of that class without an alarm. With more than two classes, "gmean"
         means the largest mean recall, and the other goals apply to every class against the rest.
     window : "auto", int, timedelta or str, default="auto"
-        Rows or time after which rows are forgotten. "auto" lets each expert choose its own memory, the
-        longest of which covers all rows. A length of time such as "30d" needs ``time`` in
+        Number of rows, or duration, after which rows are forgotten. "auto" lets each expert choose its own
+        memory, the longest of which covers all rows. A duration such as "30d" needs ``time`` in
         :meth:`partial_fit`.
     compute_budget : "auto" or float, default="auto"
-        Microseconds that a row may cost, approximately, on a common machine. "auto" is 120 for the first
+        Approximate computing time per row on a typical machine, in microseconds. "auto" is 120 for the first
         20,000 rows and 80 afterwards. Costs are computed from the numbers of rows, columns and classes and
-        never measured, so the same rows give the same model everywhere. A larger budget refits trees and
-        solves linear systems more often; with a budget below 120 the kernel SVM learns a sample of the rows,
-        below 66 it is disabled. :meth:`explain` lists all restrictions. Experts are updated in parallel on
-        the available cores (environment variable STEELYARD_NUM_THREADS) without changing any bit of the
-        result.
+        never measured, so the same rows give the same model everywhere. With a larger budget, trees are
+        refitted and linear systems are solved more often; with a budget below 120 the kernel SVM learns a
+        sample of the rows, below 66 it is disabled. :meth:`explain` lists all restrictions. Experts are
+        updated in parallel on the available cores (environment variable STEELYARD_NUM_THREADS); results are
+        bit-identical for any number of threads.
     random_state : int, default=0
         Seed of the random features and of the samples that boosted trees remember.
     positive : label or None, default=None
-        The class that alarms are about, if there are two classes. None: 1, True or "1" if the other label is
-        0, -1 or False; otherwise the rarer class so far, until it has twice as many rows as the other.
+        The positive class, if there are two classes; its predictions are alarms. None selects 1, True or "1"
+        if the other label is 0, -1 or False, otherwise the rarer class so far. That class stays the positive
+        one until it has twice as many rows as the other.
 
     Attributes
     ----------
@@ -128,10 +129,10 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
         Drifts found so far: ``row``, ``cause`` ("prior", "features" or "concept"), ``columns``, ``further``
         causes and ``text``.
     drift_evidence_ : float
-        Evidence for a drift since the last one, from 0 to 1; at 1 there is a new event.
+        Evidence for a drift since the last one, from 0 to 1; at 1 a new event is recorded.
     linear_ : ProximalSVC
-        A copy of the linear expert over all rows, which shows the effect of each feature. Its labels are
-        integers that number the labels of the stream in the order of their first occurrence.
+        A copy of the linear expert over all rows, which shows the effect of each feature. Its classes are
+        integers: the labels of the stream, numbered in the order of their first occurrence.
     positive_ : label or None
         The positive class; None if there are not exactly two classes. As in scikit-learn,
         ``decision_function`` is greater than 0 for the second class of ``classes_``, whichever is positive.
@@ -148,14 +149,14 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
     -----
     :meth:`partial_fit` scores the rows before it learns them. These out-of-sample scores determine weights,
     threshold and probabilities. Rows that were passed to :meth:`predict`, :meth:`decision_function` or
-    :meth:`predict_proba` before keep the scores given then (up to 100,000 rows), so that with delayed labels
-    experts are weighted by their predictions at that time. A chunk delays the labels of its rows, so the same
-    rows in chunks of another size give other weights.
+    :meth:`predict_proba` before keep the scores of that call (up to 100,000 rows), so that with delayed
+    labels experts are weighted by their predictions at that time. A chunk delays the labels of its rows, so
+    the same rows in chunks of another size give other weights.
 
     Recent scores are kept for about 1,000 rows, at least 100 of each class. Each expert's scores are
     calibrated to log-odds, which keeps the order of the highest scores, and weighted by AUC and log-loss.
     With two classes the weights are corrected by a logistic regression on the log-odds of 5,000 rows.
-    Before two rows of both classes are scored, the linear expert over all rows predicts alone.
+    Before two rows of each class are scored, the linear expert over all rows predicts alone.
 
     :meth:`forget` removes rows exactly from every expert that remembers them, and from the recent scores.
     The scores of other rows, the rank transformation and the random map (fitted on the first 1,000 rows) do
@@ -251,10 +252,11 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
         sample_weight : array-like of shape (n_samples,), optional
             Weight of each row; 1 when not given.
         time : array-like of shape (n_samples,), optional
-            Times of the rows in seconds, ascending; needed for a window of time and for alarms per day.
+            Times of the rows in seconds, ascending; required if ``window`` is a duration, and for alarms per
+            day.
         sample_cost : array-like of shape (n_samples,), optional
-            Factor of the price of a miss for each row, such as the amount of a payment. The threshold uses
-            its recent mean over the positive rows.
+            Factor by which the price of a miss is multiplied for each row, such as the amount of a payment.
+            The threshold uses the mean factor of recent positive rows.
 
         Returns
         -------
@@ -309,9 +311,9 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
         return self._input.schema
 
     def reads_table(self, rows: Any) -> bool:
-        """Return whether rows of a table can be learned as they are.
+        """Return whether the model can learn rows of a table without conversion to numbers.
 
-        Models of version 0.2 have learned categories as hash features.
+        Models of version 0.2 may need the conversion, because they have learned categories as hash features.
         """
         if not self._is_started() or self._schema is not None:
             return True
@@ -366,7 +368,7 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
     @property
     @snapshot_read
     def positive_(self) -> Label | None:
-        """The positive class of two classes; None if there are more, or fewer."""
+        """The positive class; None if there are not exactly two classes."""
         self._need("positive_")
         return self._copied_ensemble().find_positive()
 
@@ -393,7 +395,7 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
         return (ensemble.counts + pending)[ensemble.snapshot.classes]
 
     def _scored(self, X: Any, method: str) -> tuple[FloatArray, NDArray[Any]]:
-        """Return scores minus threshold, or log-probabilities of more than two classes; and the classes."""
+        """Return scores minus the threshold, or log-probabilities for more than two classes; and classes."""
         return self._decide(X, method)[1], self._ensemble.classes
 
     def _decide(self, X: Any, method: str) -> tuple[EnsembleSnapshot, FloatArray]:
@@ -408,7 +410,7 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
         return snapshot, decisions if snapshot.weights is not None else promise.without_threshold(decisions)
 
     def _raw_scores(self, X: Any, method: str) -> tuple[EnsembleSnapshot, FloatArray, NDArray[np.uint64]]:
-        """Return the snapshot, the scores of its experts and the hashes of the rows; keep the scores."""
+        """Return the snapshot, raw scores and row hashes; store the scores until the labels arrive."""
         rows = validate_rows(self, X, method)
         X, wide = self._dense(rows, method), self._input.wide(rows)
         ensemble, snapshot = self._ensemble, self._ensemble.snapshot
@@ -523,7 +525,7 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
 
     @snapshot_read
     def drift_report(self, X: ArrayLike | None = None) -> DriftReport:
-        """Return what changed recently and why: class frequencies, columns, or the concept.
+        """Return a report of recent changes and their causes: class frequencies, columns, or the concept.
 
         Parameters
         ----------
@@ -535,8 +537,8 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
         -------
         DriftReport
             Without ``X``, the last 3,000 labelled rows are compared with the rows before them, back to the
-            last drift; ``events`` lists the drifts that tests valid at any time have found. With ``X``, the
-            only possible cause is "features", and the column "score" is the score of the model.
+            last drift; ``events`` lists the drifts that anytime-valid tests have found. With ``X``, the only
+            possible cause is "features", and the column "score" is the score of the model.
 
         Notes
         -----
@@ -560,7 +562,7 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
     @property
     @snapshot_read
     def drift_evidence_(self) -> float:
-        """Evidence for a drift since the last one, from 0 to 1; at 1 there is a new event."""
+        """Evidence for a drift since the last one, from 0 to 1; at 1 a new event is recorded."""
         self._need("drift_evidence_")
         return self._ensemble.changes.evidence()
 

@@ -22,7 +22,7 @@ __all__ = ["ThresholdedClassifier"]
 
 
 class ThresholdedClassifier(Learner):
-    """Predictions for a goal of the threshold: plain labels, labels at a promised rate, or by costs of rows.
+    """Base class of classifiers that predict by a threshold, at a promised rate, or by the costs of rows.
 
     A subclass has the parameters ``threshold`` and ``positive`` and defines how it scores rows.
     """
@@ -32,7 +32,7 @@ class ThresholdedClassifier(Learner):
 
     @property
     def takes_cost(self) -> bool:
-        """Whether partial_fit() and predict() use ``sample_cost``: the goal of the threshold is prices."""
+        """Whether partial_fit() and predict() use ``sample_cost``; True if ``threshold`` contains prices."""
         return is_prices(self.threshold)
 
     @property
@@ -54,8 +54,9 @@ class ThresholdedClassifier(Learner):
             Times of the rows in seconds, for ``threshold={"alarms_per_day": ...}``. Without times the rows
             are assumed to arrive at the recent rate.
         sample_cost : array-like of shape (n_samples,), optional
-            Factor of the price of a miss for each row. A row is an alarm if this has the lower expected cost
-            by :meth:`predict_proba`. The goal ``threshold`` must be prices.
+            Factor by which the price of a miss is multiplied for each row. A row is an alarm if an alarm has
+            the lower expected cost with the probabilities of :meth:`predict_proba`. The parameter
+            ``threshold`` must contain prices.
 
         Returns
         -------
@@ -64,7 +65,7 @@ class ThresholdedClassifier(Learner):
         Notes
         -----
         With a promised rate of alarms every row that is passed to this method counts, in this order, and
-        each decision depends on the alarms before. Use :meth:`decision_function` to score rows without
+        each decision depends on the earlier alarms. Use :meth:`decision_function` to score rows without
         counting them.
         """
         check_started(self, "predict")
@@ -82,7 +83,7 @@ class ThresholdedClassifier(Learner):
         return self.classes_[alarm_indices(alarms, is_mirrored=promise.sign < 0.0)]
 
     def _predicted_labels(self, X: Any) -> NDArray[Any]:
-        """Return the labels by the threshold alone."""
+        """Return the labels that follow from the scores and the threshold alone."""
         scores, classes = self._scored(X, "predict")
         return classes[winners(scores, len(classes))]
 
@@ -95,12 +96,12 @@ class ThresholdedClassifier(Learner):
         X : {array-like, sparse matrix, table} of shape (n_samples, n_features)
             Rows.
         prior : {"observed", "balanced"} or mapping of label to float, default="observed"
-            Class frequencies: those of recent rows, equal ones, or the given proportions.
+            Assumed class frequencies: those of recent rows, equal ones, or the given proportions.
 
         Returns
         -------
         ndarray of shape (n_samples, n_classes)
-            The class frequencies for all rows while there are too few recent scores.
+            While there are too few recent scores, every row has the assumed class frequencies.
         """
         check_started(self, "predict_proba")
         return self._probabilities(X, prior)
@@ -114,7 +115,7 @@ class ThresholdedClassifier(Learner):
         X : {array-like, sparse matrix, table} of shape (n_samples, n_features)
             Rows.
         coverage : float, default=0.95
-            Wanted probability that the set contains the true class, for every class.
+            Target probability that the set contains the true class, for every class.
 
         Returns
         -------
@@ -159,7 +160,8 @@ class ThresholdedClassifier(Learner):
 
     @abstractmethod
     def _log_odds(self, X: Any, method: str) -> tuple[FloatArray, tuple[FloatArray, IntArray] | None]:
-        """Return log-odds of rows, one column per class, and those of recent rows with their class indices.
+        """Return the log-odds of rows, and a pair for recent rows: their log-odds and class indices.
 
-        The second part is None if there are no recent scores of the current classes.
+        Log-odds have one column per class. The pair is None if there are no recent scores of the current
+        classes.
         """

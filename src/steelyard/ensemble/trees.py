@@ -15,7 +15,7 @@ from steelyard.explanation.attribution import Attribution
 
 __all__ = ["BoostedTrees", "TreeRule", "fit_cost_us", "trees_per_output"]
 
-_MAX_TREES, _MIN_TREES = 30, 12  # per output
+_MAX_TREES, _MIN_TREES = 30, 12  # largest and smallest number of trees per output
 _TOTAL_LEARNING_RATE = 6.0  # sum of the learning rates of all trees of an output
 _MAX_COLUMNS = 24
 # Cost of a tree in microseconds: per row, per value, per value if columns are sampled, per bin and leaf.
@@ -23,16 +23,16 @@ _COST_US = (0.02, 0.0013, 0.0033, 0.0053)
 
 
 def trees_per_output(n_trees: int, n_outputs: int) -> int:
-    """Return the trees of each output: fewer, with a larger learning rate, if there are many outputs."""
+    """Return the number of trees per output: fewer, with a larger learning rate, for many outputs."""
     return max(min(_MIN_TREES, n_trees), n_trees // n_outputs)
 
 
 def fit_cost_us(
     n_trees: int, n_outputs: int, n_rows: int, n_columns: int, *, max_bins: int = 64, max_leaves: int = 16
 ) -> float:
-    """Return the microseconds that one fit takes on a common machine.
+    """Return the microseconds that one fit takes on a typical machine.
 
-    ``n_trees`` is the number of trees for one output, ``n_columns`` that of columns that are not constant.
+    ``n_trees`` counts the trees of a model with one output, ``n_columns`` the columns that are not constant.
     """
     row, value, sampled_value, bin_ = _COST_US
     columns = min(n_columns, _MAX_COLUMNS)
@@ -46,8 +46,8 @@ def fit_cost_us(
 class BoostedTrees:
     """Gradient-boosted decision trees with the logistic loss; more than two classes are learned one-vs-rest.
 
-    The same rows give the same trees, bit by bit, on any machine and with any number of threads. NaN is a
-    missing value: each split learns the side that missing values go to. Infinite values are allowed.
+    The same rows give bit-identical trees on any machine and with any number of threads. NaN is a missing
+    value: each split learns the side that missing values go to. Infinite values are allowed.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ class BoostedTrees:
     seed : int, default=0
         Seed of the random choice of columns and rows.
     n_threads : int, default=1
-        Threads; the result does not depend on it.
+        Number of threads; the result does not depend on it.
     """
 
     n_trees: int | None = None
@@ -158,7 +158,7 @@ def _ensemble(forest: tuple[Any, ...], n_outputs: int, n_features: int) -> _nati
 
 @dataclass(frozen=True)
 class TreeRule(Rule):
-    """Scores of fitted trees."""
+    """Decision function of fitted trees."""
 
     classes: list[int]
     forest: tuple[Any, ...]
@@ -184,14 +184,14 @@ class TreeRule(Rule):
         values: FloatArray = self._trees.contributions(self._columns(rows.X), num_threads())
         return values
 
-    def attribution(self, rows: Any, background: Any) -> Attribution:  # noqa: ARG002  trees know their rows
+    def attribution(self, rows: Any, background: Any) -> Attribution:  # noqa: ARG002  TreeSHAP needs none
         """Return SHAP values; the base is the average score of the rows that the trees were fitted on."""
         values = self.contributions(rows).transpose(0, 2, 1)
         known = np.arange(self.n_features)  # columns added after the fit of the trees are ignored
         return Attribution(values[:, :-1], values[0, -1]).by_source(known, rows.X.shape[1])
 
     def _columns(self, X: FloatArray) -> FloatArray:
-        """Return the columns that the trees know; a table may have got more since."""
+        """Return the columns that the trees know; a table may have more columns since the fit."""
         return X if X.shape[1] == self.n_features else np.ascontiguousarray(X[:, : self.n_features])
 
     def join(self, scorer: _native.RowExperts, number: int) -> bool:

@@ -34,14 +34,14 @@ __all__ = [
 ]
 
 _N_KNOTS = 65  # quantiles that represent the distribution of a column
-_MAX_STATISTICS = 3  # columns that represent a category in the rank transformation
+_MAX_STATISTICS = 3  # maximum number of transformed columns for one categorical column
 _SMOOTHING_ROWS = 2.0  # pseudo-rows with the overall class shares, added to every category
 _SHRINKAGE = 0.05  # shrinks the covariance of normal scores towards the identity
 _IMPUTATION_SWEEPS = 3
 _MIN_GAP_DEVIATION = 3.0  # z-score from which missing values depend on the class and get an indicator
 _MIN_SPREAD = 0.3  # lower limit of the standard deviation by which a column is divided
-MAX_MAPPED = 300  # random features
-_MAPPED_BYTES = 32e6  # limit of the sums over random features: 12 bytes per pair of features and class
+MAX_MAPPED = 300  # maximum number of random features
+_MAPPED_BYTES = 32e6  # memory limit of sums over random features: 12 bytes per class and pair of features
 
 
 @dataclass(frozen=True)
@@ -49,10 +49,10 @@ class RankView:
     """Rank transformation: each column becomes normal scores with about variance 1.
 
     Only the order of the values matters: a sentinel such as 9999 comes just beyond the largest other value,
-    and skewed columns lose their skew. The scale is linear between knots and constant beyond both ends.
+    and skewed columns lose their skew. The function is linear between knots and constant beyond both ends.
     """
 
-    knots: FloatArray  # (_N_KNOTS, n_columns), ascending; the last value is repeated where there are fewer
+    knots: FloatArray  # (_N_KNOTS, n_columns), ascending; the last knot of a column may be repeated
     values: FloatArray  # the normal score at each knot
     slopes: FloatArray  # slope of the linear piece that begins at each knot, 0 for the last knot
 
@@ -90,14 +90,14 @@ class RankView:
 class CodedView:
     """Rank transformation of coded rows, which have missing values and category codes.
 
-    A missing normal score becomes its conditional mean given the other columns of numbers (a Gaussian
-    copula), and columns whose missing values depend on the class get an indicator. A category becomes its
-    smoothed class log-odds, from the counts of the rows that the view was fitted on.
+    A missing normal score becomes its conditional mean given the other numeric columns (a Gaussian copula),
+    and columns whose missing values depend on the class get an indicator. A category becomes its smoothed
+    class log-odds, from the counts of the rows that the view was fitted on.
     """
 
-    numeric: IntArray  # columns of numbers
-    ranks: RankView  # of the columns of numbers
-    regressions: FloatArray  # (n_numeric, n_numeric): each row predicts one column from the others
+    numeric: IntArray  # numeric columns
+    ranks: RankView  # rank transformation of the numeric columns
+    regressions: FloatArray  # (n_numeric, n_numeric): row k predicts column k from the other columns
     gaps: IntArray  # columns with an indicator of missing values
     gap_scales: FloatArray  # (2, n_gaps): mean of each indicator, and its scale
     categorical: IntArray  # columns of category codes
@@ -133,20 +133,20 @@ class CodedView:
 
     @property
     def sources(self) -> IntArray:
-        """For each transformed column the column of the row that it was computed from."""
+        """For each transformed column, the index of the original column."""
         widths = [table.shape[1] for table in self.tables]
         sources = np.concatenate([self.numeric, self.gaps, np.repeat(self.categorical, widths)])
         return sources.astype(np.int64) if len(sources) else np.zeros(1, dtype=np.int64)
 
     def _numbers(self, X: FloatArray) -> FloatArray:
-        """Return the normal scores of the columns of numbers, with conditional means of missing ones."""
+        """Return the normal scores of numeric columns; conditional means replace missing scores."""
         scores = np.ascontiguousarray(self.ranks.apply(X))
         missing = np.isnan(X)
         columns = np.flatnonzero(missing.any(axis=0)).tolist()
         for _ in range(_IMPUTATION_SWEEPS if columns else 0):  # Gauss-Seidel iterations
             for column in columns:
                 rows = np.flatnonzero(missing[:, column])
-                # This product has the same bits for a row alone and in a batch.
+                # The result of linear_scores() is bit-identical for a row alone and in a batch.
                 filled = np.empty((len(rows), 1))
                 weights = self.regressions[column : column + 1]
                 _native.linear_scores(scores[rows], weights, np.zeros(1), filled, 1)
@@ -176,7 +176,7 @@ class CodedView:
 
 
 def _regressions(scores: FloatArray, missing: NDArray[np.bool_]) -> FloatArray:
-    """Return the coefficients that predict each column from all others, from covariances of known pairs."""
+    """Return coefficients that predict each column from the others; missing values are left out."""
     known = np.where(missing, 0.0, scores)
     n_pairs = (~missing).T.astype(np.float64) @ ~missing
     covariance = known.T @ known / np.maximum(n_pairs, 1.0)
@@ -189,7 +189,7 @@ def _regressions(scores: FloatArray, missing: NDArray[np.bool_]) -> FloatArray:
 
 
 def _depends_on_class(missing: NDArray[np.bool_], codes: IntArray) -> NDArray[np.bool_]:
-    """Return whether the share of missing values of a column differs between the classes (a z-test)."""
+    """Return for each column whether its share of missing values depends on the class (a z-test)."""
     share, is_dependent = missing.mean(axis=0), np.zeros(missing.shape[1], dtype=bool)
     for code in np.unique(codes).tolist():
         rows = missing[codes == code]
@@ -206,10 +206,11 @@ def _fit_ranks(X: FloatArray) -> RankView:
 
 
 def _category_table(values: FloatArray, codes: IntArray) -> FloatArray:
-    """Return the class statistics of each category and, in the last line, of an unknown one.
+    """Return the class statistics of each category and, in the last row, of an unknown category.
 
     The statistics are smoothed log-ratios of the frequency of a category within a class and within the other
-    classes, for all classes but the first (at most `_MAX_STATISTICS`), with mean 0 and about variance 1.
+    classes, standardized to mean 0 and about variance 1. There is one statistic for each of the rarest
+    classes: for all but the most frequent class, at most `_MAX_STATISTICS`.
     """
     is_known = values >= 0
     categories, classes = values[is_known].astype(np.int64), codes[is_known]
@@ -289,17 +290,17 @@ class HashedView:
 
 @dataclass(frozen=True)
 class HashedTable:
-    """Feature hashing of coded rows: numbers by column, categories and missing values by column and code."""
+    """Feature hashing of coded rows: numbers are hashed by column, other values by column and code."""
 
     n_columns: int
     seed: int
     n_first: int  # columns of the first rows; missing values in later columns do not change the hash
 
     def wide(self, X: FloatArray) -> None:
-        """Return None: the codes of categories are no numbers to learn from."""
+        """Return None: category codes cannot be learned as numbers."""
 
     def apply(self, X: FloatArray, categorical: tuple[int, ...]) -> FloatArray:
-        """Return the hashed rows; later columns and categories do not change the hashes of earlier ones."""
+        """Return the hashed rows; new columns and categories do not change the hashes of earlier rows."""
         missing = np.isnan(X)
         codes, values = np.where(missing, 1.0, 0.0), np.where(missing, 1.0, X)
         columns = list(categorical)
@@ -317,9 +318,9 @@ class HashedTable:
 
 @dataclass(frozen=True)
 class Views:
-    """The fitted transformations; None before enough rows were seen.
+    """Fitted transformations; each one is None before enough rows were seen.
 
-    The layout of the rows is always known; it is None for plain numbers without missing values.
+    The layout is None as long as all rows are plain numbers without missing values.
     """
 
     ranks: RankView | CodedView | None = None
@@ -327,7 +328,7 @@ class Views:
     layout: Layout | None = None
 
     def fit(self, X: FloatArray, codes: IntArray, n_classes: int, seed: int) -> Views:
-        """Return the rank transformation and the random feature map fitted on these rows."""
+        """Return views with the rank transformation and the random feature map fitted on these rows."""
         ranks = RankView.fit(X) if self.layout is None else CodedView.fit(X, codes, self.layout)
         feature_map = RandomFeatures(n_mapped(n_classes), random_state=seed).fit(ranks.apply(X))
         return Views(ranks, feature_map, self.layout)

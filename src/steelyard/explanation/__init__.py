@@ -1,4 +1,4 @@
-"""Explanations of predictions: what each column contributes to a score, nearest rows, and changes."""
+"""Explanations of predictions: contributions, nearest rows, and changes that lead to other predictions."""
 
 from steelyard.explanation.neighbors import Change, NearRow
 from steelyard.explanation.rows import RowExplanations

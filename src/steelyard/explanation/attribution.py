@@ -207,9 +207,10 @@ def explain_function(
 def _mixed_scores(
     scores: Scores, X: FloatArray, reference: FloatArray, columns: IntArray, masks: NDArray[np.bool_]
 ) -> FloatArray:
-    """Return the scores with some columns from the row, the others from the reference.
+    """Return the scores of rows in which some columns are replaced by the reference.
 
-    ``masks`` has one line per set of columns. The result has the shape (n_rows, n_sets, n_scores).
+    ``masks`` has one row for each set of columns that are not replaced. The result has the shape
+    (n_rows, n_sets, n_scores).
     """
     is_own = np.ones((len(masks), X.shape[1]), dtype=bool)
     is_own[:, columns] = masks
@@ -228,10 +229,10 @@ def _by_sets(
 
 @cache
 def _all_sets(n: int) -> tuple[NDArray[np.bool_], FloatArray]:
-    """Return all sets of n columns, and the weight of the value of each set in each Shapley value."""
+    """Return all subsets of n columns as masks, and the weight of each subset in each Shapley value."""
     masks = (np.arange(2**n)[:, None] >> np.arange(n)) & 1 == 1
     size = masks.sum(axis=1)
-    # Weights of the sets with the column, by their size, and of the sets without it.
+    # Weights by the size of a set: for sets that contain the column, and for sets that do not.
     joining = np.array([0.0, *(1.0 / (n * comb(n - 1, s)) for s in range(n))])
     leaving = np.append(joining[1:], 0.0)
     return masks, np.where(masks.T, joining[size], -leaving[size])

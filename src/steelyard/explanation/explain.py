@@ -31,7 +31,7 @@ def explain_rows(
     rows = learner._explained_rows(X)
     names = learner._explained_names(rows.shape[1])
     others = None if background is None else learner._explained_rows(background)
-    plain = shallow_copy(learner)  # rows were validated, so names of columns are no longer compared
+    plain = shallow_copy(learner)  # the rows are validated, so column names need no second check
     plain.__dict__.pop("feature_names_in_", None)
     scores, classes = plain._explained_scores(rows)
     remembered = plain._remembered_rows()
@@ -57,7 +57,7 @@ def explain_rows(
 
 
 def mean_contributions(learner: BatchLearner, X: Any, *, are_remembered: bool = False) -> FloatArray:
-    """Return the mean absolute contribution of each column over some rows, or over remembered rows."""
+    """Return the mean absolute contribution of each column over rows; remembered rows are not validated."""
     plain = shallow_copy(learner)
     plain.__dict__.pop("feature_names_in_", None)
     rows = X if are_remembered else plain._explained_rows(X)

@@ -1,4 +1,4 @@
-"""Nearest remembered rows of each class, and changes of values that would change a prediction."""
+"""Nearest remembered rows of each class, and changes of a row that would change its prediction."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class RememberedRows:
     Attributes
     ----------
     X : ndarray of shape (n_rows, n_columns)
-        The rows; in the compared space if ``has_values`` is False.
+        The rows; already transformed for the comparison if ``has_values`` is False.
     labels : ndarray of shape (n_rows,) or None
         Their classes; None if they are unknown.
     numbers : ndarray of shape (n_rows,) or None
@@ -80,7 +80,7 @@ class RememberedRows:
     compare : callable or None
         Transformation of rows before distances are computed; None: standardization.
     has_values : bool
-        Whether ``X`` has the columns of the rows that users pass.
+        Whether ``X`` has the original columns.
     """
 
     X: FloatArray
@@ -90,13 +90,13 @@ class RememberedRows:
     has_values: bool = True
 
     def near_row(self, place: int, distance: float) -> NearRow:
-        """Return the row at a position, at this distance from another row."""
+        """Return the remembered row with index ``place`` and its distance from the explained row."""
         label = None if self.labels is None else self.labels[place]
         number = None if self.numbers is None else int(self.numbers[place])
         return NearRow(label, float(distance), number, self.X[place] if self.has_values else None)
 
     def compared(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Transform other rows and the remembered rows into the space in which distances are computed."""
+        """Return the rows ``X`` and the remembered rows, transformed for the computation of distances."""
         if self.compare is not None:
             return self.compare(X), self.compare(self.X) if self.has_values else self.X
         spread = self.X.std(axis=0)
@@ -122,7 +122,7 @@ def find_nearest(remembered: RememberedRows | None, X: FloatArray) -> list[list[
 
 
 def _smallest(distances: FloatArray) -> list[int]:
-    """Return the positions of the smallest distances; ties are broken in favour of newer rows."""
+    """Return the indices of the smallest distances; ties are broken in favour of newer rows."""
     k = min(_NEAREST_ROWS, len(distances))
     limit = np.partition(distances, k - 1)[k - 1]
     places = np.flatnonzero(distances <= limit)[::-1]
@@ -160,7 +160,7 @@ class ChangeSearch:
     def of_row(self, row: FloatArray, support: FloatArray) -> list[Change]:
         """Return the changes of a row, the smallest first.
 
-        ``support`` is what each column adds to the score of the predicted class.
+        ``support`` has the contribution of each column to the score of the predicted class.
         """
         if self.remembered is None or not self.remembered.has_values or len(self.classes) < 2:
             return []
@@ -187,7 +187,7 @@ class ChangeSearch:
         return []
 
     def _trials(self, row: FloatArray, columns: list[int]) -> tuple[FloatArray, IntArray, FloatArray]:
-        """Return rows with one changed column, the column, and the size of each change."""
+        """Return copies of a row with one changed column each, these columns, and the sizes of changes."""
         assert self.remembered is not None
         values, sizes = zip(*(_tried_values(self.remembered.X[:, c], row[c]) for c in columns), strict=True)
         places = np.repeat(columns, [len(part) for part in values])
@@ -209,7 +209,7 @@ def _margins(scores: FloatArray, place: int) -> FloatArray:
 
 
 def _tried_values(column: FloatArray, now: float) -> tuple[FloatArray, FloatArray]:
-    """Return some remembered values of a column, and the share of rows between each and the current value."""
+    """Return remembered values of a column, and the share of rows between each value and the current one."""
     known = np.sort(column[~np.isnan(column)])
     if not len(known):
         return known, known

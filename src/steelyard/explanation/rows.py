@@ -33,8 +33,8 @@ class RowExplanations:
     Attributes
     ----------
     contributions : ndarray of shape (n_rows, n_columns) or (n_rows, n_columns, n_classes)
-        What each column adds to the score of each row; for more than two classes, to the score of each
-        class.
+        Contribution of each column to the score of each row; with more than two classes, to the score of
+        each class.
     base : float or ndarray of shape (n_classes,)
         Score of the reference that rows are compared with, approximately an average row.
     score : ndarray of shape (n_rows,) or (n_rows, n_classes)
@@ -84,11 +84,11 @@ class RowExplanations:
         return mean_sizes(self.contributions)
 
     def support(self, row: int) -> FloatArray:
-        """Return what each column of a row adds to the score of the predicted class."""
+        """Return the contribution of each column of a row to the score of the predicted class."""
         return self.of_class(row)[0]
 
     def of_class(self, row: int, label: Any = None) -> tuple[FloatArray, float, float, Any]:
-        """Return contributions, base and score of a class, by default the predicted one, and this class.
+        """Return contributions, base, score and label of a class, by default of the predicted class.
 
         With two classes, the score of the first class is the negative of that of the second class.
         """
@@ -107,14 +107,14 @@ class RowExplanations:
     ) -> list[tuple[str, Any, float]]:
         """Return name, value and contribution of the columns with the largest contributions.
 
-        They are contributions to the score of the given class, by default the predicted one.
+        They are contributions to the score of the given class, by default of the predicted class.
         """
         contributions = self.of_class(row, label)[0]
         order = np.argsort(-np.abs(contributions), kind="stable")[:n_columns]
         return [(self.column_names[c], self.values[row, c], float(contributions[c])) for c in order.tolist()]
 
     def _shown(self, row: int, n_columns: int = _MAX_COLUMNS) -> list[tuple[str, float]]:
-        """Return texts and contributions of the largest columns, and one entry for all others."""
+        """Return text and contribution of the most important columns, and one entry for all others."""
         largest = self.largest(row, n_columns)
         shown = [(f"{name} = {value_text(value)}", size) for name, value, size in largest]
         n_others = len(self.column_names) - len(shown)
@@ -275,7 +275,7 @@ def mean_sizes(contributions: FloatArray) -> FloatArray:
 
 
 def value_text(value: Any) -> str:
-    """Return a short text of a value in a table."""
+    """Return a table value as short text."""
     if isinstance(value, (float, np.floating)):
         return "missing" if np.isnan(value) else f"{value:.4g}"
     return str(value)

@@ -1,4 +1,4 @@
-"""Models per key: one small exact model for every customer or machine, shrunk towards all rows."""
+"""Models per key: one small exact model for each customer or machine, shrunk towards a common model."""
 
 from steelyard.keyed.classifier import KeyedClassifier
 

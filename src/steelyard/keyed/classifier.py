@@ -1,4 +1,4 @@
-"""KeyedClassifier: one small exact model for every key, shrunk towards the model of all rows."""
+"""KeyedClassifier: one small exact model for each key, shrunk towards the model of all rows."""
 
 from __future__ import annotations
 
@@ -36,34 +36,34 @@ from steelyard.proximal import ProximalSVC, Quantizer
 
 __all__ = ["KeyedClassifier"]
 
-_MAX_WEIGHT = 2.0**40  # larger weights are no numbers of rows
-_MAX_EXACT_KEY = 2**53  # larger integers in a column of floats are not exact
+_MAX_WEIGHT = 2.0**40  # larger weights are rejected, because they cannot be numbers of rows
+_MAX_EXACT_KEY = 2**53  # a float cannot represent all larger integers
 
 
 @storable("KeyedClassifier")
 class KeyedClassifier(ForgettingMixin, MergingMixin):
     r"""One proximal SVM for each key, with class statistics that are shrunk towards those of all rows.
 
-    Every key (a customer, a machine) has exact integer statistics of its own. Its plane is solved at
-    prediction from these statistics and from the statistics of all keys, which count as ``borrow`` rows of
-    each class. A key without rows has the plane of :class:`~steelyard.ProximalSVC` on all rows; a key with
-    many more rows than ``borrow`` has a plane of its own.
+    Every key (a customer, a machine) has exact integer statistics of its own. At prediction, its hyperplane
+    is computed from these statistics and from the statistics of all keys, which count as ``borrow`` rows of
+    each class. A key without rows has the hyperplane of :class:`~steelyard.ProximalSVC` on all rows; the
+    hyperplane of a key with many more rows than ``borrow`` depends almost only on its own rows.
 
     Parameters
     ----------
     key : str or int, default=0
-        Name or position of the column with the keys: text or numbers. All other columns are features.
+        Name or position of the column with the keys, which are text or numbers. All other columns are
+        features.
     C : float, default=1.0
         Regularization parameter, as in :class:`~steelyard.ProximalSVC`.
     borrow : float or "auto", default="auto"
         Number of rows of each class that the statistics of all keys count for. "auto" keeps the sums of each
         key in two folds and selects the number, or the model of all rows, by the error on held-out rows of up
-        to 2,000 keys. The selection happens at the next prediction, and again when the number of rows has
-        doubled or has become smaller. A change between "auto" and a number takes effect
-        with the next :meth:`fit`.
+        to 2,000 keys. The number is selected again when the number of rows has doubled or halved. A change
+        between "auto" and a number takes effect with the next :meth:`fit`.
     quantizer : Quantizer, optional
         Steps to which features are rounded. If not given, the first 256 rows determine them: the largest
-        deviation from the median has 4,096 to 8,192 steps. Values of more than 2**20 steps are clipped.
+        deviation from the median is 4,096 to 8,192 steps. Values of more than 2**20 steps are clipped.
 
     Attributes
     ----------
@@ -72,7 +72,7 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
     keys_ : list
         Keys that have rows now.
     borrow_ : float
-        The number of borrowed rows in use; infinite if all keys have the plane of all rows.
+        The number of borrowed rows in use; infinite if all keys use the model of all rows.
     group_ : ProximalSVC
         The model of all rows.
     quantizer_ : Quantizer
@@ -122,7 +122,7 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
     )
     _in_place = ("_state",)
     _state: KeyedSums
-    _texts: tuple[str, ...] = ()  # keys of the current call, if they are text; X contains their positions
+    _texts: tuple[str, ...] = ()  # text keys of the current call; X contains their indices
 
     def __init__(
         self,
@@ -260,13 +260,13 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
     # -- keys ---------------------------------------------------------------------------------------
 
     def _with_numeric_keys(self, X: Any, method: str) -> Any:
-        """Return X with a numeric key column; text keys are replaced by their positions in ``_texts``."""
+        """Return X with a numeric key column; text keys are replaced by their indices in ``_texts``."""
         X, texts = self._split_texts(X, method, len(self._texts))
         self._texts = (*self._texts, *texts)
         return X
 
     def _split_texts(self, X: Any, method: str, begin: int = 0) -> tuple[Any, list[str]]:
-        """Return X with positions from ``begin`` in place of text keys, and the text keys."""
+        """Replace text keys by consecutive integers from ``begin`` on; return X and the text keys."""
         if hasattr(X, "to_pandas"):
             X = X.to_pandas()
         if not hasattr(X, "iloc") or not isinstance(self.key, str):
@@ -292,7 +292,7 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
         ]
 
     def _key_column(self, width: int) -> int:
-        """Return the position of the key."""
+        """Return the index of the key column."""
         if isinstance(self.key, str):
             names = self.__dict__.get("feature_names_in_")
             if names is None:
@@ -392,7 +392,7 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
 
     @synchronized
     def digest(self) -> str:
-        """Return a hash of the exact sums of all keys: equal rows, rounded alike, have equal digests.
+        """Return a hash of the exact sums of all keys: the same rounded rows give the same digest.
 
         After :meth:`forget` and :meth:`forget_key` it is the digest of a learner with the same quantizer that
         never learned those rows.
@@ -413,7 +413,7 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
         return self._cached("system", lambda: GroupSystem.of(sums, sums.classes(), self.C))
 
     def _cached(self, name: str, make: Any) -> Any:
-        """Return a result of the current version of the state and of C, computed once."""
+        """Return the result of ``make``, cached until the state or C changes."""
         cache, version = self._state.cache, (self._state.version, self.C)
         if name not in cache or cache[name][0] != version:
             cache[name] = version, make()
@@ -435,8 +435,8 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
         """Select the number of borrowed rows if the number of rows has doubled or halved.
 
         Every call that learns or forgets does this, so the number does not depend on predictions; a
-        prediction selects only after an interrupted call. On the first rows, before there is a quantizer, the
-        number is selected at a prediction and not kept.
+        prediction selects it only after an interrupted call. Before there is a quantizer, predictions select
+        a number that is not kept.
         """
         state = self._state
         if self.borrow != "auto" or state.quantizer is None or state.n_folds == 1:
@@ -456,14 +456,14 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
 
     @synchronized
     def predict_proba(self, X: ArrayLike, *, prior: str | Mapping[Label, float] = "observed") -> FloatArray:
-        """Return the probabilities of the classes; scores are converted as by the model of all rows.
+        """Return the probabilities of the classes, with the calibration of the model of all rows.
 
         Parameters
         ----------
         X : {array-like, table} of shape (n_samples, n_features)
             Rows with their keys.
         prior : {"observed", "balanced"} or mapping of label to float, default="observed"
-            Class frequencies: those of all rows, equal ones, or the given proportions.
+            Assumed class frequencies: those of all rows, equal ones, or the given proportions.
 
         Returns
         -------
@@ -485,7 +485,7 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
     def _scores_of(
         self, features: FloatArray, numbers: IntArray, method: str
     ) -> tuple[FloatArray, NDArray[Any]]:
-        """Return the scores of features with the planes of numbered keys, and the classes."""
+        """Return the scores of rows whose keys have these numbers, and the classes."""
         sums = self._state.frozen()
         classes = sums.classes()
         if not classes:
@@ -502,11 +502,12 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
     def explain(
         self, X: ArrayLike, *, background: ArrayLike | None = None, changes: bool | None = None
     ) -> RowExplanations:
-        """Explain the predictions of rows: what the key and each column contribute to the score.
+        """Explain the predictions of rows by the contributions of the key and of each column to the score.
 
         The reference is the score of the model of all rows at the mean of all rows. The contribution of the
-        key is the change of this score by the plane of the key; the contribution of a column is that of its
-        difference from the mean. They add up to the score.
+        key is the difference between the model of the key and the model of all rows at this mean. The
+        contribution of a column comes from the difference of its value from the mean. They add up to the
+        score.
 
         Parameters
         ----------
@@ -515,12 +516,12 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
         background : array-like of shape (n_background, n_features), optional
             Rows whose mean replaces the mean of all rows.
         changes : bool, optional
-            Not available: changes that lead to another prediction are not searched.
+            Must not be True: a search for changes that lead to another prediction is not available.
 
         Returns
         -------
         RowExplanations
-            Its ``values`` contain the number of a key in this learner in place of the key; 0 if unknown.
+            In its ``values``, each key is replaced by the internal number of the key, 0 for an unknown key.
         """
         if changes:
             raise ParameterError(
@@ -531,7 +532,7 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
         return super().explain(X, background=background, changes=False)
 
     def _explained_rows(self, X: Any) -> FloatArray:
-        """Return validated rows with the number of each key in place of the key."""
+        """Return validated rows in which each key is replaced by its internal number."""
         X, texts = self._split_texts(X, "explain")
         rows = dense_rows(self, X).copy()
         self._check_key_type("explain", is_text=bool(texts))
@@ -620,7 +621,7 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
 
 
 def _plain_key(key: Any) -> Key:
-    """Return a key as text or number; equal numbers of different types are one key."""
+    """Return a key as text or number; equal numbers of different types become the same key."""
     value = key.item() if isinstance(key, np.generic) else key
     if isinstance(value, bool | int) or (isinstance(value, float) and value.is_integer()):
         return int(value)

@@ -1,8 +1,8 @@
-"""Planes of many keys: the proximal SVM with class means of products that are shrunk towards the group.
+"""Hyperplanes of many keys: proximal SVMs whose class statistics are shrunk towards the group of all keys.
 
 For class ``c`` with the sums ``S_c`` of ``n_c`` rows of a key, and the sums ``G_c`` of ``N_c`` rows of the
-group, the planes use ``N_c (S_c + t_c G_c) / (n_c + t_c N_c)`` in place of ``G_c``, with
-``t_c = min(1, borrow / N_c)``. A key without rows has the planes of the group.
+group, the hyperplanes use ``N_c (S_c + t_c G_c) / (n_c + t_c N_c)`` in place of ``G_c``, with
+``t_c = min(1, borrow / N_c)``. A key without rows has the hyperplanes of the group.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _BLOCK_KEYS = 8192  # keys whose systems are in memory at a time
 
 @dataclass(frozen=True)
 class GroupSystem:
-    """Scaling and regularizer of the group, from which the planes of all keys are solved.
+    """Scaling and regularizer of the group, which the linear systems of all keys share.
 
     Attributes
     ----------
@@ -33,7 +33,7 @@ class GroupSystem:
     labels : list
         The classes, sorted; at least two.
     scale : ndarray of shape (n_features + 1,)
-        Factors that turn steps into standard deviations of the group, and 1 for the intercept.
+        Factors that convert steps to standard deviations of the group, and 1 for the intercept.
     penalty : ndarray of shape (n_features + 1, n_features + 1)
         Matrix of the regularizer, divided by C.
     """
@@ -45,7 +45,7 @@ class GroupSystem:
 
     @classmethod
     def of(cls, sums: KeyedSums, labels: list[Label], C: float) -> GroupSystem:
-        """Return the system of the current rows."""
+        """Return the system for the rows in ``sums``."""
         d = sums.n_features
         group = sums.gather(np.zeros(1, dtype=np.intp), labels)[0]
         total = [sum(column) for column in group.reshape(-1, group.shape[-1]).T.tolist()]  # exact integers
@@ -60,7 +60,7 @@ class GroupSystem:
         return cls(sums, labels, scale, penalty / C)
 
     def planes(self, numbers: IntArray, borrow: float) -> FloatArray:
-        """Return the planes of some keys, of shape (n_keys, n_planes, n_features + 1)."""
+        """Return the hyperplanes of keys, of shape (n_keys, n_planes, n_features + 1)."""
         group = self._scaled(np.zeros(1, dtype=np.intp)).sum(axis=2)[0]
         blocks = [
             self._solved(self._scaled(numbers[begin : begin + _BLOCK_KEYS]).sum(axis=2), group, borrow)
@@ -69,7 +69,7 @@ class GroupSystem:
         return np.concatenate(blocks)
 
     def scores(self, X: FloatArray, numbers: IntArray, borrow: float) -> FloatArray:
-        """Return the scores of rows with the planes of their keys."""
+        """Return the scores of rows by the hyperplanes of their keys."""
         distinct, places = np.unique(numbers, return_inverse=True)
         planes = self.planes(distinct, borrow) * self.scale
         values = self.sums.coordinates(X)
@@ -82,9 +82,9 @@ class GroupSystem:
     def select_borrow(self) -> float:
         """Return the number of borrowed rows with the smallest error in two-fold validation.
 
-        The planes of each of up to 2,000 keys are solved from one fold of its rows and tested on the other.
-        The squared error is averaged over the rows of each class, then over the classes. The result is
-        infinite, which means the planes of the group, if no candidate is better.
+        The hyperplanes of up to 2,000 keys are fitted on one fold of their rows and tested on the other fold.
+        The squared error is averaged over the rows of each class, then over the classes. If no candidate is
+        better than the hyperplanes of the group, the result is infinite.
         """
         candidates = (*CANDIDATE_ROWS, np.inf)
         errors = np.zeros(len(candidates))
@@ -94,14 +94,14 @@ class GroupSystem:
             training, held_out = 1 - fold, own[:, :, fold]
             counts = held_out[:, :, -1].sum(axis=0)
             if (group[:, training, -1] == 0.0).any() or (counts == 0.0).any():
-                continue  # a fold without a class cannot be scored
+                continue  # a fold that lacks a class cannot be evaluated
             for place, borrow in enumerate(candidates):
                 planes = self._solved(own[:, :, training], group[:, training], borrow)
                 errors[place] += self._squared_error(planes, held_out, counts)
         return candidates[int(np.argmin(errors))] if errors.any() else float(np.inf)
 
     def _squared_error(self, planes: FloatArray, sums: FloatArray, counts: FloatArray) -> float:
-        """Return the mean squared error of each class, summed over classes and planes."""
+        """Return the mean squared error of each class, summed over classes and hyperplanes."""
         unpacked = sums[:, :, _unpacking(self.sums.n_features + 1)]
         total = 0.0
         for plane, targets in enumerate(_targets(len(self.labels))):
@@ -112,12 +112,12 @@ class GroupSystem:
         return total
 
     def _scaled(self, numbers: IntArray) -> FloatArray:
-        """Return the sums of keys with features in standard deviations, by class and fold."""
+        """Return the sums of keys by class and fold, with features in units of standard deviations."""
         left, right = np.tril_indices(len(self.scale))
         return self.sums.gather(numbers, self.labels) * (self.scale[left] * self.scale[right])
 
     def _solved(self, own: FloatArray, group: FloatArray, borrow: float) -> FloatArray:
-        """Return the planes of keys with the sums ``own``, of shape (n_keys, n_classes, n_sums)."""
+        """Return the hyperplanes of keys with the sums ``own``, of shape (n_keys, n_classes, n_sums)."""
         counts = group[:, -1]
         if np.isinf(borrow):
             solved = self._solved(np.zeros((1, *group.shape)), group, 1.0)
@@ -137,14 +137,14 @@ class GroupSystem:
 
 
 def _targets(n_classes: int) -> FloatArray:
-    """Return the targets of all classes for each plane: 1 for the class of the plane, -1 for the others."""
+    """Return the targets of all classes for each hyperplane: 1 for its own class, -1 for the others."""
     if n_classes == 2:
         return np.array([[-1.0, 1.0]])
     return 2.0 * np.eye(n_classes) - 1.0
 
 
 def _unpacking(size: int) -> IntArray:
-    """Return for each entry of a symmetric matrix its place in the packed lower triangle."""
+    """Return for each entry of a symmetric matrix its index in the packed lower triangle."""
     high, low = (
         np.maximum.outer(np.arange(size), np.arange(size)),
         np.minimum.outer(np.arange(size), np.arange(size)),

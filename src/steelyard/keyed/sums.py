@@ -1,8 +1,9 @@
 """Statistics of many keys: one packed triangle of integer sums for every key, class and fold.
 
-All sums are rows of one array. A table maps a key, a class and a fold to a row; key number 0 is the group,
-the sum of all keys. A triangle is the lower half of the sum of ``w e e'`` with ``e = [v, 1]`` and values
-``v`` in steps of the quantizer, as :meth:`steelyard.proximal.ClassStatistics.from_sums` expects it.
+All sums are rows of one array. A table maps a key, a class and a fold to a row of this array (a slot). Key
+number 0 is the group, which is the sum of all keys. A triangle is the lower half of the sum of ``w e e'``
+over all rows with weight ``w``, where ``e = [v, 1]`` and ``v`` are the values in steps of the quantizer; see
+:meth:`steelyard.proximal.ClassStatistics.from_sums`.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ __all__ = ["Key", "KeyedRows", "KeyedSums", "Triangles", "fitted_quantizer"]
 Key = Any  # str, int or float
 Sums = NDArray[np.int64]
 
-_RANGE_BITS = 13  # the largest deviation of the first rows has 2**12 to 2**13 steps
+_RANGE_BITS = 13  # the largest deviation of the first rows is 2**12 to 2**13 steps
 _MAX_STEPS = 1 << 20  # larger values are clipped; 128 times the largest deviation of the first rows
 _MAX_SUM = 1 << 62  # the sum of two smaller numbers fits in 64 bits
-_MAX_CENTER_BITS = 50  # origins are integers below 2**53
+_MAX_CENTER_BITS = 50  # keeps origins below 2**53, so that they are exact integers
 _BLOCK_ROWS = 16_384  # rows whose products are in memory at a time
 _GROWTH = 1.25  # factor by which the arrays grow
 
@@ -45,7 +46,7 @@ class KeyedRows:
 
     X: FloatArray
     keys: list[Key]
-    labels: list[Label]  # one per row
+    labels: list[Label]  # label of each row
     weights: NDArray[np.int64]
 
     def __len__(self) -> int:
@@ -75,7 +76,7 @@ class KeyedRows:
         return self.selected(kept)
 
     def selected(self, places: Sequence[int]) -> KeyedRows:
-        """Return the rows at some places."""
+        """Return the rows with these indices."""
         keys, labels = [self.keys[i] for i in places], [self.labels[i] for i in places]
         return KeyedRows(self.X[places], keys, labels, self.weights[places])
 
@@ -85,7 +86,7 @@ class KeyedRows:
 
 
 class Triangles(NamedTuple):
-    """Sums of all keys: for each triangle, the place of its key in the list and its column."""
+    """Sums of all keys; ``places`` has the key index of each triangle, ``columns`` its table column."""
 
     keys: list[Key]
     labels: list[Label]
@@ -117,11 +118,11 @@ class KeyedSums:
         self.version = 0
         self.labels: list[Label] = []
         self.early: KeyedRows | None = None  # the first rows, before there is a quantizer
-        self.cache: dict[str, Any] = {}  # results of one version
-        self.selected: tuple[float, float] | None = None  # numbers of borrowed rows, and of learned rows
+        self.cache: dict[str, Any] = {}  # results with the version that they belong to
+        self.selected: tuple[float, float] | None = None  # number of borrowed rows; rows at the selection
         self._numbers: dict[Key, int] = {}
         self._n_numbers, self._free_numbers = 1, list[int]()  # number 0 is the group
-        self._table: NDArray[np.int32] = np.zeros((16, 0), dtype=np.int32)  # 0: the key has no such rows
+        self._table: NDArray[np.int32] = np.zeros((16, 0), dtype=np.int32)  # slots; 0: no rows
         n_sums = (n_features + 1) * (n_features + 2) // 2
         check_fits_memory(8 * n_sums, f"sums of {n_features:,} features for each key", "use fewer columns")
         self._sums: Sums = np.zeros((1, n_sums), dtype=np.int64)
@@ -201,7 +202,7 @@ class KeyedSums:
         self.early = early
 
     def frozen(self) -> KeyedSums:
-        """Return sums with a quantizer: these, or those of the first rows."""
+        """Return these sums if they have a quantizer, otherwise sums with a quantizer of the rows so far."""
         if self.quantizer is not None:
             return self
         if "frozen" not in self.cache or self.cache["frozen"][0] != self.version:
@@ -249,7 +250,7 @@ class KeyedSums:
         return steps
 
     def coordinates(self, X: FloatArray) -> FloatArray:
-        """Return rows in steps relative to the origins, not rounded."""
+        """Return values in steps of the quantizer, relative to its origins and not rounded."""
         assert self.quantizer is not None
         result: FloatArray = np.ldexp(np.asarray(X, dtype=np.float64), -self.quantizer.exponents)
         result -= self.quantizer.origins
@@ -265,12 +266,12 @@ class KeyedSums:
         return [key for key, number in sums._numbers.items() if present[number]]
 
     def numbers(self, keys: Iterable[Key]) -> IntArray:
-        """Return the numbers of keys; 0, the group, for unknown keys."""
+        """Return the numbers of keys; for unknown keys 0, the number of the group."""
         find = self._numbers.get
         return np.array([find(key, 0) for key in keys], dtype=np.intp)
 
     def _registered(self, keys: Sequence[Key]) -> IntArray:
-        """Return the numbers of keys; unknown keys get one."""
+        """Return the numbers of keys; new keys get new numbers."""
         numbers = self.numbers(keys)
         for place in np.flatnonzero(numbers == 0).tolist():
             key = keys[place]
@@ -286,7 +287,7 @@ class KeyedSums:
         return numbers
 
     def _columns(self, labels: Sequence[Label]) -> IntArray:
-        """Return the first column of the class of each row; new labels get columns."""
+        """Return the first table column of each label; new labels get new columns."""
         places = {label: place for place, label in enumerate(self.labels)}
         for label in sorted(set(labels).difference(places)):
             places[label] = len(places)
@@ -304,7 +305,7 @@ class KeyedSums:
 
     @property
     def n_rows(self) -> int:
-        """Number of rows, by weight."""
+        """Total weight of all rows."""
         return int(self.gather(np.zeros(1, dtype=np.intp))[..., -1].sum())
 
     def gather(self, numbers: IntArray, labels: Sequence[Label] | None = None) -> Sums:
@@ -323,7 +324,7 @@ class KeyedSums:
         return ClassStatistics.from_sums(self.quantizer, triangles)
 
     def sampled_numbers(self, size: int) -> IntArray:
-        """Return the numbers of up to ``size`` keys, the ones with the smallest hashes."""
+        """Return the numbers of up to ``size`` keys, those with the smallest hashes."""
         keys = list(self._numbers)
         hashes = np.array([zlib.crc32(label_bytes(key)) for key in keys], dtype=np.int64)
         chosen = np.argsort(hashes, kind="stable")[:size]
@@ -332,7 +333,7 @@ class KeyedSums:
     # -- sums ---------------------------------------------------------------------------------------
 
     def _add_sums(self, numbers: IntArray, columns: IntArray, sums: Sums, source: str) -> None:
-        """Add sums to pairs of key and column, each pair once, and to the group.
+        """Add sums to distinct pairs of key number and table column, and to the group.
 
         One assignment changes all sums, so an interrupted call has changed all of them or none.
         """
@@ -363,7 +364,7 @@ class KeyedSums:
             raise never_learned(source, self.labels[int(columns[place]) // self.n_folds])
 
     def _allocated(self, numbers: IntArray, columns: IntArray) -> NDArray[np.int32]:
-        """Return the slots of pairs of key and column; pairs without a slot get one."""
+        """Return the slots of pairs of key number and table column; new pairs get new slots."""
         slots = self._table[numbers, columns]
         missing = np.flatnonzero(slots == 0)
         if len(missing):
@@ -377,7 +378,7 @@ class KeyedSums:
         return slots
 
     def triangles(self) -> Triangles:
-        """Return all sums."""
+        """Return the sums of all keys."""
         keys = list(self._numbers)
         table = self._table[self.numbers(keys)]
         table = table * (self._sums[table, -1] != 0)
@@ -385,7 +386,7 @@ class KeyedSums:
         return Triangles(keys, self.labels, places, columns, self._sums[table[places, columns]])
 
     def add_triangles(self, added: Triangles, source: str) -> None:
-        """Add sums with the same quantizer and folds."""
+        """Add sums that were computed with the same quantizer and folds."""
         if not len(added.places):
             return
         columns = np.add.outer(self._columns(added.labels), np.arange(self.n_folds)).ravel()
@@ -411,7 +412,7 @@ class KeyedSums:
 
 
 def fitted_quantizer(X: FloatArray) -> Quantizer:
-    """Return steps from the first 256 rows: their largest deviation from the median has at most 2**13."""
+    """Return a quantizer in which the first 256 rows deviate from their median by at most 2**13 steps."""
     X = X[:QUANTIZER_ROWS]
     center = np.median(X, axis=0)
     deviation = np.abs(X - center).max(axis=0)
@@ -422,7 +423,7 @@ def fitted_quantizer(X: FloatArray) -> Quantizer:
 
 
 def _sums_of_groups(steps: Sums, weights: NDArray[np.int64], order: IntArray, starts: IntArray) -> Sums:
-    """Return the triangles of groups of rows; ``starts`` are the first places of the groups in the order."""
+    """Return the triangles of groups of rows; each group begins in ``order`` at an index in ``starts``."""
     n_rows, d = steps.shape
     left, right = np.tril_indices(d + 1)
     totals = np.zeros((len(starts), len(left)), dtype=np.int64)

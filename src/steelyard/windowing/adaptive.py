@@ -92,7 +92,7 @@ class AdaptiveWindows(WindowWrapper):
         Whether a longer window is replaced by a shorter one that has become significantly better. Otherwise
         the rows of the old concept leave a long window only gradually.
     confidence : float, default=0.002
-        Probability of a replacement at each block if there is no drift.
+        Probability that a window is replaced at a block although there is no drift.
 
     Attributes
     ----------
@@ -183,7 +183,7 @@ class AdaptiveWindows(WindowWrapper):
             super()._grow(n_features)
 
     def _copy_containers(self) -> None:
-        """Replace the containers that a call changes by copies."""
+        """Copy the containers that a learning call changes."""
         self._totals, self._n_blocks = list(self._totals), list(self._n_blocks)
         self._records, self.drifts_ = [record.copy() for record in self._records], list(self.drifts_)
         self._blocks = self._blocks.copy()
@@ -265,7 +265,7 @@ class AdaptiveWindows(WindowWrapper):
         block = self._new_estimator(rows)
         longest = self._totals[-1] if self._totals else None
         if longest is not None and self._map is None and longest.statistics_.is_frozen:
-            block.set_params(quantizer=longest.quantizer_)  # statistics are subtracted on a common quantizer
+            block.set_params(quantizer=longest.quantizer_)  # subtraction requires equal quantizers
         block.fit(rows, labels)
         self._blocks.append(block)
         self._totals = [self._moved(window, block) for window in range(len(self.lengths))]
@@ -275,7 +275,7 @@ class AdaptiveWindows(WindowWrapper):
         self.best_ = max(range(len(self._records)), key=lambda k: (*self._records[k].score(), k))
 
     def _moved(self, window: int, block: Any) -> Any:
-        """Return the estimator of a window with a new block and without the block that leaves."""
+        """Return the estimator of a window after adding a block and subtracting the block that leaves."""
         limit = self._max_blocks[window]
         self._n_blocks[window] += 1
         if not self._totals:
@@ -358,8 +358,8 @@ class AdaptiveWindows(WindowWrapper):
             self.estimator_ = self._totals[self.best_]
 
     def _estimator_with_map(self, state: dict[str, Any]) -> Any:
-        """Return an estimator with a state that ``_state_without_map`` returned."""
-        row = np.broadcast_to(0.0, (1, int(state["n_features"])))  # a view, so a huge number takes no memory
+        """Restore an estimator from the result of ``_state_without_map``."""
+        row = np.broadcast_to(0.0, (1, int(state["n_features"])))  # a view, so wide rows need no memory
         estimator = self._new_estimator(row)
         estimator._set_state({**state, "map": self._map})
         return estimator

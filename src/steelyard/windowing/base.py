@@ -66,7 +66,7 @@ class RowBuffer:
         )
 
     def without_oldest(self, n_rows: int) -> RowBuffer:
-        """Return the newer rows; few rows are copied, because a view would keep all rows in memory."""
+        """Return the newer rows, copied if they are the minority: a view would keep all rows in memory."""
         newer = self.X[n_rows:], self.y[n_rows:], self.time[n_rows:]
         return RowBuffer(*(array.copy() for array in newer) if 2 * n_rows > len(self) else newer)
 
@@ -81,7 +81,7 @@ class WindowWrapper(GrowingMixin, Learner):
     _finds_nonfinite = True  # the estimator checks for NaN and infinity
 
     _removed_by_fit: ClassVar[frozenset[str]] = frozenset({"_lock", "feature_names_in_", "n_rebuilt_"})
-    _full_after_rows: int | None = None  # rows until the saved state stops growing; None: it never stops
+    _full_after_rows: int | None = None  # number of rows after which the saved state stops growing, if any
 
     estimator: Any
     estimator_: Any
@@ -130,7 +130,7 @@ class WindowWrapper(GrowingMixin, Learner):
         y: ArrayLike,
         classes: ArrayLike | None = None,  # noqa: ARG002  every learner has this parameter
     ) -> Self:
-        """Learn these rows and forget rows that are too old; the call does both or nothing.
+        """Learn these rows and forget rows that are too old; the call is atomic.
 
         Parameters
         ----------
@@ -221,8 +221,8 @@ class WindowWrapper(GrowingMixin, Learner):
         return np.asarray(estimator.decision_function(rows))
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
-        # The estimator alone predicts a single row that needs no conversion. A single attribute is
-        # read, so no snapshot is necessary.
+        # Fast path: the estimator predicts a single row that needs no conversion.
+        # Only one attribute is read, so no snapshot is necessary.
         attributes = self.__dict__
         if "estimator_" in attributes and self._can_delegate(attributes, X):
             return np.asarray(attributes["estimator_"].predict(X))

@@ -77,7 +77,7 @@ class ExponentialDecay(WindowWrapper):
             rows[is_relevant], labels[is_relevant], sample_weight=weights[is_relevant]
         )
         if not is_first:
-            decayed = shallow_copy(self.estimator_)  # changed as a copy, because the merge may still raise
+            decayed = shallow_copy(self.estimator_)  # a copy, because the merge may raise an error
             decayed.decay(float(np.exp2(-len(labels) / self.half_life)), drop_below=_MIN_CLASS_WEIGHT)
             new.merge(decayed)
         self.estimator_ = new

@@ -57,10 +57,10 @@ class Refit(WindowWrapper):
 
     Notes
     -----
-    The first fit needs 100 rows (or ``every``, if that is less) and two classes; ``predict`` raises
-    ``NotFittedError`` before. At first the estimator is fitted again whenever the number of rows has doubled,
-    later after ``every`` new rows. If all rows of the window have one class, the previous fit is kept. NaN
-    and infinite values are passed to the estimator. It is not possible to save a ``Refit`` with
+    The first fit needs 100 rows (or ``every``, if that is less) and two classes; before the first fit,
+    ``predict`` raises ``NotFittedError``. At first the estimator is fitted again whenever the number of rows
+    has doubled, later after ``every`` new rows. If all rows of the window have one class, the previous fit is
+    kept. NaN and infinite values are passed to the estimator. A ``Refit`` cannot be saved with
     :func:`steelyard.save`, because files contain no objects of other packages.
 
     Examples
@@ -203,7 +203,7 @@ class Refit(WindowWrapper):
     grow = GrowingMixin.grow
 
     def _grow(self, n_features: int) -> None:
-        """Nothing to do: rows are padded when they are joined, and new features are unknown until then."""
+        """Do nothing: rows are padded at the next fit, and new features are ignored until then."""
 
     def _fitted_estimator(self, method: str) -> Any:
         if "estimator_" not in self.__dict__:

@@ -34,7 +34,7 @@ def window_size(
 ) -> int | timedelta:
     """Return a window as a number of rows or a duration; parse text such as "5000", "30d" or "12h".
 
-    An error message contains the name of the parameter and of its class, ``source``.
+    Error messages contain ``name``, the name of the parameter, and ``source``, the name of its class.
 
     >>> window_size("30d")
     datetime.timedelta(days=30)
@@ -100,7 +100,7 @@ class SlidingWindow(WindowWrapper):
 
     takes_time = True
     n_rebuilt_ = 0
-    _window: VersionedValue[RowBuffer]  # the rows in the window, by the version of the estimator
+    _window: VersionedValue[RowBuffer]  # the version of the estimator selects the rows
 
     def __init__(self, estimator: Any, size: int | str | timedelta = 10_000) -> None:
         self.estimator = estimator
@@ -119,7 +119,7 @@ class SlidingWindow(WindowWrapper):
         *,
         time: ArrayLike | None = None,
     ) -> Self:
-        """Learn these rows and forget the rows that leave the window; the call does both or nothing.
+        """Learn these rows and forget the rows that leave the window; the call is atomic.
 
         Parameters
         ----------
@@ -164,10 +164,10 @@ class SlidingWindow(WindowWrapper):
         self._window = VersionedValue.constant(after)
 
     def _updated(self, estimator: Any, new: Rows, leaving: Rows | None, after: RowBuffer) -> Any:
-        """Return the estimator after the update; fit a new one if it refuses to forget the leaving rows.
+        """Return the updated estimator, or a new one if the update refuses to forget the leaving rows.
 
-        The window knows which rows were learned. An estimator that refuses to forget them, for example
-        because of rounding, is wrong about its history; one fitted on the remaining rows is right.
+        All leaving rows were learned, so an estimator that refuses to forget them, for example because of
+        rounding errors, is inconsistent. Then a new estimator is fitted on the remaining rows.
         """
         try:
             return estimator.update(add=new, forget=leaving)
@@ -200,8 +200,8 @@ class SlidingWindow(WindowWrapper):
         with lock_of(self):
             state = super().__getstate__()
             if self._is_started():
-                # A copy of the estimator counts its versions from the start, so the version that selects the
-                # rows is resolved here, while the lock prevents changes of the estimator.
+                # A copied estimator counts its versions from the start, so the rows are selected here.
+                # Meanwhile the lock prevents changes of the estimator.
                 state["_window"] = VersionedValue.constant(self._rows)
                 state["estimator_"] = FrozenState(self.estimator_)
             return state
@@ -214,7 +214,7 @@ class SlidingWindow(WindowWrapper):
         super()._set_state(state)
         rows = RowBuffer.from_arrays(state["X"], state["y"], state["time"], self.n_features_in_)
         if not len(rows):
-            raise ValueError("a window of a fitted estimator has at least one row")
+            raise ValueError("the window of a fitted estimator must not be empty")
         self._window = VersionedValue.constant(rows)
 
 
@@ -225,7 +225,7 @@ def _version(estimator: Any) -> Any:
 def validated_times(
     time: ArrayLike | None, n_rows: int, size: int | timedelta | None, latest: FloatArray, source: str
 ) -> FloatArray:
-    """Return the times of new rows; zeros if the window is no duration."""
+    """Return the validated times of new rows; zeros if the window is not a duration."""
     if not isinstance(size, timedelta):
         return np.zeros(n_rows)
     if time is None:

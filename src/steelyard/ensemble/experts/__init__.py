@@ -1,8 +1,8 @@
 """The experts of StreamClassifier.
 
 To add an expert, write a subclass of :class:`~steelyard.ensemble.experts.base.Expert` in a new file and
-append one entry to ``EXPERTS``. Entries keep their order: files of earlier versions store experts by
-position.
+append one entry to ``EXPERTS``. Do not change the order of the entries: files of earlier versions store
+experts by position.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ class ExpertConfig:
     name, description : str
         Shown by ``StreamClassifier.explain()``.
     prior : float
-        Factor of the expert's weight.
+        Prior weight, by which the weight of the expert is multiplied.
     make : callable
         Returns a new expert with this configuration.
     """
@@ -84,18 +84,18 @@ class Rule:
     """
 
     classes: list[int]
-    uses_wide_rows: ClassVar[bool] = False  # whether it contributes to the columns before hashing
+    uses_wide_rows: ClassVar[bool] = False  # whether it scores the columns before hashing
 
     def scores(self, rows: TransformedRows) -> FloatArray:
-        """Return one column per class; for two classes a single one, larger for the second class."""
+        """Return one column of scores per class; a single column for two classes, high for the second one."""
         raise NotImplementedError
 
     def attribution(self, rows: TransformedRows, background: TransformedRows) -> Attribution:
-        """Return contributions of the columns of the rows, compared with the background."""
+        """Return the contributions of the columns to the scores, relative to the background rows."""
         raise NotImplementedError
 
     def after_labels(self, codes: list[int]) -> Rule:  # noqa: ARG002  only label frequencies change
-        """Return the rule after some more labels, which the expert has not learned yet."""
+        """Return the rule updated with labels that the expert has not learned yet."""
         return self
 
     def join(self, scorer: _native.RowExperts, number: int) -> bool:  # noqa: ARG002
@@ -113,14 +113,14 @@ class Expert:
     place, so the original stays valid when a call fails.
     """
 
-    uses_features: ClassVar[bool] = True  # whether scores depend on the row; if not, a block has one score
-    uses_ranks: ClassVar[bool] = False  # whether it learns ranks or mapped ranks, so that it waits for them
+    uses_features: ClassVar[bool] = True  # False: all rows of a block have the same score
+    uses_ranks: ClassVar[bool] = False  # whether it needs the fitted rank transformation
     is_expensive: ClassVar[bool] = False  # whether updates may run in a thread of their own
     updates_in_place: ClassVar[bool] = False  # whether updates change the learner of the original expert too
-    refits: ClassVar[bool] = False  # whether an update refits all rows, so that rows need not be unlearned
+    refits: ClassVar[bool] = False  # whether an update fits a new model, so that no rows are unlearned
     can_return: ClassVar[bool] = False  # whether a disabled expert may be enabled again
-    min_new_rows: ClassVar[int] = 1  # rows that an update waits for, or a twentieth of the stream
-    learns_in_batches: ClassVar[bool] = False  # whether it learns together with other experts in long streams
+    min_new_rows: ClassVar[int] = 1  # new rows that an update needs; 5 % of the stream if that is less
+    learns_in_batches: ClassVar[bool] = False  # whether updates wait for a full batch in long streams
 
     def __init__(self, config: ExpertConfig) -> None:
         self.config = config
@@ -137,7 +137,7 @@ class Expert:
 
     @property
     def is_applicable(self) -> bool:
-        """Whether the expert can learn rows like those of the stream."""
+        """Whether the stream contains the kind of rows that the expert learns."""
         return True
 
     def copy(self, rows: RowBuffer, views: Views) -> Self:  # noqa: ARG002  some repair their learner
@@ -145,7 +145,7 @@ class Expert:
         return shallow_copy(self)
 
     def is_affordable(self, budget: CostBudget) -> bool:
-        """Return whether the expert takes part with this budget and number of classes."""
+        """Return whether the budget covers the expert with the current number of classes."""
         return budget.weighs_experts
 
     def limits(self, budget: CostBudget) -> str:  # noqa: ARG002
@@ -153,7 +153,7 @@ class Expert:
         return ""
 
     def is_ready(self, views: Views) -> bool:
-        """Return whether the expert takes part and its transformation is fitted."""
+        """Return whether the expert is enabled and the transformation that it needs is fitted."""
         return self.is_enabled and (not self.uses_ranks or views.ranks is not None)
 
     def disable(self) -> None:
@@ -167,7 +167,7 @@ class Expert:
         return expert
 
     def observe(self, block: Block, stream: Stream) -> None:
-        """Take notice of new rows before any expert is updated."""
+        """Record new rows before any expert is updated."""
 
     def is_due(self, stream: Stream) -> bool:
         """Return whether enough rows have arrived since the last update."""
@@ -180,10 +180,10 @@ class Expert:
         raise NotImplementedError
 
     def check_forget(self, add: Block | None, forget: Block, stream: Stream) -> None:
-        """Raise DataError if rows were never learned, also not with ``add``; most experts cannot tell."""
+        """Raise DataError if rows were never learned and are not in ``add``; most experts check nothing."""
 
     def forget(self, block: Block, stream: Stream) -> None:
-        """Unlearn rows that were removed from the row buffer. The expert has learned all rows before."""
+        """Unlearn rows that were removed from the row buffer, after an update with all earlier rows."""
         raise NotImplementedError
 
     def needs_rule(self, stream: Stream) -> bool:  # noqa: ARG002
@@ -207,7 +207,7 @@ class Expert:
         return None
 
     def get_state(self) -> dict[str, Any]:
-        """Return what was learned as arrays, plain values and learners."""
+        """Return the learned state as arrays, plain values and learners."""
         return {"high": self.high, "left_out": not self.is_enabled}
 
     def set_state(self, state: Mapping[str, Any], stream: Stream) -> None:
@@ -277,7 +277,7 @@ class WindowExpert(Expert):
 
 
 def _differences(now: IntArray, before: IntArray) -> tuple[IntArray, IntArray]:
-    """Return the numbers that are only in the first, and those that are only in the second ascending list."""
+    """Return the numbers that are only in ``now`` and those only in ``before``; all arrays are ascending."""
     if len(now) and len(before) and now[0] >= before[0]:
         # The usual case: the oldest rows left the window, and all new rows are newer than the others.
         begin, end = int(before.searchsorted(now[0])), int(now.searchsorted(before[-1], side="right"))

@@ -1,4 +1,4 @@
-"""Boosting experts: gradient-boosted trees over memories of increasing length."""
+"""Boosting experts: gradient-boosted trees that remember stream periods of different lengths."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from steelyard.ensemble.trees import BoostedTrees, TreeRule, fit_cost_us, trees_
 
 __all__ = ["BoostingExpert"]
 
-_MIN_FREQUENT_ROWS = 30_000  # the sample of a frequent class is smaller only if memory is limited
-_MAX_RARE_ROWS = 10_000  # most recent rows of the rarest class
+_MIN_FREQUENT_ROWS = 30_000  # sampled rows of a frequent class; fewer only because of the memory limit
+_MAX_RARE_ROWS = 10_000  # remembered rows of the rarest class, the newest ones
 _MAX_ROWS = 80_000
 _MAX_BYTES = 64e6  # memory of the rows of one expert
-_COMPACT_ROWS = 500  # new rows after which the memory is compacted; smaller than the row buffer
+_COMPACT_ROWS = 500  # new rows after which the memory is compacted; must be smaller than the row buffer
 _FIRST_ROWS = 500  # at the beginning of the stream trees are refitted more often than the budget allows
 _REFIT_GROWTH = 0.1  # refit when the memory has grown by this share
-_DISABLE_ABOVE_ROWS = 5000  # an expert that would be refitted less often is disabled
+_DISABLE_ABOVE_ROWS = 5000  # an expert with more rows between two refits is disabled
 _TOTAL_LEARNING_RATE = 6.0  # sum of the learning rates of all trees of an output
 _MIN_LEARNING_RATE = 0.1
-_MIN_LEAF_ROWS = (5, 20)  # for up to `_SMALL_ROWS` training rows, and for more
+_MIN_LEAF_ROWS = (5, 20)  # minimum rows per leaf: with up to `_SMALL_ROWS` training rows, and with more
 _SMALL_ROWS = 2000
-_MAX_FINE_COLUMNS = 24  # columns up to which more than 64 bins are used
-_MIN_CATEGORIES = 5  # splits of a column with fewer categories compare codes
-_MIN_FINE_ROWS = 5000  # rows from which on more than 64 bins are used
+_MAX_FINE_COLUMNS = 24  # maximum number of columns for more than 64 bins
+_MIN_CATEGORIES = 5  # a column with fewer categories is split like a column of numbers
+_MIN_FINE_ROWS = 5000  # minimum number of rows for more than 64 bins
 _FORGET_COST_US = 15_000.0  # if a refit takes longer, forget() fits fewer trees to a sample of the rows
-_SAMPLE_ROWS = 4000  # rows of this sample
+_SAMPLE_ROWS = 4000  # size of the sample that forget() uses
 _SAMPLE_TREES = 20
 _SAMPLE_LEAVES = 16
 
@@ -52,15 +52,16 @@ class BoostingExpert(WindowExpert):
     config : ExpertConfig
         Name and weight.
     window_rows : int or None
-        Rows that the memory covers; None: all rows.
+        Number of the last rows that the memory covers; None: all rows.
     rows_of_class : int
-        Rows of each class that are kept beyond the window.
+        Number of the last rows of each class that are kept even if they are older.
     frequent_per_rare : int
         Sampled rows of a frequent class for each row of the rarest class, if ``rows_of_class`` is 0.
     starts_at : int
-        Number of rows after which the expert takes part; before, a shorter memory contains the same rows.
+        Number of rows after which the expert takes part; before, an expert with a shorter memory remembers
+        the same rows.
     n_trees : int
-        Trees per plane.
+        Trees per output: two classes have one output, more classes have one output each.
     max_leaves : int
         Leaves per tree.
     max_bins : int
@@ -95,7 +96,7 @@ class BoostingExpert(WindowExpert):
         self.observed = 0  # number of rows seen when the memory was last compacted
         self.trees: BoostedTrees | None = None
         self.is_sampled = False  # whether the trees were fitted to a sample by forget()
-        self.is_extra_fit = False  # whether the last fit was one between two regular ones
+        self.is_extra_fit = False  # whether the last fit was an additional one after forget()
 
     def is_affordable(self, budget: CostBudget) -> bool:
         cost = fit_cost_us(40, budget.n_planes, 5000, 10)
@@ -155,7 +156,7 @@ class BoostingExpert(WindowExpert):
         return (self.is_sampled and not self.is_extra_fit) or self._is_regular(stream)
 
     def _is_regular(self, stream: Stream) -> bool:
-        """Return whether a refit is due without regard to forgotten rows."""
+        """Return whether a refit is due even if no rows were forgotten."""
         waiting = stream.n_seen - self.high
         if not waiting or stream.n_seen < self.starts_at:
             return False
@@ -167,7 +168,7 @@ class BoostingExpert(WindowExpert):
         return waiting >= min(self._refit_rows(stream.budget, stream.n_seen), early)
 
     def _refit_rows(self, budget: CostBudget, n_seen: int) -> float:
-        """Return the rows between two fits; for a long memory at least a tenth of its length."""
+        """Return the number of rows between two fits; at least a tenth of the length of a long memory."""
         growth = _REFIT_GROWTH * min(n_seen, self.window_rows or n_seen)
         return max(
             growth if self.starts_at else 0.0,
@@ -260,15 +261,15 @@ class BoostingExpert(WindowExpert):
 
 
 def _category_columns(X: FloatArray, stream: Stream) -> tuple[int, ...]:
-    """Return the columns whose splits are sets of categories; the codes of few categories are numbers."""
+    """Return the columns that are split by sets of categories; few categories are treated as numbers."""
     columns = () if stream.views.layout is None else stream.views.layout.categorical
     return tuple(c for c in columns if np.nanmax(X[:, c], initial=-1.0) >= _MIN_CATEGORIES - 1)
 
 
 def _sample(numbers: IntArray, codes: IntArray, seed: int) -> tuple[IntArray, FloatArray]:
-    """Return the indices of a sample of rows, and weights by which each class keeps its total weight.
+    """Return the indices of a sample of rows, and weights with which each class keeps its total weight.
 
-    Every class has the same number of rows in the sample, if it has that many.
+    Every class has the same number of rows in the sample, if it has enough rows.
     """
     priorities, counts = _priorities(numbers, seed), np.bincount(codes)
     present = np.flatnonzero(counts)

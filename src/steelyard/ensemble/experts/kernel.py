@@ -1,4 +1,4 @@
-"""Kernel expert: an incremental SVM with Laplacian kernel over recent rows."""
+"""Kernel expert: an incremental SVM with Laplacian kernel on recent rows."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from steelyard.svm.expansion import KernelExpansion
 __all__ = ["KernelExpert", "KernelRule"]
 
 _OTHER_EXPERTS_US = 60.0  # cost per row of all other experts
-_ROW_COST_US = (60.0, 25.0)  # cost of a learned row: minimum, and cost per plane
-_MIN_SAMPLED_SHARE = 0.1  # share of the rows below which the expert is disabled
-_MAX_BLOCK_SAMPLE = 250  # rows of a larger block that are learned with compute_budget="auto", or a quarter
-_ROWS_OF_CLASSES = 600  # rows kept beyond the window, shared by all classes
+_ROW_COST_US = (60.0, 25.0)  # cost of learning a row: minimum, and cost per binary problem
+_MIN_SAMPLED_SHARE = 0.1  # smallest share of the rows that is learned; below it the expert is disabled
+_MAX_BLOCK_SAMPLE = 250  # rows per block with compute_budget="auto"; a quarter of the block if that is more
+_ROWS_OF_CLASSES = 600  # rows that are kept in addition to the window, divided among the classes
 
 
 class KernelExpert(WindowExpert):
-    """Incremental SVM over the ranks of the last rows and of the last rows of each class.
+    """Incremental SVM on the rank-transformed last rows, including the last rows of each class.
 
     It is the most expensive expert. If the budget does not cover all rows it learns a sample: all rows of
     rare classes and evenly spaced rows of frequent classes. The native solver is updated in place; the
@@ -54,7 +54,7 @@ class KernelExpert(WindowExpert):
 
     @staticmethod
     def sampled_share(budget: CostBudget) -> float:
-        """Return the share of the rows that the budget covers; 0 if it is too small to take part."""
+        """Return the share of the rows that the budget covers; 0 if the expert must be disabled."""
 
         def share(microseconds: float) -> float:
             fixed, each = _ROW_COST_US
@@ -62,7 +62,7 @@ class KernelExpert(WindowExpert):
 
         if share(budget.first_microseconds) < _MIN_SAMPLED_SHARE:
             return 0.0
-        if budget.is_long and budget.is_auto:  # a long stream reduces the sample and does not disable it
+        if budget.is_long and budget.is_auto:  # a long stream has a smaller sample
             return _MIN_SAMPLED_SHARE
         return min(max(share(budget.microseconds), _MIN_SAMPLED_SHARE), 1.0)
 
@@ -80,8 +80,8 @@ class KernelExpert(WindowExpert):
     def copy(self, rows: RowBuffer, views: Views) -> Self:
         expert = shallow_copy(self)
         if expert._version != _version(expert.learner):
-            # An interrupted call has changed the learner in place. The rows determine the learner, so it is
-            # fitted again.
+            # An interrupted call has changed the learner in place.
+            # The rows determine the learner, so it can be fitted again.
             expert._set_learner(_fit(rows.at(expert.held), views))
         return expert
 
@@ -132,7 +132,7 @@ class KernelExpert(WindowExpert):
             except DataError:
                 if leaving is None:
                     raise
-                # All leaving rows were learned, so the error comes from accumulated rounding.
+                # All leaving rows were learned, so the cause is accumulated rounding errors.
                 self._set_learner(_fit(stream.rows.at(self.held), stream.views))
                 self.n_refits += 1
 
@@ -171,7 +171,7 @@ class KernelExpert(WindowExpert):
 
 @dataclass(frozen=True)
 class KernelRule(Rule):
-    """Kernel expansion over the ranks."""
+    """Kernel expansion on the rank-transformed features."""
 
     classes: list[int]
     expansion: KernelExpansion
@@ -180,7 +180,7 @@ class KernelRule(Rule):
         return self.expansion.scores(rows.ranks)
 
     def attribution(self, rows: TransformedRows, background: TransformedRows) -> Attribution:
-        """Return Shapley values of the ranks."""
+        """Return Shapley values of the rank-transformed features."""
         e = self.expansion
         part = explain_kernel_sum(
             rows.ranks, e.kernel, e.vectors, e.coef, e.intercept, background=background.ranks
@@ -195,7 +195,7 @@ class KernelRule(Rule):
         return True
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Copies do not contain the packed vectors of the expansion.
+        # Pickled copies do not contain the packed vectors of the expansion.
         e = self.expansion
         return KernelRule, (self.classes, KernelExpansion(e.kernel, e.vectors, e.coef, e.intercept))
 
@@ -207,7 +207,7 @@ def evenly_sampled(codes: IntArray, n_sampled: int) -> Any:
     counts = np.bincount(codes)
     present = np.flatnonzero(counts).tolist()
     each = n_sampled // len(present)
-    spare = max(0, n_sampled - int(np.minimum(counts, each).sum()))  # left by rare classes
+    spare = max(0, n_sampled - int(np.minimum(counts, each).sum()))  # rows that rare classes leave for others
     chosen = []
     for code in present if n_sampled else ():
         rows = np.flatnonzero(codes == code)

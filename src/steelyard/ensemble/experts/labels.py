@@ -54,8 +54,8 @@ class LabelFrequencyRule(Rule):
     """Frequency of each class among the last labels; the same score for all rows."""
 
     classes: list[int]
-    counts: FloatArray  # decayed number of labels
-    decay: float  # factor by which every row multiplies the counts
+    counts: FloatArray  # decayed number of labels of each class
+    decay: float  # factor by which the counts are multiplied at each new label
 
     def scores(self, rows: TransformedRows) -> FloatArray:
         shares = self.counts / self.counts.sum()
@@ -63,7 +63,7 @@ class LabelFrequencyRule(Rule):
         return np.repeat(shares[None], len(rows), axis=0)
 
     def attribution(self, rows: TransformedRows, background: TransformedRows) -> Attribution:
-        """Return no contributions: the score is the same for all rows and part of the base."""
+        """Return zero contributions: the score is the same for all rows, so it is part of the base."""
         base = self.scores(background)[0]
         return Attribution(np.zeros((*rows.X.shape, len(base))), base)
 
@@ -81,18 +81,19 @@ class LabelFrequencyRule(Rule):
 
 @dataclass(frozen=True)
 class LabelRun:
-    """The last recorded rows with the same label frequencies: no label arrived between their predictions.
+    """Run of rows: the last rows that were predicted without a new label in between.
 
-    All rows of a run have the same score of a label frequency expert. The recent scores of a rare class come
-    from more runs than those of a frequent class, so comparing both would reward chance. Scores of long runs
-    are therefore not recorded, and after a long run the experts get no weight.
+    A label frequency expert gives the same score to all rows of a run. The recent scores of a rare class come
+    from more runs than those of a frequent class, so a comparison of the classes would depend on chance.
+    Scores of long runs are therefore not recorded, and after a long run the label frequency experts get no
+    weight.
 
     Attributes
     ----------
     n_rows : int
         Length of the run.
     scores : ndarray
-        The scores of the experts for the rows of the run.
+        Scores that the label frequency experts give to the rows of the run.
     """
 
     n_rows: int = 0
@@ -100,13 +101,13 @@ class LabelRun:
 
     @property
     def is_long(self) -> bool:
-        """Whether the run has too many rows for weighing the experts."""
+        """Whether the run is too long for weighing the label frequency experts."""
         return self.n_rows > SETTINGS.max_label_run_rows
 
     def after(self, scores: FloatArray) -> tuple[LabelRun, NDArray[np.bool_]]:
-        """Return the run after some rows, and which of these rows belong to long runs.
+        """Return the run after more rows, and a mask of the rows that belong to long runs.
 
-        ``scores`` are those of the label frequency experts, of shape (n_rows, ...).
+        ``scores`` are the scores of the label frequency experts for these rows, of shape (n_rows, ...).
         """
         scores = np.nan_to_num(scores.reshape(len(scores), -1))
         continues = scores.shape[1:] == self.scores.shape and np.array_equal(scores[0], self.scores)
@@ -123,5 +124,5 @@ class LabelRun:
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any] | None) -> LabelRun:
-        """Restore a run from the result of :meth:`get_state`; an empty run for files without one."""
+        """Restore a run from the result of :meth:`get_state`; if it is None, return an empty run."""
         return cls() if state is None else cls(int(state["n_rows"]), np.asarray(state["scores"], np.float64))

@@ -1,4 +1,4 @@
-"""Linear experts: proximal SVMs over all rows, over the last rows, and over random features."""
+"""Linear experts: proximal SVMs on all rows, on the last rows, and on random features."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _MAX_WINDOW_FACTOR = 10  # largest factor by which many classes enlarge the wind
 
 
 class _LinearExpert(Expert):
-    """Base of linear experts: when the planes are solved, and rules from a fitted :class:`ProximalSVC`."""
+    """Base class of linear experts: decides when to solve for the hyperplanes, and derives the rules."""
 
     def __init__(self, config: ExpertConfig) -> None:
         super().__init__(config)
@@ -57,7 +57,7 @@ class _LinearExpert(Expert):
         return self.over_view(LinearRule(classes, coef, intercept), stream.views)
 
     def over_view(self, planes: LinearRule, views: Views) -> LinearRule:  # noqa: ARG002
-        """Return the planes as a rule over rows."""
+        """Return a rule that applies these hyperplanes to the transformed rows of the expert."""
         return planes
 
     def get_state(self) -> dict[str, Any]:
@@ -74,7 +74,7 @@ class _LinearExpert(Expert):
 
 
 class LinearExpert(_LinearExpert):
-    """Proximal SVM over all rows in the window, represented by exact sums.
+    """Proximal SVM on all rows in the window, which are represented by exact sums.
 
     The expert has learned the rows with ``low <= number < high`` except forgotten rows.
     """
@@ -90,7 +90,7 @@ class LinearExpert(_LinearExpert):
     def n_rows(self) -> int:
         return 0 if self.learner is None else self.high - self.low
 
-    def is_affordable(self, budget: CostBudget) -> bool:  # noqa: ARG002  the only expert with many classes
+    def is_affordable(self, budget: CostBudget) -> bool:  # noqa: ARG002  needed with many classes
         return True
 
     def new_learner(self) -> ProximalSVC:
@@ -143,7 +143,7 @@ class LinearExpert(_LinearExpert):
 
 
 class MappedLinearExpert(LinearExpert):
-    """Proximal SVM over random features of the ranks, all rows in the window."""
+    """Proximal SVM on random features of the rank-transformed rows, for all rows in the window."""
 
     uses_ranks = True
     is_expensive = True
@@ -176,7 +176,7 @@ class MappedLinearExpert(LinearExpert):
 
 
 class RecentLinearExpert(_LinearExpert, WindowExpert):
-    """Proximal SVM over the last rows."""
+    """Proximal SVM on the last rows."""
 
     window_rows = 200
     min_new_rows = 10
@@ -209,7 +209,7 @@ class RecentLinearExpert(_LinearExpert, WindowExpert):
             except DataError:
                 if leaving is None:
                     raise
-                # All leaving rows were learned, so the error comes from accumulated rounding.
+                # All leaving rows were learned, so the cause is accumulated rounding errors.
                 self._fit(stream)
                 self.n_refits += 1
 
@@ -227,7 +227,7 @@ class RecentLinearExpert(_LinearExpert, WindowExpert):
 
 @dataclass(frozen=True)
 class LinearRule(Rule):
-    """Planes over the rows."""
+    """Linear decision functions: one hyperplane per class, or one for two classes."""
 
     classes: list[int]
     coef: FloatArray
@@ -235,13 +235,13 @@ class LinearRule(Rule):
 
     def scores(self, rows: TransformedRows) -> FloatArray:
         features = rows.linear
-        if features.shape[1] > self.coef.shape[1]:  # features added after the planes were fitted
+        if features.shape[1] > self.coef.shape[1]:  # features were added after the fit
             features = np.ascontiguousarray(features[:, : self.coef.shape[1]])
         return _linear_scores(features, self.coef, self.intercept)
 
     def attribution(self, rows: TransformedRows, background: TransformedRows) -> Attribution:
-        """Return weights times differences from the mean row."""
-        n_features = self.coef.shape[1]  # features added after the fit of the planes are ignored
+        """Return coefficients times the differences from the mean of the background rows."""
+        n_features = self.coef.shape[1]  # features that were added after the fit are ignored
         mean = background.linear[:, :n_features].mean(axis=0)
         return rows.by_linear_column(
             explain_linear(rows.linear[:, :n_features], self.coef, self.intercept, mean)
@@ -252,7 +252,7 @@ class LinearRule(Rule):
         return True
 
     def get_state(self) -> dict[str, Any]:
-        """Return classes and planes."""
+        """Return classes, coefficients and intercepts."""
         return {"classes": self.classes, "coef": self.coef, "intercept": self.intercept}
 
     @classmethod
@@ -279,14 +279,14 @@ class MappedLinearRule(LinearRule):
 
     @classmethod
     def over(cls, feature_map: RandomFeatures, rule: LinearRule) -> MappedLinearRule:
-        """Return the rule with the same planes."""
+        """Return a rule with the same scores as ``rule`` on the features of ``feature_map``."""
         return cls(rule.classes, rule.coef, rule.intercept, feature_map.carried_inside(rule.coef))
 
     def scores(self, rows: TransformedRows) -> FloatArray:
         return _linear_scores(rows.inside, self.inside, self.intercept)
 
     def attribution(self, rows: TransformedRows, background: TransformedRows) -> Attribution:
-        """Return Shapley values of the ranks."""
+        """Return Shapley values of the rank-transformed features."""
         return rows.explain_mapped(self.inside, self.intercept, background)
 
     def join(self, scorer: _native.RowExperts, number: int) -> bool:
@@ -299,7 +299,7 @@ def _linear_rows(block: Block, views: Views) -> tuple[Any, ...]:
 
 
 def _grown(learner: ProximalSVC, *rows: tuple[Any, ...] | None) -> ProximalSVC:
-    """Return a copy of a learner with as many features as some rows have."""
+    """Return a copy of a learner that is extended to the number of features of the widest rows."""
     width = max(part[0].shape[1] for part in rows if part is not None)
     copy = shallow_copy(learner)
     return copy.grow(width) if width > learner.n_features_in_ else copy

@@ -1,4 +1,4 @@
-"""Nearest neighbor expert: a short nonlinear memory for fast concept drift."""
+"""Nearest neighbor expert: a nonlinear model with a short memory, for fast concept drift."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _N_NEIGHBORS = 5
 
 
 class NearestNeighborExpert(WindowExpert):
-    """Weighted vote of the 5 nearest rows among the last 200 and the last 20 of each class, by ranks."""
+    """Weighted vote of the 5 nearest rows (by ranks) among the last 200 and the last 20 of each class."""
 
     uses_ranks = True
     min_new_rows = 10
@@ -42,7 +42,7 @@ class NearestNeighborExpert(WindowExpert):
 
 @dataclass(frozen=True)
 class NearestNeighborRule(Rule):
-    """Vote of the nearest rows, each weighted by exp(-distance / n_columns)."""
+    """Vote of the nearest rows, each weighted by exp(-L1 distance / n_columns)."""
 
     classes: list[int]
     vectors: FloatArray
@@ -53,7 +53,7 @@ class NearestNeighborRule(Rule):
         return self._rank_scores(rows.ranks)
 
     def attribution(self, rows: TransformedRows, background: TransformedRows) -> Attribution:
-        """Return Shapley values of the ranks, compared with the mean ranks."""
+        """Return Shapley values of the rank-transformed features, relative to the mean of the background."""
         part = explain_function(self._rank_scores, rows.ranks, background.ranks.mean(axis=0))
         return rows.by_ranked_column(part)
 

@@ -1,4 +1,4 @@
-"""Wide expert: a linear SVM over rows with many columns, which other experts see hashed."""
+"""Wide expert: a linear SVM on the original columns of rows that are hashed for all other experts."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ __all__ = ["WideExpert", "WideRule"]
 
 _MAX_VALUES = 4_000_000  # nonzero values that are remembered: 48 MB
 _MAX_ROWS = 20_000
-_MAX_WORK = 6_000_000  # nonzero values that one fit visits for each plane, unless that is fewer than 2 passes
+_MAX_WORK = 6_000_000  # nonzero values that one fit visits for each hyperplane, if this allows 2 passes
 _PASSES = (2, 5)  # minimum and maximum number of passes over the rows
 _VALUE_COST_US = 0.004  # cost of visiting one nonzero value
 _REFIT_SHARE = 0.2  # share of the budget for refits
-_COST = 1.0  # weight of the losses, for rows with a mean squared norm of 1
+_COST = 1.0  # factor C of the losses; rows are scaled to a mean squared norm of 1
 _MIN_DENSITY = 0.5  # columns with a larger share of nonzero values are standardized
 
 
 class WideExpert(WindowExpert):
-    """Linear SVM over the rows before hashing, refitted from remembered rows as often as the budget allows.
+    """Linear SVM on the rows before hashing, refitted on remembered rows as often as the budget allows.
 
-    The expert remembers the last rows, and the last rows of each class, up to a number of nonzero values. The
-    weights are a function of these rows alone, so a forgotten row leaves no trace.
+    The expert remembers the last rows, and the last rows of each class, up to a limit on the number of
+    nonzero values. The coefficients are a function of these rows alone, so a forgotten row leaves no trace.
     """
 
     is_expensive = True
@@ -151,7 +151,7 @@ def _kept(rows: Block, low: int) -> IntArray:
 
 
 def _fits(n_values: IntArray, n_parts: int) -> Any:
-    """Return whether the rows up to each one fit into one of ``n_parts`` equal parts of the memory."""
+    """Return a mask of the first rows that together fit into ``1 / n_parts`` of the memory."""
     n_rows = np.arange(1, len(n_values) + 1)
     return (n_values.cumsum() <= _MAX_VALUES // n_parts) & (n_rows <= _MAX_ROWS // n_parts)
 
@@ -161,7 +161,7 @@ def _n_passes(n_values: int) -> int:
 
 
 def _fit(rows: Block, classes: IntArray) -> WideRule:
-    """Return the rule after some passes of dual coordinate descent over scaled rows, with balanced classes.
+    """Fit a rule by a few passes of dual coordinate descent on scaled rows, with balanced classes.
 
     Columns with many nonzero values are standardized. Then all rows are divided by the root of their mean
     squared norm, so that the regularization suits rows of any scale.
@@ -184,9 +184,10 @@ def _fit(rows: Block, classes: IntArray) -> WideRule:
 
 
 def _standardization(X: sp.csr_matrix, mean: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return shift and factor of each column: 0 and 1 for sparse columns.
+    """Return the shift and the factor by which each column is standardized: 0 and 1 for sparse columns.
 
-    Dense columns get the mean 0 and a deviation of the typical size of a nonzero value in a sparse column.
+    A standardized dense column has mean 0. Its standard deviation is the root mean square of the nonzero
+    values in sparse columns.
     """
     n_rows, n_columns = X.shape
     is_dense = np.bincount(X.indices, minlength=n_columns) > _MIN_DENSITY * n_rows
@@ -215,11 +216,11 @@ def _transformed(X: sp.csr_matrix, shift: FloatArray, factor: FloatArray) -> sp.
 
 @dataclass(frozen=True)
 class WideRule(LinearRule):
-    """Planes over the rows before hashing."""
+    """Linear decision functions on the columns before hashing."""
 
     uses_wide_rows = True
 
-    mean: FloatArray  # of the remembered rows
+    mean: FloatArray  # mean of the remembered rows
 
     def scores(self, rows: TransformedRows) -> FloatArray:
         """Return the scores of rows; NaN if only their hashed columns are known."""
@@ -228,7 +229,7 @@ class WideRule(LinearRule):
         return np.ascontiguousarray(rows.wide @ self.coef.T + self.intercept)
 
     def attribution(self, rows: TransformedRows, background: TransformedRows) -> Attribution:  # noqa: ARG002
-        """Return weights times differences from the mean of the remembered rows, by original column."""
+        """Return coefficients times the differences from the mean of the remembered rows."""
         assert rows.wide is not None
         return explain_linear(rows.wide.toarray(), self.coef, self.intercept, self.mean)
 
@@ -236,7 +237,7 @@ class WideRule(LinearRule):
         return False
 
     def get_state(self) -> dict[str, Any]:
-        """Return classes, planes and mean row."""
+        """Return classes, coefficients, intercepts and the mean row."""
         return {**super().get_state(), "mean": self.mean}
 
     @classmethod
