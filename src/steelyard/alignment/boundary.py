@@ -58,7 +58,10 @@ def shift_cost(shift: float, scores: FloatArray, signs: FloatArray, costs: Costs
 
 
 def boundary_shift(scores: FloatArray, signs: FloatArray, costs: Costs = DEFAULT_COSTS) -> float:
-    """Return the shift in [0, 1] with the lowest cost. The cost need not be convex: a grid is searched first."""
+    """Return the shift in [0, 1] with the lowest cost.
+
+    The cost need not be convex, so a grid search comes first.
+    """
     counted = (np.abs(scores) <= 1.0) & (scores * signs < 0.0)
     scores, signs = scores[counted], signs[counted]
     if not (signs > 0).any():

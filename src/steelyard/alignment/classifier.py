@@ -169,7 +169,8 @@ class AlignedSVC(BatchLearner):
     rounds improve results only with the maximum, c = 0.3 and the s that preserves the trace of the kernel
     matrix. The stopping rule and the shift to the largest G-mean are additions of this library: each held-out
     score becomes a Gaussian density of standard deviation :math:`1.06\, \sigma\, n^{-1/5}`, where
-    :math:`\sigma` is the standard deviation and :math:`n` the number of the scores of its class. The documentation page shows measurements.
+    :math:`\sigma` is the standard deviation and :math:`n` the number of the scores of its class. The
+    documentation page shows measurements.
 
     References
     ----------

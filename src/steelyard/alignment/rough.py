@@ -122,7 +122,7 @@ class RoughSolver:
         ]
 
     def _working_sets(self) -> NDArray[np.bool_]:
-        """Return each machine's working set: support rows and about twice as many with the smallest margins."""
+        """Return each machine's working set: support rows, and about twice as many with small margins."""
         working_sets = self._dual != 0
         all_margins = np.where(self._bounds > 0, self._scores * self._problem.signs, np.inf)
         for working, margins in zip(working_sets, all_margins, strict=True):

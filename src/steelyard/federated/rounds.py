@@ -232,7 +232,7 @@ class Round:
     # -- the hub --------------------------------------------------------------------------------------
 
     def agreement(self, wait: float = 0.0) -> RoundKeys:
-        """Return configuration and public keys of the round, once all sites have written their keys."""
+        """Return configuration and keys of the round; raise DataError if a key is missing after ``wait``."""
         config = self.config
         keys = self._read_all("key", config.sites, wait)
         try:
