@@ -32,15 +32,15 @@ __all__ = [
 ]
 
 Cost = Callable[[FloatArray], FloatArray]  # decreasing function that maps margins to costs
-Costs = tuple[str | Cost, str | Cost]  # (c_p, c_n): for missed rows of the rarer class, for false alarms
+Costs = tuple[str | Cost, str | Cost]  # (c_p, c_n): for missed rows of the rarer class and for false alarms
 _LOSSES: dict[str, Cost] = {
     "exponential": lambda margins: np.exp(-margins),
     "logistic": lambda margins: np.logaddexp(0.0, -margins),
     "hinge": lambda margins: np.maximum(0.0, 1.0 - margins),
 }
 COST_NAMES = tuple(_LOSSES)
-DEFAULT_COSTS: Costs = ("exponential", "logistic")  # the paper's choice
-_N_GRID_SHIFTS = 33  # shifts in the grid search, whose best shift is then refined
+DEFAULT_COSTS: Costs = ("exponential", "logistic")  # as in the paper
+_N_GRID_SHIFTS = 33  # number of shifts in the grid search; the best one is then refined
 _MAX_PAIRS = 2000  # limit for pairing="all"; if there are more pairs, evenly spaced ones are used
 _N_NEAREST = 5  # number of nearest boundary points that determine a width if neighbours="nearest"
 

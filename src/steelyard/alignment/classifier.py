@@ -439,7 +439,7 @@ class AlignedSVC(BatchLearner):
         check_started(self, "kernel_target_alignment")
         if self.kernel == "precomputed" or len(self._machines) > 1:
             raise DataError(
-                "the alignment is defined here for two classes and a kernel of samples, not of a matrix.",
+                "the alignment is defined for two classes and for kernels other than 'precomputed' only.",
                 source="AlignedSVC.kernel_target_alignment",
             )
         factors = self.alignment_factor(X)

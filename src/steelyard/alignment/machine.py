@@ -37,7 +37,7 @@ Split = tuple[Indices, Indices]
 
 _TOLERANCE = 1e-3  # stopping tolerance of LIBSVM: largest violation of a margin
 _NEAR_MARGIN = 0.02  # rows outside their margin by less than this may become support rows
-_MAX_WORKING_FRACTION = 0.7  # with a larger working set, training on all rows is as fast
+_MAX_WORKING_FRACTION = 0.7  # if the working set is a larger fraction, training on all rows is as fast
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,8 @@ class Chain:
         self.problem = problem
         self.rows = rows
         self.bumps: list[Bumps] = []
-        self.factors = [np.ones(len(problem.signs))]  # per row, before each round and after the last one
+        # One array of factors before each round and one after the last round.
+        self.factors = [np.ones(len(problem.signs))]
 
     @property
     def factor(self) -> FloatArray:
@@ -232,7 +233,10 @@ class Machine:
 
 
 def constant_machine(rows: Indices, side: float) -> Machine:
-    """Return a machine that always predicts ``side``, for a problem whose weighted rows have one class."""
+    """Return a machine that always predicts ``side``.
+
+    It is used if all rows with positive weight belong to the same class.
+    """
     return Machine(rows[:1], [], [np.ones(1)], np.zeros(1), float(side), 0.0)
 
 
@@ -285,7 +289,10 @@ class _Trial:
 def _try_rounds(
     problem: Problem, splits: Sequence[Split], model: Solution, settings: Settings
 ) -> tuple[list[_Trial], int]:
-    """Run at most ``max_iter`` rounds, until the loss stops falling; return results and number to keep."""
+    """Run at most ``max_iter`` rounds, until the loss stops falling.
+
+    Return the results of all rounds and the number of rounds to keep.
+    """
     problem.matrix.release_buffer()
     parts, held_out = zip(*splits, strict=True)
     chains = [Chain(problem, part) for part in parts]
@@ -309,7 +316,7 @@ def _try_rounds(
 
 
 def _compact(chain: Chain, solution: Solution, shift: float) -> Machine:
-    """Return a machine that stores only the rows needed for prediction: support rows and rows of bumps."""
+    """Return a machine with only the rows needed for prediction: support rows and rows that define bumps."""
     needed = [np.flatnonzero(solution.dual)]
     for bumps in chain.bumps:
         needed += [bumps.rare, bumps.other] if isinstance(bumps, BoundaryBumps) else [bumps.centers]

@@ -86,7 +86,7 @@ class View:
     kernel: FloatArray  # (n_rows, n_reference): kernel before the first round
     diagonal: FloatArray  # (n_rows,): k(x, x) before the first round
     row_factor: FloatArray  # (n_rows,): product of the factors of all rounds so far
-    reference_factor: FloatArray  # (n_reference,)
+    reference_factor: FloatArray  # (n_reference,): the same product for the reference rows
     input_distances: InputDistances | None = None  # distances in input space, used by ACT only
 
     @property

@@ -50,7 +50,7 @@ def check_forgotten_class_is_removed(learner: BatchLearner) -> None:
 
 
 def check_merge_equals_learning_together(learner: BatchLearner) -> None:
-    """Merging, in any order, equals learning all rows; it does not change the learner that is merged."""
+    """Merging in any order equals learning all rows, and merge() does not change its argument."""
     require(isinstance(learner, MergingMixin), "this learner does not merge")
     stream = example_stream(12, n_classes=3)
     together, parts = clone(learner).fit(stream.X, stream.y), []

@@ -81,7 +81,7 @@ def learn(model: BatchLearner, X: Any, y: Any) -> None:
 def pickle_copy(model: BatchLearner) -> BatchLearner:
     try:
         copied: BatchLearner = pickle.loads(pickle.dumps(model))  # noqa: S301 - the pickle was created here
-    except pickle.PicklingError:  # a class defined in a notebook or a test function
+    except pickle.PicklingError:  # classes defined in a function cannot be pickled
         return saved_copy(model)
     return copied
 

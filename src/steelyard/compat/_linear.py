@@ -21,7 +21,7 @@ __all__ = ["LinearModel"]
 class LinearModel:
     """Coefficients, labels and feature names; the features of categories come last."""
 
-    coef: FloatArray  # (n_planes, n_features): one hyperplane per class, or only one for up to two
+    coef: FloatArray  # (n_planes, n_features); n_planes is 1 for up to two classes, else n_classes
     intercept: FloatArray  # (n_planes,)
     classes: list[Label]
     features: list[str]

@@ -136,7 +136,7 @@ def _texts(texts: list[str]) -> str:
 
 
 def _text(text: str) -> str:
-    """Return a C string literal; only letters, digits and common punctuation are not escaped (in octal)."""
+    """Return a C string literal; characters that are not plain ASCII text are escaped in octal."""
     plain = set(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 _=-+.,:;/()[]{}<>!#$%&*^|~")
     letters = (
         chr(byte) if byte in plain else f"\\{byte:03o}" for byte in text.encode("utf-8", "surrogatepass")

@@ -74,7 +74,7 @@ class _Graph:
         return name
 
     def __call__(self, operation: str, *inputs: Any, out: str | None = None, **attributes: Any) -> str:
-        """Add an operation; inputs are names, or numbers, which become constants."""
+        """Add an operation. Inputs are names of earlier results; numbers become constants."""
         from onnx import helper
 
         names = [value if isinstance(value, str) else self.constant(value) for value in inputs]
@@ -195,7 +195,7 @@ def _rounded(values: str, quantum: float, graph: _Graph) -> str:
 
 
 def _differences(rows: str, others: FloatArray, graph: _Graph) -> str:
-    """Add the differences between all pairs of ``rows`` and ``others``; they are accurate for any offset."""
+    """Add the differences of all pairs of ``rows`` and ``others``, which are accurate for any offset."""
     return graph("Sub", graph("Unsqueeze", rows, np.array([1])), others[None])
 
 
@@ -274,4 +274,4 @@ _WRITERS: dict[type, Callable[[Any, _Graph], str]] = {
     KOIL: _koil,
     EnclosingClassifier: _enclosing,
 }
-CONVERTED = tuple(_WRITERS)  # the learners that have an ONNX form
+CONVERTED = tuple(_WRITERS)  # the learners that can be converted to ONNX

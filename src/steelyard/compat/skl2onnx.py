@@ -41,7 +41,7 @@ def register() -> None:
 
 
 def _declared(scope: Any, model: Any, inputs: Any, custom_parsers: Any = None) -> Any:  # noqa: ARG001
-    """Declare the outputs of a learner, ``label`` and ``scores``, with the types that to_onnx() gives them."""
+    """Declare the outputs of a learner, ``label`` and ``scores``, with the types of their ONNX graph."""
     operator = scope.declare_local_operator(f"Steelyard{_kind(model).__name__}", model)
     operator.inputs.extend(inputs)
     for value in to_onnx(model).graph.output:

@@ -48,7 +48,7 @@ __all__ = ["cross_validate", "fit", "forget", "local_cluster", "partial_fit", "p
 
 Names = tuple[str, str | None]  # names of the label column and of the weight column
 
-_MESSAGES_PER_REDUCTION = 4  # messages that are added in one task
+_MESSAGES_PER_REDUCTION = 4  # number of messages that one task adds
 # By default, Dask profiles workers and checks their event loops often, which takes a few percent of the CPU.
 _WITHOUT_PROFILING = {"distributed.worker.profile.enabled": False, "distributed.admin.tick.interval": "1s"}
 
@@ -318,7 +318,7 @@ def _merged(level: list[Any], engine: Any) -> list[Message]:
 
 
 def _shared(configs: list[StatisticsConfig]) -> Any:
-    """Return the configurations as argument of all tasks: a plain list if small, else one shared task."""
+    """Return the configurations as an argument of all tasks: a list if small, otherwise a shared task."""
     small = all(config.feature_map is None or not config.feature_map.is_fitted for config in configs)
     return configs if small else dask.delayed(configs)
 
@@ -436,7 +436,7 @@ def _check_names(kind: str, X: Any, names: Names, method: str) -> None:
 
 
 def _delayed(array: Any) -> list[Any]:
-    """Return the blocks of an array. Graphs are not optimized, so that X is loaded once if y depends on it."""
+    """Return the blocks of an array. Graphs are not optimized, so X is loaded once if y depends on it."""
     return np.ravel(array.to_delayed(optimize_graph=False)).tolist()
 
 

@@ -219,7 +219,7 @@ class Pass:
             model.__dict__ = copied.__dict__
 
     def _updated(self, model: ProximalSVC, added: Message, removed: Message) -> ProximalSVC:
-        """Return a copy of the model with rows added, then others removed; a row may be added and removed."""
+        """Return a copy of the model in which rows are first added, then removed."""
         if self.method == "fit":
             assert added is not None
             return ProximalSVC(**model.get_params(deep=False)).merge(added)
@@ -304,7 +304,7 @@ def add_up(messages: Iterable[Message]) -> Message:
 
 
 def fold_probe(model: ProximalSVC, folds: int) -> ProximalSVC:
-    """Return an unfitted model that keeps statistics per fold, for cross-validation."""
+    """Return an unfitted model that computes statistics per fold, for cross-validation."""
     if isinstance(folds, bool) or not isinstance(folds, int) or folds < 2:
         raise ParameterError(
             f"folds must be an integer of at least 2; got {folds!r}.", source="cross_validate"

@@ -452,7 +452,7 @@ def _run(models: Any, method: str, sides: Sequence[_Side]) -> Any:
 
 
 def _first_rows(rows: Any, columns: Columns) -> Any:
-    """Return the first rows, with column names if there are several columns; None if there are no rows."""
+    """Return the first rows, with column names unless features are vectors; None if there are no rows."""
     packed = _collect(rows.limit(MAP_ROWS).mapInArrow(partial(_pack_rows, columns), "rows binary"))
     if not packed:
         return None

@@ -26,7 +26,7 @@ __all__ = ["Body", "BodySettings", "Ellipsoid", "KernelEllipsoid", "KernelSphere
 
 
 _MAX_EXPLICIT_FEATURES = 512  # up to this number of features, one axis per feature is cheap even for few rows
-_MIN_RELATIVE_EIGENVALUE = 1e-12  # relative to the largest eigenvalue; smaller ones are rounding errors
+_MIN_RELATIVE_EIGENVALUE = 1e-12  # eigenvalues below this fraction of the largest are rounding errors
 _LINEAR = Kernel("linear").spec()
 
 
@@ -179,7 +179,7 @@ def _all_axes(ellipsoids: list[Ellipsoid]) -> tuple[FloatArray, FloatArray, NDAr
 
 @dataclass(frozen=True)
 class KernelSphere:
-    """A ball in the feature space of a kernel, represented by the rows with weight in its center."""
+    """A ball in the feature space of a kernel, stored as the rows that have weight in its center."""
 
     ball: Ball
     kernel: Kernel
@@ -258,7 +258,7 @@ class KernelEllipsoid:
     projection: FloatArray  # (n_rows, n_axes): maps kernel values to whitened coordinates
     mean: FloatArray  # (n_axes,): whitened coordinates of the class mean
     center: FloatArray  # (n_axes,): center of the ball, relative to ``mean``
-    stretch: FloatArray  # (n_axes,): standard deviations
+    stretch: FloatArray  # (n_axes,): standard deviation along each axis
     mean_length: float
     floor: float
 

@@ -39,7 +39,7 @@ from steelyard.persistence import storable
 __all__ = ["EnclosingClassifier"]
 
 
-_SURFACE_TOLERANCE = 1e-6  # relative to the radius: a row this far outside still counts as on the surface
+_SURFACE_TOLERANCE = 1e-6  # rows outside by at most this fraction of the radius count as on the surface
 
 
 @expand_shared_text
@@ -393,7 +393,7 @@ class EnclosingClassifier(MergingMixin, Learner):
         cached = [body for state in states if (body := state.cached_body(settings)) is not None]
         if len(cached) == len(states):
             return cached
-        with lock_of(self):  # so that concurrent readers do not compute the same bodies
+        with lock_of(self):  # prevents concurrent readers from computing the same bodies
             return [state.body(settings) for state in states]
 
     def _settings(self) -> BodySettings:

@@ -18,7 +18,7 @@ from steelyard._types import FloatArray
 __all__ = ["Covariance", "Spread", "estimate_shrinkage", "median_kurtosis"]
 
 
-_MIN_RELATIVE_VARIANCE = 1e-12  # relative to the largest eigenvalue; smaller ones count as 0
+_MIN_RELATIVE_VARIANCE = 1e-12  # eigenvalues below this fraction of the largest count as 0
 # The following constants are explained in estimate_shrinkage.
 _MAX_DISTANCE_RATIO = 2.0
 _MIN_NOISE_RATIO = 1.4

@@ -19,7 +19,7 @@ __all__ = ["Exchange", "Folder", "Memory", "collect"]
 Age = tuple[int, int]  # epoch and version of an update
 
 _NAME = re.compile(r"(?P<site>.+)\.(?P<epoch>\d{20})\.(?P<version>\d{12})\.(?P<kind>bulletin|gone)")
-_MAX_READ_ATTEMPTS = 100  # attempts to read an update of a site while newer updates replace it
+_MAX_READ_ATTEMPTS = 100  # maximum number of attempts to read an update while newer ones replace it
 _MAX_SITE_NAME_CHARS = 200  # limit for the quoted site name within a file name
 
 

@@ -140,8 +140,8 @@ class Hub:
         updates = [site_update for site_update in self._site_updates.values() if site_update is not before]
         updates += [] if now is None else [now]
         schema = _united(updates) if updates else None
-        # After the subtraction of an update, the total still has the quantization steps and columns of that
-        # update. This is correct only if another update has the same steps and columns.
+        # After an update is subtracted, the total still has the quantization steps and columns of that update.
+        # It is correct only if another update has the same steps and columns.
         can_subtract = before is None or any(_is_compatible(before, other) for other in reversed(updates))
         if schema is None:
             total = None
@@ -294,8 +294,8 @@ def _changed(
         assert now is not None
         return total.merge(_placed(now, schema))
     old = _placed(before, schema)
-    # subtract() would check that the rows are present, and noisy sums fail that check. The hub added these
-    # sums itself, so no check is needed.
+    # subtract() is not used, because it checks that the rows are present, and noisy sums fail this check.
+    # The hub added these sums itself, so no check is needed.
     total.merge((old.empty() if now is None else _placed(now, schema)) - old)
     for label in total.classes:
         if total.count(label) == 0 and not total.gram(label).any():

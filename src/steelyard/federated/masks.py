@@ -392,7 +392,7 @@ def _read(message: bytes, form: str, proof: str, source: str) -> dict[str, Any]:
 
 
 def round_of(receipt: bytes) -> str:
-    """Return the name of the round of a receipt."""
+    """Return the name of the round to which a receipt belongs."""
     return str(_read(receipt, _RECEIPT, "salt", "the receipt").get("round"))
 
 
@@ -427,7 +427,7 @@ def _signed(words: Words) -> list[int]:
 def _sum(parts: Iterable[Words]) -> Words:
     """Return the sum with carries propagated. The carry of the last limb is dropped (modulo 2**256)."""
     total: Words = np.sum(list(parts), axis=0, dtype=np.uint64)
-    if total.ndim == 0:  # no summands
+    if total.ndim == 0:  # there are no summands
         return np.zeros((1, _LIMBS), np.uint64)
     for limb in range(_LIMBS - 1):
         total[:, limb + 1] += total[:, limb] >> np.uint64(32)

@@ -26,7 +26,7 @@ MAX_EXPANSION = 32
 _HEAD = struct.Struct("<hHI")
 _ESCAPE_ONES = 12  # quotients from this size on are escaped: written in binary instead of unary
 _MAX_DIGITS = 6  # maximum number of decimal places to test
-# A column holds decimals if its sum is within 1/16 of a decimal unit of a multiple of the unit.
+# A column holds decimals if its sum differs from a multiple of the decimal unit by less than 1/16 unit.
 # The same must hold for its sum of squares and the squared unit.
 _UNIT_FRACTION = 16
 
@@ -197,7 +197,7 @@ class _Predictor:
 
 
 def _decimals(total: int, square: int, count: int, exponent: int) -> int:
-    """Return the decimal places of values, inferred from their sum and sum of squares; 0 if not decimal."""
+    """Return the decimal places of a column, inferred from its sum and sum of squares; 0 if not decimal."""
     up = -int(exponent)
     for digits in range(1, _MAX_DIGITS + 1):
         ten = 10**digits
@@ -292,7 +292,7 @@ def _best_reduction(lengths: Widths, widths: Widths) -> int:
     def cost(reduction: int) -> float:
         low_widths = np.maximum(widths - reduction, 0)
         high_bits = lengths - low_widths
-        # A quotient of k bits is 0.75 * 2**k on average.
+        # A quotient with k bits is about 0.75 * 2**k on average.
         quotients = np.where(high_bits > 0, 0.75 * 2.0 ** np.minimum(high_bits, 20), 0.0)
         escaped = (quotients >= _ESCAPE_ONES) * int(high_bits.max(initial=0))
         return float(low_widths.sum() + np.minimum(quotients, _ESCAPE_ONES).sum() + escaped.sum())

@@ -160,7 +160,7 @@ def _raise_wrong_format(file_format: int, text: memoryview) -> NoReturn:
 def _check_versions(versions: object) -> dict[str, str]:
     if type(versions) is dict and all(type(v) is str for v in versions.values()) and "steelyard" in versions:
         return versions
-    raise FileFormatError(f"The header does not say which versions wrote it: {quote(versions)}.")
+    raise FileFormatError(f"The header contains no valid library versions: {quote(versions)}.")
 
 
 def _parse_json(text: memoryview) -> Any:

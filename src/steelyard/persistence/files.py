@@ -262,7 +262,7 @@ def _is_alive(process: int) -> bool:
         os.kill(process, 0)
     except ProcessLookupError:
         return False
-    except (OSError, OverflowError):  # the process belongs to another user, or the number is no process id
+    except (OSError, OverflowError):  # the process belongs to another user, or the number is not a process id
         return True
     return True
 

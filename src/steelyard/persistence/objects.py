@@ -251,7 +251,7 @@ class _Builder:
 
 
 def _import_registering_modules() -> None:
-    """Import every module of this package that registers classes; no module is chosen by the file."""
+    """Import all modules of this package that register classes, regardless of the content of the file."""
     for module in _REGISTERING_MODULES:
         import_module(f"steelyard.{module}")
 
@@ -265,7 +265,7 @@ def _summarise(node: Node) -> Any:
 
 def _parts(content: dict[str, Any]) -> tuple[str, dict[str, Any], dict[str, Any]]:
     if set(content) != _PARTS:
-        raise FileFormatError(f"A model has the parts {quote(list(content))}.")
+        raise FileFormatError(f"A model needs a class, parameters and state; it has {quote(list(content))}.")
     name, parameters, state = content["class"], content["parameters"], content["state"]
     if type(name) is not str or type(parameters) is not dict or type(state) is not dict:
         raise FileFormatError("The class, the parameters or the state of a model have the wrong type.")

@@ -77,7 +77,7 @@ def _check_structure(state: Any, example: Any) -> None:
 
 
 def _check_unchanged(state: Any, actual: Any) -> None:
-    """Raise ValueError if the state set in NumPy differs: NumPy truncates numbers that are too large."""
+    """Raise ValueError if NumPy has changed a number of the state; it truncates numbers that are too big."""
     if isinstance(state, dict):
         for name in state:
             _check_unchanged(state[name], actual[name])

@@ -301,7 +301,7 @@ class _Reader:
         items = self._list(content["items"])
         shape = check_shape(content["shape"], np.dtype(object).itemsize)
         if math.prod(shape) != len(items) or not all(isinstance(item, _SCALARS) for item in items):
-            raise FileFormatError(f"An array of objects of shape {quote(shape)} needs as many single values.")
+            raise FileFormatError(f"An object array of shape {quote(shape)} has invalid items.")
         array = np.empty(len(items), dtype=object)
         array[:] = items
         return array.reshape(shape)
