@@ -163,10 +163,10 @@ class AlignedSVC(BatchLearner):
         D(x) &= s\, \bigl(c + (1 - c) \max_b e^{-\lVert \phi(x) - \phi_b \rVert^2 / \tau_b^2}\bigr)
 
     where the sums run over held-out rows misclassified inside the margin and :math:`\tau_b^2` is the mean
-    squared distance to the five nearest boundary points that do not coincide with b. The paper
-    instead uses the points whose squared distance is below the margin, the mean of the bumps, c = 0 and
-    s = 1; ``variant="printed", early_stopping=False, max_iter=1, shift=False`` is KBA as in the paper. The
-    rounds improve results only with the maximum, c = 0.3 and the s that preserves the trace of the kernel
+    squared distance to the five nearest boundary points that do not coincide with b. The paper instead uses
+    the points whose squared distance is below the margin, the mean of the bumps, c = 0 and s = 1;
+    ``variant="printed", early_stopping=False, max_iter=1, shift=False`` is KBA as in the paper. The rounds
+    improve results only with the maximum, c = 0.3 and the s that preserves the trace of the kernel
     matrix. The stopping rule and the shift to the largest G-mean are additions of this library: each held-out
     score becomes a Gaussian density of standard deviation :math:`1.06\, \sigma\, n^{-1/5}`, where
     :math:`\sigma` is the standard deviation and :math:`n` the number of the scores of its class. The

@@ -185,7 +185,7 @@ def _row(x: Row, columns: Mapping[Hashable, int], method: str) -> FloatArray:
 
 
 def to_river(learner: Any, features: Sequence[Hashable] | None = None) -> RiverClassifier:
-    """Return a learner as a river classifier, for its pipelines and evaluation.
+    """Return a learner as a river classifier, for river pipelines and evaluations.
 
     Parameters
     ----------

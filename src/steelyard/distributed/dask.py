@@ -80,7 +80,7 @@ def fit(models: Models, X: Any, y: Any = None, sample_weight: Any = None, *, cli
     Raises
     ------
     DataError
-        If a value is not finite; the message names partition and column. No model is changed.
+        If a value is not finite; the message names the partition and column. No model is changed.
 
     Examples
     --------

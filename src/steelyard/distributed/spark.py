@@ -82,7 +82,7 @@ def fit(
     Raises
     ------
     DataError
-        If a value is missing or not finite; the message names partition and column. No model is changed.
+        If a value is missing or not finite; the message names the partition and column. No model is changed.
     """
     return _run(models, "fit", [_Side(df, _columns(df, features, label, weight, "fit"), "fit")])
 

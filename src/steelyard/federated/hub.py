@@ -140,7 +140,7 @@ class Hub:
         updates = [site_update for site_update in self._site_updates.values() if site_update is not before]
         updates += [] if now is None else [now]
         schema = _united(updates) if updates else None
-        # After an update is subtracted, the total still has the quantization steps and columns of that update.
+        # After an update is subtracted, the total still has the quantization steps and columns of the update.
         # It is correct only if another update has the same steps and columns.
         can_subtract = before is None or any(_is_compatible(before, other) for other in reversed(updates))
         if schema is None:

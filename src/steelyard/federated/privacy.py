@@ -258,7 +258,7 @@ class PrivateSite:
 
     @property
     def sigma(self) -> float:
-        """Standard deviation of the noise on every number; clipped rows have norm at most 1."""
+        """Standard deviation of the noise on every number, relative to rows clipped to norm 1."""
         return SENSITIVITY * self.multiplier * math.sqrt(self.share)
 
     def learn(self, table: Any) -> int:
