@@ -1,4 +1,6 @@
-"""Kernel boundary alignment (KBA): the shift, the boundary points and their bumps, from kernel values alone.
+"""Kernel boundary alignment (KBA): boundary shift, boundary points and the Gaussian bumps around them.
+
+All are computed from kernel values alone.
 
 Symbols of the paper and their names in this module: eta is ``shift``, beta is ``beta``, tau_b^2 is
 ``widths``, D(x) is ``factor``; SI+ and SI- are the support rows of the rarer class (sign +1) and of the other
@@ -29,25 +31,24 @@ __all__ = [
     "shift_cost",
 ]
 
-Cost = Callable[[FloatArray], FloatArray]  # decreasing function of margins
-Costs = tuple[str | Cost, str | Cost]  # (c_p, c_n): costs of missed rows of the rarer class and false alarms
+Cost = Callable[[FloatArray], FloatArray]  # decreasing function that maps margins to costs
+Costs = tuple[str | Cost, str | Cost]  # (c_p, c_n): for missed rows of the rarer class and for false alarms
 _LOSSES: dict[str, Cost] = {
     "exponential": lambda margins: np.exp(-margins),
     "logistic": lambda margins: np.logaddexp(0.0, -margins),
     "hinge": lambda margins: np.maximum(0.0, 1.0 - margins),
 }
 COST_NAMES = tuple(_LOSSES)
-DEFAULT_COSTS: Costs = ("exponential", "logistic")  # the paper's choice
-_N_GRID_SHIFTS = 33  # shifts in the grid search, whose best shift is then refined
-_MAX_PAIRS = 2000  # with pairing="all"; evenly spaced pairs are used if there are more
-_N_NEAREST = 5  # with neighbours="nearest"
+DEFAULT_COSTS: Costs = ("exponential", "logistic")  # as in the paper
+_N_GRID_SHIFTS = 33  # number of shifts in the grid search; the best one is then refined
+_MAX_PAIRS = 2000  # limit for pairing="all"; if there are more pairs, evenly spaced ones are used
+_N_NEAREST = 5  # number of nearest boundary points that determine a width if neighbours="nearest"
 
 
 def shift_cost(shift: float, scores: FloatArray, signs: FloatArray, costs: Costs = DEFAULT_COSTS) -> float:
-    """Return the cost of shifting the boundary: c_p of missed rows of the rarer class plus c_n of false
-    alarms.
+    """Return the cost of a boundary shift: total cost of missed rows of the rarer class and of false alarms.
 
-    Only rows that are misclassified inside the margin count.
+    Only misclassified rows inside the margin (scores from -1 to 1) are counted.
     """
     counted = (np.abs(scores) <= 1.0) & (scores * signs < 0.0)
     margins = signs[counted] * (scores[counted] + shift)
@@ -57,7 +58,10 @@ def shift_cost(shift: float, scores: FloatArray, signs: FloatArray, costs: Costs
 
 
 def boundary_shift(scores: FloatArray, signs: FloatArray, costs: Costs = DEFAULT_COSTS) -> float:
-    """Return the shift in [0, 1] with the lowest cost; the cost need not be convex."""
+    """Return the shift in [0, 1] with the lowest cost.
+
+    The cost need not be convex, so a grid search comes first.
+    """
     counted = (np.abs(scores) <= 1.0) & (scores * signs < 0.0)
     scores, signs = scores[counted], signs[counted]
     if not (signs > 0).any():
@@ -75,7 +79,11 @@ def boundary_shift(scores: FloatArray, signs: FloatArray, costs: Costs = DEFAULT
 
 
 def match_pairs(view: View, rare: Indices, other: Indices, pairing: str) -> tuple[Indices, Indices]:
-    """Return pairs of support rows of opposite classes: each with its nearest opposite row, or every pair."""
+    """Return pairs of support rows from opposite classes, as two arrays of row indices.
+
+    With ``pairing="nearest"``, each support row is paired with the nearest support row of the other class.
+    With "all", every row is paired with every row of the other class; at most 2,000 pairs are returned.
+    """
     if pairing == "all":
         first, second = (grid.ravel() for grid in np.meshgrid(rare, other, indexing="ij"))
         n_pairs = min(len(first), _MAX_PAIRS)
@@ -106,7 +114,7 @@ class BoundaryBumps:
     Attributes
     ----------
     rare, other : ndarray of shape (n_points,)
-        Positions of the two rows among the reference rows.
+        Indices of the two rows of each point among the reference rows.
     beta : float
         A point is ``(1 - beta)`` times the first row plus ``beta`` times the second.
     lengths : ndarray of shape (n_points,)
@@ -116,7 +124,7 @@ class BoundaryBumps:
     combine, floor
         See :class:`~steelyard.alignment.view.Variant`.
     scale : float
-        Factor of the combined bumps.
+        Factor by which the combined bumps are multiplied.
     """
 
     rare: Indices
@@ -137,7 +145,7 @@ class BoundaryBumps:
         return np.maximum(squared, 0.0)
 
     def factor(self, view: View) -> FloatArray:
-        """Return D(x) of every row of the view."""
+        """Return the factor D(x) of every row of the view."""
         result = np.empty(view.n_rows)
         if self.combine == "max":
             _native.largest_exponents(
@@ -161,13 +169,13 @@ class BoundaryBumps:
 def make_boundary_bumps(
     view: View, pairs: tuple[Indices, Indices], beta: float, margin: float, variant: Variant
 ) -> BoundaryBumps:
-    """Return bumps on the points between the given pairs of rows; the view must be symmetric."""
+    """Return bumps centred on points between the given pairs of rows; the view must be symmetric."""
     rare, other = pairs
     own, between = view.self_similarity(), view.pair_values(rare, other)
     lengths = (1.0 - beta) ** 2 * own[rare] + beta**2 * own[other] + 2.0 * beta * (1.0 - beta) * between
     gaps = own[rare] + own[other] - 2.0 * between
     widths = bump_widths(view, pairs, beta, lengths, margin=margin, neighbours=variant.neighbours)
-    # The width of a point without neighbours is the distance between its two rows, or 1 if they are equal.
+    # If all points coincide, the squared width is the squared distance of the two rows, or 1 if that is 0.
     widths = np.where(widths > 0.0, widths, np.where(gaps > 0.0, gaps, 1.0))
     return BoundaryBumps(rare, other, beta, lengths, widths, variant.combine, variant.floor)
 
@@ -181,11 +189,11 @@ def bump_widths(
     margin: float,
     neighbours: str,
 ) -> FloatArray:
-    """Return the mean squared distance of each boundary point to its neighbours (equation 7).
+    """Return the mean squared distance of each boundary point to its neighbours (equation 7 of the paper).
 
-    Boundary points that coincide with the point are not counted, unlike in equation 7 as printed; this
-    matters at beta = 1, where many points share a row. If no point is near, the squared distance of the
-    nearest one is returned, or 0 if all points coincide.
+    Unlike in the paper, boundary points at the same location are not counted as neighbours of each other.
+    This matters at beta = 1, where many points share a row. A point without neighbours gets the squared
+    distance to the nearest point at another location, or 0 if all points coincide.
     """
     kernel, factor, _, _ = view.arrays()
     limit = {"margin": margin**2, "printed": margin}.get(neighbours, np.inf)

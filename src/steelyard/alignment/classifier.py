@@ -78,7 +78,7 @@ class AlignedSVC(BatchLearner):
     Parameters
     ----------
     C : float, default=1.0
-        Penalty of the errors.
+        Regularization parameter: penalty of rows inside the margin or on the wrong side.
     kernel : str or callable, default="rbf"
         "linear", "polynomial", "rbf", "laplacian", "sigmoid", "precomputed", or a function that takes two
         collections of samples and returns the matrix of their kernel values, such as
@@ -90,20 +90,21 @@ class AlignedSVC(BatchLearner):
     gamma : float or {"scale", "auto", "median"}, default="scale"
         Kernel coefficient; see :class:`~steelyard.kernels.Kernel`.
     class_weight : {"balanced", None} or dict, default=None
-        Factor of C for each class; 0 ignores its rows. "balanced" gives both classes of a binary problem the
-        same total weight.
+        Factor by which C is multiplied for each class; 0 ignores the rows of a class. "balanced" gives both
+        classes of a binary problem the same total weight.
     alignment : {"kba", "act", None}, default="kba"
         "kba" is kernel boundary alignment. "act" is the earlier adaptive conformal transformation, which puts
-        bumps on the support vectors in input space and needs rows of numbers. None is a plain SVC without
-        held-out rows, transformation or shift.
+        Gaussian bumps on the support vectors in input space and needs numeric features. None is a plain SVC
+        without held-out rows, transformation or shift.
     norm : {"l2", "l1"}, default="l2"
-        Distance in the exponents of ACT: squared Euclidean, or sum of absolute differences.
+        Distance in the exponents of the bumps with ``alignment="act"``: "l2" is squared Euclidean, "l1" the
+        sum of absolute differences.
     variant : {"adapted", "printed"} or dict, default="adapted"
         Variant of KBA. "printed" follows equations 5 and 7 of the paper: the mean of the bumps, widths from
         boundary points whose squared distance is below the margin, no floor, no scale. "adapted" uses the
         maximum, the five nearest points, a floor of 0.3, and preserves the trace of the kernel matrix. A dict
-        changes some of ``combine`` ("max", "mean", "sum"), ``neighbours`` ("nearest", "printed", "margin",
-        "all"), ``floor`` (0 to 1) and ``normalize`` ("trace", "peak", None) of "adapted".
+        replaces some settings of "adapted": ``combine`` ("max", "mean", "sum"), ``neighbours`` ("nearest",
+        "printed", "margin", "all"), ``floor`` (0 to 1) and ``normalize`` ("trace", "peak", None).
     class_costs : pair of str or callable, default=("exponential", "logistic")
         c_p and c_n, each "exponential", "logistic", "hinge" or a function: the costs of missed rows of the
         rarer class and of false alarms, as decreasing functions of their margins. Functions map an array to
@@ -141,7 +142,7 @@ class AlignedSVC(BatchLearner):
         Number of rounds tried, including the plain SVM before any transformation; the maximum over all
         classes.
     shift_ : float or ndarray of shape (n_classes,)
-        Shift of the scores of the rarer class.
+        Shift added to the scores; a positive shift favours the rarer class.
     svc_ : sklearn.svm.SVC
         The SVM of the last round kept, on its transformed kernel with the rarer class as +1; a list of them
         for more than two classes, with None for a class whose rows all have weight 0. It is not saved.
@@ -162,13 +163,14 @@ class AlignedSVC(BatchLearner):
         D(x) &= s\, \bigl(c + (1 - c) \max_b e^{-\lVert \phi(x) - \phi_b \rVert^2 / \tau_b^2}\bigr)
 
     where the sums run over held-out rows misclassified inside the margin and :math:`\tau_b^2` is the mean
-    squared distance to the five nearest boundary points that do not coincide with b. The paper prints the
-    points whose squared distance is below the margin, the mean of the bumps, c = 0 and s = 1;
-    ``variant="printed", early_stopping=False, max_iter=1, shift=False`` is KBA as printed. The rounds improve
-    results only with the maximum, c = 0.3 and the s that preserves the trace of the kernel matrix. The
-    stopping rule and the shift to the largest G-mean are additions of this library: each held-out score
-    becomes a Gaussian density of standard deviation :math:`1.06\, \sigma\, n^{-1/5}`, where :math:`\sigma`
-    and :math:`n` are those of its class. The documentation page shows measurements.
+    squared distance to the five nearest boundary points that do not coincide with b. The paper instead uses
+    the points whose squared distance is below the margin, the mean of the bumps, c = 0 and s = 1;
+    ``variant="printed", early_stopping=False, max_iter=1, shift=False`` is KBA as in the paper. The rounds
+    improve results only with the maximum, c = 0.3 and the s that preserves the trace of the kernel
+    matrix. The stopping rule and the shift to the largest G-mean are additions of this library: each held-out
+    score becomes a Gaussian density of standard deviation :math:`1.06\, \sigma\, n^{-1/5}`, where
+    :math:`\sigma` is the standard deviation and :math:`n` the number of the scores of its class. The
+    documentation page shows measurements.
 
     References
     ----------
@@ -296,7 +298,7 @@ class AlignedSVC(BatchLearner):
     def _train_target(
         self, matrix: Matrix, batch: Batch, weights: FloatArray, positive: int, distances: Any
     ) -> tuple[Machine, list[Round], SVC | None]:
-        """Train a machine for one class against the rest; in it, sign +1 means the rarer of the two sides."""
+        """Train the one-vs-rest machine of one class; within it, the rarer of the two sides has sign +1."""
         signs = np.where(batch.codes == positive, 1.0, -1.0)
         active = np.flatnonzero(weights > 0)
         if np.ptp(signs[active]) == 0.0:
@@ -329,14 +331,14 @@ class AlignedSVC(BatchLearner):
         return np.random.default_rng(self.random_state)
 
     def _row_weights(self, batch: Batch) -> FloatArray:
-        """Return the weights of the rows, times the factors of a class_weight dict."""
+        """Return the row weights, multiplied by the class factors if ``class_weight`` is a dict."""
         weights = np.ones(len(batch.codes)) if batch.weights is None else batch.weights
         if self.class_weight is None or isinstance(self.class_weight, str):
             return weights
         return weights * class_factors(self.class_weight, batch.labels)[batch.codes]
 
     def _store(self, kernel: Kernel, machines: list[Machine], X: Any, diagonal: FloatArray) -> None:
-        """Store the training rows that any machine needs, and renumber the row indices of the machines."""
+        """Store the training rows that the machines need, and renumber the row indices of the machines."""
         needed = np.unique(np.concatenate([machine.reference for machine in machines]))
         self._machines = [replace(m, reference=np.searchsorted(needed, m.reference)) for m in machines]
         self._kernel = kernel
@@ -346,7 +348,7 @@ class AlignedSVC(BatchLearner):
         self._self_similarity = float(diagonal.mean()) if constant else None
 
     def _set_attributes(self, rounds: list[list[Round]], svcs: list[SVC | None] | None) -> None:
-        """Set the public attributes: single values for two classes, one per class otherwise."""
+        """Set the public attributes: one value for a binary problem, otherwise one value per class."""
         several = len(self._machines) > 1
         self.rounds_ = rounds if several else rounds[0]
         self.n_iter_ = max(map(len, rounds))
@@ -361,7 +363,7 @@ class AlignedSVC(BatchLearner):
         return self._evaluate(X, method, Machine.scores), self.classes_
 
     def _remembered_rows(self) -> RememberedRows:
-        """Return the rows that the machines need; their classes follow from the signs of the multipliers."""
+        """Return the stored training rows; for a binary problem, only the support rows with their labels."""
         reference: Any = self._reference
         rows = reference.toarray() if sp.issparse(reference) else reference
         if len(self._machines) > 1 or len(self.classes_) < 2:
@@ -390,8 +392,8 @@ class AlignedSVC(BatchLearner):
     def magnification(self, X: ArrayLike) -> FloatArray:
         """Return the Riemannian magnification: how much the rounds enlarge a small volume at each row.
 
-        Equation 2 of the paper defines it by second derivatives of the kernel. KBA intends large values along
-        the class boundary.
+        Equation 2 of the paper defines it by second derivatives of the kernel. KBA should give large
+        values along the class boundary.
 
         Parameters
         ----------
@@ -419,24 +421,25 @@ class AlignedSVC(BatchLearner):
     def kernel_target_alignment(self, X: ArrayLike, y: ArrayLike) -> tuple[float, float]:
         """Return the alignment of the kernel matrix of some rows with their labels, before and after KBA.
 
-        It is the cosine of the angle between the kernel matrix and the matrix of products of labels ±1.
+        It is the cosine of the angle between the kernel matrix and the matrix of all products of two labels,
+        +1 or -1.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features), or list of sequences
-            Rows; not for "precomputed".
+            Rows; the kernel must not be "precomputed".
         y : array-like of shape (n_samples,)
             Labels of two classes.
 
         Returns
         -------
         tuple of float
-            The alignment of the plain kernel, and that of the transformed kernel.
+            Alignment of the plain kernel and alignment of the transformed kernel.
         """
         check_started(self, "kernel_target_alignment")
         if self.kernel == "precomputed" or len(self._machines) > 1:
             raise DataError(
-                "the alignment is defined here for two classes and a kernel of samples, not of a matrix.",
+                "the alignment is defined for two classes and for kernels other than 'precomputed' only.",
                 source="AlignedSVC.kernel_target_alignment",
             )
         factors = self.alignment_factor(X)
@@ -451,7 +454,7 @@ class AlignedSVC(BatchLearner):
         return target_alignment(K, signs), target_alignment(K * np.outer(factors, factors), signs)
 
     def _evaluate(self, X: Any, method: str, function: Callable[..., FloatArray]) -> FloatArray:
-        """Apply ``function`` to every machine and the rows; return one column per machine."""
+        """Call ``function`` for every machine on these rows; return one column of results per machine."""
         check_started(self, method)
         if self.kernel == "precomputed":
             chunks = self._precomputed_chunks(X, method)
@@ -473,7 +476,7 @@ class AlignedSVC(BatchLearner):
         return rows if isinstance(rows, list) else check_finite(self, rows, method)
 
     def _chunks(self, X: Any) -> Iterator[tuple[FloatArray, FloatArray, Any]]:
-        """Yield kernel values to the reference rows, self-similarities and input distances, in chunks."""
+        """Yield for each chunk the kernel values with the reference rows, self-similarities and distances."""
         for rows in blocks(_count(X), _count(self._reference)):
             chunk = take_rows(X, rows)
             if not isinstance(chunk, list):

@@ -19,7 +19,7 @@ class SupportBumps:
     Attributes
     ----------
     centers : ndarray of shape (n_bumps,)
-        Positions of the support rows among the reference rows.
+        Indices of the support rows among the reference rows.
     widths : ndarray of shape (n_bumps,)
         Squared width of each bump.
     combine, floor, scale
@@ -33,7 +33,7 @@ class SupportBumps:
     scale: float = 1.0
 
     def factor(self, view: View) -> FloatArray:
-        """Return D(x) of every row of the view."""
+        """Return the factor D(x) of every row of the view."""
         assert view.input_distances is not None
         result = np.empty(view.n_rows)
         for rows in blocks(view.n_rows, len(self.centers)):
@@ -43,9 +43,10 @@ class SupportBumps:
 
 
 def make_support_bumps(view: View, rare: Indices, other: Indices, variant: Variant) -> SupportBumps:
-    """Return bumps whose widths are distances to opposite support rows, scaled by the class imbalance.
+    """Return bumps around the support rows, with widths that depend on the class imbalance.
 
-    Support rows of the class with fewer support rows get wider bumps, those of the other class narrower ones.
+    The squared width of a bump is the mean squared distance to nearby support rows of the other class. It is
+    scaled, so that the class with fewer support rows gets wider bumps and the other class narrower ones.
     """
     widths = np.concatenate(
         [
@@ -58,9 +59,10 @@ def make_support_bumps(view: View, rare: Indices, other: Indices, variant: Varia
 
 
 def _opposite_distances(view: View, centers: Indices, opposite: Indices) -> FloatArray:
-    """Return the mean squared input distance of each center to the opposite rows near it in feature space.
+    """Return for each center the mean squared distance, in input space, to nearby rows of the other class.
 
-    A row is near if its distance is at most the mean of the smallest and the largest distance.
+    A row is nearby if its squared distance in feature space is at most the mean of the smallest and the
+    largest one.
     """
     assert view.input_distances is not None
     own, result = view.self_similarity(), np.empty(len(centers))

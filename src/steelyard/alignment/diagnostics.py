@@ -10,25 +10,26 @@ from steelyard._types import FloatArray
 
 __all__ = ["rbf_magnification", "target_alignment"]
 
-_STEP = 1e-4  # of the central differences, in units of the width 1 / sqrt(gamma) of the kernel
+_STEP = 1e-4  # step of the central differences, relative to the kernel width 1 / sqrt(gamma)
 
 
 def rbf_magnification(factor: Callable[[FloatArray], FloatArray], X: FloatArray, gamma: float) -> FloatArray:
     r"""Return the volume element of the transformed Gaussian kernel divided by that of the plain kernel.
 
     Equation 2 of the paper defines the metric :math:`g_{ij} = \partial^2 k(x, z) / \partial x_i \partial z_j`
-    at z = x. The Gaussian kernel has :math:`2 \gamma I`; the kernel D(x) D(z) k(x, z) has
-    :math:`2 \gamma D^2 I + \nabla D \nabla D^\top`, so the ratio of the roots of the determinants is
+    at z = x. The metric of the Gaussian kernel is :math:`2 \gamma I`; that of the kernel D(x) D(z) k(x, z) is
+    :math:`2 \gamma D^2 I + \nabla D \nabla D^\top`. The volume element is the square root of the determinant
+    of the metric, so the ratio is
     :math:`D^d \sqrt{1 + |\nabla D|^2 / (2 \gamma D^2)}`.
 
     Parameters
     ----------
     factor : callable
-        D of an array of rows.
+        Function that returns D(x) for each row of an array.
     X : ndarray of shape (n_samples, n_features)
         Rows.
     gamma : float
-        Coefficient of the kernel.
+        Coefficient of the Gaussian kernel.
     """
     step = _STEP / np.sqrt(gamma)
     D, squares = factor(X), np.zeros(len(X))
@@ -41,6 +42,9 @@ def rbf_magnification(factor: Callable[[FloatArray], FloatArray], X: FloatArray,
 
 
 def target_alignment(K: FloatArray, signs: FloatArray) -> float:
-    """Return the alignment of a kernel matrix with the labels: <K, yy'> / (n |K|), from -1 to 1."""
+    """Return the kernel-target alignment <K, yy'> / (n |K|), from -1 to 1.
+
+    y are the n labels +1 and -1 (``signs``), and |K| is the Frobenius norm.
+    """
     norm = float(np.linalg.norm(K))
     return float(signs @ K @ signs) / (len(signs) * norm) if norm else 0.0

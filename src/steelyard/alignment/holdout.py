@@ -1,4 +1,4 @@
-"""Held-out rows: stratified splits and the ranking loss."""
+"""Validation on held-out rows: stratified splits and the ranking loss."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from steelyard.alignment.view import Indices
 
 __all__ = ["clearly_lower", "deal_splits", "ranking_losses"]
 
-_MIN_RARE_ROWS = 60  # held-out rows of the rarer class that are enough for validation
+_MIN_RARE_ROWS = 60  # splits are added until this many rows of the rarer class are held out
 
 
 def deal_splits(
     signs: FloatArray, rows: Indices, fraction: float, random: Any
 ) -> list[tuple[Indices, Indices]]:
-    """Return stratified pairs (training rows, held-out rows).
+    """Return stratified splits, each a pair (training rows, held-out rows).
 
-    One split holds out the given fraction. If it contains fewer than 60 rows of the rarer class, more
-    disjoint splits follow until 60 are held out. There is no split if a class has only one row.
+    The first split holds out the given fraction. If it holds out fewer than 60 rows of the rarer class, more
+    disjoint splits follow until 60 are held out. The list is empty if a class has only one row.
     """
     sides = [rows[signs[rows] == sign] for sign in (1.0, -1.0)]
     n_rare = min(map(len, sides))
@@ -36,7 +36,7 @@ def deal_splits(
 
 
 def ranking_losses(scores: FloatArray, signs: FloatArray) -> FloatArray:
-    """Return for each row of the rarer class the fraction of the other class with a higher score.
+    """Return for each row of the rarer class the fraction of rows of the other class with a higher score.
 
     Ties count half. The mean of the result is the fraction of pairs in the wrong order, 1 - AUC.
     """
@@ -47,6 +47,6 @@ def ranking_losses(scores: FloatArray, signs: FloatArray) -> FloatArray:
 
 
 def clearly_lower(losses: FloatArray, before: FloatArray, tol: float) -> bool:
-    """Return whether the losses fell on average by at least ``tol`` and by more than the standard error."""
+    """Return whether the mean loss fell by at least ``tol`` and by at least its standard error."""
     fall = before - losses
     return bool(fall.mean() >= max(tol, fall.std() / np.sqrt(len(fall))) and fall.mean() > 0.0)

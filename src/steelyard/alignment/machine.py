@@ -1,8 +1,8 @@
-"""Training of one binary problem: rounds of training, shifting and transforming the kernel.
+"""Training on one binary problem, in rounds: train an SVM, then transform the kernel near its boundary.
 
-The rarer class has sign +1. Validation on held-out rows decides the number of rounds and the shift: all
-splits go through a round together, each on its own training rows, and their held-out scores are pooled. Then
-the rounds that helped are repeated on all rows.
+The rarer class has sign +1. Validation on held-out rows determines the number of rounds and the shift. Every
+round is run on the training rows of each split, and the held-out scores of all splits are pooled. Finally,
+the rounds that reduced the validation loss are repeated on all rows.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ __all__ = ["Chain", "Machine", "Round", "Settings", "best_shift", "constant_mach
 Bumps = BoundaryBumps | SupportBumps
 Split = tuple[Indices, Indices]
 
-_TOLERANCE = 1e-3  # violation of the margin 1 at which LIBSVM stops
+_TOLERANCE = 1e-3  # stopping tolerance of LIBSVM: largest violation of a margin
 _NEAR_MARGIN = 0.02  # rows outside their margin by less than this may become support rows
-_MAX_WORKING_FRACTION = 0.7  # with a larger working set, training on all rows is as fast
+_MAX_WORKING_FRACTION = 0.7  # if the working set is a larger fraction, training on all rows is as fast
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Parameters of the training of one machine; see :class:`~steelyard.alignment.AlignedSVC`."""
+    """Training parameters of one machine; see :class:`~steelyard.alignment.AlignedSVC`."""
 
     C: float
     alignment: str | None
@@ -57,19 +57,19 @@ class Settings:
 
 @dataclass(frozen=True)
 class Round:
-    """Result of one round.
+    """Result of one training round.
 
     Attributes
     ----------
     eta : float
-        Shift of the boundary towards the more frequent class with the lowest cost on held-out rows; None
+        Boundary shift, towards the more frequent class, that has the lowest cost on held-out rows; None
         without held-out rows.
     beta : float
         Position of boundary points between their two rows: 1/2 is the middle, 1 the row of the frequent
         class.
     n_support : tuple of int
-        Numbers of support rows of the rarer and of the more frequent class; counted in the model for rounds
-        that were kept, in the first split otherwise.
+        Numbers of support rows of the rarer and of the more frequent class; for rounds that were kept, in
+        the model trained on all rows, otherwise in the model of the first split.
     validation_loss : float
         Fraction of pairs of held-out rows in the wrong order (1 - AUC); None without held-out rows.
     kept : bool
@@ -84,13 +84,14 @@ class Round:
 
 
 class Chain:
-    """Rounds on a subset of the rows; one factor per row represents the transformed kernel."""
+    """Training rounds on a subset of the rows; the transformed kernel is stored as one factor per row."""
 
     def __init__(self, problem: Problem, rows: Indices) -> None:
         self.problem = problem
         self.rows = rows
         self.bumps: list[Bumps] = []
-        self.factors = [np.ones(len(problem.signs))]  # before each round, and after the last one
+        # One array of factors before each round and one after the last round.
+        self.factors = [np.ones(len(problem.signs))]
 
     @property
     def factor(self) -> FloatArray:
@@ -127,7 +128,7 @@ class Chain:
     def _near_margin(self, solution: Solution, included: NDArray[np.bool_]) -> Indices:
         """Return the included rows and the rows near the margin.
 
-        If these are most of the rows, or all have the same class, return all rows.
+        Return all rows instead if these are most of the rows or all belong to the same class.
         """
         near = included | (solution.scores * self.problem.signs < 1.0 + _NEAR_MARGIN)
         working = self.rows[near[self.rows]]
@@ -149,7 +150,7 @@ class Chain:
         return Solution(dual, intercept, scores), svc
 
     def transform(self, solution: Solution, beta: float, settings: Settings) -> None:
-        """Transform the kernel around the boundary of this solution (equations 3 and 8)."""
+        """Transform the kernel near the boundary of this solution (equations 3 and 8 of the paper)."""
         view, variant = self.view(), settings.variant
         rare, other = np.flatnonzero(solution.dual > 0), np.flatnonzero(solution.dual < 0)
         bumps: Bumps
@@ -167,7 +168,7 @@ class Chain:
 
 
 def _restore_positions(svc: SVC, positions: Indices, n_rows: int) -> None:
-    """Make the attributes of an SVM trained on some rows refer to positions among all rows."""
+    """Convert the row indices in an SVM that was trained on a subset to indices among all rows."""
     svc.support_ = positions[svc.support_].astype(svc.support_.dtype)
     svc.shape_fit_ = (n_rows, n_rows)
     svc.n_features_in_ = n_rows
@@ -189,13 +190,14 @@ class Machine:
     Attributes
     ----------
     reference : ndarray of shape (n_reference,)
-        Training rows needed for prediction. All positions and factors refer to these rows.
+        Indices of the training rows needed for prediction. The other indices and the factors refer to these
+        rows.
     bumps : list
-        One entry for each round kept.
+        Transformation of the kernel in each round that was kept.
     factors : list of ndarray of shape (n_reference,)
         Factors of the reference rows before each round and after the last.
     dual : ndarray of shape (n_reference,)
-        Signed multipliers.
+        Signed dual coefficients of the reference rows.
     intercept : float
         Intercept of the SVM plus ``shift``.
     shift : float
@@ -231,7 +233,10 @@ class Machine:
 
 
 def constant_machine(rows: Indices, side: float) -> Machine:
-    """Return a machine that always predicts ``side``, for a problem in which only one class has weight."""
+    """Return a machine that always predicts ``side``.
+
+    It is used if all rows with positive weight belong to the same class.
+    """
     return Machine(rows[:1], [], [np.ones(1)], np.zeros(1), float(side), 0.0)
 
 
@@ -259,7 +264,7 @@ def train_machine(
 
 
 def best_shift(scores: FloatArray, signs: FloatArray) -> float:
-    """Return the shift of the scores with the largest expected G-mean at threshold 0."""
+    """Return the shift of the scores that maximizes the expected G-mean at threshold 0."""
     return -smooth_gmean_threshold(scores[signs < 0], scores[signs > 0])
 
 
@@ -270,7 +275,7 @@ class _Trial:
     eta: float
     losses: FloatArray  # one loss for each held-out row of the rarer class
     held_out: tuple[FloatArray, FloatArray]  # scores and signs of all held-out rows
-    n_support: tuple[int, int]  # support rows of both classes in the first split
+    n_support: tuple[int, int]  # numbers of support rows of the two classes in the first split
 
     @property
     def loss(self) -> float:
@@ -284,7 +289,10 @@ class _Trial:
 def _try_rounds(
     problem: Problem, splits: Sequence[Split], model: Solution, settings: Settings
 ) -> tuple[list[_Trial], int]:
-    """Run rounds until the loss stops falling, at most ``max_iter``; return them and the number to keep."""
+    """Run at most ``max_iter`` rounds, until the loss stops falling.
+
+    Return the results of all rounds and the number of rounds to keep.
+    """
     problem.matrix.release_buffer()
     parts, held_out = zip(*splits, strict=True)
     chains = [Chain(problem, part) for part in parts]
@@ -308,7 +316,7 @@ def _try_rounds(
 
 
 def _compact(chain: Chain, solution: Solution, shift: float) -> Machine:
-    """Return a machine with only the rows needed for prediction: support rows and rows of boundary points."""
+    """Return a machine with only the rows needed for prediction: support rows and rows that define bumps."""
     needed = [np.flatnonzero(solution.dual)]
     for bumps in chain.bumps:
         needed += [bumps.rare, bumps.other] if isinstance(bumps, BoundaryBumps) else [bumps.centers]

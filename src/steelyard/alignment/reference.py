@@ -1,4 +1,7 @@
-"""Reference rows of a trained model: dense or sparse matrices, lists of samples, or column indices."""
+"""Reference rows of a trained model: a dense or sparse matrix, a list of samples, or column indices.
+
+Column indices are used with precomputed kernels.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,7 @@ def pack_rows(X: Any) -> Any:
 
 
 def unpack_rows(tree: Any) -> Any:
-    """Restore the rows from :func:`pack_rows`; raise ValueError if the tree is not valid."""
+    """Restore rows from the result of :func:`pack_rows`; raise ValueError if the tree is not valid."""
     if not isinstance(tree, dict):
         return tree
     indptr = tree["indptr"]

@@ -15,9 +15,9 @@ from steelyard.alignment.view import Indices, InputDistances
 
 __all__ = ["Matrix", "Problem", "RoughSolver", "Solution"]
 
-_TOLERANCE = 1e-2  # the solver stops at this violation of the margin 1; enough to compare scores
+_TOLERANCE = 1e-2  # largest violation of a margin at which the solver stops; enough to compare scores
 _OUTSIDE_FACTOR = 3  # rows outside the working set may violate the margin by this multiple of the tolerance
-_NEAR_PER_SUPPORT = 2  # rows near the margin added to the working set for each support row
+_NEAR_PER_SUPPORT = 2  # number of rows near the margin in the working set, per support row
 
 
 class Matrix:
@@ -29,12 +29,12 @@ class Matrix:
         self._buffer = np.empty(0)
 
     def scaled(self, rows: Indices, factor: FloatArray | None) -> FloatArray:
-        """Return kernel values among some rows, times the factors of both rows; valid until the next call."""
+        """Return the kernel matrix of some rows, scaled by their factors; the next call may overwrite it."""
         n_rows = len(self.diagonal)
         if factor is None and len(rows) == n_rows:
             return self.values
         if self._buffer.size < len(rows) ** 2:
-            self.release_buffer()  # free the old buffer first: never two copies at a time
+            self.release_buffer()  # free the old buffer first, so that there are never two
             self._buffer = np.empty(len(rows) ** 2)
         submatrix = self._buffer[: len(rows) ** 2].reshape(len(rows), len(rows))
         _native.scaled_part(
@@ -77,9 +77,9 @@ class Solution:
 
 
 class RoughSolver:
-    """Trains one SVM on each of several subsets of the rows, from the solution of a similar SVM.
+    """Approximate solver that trains one SVM on each of several subsets of the rows.
 
-    Training starts with a working set: the support rows of the similar SVM and rows near its margin. Rows
+    Training starts from the solution of a similar SVM, on its support rows and the rows near its margin. Rows
     outside the working set that violate their margin are added until there are none. The solutions therefore
     equal the solutions on all rows, up to a tolerance that is small enough to compare scores.
     """
@@ -101,7 +101,7 @@ class RoughSolver:
         self._scores = np.tile(similar.scores, (len(parts), 1))
 
     def solve(self, factors: FloatArray) -> list[Solution]:
-        """Train on the kernels scaled by these factors, one row of factors per machine."""
+        """Train one machine for each row of ``factors``, on the kernel scaled by these factors."""
         problem, intercepts, working = self._problem, np.empty(len(factors)), self._working_sets()
         _native.solve_roughly(
             problem.matrix.values,
@@ -122,7 +122,7 @@ class RoughSolver:
         ]
 
     def _working_sets(self) -> NDArray[np.bool_]:
-        """Return the support rows of each machine and about twice as many rows with the smallest margins."""
+        """Return each machine's working set: support rows, and about twice as many with small margins."""
         working_sets = self._dual != 0
         all_margins = np.where(self._bounds > 0, self._scores * self._problem.signs, np.inf)
         for working, margins in zip(working_sets, all_margins, strict=True):

@@ -19,7 +19,7 @@ _KINDS: dict[str, type[Bumps]] = {"boundary": BoundaryBumps, "support": SupportB
 
 
 def machine_to_tree(machine: Machine) -> dict[str, Any]:
-    """Return the state that a machine needs for prediction."""
+    """Return a machine as a tree of arrays and plain values."""
     tree = {field.name: getattr(machine, field.name) for field in fields(machine)}
     tree["bumps"] = [{"kind": _kind(bumps), **vars(bumps)} for bumps in machine.bumps]
     tree["factors"] = list(machine.factors)
@@ -27,7 +27,7 @@ def machine_to_tree(machine: Machine) -> dict[str, Any]:
 
 
 def machine_from_tree(tree: dict[str, Any], n_reference: int) -> Machine:
-    """Restore the machine from :func:`machine_to_tree`; raise ValueError if the tree is not valid."""
+    """Restore a machine from the tree of :func:`machine_to_tree`; raise ValueError if it is not valid."""
     bumps = [_bumps_from_tree(part) for part in tree["bumps"]]
     machine = Machine(**{**tree, "bumps": bumps})
     n_own = len(machine.reference)
@@ -48,7 +48,7 @@ def machine_from_tree(tree: dict[str, Any], n_reference: int) -> Machine:
 
 
 def round_from_tree(tree: dict[str, Any]) -> Round:
-    """Restore a round from :func:`round_to_tree`."""
+    """Restore a round from the result of :func:`round_to_tree`."""
     return Round(**{**tree, "n_support": tuple(tree["n_support"])})
 
 

@@ -1,4 +1,4 @@
-"""Kernel values under the transformations so far, and the variants of the method."""
+"""Kernel values after the transformations so far, and the variants of kernel boundary alignment."""
 
 from __future__ import annotations
 
@@ -17,30 +17,28 @@ __all__ = ["FloatArray", "Indices", "Variant", "VariantConstraint", "View", "blo
 Indices = NDArray[np.intp]
 InputDistances = Callable[[slice | Indices, Indices], FloatArray]
 
-_MAX_BLOCK_ENTRIES = (
-    2**18
-)  # entries of a temporary block, so that no second matrix of the size of the kernel matrix is allocated
+_MAX_BLOCK_ENTRIES = 2**18  # limit for temporary blocks; they are much smaller than the kernel matrix
 
 
 @dataclass(frozen=True)
 class Variant:
-    """Variant of kernel boundary alignment, where the paper is ambiguous or its formula does not help.
+    """Settings of kernel boundary alignment where the paper is ambiguous or its formula works poorly.
 
-    The defaults had the best results.
+    The defaults gave the best results.
 
     Attributes
     ----------
     combine : {"max", "mean", "sum"}
-        Combination of the bumps to one factor. The paper prints the mean, with which the factor hardly
+        How the bumps are combined into one factor. The paper uses the mean, with which the factor hardly
         varies.
     normalize : {"trace", "peak", None}
         "trace" preserves the trace of the kernel matrix, so C keeps its meaning from round to round;
-        "peak" makes the largest factor 1; None uses the factor as printed.
+        "peak" makes the largest factor 1; None does not scale the factor, as in the paper.
     neighbours : {"nearest", "printed", "margin", "all"}
         Boundary points that determine the width of a bump: the nearest five; those with a *squared* distance
-        below the margin (equation 7 as printed); those with a distance below the margin; or all.
+        below the margin (equation 7 of the paper); those with a distance below the margin; or all.
     floor : float
-        Constant part of the factor, so that far from all boundary points similarities decrease but do not
+        Constant part of the factor. With it, similarities far from all boundary points decrease but do not
         vanish.
     """
 
@@ -51,7 +49,7 @@ class Variant:
 
     @classmethod
     def from_parameter(cls, variant: str | Mapping[str, Any]) -> Variant:
-        """Return the variant of this name, or the default with some values changed."""
+        """Return the settings for the parameter ``variant``, a name or a dict of changes to the defaults."""
         if variant == "printed":
             return cls("mean", None, "printed", 0.0)
         return cls() if isinstance(variant, str) else cls(**variant)
@@ -80,7 +78,7 @@ class VariantConstraint:
 
 @dataclass(frozen=True)
 class View:
-    """Kernel values of rows with reference rows, after the rounds so far.
+    """Kernel values between rows and reference rows after the rounds so far.
 
     The current kernel is ``row_factor[x] * reference_factor[z] * kernel[x, z]``; it is never stored.
     """
@@ -88,8 +86,8 @@ class View:
     kernel: FloatArray  # (n_rows, n_reference): kernel before the first round
     diagonal: FloatArray  # (n_rows,): k(x, x) before the first round
     row_factor: FloatArray  # (n_rows,): product of the factors of all rounds so far
-    reference_factor: FloatArray  # (n_reference,)
-    input_distances: InputDistances | None = None  # distances in input space; None if the samples have none
+    reference_factor: FloatArray  # (n_reference,): the same product for the reference rows
+    input_distances: InputDistances | None = None  # distances in input space, used by ACT only
 
     @property
     def n_rows(self) -> int:
@@ -101,7 +99,7 @@ class View:
         return self.row_factor is self.reference_factor
 
     def values(self, rows: slice | Indices, reference: Indices) -> FloatArray:
-        """Return the current kernel between some rows and some reference rows."""
+        """Return the current kernel values between some rows and some reference rows."""
         chosen = (
             self.kernel[rows][:, reference]
             if isinstance(rows, slice)
@@ -115,7 +113,7 @@ class View:
         return np.asarray(chosen * self.reference_factor[reference] * self.row_factor[rows])
 
     def arrays(self) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-        """Return the arguments of the native loops: kernel, both factors, current self-similarities."""
+        """Return kernel, row factors, reference factors and self-similarities for the native functions."""
         return self.kernel, self.row_factor, self.reference_factor, self.self_similarity()
 
     def self_similarity(self) -> FloatArray:
@@ -123,14 +121,14 @@ class View:
 
 
 def combined(bumps: FloatArray, how: str) -> FloatArray:
-    """Combine the bumps in each row to one number: their maximum, mean or sum."""
+    """Combine the bumps in each row into one number: their maximum, mean or sum."""
     if how == "max":
         return np.asarray(bumps.max(axis=1))
     return np.asarray(bumps.mean(axis=1) if how == "mean" else bumps.sum(axis=1))
 
 
 def blocks(n_rows: int, n_columns: int) -> Iterator[slice]:
-    """Yield consecutive slices of rows with a bounded number of matrix entries."""
+    """Yield consecutive slices of rows; the matrix block of a slice has a bounded number of entries."""
     step = max(1, _MAX_BLOCK_ENTRIES // max(1, n_columns))
     for begin in range(0, n_rows, step):
         yield slice(begin, min(n_rows, begin + step))

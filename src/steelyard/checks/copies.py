@@ -1,4 +1,4 @@
-"""Checks of copies, files, threads and interruption."""
+"""Checks of copies, files, threads and interrupted calls."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from steelyard.checks.tools import (
 
 
 def check_loaded_learner_continues_identically(learner: BatchLearner) -> None:
-    """A loaded learner continues bitwise like the learner that was saved."""
+    """After further rows, a loaded learner and the saved learner have bit-identical scores and states."""
     stream = example_stream(8)
     original = clone(learner).fit(*stream.rows(0, 100))
     loaded = persistence.from_bytes(to_bytes(original))
@@ -42,7 +42,7 @@ def check_loaded_learner_continues_identically(learner: BatchLearner) -> None:
 def check_copies_are_independent(learner: BatchLearner) -> None:
     """A copy and its original do not affect each other, and no cached value is shared."""
     stream = example_stream(19)
-    other = Stream(9.0 * stream.X, np.where(stream.y == 1, 7, stream.y))  # other rows with a new class
+    other = Stream(9.0 * stream.X, np.where(stream.y == 1, 7, stream.y))  # different rows, with a new class
     original = clone(learner).fit(*stream.rows(0, 100))
     before = original.decision_function(stream.X)
     for make in (copy.deepcopy, copy.copy, pickle_copy, saved_copy):
@@ -63,9 +63,9 @@ def check_copies_are_independent(learner: BatchLearner) -> None:
 
 
 def check_predictions_see_one_state(learner: BatchLearner) -> None:
-    """While one thread learns, other threads predict with the state before or after a call, never between."""
+    """While one thread learns, another predicts with the state before or after a call, never in between."""
     stream = example_stream(20)
-    questions = stream.X + 0.125  # no learned rows: a learner may remember the scores of predicted rows
+    questions = stream.X + 0.125  # rows never learned: a learner may remember the scores of predicted rows
     model = clone(learner).fit(*stream.rows(0, 60))
     is_streaming = isinstance(learner, Learner)
     chunks = [stream.rows(k if is_streaming else 0, k + 10) for k in range(60, 100, 10)]
@@ -81,7 +81,7 @@ def check_predictions_see_one_state(learner: BatchLearner) -> None:
         while not stop.is_set():
             try:
                 if _score_bytes(model, questions) not in states:
-                    wrong.append("scores of no state")
+                    wrong.append("the scores match no complete state")
             except Exception as error:  # noqa: BLE001 - every error is a failure
                 wrong.append(repr(error))
 
@@ -102,7 +102,7 @@ def check_predictions_see_one_state(learner: BatchLearner) -> None:
 
 
 def check_interrupted_calls_are_atomic(learner: BatchLearner) -> None:
-    """An exception from a signal handler leaves the learner as before the call or as after it."""
+    """A call interrupted by a signal handler leaves the state from before the call or the one after it."""
     stream = example_stream(21)
     fitted = clone(learner).fit(*stream.rows(0, 60))
     chunk = stream.rows(60 if isinstance(learner, Learner) else 0, 64)
@@ -118,11 +118,14 @@ def check_interrupted_calls_are_atomic(learner: BatchLearner) -> None:
         assert _score_bytes(model, stream.X) in states, (
             f"partially changed after an interruption at moment {moment}"
         )
-        moment += 1 + moment // 4  # every moment at the beginning, then increasing steps
+        moment += 1 + moment // 4  # test all early moments, then increasingly few
 
 
 def _interrupted(call: Callable[[], None], moment: int) -> bool:
-    """Run a call and raise at the given moment, as a signal handler could; False if the call ended before."""
+    """Run a call and interrupt it after ``moment`` profiler events, as a signal handler could.
+
+    Return False if the call ended before.
+    """
     remaining = moment
 
     def profiler(_frame: object, event: str, _argument: object) -> None:

@@ -19,7 +19,7 @@ from steelyard.checks.tools import (
 
 
 def check_forget_equals_never_learned(learner: BatchLearner) -> None:
-    """After forgetting, the model equals one that never learned the rows."""
+    """After forgetting rows, the model equals one that never learned them."""
     require(isinstance(learner, ForgettingMixin), "this learner does not forget rows")
     stream = example_stream(10)
     expected = clone(learner).partial_fit(*stream.rows(0, 120))
@@ -34,7 +34,7 @@ def check_forget_equals_never_learned(learner: BatchLearner) -> None:
 
 
 def check_forgotten_class_is_removed(learner: BatchLearner) -> None:
-    """A class without remaining rows is removed."""
+    """A class is removed when all its rows are forgotten."""
     require(isinstance(learner, ForgettingMixin), "this learner does not forget rows")
     stream = example_stream(11, n_classes=3)
     last = stream.y == 2
@@ -50,7 +50,7 @@ def check_forgotten_class_is_removed(learner: BatchLearner) -> None:
 
 
 def check_merge_equals_learning_together(learner: BatchLearner) -> None:
-    """Merging, in any order, equals learning all rows; it does not change the learner that is merged."""
+    """Merging in any order equals learning all rows, and merge() does not change its argument."""
     require(isinstance(learner, MergingMixin), "this learner does not merge")
     stream = example_stream(12, n_classes=3)
     together, parts = clone(learner).fit(stream.X, stream.y), []
@@ -94,7 +94,7 @@ def check_errors_change_nothing(learner: BatchLearner) -> None:
 
 
 def check_forget_unknown_rows_raises(learner: BatchLearner) -> None:
-    """Forgetting rows that were never learned raises an error if it can be detected; nothing changes."""
+    """Forgetting rows that were never learned raises an error and changes nothing."""
     require(isinstance(learner, ForgettingMixin), "this learner does not forget rows")
     assert isinstance(learner, ForgettingMixin)
     stream = example_stream(14)

@@ -24,7 +24,7 @@ from steelyard.checks.tools import (
 
 
 def check_inputs_unchanged(learner: BatchLearner) -> None:
-    """Learning and prediction do not change the arrays of the caller."""
+    """Learning and prediction do not change the input arrays."""
     stream = example_stream()
     X, y = stream.X.copy(), stream.y.copy()
     X.setflags(write=False)
@@ -67,7 +67,7 @@ def check_order_does_not_matter(learner: BatchLearner) -> None:
     stream = example_stream(4)
     order = np.random.default_rng(0).permutation(len(stream.y))
     shuffled = Stream(stream.X[order], stream.y[order])
-    # The first call may fit a kernel width or a feature map, so both learners get all rows in it.
+    # The first call may fit a kernel width or a feature map, so each learner gets all rows in one call.
     assert_same_scores(
         clone(learner).fit(*shuffled.rows(0)),
         clone(learner).fit(*stream.rows(0)),
@@ -91,7 +91,7 @@ def check_new_label_becomes_class(learner: BatchLearner) -> None:
 
 
 def check_long_run_of_one_class(learner: BatchLearner) -> None:
-    """Many rows of one class, then rows of another: both classes are known and scores are finite."""
+    """After many rows of one class and then rows of another, both classes are known and scores are finite."""
     rng = np.random.default_rng(6)
     model = clone(learner)
     for _ in range(10):

@@ -17,7 +17,7 @@ from steelyard.base import BatchLearner, Learner
 from steelyard.exceptions import SteelyardError
 
 
-class NotApplicable(Exception):  # noqa: N818 - not an error: it carries the reason
+class NotApplicable(Exception):  # noqa: N818 - not an error: it gives the reason for skipping
     """Raised by a check that does not apply to a learner."""
 
 
@@ -33,7 +33,7 @@ class Stream:
 
 
 def example_stream(seed: int = 0, n_rows: int = 240, n_classes: int = 2, rare: float = 0.15) -> Stream:
-    """Return rows of overlapping classes; all but the first are rare, and the first rows contain them all."""
+    """Return rows of overlapping classes. All but class 0 are rare; the first rows contain every class."""
     rng = np.random.default_rng(seed)
     shares = np.array([1.0, *([rare] * (n_classes - 1))])
     y = rng.choice(n_classes, size=n_rows, p=shares / shares.sum())
@@ -43,7 +43,7 @@ def example_stream(seed: int = 0, n_rows: int = 240, n_classes: int = 2, rare: f
 
 
 def fitted_in_chunks(learner: BatchLearner, stream: Stream, cuts: list[int]) -> BatchLearner:
-    """Return a clone that has learned a stream in chunks with the given borders."""
+    """Return a clone that has learned a stream in chunks that end at the rows in ``cuts``."""
     model = clone(learner)
     for begin, end in zip([0, *cuts], [*cuts, len(stream.y)], strict=True):
         if begin < end:
@@ -80,8 +80,8 @@ def learn(model: BatchLearner, X: Any, y: Any) -> None:
 
 def pickle_copy(model: BatchLearner) -> BatchLearner:
     try:
-        copied: BatchLearner = pickle.loads(pickle.dumps(model))  # noqa: S301 - the pickle is our own
-    except pickle.PicklingError:  # a class defined in a notebook or a test function
+        copied: BatchLearner = pickle.loads(pickle.dumps(model))  # noqa: S301 - the pickle was created here
+    except pickle.PicklingError:  # classes defined in a function cannot be pickled
         return saved_copy(model)
     return copied
 

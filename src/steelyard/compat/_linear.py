@@ -19,9 +19,9 @@ __all__ = ["LinearModel"]
 
 @dataclass(frozen=True, slots=True)
 class LinearModel:
-    """Coefficients, labels and feature names; the last features are the categories."""
+    """Coefficients, labels and feature names; the features of categories come last."""
 
-    coef: FloatArray  # (n_planes, n_features); one row for one or two classes
+    coef: FloatArray  # (n_planes, n_features); n_planes is 1 for up to two classes, else n_classes
     intercept: FloatArray  # (n_planes,)
     classes: list[Label]
     features: list[str]

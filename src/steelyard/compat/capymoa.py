@@ -1,4 +1,4 @@
-"""Learners as CapyMOA classifiers, for its streams and evaluations (extra ``capymoa``; needs Java)."""
+"""Learners as CapyMOA classifiers, for CapyMOA streams and evaluations (extra ``capymoa``; needs Java)."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _classifier() -> type:
             return int(self.learner.predict(instance.x.reshape(1, -1))[0]) if self._is_fitted() else None
 
         def predict_proba(self, instance: Any) -> FloatArray | None:
-            """Return a probability per label of the schema; 0 or 1 if the learner has no probabilities."""
+            """Return a probability for each label; 0 or 1 if the learner has no predict_proba()."""
             if not self._is_fitted():
                 return None
             probabilities = np.zeros(self.schema.get_num_classes())

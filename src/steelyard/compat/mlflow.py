@@ -1,4 +1,4 @@
-"""An MLflow flavor: models in the file format of this package, without pickle (extra ``mlflow``)."""
+"""MLflow flavor that stores models in the file format of this package, without pickle (extra ``mlflow``)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def save_model(model: Any, path: str, mlflow_model: Any = None, **description: A
     mlflow_model : mlflow.models.Model, optional
         The MLflow description to extend; MLflow passes it when a model is logged.
     **description : dict
-        ``signature`` or ``metadata`` of the MLflow description.
+        ``signature`` and ``metadata`` for the MLflow description.
     """
     from mlflow import pyfunc
     from mlflow.models import Model

@@ -23,8 +23,8 @@ from steelyard.proximal import ProximalSVC
 __all__ = ["to_onnx"]
 
 OPSET = 17
-_IR_VERSION = 8  # released together with the opset, so that older runtimes accept it
-_POINT_RADIUS = 1e-100  # replaces radius 0, as in EnclosingClassifier
+_IR_VERSION = 8  # the version released together with opset 17, so that older runtimes accept the graph
+_POINT_RADIUS = 1e-100  # replaces the radius 0 of a single point, as in EnclosingClassifier
 
 
 def to_onnx(model: Any) -> Any:
@@ -37,8 +37,8 @@ def to_onnx(model: Any) -> Any:
     Parameters
     ----------
     model : ProximalSVC, KOIL or EnclosingClassifier
-        A fitted learner of numbers: a ProximalSVC with or without a feature map, a KOIL with a kernel on
-        vectors, or an EnclosingClassifier with ``shape="sphere"``.
+        A fitted learner with numeric features: a ProximalSVC with or without a feature map, a KOIL with a
+        kernel on vectors, or an EnclosingClassifier with ``shape="sphere"``.
 
     Returns
     -------
@@ -74,7 +74,7 @@ class _Graph:
         return name
 
     def __call__(self, operation: str, *inputs: Any, out: str | None = None, **attributes: Any) -> str:
-        """Add an operation; inputs are names, or numbers, which become constants."""
+        """Add an operation. Inputs are names of earlier results; numbers become constants."""
         from onnx import helper
 
         names = [value if isinstance(value, str) else self.constant(value) for value in inputs]
@@ -113,7 +113,7 @@ class _Graph:
         return onnx_model
 
     def _winner(self, n_classes: int) -> str:
-        """Add the index of the predicted class of each row."""
+        """Add operations that compute the index of the predicted class of each row."""
         if n_classes > 2:
             return self("ArgMax", "scores", axis=1, keepdims=0)
         flat = self("Squeeze", "scores", np.array([1]))
@@ -156,7 +156,7 @@ def _mapped(features: RandomFeatures, graph: _Graph) -> str:
     entries = graph("Cast", graph("Cast", graph("Clip", scaled, -1e30, 1e30), to=1), to=11)
     turns = graph("Add", graph("MatMul", entries, fitted.weights), fitted.starts)
     if isinstance(fitted, FourierMap):
-        fractions = graph("Sub", turns, graph("Floor", turns))  # the cosine has period 1 in turns
+        fractions = graph("Sub", turns, graph("Floor", turns))  # in units of turns, the cosine has period 1
         values = graph("Mul", _cosine_of_turns(fractions, graph), fitted.height)
     elif isinstance(fitted, SigmoidMap):
         powers = graph("Exp", graph("Mul", graph("Clip", turns, -1000.0, 1000.0), -np.log(2.0)))
@@ -168,7 +168,10 @@ def _mapped(features: RandomFeatures, graph: _Graph) -> str:
 
 
 def _cosine_of_turns(turns: str, graph: _Graph) -> str:
-    """Add 1 - 2 sin(pi t)^2: most versions of onnxruntime have a sine of doubles but no cosine."""
+    """Add the cosine of 2 pi t as 1 - 2 sin(pi t)^2, where t is ``turns``.
+
+    Most versions of onnxruntime support the sine of doubles but not the cosine.
+    """
     half = graph("Sin", graph("Mul", turns, np.pi))
     return graph("Sub", 1.0, graph("Mul", graph("Mul", half, half), 2.0))
 
@@ -192,7 +195,7 @@ def _rounded(values: str, quantum: float, graph: _Graph) -> str:
 
 
 def _differences(rows: str, others: FloatArray, graph: _Graph) -> str:
-    """Add the differences of all pairs of rows and others, (n, m, d): accurate even with a large offset."""
+    """Add the differences of all pairs of ``rows`` and ``others``, which are accurate for any offset."""
     return graph("Sub", graph("Unsqueeze", rows, np.array([1])), others[None])
 
 
@@ -219,7 +222,7 @@ def _gamma(kernel: Kernel) -> float:
 
 
 def _of_products(kernel: Kernel, products: str, graph: _Graph) -> str:
-    """Add kernel values computed from products of rows, which include the factor gamma."""
+    """Add kernel values, given inner products of rows that are already multiplied by gamma."""
     if kernel.kernel == "linear":
         return products
     inner = graph("Add", products, float(kernel.coef0))
@@ -256,7 +259,7 @@ def _enclosing(model: EnclosingClassifier, graph: _Graph) -> str:
 
 
 def _squared_distance(body: Any, support: FloatArray, graph: _Graph) -> str:
-    """Add the squared distance of each row to the center, as a column."""
+    """Add operations that compute the squared distance of each row to the center, as a column."""
     if isinstance(body, Sphere):
         differences = graph("Sub", "X", body.center)
         return graph("ReduceSum", graph("Mul", differences, differences), np.array([1]), keepdims=1)
@@ -271,4 +274,4 @@ _WRITERS: dict[type, Callable[[Any, _Graph], str]] = {
     KOIL: _koil,
     EnclosingClassifier: _enclosing,
 }
-CONVERTED = tuple(_WRITERS)  # the learners that have an ONNX form
+CONVERTED = tuple(_WRITERS)  # the learners that can be converted to ONNX

@@ -32,7 +32,7 @@ class RiverClassifier(Classifier):
     Parameters
     ----------
     learner : Learner
-        Initial learner; a copy of it is trained, and a clone starts from it again.
+        Initial learner; a copy of it is trained. A clone of this classifier starts from it again.
     features : sequence, optional
         Names of the features in their order. By default those of the fitted learner (0, 1, ... if it was
         fitted on arrays), or the sorted names of the first row.
@@ -91,7 +91,7 @@ class RiverClassifier(Classifier):
         Parameters
         ----------
         x : dict
-            Numbers by name.
+            Feature values by name.
         y : label
             The label of the row.
         """
@@ -104,7 +104,7 @@ class RiverClassifier(Classifier):
         row = _row(x, columns, "learn_one")
         fitted = self._fitted
         if started and len(columns) > fitted.n_features_in_:
-            fitted = copy.deepcopy(fitted).grow(len(columns))  # a rejected row adds no feature
+            fitted = copy.deepcopy(fitted).grow(len(columns))  # on a copy: a rejected row adds no feature
         fitted.partial_fit(row, np.array([y]))
         self._fitted, self._columns = fitted, columns
 
@@ -114,7 +114,7 @@ class RiverClassifier(Classifier):
         Parameters
         ----------
         x : dict
-            Numbers by name.
+            Feature values by name.
         **kwargs : dict
             Ignored.
 
@@ -133,7 +133,7 @@ class RiverClassifier(Classifier):
         Parameters
         ----------
         x : dict
-            Numbers by name.
+            Feature values by name.
         **kwargs : dict
             Ignored.
 
@@ -185,7 +185,7 @@ def _row(x: Row, columns: Mapping[Hashable, int], method: str) -> FloatArray:
 
 
 def to_river(learner: Any, features: Sequence[Hashable] | None = None) -> RiverClassifier:
-    """Return a learner as a river classifier, for its pipelines and evaluation.
+    """Return a learner as a river classifier, for river pipelines and evaluations.
 
     Parameters
     ----------
@@ -202,17 +202,17 @@ def to_river(learner: Any, features: Sequence[Hashable] | None = None) -> RiverC
 
 
 def from_river(model: Any, *, labels: Sequence[Label] = (), features: Sequence[Hashable] = ()) -> Any:
-    """Return a river model as a learner of arrays, or the learner that :func:`to_river` wrapped.
+    """Return a river model as a learner that takes arrays, or the learner that :func:`to_river` wrapped.
 
     Parameters
     ----------
     model : river.base.Classifier or river.compose.Pipeline
         The model; it is trained in place, but a wrapped learner is returned as a copy.
     labels : sequence, optional
-        Labels that the model has learned already. Its predictions of other labels are ignored until these
-        labels are learned here.
+        Labels that the model has learned already. Predictions of other labels are ignored until rows with
+        these labels are learned.
     features : sequence, optional
-        Feature names of the columns in the model; 0, 1, ... by default.
+        Names of the columns, as the model uses them; 0, 1, ... by default.
 
     Returns
     -------

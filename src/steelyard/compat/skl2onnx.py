@@ -33,7 +33,7 @@ _TYPES = {
 
 
 def register() -> None:
-    """Register the learners that have an ONNX form; importing this module calls it."""
+    """Register the learners that can be converted to ONNX; called when this module is imported."""
     for kind in CONVERTED:
         update_registered_converter(
             kind, f"Steelyard{kind.__name__}", _checked, _converted, overwrite=True, parser=_declared
@@ -41,7 +41,7 @@ def register() -> None:
 
 
 def _declared(scope: Any, model: Any, inputs: Any, custom_parsers: Any = None) -> Any:  # noqa: ARG001
-    """Declare the outputs of a learner, label and scores, with the types of its own graph."""
+    """Declare the outputs of a learner, ``label`` and ``scores``, with the types of their ONNX graph."""
     operator = scope.declare_local_operator(f"Steelyard{_kind(model).__name__}", model)
     operator.inputs.extend(inputs)
     for value in to_onnx(model).graph.output:
@@ -56,7 +56,7 @@ def _kind(model: Any) -> type:
 
 
 def _checked(operator: Any) -> None:
-    """Check that inputs are numbers; outputs are typed by ``_declared``."""
+    """Check that the inputs are numeric; ``_declared`` sets the types of the outputs."""
     numbers = [data_types.DoubleTensorType, data_types.FloatTensorType, data_types.Int64TensorType]
     check_input_and_output_types(operator, good_input_types=numbers)
 

@@ -2,6 +2,7 @@
 
 A learner, alone or in a scikit-learn pipeline, becomes one entry of the archive, in the file format of this
 package. Nothing is unpickled, so no type needs to be listed as trusted.
+
 Examples
 --------
 >>> import skops.io  # doctest: +SKIP

@@ -1,7 +1,7 @@
-"""Distributed training: one adapter per engine for additive statistics.
+"""Distributed training with additive statistics: one module per engine.
 
 ``steelyard.distributed.dask`` and ``steelyard.distributed.spark`` each need their engine installed
 (``pip install steelyard[dask]``, ``steelyard[spark]``); ``steelyard.distributed.files`` needs nothing.
 """
 
-__all__: list[str] = []  # import engines by name, so that the others need not be installed
+__all__: list[str] = []  # import the module of an engine by name; other engines need not be installed

@@ -73,12 +73,12 @@ class Columns:
 
 
 def quoted(name: str) -> str:
-    """Quote a column name for Spark, which may contain dots."""
+    """Quote a column name for Spark; otherwise a dot in the name would select a nested field."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def _numbers(column: Any, name: str) -> Any:
-    """Return a column as floats; missing values become NaN, which learners refuse with the column name."""
+    """Return a column as floats; missing values become NaN, for which learners raise an error."""
     try:
         return column.to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
     except (TypeError, ValueError) as error:
@@ -118,7 +118,7 @@ def _vectors(column: Any, name: str) -> Any:
 
 
 def _fields(column: Any, name: str) -> tuple[Any, Any, Any, Any]:
-    """Return type codes, sizes, indices and values of vectors; plain arrays have only values."""
+    """Return type codes, sizes, indices and values of Spark vectors. Plain arrays have only values."""
     import pyarrow as pa
 
     if pa.types.is_struct(column.type) and {field.name for field in column.type} >= {"type", "values"}:

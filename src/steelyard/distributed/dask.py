@@ -1,7 +1,7 @@
-"""Training on Dask: one pass over the partitions, a tree reduction, and one solution on the client.
+"""Training on Dask: workers compute statistics of partitions and add them, the client solves for the model.
 
-Partitions and additions are ordinary Dask tasks, so Dask handles slow and failing workers. Without an active
-client a ``LocalCluster`` is started for the call, which takes a second or two; scripts then need
+Learning a partition and adding statistics are ordinary Dask tasks, so Dask handles failing workers. Without
+an active client a ``LocalCluster`` is started for the call, which takes a second or two; scripts then need
 ``if __name__ == "__main__":``.
 """
 
@@ -46,11 +46,10 @@ from steelyard.distributed.recipes import Recipe, find_recipes  # needs Dask
 
 __all__ = ["cross_validate", "fit", "forget", "local_cluster", "partial_fit", "predict", "update"]
 
-Names = tuple[str, str | None]  # columns of the labels and of the weights
+Names = tuple[str, str | None]  # names of the label column and of the weight column
 
-_MESSAGES_PER_REDUCTION = 4  # messages that are added in one task
-# Profiling workers and checking their event loops a hundred times per second costs a few per cent of the
-# cores.
+_MESSAGES_PER_REDUCTION = 4  # number of messages that one task adds
+# By default, Dask profiles workers and checks their event loops often, which takes a few percent of the CPU.
 _WITHOUT_PROFILING = {"distributed.worker.profile.enabled": False, "distributed.admin.tick.interval": "1s"}
 
 
@@ -81,7 +80,7 @@ def fit(models: Models, X: Any, y: Any = None, sample_weight: Any = None, *, cli
     Raises
     ------
     DataError
-        If a value is not finite; the message names partition and column. No model is changed.
+        If a value is not finite; the message names the partition and column. No model is changed.
 
     Examples
     --------
@@ -116,15 +115,15 @@ def update(
 ) -> Models:
     """Learn some rows and unlearn others in one pass, atomically for all models.
 
-    A partition sends one message with two sums, of the rows to add and of the rows to forget. (Algorithm 4
-    of the paper on the distributed incremental wLPSVM sends their difference.)
+    Each partition sends the sums of its rows to add and, separately, the sums of its rows to forget.
+    (Algorithm 4 of the paper on the distributed incremental wLPSVM sends their difference.)
 
     Parameters
     ----------
     models : ProximalSVC or sequence of ProximalSVC
         As for :func:`fit`; they must be fitted.
     add, forget : tuple of (X, y) or (X, y, sample_weight), optional
-        Rows in the formats of :func:`fit`; the partitions of both are processed in pairs.
+        Rows in the formats of :func:`fit`; a task processes one partition of each.
     client : distributed.Client, optional
         As for :func:`fit`.
 
@@ -169,7 +168,7 @@ def _pair(rows: tuple[Any, ...] | None, name: str) -> tuple[Any, Any, Any] | Non
 
 
 def _task_inputs(parts: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """Return the arguments of each partition's task: the data, or the recipe that computes them."""
+    """Return the arguments of each partition's task: the data, or a recipe that computes the data."""
     return [
         part if recipe is None else (recipe,)
         for part, recipe in zip(parts, find_recipes(parts), strict=True)
@@ -183,7 +182,7 @@ def _learn_both(
     *pieces: Any,
     names: tuple[Names | None, Names | None],
 ) -> list[Message]:
-    """Return the messages of the rows to add, then those of the rows to forget; None if there are no rows."""
+    """Return the messages of the rows to add, then of the rows to forget; None for a side without rows."""
     sides = zip((pieces[:n_add], pieces[n_add:]), names, ("add", "forget"), strict=True)
     messages: list[Message] = []
     for side, side_names, operation in sides:
@@ -319,7 +318,7 @@ def _merged(level: list[Any], engine: Any) -> list[Message]:
 
 
 def _shared(configs: list[StatisticsConfig]) -> Any:
-    """Return the configurations for all tasks: copied into each task if small, else as one shared task."""
+    """Return the configurations as an argument of all tasks: a list if small, otherwise a shared task."""
     small = all(config.feature_map is None or not config.feature_map.is_fitted for config in configs)
     return configs if small else dask.delayed(configs)
 
@@ -340,7 +339,7 @@ def _engine(client: Any) -> Iterator[Any]:
 
 
 def _first_rows(parts: Sequence[tuple[Any, ...]], names: Names | None, engine: Any) -> Any:
-    """Return rows of as many partitions as needed to fit a quantizer; None without rows."""
+    """Return the rows of enough partitions to fit a quantizer; None if there are no rows."""
     head = dask.delayed(partial(_head, names=names))
     found: list[Any] = []
     for part in parts:
@@ -363,7 +362,7 @@ def _head(*part: Any, names: Names | None) -> Any:
 
 
 def _unpacked(part: tuple[Any, ...], names: Names | None, where: str) -> tuple[Any, Any, Any]:
-    """Return rows, labels and weights of a part, which may be one table or tuple."""
+    """Return rows, labels and weights of a part, which may consist of a single table or tuple."""
     if len(part) == 3:
         return part
     (rows,) = part
@@ -437,7 +436,7 @@ def _check_names(kind: str, X: Any, names: Names, method: str) -> None:
 
 
 def _delayed(array: Any) -> list[Any]:
-    """Return the blocks of an array, not optimized, so that X and a y derived from X are loaded once."""
+    """Return the blocks of an array. Graphs are not optimized, so X is loaded once if y depends on it."""
     return np.ravel(array.to_delayed(optimize_graph=False)).tolist()
 
 

@@ -23,14 +23,14 @@ __all__ = ["RowDigest", "StatisticsPart", "combine", "read", "statistics", "unle
 
 @storable("StatisticsPart")
 class StatisticsPart(BaseEstimator):
-    """Statistics of one or several machines, with the ids of their rows.
+    """Statistics of one or several machines, with the ids of the parts they consist of.
 
     Parameters
     ----------
     model : ProximalSVC or another storable model with ``merge``
         The model that has learned the rows.
     retired : StatisticsPart, optional
-        Statistics of rows to forget; :func:`update` subtracts them from a model.
+        Statistics of the rows to forget; :func:`update` subtracts them from a model.
 
     Attributes
     ----------
@@ -51,7 +51,7 @@ class StatisticsPart(BaseEstimator):
         return found
 
     def note(self, digest: RowDigest, source: str) -> Self:
-        """Record the id of these rows; a part without rows has no id."""
+        """Record id and origin of these rows; a part without rows has no id."""
         if digest.n_rows:
             self.sources[digest.id] = source
         return self
@@ -156,7 +156,7 @@ def _learn(model: Any, chunks: Iterable[Sequence[Any]], source: str) -> RowDiges
 
 
 def unlearned(model: Any) -> Any:
-    """Return a model with the features, map, quantizer and folds of this one, but without rows.
+    """Return a model with the same features, feature map, quantizer and folds, but without rows.
 
     Its statistics use the same quantizer, so rows can be added to the model and removed from it exactly.
 
@@ -173,7 +173,7 @@ def unlearned(model: Any) -> Any:
 
 
 def update(model: Any, parts: Iterable[StatisticsPart | str | os.PathLike[str]]) -> Any:
-    """Update a model by parts: learn added rows and unlearn forgotten rows, atomically.
+    """Update a model with parts: learn their added rows and unlearn their forgotten rows, atomically.
 
     Parameters
     ----------
@@ -219,7 +219,7 @@ def update(model: Any, parts: Iterable[StatisticsPart | str | os.PathLike[str]])
 
 
 def combine(parts: Iterable[StatisticsPart | str | os.PathLike[str]]) -> StatisticsPart:
-    """Combine parts.
+    """Combine several parts into one.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Shared code of the engines: convert partitions to statistics, add them, merge the sum into models.
+"""Shared code of the engines: compute the statistics of partitions, add them, merge the sum into models.
 
 A worker fits one learner per partition and sends its statistics, a
 :class:`~steelyard.proximal.FoldedStatistics` without the feature map. Messages can be added in any order; the
@@ -62,7 +62,7 @@ class StatisticsConfig:
     n_folds : int
         Number of folds; a hash of the row selects its fold.
     feature_map : RandomFeatures or None
-        Feature map. If it depends on its seed alone, every worker generates it.
+        Feature map. If it depends on its seed alone, every worker generates the same map.
     quantizer : Quantizer or None
         Quantizer; without a feature map, all workers must use the same quantizer.
     track_rows : bool
@@ -100,13 +100,13 @@ class StatisticsConfig:
 
     @property
     def needs_rows(self) -> bool:
-        """Return whether the map, or the quantizer without a map, must be fitted on rows."""
+        """Return whether the feature map (without a map: the quantizer) must first be fitted on rows."""
         if self.feature_map is None:
             return self.quantizer is None
         return not self.feature_map.is_fitted and self.feature_map.gamma == "rows"
 
     def fitted(self, rows: Any) -> StatisticsConfig:
-        """Return a copy with map and quantizer fitted on these rows, as a learner would fit them."""
+        """Return a copy with feature map or quantizer fitted on these rows, as a learner would fit them."""
         if not self.needs_rows:
             return self
         if self.feature_map is not None:
@@ -121,7 +121,7 @@ class StatisticsConfig:
         return total.with_map(self.feature_map.fitted_for(total.n_features))
 
     def learner(self) -> ProximalSVC:
-        """Return an unfitted learner that keeps these statistics."""
+        """Return a learner without rows that computes these statistics."""
         learner = ProximalSVC(
             C="auto" if self.n_folds > 1 else 1.0,
             feature_map=self.feature_map,
@@ -136,7 +136,7 @@ class StatisticsConfig:
         return learner.merge(FoldedStatistics.of(state, self.feature_names, ledger))
 
     def equals(self, other: StatisticsConfig) -> bool:
-        """Return whether both models can share one set of statistics."""
+        """Return whether models with these two configurations can share statistics."""
         return (
             self.n_folds == other.n_folds
             and self.n_features == other.n_features
@@ -219,7 +219,7 @@ class Pass:
             model.__dict__ = copied.__dict__
 
     def _updated(self, model: ProximalSVC, added: Message, removed: Message) -> ProximalSVC:
-        """Return a copy of the model with rows added, then removed; a row may be in both."""
+        """Return a copy of the model in which rows are first added, then removed."""
         if self.method == "fit":
             assert added is not None
             return ProximalSVC(**model.get_params(deep=False)).merge(added)
@@ -266,7 +266,7 @@ def _check_width(configs: Sequence[StatisticsConfig], X: Any, where: str) -> Non
     width = X.shape[1] if len(getattr(X, "shape", ())) == 2 else None
     for config in configs:
         if config.quantizer is None or config.feature_map is not None or config.n_features is not None:
-            continue  # the number of features is unknown, or the learner checks it
+            continue  # the quantizer does not give the number of features, or the learner checks it
         if width not in {None, config.quantizer.n_features}:
             raise DataError(
                 f"the partitions have different features, {config.quantizer.n_features} and {width}; "
@@ -276,7 +276,7 @@ def _check_width(configs: Sequence[StatisticsConfig], X: Any, where: str) -> Non
 
 
 def learn_rows(learners: Iterable[ProximalSVC], X: Any, y: Any, sample_weight: Any, where: str) -> None:
-    """Fit learners on some rows; errors name the location of the rows."""
+    """Fit learners on some rows; error messages contain ``where``, the location of the rows."""
     X = as_rows(X)
     if n_rows(X) == 0:
         return
@@ -304,7 +304,7 @@ def add_up(messages: Iterable[Message]) -> Message:
 
 
 def fold_probe(model: ProximalSVC, folds: int) -> ProximalSVC:
-    """Return an unfitted model that keeps statistics per fold, for cross-validation."""
+    """Return an unfitted model that computes statistics per fold, for cross-validation."""
     if isinstance(folds, bool) or not isinstance(folds, int) or folds < 2:
         raise ParameterError(
             f"folds must be an integer of at least 2; got {folds!r}.", source="cross_validate"

@@ -43,10 +43,10 @@ class Recipe:
 
 
 def find_recipes(parts: Sequence[tuple[Any, ...]]) -> list[Recipe | None]:
-    """Return the recipe of each part, a tuple of delayed values and None.
+    """Return the recipe of each part; a part is a tuple whose items are delayed values or None.
 
-    A part that shares tasks with another part, or depends on results on a cluster, has no recipe (None); its
-    tasks are left to the scheduler.
+    A part has no recipe (None) if it shares tasks with another part or depends on results that are stored on
+    a cluster. The scheduler then runs its tasks.
     """
     graph = _common_graph(parts)
     owner: dict[Any, int] = {}
@@ -86,7 +86,7 @@ def _keys_of(part: tuple[Any, ...]) -> list[Any]:
 
 
 def _dependencies(graph: Mapping[Any, Any], key: Any) -> set[Any]:
-    """Return the keys on which a task depends, including results on a cluster."""
+    """Return the keys on which a task depends; a special key represents results stored on a cluster."""
     task = graph[key]
     if _contains_future(task):
         return {_EXTERNAL}

@@ -1,4 +1,4 @@
-"""Training on Spark: one pass over a DataFrame, a reduction on the executors, and one solution on the client.
+"""Training on Spark: executors compute and add statistics of a DataFrame, the client solves for the model.
 
 Only the DataFrame interface is used (``mapInArrow``), so it also works with Spark Connect. Executors need
 this package in their Python environment.
@@ -50,7 +50,7 @@ __all__ = [
 
 Features = Sequence[str] | str
 
-_PARTITIONS_PER_BUCKET = 32  # partitions whose messages are added on an executor
+_PARTITIONS_PER_BUCKET = 32  # number of partitions whose messages one executor adds up
 _MESSAGES = "bucket int, partition int, config int, message binary, error string"
 
 
@@ -82,7 +82,7 @@ def fit(
     Raises
     ------
     DataError
-        If a value is missing or not finite; the message names partition and column. No model is changed.
+        If a value is missing or not finite; the message names the partition and column. No model is changed.
     """
     return _run(models, "fit", [_Side(df, _columns(df, features, label, weight, "fit"), "fit")])
 
@@ -123,7 +123,7 @@ def update(
 ) -> Models:
     """Learn some rows and unlearn others in one job, atomically for all models.
 
-    Every partition sends one message per sum: the rows to add and the rows to forget are summed separately.
+    Every partition sends the sums of its rows to add and, separately, the sums of its rows to forget.
     (Algorithm 4 of the paper on the distributed incremental wLPSVM sends their difference.)
 
     Parameters
@@ -182,9 +182,9 @@ def stream(
     df : pyspark.sql.DataFrame
         Streaming rows, such as those of ``spark.readStream``.
     features, label, weight
-        As for :func:`fit`. The key column of a KeyedClassifier is no feature.
+        As for :func:`fit`. The key column of a KeyedClassifier is not a feature.
     checkpoint : str
-        Folder of the checkpoint, which the driver can write to as a local file system.
+        Folder of the checkpoint, in a file system that the driver accesses by local paths.
     max_rows : int, default=100_000
         For a StreamClassifier: at most about this number of rows of the most frequent class, sampled by their
         hashes, are sent to the driver for each micro-batch; all rows of the other classes are sent.
@@ -215,7 +215,7 @@ def stream(
             hint="read it with spark.readStream, or call partial_fit() for a DataFrame with an end",
         )
     saved = ModelCheckpoint.open(checkpoint, model)
-    _collect(df.sparkSession.range(1).mapInArrow(_unchanged, "id long"))  # reports unsuitable workers
+    _collect(df.sparkSession.range(1).mapInArrow(_unchanged, "id long"))  # raises if workers are unsuitable
 
     def learn_batch(target: ModelCheckpoint, rows: Any) -> None:
         if isinstance(model, StreamClassifier):
@@ -261,7 +261,7 @@ def predict(
     df : pyspark.sql.DataFrame
         Rows, also of a stream; all columns are kept.
     features : sequence of str or str
-        As for :func:`fit`. The key column of a KeyedClassifier is no feature.
+        As for :func:`fit`. The key column of a KeyedClassifier is not a feature.
     output : str, default="prediction"
         Name of the new column.
     score : str, optional
@@ -376,7 +376,7 @@ def _learn_keyed(model: KeyedClassifier, df: Any, columns: Columns) -> None:
 
 
 def _collect(df: Any) -> list[Any]:
-    """Return all rows; an error of unsuitable workers says what to change."""
+    """Return all rows; if the workers are unsuitable, raise an error that says what to change."""
     try:
         rows: list[Any] = df.collect()
     except Exception as error:  # the errors of classic sessions and of Spark Connect have no common class
@@ -437,9 +437,7 @@ def _run(models: Any, method: str, sides: Sequence[_Side]) -> Any:
     messages = (
         reduce(lambda a, b: a.union(b), (side.messages(work.configs) for side in sides))
         .repartition("bucket")
-        .sortWithinPartitions(
-            "bucket", "config", "partition"
-        )  # a fixed order of additions gives a reproducible result
+        .sortWithinPartitions("bucket", "config", "partition")  # fixed order, for reproducible sums
         .mapInArrow(_add_up, _MESSAGES)
     )
     received = sorted(_collect(messages), key=lambda row: (row["config"], row["bucket"]))
@@ -454,7 +452,7 @@ def _run(models: Any, method: str, sides: Sequence[_Side]) -> Any:
 
 
 def _first_rows(rows: Any, columns: Columns) -> Any:
-    """Return the first rows with their column names, or None if there are none."""
+    """Return the first rows, with column names unless features are vectors; None if there are no rows."""
     packed = _collect(rows.limit(MAP_ROWS).mapInArrow(partial(_pack_rows, columns), "rows binary"))
     if not packed:
         return None
@@ -482,7 +480,7 @@ def _statistics(
 ) -> Iterator[Any]:
     """Yield the messages of one partition, with configurations numbered from ``first``.
 
-    Invalid rows are returned as a message instead of raised, because Spark would retry the task.
+    An error in the rows is sent as a message instead of being raised, because Spark would retry the task.
     """
     from pyspark import TaskContext
 

@@ -2,7 +2,7 @@
 
 ``foreachBatch`` calls the learner on the driver with the id of the micro-batch. The model and the id of its
 last micro-batch are one file in the checkpoint, which is replaced atomically, so a micro-batch that Spark
-repeats after a crash is recognized and left out.
+repeats after a crash is recognized and skipped.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ class ModelCheckpoint:
 
     @classmethod
     def open(cls, folder: str | os.PathLike[str], model: Any = None) -> ModelCheckpoint:
-        """Return the stored checkpoint; without a file, a new one for the model.
+        """Return the stored checkpoint, or a new one for the model if nothing is stored.
 
-        A given model continues with the state of the file.
+        The stored state replaces the state of the given model.
         """
         text = os.fspath(folder).removeprefix("file://")
         if "://" in text:
@@ -100,7 +100,7 @@ class ModelCheckpoint:
                 "checkpoint belongs to another query.",
                 source="stream",
             )
-        # A copy is learned and saved first, so after an error the next attempt finds the previous state.
+        # A copy learns and is saved first, so that a retry after an error starts from the previous state.
         updated = ModelCheckpoint(self.path, from_bytes(to_bytes(self.model)), batch_id, dict(self.counts))
         if not df.isEmpty():
             learn_batch(updated, df)
@@ -136,10 +136,10 @@ def _read(path: Path) -> dict[str, Any]:
 def learn_sample(
     checkpoint: ModelCheckpoint, df: Any, *, columns: Columns, max_rows: int, collect: Any
 ) -> None:
-    """Learn all rows of a micro-batch that are not of the most frequent class, and a sample of the others.
+    """Learn a micro-batch: a sample of the most frequent class, and all rows of the other classes.
 
     The hash of a row decides whether it is in the sample, so a repeated micro-batch gives the same sample.
-    Sampled rows have the inverse of the sampling rate as their weight.
+    The weights of sampled rows are divided by the sampling rate.
     """
     assert columns.label is not None
     arrived = {row[0]: row[1] for row in collect(df.groupBy(quoted(columns.label)).count())}
@@ -165,7 +165,7 @@ def learn_sample(
 def learn_keyed(
     model: KeyedClassifier, df: Any, *, columns: Columns, first_rows: Any, collect: Any, source: str
 ) -> None:
-    """Add the sums of all keys; partitions are formed by key, and each sends the sums of its keys once."""
+    """Learn rows that are repartitioned by key; each partition sends the sums of its keys to the driver."""
     assert columns.key is not None
     quantizer = model.quantizer
     if quantizer is None:
@@ -178,11 +178,11 @@ def learn_keyed(
     parts = df.select(*map(quoted, columns.names)).repartition(quoted(columns.key)).mapInArrow(work, _PARTS)
     for content in _contents(collect(parts)):
         worker.merge(from_bytes(content))
-    model.merge(worker)  # one change: after an error the model is as before
+    model.merge(worker)  # a single change, so that an error leaves the model as it was
 
 
 def _contents(rows: Iterable[Any]) -> list[bytes]:
-    """Return the contents of all partitions in their order; raise the first error."""
+    """Return the contents of all partitions in order; raise the first error that a partition sent."""
     ordered = sorted(rows, key=lambda row: (row["partition"], row["position"]))
     for row in ordered:
         if row["error"]:
@@ -219,7 +219,7 @@ def _keyed_sums(columns: Columns, model: bytes, source: str, batches: Iterable[A
 
 
 def _parts(work: Any, source: str, batches: Iterable[Any]) -> Iterator[Any]:
-    """Yield the results of all batches of a partition; an error is sent, because Spark would retry it."""
+    """Yield the results of a partition's batches; errors are sent too, because Spark would retry the task."""
     failed = False
     for position, batch in enumerate(batches):
         if failed or not batch.num_rows:

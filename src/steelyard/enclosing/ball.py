@@ -23,17 +23,17 @@ MAX_STEPS = 10_000_000
 
 @dataclass(frozen=True)
 class Ball:
-    """Weights of the rows in the center, and the radius."""
+    """Smallest enclosing ball: its radius, and the weights ``alpha`` of the rows in its center."""
 
     alpha: FloatArray
     radius: float
 
 
 def weight_bounds(weights: FloatArray, C: float | None, outliers: float) -> FloatArray:
-    """Return the upper bound of the weight of each row in the center.
+    """Return the upper bound for the weight of each row in the center of the ball.
 
-    The weights sum to 1, so a bound of 1 has no effect and keeps every row inside. If the bounds sum to less
-    than 1 (fewer than 1 / C rows) they are raised; the center is then the mean.
+    The weights sum to 1, so a bound of 1 has no effect: every row is then inside the ball. If the bounds sum
+    to less than 1 (fewer than 1 / C rows), they are raised; the center is then the mean of the rows.
     """
     total = weights.sum()
     if C is None:

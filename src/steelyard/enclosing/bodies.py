@@ -1,8 +1,7 @@
-r"""Enclosing bodies: the smallest sphere or ellipsoid around the rows of a class, and distances to its
-center.
+r"""Enclosing bodies: the smallest sphere or ellipsoid around the rows of a class.
 
-An ellipsoid is the smallest ball in whitened coordinates. With the linear kernel these are explicit, one axis
-per feature; otherwise they are computed from the kernel matrix of the class.
+An ellipsoid is the smallest ball in whitened coordinates. With the linear kernel these coordinates are
+explicit, one axis per feature; otherwise they are computed from the kernel matrix of the class.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ __all__ = ["Body", "BodySettings", "Ellipsoid", "KernelEllipsoid", "KernelSphere
 
 
 _MAX_EXPLICIT_FEATURES = 512  # up to this number of features, one axis per feature is cheap even for few rows
-_MIN_RELATIVE_EIGENVALUE = 1e-12  # relative to the largest eigenvalue; smaller ones are rounding errors
+_MIN_RELATIVE_EIGENVALUE = 1e-12  # eigenvalues below this fraction of the largest are rounding errors
 _LINEAR = Kernel("linear").spec()
 
 
@@ -57,23 +56,23 @@ class BodySettings:
         return Kernel(self.kernel, gamma=gamma, degree=self.degree, coef0=self.coef0)
 
     def ball(self, spec: _native.KernelSpec, X: FloatArray, rows: ClassRows) -> Ball:
-        """Return the smallest ball around the rows in these coordinates."""
+        """Return the smallest ball around the rows of a class, given their coordinates ``X``."""
         return smallest_ball(spec, X, weight_bounds(rows.weights, self.C, self.outliers))
 
 
 class Body(Protocol):
-    """One enclosing body."""
+    """Enclosing body of one class: a sphere or an ellipsoid."""
 
     @property
     def ball(self) -> Ball:
-        """Weights of the rows in the center, and the radius."""
+        """Radius of the body, and the weights of the rows in its center."""
 
     def squared_distances(self, X: FloatArray) -> FloatArray:
         """Return the squared distance of each row to the center."""
 
 
 def build_body(rows: ClassRows, settings: BodySettings, ball: Ball | None = None) -> Body:
-    """Return the body around the rows; a given ``ball`` is used instead of running the solver."""
+    """Return the body around the rows; if ``ball`` is given, the solver is not run."""
     kind: type[Sphere | Ellipsoid | KernelSphere | KernelEllipsoid | SequenceSphere]
     if is_sequence_kernel(settings.kernel):
         kind = SequenceSphere if settings.shape == "sphere" else KernelEllipsoid
@@ -132,7 +131,7 @@ class Ellipsoid:
         covariance = Covariance.from_ridge(settings.ridge, measure)
         axes = np.ascontiguousarray((directions / covariance.stretch(spectrum)).T)
         ball = ball or settings.ball(_LINEAR, centred @ axes.T, rows)
-        # The same native loop as for distances, so that a class of one row has distance 0 to itself.
+        # Use the same native loop as for distances, so that the only row of a class has distance 0 exactly.
         offsets = np.empty((1, len(axes)))
         _native.kernel_block(_LINEAR, (ball.alpha @ rows.X)[None, :], axes, offsets)
         return cls(ball, axes, offsets[0])
@@ -180,7 +179,7 @@ def _all_axes(ellipsoids: list[Ellipsoid]) -> tuple[FloatArray, FloatArray, NDAr
 
 @dataclass(frozen=True)
 class KernelSphere:
-    """A ball in the feature space of a kernel, represented by the rows with weight in its center."""
+    """A ball in the feature space of a kernel, stored as the rows that have weight in its center."""
 
     ball: Ball
     kernel: Kernel
@@ -243,12 +242,13 @@ class KernelEllipsoid:
 
     Notes
     -----
-    With :math:`D` the weights, :math:`K` the kernel matrix, :math:`H` the centering by the weighted mean and
+    Let :math:`D` be the diagonal matrix of the weights, :math:`l` their sum, :math:`K` the kernel matrix and
+    :math:`H` the centering by the weighted mean. With the eigendecomposition
     :math:`D^{1/2} H K H^\top D^{1/2} = U \Omega U^\top`, the covariance has the eigenvalues
-    :math:`\lambda = \omega / l` along :math:`v_k = \sum_i B_{ik} \phi(x_i)` with
+    :math:`\lambda_k = \omega_k / l` along the axes :math:`v_k = \sum_i B_{ik} \phi(x_i)` with
     :math:`B = D^{1/2} U \Omega^{-1/2}`. The coordinate of x along :math:`v_k` is divided by the standard
-    deviation there; the component of x outside the span of the class is divided by the square root of the
-    covariance's floor.
+    deviation along this axis. The component of x outside the span of the class is divided by the square root
+    of ``floor``, the variance in all directions without rows.
     """
 
     ball: Ball
@@ -257,8 +257,8 @@ class KernelEllipsoid:
     shares: FloatArray  # (n_rows,): weights, summing to 1
     projection: FloatArray  # (n_rows, n_axes): maps kernel values to whitened coordinates
     mean: FloatArray  # (n_axes,): whitened coordinates of the class mean
-    center: FloatArray  # (n_axes,): center of the ball, relative to that mean
-    stretch: FloatArray  # (n_axes,): standard deviations
+    center: FloatArray  # (n_axes,): center of the ball, relative to ``mean``
+    stretch: FloatArray  # (n_axes,): standard deviation along each axis
     mean_length: float
     floor: float
 
@@ -276,7 +276,7 @@ class KernelEllipsoid:
         nonzero = omega > max(omega[-1], 0.0) * _MIN_RELATIVE_EIGENVALUE
         omega, U = omega[nonzero], U[:, nonzero]
         spectrum = omega / rows.total
-        # Most kernels have an infinite-dimensional feature space; the span of the rows replaces it.
+        # The feature space of most kernels has infinite dimension; the dimension of the rows' span is used.
         dimension = rows.X.shape[1] if kernel.kernel == "linear" else max(1, len(spectrum))
         coordinates = U * np.sqrt(omega) / roots[:, None]
 
@@ -290,7 +290,7 @@ class KernelEllipsoid:
         Z = coordinates / stretch
         ball = ball or settings.ball(_LINEAR, Z, rows)
         projection = roots[:, None] * U / (np.sqrt(omega) * stretch)
-        # The columns sum to 0 up to rounding errors, which small eigenvalues would amplify.
+        # Column sums are 0 up to rounding errors; subtract these, because small eigenvalues amplify them.
         projection -= shares[:, None] * projection.sum(axis=0)
         return cls(
             ball=ball,

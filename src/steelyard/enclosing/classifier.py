@@ -39,7 +39,7 @@ from steelyard.persistence import storable
 __all__ = ["EnclosingClassifier"]
 
 
-_SURFACE_TOLERANCE = 1e-6  # relative to the radius: a row this far outside still counts as on the surface
+_SURFACE_TOLERANCE = 1e-6  # rows outside by at most this fraction of the radius count as on the surface
 
 
 @expand_shared_text
@@ -48,8 +48,8 @@ class EnclosingClassifier(MergingMixin, Learner):
     r"""Minimum enclosing sphere or ellipsoid per class, with open-set prediction.
 
     Each class is learned from its own rows alone. Adding a class never changes the bodies of the other
-    classes, and a class can be removed as if it had never been learned. ``predict`` can return a label for
-    "unknown" for rows outside every body.
+    classes, and a class can be removed as if it had never been learned. ``predict`` can return a given
+    label, such as "unknown", for rows outside every body.
 
     Parameters
     ----------
@@ -70,13 +70,14 @@ class EnclosingClassifier(MergingMixin, Learner):
         Penalty of a row outside the body. If C is below 1, about 1 / C rows are on or beyond the surface;
         otherwise every row is inside. A class of fewer than 1 / C rows is treated as if it had 1 / C rows.
     outliers : float, default=0.0
-        Fraction of each class that may be outside, 0 to 1: C = 1 / (outliers * rows of the class). Set either
-        this or C.
+        Fraction of the rows of each class that may be outside its body, 0 to 1: sets C to
+        1 / (outliers * number of rows of the class). Set either this or C.
     ridge : float or "auto", default=0.01
         Added to every eigenvalue of an ellipsoid's covariance, in squared units of the features; needed if
         rows are few or do not vary in some direction. "auto" interpolates between ellipsoid and sphere,
         by leave-one-out distances within each class. With 0 the pseudo-inverse of the covariance is used:
         directions without variance do not count, so a row can be inside although it differs in one of them.
+
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
@@ -109,17 +110,17 @@ class EnclosingClassifier(MergingMixin, Learner):
 
     (:math:`G_{ij} = \phi(x_i)^\top \phi(x_j)` for spheres). The radius is the root of the mean squared
     distance of the rows with :math:`0 < \alpha_i < C`. A row belongs to the class with the smallest
-    ratio :math:`d_m(x) / R_m` of distance to radius; a ratio above 1 is outside. Scores are the negated
-    ratios; with two classes the ratio of the first minus the ratio of the second.
+    ratio :math:`d_m(x) / R_m` of distance to radius; outside the body this ratio is above 1. Scores are the
+    negated ratios; with two classes the ratio of the first minus the ratio of the second.
 
     The learner stores all distinct rows, because a body cannot be updated without them. The model does not
     depend on the order of the rows or on batch boundaries. Bodies are computed on first use;
     :meth:`set_params` can change parameters at any time. A row of weight k counts as k repetitions.
     Repetitions affect the covariance, ``C`` and ``outliers``, but not a sphere that contains every row.
 
-    A class of equal rows has radius 0. It is predicted at that point, and elsewhere only if all classes are
-    points and it is the nearest. Directions without variance, such as a constant feature, have variance
-    ``ridge``.
+    If all rows of a class are equal, its body is a point of radius 0. The class is predicted at this point,
+    and elsewhere only if the bodies of all classes are points and this one is the nearest.
+    Directions without variance, such as a constant feature, have variance ``ridge``.
 
     References
     ----------
@@ -208,7 +209,7 @@ class EnclosingClassifier(MergingMixin, Learner):
         self._classes = classes
 
     def _dense(self, X: Any) -> Any:
-        """Return rows as float64 after a check that squares do not overflow; sequences unchanged."""
+        """Return rows as float64; raise if squares of values would overflow. Sequences are unchanged."""
         if isinstance(X, list):
             return X
         check_magnitude(X, "EnclosingClassifier")
@@ -308,8 +309,9 @@ class EnclosingClassifier(MergingMixin, Learner):
         Returns
         -------
         ndarray of shape (n_samples, n_classes)
-            For a row outside all bodies :math:`R_m / d_m`, between 0 and 1 (equation 9 of the paper); for a
-            row inside some body :math:`1 - d_m / R_m`, positive for the bodies that contain it (equation 11).
+            With the radius :math:`R_m` of a body and the distance :math:`d_m` to its center: for a row
+            outside all bodies :math:`R_m / d_m`, between 0 and 1 (equation 9 of the paper); for a row inside
+            some body :math:`1 - d_m / R_m`, positive for the bodies that contain it (equation 11).
             The largest entry is the class that :meth:`predict` returns.
 
         Examples
@@ -391,7 +393,7 @@ class EnclosingClassifier(MergingMixin, Learner):
         cached = [body for state in states if (body := state.cached_body(settings)) is not None]
         if len(cached) == len(states):
             return cached
-        with lock_of(self):  # so that concurrent readers do not compute the same bodies
+        with lock_of(self):  # prevents concurrent readers from computing the same bodies
             return [state.body(settings) for state in states]
 
     def _settings(self) -> BodySettings:
@@ -480,7 +482,7 @@ class EnclosingClassifier(MergingMixin, Learner):
 
 
 def _replaced(labels: NDArray[Any], mask: NDArray[np.bool_], label: Label) -> NDArray[Any]:
-    """Return labels with some replaced by a label that may have another type."""
+    """Return the labels, with those in ``mask`` replaced by a label that may have another type."""
     given = np.asarray(label)
     common = np.result_type(labels, given) if labels.dtype.kind == given.dtype.kind else np.dtype(object)
     if labels.dtype.kind in "iuf" and given.dtype.kind in "iuf":

@@ -1,7 +1,8 @@
 r"""Shrinkage of a class covariance towards a multiple of the identity.
 
 The explicit and the kernel ellipsoid describe a class by the same numbers: the eigenvalues of its covariance
-and the squared coordinates of its rows along the principal axes. This module uses only these.
+and the squared coordinates of its rows along the principal axes. This module uses only these
+numbers.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from steelyard._types import FloatArray
 __all__ = ["Covariance", "Spread", "estimate_shrinkage", "median_kurtosis"]
 
 
-_MIN_RELATIVE_VARIANCE = 1e-12  # relative to the largest eigenvalue; smaller ones count as 0
+_MIN_RELATIVE_VARIANCE = 1e-12  # eigenvalues below this fraction of the largest count as 0
 # The following constants are explained in estimate_shrinkage.
 _MAX_DISTANCE_RATIO = 2.0
 _MIN_NOISE_RATIO = 1.4
@@ -64,9 +65,9 @@ class Spread:
 
 @dataclass(frozen=True)
 class Covariance:
-    r"""The covariance :math:`keep \cdot S + floor \cdot I`, represented by its effect on the spectrum of S.
+    r"""Covariance :math:`keep \cdot S + floor \cdot I`, where S is the covariance of the rows of a class.
 
-    With a floor of 0 the pseudo-inverse is used: axes without variance do not count.
+    If ``floor`` is 0, distances use the pseudo-inverse: axes without variance are ignored.
     """
 
     keep: float
@@ -79,7 +80,7 @@ class Covariance:
             return cls(1.0, float(ridge))
         spread = measure()
         if spread.mean_variance <= 0.0:
-            return cls(1.0, 1.0)  # all rows are equal: the body is a point in any metric
+            return cls(1.0, 1.0)  # all rows are equal, so the body is a point with any covariance
         if not isinstance(ridge, str):
             return cls(1.0, 0.0)
         return cls.shrunk(spread, estimate_shrinkage(spread))
@@ -90,7 +91,7 @@ class Covariance:
         return cls(1.0 - shrinkage, shrinkage * spread.mean_variance)
 
     def stretch(self, spectrum: FloatArray) -> FloatArray:
-        """Return the standard deviation along each axis; infinite for an axis that does not count."""
+        """Return the standard deviation along each axis; infinite for an ignored axis."""
         if self.floor == 0.0:
             varies = spectrum > _MIN_RELATIVE_VARIANCE * spectrum.max(initial=0.0)
             return np.where(varies, np.sqrt(self.keep * spectrum), np.inf)
@@ -98,7 +99,7 @@ class Covariance:
 
 
 def median_kurtosis(centred: FloatArray, weights: FloatArray) -> float:
-    """Return the median kurtosis of the features with nonzero variance: 3 for normal distributions."""
+    """Return the median kurtosis of the features with nonzero variance; it is 3 for a normal distribution."""
     shares = weights / weights.sum()
     squares = centred**2
     variances = shares @ squares
@@ -119,7 +120,8 @@ def estimate_shrinkage(spread: Spread) -> float:
     Notes
     -----
     Let :math:`d^2_i` be the squared distances of the rows from their mean and :math:`d^2_{-i}` the same with
-    row i left out of mean and covariance. Two questions decide.
+    row i left out of mean and covariance. The answers to two
+    questions determine the shrinkage.
 
     *How much shrinkage does the ellipsoid need to generalize?* The smallest shrinkage with
     :math:`\overline{d^2_{-i}} \le 2\, \overline{d^2_i}`. A class with many rows relative to its dimension
@@ -141,7 +143,8 @@ def estimate_shrinkage(spread: Spread) -> float:
     ellipsoids attracts the rows of other classes.
 
     Leaving out a row has a closed form, because it subtracts a multiple of one outer product from the
-    covariance: :math:`d^2_{-i} = (\tfrac{l}{l-1})^2 d_i^2 / (1 - \tfrac{keep}{l-1} d_i^2)`.
+    covariance: :math:`d^2_{-i} = (\tfrac{l}{l-1})^2 d_i^2 / (1 - \tfrac{keep}{l-1} d_i^2)`, where keep is
+    1 - shrinkage.
     """
     if float(spread.weights.sum()) <= 1.0:
         return 1.0
@@ -180,7 +183,7 @@ def _noise_over_signal(spread: Spread, shrinkage: float) -> float:
 
 
 def _distances(spread: Spread, covariance: Covariance) -> tuple[FloatArray, FloatArray]:
-    """Return squared distances from the mean: fitted, and with one repetition of the row left out."""
+    """Return squared distances of rows from the mean: of all rows, and with a copy of the row left out."""
     distances = spread.squares @ covariance.stretch(spread.spectrum) ** -2.0
     total, removed = float(spread.weights.sum()), np.minimum(spread.weights, 1.0)
     rest = total - removed

@@ -1,4 +1,4 @@
-"""Decision rule: the distance to the center of each body in units of its radius."""
+"""Decision rule: the distance to the center of each body, divided by its radius."""
 
 from __future__ import annotations
 
@@ -35,10 +35,11 @@ _BLOCK_ROWS = 4096
 
 
 def distance_ratios(bodies: list[Body], X: FloatArray) -> FloatArray:
-    """Return d / R of each row for each body.
+    """Return the ratio of distance to radius of each row for each body.
 
     A body around a single point has radius 0, which is replaced by 1e-100. Its ratio is 0 at the point and
-    huge but finite elsewhere, so proper bodies have smaller ratios, and among points the nearest wins.
+    huge but finite elsewhere, so bodies of positive radius have smaller ratios there. If all bodies are
+    points, the nearest one has the smallest ratio.
     """
     ratios = np.empty((len(X), len(bodies)))
     for block, values in _in_blocks(bodies, X):
@@ -47,7 +48,7 @@ def distance_ratios(bodies: list[Body], X: FloatArray) -> FloatArray:
 
 
 def nearest_bodies(bodies: list[Body], X: FloatArray) -> tuple[IntArray, FloatArray]:
-    """Return the body with the smallest d / R for each row, and that ratio."""
+    """Return for each row the index of the body with the smallest ratio, and this ratio."""
     kinds = {type(body) for body in bodies}
     if len(kinds) == 1 and kinds <= _NEAREST.keys():
         return _NEAREST[kinds.pop()](bodies, _radii(bodies), X)
@@ -63,7 +64,7 @@ def _radii(bodies: list[Body]) -> FloatArray:
 
 
 def _in_blocks(bodies: list[Body], X: FloatArray) -> Iterator[tuple[slice, FloatArray]]:
-    """Yield ratios of a few thousand rows at a time, a size that fits the CPU cache."""
+    """Yield the ratios in blocks of a few thousand rows, which fit the CPU cache."""
     radii = _radii(bodies)
     for begin in range(0, len(X), _BLOCK_ROWS):
         block = slice(begin, begin + _BLOCK_ROWS)

@@ -1,4 +1,4 @@
-"""The distinct rows of one class, in an order that does not depend on their arrival."""
+"""The distinct rows of one class, in an order that does not depend on the order of arrival."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ __all__ = ["ClassRows"]
 class ClassRows:
     """Distinct rows with their total weights.
 
-    Rows are sorted by a hash of their values. The same rows therefore give the same arrays for any order and
-    any batches, and every fourth row is a pseudo-random sample of a quarter.
+    Rows are sorted by a hash of their values. The arrays therefore do not depend on the order of arrival or
+    on batch boundaries, and every fourth row is a pseudo-random sample of a quarter of the rows.
 
     Attributes
     ----------
@@ -68,7 +68,7 @@ class ClassRows:
         return np.asarray(self.weights @ self.X / self.total)
 
     def variance(self) -> float:
-        """Return the variance of all values, as ``gamma="scale"`` defines it."""
+        """Return the variance of all values in all columns, as used by ``gamma="scale"``."""
         shares = self.weights / (self.total * self.X.shape[1])
         mean = shares @ self.X.sum(axis=1)
         return float(shares @ ((self.X - mean) ** 2).sum(axis=1))

@@ -19,7 +19,7 @@ __all__ = ["ClassState"]
 
 
 class ClassState:
-    """Immutable state of one class, apart from values that are computed on first use and cached.
+    """Rows of one class and a cached body; immutable, except that the cache is filled on first use.
 
     New batches are appended to a list that successive states share; each state uses only its first
     ``n_batches`` entries.
@@ -33,7 +33,7 @@ class ClassState:
 
     @classmethod
     def empty(cls, like: Any) -> ClassState:
-        """Return the state of a class without rows, for rows of the type of ``like``."""
+        """Return the state of a class without rows; ``like`` is a batch of the type that will be added."""
         return cls(ClassRows(like[:0], np.empty(0)))
 
     def __getstate__(self) -> dict[str, Any]:
@@ -45,7 +45,7 @@ class ClassState:
         }
 
     def with_more(self, X: Any, weights: FloatArray) -> ClassState:
-        """Return the state after more rows."""
+        """Return the state with more rows added."""
         rows, batches, n_batches = self._content
         if len(batches) != n_batches:  # another state already appended to the shared list
             batches = batches[:n_batches]
@@ -79,7 +79,7 @@ class ClassState:
     # -- persistence --------------------------------------------------------------------------------
 
     def describe(self, settings: BodySettings) -> dict[str, Any]:
-        """Return rows and ball as plain values; a body can be rebuilt from them without the solver."""
+        """Return rows and ball as a dict; the body can be rebuilt from it without the solver."""
         ball, rows = self.body(settings).ball, self.rows
         return {"X": rows.X, "weights": rows.weights, "alpha": ball.alpha, "radius": ball.radius}
 

@@ -1,8 +1,8 @@
-"""Exact federated learning: sites keep their rows and publish statistics, a hub merges them.
+"""Exact federated learning: sites keep their rows and publish statistics, which a hub merges.
 
 A :class:`Site` learns and forgets its own rows and publishes a :class:`SiteUpdate`: its current statistics
 with a version. A :class:`Hub` keeps the latest update of every site. Its model equals a model fitted on the
-rows of all sites together. ``release`` is the policy for publishing. ``exchange`` transports updates in
+rows of all sites together. ``release`` decides what a site may publish. ``exchange`` transports updates in
 memory or through a folder, ``remote`` through a service. ``masks`` implements secure aggregation and
 ``rounds`` runs it through a folder. ``privacy`` adds noise for differential privacy.
 """

@@ -1,4 +1,4 @@
-"""Transports between sites and hub: the Exchange protocol, a shared folder, and one in memory."""
+"""Transports between sites and hub: the Exchange protocol, an exchange in memory, and a shared folder."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ from steelyard.persistence.files import write_atomically
 
 __all__ = ["Exchange", "Folder", "Memory", "collect"]
 
-Age = tuple[int, int]
+Age = tuple[int, int]  # epoch and version of an update
 
 _NAME = re.compile(r"(?P<site>.+)\.(?P<epoch>\d{20})\.(?P<version>\d{12})\.(?P<kind>bulletin|gone)")
-_MAX_READ_ATTEMPTS = 100  # attempts to read the files of a site while they are being replaced
+_MAX_READ_ATTEMPTS = 100  # maximum number of attempts to read an update while newer ones replace it
 _MAX_SITE_NAME_CHARS = 200  # limit for the quoted site name within a file name
 
 
 class Exchange(Protocol):
     """Protocol of a transport between sites and hub.
 
-    An exchange stores the latest update of every site. Writes are atomic, and late older updates are ignored.
-    Dropping a site leaves a tombstone with the age of its last update; only a newer update restores it.
+    An exchange stores the latest update of every site. Writes are atomic. An update older than the stored one
+    is ignored. Dropping a site leaves a tombstone with the age (epoch and version) of its last update; only a
+    newer update restores the site.
     """
 
     def put(self, site_update: SiteUpdate) -> bool:
@@ -54,7 +55,7 @@ class Exchange(Protocol):
 def collect(exchange: Exchange, hub: Hub) -> int:
     """Apply the contents of an exchange to a hub; return the number of changed or dropped sites.
 
-    Damaged or incompatible updates do not block the others: the first such error is raised at the end.
+    Damaged or incompatible updates do not block the others: the first error is raised after all updates.
     """
     n_changed, first_error = 0, None
     for site, age in exchange.gone().items():
@@ -161,7 +162,7 @@ class Folder:
         return {site: entry.age for site, entry in newest.items() if entry.is_tombstone}
 
     def drop(self, site: str) -> None:
-        """Delete all updates of a site. A tombstone with the age of the last update rejects late copies."""
+        """Delete all updates of a site, and leave a tombstone so that copies arriving later are ignored."""
         entries = self._entries(site)
         if not entries or max(entries).is_tombstone:
             raise DataError(f"there is no update of site {site!r}.", source=str(self.path))
@@ -224,7 +225,7 @@ class Folder:
 
 
 class _Entry(NamedTuple):
-    """File of the folder. Entries sort by age; a tombstone sorts after the update of the same age."""
+    """File in the folder. Entries sort by age; a tombstone sorts after the update of the same age."""
 
     age: Age
     is_tombstone: bool

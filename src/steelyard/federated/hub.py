@@ -66,7 +66,7 @@ class Hub:
     def __init__(self, **parameters: Any) -> None:
         self.configure(**parameters)
         self._site_updates: dict[str, SiteUpdate] = {}
-        self._dropped: dict[str, tuple[int, int]] = {}  # age of the last update of dropped sites
+        self._dropped: dict[str, tuple[int, int]] = {}  # epoch and version of the last update, by site
         self._schema: Schema | None = None
         self._total: ClassStatistics | None = None
 
@@ -81,10 +81,8 @@ class Hub:
         """Return an independent hub with the same site updates."""
         other = Hub(**self._parameters)
         other._site_updates, other._dropped = dict(self._site_updates), dict(self._dropped)
-        other._schema, other._total = (
-            self._schema,
-            self._total,
-        )  # schema and total are safe to share: they are replaced, never changed in place
+        # Schema and total can be shared, because they are replaced and never changed in place.
+        other._schema, other._total = self._schema, self._total
         return other
 
     # -- site updates -------------------------------------------------------------------------------
@@ -96,7 +94,7 @@ class Hub:
 
     @property
     def gone(self) -> dict[str, tuple[int, int]]:
-        """Dropped sites, each with the age of its last update; only a newer update restores a site."""
+        """Dropped sites with epoch and version of the last update; only a newer update restores a site."""
         return dict(self._dropped)
 
     def site_update(self, site: str) -> SiteUpdate:
@@ -142,8 +140,8 @@ class Hub:
         updates = [site_update for site_update in self._site_updates.values() if site_update is not before]
         updates += [] if now is None else [now]
         schema = _united(updates) if updates else None
-        # After the subtraction of an update, the total still has the quantization steps and columns of that
-        # update. This is correct only if another update has the same steps and columns.
+        # After an update is subtracted, the total still has the quantization steps and columns of the update.
+        # It is correct only if another update has the same steps and columns.
         can_subtract = before is None or any(_is_compatible(before, other) for other in reversed(updates))
         if schema is None:
             total = None
@@ -155,7 +153,7 @@ class Hub:
 
     @transactional
     def ignore(self, site: str, until: tuple[int, int]) -> None:
-        """Reject updates of a site up to the age ``until``; drop the site if its own update is rejected."""
+        """Reject updates of a site up to the age ``until``; drop the site if its last update is rejected."""
         known = self._site_updates.get(site)
         if known is not None and known.age <= until:
             self.drop(site)
@@ -255,8 +253,8 @@ class Hub:
 
 
 def _united(site_updates: list[SiteUpdate]) -> Schema:
-    """Return the common schema, with sorted categories so that the order of arrival does not matter."""
-    # Many sites share few distinct schemas.
+    """Return the common schema; names are sorted, so that the order of arrival does not matter."""
+    # Usually many sites have the same schema, so only distinct schemas are compared.
     distinct = {site_update.schema: site_update.site for site_update in reversed(site_updates)}
     first = site_updates[0].schema
     for schema, site in distinct.items():
@@ -277,7 +275,7 @@ def _united(site_updates: list[SiteUpdate]) -> Schema:
 
 
 def _placed(site_update: SiteUpdate, schema: Schema) -> ClassStatistics:
-    """Return the statistics of a site with the features of the common schema."""
+    """Return the statistics of a site, with its features in the order of the common schema."""
     return site_update.statistics.permute_features(site_update.schema.places_in(schema), schema.n_features)
 
 
@@ -296,8 +294,8 @@ def _changed(
         assert now is not None
         return total.merge(_placed(now, schema))
     old = _placed(before, schema)
-    # subtract() would check that the rows are present, and noisy sums fail that check. The hub added these
-    # sums itself, so no check is needed.
+    # subtract() is not used, because it checks that the rows are present, and noisy sums fail this check.
+    # The hub added these sums itself, so no check is needed.
     total.merge((old.empty() if now is None else _placed(now, schema)) - old)
     for label in total.classes:
         if total.count(label) == 0 and not total.gram(label).any():

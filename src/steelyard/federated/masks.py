@@ -34,8 +34,8 @@ _FORMAT = "steelyard masked statistics"
 _VERSION = 2
 _RECEIPT = "steelyard receipt of a masked part"
 _NUMBER_BYTES = 32  # numbers are added modulo 2**256
-_LIMBS = 8  # a number has eight limbs of 32 bits, so that 64-bit integers hold sums of billions of limbs
-_MAX_NUMBER_BITS = 200  # limit for the numbers of one site; a longer sum shows that the masks did not cancel
+_LIMBS = 8  # 32-bit limbs per number; a 64-bit integer can hold the sum of billions of limbs
+_MAX_NUMBER_BITS = 200  # limit for the numbers of one site; much longer sums show that masks did not cancel
 _MIN_SITES = 3  # with two sites, each could subtract its own numbers from the sum
 
 Words = NDArray[np.uint64]
@@ -291,7 +291,7 @@ class MaskedSum:
         return site, from_numbers(_signed(numbers), self.agreement.labels, self.agreement.quantizer)
 
     def _decoded(self, message: bytes, form: str, proof: str, source: str) -> tuple[str, Words, bytes]:
-        """Return site, numbers and commitment or salt of a message or receipt of this round."""
+        """Return site, numbers and the field ``proof`` (commitment or salt) of a message or receipt."""
         tree = _read(message, form, proof, source)
         site, numbers = tree["site"], tree["numbers"]
         if site not in self.agreement.keys:
@@ -320,7 +320,7 @@ class MaskedSum:
         ------
         DataError
             If a message is missing or the masks do not cancel. A modified message leaves numbers of 256
-            random bits, while a valid sum has 200 bits plus the bits of the number of sites.
+            random bits, while a valid sum has at most 200 bits plus the bits of the number of sites.
         """
         source = "MaskedSum.total"
         agreement = self.agreement
@@ -392,7 +392,7 @@ def _read(message: bytes, form: str, proof: str, source: str) -> dict[str, Any]:
 
 
 def round_of(receipt: bytes) -> str:
-    """Return the name of the round of a receipt."""
+    """Return the name of the round to which a receipt belongs."""
     return str(_read(receipt, _RECEIPT, "salt", "the receipt").get("round"))
 
 
@@ -427,7 +427,7 @@ def _signed(words: Words) -> list[int]:
 def _sum(parts: Iterable[Words]) -> Words:
     """Return the sum with carries propagated. The carry of the last limb is dropped (modulo 2**256)."""
     total: Words = np.sum(list(parts), axis=0, dtype=np.uint64)
-    if total.ndim == 0:  # no summands
+    if total.ndim == 0:  # there are no summands
         return np.zeros((1, _LIMBS), np.uint64)
     for limb in range(_LIMBS - 1):
         total[:, limb + 1] += total[:, limb] >> np.uint64(32)

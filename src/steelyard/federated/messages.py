@@ -11,9 +11,9 @@ bytes       type   meaning
 then        bytes  for the quantizer and for each class: a length (u32) and numbers
 ==========  =====  ===============================================================
 
-Reading a message executes no code, and its sums take at most
-:data:`~steelyard.federated.packing.MAX_EXPANSION` times its length in memory. The checksum detects accidental
-damage. It is no authentication, so all contents are validated too. Statistics that this format cannot
+Reading a message executes no code. The memory for its sums is limited to
+:data:`~steelyard.federated.packing.MAX_EXPANSION` times its length. The checksum detects accidental damage.
+It does not authenticate the sender, so all contents are validated too. Statistics that this format cannot
 represent, for example with labels that are not JSON types, are written as version 1, the format of release
 0.2.
 """
@@ -48,10 +48,10 @@ _MAGIC = b"\x93SYB"
 _VERSION = 2
 _START = struct.Struct("<4sB16s")
 _LENGTH = struct.Struct("<I")
-_FORMAT = "steelyard bulletin"  # written in messages of version 1
+_FORMAT = "steelyard bulletin"  # format name in messages of version 1
 _OLD_VERSION = 1
 _QUANTIZER_FIELDS = ("exponents", "origins", "rounds", "mixed")
-_MAX_EXPONENT = 1100  # limit for the absolute exponent of a quantization step; doubles reach 1074
+_MAX_EXPONENT = 1100  # limit for the absolute exponent of a quantization step; doubles need at most 1074
 _MAX_SUM_BYTES = 1024
 _SOURCE = "SiteUpdate.from_bytes"
 
@@ -77,7 +77,7 @@ def _digest(body: bytes) -> bytes:
 
 
 def _is_packable(state: Mapping[str, Any]) -> bool:
-    """Return whether the statistics are quantized sums with labels that are JSON types."""
+    """Return whether the statistics are quantized sums and all labels are JSON types."""
     classes = state["classes"]
     is_quantized = state["grid"] is not None and not len(state["early"]["weights"])
     return (
@@ -94,7 +94,7 @@ def _is_packable(state: Mapping[str, Any]) -> bool:
 
 
 def _packed(state: Mapping[str, Any]) -> tuple[dict[str, Any], list[bytes]] | None:
-    """Return header fields and the packed quantizer and classes; None if packing would expand too much."""
+    """Return header fields, packed quantizer and classes; None if this format cannot represent them."""
     quantizer, classes = state["grid"], state["classes"]
     exponents = [int(exponent) for exponent in quantizer["exponents"]]
     if not all(float(origin).is_integer() for origin in quantizer["origins"]):

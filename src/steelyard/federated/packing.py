@@ -1,11 +1,11 @@
 r"""Lossless compression of statistics: a sum is stored in about as many bits as it contains information.
 
 The statistics of a class are a triangle of sums :math:`S_{ab} = \sum_i x_{ia} x_{ib}` with the linear sums
-:math:`s_a` and the count :math:`n` as its last row. Three facts predict the products from data that is stored
-before them: the product of the means, :math:`s_a s_b / n`; an upper bound from the diagonal; and, if columns
-hold decimal fractions (12.34), that a sum is nearly a multiple of a product of decimal units. Only the
-residual is stored, in a bit width derived from the diagonal. A wrong prediction costs bits but the result is
-always exact.
+:math:`s_a` and the count :math:`n` as its last row. A sum of products is predicted by the product of the
+means, :math:`s_a s_b / n`. Only the difference is stored; the diagonal determines its bit width. If both
+columns hold decimal fractions, such as 12.34, the sum is nearly a multiple of the product of their decimal
+units; the multiple and a small remainder are then stored separately. A wrong prediction needs more bits, but
+the result is always exact.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ __all__ = ["MAX_EXPANSION", "decimals", "pack_numbers", "pack_triangle", "unpack
 MAX_EXPANSION = 32
 """Maximum ratio of bytes in memory to bytes of the message; a message with a larger ratio is rejected."""
 
-# Header of a block: reduction of the widths, bits per escaped number, bytes of the unary code.
+# Header of a block: reduction of the bit widths, bits per escaped number, length of the unary code in bytes.
 _HEAD = struct.Struct("<hHI")
-_ESCAPE_ONES = 12  # larger quotients are escaped: written in binary instead of unary
+_ESCAPE_ONES = 12  # quotients from this size on are escaped: written in binary instead of unary
 _MAX_DIGITS = 6  # maximum number of decimal places to test
-# Values have `digits` decimal places if their sum, and their sum of squares, differs from a multiple of the
-# decimal unit by less than 1/16 of it.
+# A column holds decimals if its sum differs from a multiple of the decimal unit by less than 1/16 unit.
+# The same must hold for its sum of squares and the squared unit.
 _UNIT_FRACTION = 16
 
 Widths = NDArray[np.int64]
@@ -43,7 +43,7 @@ def decimals(triangles: Sequence[Sequence[int]], exponents: Sequence[int]) -> li
     for numbers in triangles:
         sums, count, diagonal, _ = _parts(numbers, len(exponents))
         found = map(_decimals, sums, diagonal, repeat(count), exponents)
-        # One class can underestimate the decimal places but never overestimate them, so the maximum is used.
+        # The places inferred from one class can be too few but not too many, so the maximum is used.
         digits = [max(pair) for pair in zip(digits, found, strict=True)]
     return digits
 
@@ -80,7 +80,7 @@ def pack_triangle(numbers: Sequence[int], exponents: Sequence[int], digits: Sequ
 
 
 def unpack_triangle(data: bytes, exponents: Sequence[int], digits: Sequence[int], n_bytes: int) -> bytes:
-    """Return the numbers of :func:`pack_triangle`, in ``n_bytes`` bytes each; raise ValueError if invalid."""
+    """Restore the numbers of :func:`pack_triangle`, ``n_bytes`` bytes each; raise ValueError if invalid."""
     d = len(exponents)
     n_numbers = (d + 1) * (d + 2) // 2
     if n_numbers * n_bytes > MAX_EXPANSION * len(data):
@@ -138,14 +138,14 @@ def _fixed_width(numbers: Iterable[int], n_bytes: int) -> bytes:
 
 
 class _Predictor:
-    """Prediction of products from linear sums.
+    """Prediction of sums of products from linear sums.
 
-    ``digits`` are the decimal places of each column, 0 if unknown.
+    ``digits`` are the decimal places of each column; 0 means that the column does not hold decimals.
     """
 
     def __init__(self, sums: list[int], count: int, digits: Sequence[int], exponents: Sequence[int]) -> None:
         self.sums, self.count = sums, count
-        # One decimal unit equals 2**up / 10**digits quantization steps.
+        # A quantization step is 2**-up, so one decimal unit equals 2**up / 10**digits steps.
         self._up = [-int(exponent) for exponent in exponents]
         self._ten = [10**n for n in digits]
         self._is_decimal = [n > 0 for n in digits]
@@ -165,29 +165,29 @@ class _Predictor:
         return self.sums[a] * self.sums[b] // self.count if self.count > 0 else 0
 
     def unit(self, a: int, b: int) -> tuple[int, int] | None:
-        """Return numerator and denominator of the product of two decimal units.
+        """Return the product of the decimal units of two columns, as numerator and denominator.
 
-        None without decimal units.
+        Return None unless both columns hold decimals.
         """
         if not (self._is_decimal[a] and self._is_decimal[b]):
             return None
         return 1 << (self._up[a] + self._up[b]), self._ten[a] * self._ten[b]
 
     def split(self, a: int, b: int, value: int) -> tuple[int, int]:
-        """Split a sum into decimal units, relative to the predicted units, and a remainder in steps."""
+        """Split a sum into decimal units, minus the predicted units, and a remainder in steps."""
         numerator, denominator = self.unit(a, b) or (1, 1)
         units = _round(value * denominator, numerator)
         return units - self._mean_units(a, b), value - self._from_units(a, b, units)
 
     def joined(self, a: int, b: int, units: int, remainder: int) -> int:
-        """Return the sum from the two results of :meth:`split`."""
+        """Return the sum, given the two results of :meth:`split`."""
         return remainder + self._from_units(a, b, units + self._mean_units(a, b))
 
     def _mean_units(self, a: int, b: int) -> int:
         return self._units[a] * self._units[b] // self.count if self.count > 0 else 0
 
     def _from_units(self, a: int, b: int, units: int) -> int:
-        """Return decimal units in quantization steps, corrected by the rounding error of the means."""
+        """Convert decimal units to quantization steps, corrected by the rounding error of the means."""
         numerator, denominator = self.unit(a, b) or (1, 1)
         steps = _round(units * numerator, denominator)
         if self.count <= 0:
@@ -197,7 +197,7 @@ class _Predictor:
 
 
 def _decimals(total: int, square: int, count: int, exponent: int) -> int:
-    """Return the decimal places of values, inferred from their sum and sum of squares; 0 if none fit."""
+    """Return the decimal places of a column, inferred from its sum and sum of squares; 0 if not decimal."""
     up = -int(exponent)
     for digits in range(1, _MAX_DIGITS + 1):
         ten = 10**digits
@@ -239,7 +239,7 @@ def _not_negative(number: int) -> int:
 
 
 def pack_numbers(numbers: Sequence[int]) -> bytes:
-    """Return integers as bytes; many equal numbers take little space."""
+    """Pack integers into bytes; equal numbers take little space."""
     first = numbers[0] if numbers else 0
     return _pack([first], _NO_WIDTH) + _pack([n - first for n in numbers], np.zeros(len(numbers), np.int64))
 
@@ -262,8 +262,8 @@ def _pack(numbers: Sequence[int], widths: Widths) -> bytes:
     """Return numbers in a Rice code with one width per number.
 
     All widths are reduced by a common amount that minimizes the total length. The bits above the width form a
-    quotient, which is small for most numbers. It is written in unary as ones and a zero. A quotient of at
-    least ``_ESCAPE_ONES`` is escaped and written in binary.
+    quotient, which is small for most numbers. It is written in unary, as ones followed by a zero. A quotient
+    of at least ``_ESCAPE_ONES`` is escaped and written in binary.
     """
     values = [_zigzag(number) for number in numbers]
     lengths = np.array([value.bit_length() for value in values], dtype=np.int64)
@@ -292,7 +292,7 @@ def _best_reduction(lengths: Widths, widths: Widths) -> int:
     def cost(reduction: int) -> float:
         low_widths = np.maximum(widths - reduction, 0)
         high_bits = lengths - low_widths
-        # A quotient of k bits is 0.75 * 2**k on average.
+        # A quotient with k bits is about 0.75 * 2**k on average.
         quotients = np.where(high_bits > 0, 0.75 * 2.0 ** np.minimum(high_bits, 20), 0.0)
         escaped = (quotients >= _ESCAPE_ONES) * int(high_bits.max(initial=0))
         return float(low_widths.sum() + np.minimum(quotients, _ESCAPE_ONES).sum() + escaped.sum())
@@ -301,7 +301,7 @@ def _best_reduction(lengths: Widths, widths: Widths) -> int:
 
 
 def _joined(fields: Iterable[tuple[int, int]]) -> bytes:
-    """Return (value, bit width) fields concatenated without gaps."""
+    """Concatenate fields, given as (value, bit width), without gaps between them."""
     out, buffer, n_bits = bytearray(), 0, 0
     for value, width in fields:
         buffer |= value << n_bits

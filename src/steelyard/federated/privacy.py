@@ -1,8 +1,8 @@
 r"""Differential privacy: Gaussian noise on published statistics, and an accountant for its privacy budget.
 
-Rows are clipped to norm 1 in agreed units. One row then changes the published numbers (counts, sums and sums
-of products) by at most :math:`\sqrt 3` in Euclidean norm. Gaussian noise with standard deviation
-:math:`\sqrt 3\,z` on every number is :math:`(\varepsilon, \delta)` differentially private with
+Rows are scaled to agreed units and clipped to norm 1. One row then changes the published numbers (counts,
+sums and sums of products) by at most :math:`\sqrt 3` in Euclidean norm. Gaussian noise with standard
+deviation :math:`\sqrt 3\,z` on every number is :math:`(\varepsilon, \delta)` differentially private with
 
 .. math:: \delta = \Phi(1/2z - \varepsilon z) - e^{\varepsilon}\, \Phi(-1/2z - \varepsilon z).
 
@@ -51,10 +51,10 @@ __all__ = [
 SENSITIVITY = math.sqrt(3.0)
 """Sensitivity of the published numbers to one row of norm 1.
 
-The root of 1 (count) + 1 (sums) + 1 (products).
+It is the square root of 1 (count) + 1 (sums) + 1 (products).
 """
 
-_VALUE_BITS = 30  # values are multiples of 2**-30, far below any useful noise
+_VALUE_BITS = 30  # values are multiples of 2**-30, which is far below any useful noise
 
 
 def delta_of(epsilon: float, multiplier: float) -> float:
@@ -65,7 +65,7 @@ def delta_of(epsilon: float, multiplier: float) -> float:
 
 
 def epsilon_of(multiplier: float, delta: float) -> float:
-    """Return the smallest epsilon at which this noise is (epsilon, delta) private."""
+    """Return the smallest epsilon at which this noise multiplier is (epsilon, delta) private."""
     _check_delta(delta)
     if delta_of(0.0, multiplier) <= delta:
         return 0.0
@@ -75,7 +75,7 @@ def epsilon_of(multiplier: float, delta: float) -> float:
 
 
 def multiplier_for(epsilon: float, delta: float) -> float:
-    """Return the smallest (epsilon, delta) private noise, as a multiple of the sensitivity."""
+    """Return the smallest noise multiplier (noise / sensitivity) that is (epsilon, delta) private."""
     _check_delta(delta)
     if not (math.isfinite(epsilon) and epsilon > 0):
         raise ParameterError(f"epsilon must be a positive number; got {epsilon!r}.", source="multiplier_for")
@@ -151,14 +151,16 @@ class PrivacyAccountant:
 
 @dataclass(frozen=True)
 class FeatureBounds:
-    """Centers and scales of columns. They are agreed on: learning them would reveal information about rows.
+    """Centers and scales of the columns, agreed on in advance.
+
+    Estimating them from the rows would reveal information about rows.
 
     Attributes
     ----------
     centers, scales : mapping of str to float
         Typical value and typical deviation of each column.
     norm : float
-        Maximum distance of a row from the center, in scales. Rows farther away are clipped to this distance.
+        Maximum distance of a row from the center, in units of the scales. Rows farther away are clipped.
     """
 
     centers: Mapping[str, float]
@@ -205,7 +207,7 @@ class FeatureBounds:
 class PrivateSite:
     """Differentially private site: adds noise to its updates and charges a privacy accountant.
 
-    The classes are fixed in advance and no class is withheld: the presence of a class would reveal its rows.
+    The classes are fixed in advance and no class is withheld: a missing class would reveal information.
     Privacy holds for adding or removing one row. For a person with k rows the sensitivity is k times larger.
 
     Parameters
@@ -221,8 +223,9 @@ class PrivateSite:
     account : PrivacyAccountant
         Accountant of all updates.
     share : float, default=1.0
-        Fraction of the noise variance that this site adds. With secure aggregation, n honest sites may add
-        1 / n each, because only the sum is visible. Updates with a share below 1 must not be sent unmasked.
+        Fraction of the noise variance that this site adds. With secure aggregation, each of n honest sites
+        may add 1 / n, because only the sum is visible. Updates with a share below 1 must not be sent without
+        masks.
     randomness : callable, default=os.urandom
         Returns a given number of random bytes. Use another source only in experiments.
     """
@@ -255,7 +258,7 @@ class PrivateSite:
 
     @property
     def sigma(self) -> float:
-        """Standard deviation of the noise on every number, in units of clipped rows."""
+        """Standard deviation of the noise on every number, relative to rows clipped to norm 1."""
         return SENSITIVITY * self.multiplier * math.sqrt(self.share)
 
     def learn(self, table: Any) -> int:

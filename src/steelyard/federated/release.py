@@ -23,7 +23,8 @@ class ReleasePolicy:
     ----------
     least_rows : int, default=20
         Minimum number of rows of a published class. Unless this is 1, the minimum is at least twice the
-        number of features: with fewer rows than features the statistics equal a rotation of the rows.
+        number of features: with fewer rows than features, the statistics determine the rows up to a
+        rotation.
     least_change : int, default=10
         Minimum number of rows by which a changed class must differ from the last update.
     """

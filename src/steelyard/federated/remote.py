@@ -1,4 +1,4 @@
-"""Exchange over HTTP: a model of the service acts as the hub."""
+"""Exchange over HTTP: a pooled model of the steelyard service acts as the hub."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ class Service(HttpClient):
     url : str
         URL of the model, such as ``"https://hub.example:8471/v1/models/heart"``.
     key : str, optional
-        API key. The scope ``site`` allows publishing under the name of the key, ``admin`` all requests.
+        API key. The scope ``site`` allows publishing under the name of the key; ``admin`` allows all
+        requests.
     timeout : float, default=30.0
         Seconds to wait for a response.
     transport : httpx.BaseTransport, optional

@@ -1,10 +1,9 @@
 """Default quantizer of a site, used when no quantizer was agreed on.
 
-A sum of products of quantized values has about twice the bits of a value, and no coding can remove them. The
-quantization step therefore determines the length of a site update. ``ProximalSVC`` chooses 2**33 to 2**37
-steps per typical deviation; sites use 2**25 to 2**29. A column with long tails, whose sums are much larger
-than those of its typical values, gets 16 times fewer. Integers, flags and fractions that need no more bits
-are represented exactly.
+A sum of products of quantized values has about twice as many bits as a value, and compression cannot remove
+them. The quantization step therefore determines the length of a site update. ``ProximalSVC`` chooses 2**33 to
+2**37 steps per typical deviation; sites use 2**25 to 2**29. A column with long tails has large sums and gets
+16 times fewer steps. Integers, flags and fractions that need no more bits are represented exactly.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ from steelyard.proximal.serialization import get_state
 __all__ = ["N_CALIBRATION_ROWS", "needs_quantizer", "quantized", "with_quantizer"]
 
 N_CALIBRATION_ROWS = QUANTIZER_ROWS - 1
-"""Rows from which a site chooses its quantizer; after one more row the estimator would choose its own."""
+"""Number of rows from which a site chooses a quantizer; with one more, the estimator would choose its own."""
 
-_STEP_BITS = 25  # a typical deviation has at least 2**25 steps
+_STEP_BITS = 25  # a typical deviation has at least 2**25 quantization steps
 _TAIL_DEVIATIONS = 32  # a column has a long tail if a value is more than 32 typical deviations away
 
 
@@ -57,7 +56,7 @@ def quantized(statistics: ClassStatistics) -> ClassStatistics:
 
 
 def _coarser(quantizer: Quantizer, rows: FloatArray) -> Quantizer:
-    """Return a quantizer with steps at least as coarse as those chosen for site updates."""
+    """Return the quantizer, with each step made at least as coarse as the default step of a site."""
     chosen = [
         max(int(e), _step_exponent(column, int(e)))
         for e, column in zip(quantizer.exponents, rows.T, strict=True)
@@ -69,7 +68,7 @@ def _coarser(quantizer: Quantizer, rows: FloatArray) -> Quantizer:
 
 
 def _step_exponent(column: FloatArray, finest: int) -> int:
-    """Return the exponent of the step for these values: a multiple of four, so that similar sites agree."""
+    """Return the exponent of the step for a column, a multiple of four so that similar sites agree."""
     values = np.unique(column)
     if len(values) < 2:
         return finest  # a constant column is exact with any step

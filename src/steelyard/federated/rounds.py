@@ -232,7 +232,7 @@ class Round:
     # -- the hub --------------------------------------------------------------------------------------
 
     def agreement(self, wait: float = 0.0) -> RoundKeys:
-        """Return configuration and public keys of the round, once all sites have written their keys."""
+        """Return the keys of the round; raise DataError if any are missing after ``wait`` seconds."""
         config = self.config
         keys = self._read_all("key", config.sites, wait)
         try:
@@ -276,7 +276,7 @@ class Round:
             raise FileAccessError(f"cannot be read: {error.strerror or error}.", source=str(path)) from error
 
     def _read_all(self, kind: str, sites: Sequence[str], wait: float) -> dict[str, bytes]:
-        """Return the files of all sites; wait until they exist."""
+        """Wait until the files of all sites exist and return them; raise DataError after ``wait`` seconds."""
         deadline = time.monotonic() + wait
         while True:
             found = {site: self._read(kind, site) for site in sites}

@@ -37,7 +37,7 @@ class Site:
         Conditions for publishing. The default withholds small classes and small changes.
     estimator : ProximalSVC, optional
         The estimator; only its statistics are published. If all sites use the same ``quantizer``, the pooled
-        statistics have the same bits for every distribution of the rows over the sites. Without a quantizer,
+        statistics are bit-identical, however the rows are distributed over the sites. Without a quantizer,
         the first 255 rows determine it: 2**25 to 2**29 steps per typical deviation, fewer for long tails,
         which keeps site updates short.
     schema : Schema, optional
@@ -194,10 +194,10 @@ class Site:
 
     @transactional
     def resume(self, site_update: SiteUpdate) -> Self:
-        """Continue after an earlier update of this site, for example when all rows were read again.
+        """Continue from an earlier update of this site, for example after a restart that read all rows again.
 
-        The changed rows since that update are unknown. The number of changed rows of a class is estimated
-        from below by the difference of its counts, so the policy may withhold too much but never too little.
+        The rows that have changed since that update are unknown. The difference between the row
+        counts of a class is used as a lower bound, so the policy may withhold too much but never too little.
         """
         if site_update.site != self.name:
             raise DataError(

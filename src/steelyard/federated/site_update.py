@@ -103,7 +103,7 @@ class SiteUpdate:
         return self.epoch, self.version
 
     def to_bytes(self) -> bytes:
-        """Return the update as bytes with a checksum.
+        """Return the update in a binary format with a checksum.
 
         Reading these bytes executes no code. They contain sums only, no single row.
         """
@@ -154,5 +154,5 @@ def _from_tree(tree: Mapping[str, Any], statistics: ClassStatistics) -> SiteUpda
         *map("".join, schema.categories),
         *held_back,
     ):
-        text.encode()  # a lone surrogate could not be written again
+        text.encode()  # raises for a lone surrogate, which could not be written again
     return site_update

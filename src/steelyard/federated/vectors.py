@@ -17,7 +17,7 @@ __all__ = ["from_numbers", "on_quantizer", "to_numbers", "triangle_size"]
 
 
 def triangle_size(n_features: int) -> int:
-    """Return the number of sums per class: the lower triangle of ``E'E`` with ``E = [V, 1]``."""
+    """Return the number of sums per class: the products of all pairs of features and a constant column."""
     return (n_features + 1) * (n_features + 2) // 2
 
 
@@ -49,9 +49,9 @@ def on_quantizer(statistics: ClassStatistics, quantizer: Quantizer, source: str)
 def to_numbers(
     statistics: ClassStatistics, labels: Sequence[Label], quantizer: Quantizer, source: str
 ) -> list[int]:
-    """Return the lower triangle of each class, row by row, with weights in steps of 2**-20.
+    """Return the sums of each class: the lower triangle row by row, with weights in steps of 2**-20.
 
-    A class without rows has zeros.
+    The sums of a class without rows are zeros.
     """
     unknown = [label for label in statistics.classes if label not in labels]
     if unknown:
@@ -95,7 +95,7 @@ def from_numbers(numbers: Sequence[int], labels: Sequence[Label], quantizer: Qua
 
 
 def _class_state(label: Label, numbers: Sequence[int]) -> dict[str, Any]:
-    n_bytes = max(number.bit_length() for number in numbers) // 8 + 1  # one bit is for the sign
+    n_bytes = max(number.bit_length() for number in numbers) // 8 + 1  # includes one bit for the sign
     data = b"".join(number.to_bytes(n_bytes, "little", signed=True) for number in numbers)
     return {
         "label": label,

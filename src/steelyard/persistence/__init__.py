@@ -2,7 +2,7 @@
 
 ``save`` writes a JSON header and raw arrays atomically. ``load`` creates objects of registered classes only
 and raises :class:`~steelyard.exceptions.FileFormatError` for every damaged, foreign or newer file. The
-modules, each using only those before it: ``arrays`` (raw arrays), ``envelope`` (magic bytes, checksum,
+modules, from the lowest layer to the highest: ``arrays`` (raw arrays), ``envelope`` (magic bytes, checksum,
 header), ``tree`` (plain values), ``randomness`` (random generators), ``objects`` (models), ``files`` (paths).
 """
 

@@ -1,4 +1,4 @@
-"""Raw arrays in sequence, 64-byte aligned, each with a descriptor for the header.
+"""Array section of a file: raw arrays, 64-byte aligned, with descriptors for the header.
 
 The position of every array is fixed: directly after the previous one, padded with zeros to the next multiple
 of 64. The reader computes this position and rejects any other, so arrays cannot overlap, hide bytes between
@@ -23,11 +23,11 @@ AnyArray = NDArray[Any]
 
 ALIGNMENT = 64
 MAX_DIMENSIONS = 32
-# The file size does not limit the dimensions of an array without elements.
+# An array without elements takes no bytes, so the file size does not limit its dimensions.
 MAX_EMPTY_DIMENSION = 2**31
 MAX_CODE_POINT = 0x10FFFF
 
-# No objects, and no long double: its padding bytes are undefined and its size depends on the machine.
+# Objects are not allowed, nor is long double: its padding is undefined and its size depends on the machine.
 _DTYPE = re.compile(
     r"\|b1|\|[iu]1|[<>][iu][248]|[<>]f[248]|[<>]c(8|16)|\|S[1-9]\d{0,6}|[<>]U[1-9]\d{0,5}"
     r"|[<>][mM]8(\[([1-9]\d{0,8})?(Y|M|W|D|h|m|s|ms|us|ns|ps|fs|as)\])?",
@@ -45,7 +45,7 @@ class ArrayWriter:
         self._end = 0
 
     def add(self, array: AnyArray, where: str) -> int:
-        """Append an array, without a copy if possible, and return its number."""
+        """Append an array, without a copy if possible, and return its index."""
         if not _DTYPE.fullmatch(array.dtype.str) or array.dtype.fields is not None:
             raise DataTypeError(
                 f"{where} is an array of type {array.dtype}, which cannot be saved.",
@@ -160,7 +160,7 @@ def _read_array(
 
 
 def _content_fault(flat: AnyArray) -> str | None:
-    """Describe values that are not valid for the type of an array; return None if all are valid."""
+    """Return a description of values that are invalid for the array's type, or None if all are valid."""
     if flat.dtype.kind == "b" and flat.view(np.uint8).max(initial=0) > 1:
         return "booleans other than 0 and 1"
     if flat.dtype.kind == "U" and flat.view(flat.dtype.str[0] + "u4").max(initial=0) > MAX_CODE_POINT:

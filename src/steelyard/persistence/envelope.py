@@ -7,7 +7,7 @@ bytes         type   meaning
 10 to 11      u16    format number
 12 to 19      u64    length of the header, a multiple of 64
 20 to 27      u64    length of the whole file
-28 to 63      bytes  BLAKE2b of everything else in the file
+28 to 63      bytes  BLAKE2b digest of all other bytes of the file
 64 onward     text   the header: JSON in UTF-8, padded with spaces
 afterwards    bytes  the arrays
 ============  =====  =========================================================
@@ -53,7 +53,7 @@ _MAX_INT_DIGITS = 20
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """Content of a file with a valid checksum and header, not yet interpreted."""
+    """Content of a file with a valid checksum and header, not yet decoded."""
 
     versions: dict[str, str]
     content: Any
@@ -63,7 +63,7 @@ class Envelope:
 
 
 def pack(content: object, arrays: ArrayWriter) -> list[bytes | memoryview]:
-    """Return the bytes of a file in parts."""
+    """Return the bytes of a file as a list of parts."""
     header = {
         "format": FORMAT,
         "written_by": library_versions(),
@@ -105,7 +105,7 @@ def unpack(data: bytes | bytearray | memoryview) -> Envelope:
 
 
 def check_beginning(beginning: bytes | memoryview, n_bytes: int | None) -> None:
-    """Check the magic bytes and the length before more is read; ``n_bytes`` is None if unknown."""
+    """Check magic bytes and length before the rest is read; ``n_bytes`` (file size) is None if unknown."""
     magic = bytes(beginning[: len(MAGIC)])
     if not magic:
         raise FileFormatError("The file is empty.")
@@ -128,7 +128,7 @@ def check_beginning(beginning: bytes | memoryview, n_bytes: int | None) -> None:
 
 @cache
 def library_versions() -> dict[str, str]:
-    """Return the library versions that a header records."""
+    """Return the versions of the libraries, as recorded in the header."""
     return {
         "steelyard": metadata.version("steelyard"),
         "python": platform.python_version(),
@@ -160,7 +160,7 @@ def _raise_wrong_format(file_format: int, text: memoryview) -> NoReturn:
 def _check_versions(versions: object) -> dict[str, str]:
     if type(versions) is dict and all(type(v) is str for v in versions.values()) and "steelyard" in versions:
         return versions
-    raise FileFormatError(f"The header does not say which versions wrote it: {quote(versions)}.")
+    raise FileFormatError(f"The header contains no valid library versions: {quote(versions)}.")
 
 
 def _parse_json(text: memoryview) -> Any:

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["describe", "load", "save", "write_atomically"]
 
-# Names of temporary files contain the machine and the process, so that later calls can remove abandoned
-# files.
+# Names of temporary files contain the machine and the process, so that later calls can remove orphaned ones.
 _TEMPORARY_NAME = re.compile(r"\.steelyard-([0-9a-f]{8})-(\d{1,10})-[0-9a-f]{16}\.tmp", re.ASCII)
 _CANNOT_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EBADF, errno.EROFS}  # errors of file systems without fsync
 
@@ -97,9 +96,9 @@ def write_atomically(
     path : str or os.PathLike
         The destination; an existing device or pipe is written to directly.
     parts : iterable of bytes
-        The content, possibly generated; an exception of the generator leaves the previous file.
+        The content; may be a generator. If it raises an exception, the previous file is kept.
     source : str
-        The caller, for error messages.
+        Name of the caller for error messages.
 
     Raises
     ------
@@ -186,7 +185,7 @@ def _read(path: PathOrFile, caller: str, interpret: Callable[[bytes], Result]) -
         return interpret(data)
     name = _file_name(path, caller)
     try:
-        with open(name, "rb") as file:  # noqa: PTH123  # name is text, checked above
+        with open(name, "rb") as file:  # noqa: PTH123  # the name was checked above
             status = os.fstat(file.fileno())
             # Foreign and truncated files are rejected before they are read into memory.
             n_bytes = status.st_size if stat.S_ISREG(status.st_mode) else None
@@ -200,7 +199,7 @@ def _read(path: PathOrFile, caller: str, interpret: Callable[[bytes], Result]) -
 
 
 def _replace_file(target: str, parts: Iterable[bytes | memoryview]) -> None:
-    # Renaming would replace a device or a pipe.
+    # Devices and pipes are rejected, because renaming would replace them.
     if os.path.lexists(target) and not os.path.isfile(target):  # noqa: PTH113
         kind = "a folder" if os.path.isdir(target) else "not a regular file"  # noqa: PTH112
         raise OSError(f"it is {kind}")
@@ -221,8 +220,8 @@ def _replace_file(target: str, parts: Iterable[bytes | memoryview]) -> None:
 def _write_beside(temporary: str, target: str, parts: Iterable[bytes | memoryview]) -> None:
     """Write and sync a temporary file with the permissions of the file that it will replace."""
     mode = _mode_of(target)
-    # The tempfile module would create a private file, but the umask decides the permissions of a new file. A
-    # file that replaces another one never has wider permissions, not even temporarily.
+    # The tempfile module creates private files, but a new file must have the permissions of the umask.
+    # A file that replaces another one never has wider permissions than that file, not even temporarily.
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     descriptor = os.open(temporary, flags, 0o666 if mode is None else 0o600)
     with open(descriptor, "wb") as file:  # noqa: PTH123
@@ -252,18 +251,18 @@ def _remove_abandoned(folder: str) -> None:
 
 @cache
 def _machine_id() -> str:
-    """Return an identifier of this machine, for folders on network file systems."""
+    """Return an identifier of this machine; several machines may share a network folder."""
     return hashlib.blake2b(platform.node().encode(errors="replace"), digest_size=4).hexdigest()
 
 
 def _is_alive(process: int) -> bool:
-    if os.name != "posix":  # signal 0 has another meaning on other systems
+    if os.name != "posix":  # on Windows, signal 0 is Ctrl-C
         return True
     try:
         os.kill(process, 0)
     except ProcessLookupError:
         return False
-    except (OSError, OverflowError):  # the process belongs to another user, or the number is no process id
+    except (OSError, OverflowError):  # the process belongs to another user, or the number is not a process id
         return True
     return True
 

@@ -1,4 +1,4 @@
-"""Models as trees: the registered name of the class, the parameters and the learned state."""
+"""Conversion of models to trees: registered class name, parameters and learned state."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def to_bytes(model: Storable) -> bytes:
     Returns
     -------
     bytes
-        Equal for models with equal parameters and state, within one installation.
+        Models with equal parameters and state give equal bytes, within one installation.
     """
     return b"".join(to_parts(model))
 
@@ -181,7 +181,7 @@ def describe_bytes(data: bytes | bytearray | memoryview) -> dict[str, Any]:
 
 
 def _convert(value: object, where: str) -> Node:
-    """Convert an object or a random generator to a node."""
+    """Convert a storable object or a random generator to a node."""
     if name := _names.get(type(value)):
         model: Any = value
         with optional_lock(model):
@@ -224,7 +224,7 @@ class _Builder:
             return make(node.content)
         except FileFormatError:
             raise
-        except Exception as error:  # any error of a class means that the file is invalid
+        except Exception as error:  # any error of a constructor means that the file is invalid
             name = quote(node.content.get("class", node.kind))
             raise FileFormatError(
                 f"The content of the file is not a valid {name}: {reason(error)}"
@@ -251,7 +251,7 @@ class _Builder:
 
 
 def _import_registering_modules() -> None:
-    """Import every module of this package that registers classes, whatever classes a file names."""
+    """Import all modules of this package that register classes, regardless of the content of the file."""
     for module in _REGISTERING_MODULES:
         import_module(f"steelyard.{module}")
 
@@ -265,7 +265,7 @@ def _summarise(node: Node) -> Any:
 
 def _parts(content: dict[str, Any]) -> tuple[str, dict[str, Any], dict[str, Any]]:
     if set(content) != _PARTS:
-        raise FileFormatError(f"A model has the parts {quote(list(content))}.")
+        raise FileFormatError(f"A model needs a class, parameters and state; it has {quote(list(content))}.")
     name, parameters, state = content["class"], content["parameters"], content["state"]
     if type(name) is not str or type(parameters) is not dict or type(state) is not dict:
         raise FileFormatError("The class, the parameters or the state of a model have the wrong type.")

@@ -15,7 +15,7 @@ def quote(value: object) -> str:
     """Return a short representation of a value."""
     try:
         return reprlib.repr(value)
-    except Exception:  # noqa: BLE001  # Python does not convert integers of thousands of digits
+    except Exception:  # noqa: BLE001  # Python refuses to format integers of thousands of digits
         return f"a {type(value).__name__} that cannot be displayed"
 
 
@@ -25,5 +25,5 @@ def reason(error: Exception) -> str:
         return error.summary[:_MAX_REASON_CHARACTERS]
     try:
         return f"{type(error).__name__}: {error}"[:_MAX_REASON_CHARACTERS]
-    except Exception:  # noqa: BLE001  # a KeyError may contain such an integer
+    except Exception:  # noqa: BLE001  # the message may contain an integer that Python refuses to format
         return type(error).__name__

@@ -22,7 +22,7 @@ _BIT_GENERATORS = {
         np.random.SFC64,
     )
 }
-# NumPy does not check these values and would read outside its buffers.
+# NumPy does not check these values; larger ones would make it read outside its buffers.
 _UPPER_BOUNDS = {"pos": 624, "buffer_pos": 4, "has_uint32": 1, "has_gauss": 1}
 
 
@@ -62,7 +62,7 @@ def _bit_generator(state: dict[str, Any]) -> np.random.BitGenerator:
 
 
 def _check_structure(state: Any, example: Any) -> None:
-    """Raise an error unless names, types, shapes and ranges equal those of an example, recursively."""
+    """Raise an error unless names, types and shapes equal those of an example and values are in range."""
     if type(state) is not type(example):
         raise TypeError("a random generator's state has a value of the wrong type")
     if isinstance(example, dict):
@@ -77,7 +77,7 @@ def _check_structure(state: Any, example: Any) -> None:
 
 
 def _check_unchanged(state: Any, actual: Any) -> None:
-    """Raise ValueError if NumPy has changed a number; it truncates numbers that are too large."""
+    """Raise ValueError if NumPy has changed a number of the state; it truncates numbers that are too big."""
     if isinstance(state, dict):
         for name in state:
             _check_unchanged(state[name], actual[name])

@@ -1,8 +1,8 @@
 """Encoding of plain values as bytes, without loss.
 
-In the header a value is plain JSON if JSON represents it exactly: null, true, false, integers of 64 bits,
-finite floats, text, lists. All other values are objects with one name, the tag: ``{"tuple": [...]}``,
-``{"array": 3}``. Equal trees with equal order of dictionary keys give equal bytes.
+In the header a value is plain JSON if JSON represents it exactly: null, true, false, 64-bit integers, finite
+floats, text, lists. All other values are JSON objects with a single key, the tag: ``{"tuple": [...]}``,
+``{"array": 3}``. Equal trees with the same order of dictionary keys give equal bytes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _FLOAT = struct.Struct(">d")
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A value that a higher layer encodes and decodes: its kind and its parts."""
+    """Kind and parts of a value that a higher layer encodes and decodes."""
 
     kind: str
     content: dict[str, Any]
@@ -54,7 +54,7 @@ def encode(tree: object) -> bytes:
     Returns
     -------
     bytes
-        Equal for equal trees, within one installation.
+        Equal trees give equal bytes, within one installation.
 
     Examples
     --------
@@ -68,9 +68,9 @@ def encode(tree: object) -> bytes:
 
 
 def encode_parts(tree: object, convert: Convert, where: str) -> list[bytes | memoryview]:
-    """Return the encoded tree in parts; `convert` returns the node of a value that is not plain.
+    """Return the encoded tree in parts; `convert` converts a value that is not plain to a node.
 
-    Error messages call the tree `where`.
+    Error messages refer to the tree by the name `where`.
     """
     writer = _Writer(convert, where)
     content = writer.write(tree)
@@ -99,7 +99,7 @@ def decode(data: bytes | bytearray | memoryview) -> Any:
 
 
 def read_tree(envelope: Envelope, build: Build) -> Any:
-    """Return the tree of a file; `build` creates the values of nodes, inner nodes first."""
+    """Return the tree of a file; `build` converts nodes to values, inner nodes first."""
     reader = _Reader(envelope.arrays, build)
     tree = reader.read(envelope.content)
     reader.finish()
@@ -125,7 +125,7 @@ class _Writer:
         return result
 
     def _write_one(self, value: object) -> Any:
-        # Exact types: the class of an instance of a subclass would be lost.
+        # Only exact types are encoded here, because the class of a subclass instance would be lost.
         if method := self._methods.get(type(value)):
             return method(self, value)
         if isinstance(value, np.generic):
@@ -185,7 +185,7 @@ class _Writer:
         return {"objects": {"shape": list(value.shape), "items": self._list(items)}}
 
     def _numpy_scalar(self, value: np.generic) -> Any:
-        # NumPy string types lose trailing zeros in an array.
+        # As array elements, NumPy strings would lose trailing NUL characters.
         if isinstance(value, np.str_):
             return {"scalar": ["str", str(value).encode("utf-8", "surrogatepass").hex()]}
         if isinstance(value, np.bytes_):
@@ -287,7 +287,7 @@ class _Reader:
         return result
 
     def _array(self, content: Any) -> AnyArray:
-        # Arrays are stored in the order of their use, and each is used once.
+        # Arrays are stored in the order in which the tree refers to them, and each is used once.
         if type(content) is not int or content != self.n_used or content >= len(self.arrays):
             raise FileFormatError(
                 f"Array {self.n_used} is expected next; the content refers to {quote(content)}."
@@ -301,7 +301,7 @@ class _Reader:
         items = self._list(content["items"])
         shape = check_shape(content["shape"], np.dtype(object).itemsize)
         if math.prod(shape) != len(items) or not all(isinstance(item, _SCALARS) for item in items):
-            raise FileFormatError(f"An array of objects of shape {quote(shape)} needs as many single values.")
+            raise FileFormatError(f"An object array of shape {quote(shape)} has invalid items.")
         array = np.empty(len(items), dtype=object)
         array[:] = items
         return array.reshape(shape)
