@@ -28,7 +28,7 @@ _SAVED = (".stats", ".steelyard")  # other files are tables
 def drift_command(
     *, before: str, after: str, target: str | None, columns: ColumnOptions, as_json: bool
 ) -> None:
-    """Show what changed from BEFORE to AFTER: class frequencies, columns or the concept, and which columns.
+    """Show what changed from BEFORE to AFTER: class frequencies, single columns, or the concept.
 
     BEFORE and AFTER are statistics (.stats, written by `steelyard statistics`, possibly merged from several
     machines), models of class ProximalSVC (.steelyard), or tables with a label column. Only sums for each

@@ -128,7 +128,7 @@ def fit_command(
 
 
 def _missing(columns: ColumnOptions, source: str | None) -> str:
-    """Return the treatment of missing values; by default "refuse" for databases, so that they can sum."""
+    """Return the treatment of missing values; the default for databases, which compute sums, is "refuse"."""
     from steelyard.tables.databases import is_address
 
     is_default = click.get_current_context().get_parameter_source("missing") is ParameterSource.DEFAULT

@@ -321,7 +321,7 @@ def _with_prices(models: dict[str, Any], cost: Cost | None) -> dict[str, Any]:
     able = [model for model in models.values() if hasattr(model, "takes_cost")]
     if not able:
         raise ParameterError(
-            f"--cost: {next(iter(models))!r} has no threshold with prices.", hint="--model auto"
+            f"--cost: the threshold of {next(iter(models))!r} cannot use costs.", hint="use --model auto"
         )
     for model in able:
         model.set_params(threshold=cost.prices)

@@ -19,7 +19,7 @@ class Entry:
     rows: int
     features: int
     classes: Mapping[Any, int] = field(default_factory=dict)  # rows of each label; not checked if empty
-    complete: Mapping[Any, int] = field(default_factory=dict)  # the same without rows that have missing cells
+    complete: Mapping[Any, int] = field(default_factory=dict)  # rows of each label that have no missing cells
     kind: str = "table"  # "table", "images" or "texts"
     labelled: bool = True
     packaged: str | None = None  # a key of `sources._PACKAGED`

@@ -516,7 +516,7 @@ def _check_options(
     unknown = [name for name in metrics if name not in METRICS]
     if unknown:
         raise ParameterError(
-            f"metrics must be out of {', '.join(METRICS)}; got {unknown[0]!r}.", source="prequential"
+            f"metrics must be among {', '.join(METRICS)}; got {unknown[0]!r}.", source="prequential"
         )
     for name, number in numbers.items():
         allowed = Integer(1 if name in {"window", "every", "k"} else 0)

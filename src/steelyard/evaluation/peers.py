@@ -137,7 +137,7 @@ class RiverPeer:
 
     @property
     def classes_(self) -> NDArray[Any]:
-        """Labels so far, sorted."""
+        """Labels that are known so far, sorted."""
         return np.array(sorted(self._labels.values()))
 
     def partial_fit(self, X: FloatArray, y: NDArray[Any]) -> Self:

@@ -186,7 +186,7 @@ class PrequentialResult:
         -------
         Path
         """
-        written: Path = import_module("steelyard.report").write_report(self, path)  # imports this package
+        written: Path = import_module("steelyard.report").write_report(self, path)  # avoids an import cycle
         return written
 
     @property

@@ -448,7 +448,7 @@ class ScoreSample:
         self.counts: dict[Any, int] = {}
         self._parts: dict[Any, list[tuple[FloatArray, FloatArray]]] = {}  # by class: random keys, scores
         self._n_rows: dict[Any, int] = {}
-        self._limits: FloatArray = np.zeros(0)  # by class: only rows with smaller keys can be in the sample
+        self._limits: FloatArray = np.zeros(0)  # per class, the upper limit for keys of sampled rows
         self._rng = np.random.default_rng(seed)
 
     def update(self, codes: NDArray[np.integer[Any]], scores: FloatArray) -> None:

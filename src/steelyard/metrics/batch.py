@@ -525,8 +525,8 @@ def log_loss_score(
     -----
     .. math:: -\frac1n \sum_i \log p_{i, y_i}
 
-    :math:`p_{i, y_i}` is the probability of the true class of row :math:`i`; values below 2.2e-16 are replaced
-    by 2.2e-16 (Good, 1952, *Journal of the Royal Statistical Society B* 14:107-114). The value equals that of
+    :math:`p_{i, y_i}` is the probability of the true class of row :math:`i`; values below 2.2e-16 are set to
+    2.2e-16 (Good, 1952, *Journal of the Royal Statistical Society B* 14:107-114). The value equals that of
     scikit-learn.
 
     Examples

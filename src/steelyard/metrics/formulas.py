@@ -253,7 +253,7 @@ def positive_index(table: ConfusionTable, pos_label: Label | None, source: str) 
             hint="g_mean, accuracy and the macro means cover all classes at once",
         )
     positive = positive_class(dict(zip(table.labels, table.counts.sum(axis=1).tolist(), strict=True)))
-    return None if positive is None else table.labels.index(positive)  # a single class is not positive
+    return None if positive is None else table.labels.index(positive)  # None if there is only one class
 
 
 def value_of(

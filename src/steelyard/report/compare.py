@@ -213,7 +213,7 @@ def _story(found: Mapping[str, Any], a: Mapping[str, Any], b: Mapping[str, Any])
 
 
 def _warnings(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
-    """Return a sentence for each difference that makes the comparison unfair."""
+    """Return one warning for each difference that makes the comparison unfair."""
     found = []
     hashes = [run.get("provenance", {}).get("data", {}).get("sha256") for run in (a, b)]
     if a["rows"] != b["rows"]:

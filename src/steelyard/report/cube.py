@@ -73,7 +73,7 @@ def _headline(worst: SliceSummary | None) -> str:
     if worst is None:
         return "No slice has rows of two classes"
     if worst.own_auc - worst.auc < _NOTICEABLE_AUC:
-        return "The common model is about as good as an own model on every slice"
+        return "On every slice, the common model is about as good as a separate model"
     aucs = f"AUC {worst.auc:.2f} instead of {worst.own_auc:.2f}"
     return f"The common model is worst on {worst.name}: {aucs}"
 

@@ -369,7 +369,7 @@ _PATTERNS = ("", *_WAVES)
 def _fraud_of(rng: Random, people: _Population, name: str, n: int) -> Columns:
     """Return n fraudulent payments of a pattern; each stolen card is used for a group of payments."""
     size = _FRAUDS_PER_CARD[name]
-    group = np.arange(n) // size  # number of the stolen card
+    group = np.arange(n) // size  # index of the stolen card
     place = np.arange(n) % size  # index of the payment in its group
     n_cards = int(group[-1]) + 1 if n else 0
     customer = people.customers(rng, n_cards)[group]

@@ -84,7 +84,7 @@ class BadRows:
             while good.n_rows:
                 try:
                     made = make(good, first_row)
-                except RowError as error:  # check the rows before it again: other columns may be bad
+                except RowError as error:  # the rows before it may be bad in other columns: try them next
                     bad, good = error, good.take(0, error.row - first_row)
                 else:
                     yield made

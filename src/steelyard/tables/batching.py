@@ -1,4 +1,4 @@
-"""Reading batches ahead in a background thread, and resizing them to chunks."""
+"""Reader that fetches batches ahead in a background thread and resizes them to chunks."""
 
 from __future__ import annotations
 

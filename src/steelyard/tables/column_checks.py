@@ -24,7 +24,7 @@ __all__ = ["ColumnChecks", "contains_sentences"]
 _EARLY_ROWS = 200  # rows after which text columns are checked for the first time
 _CHECKED_ROWS = 1000
 # Ten rows are enough to recognise dates and counters.
-# Checks for distinct, increasing or constant values need more rows, because few rows can look so by chance.
+# Checks for distinct, increasing or constant values need more rows, to exclude chance.
 _MIN_ROWS_FOR_FORM = 10
 _MIN_ROWS = 30
 _MAX_COLUMNS = 5000  # maximum number of checked columns; checking more would take longer than learning

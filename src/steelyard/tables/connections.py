@@ -175,7 +175,7 @@ class _Psycopg(Connection):
         return _POSTGRES_KINDS.get(type_code) or super().kind(type_code, values)
 
     def run(self, query: str, parameters: Sequence[Any] = ()) -> Any:
-        # Binary format: in text format, single-precision numbers would be rounded.
+        # Binary format, because single-precision numbers sent as text are parsed to different doubles.
         return self.raw.cursor(binary=True).execute(query, tuple(parameters) or None)
 
     def rows(self, query: str, parameters: Sequence[Any] = ()) -> Iterator[list[tuple[Any, ...]]]:
@@ -190,7 +190,7 @@ class _Psycopg(Connection):
     ) -> Generator[list[Column], None, None] | None:
         if parameters:  # COPY does not support placeholders
             return None
-        head = self.run(f"SELECT * FROM (\n{query}\n) AS steelyard_head LIMIT 0")  # noqa: S608  as given
+        head = self.run(f"SELECT * FROM (\n{query}\n) AS steelyard_head LIMIT 0")  # noqa: S608  user's query
         types = [column.type_code for column in head.description]
         return self._copied(query, types) if can_copy(types) else None
 

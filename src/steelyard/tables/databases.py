@@ -374,7 +374,7 @@ def _driver_connection(address: str, *, writes: bool) -> Any:
     if parts.scheme == "sqlite":
         import sqlite3
 
-        file = Path(unquote(parts.path[1:])).absolute()  # sqlite:////file.db is absolute
+        file = Path(unquote(parts.path[1:])).absolute()  # sqlite:////file.db has an absolute path
         mode = "rw" if writes else "ro"
         return sqlite3.connect(f"{file.as_uri()}?mode={mode}", uri=True, isolation_level=None)
     if parts.scheme == "duckdb":

@@ -69,7 +69,7 @@ class ByteSource(io.RawIOBase):
         read = getattr(self._content, "read1", self._content.read)
         if isinstance(self._content, io.TextIOBase):
             raise DataTypeError(
-                "expected a file opened in binary mode; got one of text.",
+                "expected a file opened in binary mode; got a text file.",
                 source=self.name,
                 hint="open it with mode 'rb', or wrap the bytes in io.BytesIO",
             )

@@ -13,7 +13,7 @@ from steelyard.tables.columns import Place, RowError
 
 __all__ = ["LabelReader"]
 
-_MIN_ROWS_TO_CHECK = 1000  # row count at which the number of distinct labels is compared with it
+_MIN_ROWS_TO_CHECK = 1000  # number of rows after which the share of distinct labels is checked
 _MAX_INTEGER = 2**53 - 1  # float64 cannot represent all larger integers exactly
 
 

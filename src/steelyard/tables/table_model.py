@@ -349,7 +349,7 @@ class TableModel(ClassifierMixin, TransformerMixin, BaseEstimator):
         return self.explain_chunk(chunk, changes)
 
     def explain_chunk(self, chunk: Chunk, changes: bool | None = None) -> RowExplanations:
-        """Return the explanation of a chunk that :meth:`rows` returned with all columns kept."""
+        """Explain the predictions for a chunk from :meth:`rows`, called with all columns in ``keep``."""
         rows = rows_for_model(self.estimator, chunk)
         if isinstance(rows, Mapping):  # the estimator reads tables itself
             explained: RowExplanations = self.estimator.explain(rows, changes=changes)
