@@ -65,7 +65,7 @@ class Cost:
 
     @property
     def prices(self) -> dict[str, float]:
-        """The costs as a value of ``threshold=``; 1 is the factor for costs that are in a column."""
+        """The costs as a value of ``threshold=``; if a column contains the costs of misses, ``miss`` is 1."""
         return {"miss": 1.0 if isinstance(self.miss, str) else self.miss, "alarm": self.alarm}
 
     def of_rows(self, chunk: Chunk, feature_names: Sequence[str] = ()) -> Any:

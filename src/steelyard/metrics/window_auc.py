@@ -249,7 +249,7 @@ class WindowPMAUC(_ScoredWindow):
         self._window = AucWindow(self.window, self._n_columns)
 
     def get(self) -> float:
-        """Return the mean over all pairs of classes; ``nan`` with a warning if there are fewer than two.
+        """Return the mean over all pairs of classes; ``nan`` with a warning if there is no pair.
 
         Returns
         -------
