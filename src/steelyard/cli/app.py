@@ -70,7 +70,7 @@ class ErrorHandlingGroup(click.Group):
             raise click.exceptions.Exit(_INTERRUPTED) from None
 
     def _hint(self, ctx: click.Context, error: SteelyardError) -> str:
-        """Return the line with the hint of an error, in terms of the options of the command."""
+        """Return the hint of an error as a line of text that names command-line options."""
         if error.hint is None:
             return ""
         from steelyard.cli.fit import fit_command
@@ -151,7 +151,7 @@ class _LazyGroup(ErrorHandlingGroup):
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="steelyard", message="steelyard %(version)s")
 def main() -> None:
-    """Learn classifiers from imbalanced streams and measure them on every row before it is learned.
+    """Train classifiers on imbalanced streams, and test them on every row before they learn it.
 
     Data is written to standard output, messages to standard error. Commands that print data accept --json.
 

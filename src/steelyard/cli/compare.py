@@ -26,8 +26,8 @@ _MEASURES = (
 def compare_command(*, first: Path, second: Path, report: Path | None, as_json: bool) -> None:
     """Compare two runs, FIRST and SECOND, written by `steelyard stream ... --json > run.json`.
 
-    Prints the measures of every model of both runs, and warns about differences that make the comparison
-    unfair.
+    Prints the measures of all models of both runs, and warns about differences between the runs that make
+    the comparison unfair.
     """
     from steelyard.report.compare import compare_runs, read_run, write_comparison
 

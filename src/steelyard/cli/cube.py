@@ -1,4 +1,4 @@
-"""``steelyard cube``: statistics of every slice of a table, and the model of any slice."""
+"""``steelyard cube``: build a model for any slice of a table from stored statistics."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ _COLUMNS = (
 
 @click.group("cube")
 def cube_command() -> None:
-    """Read a table once, then build the model of any slice and time range.
+    """Read a table once, then build a model for any slice and time range.
 
     A cube stores the statistics of every cell: a combination of column values and a time bucket. The model of
-    a slice equals a fit on its rows exactly.
+    a slice is exactly the model that a fit on the rows of the slice would give.
     """
 
 
@@ -95,13 +95,13 @@ def build_command(
     multiple=True,
     help="Slice. Several values of a column are combined; COL= selects rows without a value.",
 )
-@click.option("--since", metavar="TIME", help="First time bucket, by its start.")
-@click.option("--until", metavar="TIME", help="End of the time range (exclusive), the start of a bucket.")
+@click.option("--since", metavar="TIME", help="Start of the first time bucket.")
+@click.option("--until", metavar="TIME", help="End of the time range (exclusive); the start of a bucket.")
 @click.option(
     "--shrink",
     metavar="ROWS",
-    help="Shrink the model of a small slice towards the model of all rows, which weigh as much as ROWS rows; "
-    "auto selects ROWS by cross-validation.",
+    help="Shrink the model of a small slice towards the model of all rows, which together get the weight of "
+    "ROWS rows; auto selects ROWS by cross-validation.",
 )
 @settings_option()
 @out_option("Output file for the model of the slice.")
@@ -117,7 +117,7 @@ def ask_command(
     out: Path | None,
     as_json: bool,
 ) -> None:
-    """Build the model of a slice of CUBE, equal to a fit on its rows."""
+    """Build the model of a slice of CUBE; it equals a fit on the rows of the slice."""
     loaded = _load(cube)
     slices: dict[str, Any] = {}
     for text in where:
@@ -137,14 +137,14 @@ def ask_command(
 
 @cube_command.command("compare")
 @click.argument("cube", type=IN_FILE)
-@click.option("--by", metavar="COL", multiple=True, help="Slice by these columns. Default: all of the cube.")
+@click.option("--by", metavar="COL", multiple=True, help="Slice by this column. Default: all of CUBE.")
 @settings_option()
 @report_option
 @json_option
 def compare_command(
     *, cube: Path, by: tuple[str, ...], settings: tuple[str, ...], report: Path | None, as_json: bool
 ) -> None:
-    """Compare the common model of CUBE with the own model of each slice, largest slices first."""
+    """Compare the model of all rows of CUBE with a separate model for each slice, largest slices first."""
     loaded = _load(cube)
     names = list(by) or loaded.by
     slices = loaded.compare(names, _learner(settings))

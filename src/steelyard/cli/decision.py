@@ -1,4 +1,4 @@
-"""Decision rule of ``predict``: the labels of the model, a threshold on its scores, or the lowest cost."""
+"""Decision rules of ``predict``: the labels of the model, a threshold for its scores, or the lowest cost."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = [
 class Cost:
     """Costs of a missed positive row and of a false alarm.
 
-    The cost of a miss is a number, or the name of a column with the cost of each row.
+    The cost of a missed row is a number, or the name of a column that contains this cost for each row.
     """
 
     miss: float | str
@@ -60,16 +60,16 @@ class Cost:
 
     @property
     def column(self) -> str | None:
-        """The column with the cost of a miss of each row."""
+        """The column with the cost of missing each row, or None."""
         return self.miss if isinstance(self.miss, str) else None
 
     @property
     def prices(self) -> dict[str, float]:
-        """The costs as a goal of ``threshold=``; a miss costs 1 times the value of the column."""
+        """The costs as a value of ``threshold=``; if a column contains the costs of misses, ``miss`` is 1."""
         return {"miss": 1.0 if isinstance(self.miss, str) else self.miss, "alarm": self.alarm}
 
     def of_rows(self, chunk: Chunk, feature_names: Sequence[str] = ()) -> Any:
-        """Return the cost of a miss for each row of a chunk, from a kept column or from a feature."""
+        """Return the cost of missing each row of a chunk, from a kept column or a feature."""
         import numpy as np
 
         if self.column is None:
@@ -90,13 +90,13 @@ cost_option: Callable[[Any], Any] = click.option(
     "--cost",
     type=Cost.parse,
     metavar="miss=A,alarm=B",
-    help="Choose labels with the lowest expected cost: A for a missed positive row, B for a false alarm. A "
-    "may be a column, such as the amount of a payment: miss=amount,alarm=5.",
+    help="Choose the label with the lowest expected cost: A for a missed positive row, B for a false alarm. "
+    "A may be the name of a column, such as the amount of a payment: miss=amount,alarm=5.",
 )
 
 
 def parse_goal(text: str) -> Any:
-    """Parse a goal of ``threshold=``: a name, or numbers such as ``alarms=0.01`` or ``miss=20,alarm=1``.
+    """Parse a value of ``threshold=``: a name, or numbers such as ``alarms=0.01`` or ``miss=20,alarm=1``.
 
     >>> parse_goal("alarms=0.01"), parse_goal("miss=20,alarm=1"), parse_goal("gmean")
     ({'alarms': 0.01}, {'miss': 20.0, 'alarm': 1.0}, 'gmean')
@@ -113,7 +113,7 @@ def parse_goal(text: str) -> Any:
 
 
 def online_or_fixed_threshold(text: str) -> float | OnlineThreshold:
-    """Parse ``--threshold``: a score, or a promised share of alarms such as ``alarms=0.01``."""
+    """Parse ``--threshold``: a score, or a target share of alarms such as ``alarms=0.01``."""
     from steelyard.ensemble.online_threshold import OnlineThreshold
     from steelyard.thresholds import ThresholdChoice
 
@@ -134,13 +134,13 @@ threshold_option: Callable[[Any], Any] = click.option(
     "--threshold",
     type=online_or_fixed_threshold,
     metavar="X",
-    help="Predict the positive class where its score is greater than X; or alarms=SHARE: for this share of "
-    "the rows, row after row.",
+    help="Predict the positive class if its score is greater than X. With alarms=SHARE, the threshold adapts "
+    "after each row, so that this share of the rows is predicted positive.",
 )
 
 
 def probabilities(learner: Any, X: FloatArray) -> FloatArray:
-    """Return the class probabilities of rows, for the class frequencies that the learner has seen."""
+    """Return the class probabilities of rows, given the class frequencies in the learned rows."""
     if not hasattr(learner, "predict_proba"):
         raise ParameterError(
             f"--proba, --cost: a model of class {type(learner).__name__} has no probabilities.",
@@ -160,8 +160,8 @@ class Decision:
     positive : label or None
         The positive class.
     threshold : float or OnlineThreshold, optional
-        Rows whose score for the positive class is higher are labelled positive; or the rows that an online
-        threshold with a promised share of alarms decides.
+        Rows whose score for the positive class is higher are labelled positive. An online threshold adapts to
+        keep a target share of positive labels.
     cost : Cost, optional
         Rows are labelled positive if the positive label has the lower expected cost.
     """
@@ -187,9 +187,9 @@ class Decision:
     def labels(
         self, answers: Predictions, probabilities: FloatArray | None, miss_cost: Any = None
     ) -> list[Any]:
-        """Return the label of every row; a row that is not positive gets the best of the other classes.
+        """Return the label of every row; a row that is not positive gets the other class with the best score.
 
-        ``miss_cost`` is the cost of a miss, a number or one for each row.
+        ``miss_cost`` is the cost of a missed positive row: one number, or one number per row.
         """
         import numpy as np
 

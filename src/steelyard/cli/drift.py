@@ -22,17 +22,17 @@ _SAVED = (".stats", ".steelyard")  # other files are tables
 @click.command("drift")
 @click.argument("before")
 @click.argument("after")
-@target_option("Label column of tables; with a saved file, that of the file.")
+@target_option("Label column of tables. If one period is a saved file, its label column is used.")
 @column_options
 @json_option
 def drift_command(
     *, before: str, after: str, target: str | None, columns: ColumnOptions, as_json: bool
 ) -> None:
-    """Show what changed from BEFORE to AFTER: class frequencies, columns or the concept, and which columns.
+    """Show what changed from BEFORE to AFTER: class frequencies, single columns, or the concept.
 
-    BEFORE and AFTER are statistics (.stats, written by `steelyard statistics`; sums over machines are
-    allowed), models of class ProximalSVC (.steelyard), or tables with a label column. Only class-wise sums
-    are compared, so statistics of other sites need no rows.
+    BEFORE and AFTER are statistics (.stats, written by `steelyard statistics`, possibly merged from several
+    machines), models of class ProximalSVC (.steelyard), or tables with a label column. Only sums for each
+    class are compared, so the rows of statistics files are not needed.
     """
     saved = {name: _load(Path(name)) for name in (before, after) if name.endswith(_SAVED)}
     first = saved.get(before) or _read(before, saved.get(after), target, columns)
@@ -57,7 +57,7 @@ def _load(path: Path) -> TableModel:
 
 
 def _read(source: str, like: TableModel | None, target: str | None, columns: ColumnOptions) -> TableModel:
-    """Return a model of the rows of a table, with the columns of another model if there is one."""
+    """Return a model of the rows of a table; if the model ``like`` is given, its columns are used."""
     from steelyard import ProximalSVC
     from steelyard.tables import TableModel
 

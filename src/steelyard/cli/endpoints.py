@@ -1,4 +1,4 @@
-"""Endpoints of federated learning: a shared folder, or the URL of a model of a service."""
+"""Endpoints of federated learning: a shared folder, or the URL of a model in a service."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def round_option(text: str, *, required: bool = False) -> Callable[[Any], Any]:
 
 
 def open_endpoint(endpoint: str, key: str | None) -> Folder | Service:
-    """Open a folder or, for a URL, a service."""
+    """Open an endpoint: a service if it is a URL, otherwise a folder."""
     from steelyard.federated import Folder, Service
 
     if endpoint.startswith(("http://", "https://")):
@@ -43,7 +43,7 @@ def open_endpoint(endpoint: str, key: str | None) -> Folder | Service:
 
 
 def open_folder(endpoint: str) -> Folder:
-    """Open a folder; secure aggregation does not work over HTTP."""
+    """Open a folder; a URL is an error, because secure aggregation does not work over HTTP."""
     from steelyard.federated import Folder
 
     found = open_endpoint(endpoint, None)

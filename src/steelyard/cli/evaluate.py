@@ -1,4 +1,4 @@
-"""``steelyard evaluate``: measures of a saved model on labelled rows."""
+"""``steelyard evaluate``: test a saved model on labelled rows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["evaluate_command"]
 
-_MAX_CONFUSION_CLASSES = 8  # with more classes, a table with one line per class is printed
+_MAX_CONFUSION_CLASSES = 8  # with more classes, one line per class is printed instead of the matrix
 
 
 @click.command("evaluate")
@@ -72,7 +72,7 @@ def evaluate_command(
 
 
 def _print_classes(result: PrequentialResult) -> None:
-    """Print the confusion matrix, or with many classes the measures of each class."""
+    """Print the confusion matrix or, if there are many classes, the measures of each class."""
     labels, confusion = result.confusion("model")
     if len(labels) > _MAX_CONFUSION_CLASSES:
         emit_table(["label", "support", "recall", "precision", "f1"], result.by_class("model"))

@@ -20,7 +20,7 @@ __all__ = ["export_command"]
 def export_command(model: Path, c_file: Path, name: str, as_json: bool) -> None:
     """Write MODEL, a proximal model without a feature map, as a C header.
 
-    The header holds the weights, the names of features and labels, and the functions NAME_scores() and
+    The header contains the weights, the names of features and labels, and the functions NAME_scores() and
     NAME_class(). NAME_set_category() sets the features of a categorical column.
     """
     from steelyard.compat.c_header import c_header

@@ -1,4 +1,4 @@
-"""Output files of commands: validated before the work starts, written atomically."""
+"""Output files of commands: paths are validated before the work starts, files are written atomically."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def save_model(model: Any, path: Path) -> None:
 
 @contextmanager
 def rollback_on_error(path: Path, text: str) -> Iterator[None]:
-    """Write a text file, and restore its previous state if the body of the ``with`` statement fails."""
+    """Write a text file; restore its previous content if the body of the ``with`` statement fails."""
     from steelyard.persistence.files import write_atomically
 
     before = path.read_bytes() if path.is_file() else None

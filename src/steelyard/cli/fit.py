@@ -43,7 +43,7 @@ _ALLOWED_WITH_CONTINUE = {"source", "out", "base", "query", "weight", "how", "ch
 @click.argument("source")
 @target_option("Label column; required unless --continue is given.")
 @out_option("Output file for the model.")
-@click.option("--continue", "base", type=IN_FILE, metavar="MODEL", help="Continue a saved model.")
+@click.option("--continue", "base", type=IN_FILE, metavar="MODEL", help="Saved model to train further.")
 @query_option
 @click.option("--weight", metavar="COL", help="Database column with the weight of each row.")
 @how_option
@@ -55,7 +55,7 @@ _ALLOWED_WITH_CONTINUE = {"source", "out", "base", "query", "weight", "how", "ch
     help="Print the SELECT statements that compute the sums, optionally in another SQL dialect, and learn "
     "nothing.",
 )
-@model_options(multiple=False, peers=False, note=" Default: auto; for a database proximal.")
+@model_options(multiple=False, peers=False, note=" Default: auto; for a database: proximal.")
 @seed_option
 @column_options
 @json_option
@@ -100,7 +100,7 @@ def fit_command(
         model = load_table_model(base)
     else:
         assert target is not None
-        # The database can compute the sums of the proximal model.
+        # The default for databases is proximal, because the database can compute its sums.
         model_name = model_name or ("proximal" if is_address(source) else "auto")
         (learner,) = make_models([model_name], parse_settings(settings), seed).values()
         check_can_be_saved(learner, model_name)
@@ -128,7 +128,7 @@ def fit_command(
 
 
 def _missing(columns: ColumnOptions, source: str | None) -> str:
-    """Return the treatment of missing values; databases compute sums only of columns without gaps."""
+    """Return the treatment of missing values; for databases the default is "refuse", which sums require."""
     from steelyard.tables.databases import is_address
 
     is_default = click.get_current_context().get_parameter_source("missing") is ParameterSource.DEFAULT
@@ -144,7 +144,7 @@ def _check_no_database_options(query: str | None, weight: str | None, how: str, 
 
 
 def _columns_of(model: TableModel, columns: ColumnOptions, weight: str | None) -> Columns:
-    """Return the columns of a saved model, or those of the options for a new one."""
+    """Return the columns of a saved model or, for a new model, the columns that the options define."""
     from steelyard.tables.columns import Columns
 
     encoder = model.encoder

@@ -33,9 +33,9 @@ def forget_command(
 ) -> None:
     """Remove the labelled ROWS (a table) from MODEL, as if they had never been learned.
 
-    Either all rows are removed or none. The printed receipt holds the id and the number of the removed rows
-    and the class counts that remain. With a certificate, everyone who has the remaining rows can refit them
-    and compare digests (`steelyard verify`).
+    Either all rows are removed or none. The printed receipt contains the id and the number of the removed
+    rows and the remaining class counts. With a certificate, anyone who has the remaining rows can fit a model
+    to them and compare the digests (`steelyard verify`).
     """
     loaded, path = load_table_model(model), out or model
     if certificate is not None and not hasattr(loaded.estimator, "certify_forget"):
@@ -62,7 +62,7 @@ def forget_command(
 
 
 def _receipt(model: TableModel, before: Any, path: Path) -> dict[str, Any]:
-    """Return the rows that were forgotten, with their source and time, and the summary of the model."""
+    """Return id, number, source and time of the forgotten rows, and a summary of the model."""
     from steelyard.base import forgetting_scope
 
     entry = model.history[-1]

@@ -1,4 +1,4 @@
-"""Hints of library errors, rewritten for the command line: options instead of Python arguments."""
+"""Rewriting of hints in library errors: command-line options instead of Python arguments."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 
 __all__ = ["command_line_hint"]
 
-# An argument such as drop='id', again=True, folds=5 or time= that does not follow an option such as --set.
+# Matches a Python argument such as drop='id', again=True or time=, unless it follows an option such as --set.
 _ARGUMENT = re.compile(
     r"(?<![-\w,])(?<!--set )(?<!--grid )(?<!--cost )([A-Za-z_]\w*)="
     r"""("[^"]*"|'[^']*'|True|False|None|\d[\d.]*|(?=[\s,;.)]|$))"""
@@ -28,9 +28,9 @@ _CALLS = {
 
 
 def command_line_hint(hint: str, command: click.Command, fit_command: click.Command) -> str:
-    """Return a hint with the options of a command in place of Python arguments and classes.
+    """Return a hint with Python arguments and classes replaced by options of a command.
 
-    Options that only ``steelyard fit`` has are named as such. A hint may end with an alternative such as
+    Options that only ``steelyard fit`` has are marked as such. A hint may end with an alternative such as
     "(--again on the command line)". The alternative is dropped if the argument before it was rewritten;
     otherwise it replaces the word before it.
 
@@ -62,7 +62,7 @@ def command_line_hint(hint: str, command: click.Command, fit_command: click.Comm
 
 
 def _options(command: click.Command) -> dict[str, click.Option]:
-    """Return the options of a command by parameter name; for a group those of all its commands."""
+    """Return the options of a command by parameter name; for a group, the options of all its commands."""
     options: dict[str, click.Option] = {}
     if isinstance(command, click.Group):
         for each in command.commands.values():

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["hub_command"]
 
-# JSON name -> column of the printed table
+# Maps names in the JSON output to headings of the printed table.
 _COLUMNS = {
     "site": "site",
     "rows": "rows",
@@ -82,8 +82,8 @@ def _collected(exchange: Exchange) -> Hub:
 def compare_command(*, endpoint: str, key: str | None, as_json: bool) -> None:
     """Compare the pooled model with the local model of each site, from statistics alone.
 
-    error and auc measure the pooled model on the rows of a site, local error and local auc the model of that
-    site alone.
+    The columns error and auc measure the pooled model on the rows of a site; local error and local auc
+    measure the site's own model on the same rows.
     """
     from steelyard.federated import Service
 
@@ -124,22 +124,22 @@ def drop_command(*, endpoint: str, site: str, key: str | None) -> None:
     multiple=True,
     required=True,
     metavar="LABEL",
-    help="Class label; repeat for each class.",
+    help="Class label; repeat the option for each class.",
 )
-@click.option("--number", "numbers", multiple=True, metavar="COL", help="Numeric column; repeat for each.")
+@click.option("--number", "numbers", multiple=True, metavar="COL", help="Numeric column; may be repeated.")
 @click.option(
     "--category",
     "categories",
     multiple=True,
     metavar="COL=A,B",
-    help="Categorical column with its values; repeat for each.",
+    help="Categorical column with its values; may be repeated.",
 )
 @click.option(
     "--step",
     type=click.IntRange(-60, 60),
     default=-30,
     show_default=True,
-    help="Quantization step: values are rounded to multiples of 2 to this power.",
+    help="Quantization step, as an exponent: values are rounded to multiples of 2 to this power.",
 )
 def open_command(
     *,
@@ -209,10 +209,10 @@ def serve_command(
     target: str | None,
     **service_options: Any,
 ) -> None:
-    """Run a hub: over FOLDER, or over HTTP for `site publish --to URL`. Stop it with Ctrl-C.
+    """Run a hub for a shared FOLDER, or over HTTP for `site publish --to URL`. Stop it with Ctrl-C.
 
-    The pooled model of FOLDER is rewritten after every change. Over HTTP, published statistics are on disk
-    before they are acknowledged.
+    The pooled model of FOLDER is rewritten after every change. Over HTTP, published statistics are stored on
+    disk before they are acknowledged.
     """
     if folder is not None:
         if out is None:

@@ -1,4 +1,4 @@
-"""``steelyard inspect``: contents of a saved file."""
+"""``steelyard inspect``: show the contents of a saved file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["inspect_command"]
 def inspect_command(file: Path, top: int, as_json: bool) -> None:
     """Show the contents of FILE: a model (classes, important features, history) or statistics.
 
-    A learner that was saved from Python has no table columns; its classes and parameters are shown.
+    A learner that was saved from Python without table columns is shown with its classes and parameters.
     """
     from steelyard.distributed.files import StatisticsPart
     from steelyard.persistence import load
@@ -83,7 +83,7 @@ def _file_facts(file: Path) -> dict[str, Any]:
 
 
 def _exactness(model: Any) -> dict[str, Any]:
-    """Return the digest and the quantizer of a learner with integer statistics."""
+    """Return the digest and the quantizer of a learner with integer statistics; empty for other learners."""
     learner = inner_learner(model)
     if not hasattr(learner, "digest") or not hasattr(learner, "quantizer_"):
         return {}
@@ -98,8 +98,9 @@ def _exactness(model: Any) -> dict[str, Any]:
 def important_features(model: Any) -> list[dict[str, Any]]:
     """Return features sorted by their importance for the scores of the model.
 
-    For linear models it is the effect per standard deviation, with its sign, for each class; for all others
-    the mean absolute contribution over the remembered rows. Empty for models that cannot explain predictions.
+    For linear models, importance is the signed effect per standard deviation, for each class. For other
+    models, it is the mean absolute contribution over the rows that the model stores. The list is empty for
+    models that cannot explain predictions.
     """
     from steelyard.evaluation.contributions import contributions, names_of_strengths, strengths_of
 

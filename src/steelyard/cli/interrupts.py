@@ -1,4 +1,4 @@
-"""Ctrl-C that ends a stream between two chunks, so that the report is complete."""
+"""Handling of Ctrl-C that ends a stream between two chunks, so that the report is complete."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class StopOnInterrupt:
     def __init__(self, end_feed: Callable[[], None] | None = None) -> None:
         self.stopped = False
         self._end_feed = end_feed
-        self._in_next = False  # True while waiting for the next item, when Ctrl-C may interrupt at once
+        self._in_next = False  # True while waiting for the next item; only then Ctrl-C interrupts at once
         self._previous_handler: object = None
 
     def __enter__(self) -> Self:

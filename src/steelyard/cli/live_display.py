@@ -32,7 +32,7 @@ _REFRESH_SECONDS = 0.2
 _MAX_WIDTH = 110  # characters
 _MARGIN = 2  # characters kept free at the right edge, because the terminal prints ^C there
 _MAX_NAME_WIDTH = 22  # characters
-# Measures of ranking and probabilities: heading, and the width in characters from which it is shown.
+# Measures of ranking and probabilities: table heading, and the minimum display width in characters.
 _RANKING = {
     "average_precision": ("AP", 74),
     "brier": ("Brier", 74),
@@ -40,8 +40,8 @@ _RANKING = {
     "precision_at_k": ("P@k", 114),
     "recall_at_k": ("R@k", 114),
 }
-_RANKING_WIDTH = 7  # characters of a column
-_ALARM_DROP = 0.1  # a running measure this far below the total is shown in red
+_RANKING_WIDTH = 7  # column width in characters
+_ALARM_DROP = 0.1  # a running measure is shown in red if it is this much below the measure of all rows
 _SHOWN_CLASSES = 5
 _SHOWN_EVENTS = 3
 _EVENT_COLOURS = {"drift": "yellow", "class": "cyan"}
@@ -107,7 +107,7 @@ class LiveDisplay:
 
     def _render(self, evaluator: PrequentialEvaluator) -> Panel:
         width = min(stderr_console().width - _MARGIN, _MAX_WIDTH)
-        inner = width - 4  # border and blank on both sides
+        inner = width - 4  # width without the border and a blank on both sides
         parts: list[ConsoleRenderable] = [
             self._progress(evaluator, inner),
             Text(),
@@ -144,7 +144,7 @@ class LiveDisplay:
 
 
 def _measures(evaluator: PrequentialEvaluator, width: int, known_drifts: Sequence[tuple[int, int]]) -> Table:
-    """Return a line per model with its leading measure, a line of drift marks and the share of a class."""
+    """Return a line per model with its main measure, a line of drift marks and a line with a class share."""
     many = evaluator.positive is None and len(evaluator.labels) > 2
     measure, title = ("macro_recall", "mean recall") if many else ("g_mean", "G-mean")
     name_width = min(_MAX_NAME_WIDTH, 3 * width // 10)
@@ -188,7 +188,7 @@ def _measures(evaluator: PrequentialEvaluator, width: int, known_drifts: Sequenc
 
 
 def _drift_marks(drifts: Sequence[int], rows: Sequence[int], width: int) -> str:
-    """Return a line with marks at the drifts, for a sparkline of values measured at the given rows.
+    """Return a text line that marks the drifts below a sparkline of values measured at ``rows``.
 
     >>> _drift_marks([25], [10, 20, 30, 40], 4)
     '  ▲ '
@@ -203,7 +203,7 @@ def _drift_marks(drifts: Sequence[int], rows: Sequence[int], width: int) -> str:
 
 
 def _class_shares(evaluator: PrequentialEvaluator) -> list[float]:
-    """Return the share of the positive class, or else of the rarest class, in every window."""
+    """Return the share of the positive class in every window; if there is none, of the rarest class."""
     code, shares = evaluator.positive_code, []
     for record in evaluator.candidates[0].tracker.records:
         rows = record.blocks[:, 1].sum(axis=0)
@@ -214,7 +214,7 @@ def _class_shares(evaluator: PrequentialEvaluator) -> list[float]:
 
 
 def _class_results(evaluator: PrequentialEvaluator, width: int) -> Table:
-    """Return hits and false alarms of the first model; without a positive class, its recall by class."""
+    """Return hits and false alarms of the first model or, without a positive class, its recall per class."""
     first, labels = evaluator.candidates[0], evaluator.label_table.labels
     counts, code, name = first.tracker.counter.confusion, evaluator.positive_code, visible(first.name)
     table = Table.grid(padding=(0, 1))

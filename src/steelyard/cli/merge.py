@@ -27,12 +27,13 @@ __all__ = ["combine_command", "merge_command"]
 @settings_option()
 @json_option
 def merge_command(files: tuple[Path, ...], out: Path, settings: tuple[str, ...], as_json: bool) -> None:
-    """Merge FILES into the model that has learned all their rows.
+    """Merge FILES into one model that has learned all their rows.
 
-    FILES are models that learned different rows of the same columns, and statistics written by `steelyard
-    statistics`. Categories that occur in only some of the files are aligned. Rows that occur in two files are
-    an error. If the output file ends with .stats and all FILES are statistics, the output is statistics and
-    can be merged again. Rows that a statistics file lists with --forget are removed from the merged model.
+    FILES are models that have learned different rows with the same columns, and statistics written by
+    `steelyard statistics`. Categories that occur in only some of the files are aligned. Rows that occur in
+    two files are an error. If all FILES are statistics and the output file ends with .stats, the output is
+    again a statistics file, which can be merged later. Rows that were given to `steelyard statistics
+    --forget` are removed from the merged model.
     """
     from steelyard.distributed.files import StatisticsPart, combine
     from steelyard.persistence import load
@@ -76,7 +77,7 @@ def _merged(loaded: list[tuple[Path, Any]], total: StatisticsPart | None) -> Tab
             raise wrong_kind_error(path, item)
         merged = item if merged is None else merged.merge(item, source=str(path))
     if merged is None and total is not None and total.retired:
-        merged = total.model  # the files contain only rows to forget
+        merged = total.model  # no file contains rows to learn, only rows to forget
     if not isinstance(merged, TableModel):
         raise wrong_kind_error(loaded[0][0], merged if total is None else total.model)
     return merged
@@ -92,7 +93,7 @@ def _apply_settings(learner: Any, settings: tuple[str, ...]) -> None:
         raise
     except ValueError as error:
         raise ParameterError(f"--set: {error}") from error
-    # C_ raises an error if the statistics do not support the setting, such as C=auto without folds.
+    # Reading C_ raises an error if the statistics do not support the setting, such as C=auto without folds.
     _ = getattr(learner, "C_", None)
 
 

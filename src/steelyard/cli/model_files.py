@@ -1,4 +1,4 @@
-"""Loading of saved models and tables, shared by several commands."""
+"""Functions that open saved models and tables, shared by several commands."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = [
 
 
 def open_source(source: str, query: str | None) -> Any:
-    """Return the source of a command: a path, the address of a database table, an open query or topic."""
+    """Return the source of a command: a path, a database address, an open query or an open topic."""
     from steelyard.brokers.address import SCHEMES as TOPICS
     from steelyard.brokers.address import is_address as is_topic
     from steelyard.brokers.address import without_credentials
@@ -114,9 +114,9 @@ def open_table(
     id_column: str | None = None,
     kept: Sequence[str] = (),
 ) -> TableStream:
-    """Open a table with the given column options; an encoder fixes the columns instead.
+    """Open a table with the given column options, or with the columns of ``encoder`` if it is given.
 
-    An id column is not used as a feature, but kept for joining labels; ``kept`` columns may be features.
+    The id column is not used as a feature, but kept for joining labels; ``kept`` columns may be features.
     """
     from steelyard.tables import open_stream
 
@@ -137,7 +137,7 @@ def open_table(
     )
     if id_column is not None or kept:
         stream.keep([*([] if id_column is None else [id_column]), *kept])
-    name = stream.name  # a closure over the stream itself would be a reference cycle that keeps its file open
+    name = stream.name  # a lambda that refers to the stream would be a reference cycle and keep its file open
     stream.on_notice = lambda message: print_message(f"note: {name}: {message}")
     return stream
 
@@ -148,7 +148,7 @@ def inner_learner(learner: Any) -> Any:
 
 
 def class_counts(learner: Any) -> Any:
-    """Return the rows of each class by label, or the labels alone if the learner has no counts."""
+    """Return the number of rows of each class, or only the labels if the learner does not count rows."""
     inner = inner_learner(learner)
     labels = [str(label) for label in getattr(inner, "classes_", [])]
     counts = getattr(inner, "class_count_", None)

@@ -20,7 +20,7 @@ __all__ = ["models_command"]
 @click.argument("name", required=False, shell_complete=complete_models)
 @json_option
 def models_command(name: str | None, as_json: bool) -> None:
-    """List the models with their capabilities and parameters; with NAME, describe its parameters.
+    """List the models with their capabilities and parameters; with NAME, describe the model's parameters.
 
     Set a parameter with --set, for example --set C=10.
     """

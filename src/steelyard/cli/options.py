@@ -78,7 +78,7 @@ def renamed_options(new_names: Mapping[str, str]) -> type[click.Command]:
 
 @dataclass(frozen=True)
 class ColumnOptions:
-    """Values of the options in :func:`column_options`: the role of each column, and how rows are read."""
+    """Values of the options that :func:`column_options` adds: column roles, and how rows are read."""
 
     time: str | None
     features: tuple[str, ...]
@@ -91,7 +91,7 @@ class ColumnOptions:
 
 
 def collect_options(record: type, name: str) -> Decorator:
-    """Pass the options that are fields of a dataclass to the command as one argument of that class."""
+    """Return a decorator that passes the options that are fields of a dataclass as one instance of it."""
     names = [field.name for field in fields(record)]
 
     def decorate(command: Command) -> Command:
@@ -105,7 +105,7 @@ def collect_options(record: type, name: str) -> Decorator:
 
 
 def _in_order(*options: Decorator) -> Decorator:
-    """Return a decorator that adds options in the order of the help text."""
+    """Return a decorator that adds options, so that the help lists them in the given order."""
 
     def decorate(command: Command) -> Command:
         for option in reversed(options):
@@ -154,8 +154,8 @@ missing_option: Decorator = click.option(
     type=click.Choice(MISSING),
     default="indicator",
     show_default=True,
-    help="Missing values: learn from them by an indicator, report an error, use the running mean of the "
-    "column, or use zero.",
+    help="Treatment of missing values: add an indicator feature, report an error, use the running mean of "
+    "the column, or use zero.",
 )
 positive_option: Decorator = click.option(
     "--positive",
@@ -173,8 +173,8 @@ how_option: Decorator = click.option(
     type=click.Choice(("auto", "pushed", "streamed")),
     default="auto",
     show_default=True,
-    help="Databases: compute sums inside the database (pushed) or read its rows (streamed). The result is "
-    "bit-identical.",
+    help="For databases: compute the sums inside the database (pushed) or read its rows (streamed). The "
+    "results are bit-identical.",
 )
 seed_option: Decorator = count_option(
     "--seed", "Random seed of the models that use one.", minimum=0, default=0
@@ -207,7 +207,7 @@ def measure_window_option(note: str = "", default: int | None = None) -> Decorat
 
 k_option: Decorator = count_option(
     "--k",
-    "Precision and recall at k count the N highest scores of each window, or with --time of each day.",
+    "Precision and recall at k use the N highest scores of each window or, with --time, of each day.",
     default=100,
 )
 
@@ -221,7 +221,7 @@ def _column_options(chunk: Decorator) -> Decorator:
             "--categorical",
             metavar="COL",
             multiple=True,
-            help="Treat these columns as categories even if they hold numbers.",
+            help="Treat these columns as categories even if they contain numbers.",
         ),
         missing_option,
         count_option(
@@ -234,12 +234,12 @@ def _column_options(chunk: Decorator) -> Decorator:
 
 
 column_options: Decorator = _column_options(chunk_option)
-# For commands that test rows before they learn them: the size of a chunk is a delay of the labels.
+# For commands that test rows before they learn them, the chunk size is also a delay of the labels.
 prequential_column_options: Decorator = _column_options(
     count_option(
         "--chunk",
-        "Rows that are predicted before the first of them is learned, so labels are up to N rows late. "
-        "Smaller values adapt sooner, larger values are faster.",
+        "Predict N rows before the first of them is learned, so labels are up to N rows late. With smaller "
+        "values models adapt sooner; larger values are faster.",
         default=100,
     )
 )
@@ -250,8 +250,8 @@ def model_options(
 ) -> Decorator:
     """Return the options for the model and its parameters.
 
-    ``peers`` mentions models of other packages in the help; they can be tested but not saved. ``note``
-    describes the default model where it depends on the source.
+    If ``peers`` is true, the help mentions models of other packages, which can be tested but not saved.
+    ``note`` is added to the help; it describes the default model.
     """
     by_path = ", lightgbm, or sklearn:CLASS_PATH, xgboost:, imblearn: or river:CLASS_PATH" if peers else ""
     several = " Give several to compare them." if multiple else ""

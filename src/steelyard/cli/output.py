@@ -59,13 +59,13 @@ def print_status(message: str) -> None:
 
 def print_message(message: str) -> None:
     """Print a message to standard error, above the live display if one is running."""
-    if sys.stderr is not None:  # click.echo would bypass rich's redirection and overwrite the live display
+    if sys.stderr is not None:  # not click.echo, which bypasses rich and would overwrite the live display
         sys.stderr.write(wrap_lines(visible(message, keep="\n")) + "\n")
         sys.stderr.flush()
 
 
 def wrap_lines(text: str) -> str:
-    """Return the text wrapped at word boundaries to the width of the terminal on standard error, if any."""
+    """Wrap text at word boundaries to the terminal width; unchanged if standard error is not a terminal."""
     try:
         width = os.get_terminal_size(sys.stderr.fileno()).columns
     except (OSError, ValueError, AttributeError):
@@ -79,7 +79,7 @@ def wrap_lines(text: str) -> str:
 
 
 def emit_text(text: str) -> None:
-    """Print text unchanged to a pipe or file, with control characters escaped to a terminal."""
+    """Print text to standard output; on a terminal, control characters are escaped."""
     output = _standard_output()
     output.write(visible(text, keep="\r\n") if output.isatty() else text)
 
@@ -103,7 +103,7 @@ def json_text(data: Any, indent: int | None = None) -> str:
 
 
 def _json_escape(found: re.Match[str]) -> str:
-    """Return a character as a JSON escape; a line break is JSON formatting and stays."""
+    """Return a character as a JSON escape; line breaks are kept, because they only format the JSON."""
     units = found[0].encode("utf-16-be", "surrogatepass")
     pairs = (units[k : k + 2].hex() for k in range(0, len(units), 2))
     return found[0] if found[0] == "\n" else "".join(f"\\u{pair}" for pair in pairs)
@@ -169,7 +169,7 @@ def _format_value(value: Any) -> str:
 
 
 def _format_count(value: Any) -> str:
-    """Return a number that is usually a count, such as the rows of a class; 1.0 is written as 1."""
+    """Format a number that is usually a count, such as the number of rows of a class; 1.0 becomes 1."""
     return f"{value:,.0f}" if isinstance(value, float) and value.is_integer() else _format_value(value)
 
 

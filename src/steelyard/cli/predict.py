@@ -1,4 +1,4 @@
-"""``steelyard predict``: labels and scores of the rows of a table."""
+"""``steelyard predict``: predict the labels and scores of the rows of a table."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ Lines = list[dict[str, Any]]
     is_flag=False,
     flag_value=3,
     metavar="[N]",
-    help="Also write what the N columns with the largest contributions add to the score; default 3. With "
-    "--json: all contributions, the nearest remembered rows and changes.",
+    help="Also write the N columns with the largest contributions to the score; default 3. With --json: all "
+    "contributions, the nearest stored rows, and changes that would alter the prediction.",
 )
 @threshold_option
 @cost_option
@@ -82,7 +82,7 @@ def predict_command(
     """Predict the rows of SOURCE: row number, label and one score per class.
 
     Columns are matched by name; the label column is not needed. With --json every row is one JSON line.
-    Probabilities refer to the class frequencies that the model has learned.
+    Probabilities assume the class frequencies of the learned rows.
     """
     write = _writer(out, as_json=as_json)
     loaded = load_table_model(model)
@@ -101,7 +101,7 @@ def predict_command(
             kept = [*kept, cost.column]
         rows = loaded.rows(opened, chunk=chunk, limit=limit, labelled=False, keep=kept)
         chunks = _lines(loaded, rows, decision, keep=keep, proba=proba, explain=explain)
-        # An error in the first chunk is raised here, before an existing output file is replaced.
+        # Compute the first chunk now, so that an error is raised before an existing output file is replaced.
         return chain([next(chunks)], chunks)
 
     if into is not None:
@@ -180,7 +180,7 @@ def _lines(
 
 
 def _explainer(model: TableModel, n_columns: int, *, as_json: bool) -> Callable[[Any], dict[str, list[Any]]]:
-    """Return a function from a chunk to its output columns: one text, or with --json plain values."""
+    """Return a function that explains a chunk: one text column or, with --json, columns of plain values."""
 
     def explain(chunk: Any) -> dict[str, list[Any]]:
         found = model.explain_chunk(chunk, changes=as_json)
@@ -203,7 +203,7 @@ def _class_columns(prefix: str, classes: list[Any], values: Any) -> dict[str, li
 
 
 def _writer(out: Path | None, *, as_json: bool) -> Callable[[Iterable[Lines]], Iterator[bytes]]:
-    """Return the function that serializes rows: by the suffix of the file, or JSON lines with --json."""
+    """Return the function that serializes rows; the file suffix or --json selects the format."""
     suffix = "" if out is None else out.suffix.lower()
     by_suffix = {".parquet": _parquet, ".jsonl": _json_lines, ".ndjson": _json_lines, ".json": _json_lines}
     write = by_suffix.get(suffix, _csv)

@@ -20,7 +20,7 @@ __all__ = ["LEARNERS", "Entry", "available", "make_models", "parse_settings"]
 
 @dataclass(frozen=True)
 class Entry:
-    """Public class of the package, with the parameters that differ from the defaults of the class."""
+    """A public class of the package, its summary, and the parameters that differ from the class defaults."""
 
     class_name: str
     summary: str
@@ -44,7 +44,7 @@ class Entry:
         return None if self.wrapper is None else getattr(import_module("steelyard.windowing"), self.wrapper)
 
 
-# A class that `steelyard` does not export is not listed.
+# Models whose class is missing in `steelyard.__all__` are not listed.
 LEARNERS: dict[str, Entry] = {
     "auto": Entry("StreamClassifier", "adaptive ensemble without parameters to choose; the default"),
     "proximal": Entry("ProximalSVC", "class-balanced linear classifier; learns, forgets and merges exactly"),
@@ -68,8 +68,9 @@ _PACKAGES = {
     "sklearn": "scikit-learn", "river": "river", "lightgbm": "lightgbm", "xgboost": "xgboost",
     "imblearn": "imbalanced-learn",
 }  # fmt: skip
-# Short names of classes of other packages, with parameters and those of Refit. Without regularization
-# LightGBM diverges on very rare classes; with one thread it does not compete with the reader for cores.
+# Short names of classes of other packages, with parameters of the class and of its wrapper Refit.
+# Without regularization LightGBM diverges on very rare classes.
+# With one thread LightGBM does not compete with the reader for cores.
 _SHORT_NAMES: dict[str, tuple[str, dict[str, Any]]] = {
     "lightgbm": (
         "lightgbm:LGBMClassifier",
@@ -111,8 +112,8 @@ _SEEDS = ("random_state", "seed")
 def make_models(specs: Sequence[str], settings: Mapping[str, Any], seed: int | None = None) -> dict[str, Any]:
     """Create models by label.
 
-    A setting ``C`` applies to every model with this parameter, ``LABEL.C`` to one model. The seed goes to
-    every model with a seed parameter.
+    A setting ``C`` applies to every model with this parameter, ``LABEL.C`` to one model. The seed is passed
+    to every model with a seed parameter.
     """
     models: dict[str, Any] = {}
     used: set[str] = set()
@@ -168,7 +169,7 @@ def _maker(name: str) -> tuple[Any, dict[str, Any], Callable[..., Any] | None]:
 
 
 def _adapter(package: str, found: type) -> Callable[..., Any]:
-    """Return the class that makes a stream learner of a model of another package."""
+    """Return the adapter that turns a model of another package into a stream learner."""
     from steelyard.evaluation import RiverPeer, SklearnPeer
     from steelyard.windowing import Refit
 

@@ -1,4 +1,4 @@
-"""Order of rows in prequential runs: shuffled rows, and labels delayed by a time span."""
+"""Order of rows and labels in prequential runs: shuffled rows, and labels delayed by a time span."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _shuffled(stream: TableStream, seed: int) -> Iterator[Chunk]:
 
 
 def _joined(chunks: list[Chunk]) -> Chunk:
-    """Return some chunks of a table as one."""
+    """Return several chunks of a table as one chunk."""
     from steelyard.streams.chunks import concatenated
     from steelyard.tables.frames import concat_tables
 
@@ -77,7 +77,7 @@ def delayed_by_time(
     """Yield the chunks, and set ``evaluator.delay`` to the number of rows whose labels have not arrived.
 
     Labels arrive in the order of the rows, each ``seconds`` after its row. At the end ``evaluator.delay`` is
-    the largest number of rows that waited.
+    set to the largest number of rows that waited for their labels at the same time.
     """
     waiting: deque[float] = deque()
     longest = 0

@@ -21,7 +21,7 @@ __all__ = ["command_line", "finished_result", "print_notes", "write_report_to"]
 
 
 def command_line(context: click.Context) -> str:
-    """Return the command with all arguments and options that the user gave, in the order of the help."""
+    """Return the command line with all given arguments and options, in the order of the help text."""
     words = (context.find_root().info_name or "steelyard").split()  # several words for python -m steelyard
     if context.parent is not None:
         words.append(context.info_name or "")

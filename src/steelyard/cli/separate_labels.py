@@ -19,14 +19,14 @@ _CHUNK_ROWS = 10_000
 
 
 def parse_labels(texts: Iterable[str]) -> list[Any]:
-    """Return the labels as a table reader does: integers if all of them are."""
+    """Return labels as a table reader does: as integers if all texts are integers, otherwise as text."""
     texts = list(texts)
     are_integers = all(re.fullmatch(r"-?\d{1,18}", text) for text in texts)
     return [int(text) if are_integers else text for text in texts]
 
 
 def read_labels(path: Path, id_column: str, target: str) -> dict[str, Any]:
-    """Return the labels of a file by id; ids without a label are omitted."""
+    """Return the labels in a file as a dictionary by id; ids without a label are omitted."""
     from steelyard.tables import open_stream
 
     stream = open_stream(
@@ -44,7 +44,7 @@ def read_labels(path: Path, id_column: str, target: str) -> dict[str, Any]:
 def join_labels(
     stream: TableStream, labels: Mapping[str, Any], id_column: str, target: str
 ) -> Iterator[Chunk]:
-    """Yield the rows with their labels; rows without a label are the ``unlabelled`` ones of a chunk."""
+    """Yield the chunks with labels joined by id; rows without a label are in ``chunk.unlabelled``."""
     import numpy as np
 
     from steelyard.streams.chunks import Chunk

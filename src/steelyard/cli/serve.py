@@ -53,7 +53,7 @@ def _check_installed() -> None:
     type=click.Choice(["learner", "predictor"]),
     default="learner",
     show_default=True,
-    help="A predictor only predicts and follows. With PostgreSQL, several learners share the models.",
+    help="A predictor does not learn, but follows the learner. With PostgreSQL, learners share the models.",
 )
 @click.option(
     "--advertise",
@@ -74,7 +74,7 @@ def _check_installed() -> None:
     type=ANY_FILE,
     multiple=True,
     metavar="NAME.toml",
-    help="Create this model unless it exists.",
+    help="File that describes a model, which is created unless it exists.",
 )
 @click.option(
     "--log",
@@ -99,10 +99,10 @@ def _check_installed() -> None:
     help="Days for which the audit log is kept.",
 )
 @click.option(
-    "--check", is_flag=True, help="Load all models, name damaged ones and exit; 1 if there are any."
+    "--check", is_flag=True, help="Load all models, list damaged ones and exit with code 1 if there are any."
 )
 @click.option("--repair", is_flag=True, help="With --check: rebuild damaged models from their readable rows.")
-@click.option("--demo", is_flag=True, help="Feed a model from the built-in stream; the store is in memory.")
+@click.option("--demo", is_flag=True, help="Train a model on the built-in stream; the store is in memory.")
 @click.pass_context
 def serve_command(
     ctx: click.Context,
@@ -123,7 +123,7 @@ def serve_command(
     repair: bool,
     demo: bool,
 ) -> None:
-    """Serve models over HTTP that learn and predict. Acknowledged rows survive a crash.
+    """Serve models that learn and predict over HTTP. Acknowledged rows survive a crash.
 
     The page at / shows the state of all models. Ctrl-C finishes the requests in progress and stops.
     """
@@ -196,7 +196,7 @@ def _check_address(host: str, keys_file: Path | None) -> None:
 
 
 def _consumers(writer: Any, feeds: dict[str, Any]) -> list[Any]:
-    """Return the consumers of the topics that the files of the models name."""
+    """Return the consumers of the topics that are named in the model files."""
     if not feeds:
         return []
     from steelyard.brokers.consumer import consumers_of
@@ -205,7 +205,7 @@ def _consumers(writer: Any, feeds: dict[str, Any]) -> list[Any]:
 
 
 def _create_command(path: Path) -> tuple[Any, Any]:
-    """Return the command that creates the model described by a TOML file, and its topics or None."""
+    """Return the command that creates the model described by a TOML file, and the model's topics or None."""
     from steelyard.brokers.settings import split_settings
     from steelyard.service import Spec
     from steelyard.service.commands import Put
@@ -219,7 +219,7 @@ def _create_command(path: Path) -> tuple[Any, Any]:
 
 
 def _check(writer: Any, *, repair: bool) -> None:
-    """Print all models; name damaged ones, and repair them if asked."""
+    """Print all models and the damaged ones; repair damaged models if ``repair`` is set."""
     damaged = dict(writer.damaged)
     for name, reason in damaged.items():
         print_message(f"the model {name!r} is damaged: {reason}")
@@ -261,7 +261,7 @@ def _listen(
         port=port,
         log_level="warning",
         access_log=False,
-        proxy_headers=False,  # any client could send them
+        proxy_headers=False,  # not trusted, because any client could send them
         ssl_certfile=None if tls_cert is None else str(tls_cert),
         ssl_keyfile=None if tls_key is None else str(tls_key),
         timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
@@ -288,12 +288,12 @@ def _listen(
 
 
 def _reload_certificate(config: Any) -> None:
-    """Read the certificate again for new connections; a wrong one is logged and the old one stays."""
+    """Reload the certificate for new connections; if it is invalid, log this and keep the old one."""
     import ssl
 
     log = logging.getLogger("steelyard.service")
     try:
-        # Into a new context first: a certificate without its key must not replace the one in use.
+        # Test the files in a new context: a certificate without its key must not replace the one in use.
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(config.ssl_certfile, config.ssl_keyfile)
         config.ssl.load_cert_chain(config.ssl_certfile, config.ssl_keyfile)
     except (OSError, ssl.SSLError) as error:
@@ -367,7 +367,7 @@ def _shown_key(key: Any, token: str) -> dict[str, Any]:
 
 
 def _later(duration: str | None) -> float | None:
-    """Return the time that lies this duration, such as "90d", after now."""
+    """Return the time, in seconds since 1970, after a duration such as "90d" from now."""
     from steelyard.windowing.sliding import window_size
 
     if duration is None:
@@ -447,7 +447,7 @@ def revoke_key(*, key_id: str, keys_file: Path) -> None:
 def audit_command(
     store: str, *, model: str | None, verb: str | None, key: str | None, limit: int, as_json: bool
 ) -> None:
-    """List the latest changes of a store: who changed which model when, and with which outcome."""
+    """List the latest changes of a store: who changed which model, when, and with what outcome."""
     _check_installed()
     from steelyard.service import open_store
     from steelyard.service.audit import AuditLog

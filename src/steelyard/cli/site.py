@@ -36,9 +36,9 @@ def site_command() -> None:
 @click.argument("data")
 @_name_option
 @_to_option
-@target_option("Label column; a round defines its own.")
-@count_option("--min-rows", "Hold back classes with fewer rows.", default=20)
-@count_option("--min-change", "Hold back updates that change a class by fewer rows.", minimum=0, default=10)
+@target_option("Label column; with --round, the round defines it.")
+@count_option("--min-rows", "Do not publish classes with fewer rows.", default=20)
+@count_option("--min-change", "Do not publish changes of a class by fewer rows.", minimum=0, default=10)
 @round_option("Publish masked statistics in this secure-aggregation round.")
 @click.option(
     "--receipt",
@@ -73,9 +73,9 @@ def publish_command(
 ) -> None:
     """Publish the statistics of all rows of DATA, replacing those published before.
 
-    The rows stay local. Statistics of a class with few rows would reveal them, and so would the difference of
-    two versions; both are held back. In a secure-aggregation round (hub open) nobody sees the statistics of a
-    single site: the hub learns only the sum over all sites.
+    The rows stay local. Statistics of few rows could reveal these rows, and so could the difference between
+    two versions. So classes with few rows and small changes are not published. In a secure-aggregation round
+    (hub open) nobody sees the statistics of a single site: the hub learns only the sum over all sites.
     """
     from steelyard.federated import ReleasePolicy
 
@@ -132,7 +132,7 @@ def _publish_masked(
     current = Round(folder, round_name)
     site = current.config.site(name, policy)
     n_rows = site.learn(data)
-    if receipt.exists():  # the policy also limits the change since the previous round
+    if receipt.exists():  # needed because the policy also limits the change since the previous round
         previous = read_file(receipt)
         site.resume(Round(folder, round_of(previous)).part(previous))
     update = site.publish()
@@ -163,8 +163,8 @@ def _publish_masked(
 def leave_command(*, name: str, endpoint: str, receipt: Path | None, key: str | None) -> None:
     """Withdraw the statistics of a site; the next pooled model does not contain its rows.
 
-    Published statistics are deleted. Masked statistics are subtracted from the sum of their round with the
-    receipt, which reveals them to the hub.
+    Published statistics are deleted. With a receipt, masked statistics are subtracted from the sum of their
+    round; this reveals them to the hub.
     """
     if receipt is None:
         open_endpoint(endpoint, key).drop(name)
@@ -180,7 +180,7 @@ def leave_command(*, name: str, endpoint: str, receipt: Path | None, key: str | 
 
 
 def _write_private(path: Path, data: bytes) -> None:
-    """Write a file that only its owner can read; it holds the unmasked statistics of the site."""
+    """Write a file that only its owner can read; it contains the unmasked statistics of the site."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

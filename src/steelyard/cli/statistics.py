@@ -1,4 +1,4 @@
-"""``steelyard statistics``: mergeable statistics of the rows of one machine."""
+"""``steelyard statistics``: write mergeable statistics of the rows on one machine."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ class FeatureMapOptions:
 
 @click.command("statistics", cls=renamed_options({"--retire": "--forget"}))
 @click.argument("data", required=False)
-@target_option("Label column; with --like, that of the file.")
-@click.option("--forget", metavar="DATA", help="Table of rows that were learned before and shall be removed.")
+@target_option("Label column; with --like, the label column of that file is used.")
+@click.option("--forget", metavar="DATA", help="Table of learned rows that are to be removed.")
 @click.option(
     "--like",
     type=IN_FILE,
@@ -73,7 +73,7 @@ class FeatureMapOptions:
     type=float,
     multiple=True,
     metavar="G",
-    help="Kernel width of the feature map; use the same value for all parts.",
+    help="Kernel width of the feature map, equal on all machines; may be repeated.",
 )
 @count_option("--seed", "Random seed of the feature map, equal on all machines.", minimum=0, default=0)
 @collect_options(FeatureMapOptions, "feature_map")
@@ -93,9 +93,9 @@ def statistics_command(
 ) -> None:
     """Write the statistics of DATA for `steelyard merge`; the rows stay on this machine.
 
-    C=auto and the feature map must be equal on all machines; other parameters can be set when merging. With
-    --forget, the file also removes rows that were learned before, so that one file per period implements a
-    sliding window.
+    If C=auto or a feature map is used, it must be used on all machines; other parameters can be set when
+    merging. With --forget, the file also removes rows that were learned before, so that one file per period
+    implements a sliding window.
     """
     from steelyard.distributed.files import StatisticsPart
 
@@ -150,7 +150,7 @@ def _new_model(
     feature_map: FeatureMapOptions,
     columns: ColumnOptions,
 ) -> TableModel:
-    """Return a model without rows: configured by the options, or like the model in a file."""
+    """Return a model without rows, configured by the options or like the model in the file ``like``."""
     from steelyard.distributed.files import StatisticsPart
     from steelyard.persistence import load
     from steelyard.tables import TableModel

@@ -58,16 +58,16 @@ _COLUMNS_OF_MANY = ("model", "macro_recall", "mean_macro_recall", "lowest_macro_
 class _BuiltInStream:
     """Generated stream with the models that are compared on it by default."""
 
-    make: str  # name in steelyard.streams
+    make: str  # name of a class or function in steelyard.streams
     n_rows: int
     models: tuple[str, ...]
     settings: Mapping[str, Any]
-    budgeted: tuple[str, ...] = ()  # models that get the threshold of "auto" from a wrapper
-    window: str | None = None  # rows that the models with a window keep
+    budgeted: tuple[str, ...] = ()  # models that are wrapped to adapt their threshold as "auto" does
+    window: str | None = None  # number of rows that models with a sliding window keep
     measure_window: int = 2000
 
 
-_ALARM_BUDGET = {"alarms": 0.025}  # of the built-in payments, about 4,000 a day: 100 alarms a day
+_ALARM_BUDGET = {"alarms": 0.025}  # about 100 alarms a day, for 4,000 built-in payments a day
 _BUILT_IN_PREFIX = "builtin:"
 _BUILT_IN = {
     "payments": _BuiltInStream(
@@ -147,7 +147,7 @@ class StreamOptions:
 @click.command("stream")
 @click.argument("source", required=False)
 @query_option
-@target_option("Label column, of SOURCE or of the file of --labels.")
+@target_option("Label column of SOURCE, or of the file given with --labels.")
 @click.option(
     "--labels", type=IN_FILE, metavar="FILE", help="Table with the labels, joined to the rows by --id."
 )
@@ -161,18 +161,18 @@ class StreamOptions:
     help="Compare the models with this one, for example lightgbm, and print which is better.",
 )
 @click.option(
-    "--window", metavar="N|30d", help="Models forget rows older than N rows, or than 30d, 12h, 90m."
+    "--window", metavar="N|30d", help="Models learn from the last N rows, or the last 30d, 12h or 90m."
 )
 @click.option(
     "--delay",
     metavar="N|3d",
-    help="Labels arrive N rows late, or with --time a time span such as 3d, 12h or 90m. Default: 0, for the "
-    "built-in payments 2d.",
+    help="Delay of the labels: N rows or, with --time, a time span such as 3d, 12h or 90m. Default: 0; for "
+    "the built-in payments: 2d.",
 )
 @count_option("--warmup", "Learn N rows before the first test.", minimum=0, default=0)
 @positive_option
 @cost_option
-@measure_window_option(" Default: 1000, for the built-in payments 4000.")
+@measure_window_option(" Default: 1000; for the built-in payments: 4000.")
 @k_option
 @prequential_column_options
 @click.option(
@@ -180,14 +180,14 @@ class StreamOptions:
     type=click.Choice(("stop", "skip")),
     default="stop",
     show_default=True,
-    help="A row that cannot be parsed ends the run, or is skipped and listed.",
+    help="Whether a row that cannot be parsed ends the run, or is skipped and listed.",
 )
 @count_option("--seed", "Random seed of models, samples and the built-in stream. Default: 0.", minimum=0)
 @shuffle_option
 @report_option
 @click.option("--table", type=OUT_FILE, metavar="FILE.csv", help="Write the measures over time as CSV.")
 @click.option(
-    "-o", "--save", "save_to", type=OUT_FILE, metavar="FILE", help="Save the model; the first of several."
+    "-o", "--save", "save_to", type=OUT_FILE, metavar="FILE", help="Save the model (the first of several)."
 )
 @count_option("--report-every", "Rewrite the report after every N rows.")
 @count_option("--save-every", "Save the model after every N rows.")
@@ -198,11 +198,11 @@ def stream_command(options: StreamOptions, columns: ColumnOptions) -> None:
 
     SOURCE is a CSV, TSV or JSON-lines file (optionally .gz), a Parquet or Arrow file, - for standard input, a
     database table such as duckdb:///shop.db?table=payments, or a topic of Kafka, NATS, Redis or MQTT such as
-    nats://127.0.0.1:4222/payments. Without SOURCE, or with builtin:payments, the
-    rows are generated card payments: 1 % fraud in patterns that come and go, labels two days late, and models
-    that may raise 100 alarms a day. builtin:gaussians has changing class imbalance and one concept drift.
-    Rows of a live feed, such as `tail -f log.csv | steelyard stream -`, are processed within a second even if
-    a chunk is incomplete.
+    nats://127.0.0.1:4222/payments. Without SOURCE, or with builtin:payments, the rows are generated card
+    payments: 1 % are fraud, in patterns that come and go; labels arrive two days late, and models may raise
+    100 alarms a day. builtin:gaussians has changing class imbalance and one concept drift. Rows of a live
+    feed, such as `tail -f log.csv | steelyard stream -`, are processed within a second even if a chunk is
+    incomplete.
 
     After an error (exit code 1) or Ctrl-C (130) the rows processed so far are still reported.
     """
@@ -315,13 +315,13 @@ def _models(options: StreamOptions) -> dict[str, Any]:
 
 
 def _with_prices(models: dict[str, Any], cost: Cost | None) -> dict[str, Any]:
-    """Set the prices of --cost as the goal of the models that can use them."""
+    """Set the costs of --cost as the threshold parameter of the models that support costs."""
     if cost is None:
         return models
     able = [model for model in models.values() if hasattr(model, "takes_cost")]
     if not able:
         raise ParameterError(
-            f"--cost: {next(iter(models))!r} has no threshold with prices.", hint="--model auto"
+            f"--cost: the threshold of {next(iter(models))!r} cannot use costs.", hint="use --model auto"
         )
     for model in able:
         model.set_params(threshold=cost.prices)
@@ -329,14 +329,14 @@ def _with_prices(models: dict[str, Any], cost: Cost | None) -> dict[str, Any]:
 
 
 def _sample_cost(options: StreamOptions, stream: RowStream) -> Callable[[Chunk], Any] | None:
-    """Return a function from a chunk to the cost of a miss of each row, if --cost names a column."""
+    """Return a function that computes the cost of missing each row of a chunk, if --cost names a column."""
     if options.cost is None or options.cost.column is None:
         return None
     return partial(options.cost.of_rows, feature_names=stream.feature_names or ())
 
 
 def _built_in_models(stream: _BuiltInStream, settings: dict[str, Any], seed: int) -> dict[str, Any]:
-    """Return the models that are compared on a built-in stream, all with the same goal of the threshold."""
+    """Return the models that are compared on a built-in stream, all with the same threshold parameter."""
     from steelyard import AdaptiveThresholdClassifier
 
     models = make_models(stream.models, {**stream.settings, **settings}, seed)
@@ -346,7 +346,7 @@ def _built_in_models(stream: _BuiltInStream, settings: dict[str, Any], seed: int
 
 
 def _windowed(name: str, model: Any, window: str) -> Any:
-    """Return the model with a sliding window: its own parameter, or a wrapper."""
+    """Return the model with a sliding window, set by its own parameter or added by a wrapper."""
     from steelyard.windowing import SlidingWindow
 
     if "window" in model.get_params(deep=False):
@@ -403,7 +403,7 @@ def _run(
 
 
 class _Outputs:
-    """Printed results and output files, written at the end and with --report-every or --save-every before."""
+    """Writer of results and output files, at the end and after every --report-every or --save-every rows."""
 
     def __init__(
         self, stream: RowStream, options: StreamOptions, columns: ColumnOptions, command: str

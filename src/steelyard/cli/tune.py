@@ -88,7 +88,7 @@ def tune_command(
 ) -> None:
     """Try every combination of parameter values on SOURCE, testing each row before it is learned.
 
-    All candidates share one pass over the table, so the best model needs no second fit.
+    All candidates learn in the same pass over the table, so the best model needs no second fit.
     """
     from steelyard.evaluation import PrequentialEvaluator
     from steelyard.evaluation.peers import as_stream_learner

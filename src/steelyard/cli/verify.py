@@ -24,7 +24,7 @@ def verify_command(
 ) -> None:
     """Learn the remaining rows from scratch, with the quantizer of CERTIFICATE, and compare digests.
 
-    The exit code is 1 if the digests differ: the certified model does not hold exactly these rows.
+    The exit code is 1 if the digests differ: the certified model has not learned exactly these rows.
     """
     from steelyard.proximal import Certificate
     from steelyard.tables import TableModel

@@ -1,4 +1,4 @@
-"""Sentences of ``steelyard stream --versus``: which model is better, and how certain that is."""
+"""Output of ``steelyard stream --versus``: which model is better, and in how many windows."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ if TYPE_CHECKING:
 
 __all__ = ["versus_sentences"]
 
-# Measures that do not depend on the threshold of a model, so that no model is punished for an unsuitable one.
+# These measures do not depend on the threshold of a model, so an unsuitable threshold is not penalised.
 _MEASURES = {"average_precision": "average precision", "auc": "AUC", "brier": "Brier score (lower is better)"}
 _MEASURES_OF_MANY = {"macro_recall": "mean recall", "log_loss": "log-loss (lower is better)"}
 
 
 def versus_sentences(result: PrequentialResult, n_peers: int) -> list[str]:
-    """Return one line per measure and pair of a model and one of the last ``n_peers`` models.
+    """Return one line for each measure and each pair of a model and a peer.
 
-    A line contains both values over all rows, and the number of windows in which the first model is better.
-    Only windows that do not overlap are counted.
+    The peers are the last ``n_peers`` models. A line contains the measure of both over all rows, and the
+    number of windows in which the model is better than the peer. The counted windows do not overlap.
     """
     names = list(result.models)
     measures = _MEASURES if result.positive is not None else _MEASURES_OF_MANY
@@ -50,7 +50,7 @@ def _sentence(result: PrequentialResult, model: str, peer: str, measure: str, te
 
 
 def _windows(result: PrequentialResult, model: str, peer: str, measure: str, sign: int) -> tuple[int, int]:
-    """Return in how many disjoint windows the model is better, and the number of windows that both have."""
+    """Return in how many disjoint windows the model is better, and how many windows were compared."""
     of_peer = {record["row"]: record[measure] for record in result.records(peer)}
     better = n_windows = 0
     free_from = 0

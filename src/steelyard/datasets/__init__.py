@@ -1,4 +1,4 @@
-"""Named datasets from installed packages, local folders or OpenML, and generators."""
+"""Named datasets from installed packages, local folders or OpenML, and data generators."""
 
 from steelyard.datasets.dataset import Dataset, Split, Splits
 from steelyard.datasets.loading import available, load, load_splits

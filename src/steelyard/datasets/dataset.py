@@ -13,7 +13,7 @@ from steelyard.exceptions import DataError
 
 __all__ = ["Dataset", "Split", "Splits"]
 
-# Ordered levels of text columns, from low to high; the levels of other columns are sorted.
+# Levels of ordinal text columns, from low to high; the levels of other columns are sorted alphabetically.
 _ORDERS = {
     ("car", "buying"): ("low", "med", "high", "vhigh"),
     ("car", "maint"): ("low", "med", "high", "vhigh"),
@@ -38,7 +38,7 @@ class Dataset:
         The original labels; None for a dataset without labels. The labels of ``reuters5`` are tuples of
         topics.
     source : str
-        Description of the source.
+        Description of where the data came from.
     """
 
     name: str
@@ -49,9 +49,9 @@ class Dataset:
     def numbers(self, *, nominal: Literal["codes", "onehot"] = "codes") -> NDArray[np.float64]:
         """Return the rows as a matrix of numbers.
 
-        An ordered text column becomes 0, 1, 2, ... in its order, one with two levels 0 and 1. Other text
-        columns become codes of their sorted levels, or one column per level. An image becomes one row.
-        Missing cells are ``nan``.
+        An ordinal text column becomes 0, 1, 2, ... in its order; a text column with two levels becomes 0 and
+        1. Other text columns become codes of their sorted levels, or one column per level. An image becomes
+        one row. Missing cells are ``nan``.
 
         Parameters
         ----------
@@ -90,7 +90,7 @@ class Dataset:
         return np.array([bool(is_positive(label)) for label in _plain(self.y)], dtype=np.int64)
 
     def complete(self) -> Dataset:
-        """Return the dataset without rows that have missing cells."""
+        """Return the dataset without the rows that have missing cells."""
         keep = ~self.X.isna().any(axis=1).to_numpy()
         return Dataset(self.name, self.X[keep].reset_index(drop=True), self.y[keep], self.source)
 
@@ -111,18 +111,18 @@ class Dataset:
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Indices of one run: training rows, test rows, and inner folds of the training rows."""
+    """One run: indices of training and test rows, and the inner fold of each training row."""
 
     train: NDArray[np.intp]
     test: NDArray[np.intp]
-    inner: NDArray[np.int8]  # fold of each training row, 1 to 5; 0 where the file is damaged
+    inner: NDArray[np.int8]  # fold of each training row, 1 to 5; 0 if the file is damaged there
 
 
 @dataclass(frozen=True, eq=False)
 class Splits:
     """Splits of the KOIL authors: four partitions of the rows into five folds.
 
-    Iteration yields the 20 runs in order; ``splits[k]`` is one run.
+    Iteration yields the 20 runs in order; ``splits[k]`` is the run with index k.
 
     Attributes
     ----------
@@ -131,7 +131,7 @@ class Splits:
     folds : ndarray of shape (n_rows, 4)
         Test fold of each row, 1 to 5, for each partition.
     inner_folds : ndarray of shape (5 * n_rows, 4)
-        Folds for the selection of parameters, in the order of the authors' program.
+        Inner folds for the selection of parameters, in the order of the authors' program.
     """
 
     name: str
@@ -150,7 +150,7 @@ class Splits:
         partition, fold = divmod(number, 5)
         column = self.folds[:, partition]
         train = np.flatnonzero(column != fold + 1)
-        # The authors' program uses the next len(train) entries for each run.
+        # As in the authors' program, each run uses the next len(train) entries.
         head = sum(int((column != earlier + 1).sum()) for earlier in range(fold))
         inner = self.inner_folds[head : head + len(train), partition]
         return Split(train, np.flatnonzero(column == fold + 1), inner)

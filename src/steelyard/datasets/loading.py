@@ -23,7 +23,7 @@ _HINT = (
 
 
 def available() -> tuple[str, ...]:
-    """Return the names that :func:`load` accepts; some may not be available on this machine.
+    """Return the names that :func:`load` accepts; some of these datasets may be unavailable on this machine.
 
     Returns
     -------
@@ -35,10 +35,10 @@ def available() -> tuple[str, ...]:
 def load(name: str, *, data_dir: str | os.PathLike[str] | None = None) -> Dataset:
     """Load a dataset by name from the first source that has it.
 
-    The sources in order: scikit-learn and installed packages; the folder ``data_dir``, or the folder in the
-    environment variable ``STEELYARD_DATA``; packages that ship the dataset without incomplete rows; OpenML,
-    if there is a network and ``STEELYARD_OFFLINE`` is not set. Data is accepted only if its numbers of rows,
-    features and classes are those of the catalog.
+    The sources, in order: scikit-learn and other installed packages; the folder ``data_dir``, or the folder
+    in the environment variable ``STEELYARD_DATA``; packages that contain the dataset without incomplete rows;
+    OpenML, if there is a network and ``STEELYARD_OFFLINE`` is not set. Data is accepted only if the numbers
+    of rows, of features and of rows per class agree with the catalog.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ def load(name: str, *, data_dir: str | os.PathLike[str] | None = None) -> Datase
     Raises
     ------
     DatasetUnavailable
-        No source has the dataset; the message lists the sources.
+        If no source has the dataset; the message lists the sources.
 
     Examples
     --------
@@ -95,7 +95,7 @@ def load_splits(name: str, *, data_dir: str | os.PathLike[str] | None = None) ->
     name : str
         A name of :func:`available` that begins with ``koil_``.
     data_dir : path, optional
-        Folder with ``NAME.splits.npz``; the environment variable ``STEELYARD_DATA`` otherwise.
+        Folder with ``NAME.splits.npz``; by default the folder in the environment variable ``STEELYARD_DATA``.
 
     Returns
     -------
@@ -104,7 +104,7 @@ def load_splits(name: str, *, data_dir: str | os.PathLike[str] | None = None) ->
     Raises
     ------
     DatasetUnavailable
-        The file does not exist.
+        If the file does not exist.
     """
     _check_name(name)
     folder = data_folder(data_dir)

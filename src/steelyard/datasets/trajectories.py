@@ -12,11 +12,11 @@ from steelyard._types import FloatArray
 __all__ = ["SUSPICIOUS", "make_trajectories"]
 
 
-# Counts of the video data of Wu and Chang (ICDM 2004).
+# Number of trajectories of each pattern in the video data of Wu and Chang (ICDM 2004).
 _COUNTS = {"circling": 30, "zigzag": 22, "back-and-forth": 40, "go-straight": 200, "parking": 3161}
 SUSPICIOUS = ("back-and-forth", "circling", "zigzag")
 
-_LENGTH, _WIDTH = 100.0, 60.0  # of the parking lot, in metres
+_LENGTH, _WIDTH = 100.0, 60.0  # size of the parking lot in metres
 _LANES = np.array([10.0, 30.0, 50.0])
 
 
@@ -26,7 +26,7 @@ def make_trajectories(
     noise: float = 0.7,
     random_state: int | np.random.Generator | None = None,
 ) -> tuple[list[FloatArray], NDArray[np.str_]]:
-    """Generate trajectories of cars in a parking lot, of various lengths, with their patterns.
+    """Generate trajectories of cars in a parking lot, with various lengths, and the pattern of each.
 
     Most cars drive along a lane and turn into a slot ("parking") or leave at the other end ("go-straight").
     A few circle around a block of slots ("circling"), weave ("zigzag"), or go back and forth.
@@ -34,7 +34,7 @@ def make_trajectories(
     Parameters
     ----------
     counts : mapping of str to int, optional
-        Number of trajectories of each pattern; by default those of the paper, 92 of 3,453 suspicious.
+        Number of trajectories of each pattern; by default as in the paper, where 92 of 3,453 are suspicious.
     noise : float, default=0.7
         Standard deviation of the position error, in metres.
     random_state : int or numpy.random.Generator, optional
@@ -63,7 +63,7 @@ def make_trajectories(
 
 def _drive(pattern: str, noise: float, rng: np.random.Generator) -> FloatArray:
     path = _PATHS[pattern](rng)
-    if rng.random() < 0.5:  # cars enter at both ends
+    if rng.random() < 0.5:  # half of the cars enter at the other end
         path = np.array([_LENGTH, 0.0]) + path * [-1.0, 1.0]
     positions = _at_pace(path, int(rng.integers(25, 91)), rng)
     return positions + noise * rng.normal(size=positions.shape)

@@ -20,7 +20,10 @@ _MAX_DAYS = 4000  # older days are dropped
 
 @dataclass(frozen=True, slots=True)
 class DayLine:
-    """Measures of one day: pairs for the scored class, and for the other one of two classes."""
+    """Measures of one day.
+
+    Each pair has the measure with the scored class as the positive class, and with the other class.
+    """
 
     day: int  # days since 1970-01-01, UTC
     n_rows: int
@@ -32,7 +35,7 @@ class DayLine:
 class DayMeasures:
     """Precision and recall of the ``k`` highest scores of each day.
 
-    Only the rows of the last day are kept. Rows of an earlier day that arrive late start that day again.
+    Only the rows of the current day are stored. Late rows of an earlier day produce a second entry for it.
 
     Parameters
     ----------
@@ -67,7 +70,7 @@ class DayMeasures:
         is_positive, scores = (np.concatenate(parts) for parts in zip(*self._parts, strict=True))
         pair = rankings_of_both_classes(is_positive, scores)
         n_positive = int(is_positive.sum())
-        assert self._day is not None  # there are rows
+        assert self._day is not None  # set by update()
         return DayLine(
             self._day,
             len(scores),

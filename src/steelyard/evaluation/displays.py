@@ -1,4 +1,4 @@
-"""Displays as in scikit-learn: plots of a result or an estimator, with matplotlib."""
+"""Plots of results and estimators with matplotlib, in the style of scikit-learn's displays."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ class BoundaryDisplay(Display):
         estimator : classifier
             A fitted classifier with two features.
         X : array-like of shape (n_samples, 2)
-            Rows that define the range of the plot.
+            Rows whose range defines the range of the plot.
         y : array-like of shape (n_samples,), optional
             Labels of the rows; if given, the rows are plotted too.
         resolution : int, default=200
@@ -241,7 +241,7 @@ class BoundaryDisplay(Display):
 
 
 class ForgetDisplay(Display):
-    """Plot of the decision boundary before (dashed) and after (solid) rows are forgotten.
+    """Plot of the decision boundary before (dashed) and after (solid) some rows are forgotten.
 
     Parameters
     ----------
@@ -255,7 +255,7 @@ class ForgetDisplay(Display):
     ax_, figure_ : matplotlib axes and figure
         The axes and the figure.
     estimator_ : classifier
-        Copy of the classifier without the rows.
+        Copy of the classifier that has forgotten the rows.
 
     Examples
     --------
@@ -285,7 +285,7 @@ class ForgetDisplay(Display):
         resolution: int = 200,
         ax: Any = None,
     ) -> Self:
-        """Forget rows in a copy of a classifier, and plot both.
+        """Forget rows in a copy of a classifier, and plot both decision boundaries.
 
         Parameters
         ----------

@@ -31,8 +31,8 @@ from steelyard.streams.predictions import Predictions, is_ready, learn_chunk, pr
 __all__ = ["Event", "PrequentialEvaluator", "prequential"]
 
 _MAX_TIMES = 1001
-_MAX_ALARMS = 5  # alarms of each model that the report explains
-_MEMORY_INTERVAL_SECONDS = 0.1  # memory usage is read rarely, because it takes longer than a small chunk
+_MAX_ALARMS = 5  # number of alarms of each model that the report explains
+_MEMORY_INTERVAL_SECONDS = 0.1  # reading the memory usage takes longer than a small chunk
 DEFAULT_METRICS = (
     "sensitivity",
     "specificity",
@@ -58,15 +58,15 @@ class Event:
     Attributes
     ----------
     row : int
-        Number of rows of the stream before the event.
+        Row at which the event occurred: the number of rows before it.
     kind : str
         ``"class"`` (first row of a class) or ``"drift"`` (a model detected concept drift).
     text : str
         Description of the event.
     model : str or None
-        Name of the model that detected the drift; None for events of the stream.
+        Name of the model that detected the drift; None for a new class.
     change : dict or None
-        Row, cause and columns of a drift, if the model names them.
+        Row, cause and columns of a drift, if the model reports them.
     """
 
     row: int
@@ -97,7 +97,7 @@ class Candidate:
 
     @property
     def rows_per_second(self) -> float:
-        """Rows per second of prediction and learning together."""
+        """Rows per second, counting the time of both prediction and learning."""
         return max(self.n_learned, self.tracker.n_scored) / max(self.seconds, 1e-9)
 
     def predict(self, chunk: Chunk) -> Predictions | None:
@@ -113,14 +113,17 @@ class Candidate:
         return predictions
 
     def note_alarms(self, chunk: Chunk, predictions: Predictions | None, positive: Any) -> None:
-        """Keep the last rows that were predicted as positive, to explain them; wide rows are not kept."""
+        """Store the last rows that were predicted as positive, so that they can be explained.
+
+        Rows with very many features are not stored.
+        """
         if predictions is None or positive not in predictions.predicted or chunk.X.shape[1] > MAX_FEATURES:
             return
         found = np.flatnonzero(predictions.indices == predictions.predicted.index(positive))
         self.alarms.extend(chunk.take(row, row + 1) for row in found[-_MAX_ALARMS:].tolist())
 
     def predict_unlabelled(self, chunk: Chunk) -> None:
-        """Predict rows without labels; the predictions are counted by label."""
+        """Predict rows without labels, and count how often each label is predicted."""
         predictions = self.predict(chunk)
         if predictions is not None:
             self.unlabelled.update(label for label in predictions.labels.tolist() if label is not None)
@@ -150,11 +153,13 @@ class PrequentialEvaluator:
     models : mapping of str to learner
         The models by name, as for :func:`prequential`. They are trained in place, not copied.
     metrics, window, warmup, delay, positive, every, seed, k
-        As for :func:`prequential`. A string as ``positive`` also matches a label whose text it is.
+        As for :func:`prequential`. If ``positive`` is a string, it also matches labels such as integers whose
+        text is equal to it.
     learns : bool, default=True
         Whether models learn each row after it was tested.
     sample_cost : callable, optional
-        Returns the cost of each row of a chunk, for models whose threshold has prices.
+        Function that returns the cost of missing each row of a chunk, for models whose threshold minimises
+        costs.
     """
 
     def __init__(
@@ -206,7 +211,7 @@ class PrequentialEvaluator:
     def run(
         self, chunks: Iterable[Chunk], after: Callable[[PrequentialEvaluator], None] | None = None
     ) -> None:
-        """Test and train until the chunks end or raise; all rows that were read are learned and measured."""
+        """Test and train until the chunks end or raise an error; all rows that were read are learned."""
         iterator = iter(chunks)
         try:
             for chunk in iterator:
@@ -219,7 +224,7 @@ class PrequentialEvaluator:
             self.finish()
 
     def step(self, chunk: Chunk) -> None:
-        """Predict a chunk with all models, measure the predictions, then learn rows whose labels arrived.
+        """Predict a chunk with all models, measure the predictions, then learn the rows with known labels.
 
         Rows without labels are predicted and counted, but neither measured nor learned.
         """
@@ -249,7 +254,7 @@ class PrequentialEvaluator:
                 self._learn(self.n_rows - self.delay)
 
     def finish(self) -> None:
-        """Learn the remaining labels and record the last measures."""
+        """Learn the rows whose labels were still delayed, and record the last measures."""
         self._learn(self.n_rows)
         if self.n_rows > self._last_record:
             self._record()
@@ -269,7 +274,7 @@ class PrequentialEvaluator:
     def _measure(
         self, codes: Codes, predictions: list[Predictions | None], time: FloatArray | None = None
     ) -> None:
-        """Count the predictions; record the measures at multiples of ``every`` rows, not at chunk ends."""
+        """Count the predictions; record the measures after every ``every`` rows, also inside a chunk."""
         scored_class = self._scored_class()
         for begin in range(0, len(codes), self.window):
             part = slice(begin, min(len(codes), begin + self.window))
@@ -286,7 +291,10 @@ class PrequentialEvaluator:
             self.n_rows = until
 
     def _record(self, ago: int = 0) -> None:
-        """Record the measures as of ``ago`` rows before the last row; ``ago`` is less than a window."""
+        """Record the measures of the window that ended ``ago`` rows before the last row.
+
+        ``ago`` must be less than the length of a window.
+        """
         now = time.perf_counter()
         if now - self._memory[0] > _MEMORY_INTERVAL_SECONDS:
             self._memory = now, resident_megabytes()
@@ -304,7 +312,7 @@ class PrequentialEvaluator:
             self.every *= 2
 
     def _recent_rows(self, model: Any) -> Any:
-        """Return the last rows that a model has predicted, as it takes them; None for wide or sparse rows."""
+        """Return the last predicted rows in the form that a model accepts; None for wide or sparse rows."""
         chunk = self._last_chunk
         if chunk is None or not is_ready(model) or chunk.X.shape[1] > MAX_FEATURES:
             return None
@@ -317,7 +325,7 @@ class PrequentialEvaluator:
         if not self.times:
             self.times.append((0, float(chunk.time[0])))
         self.times.append((self.n_rows, float(chunk.time[-1])))
-        if len(self.times) > _MAX_TIMES:  # thin out, but keep the first and the last entry
+        if len(self.times) > _MAX_TIMES:  # drop every other entry, except the first and the last
             self.times = [self.times[0], *self.times[2::2]]
 
     # -- classes ------------------------------------------------------------------------------------
@@ -346,7 +354,7 @@ class PrequentialEvaluator:
         return len(self.label_table) if code is None else code
 
     def _scored_class(self) -> int | None:
-        """Return the class whose scores are kept: the positive class or, of two classes, the second."""
+        """Return the class whose scores are stored: the given positive class or the second of two classes."""
         if self._given_positive is not None:
             return self.positive_code
         return 1 if np.count_nonzero(self._label_counts) <= 2 else None
@@ -392,19 +400,19 @@ def prequential(
     models : learner or mapping of str to learner
         The models; they are trained in place. A classifier of another package that has no ``partial_fit``,
         such as LightGBM or a forest, is refitted on the last 5,000 rows after every 500 rows
-        (:class:`~steelyard.windowing.Refit`, which has parameters for both).
+        (:class:`~steelyard.windowing.Refit`, whose parameters change both numbers).
     stream : stream, array-like, table, path or iterable
         The rows: a stream of :mod:`steelyard.streams` or another iterable of chunks; an array or data frame
         with its labels in ``y``; a data frame or the path of a file with its labels in the column
-        ``target``; or pairs of a mapping and a label, such as a river dataset. Rows without a label are
-        predicted and not learned.
+        ``target``; or (mapping, label) pairs, such as a river dataset. Rows without a label are predicted but
+        not learned.
     y : array-like of shape (n_rows,), optional
         The labels of rows in an array or data frame.
     target : str, optional
         The column of labels in a data frame or file.
     chunk : int, optional
-        Rows that are predicted together before they are learned; 100 by default. Not allowed for a stream,
-        which has its own chunk size.
+        Number of rows that are predicted together before they are learned; 100 by default. It must be None
+        for a stream, which has its own chunk size.
     metrics : sequence of str
         Names out of sensitivity, specificity, g_mean, macro_recall, f1, rs (sensitivity over specificity),
         accuracy, cohen_kappa, imbalance_ratio, auc, pmauc, average_precision, precision_at_k, recall_at_k,
@@ -415,22 +423,22 @@ def prequential(
     window : int, default=1000
         Number of most recent rows from which the running measures are computed.
     warmup : int, default=0
-        Number of rows that are learned before the first row is tested. For each model, rows before it has
-        learned its first class are not counted.
+        Number of rows that are learned before the first row is tested. Rows that a model could not predict,
+        because it had not learned anything yet, are not measured.
     delay : int, default=0
-        Number of further rows after which a label arrives; with 0 the label arrives before the next row.
+        Number of rows by which labels are late; with 0 a label arrives before the next row.
     positive : label, optional
         The positive class; by default 1 or True if the other class is 0, -1 or False, otherwise the rarer of
-        two classes over all rows, determined when measures are read. With more classes and no positive class,
-        all classes count equally.
+        two classes over all rows, determined when measures are read. If there are more classes and none is
+        given, all classes count equally.
     every : int, optional
         Number of rows between two lines of the result table; half a window by default. For long streams
-        lines are thinned out, so memory is bounded.
+        every other line is dropped repeatedly, so memory is bounded.
     seed : int, default=0
         Seed of the confidence bands and of the sample of scores.
     k : int, default=100
-        Number of rows for precision_at_k and recall_at_k, in each window. In a stream with times the totals
-        are means over days.
+        Number of highest scores for precision_at_k and recall_at_k in each window. If the stream has times,
+        the totals are means over days.
     progress : callable, optional
         Called with the :class:`PrequentialEvaluator` after every chunk.
 
@@ -442,7 +450,7 @@ def prequential(
     Raises
     ------
     SteelyardError
-        An error in the stream; ``error.result`` holds the results up to it.
+        An error in the stream; ``error.result`` contains the results for the rows before it.
 
     Examples
     --------
@@ -508,7 +516,7 @@ def _check_options(
     unknown = [name for name in metrics if name not in METRICS]
     if unknown:
         raise ParameterError(
-            f"metrics must be out of {', '.join(METRICS)}; got {unknown[0]!r}.", source="prequential"
+            f"metrics must be among {', '.join(METRICS)}; got {unknown[0]!r}.", source="prequential"
         )
     for name, number in numbers.items():
         allowed = Integer(1 if name in {"window", "every", "k"} else 0)

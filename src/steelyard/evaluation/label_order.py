@@ -1,4 +1,4 @@
-"""Check for rows that are sorted by label, on which measures of a stream are misleading."""
+"""Check whether rows are sorted by label; if they are, prequential measures are misleading."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from steelyard._labels import Codes
 
 __all__ = ["LabelOrder"]
 
-_MIN_EXPECTED_CHANGES = 20  # shorter tables are not checked
-_SORTED_RATIO = 0.05  # rows are sorted if labels change less often than this fraction of the expected changes
+_MIN_EXPECTED_CHANGES = 20  # tables with fewer expected label changes are not checked
+_SORTED_RATIO = 0.05  # rows count as sorted if there are fewer label changes than this share of the expected
 
 
 class LabelOrder:
-    """Number of times that the label changes from one row to the next, and the number in random order.
+    """Counter of label changes between consecutive rows, compared with the number expected in random order.
 
-    A model that predicts the previous label is nearly always right on rows that are sorted by label, even if
-    the features are noise.
+    If rows are sorted by label, a model that always predicts the previous label is nearly always right, even
+    if the features are noise.
     """
 
     def __init__(self) -> None:
@@ -25,7 +25,7 @@ class LabelOrder:
         self._previous: int | None = None
 
     def update(self, codes: Codes) -> None:
-        """Count the labels of the next rows, given as a non-empty array of class indices."""
+        """Count the labels of the next rows; ``codes`` is a non-empty array of class indices."""
         found = np.bincount(codes, minlength=len(self._counts)).astype(float)
         found[: len(self._counts)] += self._counts
         self._counts = found

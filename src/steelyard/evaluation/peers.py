@@ -19,10 +19,10 @@ __all__ = ["RiverPeer", "SklearnPeer", "as_stream_learner"]
 
 
 def as_stream_learner(model: Any) -> Any:
-    """Return a model that learns chunks of rows without further arguments: itself or an adapter of it.
+    """Return the model itself if ``partial_fit(X, y)`` is enough to train it, otherwise an adapter.
 
     A classifier without ``partial_fit`` is refitted periodically. ``partial_fit`` of scikit-learn needs all
-    labels in its first call, which :class:`SklearnPeer` collects.
+    labels in its first call; :class:`SklearnPeer` collects them.
     """
     if not hasattr(model, "partial_fit"):
         return Refit(model)
@@ -33,10 +33,10 @@ def as_stream_learner(model: Any) -> Any:
 
 
 class SklearnPeer:
-    """Adapter of a scikit-learn classifier with ``partial_fit``, behind an incremental scaler.
+    """Adapter for a scikit-learn classifier with ``partial_fit``, with an incremental scaler before it.
 
-    Such classifiers must know all labels at the first call, so rows are buffered until there are two labels.
-    Rows with a label that appears later are not learned; ``n_refused_`` counts these rows.
+    Such classifiers need all labels in the first call, so rows are buffered until there are two labels. Rows
+    with labels that appear later are not learned; ``n_refused_`` counts these rows.
 
     Parameters
     ----------
@@ -96,10 +96,10 @@ class SklearnPeer:
 
 
 class RiverPeer:
-    """Adapter of a river classifier, which learns row by row.
+    """Adapter for a river classifier, which learns row by row.
 
-    Binary river models use the labels False and True. 0 and 1 are converted to them directly, other labels in
-    order of appearance. Rows with a third label are not learned; ``n_refused_`` counts these rows.
+    Binary river models use the labels False and True. 0 becomes False and 1 becomes True; other labels are
+    converted in order of appearance. Rows with a third label are not learned; ``n_refused_`` counts them.
 
     Parameters
     ----------
@@ -108,7 +108,7 @@ class RiverPeer:
     scale : bool, default=True
         Whether to put a river ``StandardScaler`` before the model.
     labels : sequence, optional
-        Labels that are known in advance; predictions of unknown labels are ignored.
+        Labels that are known in advance, in addition to the labels of learned rows.
     features : sequence, optional
         Names of the features in the model; 0, 1, ... by default.
     """
@@ -137,7 +137,7 @@ class RiverPeer:
 
     @property
     def classes_(self) -> NDArray[Any]:
-        """Labels so far, sorted."""
+        """Labels that are known so far, sorted."""
         return np.array(sorted(self._labels.values()))
 
     def partial_fit(self, X: FloatArray, y: NDArray[Any]) -> Self:
@@ -174,7 +174,7 @@ class RiverPeer:
         return river_label
 
     def predict(self, X: FloatArray) -> NDArray[Any]:
-        """Predict labels; None where the model has no prediction."""
+        """Predict labels; the label is None for rows without a prediction."""
         predicted = [self.model.predict_one(row) for row in self._rows(X)]
         return np.array([self._labels.get(label) for label in predicted], dtype=object)
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PrequentialResult"]
 
-_CHANGE_Z_SCORE = 4.5  # a change of a recall with a larger z-score is significant
+_CHANGE_Z_SCORE = 4.5  # a change of recall is significant if its z-score is larger
 
 
 class PrequentialResult:
@@ -45,26 +45,25 @@ class PrequentialResult:
     n_rows : int
         Number of rows.
     positive : label or None
-        The positive class: the one given to :func:`prequential`, otherwise the rarer of two classes; None if
-        all classes count equally.
+        The positive class, as described for :func:`prequential`; None if all classes count equally.
     labels : dict
         Number of rows of each class.
     seconds : float
         Running time.
     moments : list of (int, float)
-        Pairs of a number of rows read and the time of the last of these rows; empty if the stream has no
-        times.
+        Times of some rows, as pairs (number of rows read, time of the last of these rows); empty if the
+        stream has no times.
     ended : str or None
         Reason why the stream ended early; None if it was read to its end.
     n_unlabelled : int
-        Number of rows without a label, which were predicted but neither measured nor learned; ``n_rows`` does
-        not include them.
+        Number of rows without a label, which were predicted but neither measured nor learned. They are not
+        counted in ``n_rows``.
     notices : list of str
         Advice about columns that are unlikely to be features, and a warning if rows are sorted by label.
     events : list of Event
         New classes, and drifts that models detected.
     bad_rows : list of str
-        Errors of the first thousand skipped rows.
+        Error messages of the first thousand skipped rows.
     """
 
     def __init__(self, evaluator: PrequentialEvaluator, stream: RowStream | None) -> None:
@@ -98,7 +97,7 @@ class PrequentialResult:
 
     @cached_property
     def provenance(self) -> dict[str, Any]:
-        """Command, version, seed, parameters, rows, data, start and duration of the evaluation."""
+        """Command, version, seed, parameters, rows, data, start and duration, to reproduce the evaluation."""
         stream = self._stream
         return {
             "command": self.command,
@@ -119,7 +118,7 @@ class PrequentialResult:
     def leading(self) -> str:
         """The main measure: the G-mean, or the mean recall if more than two classes count equally.
 
-        With many classes, a single class without hits makes the G-mean 0.
+        With many classes the G-mean is less useful, because a single class without hits makes it 0.
         """
         return "macro_recall" if self.positive is None and len(self.labels) > 2 else "g_mean"
 
@@ -187,12 +186,12 @@ class PrequentialResult:
         -------
         Path
         """
-        written: Path = import_module("steelyard.report").write_report(self, path)  # imports this package
+        written: Path = import_module("steelyard.report").write_report(self, path)  # avoids an import cycle
         return written
 
     @property
     def table(self) -> list[dict[str, Any]]:
-        """Measures over time: one dictionary per model and recorded row, ordered by row."""
+        """Measures over time: one dictionary per model and recorded window, ordered by row."""
         lines = [_without_counts(record) for name in self.models for record in self.records(name)]
         return sorted(lines, key=lambda line: line["row"])
 
@@ -230,9 +229,9 @@ class PrequentialResult:
     def summary(self) -> list[dict[str, Any]]:
         """Return one dictionary per model: measures of all rows, speed, and the main measure over time.
 
-        ``mean_g_mean`` and ``lowest_g_mean`` are the mean and the minimum over the windows. They weigh all
-        periods equally; in a measure of all rows, periods with balanced classes dominate. With many classes
-        use ``mean_macro_recall`` and ``lowest_macro_recall``.
+        ``mean_g_mean`` and ``lowest_g_mean`` are the mean and the minimum over the windows. They give all
+        periods the same weight, whereas periods with balanced classes dominate a measure of all rows. With
+        many classes use ``mean_macro_recall`` and ``lowest_macro_recall``.
         """
         return [
             {
@@ -278,17 +277,17 @@ class PrequentialResult:
         return [self._label_table.labels[code] for code in order], counts[np.ix_(order, order)]
 
     def score_sample(self, model: str) -> ScoreSample:
-        """Return a sample of the scores of each class; high scores mean the positive class."""
+        """Return a sample of the scores of each class; high scores indicate the positive class."""
         tracker = self._tracker(model)
         sign = -1.0 if tracker.is_mirrored(self._positive_code) else 1.0
         return tracker.sample.renamed(self._label_table.labels, sign)
 
     def reliability(self, model: str) -> ReliabilityCurve | None:
-        """Return the reliability curve of all tested rows; None without a measure of probabilities."""
+        """Return the reliability curve of all tested rows; None if no probabilities were measured."""
         return self._tracker(model).reliability(self._positive_code)
 
     def days(self, model: str) -> list[dict[str, Any]]:
-        """Return precision and recall at k of each day, one dictionary per day; empty without times."""
+        """Return precision and recall at k, one dictionary per day; empty if the stream has no times."""
         if self._positive_code is None:
             return []
         tracker = self._tracker(model)
@@ -309,11 +308,11 @@ class PrequentialResult:
         return {candidate.name: candidate.unlabelled for candidate in self._candidates}
 
     def feature_strengths(self, model: str) -> tuple[list[int], np.ndarray[Any, Any]]:
-        """Return recorded rows, and for each the importance of every feature for the scores.
+        """Return the recorded rows and an array: the importance of every feature at each of these rows.
 
-        Importance is the mean absolute contribution over recent rows; for linear learners, the change of the
-        scores per standard deviation. Both are empty for models that cannot explain predictions.
-        ``feature_names`` contains the names of the columns.
+        Importance is the mean absolute contribution to the scores over recent rows; for linear learners, the
+        change of the scores per standard deviation. Rows and array are empty for models that cannot explain
+        predictions. :meth:`strength_names` returns the names of the features.
         """
         history = self._candidate(model).feature_strengths
         return list(history.rows), history.strengths()
@@ -325,16 +324,16 @@ class PrequentialResult:
     carried_by = renamed_method("feature_strengths", "carried_by")
 
     def promises(self, model: str) -> list[Any]:
-        """Return the realised rates of a model with a promised rate, as ``realised_rates_``; else empty."""
+        """Return the observed rates of a model with a target rate (its ``realised_rates_``); else empty."""
         return list(getattr(self.models[model], "realised_rates_", ()))
 
     def last_alarms(self, model: str, n_columns: int = 5) -> list[dict[str, Any]]:
-        """Return the last rows that a model predicted as positive, and why; newest first.
+        """Return the last rows that a model predicted as positive, with explanations; newest first.
 
-        Each dictionary has the row, its time (None without times), its label, its probability (None without
-        ``predict_proba``) and score of the positive class, and the columns with the largest contributions to
-        this score: name, value and contribution. Empty if the model cannot explain predictions. The
-        current state of the model explains the rows.
+        Each dictionary has the row, its time (None if the stream has no times), its label, the score and the
+        probability of the positive class (None without ``predict_proba``), and the name, value and
+        contribution of the columns with the largest contributions to this score. The explanations use the
+        current state of the model. The list is empty if the model cannot explain predictions.
         """
         learner = self.models[model]
         if self.positive is None or not hasattr(learner, "explain"):
@@ -344,7 +343,7 @@ class PrequentialResult:
             rows = rows_for_model(learner, chunk)
             try:
                 explained = learner.explain(rows, changes=False)
-            except SteelyardError:  # for example a wide sparse row that does not fit into memory
+            except SteelyardError:  # for example, a wide sparse row does not fit into memory
                 continue
             names = self.feature_names
             if names is not None and len(names) == len(explained.column_names):
@@ -362,7 +361,7 @@ class PrequentialResult:
         return found
 
     def _probability(self, learner: Any, rows: Any) -> float | None:
-        """Return the probability of the positive class of one row."""
+        """Return the probability that one row is positive; None if the learner has no probabilities."""
         if not hasattr(learner, "predict_proba"):
             return None
         return float(learner.predict_proba(rows)[0, learner.classes_.tolist().index(self.positive)])
@@ -390,7 +389,7 @@ class PrequentialResult:
             source="PrequentialResult",
         )
 
-    # -- to other forms -----------------------------------------------------------------------------
+    # -- conversion to other formats ----------------------------------------------------------------
 
     def to_pandas(self) -> Any:
         """Return the table as a pandas data frame."""
@@ -459,7 +458,7 @@ class PrequentialResult:
         )
 
     def _event_dict(self, event: Event) -> dict[str, Any]:
-        """Return an event as plain values, with the names of the columns."""
+        """Return an event as plain values; indices of columns are replaced by their names."""
         if event.change is None:
             return asdict(event)
         change = renamed_event(event.change, self.feature_names or ())
@@ -475,10 +474,10 @@ class PrequentialResult:
 
 
 def _significant_changes(blocks: np.ndarray[Any, Any], block_rows: int) -> list[int]:
-    """Return the borders between blocks at which the recall of some class changes significantly.
+    """Return the rows at which the recall of some class changes significantly.
 
-    At each border a two-proportion z-test compares the recall in a few blocks before and after. Of adjacent
-    significant borders only the one with the largest z-score is returned.
+    At each border between blocks of rows, a two-proportion z-test compares the recall in a few blocks before
+    and after it. Of adjacent significant borders only the one with the largest z-score is returned.
     """
     n_blocks = len(blocks)
     width = max(2, n_blocks // 20)
@@ -518,7 +517,7 @@ def _over_time(columns: dict[str, Any]) -> dict[str, float]:
 
 
 def _parameters(model: Any) -> dict[str, str]:
-    """Return the parameters of a model as text; for a wrapper the parameters of the inner model."""
+    """Return the parameters of a model as texts; for a wrapper, the parameters of the inner model."""
     inner = getattr(model, "estimator", model)
     if not hasattr(inner, "get_params"):
         return {"model": repr(getattr(model, "model", model))}

@@ -25,12 +25,12 @@ def as_stream(data: Any, y: Any = None, *, target: str | None = None, chunk: int
     Parameters
     ----------
     data : stream, array-like, table, path or iterable
-        Rows, with ``y`` or ``target``; otherwise an iterable of chunks, or of pairs of a mapping and a label
-        such as a river dataset.
+        Rows, whose labels are ``y`` or the column ``target``; otherwise an iterable of chunks, or of
+        (mapping, label) pairs such as a river dataset.
     y : array-like, optional
         Labels of the rows.
     target : str, optional
-        The column of a table or file that holds the labels.
+        The column of a table or file that contains the labels.
     chunk : int, optional
         Rows per chunk; 100 by default.
     """

@@ -1,4 +1,4 @@
-"""Measures of the predictions of one model; the positive class is chosen when the measures are read."""
+"""Measures of the predictions of one model; the positive class can be chosen when measures are read."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PROBABILITY_METRICS = ("log_loss", "brier", "expected_calibration_error")
 LOSSES = PROBABILITY_METRICS  # measures for which lower values are better
 METRICS = (*MEASURES, "auc", "pmauc", *_RANKING_METRICS, *PROBABILITY_METRICS)
 _N_RESAMPLES = 200
-_MIN_FLUSH_WINDOWS, _MIN_FLUSH_ROWS = 2, 8000  # buffered rows are counted when both are reached
+_MIN_FLUSH_WINDOWS, _MIN_FLUSH_ROWS = 2, 8000  # buffered rows are counted when both limits are reached
 _MAX_PMAUC_CLASSES = 30  # with more classes, the AUC of all pairs would take longer than learning
 _MAX_RECORDS = 2000  # records of a model with few classes; beyond this, every other record is removed
 _MAX_CELLS = 4_000_000  # array cells in all records of a model
@@ -43,11 +43,11 @@ Pair = tuple[float, float]  # a measure with the scored class as the positive cl
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Window that ends at one row of the stream, as counts from which any positive class can be measured."""
+    """Counts of the window that ends at one row of the stream, independent of the positive class."""
 
     row: int
-    blocks: NDArray[np.int32]  # (n_blocks, 3, n_classes): counts of the window
-    scores: dict[str, Pair]  # auc, pmauc and the other measures that are computed from scores
+    blocks: NDArray[np.int32]  # counts of the window, of shape (n_blocks, 3, n_classes)
+    scores: dict[str, Pair]  # measures that are computed from scores, such as auc and pmauc
     rows_per_second: float
     memory_mb: float
 
@@ -56,16 +56,16 @@ class Record:
 class _PendingRecord:
     """A record whose window has not been counted yet."""
 
-    n_rows: int  # predicted rows up to the end of the window
+    n_rows: int  # number of predicted rows up to the end of the window
     row: int
-    pmauc: float | None  # None with two classes: the value is then the AUC
+    pmauc: float | None  # None for two classes, for which the PMAUC is the AUC
     rows_per_second: float
     memory_mb: float
 
 
 @dataclass(slots=True)
 class _PendingRows:
-    """Rows that have not been counted yet, with the same classes and the same scored class."""
+    """Buffer of rows that have not been counted yet; all have the same classes and the same scored class."""
 
     n_classes: int = 0
     scored_class: int | None = None
@@ -76,24 +76,24 @@ class _PendingRows:
 class Tracker:
     """Counts of the predictions of one model, and the measures that follow from them.
 
-    Rows are buffered and counted together, so many small chunks cost little more than a few large ones.
-    Reading a result counts all buffered rows first.
+    Rows are buffered and counted together, so many small chunks take little more time than a few large ones.
+    All buffered rows are counted before a result is read.
 
     Parameters
     ----------
     metrics : sequence of str
         Names out of :data:`METRICS`.
     window : int
-        Number of rows of the running measures.
+        Length of the window of the running measures, in rows.
     seed : int
-        Seed of the score sample and of the bands.
+        Random seed of the score sample and of the confidence bands.
     k : int, default=100
-        Number of rows for ``precision_at_k`` and ``recall_at_k``.
+        Number of highest scores for ``precision_at_k`` and ``recall_at_k``.
 
     Attributes
     ----------
     scored_class : int or None
-        The class whose scores are kept; with two classes, the scores of the other class are the negatives.
+        The class whose scores are stored. With two classes, the scores of the other class are the negatives.
     """
 
     def __init__(self, metrics: tuple[str, ...], window: int, seed: int, k: int = 100) -> None:
@@ -106,13 +106,13 @@ class Tracker:
         self._counter = BlockConfusion(window)
         self._sample = ScoreSample(seed=seed)
         self._bins = ReliabilityBins()
-        self._losses = np.zeros(3)  # number of rows with probabilities, sums of log-loss and Brier score
+        self._losses = np.zeros(3)  # rows with probabilities, sum of log-losses, sum of Brier scores
         self._records: list[Record] = []
         self._pending = _PendingRows()
         self._pending_records: list[_PendingRecord] = []
-        self._has_prediction: NDArray[np.bool_] | None = None  # rows of the last update, if some have none
+        self._has_prediction: NDArray[np.bool_] | None = None  # mask of the last update; None if all True
         self._draws: dict[int, FloatArray] = {}
-        self._score_tables: list[tuple[Codes, Predictions]] = []  # the last window, for pmauc of > 2 classes
+        self._score_tables: list[tuple[Codes, Predictions]] = []  # last window, for pmauc of > 2 classes
 
     def update(
         self,
@@ -124,8 +124,8 @@ class Tracker:
     ) -> None:
         """Add predicted rows with their true labels, and their times if the stream has times.
 
-        ``scored_class`` is the class whose scores are kept: the positive class or one of two classes. It is
-        None with more classes.
+        ``scored_class`` is the class whose scores are stored: the positive class or one of two classes. It is
+        None if there are more classes and none is positive.
         """
         predicted = predictions.codes(table)
         self._has_prediction = None
@@ -160,9 +160,10 @@ class Tracker:
     def _calibration_columns(
         self, true: Codes, predicted: Codes, predictions: Predictions, table: LabelEncoder
     ) -> tuple[FloatArray, ...]:
-        """Return a probability, whether its event occurred, the log-loss and the Brier score of each row.
+        """Return for each row the probability of an event, whether it occurred, log-loss and Brier score.
 
-        The event is the scored class; without a scored class it is a correct prediction.
+        The event is that the row is of the scored class; without a scored class, that the prediction is
+        correct.
         """
         if predictions.probabilities is None:
             return (np.full(len(true), np.nan),) * 4
@@ -180,7 +181,7 @@ class Tracker:
     ) -> bool:
         """Record the window that ended ``ago`` rows before the last row; return whether records were removed.
 
-        The window must have ended within the last update.
+        The end of the window must be within the rows of the last update.
         """
         if self._has_prediction is not None and ago:
             ago = int(self._has_prediction[-ago:].sum())
@@ -229,7 +230,7 @@ class Tracker:
         self._pending_records = []
 
     def _score_values(self, agos: list[int]) -> list[dict[str, Pair]]:
-        """Return the measures of some windows that need scores or probabilities."""
+        """Return the measures of scores and probabilities for windows that ended ``agos`` rows ago."""
         true, _, scores, *calibration = self._counter.recent
         windows = self._counter.window_slices(agos)
         values: list[dict[str, Pair]] = [{} for _ in windows]
@@ -276,7 +277,7 @@ class Tracker:
 
     @property
     def sample(self) -> ScoreSample:
-        """A sample of the scores."""
+        """Sample of the scores of all rows."""
         self._flush()
         return self._sample
 
@@ -292,11 +293,11 @@ class Tracker:
         return self._days.lines()
 
     def is_mirrored(self, positive: int | None) -> bool:
-        """Return whether the positive class is not the scored class but the other one of two classes."""
+        """Return whether the positive class is the other of two classes instead of the scored class."""
         return positive is not None and positive != self.scored_class
 
     def window_measures(self, positive: int | None) -> dict[str, FloatArray]:
-        """Return the measures of all records, one array per measure."""
+        """Return the measures of all recorded windows, as one array per measure."""
         width = self._width(positive)
         windows = [pad_classes(r.blocks.sum(axis=0, dtype=np.int64), width) for r in self.records]
         values = measures(np.array(windows).reshape(len(windows), 3, width), positive)
@@ -308,7 +309,7 @@ class Tracker:
         return values
 
     def window_bands(self, record: Record, positive: int | None) -> dict[str, tuple[float, float]]:
-        """Return the confidence bands of a record."""
+        """Return the confidence bands of the measures of a recorded window."""
         return self._bands(record.blocks, positive)
 
     def total(self, positive: int | None) -> dict[str, float]:
@@ -337,7 +338,7 @@ class Tracker:
         return {**values, **flat_bands(self._bands(self.counter.blocks()[0], positive), values)}
 
     def reliability(self, positive: int | None) -> ReliabilityCurve | None:
-        """Return the reliability curve of all rows; None without probabilities."""
+        """Return the reliability curve of all rows; None if there are no probabilities."""
         self._flush()
         if not self._losses[0]:
             return None
@@ -358,7 +359,7 @@ class Tracker:
         return (log_losses if name == "log_loss" else briers) / n_rows
 
     def _width(self, positive: int | None) -> int:
-        # A positive class that has not appeared yet is a class without rows.
+        # A positive class that has not occurred yet is counted as a class without rows.
         return max(self.counter.n_classes, 0 if positive is None else positive + 1)
 
     def _bands(self, blocks: NDArray[Any], positive: int | None) -> dict[str, tuple[float, float]]:
@@ -384,7 +385,7 @@ class Tracker:
             last
         ]
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UndefinedMetricWarning)  # the value is nan
+            warnings.simplefilter("ignore", UndefinedMetricWarning)  # an undefined value is nan
             y, columns = np.searchsorted(present, true), scores if len(classes) > 2 else scores[:, 1]
             return float(pmauc_score(y, columns, labels=list(range(len(present)))))
 
@@ -404,19 +405,22 @@ _NAN_PAIR = math.nan, math.nan
 
 
 def _with_probability(columns: list[FloatArray]) -> list[FloatArray]:
-    """Return the rows for which the model gave a probability."""
+    """Return the columns for the rows that have a probability."""
     known = ~np.isnan(columns[0])
     return [column[known] for column in columns]
 
 
 def _max_records(n_rows: int, n_classes: int) -> int:
-    """Return the maximum number of recorded windows of ``n_rows`` rows."""
+    """Return the maximum number of records, if a window has ``n_rows`` rows."""
     cells = 3 * n_classes * -(-n_rows // rows_per_block(n_rows))
     return max(100, min(_MAX_RECORDS, _MAX_CELLS // max(cells, 1)))
 
 
 def flat_bands(bands: dict[str, tuple[float, float]], values: dict[str, float]) -> dict[str, float]:
-    """Return the bands of the names in ``values`` as ``NAME_low`` and ``NAME_high``; nan without a value."""
+    """Return the bands of the measures in ``values`` as ``NAME_low`` and ``NAME_high``.
+
+    The band of a measure that is nan is nan.
+    """
     flat = {}
     for name, band in bands.items():
         if name in values:
@@ -428,23 +432,23 @@ def flat_bands(bands: dict[str, tuple[float, float]], values: dict[str, float]) 
 class ScoreSample:
     """Reservoir sample of the scores of each class, in bounded memory.
 
-    Each row of a class is in the sample with the same probability. Classes are sampled separately, so all
-    rows of a rare class are present; ``counts`` holds the true numbers of rows.
+    Each row of a class is in the sample with the same probability. Classes are sampled separately, so the
+    sample contains all rows of a rare class; ``counts`` is the true number of rows of each class.
 
     Parameters
     ----------
     size : int, default=4000
         Maximum number of rows of each class.
     seed : int, default=0
-        Seed of the sampling.
+        Random seed.
     """
 
     def __init__(self, size: int = 4000, seed: int = 0) -> None:
         self.size = size
         self.counts: dict[Any, int] = {}
-        self._parts: dict[Any, list[tuple[FloatArray, FloatArray]]] = {}  # random keys and scores by class
+        self._parts: dict[Any, list[tuple[FloatArray, FloatArray]]] = {}  # by class: random keys, scores
         self._n_rows: dict[Any, int] = {}
-        self._limits: FloatArray = np.zeros(0)  # by class: only rows with smaller keys can be in the sample
+        self._limits: FloatArray = np.zeros(0)  # per class, the upper limit for keys of sampled rows
         self._rng = np.random.default_rng(seed)
 
     def update(self, codes: NDArray[np.integer[Any]], scores: FloatArray) -> None:
@@ -493,7 +497,10 @@ class ScoreSample:
         return sorted(self._parts)
 
     def against(self, positive: Any) -> tuple[FloatArray, NDArray[np.bool_], FloatArray]:
-        """Return the sampled scores, whether each row is positive, and how many rows it represents."""
+        """Return the sampled scores, a mask of the positive rows, and a weight for each sampled row.
+
+        The weight is the number of rows of the class divided by the number of sampled rows of the class.
+        """
         parts = [(label, self.scores(label)) for label in self.labels]
         is_positive = [np.full(len(part), label == positive) for label, part in parts]
         weights = [np.full(len(part), self.counts[label] / len(part)) for label, part in parts]

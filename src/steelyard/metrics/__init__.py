@@ -1,4 +1,4 @@
-"""Measures for imbalanced classes, of a batch of predictions and of a stream."""
+"""Measures for imbalanced classes, for batches of predictions and for streams."""
 
 from steelyard.metrics.base import StreamingMetric
 from steelyard.metrics.batch import (

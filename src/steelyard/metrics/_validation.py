@@ -39,7 +39,7 @@ def sort_labels(labels: Iterable[Label], source: str) -> list[Label]:
 
 
 def encode(y: ArrayLike, source: str, name: str) -> tuple[list[Label], Codes]:
-    """Return the distinct labels, and for each row the index of its label among them."""
+    """Return the distinct labels, and the index of each row's label among them."""
     if isinstance(y, str | int | float | np.generic):  # fast path for a single row
         _check_label(label := plain(y), source, name)
         return [label], np.zeros(1, dtype=np.intp)
@@ -73,8 +73,8 @@ def _label_array(y: ArrayLike, source: str, name: str) -> NDArray[Any]:
 
 def _check_label(label: Label, source: str, name: str) -> None:
     try:
-        missing = label is None or not bool(label == label)  # noqa: PLR0124  NaN differs from itself
-    except TypeError:  # pandas.NA == pandas.NA is NA
+        missing = label is None or not bool(label == label)  # noqa: PLR0124  NaN is not equal to itself
+    except TypeError:  # pandas.NA == pandas.NA is NA, which has no truth value
         missing = True
     if missing:
         raise DataError(f"every row of {name} needs a label; got {label!r}.", source=source)
@@ -87,7 +87,7 @@ def _check_label(label: Label, source: str, name: str) -> None:
 
 
 def check_weights(sample_weight: ArrayLike | None, n_rows: int, source: str) -> NDArray[np.float64] | None:
-    """Return the weights as finite, non-negative numbers, one for each row; None means that all are 1."""
+    """Return the weights, checked to be finite and non-negative; None means that all weights are 1."""
     if sample_weight is None:
         return None
     weights = np.atleast_1d(np.asarray(sample_weight, dtype=np.float64))
@@ -133,7 +133,7 @@ def check_same_length(n_true: int, n_other: int, source: str, name: str) -> None
 
 
 def check_probabilities(scores: NDArray[np.float64], source: str) -> NDArray[np.float64]:
-    """Return the scores; raise unless they are between 0 and 1."""
+    """Return the scores; raise DataError unless all are between 0 and 1."""
     if len(scores) and not (scores.min() >= 0.0 and scores.max() <= 1.0):
         worst = scores.min() if scores.min() < 0.0 else scores.max()
         raise DataError(
@@ -158,7 +158,7 @@ def check_positive_integer(value: int, name: str, source: str) -> int:
 
 
 def required(value: ArrayLike | None, source: str, name: str) -> ArrayLike:
-    """Return a required argument; raise if it is None."""
+    """Return a required argument; raise DataError if it is None."""
     if value is None:
         raise DataError(f"{name} is required; got None.", source=source)
     return value

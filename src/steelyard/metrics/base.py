@@ -1,4 +1,4 @@
-"""Interface of the streaming metrics, including saving and restoring of their state."""
+"""Base class of the streaming metrics, which also saves and restores their state."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class StreamingMetric(ABC):
     """A measure that is updated with each batch of predictions.
 
-    Results do not depend on how the stream is divided into batches. A failing update changes nothing.
+    The value does not depend on how the stream is divided into batches. A failing update changes nothing.
     """
 
     _parameters: ClassVar[tuple[str, ...]]
@@ -33,7 +33,7 @@ class StreamingMetric(ABC):
 
     @abstractmethod
     def get(self) -> float:
-        """Return the current value; ``nan`` with a warning where its denominator is zero."""
+        """Return the current value; ``nan`` with a warning if its denominator is zero."""
 
     @abstractmethod
     def reset(self) -> Self:
@@ -41,7 +41,7 @@ class StreamingMetric(ABC):
 
     @abstractmethod
     def _content(self) -> dict[str, Any]:
-        """Return the arrays and JSON values that ``_restore`` reads."""
+        """Return the state as arrays and JSON values, for ``_restore``."""
 
     @abstractmethod
     def _restore(self, state: dict[str, Any]) -> None:
@@ -106,7 +106,7 @@ def _check_storable(value: Any, name: str) -> None:
 
 
 def stored_array(state: dict[str, Any], name: str, kind: str, shape: tuple[int, ...]) -> NDArray[Any]:
-    """Return an array of a state; raise if its type or shape is wrong."""
+    """Return the array ``name`` of a state; raise ValueError if its type or shape is wrong."""
     values = np.array(state[name])
     if values.dtype.kind != kind or values.shape != shape:
         raise ValueError(f"{name} has type {values.dtype} and shape {values.shape}, expected {kind} {shape}")

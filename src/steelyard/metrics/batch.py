@@ -1,9 +1,10 @@
 """Measures of a batch of predictions, with the conventions of scikit-learn.
 
-``pos_label=None`` means the minority class of ``y_true`` (of two equally large classes the larger label; for
-scores, whose direction matters, always the larger label). Labels may be of any type. A measure whose
-denominator is zero is ``nan`` with an :class:`~sklearn.exceptions.UndefinedMetricWarning`. For macro averages
-of a batch use scikit-learn, for example ``precision_score(..., average="macro")``.
+``pos_label=None`` means the minority class of ``y_true``; if two classes are equally large, the larger label.
+For measures of scores it always means the larger label, as in ``decision_function``. Labels may be of any
+type. A measure whose denominator is zero is ``nan`` with an
+:class:`~sklearn.exceptions.UndefinedMetricWarning`. For macro averages of a batch use scikit-learn, for
+example ``precision_score(..., average="macro")``.
 """
 
 from __future__ import annotations
@@ -138,8 +139,8 @@ def g_mean_score(
     y_true, y_pred, sample_weight
         As for :func:`sensitivity_score`.
     pos_label : label, optional
-        With a label, :math:`\sqrt{sensitivity \cdot specificity}` of that class against the rest. Without a
-        label, the mean over all classes; for two classes both definitions are equal.
+        With a label, the result is :math:`\sqrt{sensitivity \cdot specificity}` of that class against the
+        rest. Without a label, it is the geometric mean over all classes. For two classes both are equal.
 
     Returns
     -------
@@ -150,8 +151,9 @@ def g_mean_score(
     -----
     .. math:: G = \Bigl(\prod_{c} \frac{hits_c}{n_c}\Bigr)^{1/K}
 
-    over the :math:`K` classes that have true rows. A label that occurs only among the predictions has no
-    recall and is left out (imbalanced-learn counts its recall as 0).
+    :math:`K` is the number of classes with true rows, :math:`n_c` the number of true rows of class :math:`c`
+    and :math:`hits_c` the number of them that were predicted correctly. A label that occurs only among the
+    predictions has no recall and is left out (imbalanced-learn counts its recall as 0).
 
     Examples
     --------
@@ -175,7 +177,7 @@ def relative_sensitivity_score(
 ) -> float:
     r"""Return sensitivity divided by specificity; 1 if both are equal.
 
-    Below 1 the positive class is recognised less often than the others.
+    A value below 1 means that the positive class is recognised less often than the others.
 
     Parameters
     ----------
@@ -222,6 +224,8 @@ def f_beta_score(
     -----
     .. math:: F_\beta = (1 + \beta^2) \frac{P R}{\beta^2 P + R}
 
+    :math:`P` is the precision and :math:`R` the sensitivity.
+
     Examples
     --------
     >>> from steelyard.metrics import f_beta_score
@@ -265,7 +269,7 @@ def cohen_kappa_score(
 
 
 def imbalance_ratio(y: ArrayLike, *, sample_weight: ArrayLike | None = None) -> float:
-    """Return the number of rows of the largest class divided by that of the smallest.
+    """Return the number of rows of the largest class divided by the number of rows of the smallest.
 
     Parameters
     ----------
@@ -300,17 +304,17 @@ def roc_auc_score(
 ) -> float:
     """Return the area under the ROC curve of one class against all others.
 
-    It is the probability that a positive row scores higher than another row, with ties counted as one half.
-    The value is that of scikit-learn; this function adds ``pos_label`` and labels of any type.
+    It is the probability that a positive row has a higher score than a negative row; ties count one half. The
+    value equals that of scikit-learn; this function adds ``pos_label`` and labels of any type.
 
     Parameters
     ----------
     y_true : array-like of shape (n_samples,)
         True labels.
     y_score : array-like of shape (n_samples,)
-        Scores; the higher, the more likely is the positive class.
+        Scores; the higher the score, the more likely the positive class.
     pos_label : label, optional
-        The class that the scores are for, against all others. By default the larger of two labels, as in
+        The class to which the scores refer, against all others. By default the larger of two labels, as in
         ``decision_function``, whether it is rare or not.
     sample_weight : array-like of shape (n_samples,), optional
         Weight of each row.
@@ -355,7 +359,7 @@ def average_precision_score(
     .. math:: AP = \sum_n (R_n - R_{n-1}) P_n
 
     :math:`P_n` and :math:`R_n` are precision and recall at the n-th threshold (Manning, Raghavan and Schütze,
-    2008, *Introduction to Information Retrieval*, chapter 8). The value is that of scikit-learn.
+    2008, *Introduction to Information Retrieval*, chapter 8). The value equals that of scikit-learn.
 
     Examples
     --------
@@ -378,21 +382,22 @@ def precision_at_k_score(
 ) -> float:
     """Return the share of positive rows among the ``k`` rows with the highest scores.
 
-    Rows that share the k-th score count by the probability that a random order puts them among the ``k``.
+    If several rows share the k-th highest score, each of them counts with its probability of being among the
+    ``k`` rows when ties are broken at random.
 
     Parameters
     ----------
     y_true, y_score, pos_label
         As for :func:`roc_auc_score`.
     k : int, default=100
-        Number of rows, for example the cases that can be examined in a day.
+        Number of rows, for example the number of cases that can be examined in a day.
     groups : array-like of shape (n_samples,), optional
         Group of each row, for example its day; the result is the mean over the groups.
 
     Returns
     -------
     float
-        With fewer than ``k`` rows, the share among all rows. ``nan`` without rows.
+        With fewer than ``k`` rows, the share among all rows; ``nan`` if there are no rows.
 
     Examples
     --------
@@ -413,7 +418,7 @@ def recall_at_k_score(
     pos_label: Label | None = None,
     groups: ArrayLike | None = None,
 ) -> float:
-    """Return the share of the positive rows that are among the ``k`` rows with the highest scores.
+    """Return the share of all positive rows that are among the ``k`` rows with the highest scores.
 
     Parameters
     ----------
@@ -448,8 +453,8 @@ def pmauc_score(
     y_true : array-like of shape (n_samples,)
         True labels.
     y_score : array-like of shape (n_samples, n_classes) or (n_samples,)
-        One column of scores per class; they need not be probabilities. For two classes one score per row
-        (for the larger label) is enough.
+        One column of scores per class; they need not be probabilities. For two classes, one score per row
+        (of the larger label) is enough.
     labels : array-like of shape (n_classes,), optional
         The class of each column. By default the sorted labels of ``y_true``.
     sample_weight : array-like of shape (n_samples,), optional
@@ -465,8 +470,8 @@ def pmauc_score(
     .. math:: PMAUC = \frac{2}{K (K - 1)} \sum_{i < j} \frac{A(i \mid j) + A(j \mid i)}{2}
 
     :math:`A(i \mid j)` is the AUC of column :math:`i` over the rows of classes :math:`i` (positive) and
-    :math:`j`. Only the :math:`K` classes with rows count. For two classes whose columns add up to a
-    constant it is the AUC, and for probabilities it is scikit-learn's
+    :math:`j`. :math:`K` is the number of classes with rows; other classes are left out. For two classes whose
+    columns add up to a constant, it equals the AUC. For probabilities, it equals scikit-learn's
     ``roc_auc_score(..., multi_class="ovo")``.
 
     Examples
@@ -520,8 +525,9 @@ def log_loss_score(
     -----
     .. math:: -\frac1n \sum_i \log p_{i, y_i}
 
-    with probabilities of at least 2.2e-16 (Good, 1952, *Journal of the Royal Statistical Society B*
-    14:107-114). The value is that of scikit-learn.
+    :math:`p_{i, y_i}` is the probability of the true class of row :math:`i`; values below 2.2e-16 are set to
+    2.2e-16 (Good, 1952, *Journal of the Royal Statistical Society B* 14:107-114). The value equals that of
+    scikit-learn.
 
     Examples
     --------
@@ -562,8 +568,8 @@ def brier_score(
     -----
     .. math:: \frac1n \sum_i (p_i - [y_i = 1])^2
 
-    for two classes; for more, the squares are summed over the classes (Brier, 1950, *Monthly Weather Review*
-    78:1-3). The value is that of scikit-learn.
+    for two classes, where :math:`p_i` is the probability of class 1. For more classes, the squares are summed
+    over the classes (Brier, 1950, *Monthly Weather Review* 78:1-3). The value equals that of scikit-learn.
 
     Examples
     --------
@@ -606,7 +612,7 @@ def reliability_curve(
 
     Notes
     -----
-    The frequencies are those of scikit-learn's ``calibration_curve`` (DeGroot and Fienberg, 1983, *The
+    The frequencies equal those of scikit-learn's ``calibration_curve`` (DeGroot and Fienberg, 1983, *The
     Statistician* 32:12-22).
 
     Examples
@@ -644,7 +650,9 @@ def expected_calibration_error(
     -----
     .. math:: ECE = \sum_b \frac{n_b}{n} \, \lvert \bar p_b - \bar y_b \rvert
 
-    over the bins :math:`b` of the reliability curve (Naeini, Cooper and Hauskrecht, 2015, AAAI).
+    over the bins :math:`b` of the reliability curve. :math:`n_b` is the number of rows in a bin,
+    :math:`\bar p_b` their mean probability and :math:`\bar y_b` their share of positive rows (Naeini, Cooper
+    and Hauskrecht, 2015, AAAI).
 
     Examples
     --------
@@ -697,14 +705,14 @@ def _positions(some: list[Label], labels: list[Label]) -> Codes:
 def _one_vs_rest(
     y_true: ArrayLike, y_score: ArrayLike, pos_label: Label | None, source: str
 ) -> tuple[NDArray[np.bool_], FloatArray]:
-    """Return which rows are positive, and their scores."""
+    """Return a mask of the positive rows, and the scores of all rows."""
     labels, codes = encode(y_true, source, "y_true")
     scores = check_scores(y_score, len(codes), 1, source)[:, 0]
     return codes == _scored_code(labels, pos_label, source), scores
 
 
 def _scored_code(labels: list[Label], pos_label: Label | None, source: str) -> int:
-    """Return the index of the label to which a single column of scores belongs; -1 when no row has it."""
+    """Return the index of the label to which a single column of scores refers; -1 if no row has it."""
     if pos_label is not None:
         pos_label = plain(pos_label)
         return labels.index(pos_label) if pos_label in labels else -1
@@ -768,7 +776,7 @@ def _by_column(
 ) -> tuple[list[Label], Codes, FloatArray, FloatArray | None]:
     """Return the class of each column, the column of each row's class, the scores and the weights.
 
-    Scores of two classes may be one-dimensional; they then belong to the second class.
+    Scores of two classes may be one-dimensional; they are then the scores of the second class.
     """
     present, codes = encode(y_true, source, "y_true")
     columns = sort_labels(present, source) if labels is None else plain_labels(labels)

@@ -1,7 +1,7 @@
 """Confusion counts in blocks of consecutive rows: windows, totals and confidence bands of a stream.
 
-A tally is an array whose last two axes are (hits, true rows, predicted rows) and the classes. All measures
-here follow from tallies, so the positive class can be chosen after counting.
+A tally is an array of shape (..., 3, n_classes): hits, true rows and predicted rows of each class. All
+measures here are computed from tallies, so the positive class can be chosen after counting.
 """
 
 from __future__ import annotations
@@ -44,24 +44,24 @@ _CONFIDENCE = 0.95
 _BLOCKS_PER_WINDOW = 20
 _MAX_STREAM_BLOCKS = 256  # with more blocks, pairs of adjacent blocks are merged
 _MAX_CELLS_PER_BATCH = 1 << 16
-_MAX_CLASSES_FOR_TABLES = 8  # up to this, counting whole confusion tables of each block is faster
+_MAX_CLASSES_FOR_TABLES = 8  # up to this number, counting the full confusion matrix of each block is faster
 
 
 def measures(tallies: NDArray[Any], positive: int | None) -> dict[str, FloatArray]:
-    """Return the measures of one tally or of many; nan where a denominator is zero.
+    """Return the measures of one or several tallies; nan if a denominator is zero.
 
     Parameters
     ----------
     tallies : ndarray of shape (..., 3, n_classes)
         Hits, true rows and predicted rows of each class.
     positive : int or None
-        The positive class. With None all classes are equal: sensitivity is the mean recall, F1 the mean of
-        the F1 of all classes, specificity and rs are nan.
+        The positive class. With None all classes count equally: sensitivity is the mean recall, f1 is the
+        mean F1 of all classes, and specificity and rs are nan.
 
     Returns
     -------
     dict of str to ndarray
-        One array of the leading shape for each of :data:`MEASURES`.
+        One array for each of :data:`MEASURES`, with the leading axes of ``tallies``.
     """
     counts = formulas.ClassCounts.of_tallies(tallies)
     values = {name: formulas.ALL_CLASSES[name](counts) for name in ("accuracy", "imbalance_ratio")}
@@ -90,10 +90,10 @@ def measures(tallies: NDArray[Any], positive: int | None) -> dict[str, FloatArra
 def bootstrap_bands(
     blocks: NDArray[Any], draws: FloatArray, positive: int | None
 ) -> dict[str, tuple[float, float]]:
-    """Return the central 95 % of the measures over bootstrap samples of blocks.
+    """Return a band for each measure that contains the central 95 % of its bootstrap values.
 
-    Neighbouring rows are correlated, so the bootstrap draws whole blocks; with single rows the bands would be
-    too narrow.
+    The bootstrap draws whole blocks, because neighbouring rows are correlated; with single rows the bands
+    would be too narrow.
 
     Parameters
     ----------
@@ -116,7 +116,7 @@ def bootstrap_bands(
 
 
 def pad_classes(tallies: NDArray[Any], n_classes: int) -> NDArray[Any]:
-    """Append zero counts for classes that appeared later."""
+    """Append zero counts, up to ``n_classes`` classes, for classes that appeared later."""
     missing = n_classes - tallies.shape[-1]
     return np.pad(tallies, [(0, 0)] * (tallies.ndim - 1) + [(0, missing)]) if missing > 0 else tallies
 
@@ -137,7 +137,7 @@ def _block_confusions(true: Codes, predicted: Codes, blocks: Codes, n_blocks: in
 
 
 def _tallies_of(confusions: Tallies) -> Tallies:
-    """Return the tallies of confusion tables [..., true, predicted]."""
+    """Return the tallies of confusion matrices whose last two axes are true and predicted class."""
     tallies = np.empty((*confusions.shape[:-2], 3, confusions.shape[-1]), dtype=np.int64)
     tallies[..., 0, :] = confusions.diagonal(axis1=-2, axis2=-1)
     confusions.sum(axis=-1, out=tallies[..., 1, :])
@@ -159,9 +159,9 @@ class BlockConfusion:
     Attributes
     ----------
     confusion : ndarray of shape (n_classes, n_classes)
-        Counts of all rows, [true, predicted].
+        Counts of all rows, indexed by true and predicted class.
     recent : list of ndarray
-        True codes, predicted codes and further columns of the last update and the window before it.
+        Codes of true and predicted labels and further columns, for the last update and the window before it.
     """
 
     def __init__(self, window: int) -> None:
@@ -186,7 +186,7 @@ class BlockConfusion:
         first = self.n_rows // self._block_rows
         blocks = np.arange(self.n_rows, self.n_rows + len(true)) // self._block_rows - first
         tallies = block_tallies(true, predicted, blocks, int(blocks[-1]) + 1, n_classes)
-        if first < len(self._blocks):  # rows that complete the last block
+        if first < len(self._blocks):  # the first rows belong to the last block
             self._blocks[first] = pad_classes(self._blocks[first], n_classes) + tallies[0]
             tallies = tallies[1:]
         self._blocks.extend(tallies)
@@ -203,15 +203,17 @@ class BlockConfusion:
         return _tallies_of(self.confusion)
 
     def blocks(self) -> tuple[Tallies, int]:
-        """Return the tallies of consecutive full blocks, oldest first, and the number of rows of a block."""
+        """Return the tallies of the full blocks, oldest first, and the number of rows of a block."""
         full = self._blocks[: self.n_rows // self._block_rows]
         padded = [pad_classes(block, self.n_classes) for block in full]
         return np.array(padded, dtype=np.int64).reshape(len(full), 3, self.n_classes), self._block_rows
 
     def window_blocks(self, agos: Sequence[int] = (0,)) -> list[Tallies]:
-        """Return the tallies, in up to 20 blocks, of windows that ended ``agos`` rows before the last row.
+        """Return the tallies of the blocks of windows that ended ``agos`` rows before the last row.
 
-        The windows must have ended within the last update.
+        A window has up to 20 blocks.
+
+        The ends of the windows must be within the rows of the last update.
         """
         ends = len(self.recent[0]) - np.asarray(agos, dtype=np.intp)
         lengths = np.minimum(ends, self.window)
@@ -223,7 +225,10 @@ class BlockConfusion:
         ]
 
     def _tallies_between(self, borders: Codes) -> Tallies:
-        """Return the tallies between adjacent block borders of each window; each row is counted only once."""
+        """Return the tallies between adjacent block borders of each window.
+
+        Each row is counted only once, even if several windows contain it.
+        """
         true, predicted, *_ = self.recent
         edges = np.unique(borders)
         part = slice(int(edges[0]), int(edges[-1]))
@@ -234,13 +239,13 @@ class BlockConfusion:
         return np.diff(before[np.searchsorted(edges, borders)], axis=1)
 
     def window_slices(self, agos: Sequence[int]) -> list[slice]:
-        """Return the positions in ``recent`` of the windows that ended ``agos`` rows before the last row."""
+        """Return the slices of ``recent`` for the windows that ended ``agos`` rows before the last row."""
         ends = [len(self.recent[0]) - ago for ago in agos]
         return [slice(max(end - self.window, 0), end) for end in ends]
 
 
 def rows_per_block(n_rows: int) -> int:
-    """Return the number of rows of each block of a window; the first block may have fewer."""
+    """Return the number of rows per block, for a window of ``n_rows``; the first block may have fewer."""
     return max(1, -(-n_rows // _BLOCKS_PER_WINDOW))
 
 
@@ -251,7 +256,7 @@ def _borders(n_rows: int) -> Codes:
 
 
 def _runs(lengths: Codes, max_size: int) -> Iterator[slice]:
-    """Yield slices of adjacent equal lengths."""
+    """Yield slices in which all lengths are equal, with at most ``max_size`` entries."""
     begin = 0
     while begin < len(lengths):
         same = lengths[begin : begin + max_size] == lengths[begin]

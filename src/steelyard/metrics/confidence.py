@@ -1,10 +1,11 @@
-"""Confidence intervals for a rate that hold at every moment of a stream, also while the rate drifts.
+"""Confidence intervals for a rate that are valid at all times of a stream, even if the rate drifts.
 
-Let x_1, x_2, ... be 0 or 1 with conditional means m_i given the past, S_n their sum and M_n the mean of
-m_1, ..., m_n. For every fixed number a, exp(a S_n) / prod(1 + m_i (e^a - 1)) is a martingale that starts at
-1. The logarithm of 1 + m (e^a - 1) is concave in m, so the process with all m_i replaced by M_n is not
-larger. By Ville's inequality an average of these processes over several a reaches 1 / error at M_n, at any
-time, with probability ``error`` at most. The interval contains all rates at which it has not.
+Let x_1, x_2, ... be 0 or 1 with conditional means m_i given the past. Let S_n be the sum of x_1, ..., x_n and
+M_n the mean of m_1, ..., m_n. For every fixed number a, exp(a S_n) / prod(1 + m_i (e^a - 1)) is a martingale
+that starts at 1. The logarithm of 1 + m (e^a - 1) is concave in m, so the process does not become larger if
+all m_i are replaced by M_n. By Ville's inequality, the average of these processes over several values of a
+exceeds 1 / error at any time with probability at most ``error``. The interval contains all rates that, in
+place of M_n, keep this average below 1 / error.
 
 References: Howard, Ramdas, McAuliffe, Sekhon, "Time-uniform, nonparametric, nonasymptotic confidence
 sequences", Annals of Statistics 49 (2021); Waudby-Smith, Ramdas, "Estimating means of bounded random
@@ -27,9 +28,9 @@ def rate_interval(n_events: int, n_rows: int, level: float = 0.95) -> tuple[floa
     Parameters
     ----------
     n_events, n_rows : int
-        Number of events, and number of rows so far.
+        Number of events and number of rows so far.
     level : float, default=0.95
-        Probability that the interval contains the mean of the conditional rates at every number of rows.
+        Probability that the intervals after 1, 2, 3, ... rows all contain the mean rate up to that row.
 
     Returns
     -------
@@ -37,7 +38,7 @@ def rate_interval(n_events: int, n_rows: int, level: float = 0.95) -> tuple[floa
 
     Notes
     -----
-    The interval may be looked at after every row. The rate may drift; the interval is for its mean so far.
+    The interval may be computed after every row. If the rate drifts, the interval is for its mean so far.
 
     Examples
     --------
@@ -59,7 +60,7 @@ def rate_interval(n_events: int, n_rows: int, level: float = 0.95) -> tuple[floa
                 logs = a * n_events - n_rows * np.log1p(rates[:, None] * np.expm1(a))
             highest = logs.max(axis=1)
             wealth = highest + np.log(np.exp(logs - highest[:, None]).sum(axis=1))
-            first = min(int(np.count_nonzero(wealth < limit)), _GRID_RATES - 1)  # wealth grows outwards
+            first = min(int(np.count_nonzero(wealth < limit)), _GRID_RATES - 1)  # wealth is increasing
             inside, outside = float(rates[max(first - 1, 0)]), float(rates[first])
         return outside
 

@@ -1,4 +1,4 @@
-"""Confusion counts of a stream: of all rows, of a sliding window, or with exponential decay."""
+"""Confusion counts of a stream, over all rows, a sliding window, or with exponential decay."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ class ConfusionStream(StreamingMetric):
     """Base class of the confusion counts of a stream; new labels may appear at any time.
 
     The subclasses :class:`CumulativeConfusion`, :class:`WindowConfusion` and :class:`FadingConfusion` differ
-    in the weight of past rows. Each measure equals the batch function of the same name on the same rows.
+    in the weight of past rows. The value of a measure equals that of the batch function of the same name on
+    the same rows.
     """
 
     _parameters: ClassVar[tuple[str, ...]] = ("measure", "pos_label", "beta")
@@ -45,7 +46,7 @@ class ConfusionStream(StreamingMetric):
         self.measure = measure
         self.pos_label = plain(pos_label)
         self.beta = beta
-        self._labels: list[Label] = []  # in order of appearance, so that codes of labels never change
+        self._labels: list[Label] = []  # in order of appearance, so that the code of a label never changes
         self._codes: dict[Label, int] = {}
 
     def update(
@@ -79,7 +80,7 @@ class ConfusionStream(StreamingMetric):
         new_labels = [label for label in (*true_labels, *predicted_labels) if label not in self._codes]
         if new_labels:
             sort_labels([*self._labels, *new_labels], self._source)
-        # All input is valid from here on, so a failing call has changed nothing.
+        # All input has been validated before the first change, so a failing call changes nothing.
         if len(true):
             true, predicted = self._code(true_labels)[true], self._code(predicted_labels)[predicted]
             self._grow(len(self._labels))
@@ -99,7 +100,7 @@ class ConfusionStream(StreamingMetric):
         Returns
         -------
         float
-            ``nan`` with a warning where the denominator is zero.
+            ``nan`` with a warning if the denominator is zero.
         """
         source = f"{type(self).__name__}.get"
         measure = self.measure if measure is None else measure
@@ -109,13 +110,13 @@ class ConfusionStream(StreamingMetric):
         return formulas.defined_or_warn(measure, value)
 
     def recalls(self) -> dict[Label, float]:
-        """Return the recall of every class that has counted true rows."""
+        """Return the recall of every class with true rows."""
         table = self._table()
         values = zip(table.labels, formulas.recalls(table.by_class).tolist(), strict=True)
         return {label: recall for label, recall in values if not math.isnan(recall)}
 
     def confusion(self) -> tuple[list[Label], NDArray[np.float64]]:
-        """Return the sorted labels and the weights of the rows, indexed by true and predicted label."""
+        """Return the sorted labels and the total weight of the rows, indexed by true and predicted label."""
         table = self._table()
         return table.labels, table.counts
 
@@ -155,7 +156,7 @@ class ConfusionStream(StreamingMetric):
 
     @abstractmethod
     def _weights_by_label(self) -> NDArray[np.float64]:
-        """Return the weight of the counted rows, indexed by the codes of the true and predicted label."""
+        """Return the total weight of the rows, indexed by the codes of the true and the predicted label."""
 
 
 class CumulativeConfusion(ConfusionStream):
@@ -166,8 +167,8 @@ class CumulativeConfusion(ConfusionStream):
     measure : str, default="g_mean"
         The default measure of :meth:`get`.
     pos_label : label, optional
-        The positive class. By default the rarer of two classes among the counted rows, which may change
-        during the stream, so it is better to pass this parameter.
+        The positive class. By default the rarer of two classes among the counted rows. This default can
+        change during the stream, so it is better to pass the parameter.
     beta : float, default=1.0
         For ``f_beta``.
 
@@ -192,7 +193,7 @@ class CumulativeConfusion(ConfusionStream):
         self._counts = _padded(self._counts, n_labels)
 
     def _count(self, true: Codes, predicted: Codes, weights: Weights) -> None:
-        # np.add.at adds row by row, so the rounding of weights does not depend on the batches.
+        # np.add.at adds row by row, so rounding errors of weights do not depend on the batch size.
         np.add.at(self._counts, (true, predicted), weights)
 
     def _weights_by_label(self) -> NDArray[np.float64]:
@@ -209,9 +210,9 @@ class CumulativeConfusion(ConfusionStream):
 class WindowConfusion(ConfusionStream):
     """Confusion counts of the last ``window`` rows.
 
-    An update takes O(1) per row. Counts are integers, so a row that leaves the window leaves no rounding
-    error. If some rows in the window have weights other than 1, :meth:`get` sums all weights again, in
-    O(window), for the same reason.
+    An update takes O(1) per row. Counts are integers, so removing a row from the window causes no rounding
+    error. For the same reason, if some rows in the window have weights other than 1, :meth:`get` sums all
+    weights again, in O(window).
 
     Parameters
     ----------
@@ -239,7 +240,7 @@ class WindowConfusion(ConfusionStream):
 
     def _clear(self) -> None:
         self._n_rows = np.zeros((0, 0), dtype=np.int64)
-        self._n_weighted = 0  # rows in the window whose weight is not 1
+        self._n_weighted = 0  # number of rows in the window whose weight is not 1
         # Ring buffer, grown on demand: row t of the stream is stored at t % window.
         self._cells = np.zeros((2, 0), dtype=np.int32)  # codes of the true and the predicted label
         self._weights = np.zeros(0)
@@ -249,7 +250,7 @@ class WindowConfusion(ConfusionStream):
         self._n_rows = _padded(self._n_rows, n_labels)
 
     def _count(self, true: Codes, predicted: Codes, weights: Weights) -> None:
-        n_skipped = max(0, len(true) - self.window)  # rows that enter and leave the window within this update
+        n_skipped = max(0, len(true) - self.window)  # rows that enter and leave the window in this update
         true, predicted, weights = true[n_skipped:], predicted[n_skipped:], weights[n_skipped:]
         n_seen_before = self._n_seen
         self._n_seen += n_skipped + len(true)
@@ -301,12 +302,12 @@ class WindowConfusion(ConfusionStream):
 
 
 class FadingConfusion(ConfusionStream):
-    r"""Confusion counts with exponential decay: each new row multiplies the weight of all earlier rows.
+    r"""Confusion counts with exponential decay: each new row reduces the weight of all earlier rows.
 
     Parameters
     ----------
     factor : float, optional
-        Factor by which the weight of a row shrinks with each new row, above 0 and at most 1.
+        Factor that multiplies the weight of a row with each new row; from 1e-6 to 1.
     half_life : float, optional
         Instead of ``factor``: number of rows after which a weight is halved,
         :math:`factor = 2^{-1/half\_life}`.
@@ -315,10 +316,10 @@ class FadingConfusion(ConfusionStream):
 
     Notes
     -----
-    A row of age :math:`a` (the newest has age 0) has the weight :math:`w \cdot factor^{a}`. Counts are stored
-    relative to the start of the current block, in which a new row has the weight :math:`factor^{-t}`; every
-    few hundred rows a new block begins. All powers come from one table, so the result does not depend on how
-    the stream is cut into batches.
+    A row with sample weight :math:`w` and age :math:`a` (the newest row has age 0) has the weight
+    :math:`w \cdot factor^{a}`. Counts are scaled by blocks of a few hundred rows: the t-th row of a block is
+    added with the weight :math:`w \cdot factor^{-t}`, so earlier counts need no change until the block ends.
+    All powers come from one table, so the result does not depend on how the stream is divided into batches.
 
     Examples
     --------
@@ -329,7 +330,7 @@ class FadingConfusion(ConfusionStream):
     """
 
     _parameters = ("factor", *ConfusionStream._parameters)
-    _MAX_WEIGHT_GROWTH = 2.0**30  # maximum growth of the weight of new rows within a block
+    _MAX_WEIGHT_GROWTH = 2.0**30  # maximum factor by which the weight of new rows grows within a block
     _MAX_BLOCK_ROWS = 512
 
     def __init__(
@@ -353,7 +354,7 @@ class FadingConfusion(ConfusionStream):
 
     def _clear(self) -> None:
         self._counts = np.zeros((0, 0))
-        self._age = 0  # rows since the start of the block
+        self._age = 0  # number of rows since the start of the block
 
     def _grow(self, n_labels: int) -> None:
         self._counts = _padded(self._counts, n_labels)

@@ -1,8 +1,8 @@
-"""Formulas of all measures that follow from confusion counts.
+"""Formulas of all measures that are computed from confusion counts.
 
 Batch functions, streaming metrics and prequential evaluation use these formulas. Counts may have leading
-axes, so one call evaluates a single table, a thousand windows or a thousand bootstrap samples. A measure
-whose denominator is zero is nan.
+axes, so one call can evaluate a single confusion matrix, a thousand windows or a thousand bootstrap samples.
+A measure whose denominator is zero is nan.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ClassCounts:
-    """Correct, true and predicted rows of each class; arrays of shape (..., n_classes)."""
+    """Numbers of correct, true and predicted rows of each class; arrays of shape (..., n_classes)."""
 
     hits: FloatArray
     true: FloatArray
@@ -35,7 +35,7 @@ class ClassCounts:
 
     @classmethod
     def of_tallies(cls, tallies: Any) -> ClassCounts:
-        """Return the counts in an array of shape (..., 3, n_classes)."""
+        """Return the counts that are stored in an array of shape (..., 3, n_classes)."""
         counts = np.asarray(tallies, dtype=np.float64)
         return cls(counts[..., 0, :], counts[..., 1, :], counts[..., 2, :])
 
@@ -48,7 +48,7 @@ class ClassCounts:
 
 @dataclass(frozen=True, slots=True)
 class BinaryCounts:
-    """True positives, false negatives, false positives and true negatives."""
+    """Numbers of true positives, false negatives, false positives and true negatives."""
 
     tp: Any
     fn: Any
@@ -58,27 +58,27 @@ class BinaryCounts:
 
 @dataclass(frozen=True, slots=True)
 class ConfusionTable:
-    """Rows (or their weights) counted by true and predicted label."""
+    """Number of rows, or their total weight, by true and predicted label."""
 
     labels: list[Label]  # sorted
-    counts: FloatArray  # (n_labels, n_labels): [true, predicted]
+    counts: FloatArray  # shape (n_labels, n_labels), indexed by true and predicted label
 
     @classmethod
     def of_present(cls, labels: list[Label], counts: FloatArray) -> ConfusionTable:
-        """Return the table of the labels that occur, true or predicted, in sorted order."""
+        """Return the table without labels that never occur; the other labels are sorted."""
         used = counts.any(axis=0) | counts.any(axis=1)
         order = sorted(np.flatnonzero(used).tolist(), key=labels.__getitem__)
         return cls([labels[k] for k in order], counts[np.ix_(order, order)])
 
     @property
     def by_class(self) -> ClassCounts:
-        """Correct, true and predicted rows of each class."""
+        """Numbers of correct, true and predicted rows of each class."""
         return ClassCounts(self.counts.diagonal(), self.counts.sum(axis=1), self.counts.sum(axis=0))
 
     def one_vs_rest(self, positive: int | None) -> BinaryCounts:
         """Return the counts of one class against all others; None means a class without rows.
 
-        Cells are summed and never subtracted, so weights leave no rounding error where a count is zero.
+        Cells are only added, never subtracted, so a count of zero is exact even if rows have weights.
         """
         counts = self.counts
         if positive is None:
@@ -93,7 +93,7 @@ class ConfusionTable:
 
 
 def ratio(numerator: Any, denominator: Any) -> Any:
-    """Return numerator / denominator; nan where the denominator is not positive."""
+    """Return numerator / denominator; nan if the denominator is not positive."""
     numerator, denominator = np.asarray(numerator, dtype=np.float64), np.asarray(denominator)
     out = np.full(np.broadcast_shapes(numerator.shape, denominator.shape), np.nan)
     return np.divide(numerator, denominator, out=out, where=denominator > 0)
@@ -123,12 +123,13 @@ def g_mean(c: BinaryCounts) -> Any:
 
 
 def f_beta(c: BinaryCounts, beta: float = 1.0) -> Any:
-    # (1 + b^2) P R / (b^2 P + R), multiplied out, so that it is 0 and not nan without true positives.
+    # (1 + beta^2) P R / (beta^2 P + R) with precision P and recall R, rewritten in terms of counts.
+    # In this form it is 0 instead of nan if there are no true positives.
     hits = (1.0 + beta**2) * c.tp
     return ratio(hits, hits + beta**2 * c.fn + c.fp)
 
 
-# -- all classes equally: a class without true rows has no recall and is left out -------------------
+# -- all classes with equal weight; classes without true rows have no recall and are left out -------
 
 
 def recalls(c: ClassCounts) -> Any:
@@ -164,7 +165,8 @@ def accuracy(c: ClassCounts) -> Any:
 
 
 def cohen_kappa(c: ClassCounts) -> Any:
-    # (p_o - p_e) / (1 - p_e), multiplied by the squared number of rows (Cohen, 1960).
+    # (p_o - p_e) / (1 - p_e) with the accuracy p_o and the accuracy p_e expected by chance (Cohen, 1960).
+    # Numerator and denominator are multiplied by the squared number of rows.
     n = c.true.sum(axis=-1)
     by_chance = (c.true * c.predicted).sum(axis=-1)
     return ratio(n * c.hits.sum(axis=-1) - by_chance, n * n - by_chance)
@@ -228,7 +230,7 @@ def check_beta(beta: float, source: str) -> None:
 
 
 def defined_or_warn(measure: str, value: float, stacklevel: int = 3) -> float:
-    """Return the value; warn where it is nan."""
+    """Return the value; warn if it is nan."""
     if math.isnan(value):
         warnings.warn(
             f"{measure} is undefined and set to nan: {WHY_UNDEFINED[measure]}.",
@@ -239,7 +241,7 @@ def defined_or_warn(measure: str, value: float, stacklevel: int = 3) -> float:
 
 
 def positive_index(table: ConfusionTable, pos_label: Label | None, source: str) -> int | None:
-    """Return the index of the positive label; None when no counted row has it."""
+    """Return the index of the positive label; None if no row has it."""
     if pos_label is not None:
         pos_label = plain(pos_label)
         return table.labels.index(pos_label) if pos_label in table.labels else None
@@ -251,13 +253,13 @@ def positive_index(table: ConfusionTable, pos_label: Label | None, source: str) 
             hint="g_mean, accuracy and the macro means cover all classes at once",
         )
     positive = positive_class(dict(zip(table.labels, table.counts.sum(axis=1).tolist(), strict=True)))
-    return None if positive is None else table.labels.index(positive)  # a single class is not positive
+    return None if positive is None else table.labels.index(positive)  # None if there is only one class
 
 
 def value_of(
     measure: str, table: ConfusionTable, pos_label: Label | None, source: str, **options: float
 ) -> float:
-    """Return a measure of a table; nan where its denominator is zero."""
+    """Return a measure of a confusion table; nan if its denominator is zero."""
     if measure in ALL_CLASSES and (pos_label is None or measure not in ONE_VS_REST):
         return float(ALL_CLASSES[measure](table.by_class))
     counts = table.one_vs_rest(positive_index(table, pos_label, source))

@@ -25,13 +25,13 @@ __all__ = ["ImbalanceReport", "imbalance_report"]
 class ImbalanceReport:
     """All measures of a batch of predictions.
 
-    A measure that does not apply is ``None`` (there are no scores, or more than two classes and no
-    ``pos_label``). A measure whose denominator is zero is ``nan``.
+    A measure is ``None`` if it does not apply, because there are no scores, or more than two classes and no
+    ``pos_label``. A measure whose denominator is zero is ``nan``.
 
     Attributes
     ----------
     class_weights : dict
-        Rows (or their weights) of each true class.
+        Number of rows, or their total weight, of each true class.
     pos_label : label or None
         The positive class.
     imbalance_ratio, accuracy, cohen_kappa, g_mean, macro_precision, macro_recall, macro_f1 : float
@@ -89,7 +89,7 @@ def imbalance_report(
         A column of scores for ``pos_label`` (by default for the larger of two labels), or one column for
         each label of ``y_true`` in sorted order.
     beta : float, default=1.0
-        For F-beta.
+        Parameter of F-beta.
 
     Returns
     -------

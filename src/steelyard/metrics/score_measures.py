@@ -1,6 +1,6 @@
-"""Formulas of the measures that follow from scores or probabilities of the positive class.
+"""Formulas of the measures that are computed from scores or probabilities of the positive class.
 
-Inputs are validated arrays. A measure is nan where it is undefined.
+Inputs must be validated arrays. An undefined measure is nan.
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ BoolArray = NDArray[np.bool_]
 
 
 class Ranking(NamedTuple):
-    """Rows from the highest score downwards, at every distinct score: positive rows and rows so far."""
+    """Ranking of rows by score, as cumulative counts at each distinct score, highest score first.
+
+    ``positives`` is the number of positive rows with at least this score, ``rows`` the number of all rows.
+    """
 
     positives: FloatArray
     rows: FloatArray
@@ -45,7 +48,7 @@ class Ranking(NamedTuple):
         weights: FloatArray | None = None,
         order: NDArray[np.intp] | None = None,
     ) -> Ranking:
-        """Return the ranking of rows; ``order`` is the order of decreasing scores, if it is known."""
+        """Return the ranking of rows; ``order``, if it is known, sorts the scores in decreasing order."""
         order = np.argsort(-scores, kind="stable") if order is None else order
         ordered = scores[order]
         last_of_ties = np.append(np.flatnonzero(ordered[1:] != ordered[:-1]), len(ordered) - 1)[
@@ -57,7 +60,10 @@ class Ranking(NamedTuple):
         return cls(np.cumsum(weight * is_positive[order])[last_of_ties], np.cumsum(weight)[last_of_ties])
 
     def average_precision(self) -> float:
-        r"""Return :math:`\sum_n (R_n - R_{n-1}) P_n` over the thresholds, from the highest score on."""
+        r"""Return the average precision :math:`\sum_n (R_n - R_{n-1}) P_n`.
+
+        :math:`P_n` and :math:`R_n` are precision and recall at the n-th highest threshold.
+        """
         positives, rows = self
         if not len(positives) or positives[-1] <= 0:
             return math.nan
@@ -67,13 +73,13 @@ class Ranking(NamedTuple):
     def hits_at(self, k: int) -> float:
         """Return the expected number of positive rows among the ``k`` highest scores.
 
-        Rows that share the k-th score are equally likely to be among the ``k``.
+        If several rows share the k-th score, ties are broken at random.
         """
         last = int(self.rows.searchsorted(k))
         if last == len(self.rows):
             return float(self.positives[-1])
         rows, positives = (self.rows[last - 1], self.positives[last - 1]) if last else (0.0, 0.0)
-        share = (k - rows) / (self.rows[last] - rows)  # of the rows that share the k-th score
+        share = (k - rows) / (self.rows[last] - rows)  # counted share of the rows with the k-th score
         return float(positives + share * (self.positives[last] - positives))
 
     def precision_at(self, k: int) -> float:
@@ -86,13 +92,13 @@ class Ranking(NamedTuple):
 
 
 def rankings_of_both_classes(is_positive: BoolArray, scores: FloatArray) -> tuple[Ranking, Ranking]:
-    """Return the ranking for the positive class, and the one for the other class by negative scores."""
-    order = np.argsort(-scores)  # not stable, which is slower: the order of ties does not matter
+    """Return the ranking for the positive class, and for the other class with the negative scores."""
+    order = np.argsort(-scores)  # the order of ties does not matter, so a slower stable sort is not needed
     return Ranking.of(is_positive, scores, order=order), Ranking.of(~is_positive, scores, order=order[::-1])
 
 
 def average_precision(is_positive: BoolArray, scores: FloatArray, weights: FloatArray | None = None) -> float:
-    """Return the average precision; nan without positive rows."""
+    """Return the average precision; nan if there are no positive rows."""
     return Ranking.of(is_positive, scores, weights).average_precision()
 
 
@@ -117,13 +123,13 @@ def recall_at_k(is_positive: BoolArray, scores: FloatArray, k: int) -> float:
 
 
 def log_loss(true_class_probabilities: FloatArray) -> FloatArray:
-    """Return the negative log-likelihood of each row; probabilities are at least 2.2e-16."""
+    """Return the negative log-likelihood of each row; probabilities below 2.2e-16 are raised to it."""
     losses: FloatArray = -np.log(np.clip(true_class_probabilities, np.finfo(np.float64).eps, 1.0))
     return losses
 
 
 def brier(probabilities: FloatArray, is_class: NDArray[Any]) -> FloatArray:
-    """Return the squared error of each row; with one column per class the sum over the classes."""
+    """Return the squared error of each row; with one column per class, the sum over the classes."""
     squares: FloatArray = (probabilities - is_class) ** 2
     return squares if squares.ndim == 1 else squares.sum(axis=1)
 
@@ -138,7 +144,7 @@ class ReliabilityCurve(NamedTuple):
     positive_rate : ndarray of shape (n_used_bins,)
         Share of positive rows in the bin.
     n_rows : ndarray of shape (n_used_bins,)
-        Rows (or their weight) in the bin.
+        Number of rows, or their total weight, in the bin.
     """
 
     mean_probability: FloatArray
@@ -149,11 +155,11 @@ class ReliabilityCurve(NamedTuple):
 class ReliabilityBins:
     """Sums of rows, probabilities and positive rows in bins of equal width between 0 and 1.
 
-    A bin includes its upper edge. The sums can be updated, so the curve of a stream needs no stored rows.
+    A bin includes its upper edge. The sums are updated incrementally, so no rows of a stream are stored.
     """
 
     def __init__(self, n_bins: int = 10) -> None:
-        self.sums = np.zeros((3, n_bins))  # rows, probabilities, positive rows
+        self.sums = np.zeros((3, n_bins))  # number of rows, sum of probabilities, number of positive rows
 
     def update(
         self, probabilities: FloatArray, is_positive: BoolArray, weights: FloatArray | None = None
@@ -172,20 +178,20 @@ class ReliabilityBins:
         return ReliabilityCurve(probabilities / rows, positives / rows, rows)
 
     def expected_calibration_error(self) -> float:
-        """Return the mean distance between predicted and observed frequency, weighted by rows."""
+        """Return the mean difference between predicted and observed frequency, weighted by rows."""
         rows, probabilities, positives = self.sums
         return float(np.abs(probabilities - positives).sum() / rows.sum()) if rows.sum() else math.nan
 
 
 def window_aucs(is_positive: BoolArray, scores: FloatArray, begins: Any, ends: Any) -> list[float]:
-    """Return the AUC of each window of rows; nan for a window without positive or without negative rows.
+    """Return the AUC of each window of rows; nan if a window has no positive or no negative rows.
 
     Parameters
     ----------
     is_positive, scores : ndarray of shape (n_rows,)
         The rows.
     begins, ends : ndarray of shape (n_windows,)
-        First row of each window, and the row after its last.
+        First row of each window, and the row after its last row.
     """
     sides = []
     for rows in (np.flatnonzero(is_positive), np.flatnonzero(~is_positive)):
@@ -204,10 +210,11 @@ def _auc(positives: FloatArray, sorted_negatives: FloatArray) -> float:
 
 
 def one_vs_one_aucs(codes: NDArray[Any], scores: FloatArray, weights: FloatArray) -> FloatArray:
-    """Return the AUC of column i over the rows of classes i and j, for all i and j; nan without rows.
+    """Return the AUC of every ordered pair of classes as a matrix; nan if a class has no rows.
 
-    Each column is sorted once for all its pairs. Binary search then counts, for every row of another class,
-    the rows of class i that score higher; ties count one half.
+    Entry [i, j] is the AUC of score column i over the rows of classes i and j. Each column is sorted once for
+    all its pairs. For every row of another class, a binary search counts the rows of class i with higher
+    scores; ties count one half.
     """
     n_classes = scores.shape[1]
     totals = np.bincount(codes, weights, minlength=n_classes)

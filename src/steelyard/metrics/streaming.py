@@ -1,4 +1,4 @@
-"""Streaming metrics by name."""
+"""Factory function for streaming metrics."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def streaming_metric(
     k: int = 100,
     n_bins: int = 10,
 ) -> StreamingMetric:
-    """Return the streaming form of a measure.
+    """Return a streaming metric by the name of its measure.
 
     Parameters
     ----------
@@ -39,17 +39,18 @@ def streaming_metric(
     window : int, optional
         Number of most recent rows that count. Required for measures of scores.
     factor, half_life : float, optional
-        Exponential decay, see :class:`FadingConfusion`. Without these and ``window`` all rows count.
+        Exponential decay, see :class:`FadingConfusion`. If neither these nor ``window`` are given, all rows
+        count equally.
     pos_label : label, optional
         The positive class.
     beta : float, default=1.0
-        For ``"f_beta"``.
+        Parameter of ``"f_beta"``.
     labels : array-like, optional
         For ``"pmauc"``: the class of each column of the scores.
     k : int, default=100
-        For ``"precision_at_k"`` and ``"recall_at_k"``.
+        Number of highest scores for ``"precision_at_k"`` and ``"recall_at_k"``.
     n_bins : int, default=10
-        For ``"expected_calibration_error"``.
+        Number of bins for ``"expected_calibration_error"``.
 
     Returns
     -------

@@ -33,7 +33,10 @@ __all__ = ["SCORE_MEASURES", "WindowAUC", "WindowPMAUC", "WindowScores"]
 
 
 class _ScoredWindow(StreamingMetric):
-    """Base class: the window stores label codes and scores, in the native counted B-tree or in arrays."""
+    """Base class of measures over a window of label codes and scores.
+
+    The window is stored in a native counted B-tree or in arrays.
+    """
 
     _window: Any
     _n_columns: int
@@ -69,7 +72,7 @@ class _ScoredWindow(StreamingMetric):
         labels, rows = encode(y_true, self._source, "y_true")
         y_score = required(y_score, self._source, "y_score")
         scores = self._check_scores(y_score, len(rows), self._source)
-        codes = self._codes_of(labels)  # the last step that can fail
+        codes = self._codes_of(labels)  # the last step that can raise an error
         if len(rows):
             self._window.push(codes[rows], scores)
         return self
@@ -87,7 +90,7 @@ class _ScoredWindow(StreamingMetric):
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # The native window cannot be pickled; copy.deepcopy and worker processes use the state.
+        # The native window cannot be pickled, so pickle and copy.deepcopy use to_state().
         return type(self).from_state, (self.to_state(),)
 
     def _content(self) -> dict[str, Any]:
@@ -109,7 +112,7 @@ class _BinaryWindow(_ScoredWindow):
     def __init__(self, window: int, pos_label: Label | None) -> None:
         self.window = check_window(window, type(self).__name__)
         self.pos_label = plain(pos_label)
-        self._labels: list[Label] = []  # labels so far in order of appearance, if there is no pos_label
+        self._labels: list[Label] = []  # labels so far, in order of appearance; used without pos_label
 
     def reset(self) -> Self:
         """Remove all rows and labels."""
@@ -156,15 +159,15 @@ class _BinaryWindow(_ScoredWindow):
 class WindowAUC(_BinaryWindow):
     r"""Prequential AUC: the area under the ROC curve of the last ``window`` scored rows.
 
-    It equals :func:`sklearn.metrics.roc_auc_score` on the content of the window, also with ties. An update
-    takes O(log window) per row.
+    It equals :func:`sklearn.metrics.roc_auc_score` on the rows in the window, also with ties. An update takes
+    O(log window) per row.
 
     Parameters
     ----------
     window : int
         Number of rows.
     pos_label : label, optional
-        The class that the scores are for, against all others. By default the larger of the two labels
+        The class to which the scores refer, against all others. By default the larger of the two labels
         in the stream, as in ``decision_function``; a third label then raises an error.
 
     Notes
@@ -173,8 +176,9 @@ class WindowAUC(_BinaryWindow):
 
     .. math:: AUC = \frac{1}{p\,n} \sum_{i \in +} \sum_{j \in -} [s_i > s_j] + \tfrac12 [s_i = s_j]
 
-    A counted B-tree over the scores gives the number of pairs that a row wins when it enters and when it
-    leaves the window. The sum is an integer (of half pairs), so no rounding error accumulates.
+    where :math:`s_i` is the score of row :math:`i`. When a row enters or leaves the window, a counted B-tree
+    over the scores gives its contribution to the sum. The sum is stored as an integer number of half pairs,
+    so no rounding error accumulates.
 
     Examples
     --------
@@ -191,7 +195,7 @@ class WindowAUC(_BinaryWindow):
         self._window = AucWindow(self.window)
 
     def get(self) -> float:
-        """Return the AUC of the window; ``nan`` with a warning while it holds fewer than two classes.
+        """Return the AUC of the window; ``nan`` with a warning if it contains fewer than two classes.
 
         Returns
         -------
@@ -208,8 +212,8 @@ class WindowAUC(_BinaryWindow):
 class WindowPMAUC(_ScoredWindow):
     """AUC of any number of classes over the last ``window`` scored rows: the mean over pairs of classes.
 
-    It equals :func:`pmauc_score` on the content of the window. Each ordered pair of classes has its own tree,
-    so an update takes O(n_classes log window) per row.
+    It equals :func:`pmauc_score` on the rows in the window. Each ordered pair of classes has its own tree, so
+    an update takes O(n_classes log window) per row.
 
     Parameters
     ----------
@@ -245,7 +249,7 @@ class WindowPMAUC(_ScoredWindow):
         self._window = AucWindow(self.window, self._n_columns)
 
     def get(self) -> float:
-        """Return the mean over the pairs of classes in the window; ``nan`` with a warning without a pair.
+        """Return the mean over all pairs of classes; ``nan`` with a warning if there is no pair.
 
         Returns
         -------
@@ -284,8 +288,8 @@ _OF_PROBABILITIES = frozenset({"log_loss", "brier", "expected_calibration_error"
 class WindowScores(_BinaryWindow):
     """A measure of scores or probabilities over the last ``window`` rows, by name.
 
-    It equals the batch function of the same name on the content of the window, for example
-    :func:`average_precision_score`. An update takes O(1) per row, :meth:`get` O(window log window).
+    It equals the batch function of the same name on the rows in the window, for example
+    :func:`average_precision_score`. An update takes O(1) per row; :meth:`get` takes O(window log window).
 
     Parameters
     ----------
@@ -295,7 +299,7 @@ class WindowScores(_BinaryWindow):
         ``"average_precision"``, ``"precision_at_k"`` or ``"recall_at_k"`` of any scores; ``"log_loss"``,
         ``"brier"`` or ``"expected_calibration_error"`` of probabilities.
     pos_label : label, optional
-        The class that the scores are for, against all others. By default the larger of the two labels.
+        The class to which the scores refer, against all others. By default the larger of the two labels.
     k : int, default=100
         Number of rows for ``"precision_at_k"`` and ``"recall_at_k"``.
     n_bins : int, default=10
@@ -332,7 +336,7 @@ class WindowScores(_BinaryWindow):
         self._window = _ArrayWindow(self.window)
 
     def get(self) -> float:
-        """Return the measure of the window; ``nan`` with a warning where it is undefined.
+        """Return the measure of the window; ``nan`` with a warning if it is undefined.
 
         Returns
         -------
@@ -361,7 +365,7 @@ class WindowScores(_BinaryWindow):
 
 
 class _ArrayWindow:
-    """The last rows in two arrays, with the interface of the native ``AucWindow``."""
+    """Window that stores the last rows in two arrays, with the interface of the native ``AucWindow``."""
 
     def __init__(self, window: int) -> None:
         self._size = window

@@ -1,7 +1,7 @@
-"""HTML reports in one self-contained file.
+"""HTML reports, each in one self-contained file.
 
-``text`` describes a run in sentences, ``svg`` and ``charts`` draw it and ``page`` renders the templates.
-``compare`` renders two runs side by side, ``cube`` the slices of a cube.
+``text`` describes a run in sentences, ``svg`` and ``charts`` draw the charts, and ``page`` renders the
+templates. ``compare`` renders two runs side by side, and ``cube`` renders the slices of a cube.
 """
 
 from steelyard.report.compare import render_comparison, write_comparison

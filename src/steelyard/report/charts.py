@@ -37,26 +37,26 @@ __all__ = [
 WIDE, NARROW = 900.0, 360.0  # pixels
 COST_RATIOS = (1, 5, 20)
 N_COLOURS = 6
-_ZOOM_ABOVE = 0.6  # the axis does not start at 0 if all values are above this
+_ZOOM_ABOVE = 0.6  # if all values are above this, the axis does not start at 0
 
 Series = tuple[str, Sequence[float], Sequence[float]]  # name, row numbers and values of a curve
 
 
 def both_widths(draw: Callable[[float], Markup]) -> Markup:
-    """Draw a chart in both widths; the style sheet shows one of them."""
+    """Draw a chart in both widths; the style sheet shows the one that fits the screen."""
     return Markup('<div class="wide-only">{}</div><div class="narrow-only">{}</div>').format(
         draw(WIDE), draw(NARROW)
     )
 
 
 def _row_axis(result: PrequentialResult) -> tuple[str, Callable[[float], str]]:
-    """Return label and tick format of the x axis: dates if the rows have times, otherwise row numbers."""
+    """Return the label and the tick format of the x axis: times if the stream has them, else row numbers."""
     formatted = time_of_row(result)
     return ("row", number) if formatted is None else ("time", formatted)
 
 
 def largest_classes(result: PrequentialResult, limit: int) -> list[Any]:
-    """Return the classes with most rows, largest first."""
+    """Return the ``limit`` classes with the most rows, largest first."""
     return sorted(result.labels, key=lambda label: -result.labels[label])[:limit]
 
 
@@ -80,7 +80,10 @@ def stream_chart(
     css: str = "series",
     before: Callable[[Frame], None] = lambda _: None,
 ) -> Markup:
-    """Return curves over time; ``before`` draws the background, the curve ``lead`` is thicker and on top."""
+    """Return a chart of curves over time.
+
+    ``before`` draws the background. The curve with index ``lead`` is drawn thicker and on top.
+    """
 
     def draw(wide: float) -> Markup:
         frame = Frame(
@@ -111,7 +114,7 @@ def stream_chart(
 
 
 def axis_minimum(values: Sequence[float]) -> float:
-    """Return the start of the axis of a measure: 0, or a little below the lowest value if all are high.
+    """Return the start of the y axis: 0, or slightly below the lowest value if all values are high.
 
     >>> axis_minimum([0.3, 0.9]), axis_minimum([0.83, 0.97]), axis_minimum([])
     (0.0, 0.7, 0.0)
@@ -129,7 +132,10 @@ def measure_chart(
     height: float = 260,
     small: bool = False,
 ) -> Markup:
-    """Return a measure of every model over time, with drifts and the confidence band of the best model."""
+    """Return a chart of a measure of every model over time.
+
+    The chart also shows concept drifts, and the confidence band of the best model.
+    """
     names = list(result.models)
     series = [
         (
@@ -171,7 +177,7 @@ def measure_chart(
 
 
 def day_chart(result: PrequentialResult, measure: str, *, lead: str) -> Markup:
-    """Return a measure of every model for each day."""
+    """Return a chart of a measure of every model for each day."""
     names = list(result.models)
     lines = {name: result.days(name) for name in names}
     dates = np.array(sorted({x["day"] for name in names for x in lines[name]}), dtype="datetime64[D]")
@@ -188,7 +194,7 @@ def day_chart(result: PrequentialResult, measure: str, *, lead: str) -> Markup:
 
 
 def share_chart(result: PrequentialResult, *, lead: str, limit: int = 5) -> Markup:
-    """Return the share of the positive class, or of the largest classes and the sum of the others."""
+    """Return a chart of the share of the positive class; if there is none, of the largest classes."""
     records = result.records(lead)
     rows = [record["row"] for record in records]
     totals = [max(sum(record["class_counts"].values()), 1) for record in records]
@@ -225,7 +231,7 @@ def share_chart(result: PrequentialResult, *, lead: str, limit: int = 5) -> Mark
 
 
 def throughput_chart(result: PrequentialResult) -> Markup:
-    """Return the rows per second of every model, predicting and learning."""
+    """Return a chart of the rows per second that every model predicts and learns."""
     series = [
         (name, [r["row"] for r in result.records(name)], [r["rows_per_second"] for r in result.records(name)])
         for name in result.models
@@ -246,7 +252,7 @@ def throughput_chart(result: PrequentialResult) -> Markup:
 def importance_chart(
     result: PrequentialResult, rows: list[int], shares: FloatArray, names: list[str]
 ) -> Markup:
-    """Return the importance of a few features over time."""
+    """Return a chart of the importance of a few features over time."""
     return stream_chart(
         [(name, rows, shares[:, index].tolist()) for index, name in enumerate(names)],
         title="feature importance over time",
@@ -262,7 +268,7 @@ def importance_chart(
 
 
 def _mark_drifts(frame: Frame, result: PrequentialResult, lead: str) -> None:
-    """Draw known drifts as areas, or else significant changes of the recall as lines."""
+    """Draw known drifts as areas; if no drifts are known, draw significant changes of the recall as lines."""
     low, high = frame.y_range
     min_width = (frame.x_range[1] - frame.x_range[0]) / 400
     for begin, end in result.known_drifts:
@@ -284,7 +290,7 @@ def _mark_drifts(frame: Frame, result: PrequentialResult, lead: str) -> None:
 
 
 def histogram_chart(result: PrequentialResult, model: str) -> Markup:
-    """Return the score histograms of positive and negative rows."""
+    """Return a chart with the score histograms of positive and negative rows."""
     scores, is_positive, weights = result.score_sample(model).against(result.positive)
     low, high = np.quantile(scores, [0.002, 0.998])
     low, high = min(float(low), 0.0), max(float(high), 0.0)
@@ -319,7 +325,7 @@ def _share_frame(title: str, x_label: str, y_label: str) -> Frame:
 
 
 def roc_chart(result: PrequentialResult, model: str) -> Markup:
-    """Return the ROC curve; the dot marks the current threshold."""
+    """Return a chart of the ROC curve; a dot marks the current threshold."""
     scores, is_positive, weights = result.score_sample(model).against(result.positive)
     false_rate, hit_rate, _ = roc_curve(is_positive, scores, sample_weight=weights)
     frame = _share_frame(
@@ -337,7 +343,7 @@ def roc_chart(result: PrequentialResult, model: str) -> Markup:
 
 
 def precision_recall_chart(result: PrequentialResult, model: str) -> Markup:
-    """Return the precision-recall curve."""
+    """Return a chart of the precision-recall curve."""
     scores, is_positive, weights = result.score_sample(model).against(result.positive)
     precision, recall, _ = precision_recall_curve(is_positive, scores, sample_weight=weights)
     frame = _share_frame(
@@ -350,7 +356,7 @@ def precision_recall_chart(result: PrequentialResult, model: str) -> Markup:
 
 
 def reliability_chart(result: PrequentialResult, model: str) -> Markup:
-    """Return the reliability curve: observed frequency by predicted probability, in ten bins."""
+    """Return a chart of the reliability curve: observed frequency by predicted probability, in ten bins."""
     curve = result.reliability(model)
     assert curve is not None  # the caller checked it
     of_class = "of the positive class" if result.positive is not None else "of the predicted class"
@@ -364,7 +370,10 @@ def reliability_chart(result: PrequentialResult, model: str) -> Markup:
 
 
 def cost_chart(result: PrequentialResult, model: str) -> tuple[Markup, list[dict[str, float]]]:
-    """Return the cost of every threshold for some ratios of the two costs, and the best thresholds."""
+    """Return a chart of the cost of every threshold, and the best threshold for each cost ratio.
+
+    A cost ratio is the cost of a missed positive row divided by the cost of a false alarm.
+    """
     scores, is_positive, weights = result.score_sample(model).against(result.positive)
     low, high = (float(q) for q in np.quantile(scores, [0.005, 0.995]))
     low, high = min(low, -1e-9), max(high, 1e-9)

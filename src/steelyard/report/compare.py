@@ -26,7 +26,7 @@ __all__ = ["compare_runs", "read_run", "render_comparison", "write_comparison"]
 
 _REQUIRED = ("stream", "rows", "summary", "table", "leading")
 _SHOWN_CLASSES = 30
-_EQUAL_DIFFERENCE = 0.0005  # smaller differences are printed as 0.000
+_EQUAL_DIFFERENCE = 0.0005  # a smaller difference would be printed as 0.000
 _COLUMNS = (
     "sensitivity", "specificity", "g_mean", "mean_g_mean", "lowest_g_mean", "f1", *RANKING_COLUMNS,
     "rows_per_second",
@@ -82,8 +82,9 @@ def compare_runs(
     -------
     dict
         ``leading`` (the measure that ranks models), ``lines`` (one per run and model), ``best`` (the best
-        line of each run), ``difference`` (second minus first), ``clear`` (whether the 95% confidence
-        intervals over all rows are disjoint), ``warnings`` and ``differences``.
+        line of each run), ``difference`` (leading measure of the second run minus that of the first),
+        ``clear`` (whether the 95% confidence intervals over all rows are disjoint), ``warnings`` and
+        ``differences`` (settings that differ).
     """
     leading = a["leading"] if a["leading"] == b["leading"] else "g_mean"
     lines = [
@@ -212,7 +213,7 @@ def _story(found: Mapping[str, Any], a: Mapping[str, Any], b: Mapping[str, Any])
 
 
 def _warnings(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
-    """Return differences that make a comparison unfair."""
+    """Return one warning for each difference that makes the comparison unfair."""
     found = []
     hashes = [run.get("provenance", {}).get("data", {}).get("sha256") for run in (a, b)]
     if a["rows"] != b["rows"]:
@@ -230,11 +231,11 @@ def _warnings(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
 
 
 def _differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """Return name and both values of each setting that differs."""
+    """Return the name and the two values of each setting that differs between the runs."""
     records = [dict(run.get("provenance", {})) for run in (a, b)]
     models = [record.get("parameters", {}) for record in records]
     for record, own in zip(records, models, strict=True):
-        # A model whose parameters cannot be compared one by one takes one line.
+        # If the runs have different parameter names for a model, all its parameters become one text.
         record["parameters"] = {
             name: values
             if all(set(other.get(name, ())) == set(values) for other in models)

@@ -14,7 +14,7 @@ from steelyard.sql.slice_summary import format_slice
 __all__ = ["render_slices", "write_slices"]
 
 _MAX_LINES, _MAX_COLUMNS = 60, 16
-_NOTICEABLE_AUC = 0.01  # smaller AUC differences between common and local model are ignored
+_NOTICEABLE_AUC = 0.01  # smaller AUC differences between the common and the local model are ignored
 _FAILING_AUC = 0.05  # the common model fails on a slice if its AUC is this much below the local model's
 _Values = tuple[str | None, ...]
 
@@ -73,7 +73,7 @@ def _headline(worst: SliceSummary | None) -> str:
     if worst is None:
         return "No slice has rows of two classes"
     if worst.own_auc - worst.auc < _NOTICEABLE_AUC:
-        return "The common model is about as good as an own model on every slice"
+        return "On every slice, the common model is about as good as a separate model"
     aucs = f"AUC {worst.auc:.2f} instead of {worst.own_auc:.2f}"
     return f"The common model is worst on {worst.name}: {aucs}"
 
@@ -96,7 +96,7 @@ def _line(standing: SliceSummary, rare: str) -> dict[str, Any]:
 
 
 def _map(standings: Sequence[SliceSummary], title: str, values: list[float], kind: str) -> dict[str, Any]:
-    """Return a heat map: one row per value of the first column, one column per value of the others."""
+    """Return a heat map: a row per value of the first column, a column per combination of the others."""
     found = {(s.slice[:1], s.slice[1:]): (value, s.rows) for s, value in zip(standings, values, strict=True)}
     lines = list(dict.fromkeys(line for line, _ in found))[:_MAX_LINES]
     columns = list(dict.fromkeys(column for _, column in found))[:_MAX_COLUMNS]

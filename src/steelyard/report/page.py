@@ -1,4 +1,4 @@
-"""HTML page of a report: this module collects the content, the templates define the layout."""
+"""HTML page of a report; this module collects the content, and the templates define the layout."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def _tiles(result: PrequentialResult) -> list[tuple[str, str]]:
 
 
 def _columns(result: PrequentialResult, wanted: Sequence[str]) -> list[str]:
-    """Return the measures that some model has."""
+    """Return the measures in ``wanted`` that have a value for at least one model."""
     lines = _models(result)
     return [key for key in wanted if any(not math.isnan(line["values"].get(key, math.nan)) for line in lines)]
 
@@ -210,7 +210,10 @@ def _models(result: PrequentialResult) -> list[dict[str, Any]]:
 
 
 def _promises(result: PrequentialResult, lead: str) -> list[dict[str, Any]]:
-    """Return all rates of the best model, the promised one first, and the promised rates of the others."""
+    """Return the observed rates of all models, and the target rate if the threshold has one.
+
+    For the best model all rates are returned, those with a target first; for other models only those.
+    """
     return [
         {"model": name, **rate.as_dict()}
         for name in sorted(result.models, key=lambda name: name != lead)
@@ -220,7 +223,7 @@ def _promises(result: PrequentialResult, lead: str) -> list[dict[str, Any]]:
 
 
 def _alarms(result: PrequentialResult, lead: str) -> list[dict[str, Any]]:
-    """Return the last alarms of the best model; values and contributions as text."""
+    """Return the last alarms of the best model, with the values and contributions of the main columns."""
     return [
         {
             **alarm,
@@ -233,7 +236,7 @@ def _alarms(result: PrequentialResult, lead: str) -> list[dict[str, Any]]:
 
 
 def _over_time(result: PrequentialResult, lead: str) -> dict[str, Any]:
-    """Return the charts over time: the leading measure large, the others small."""
+    """Return the charts over time: a large one for the leading measure, small ones for the others."""
     leading = MEASURES[result.leading]
     wanted = (
         ("sensitivity", "specificity", "auc", "f1", "average_precision", "brier")
@@ -261,7 +264,7 @@ def _over_time(result: PrequentialResult, lead: str) -> dict[str, Any]:
 
 
 def _days(result: PrequentialResult, lead: str) -> dict[str, Any] | None:
-    """Return precision and recall at k of each day; None if there are not at least two days."""
+    """Return precision and recall at k of each day; None if there are fewer than two days."""
     lines = result.days(lead)
     if len(lines) < 2:
         return None
@@ -318,7 +321,7 @@ def _importance(result: PrequentialResult, lead: str) -> dict[str, Any] | None:
 
 
 def _drift(result: PrequentialResult, lead: str) -> dict[str, Any] | None:
-    """Return what changed lately according to the best model; None if it has no drift report."""
+    """Return the recent changes in the data that the best model reports; None if it has no drift report."""
     model = result.models[lead]
     if not hasattr(model, "drift_events_"):
         return None
@@ -366,7 +369,7 @@ def _model_details(result: PrequentialResult, name: str) -> dict[str, Any]:
 
 
 def _confusion(result: PrequentialResult, name: str) -> dict[str, Any]:
-    """Return the confusion matrix; with many classes, only the largest, and a sum of the others."""
+    """Return the confusion matrix; with many classes, the smaller ones are summed to one entry."""
     labels, counts = result.confusion(name)
     order = sorted(range(len(labels)), key=lambda k: -counts[k].sum())
     n_shown = len(labels) if len(labels) <= _CONFUSION_CLASSES + 1 else _CONFUSION_CLASSES
@@ -429,6 +432,6 @@ def _label_delay(result: PrequentialResult) -> str | None:
 
 
 def _moments(result: PrequentialResult, limit: int = 200) -> list[list[Any]]:
-    """Return rows and dates for the tooltip of the script, if the stream has times."""
+    """Return pairs of row number and date for the tooltip script; empty if the stream has no times."""
     step = max(1, len(result.moments) // limit)
     return [[row, _when(result, row)] for row, _ in result.moments[::step]]

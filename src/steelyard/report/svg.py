@@ -61,7 +61,7 @@ def nice_ticks(low: float, high: float, count: int = 5) -> list[float]:
 
 
 def path_of(points: Sequence[Point], *, closed: bool = False) -> str:
-    """Return the ``d`` attribute of a path; NaN is a gap."""
+    """Return the ``d`` attribute of an SVG path through the points; NaN leaves a gap."""
     parts, command = [], "M"
     for x, y in points:
         if math.isnan(x) or math.isnan(y):
@@ -73,7 +73,7 @@ def path_of(points: Sequence[Point], *, closed: bool = False) -> str:
 
 
 def _isolated(points: Sequence[Point]) -> list[Point]:
-    """Return the points of a curve without a neighbour on either side."""
+    """Return the points of a curve whose neighbours on both sides are missing."""
     known = [not (math.isnan(x) or math.isnan(y)) for x, y in points]
     sides = zip([False, *known[:-1]], [*known[1:], False], strict=True) if known else ()
     return [
@@ -88,7 +88,7 @@ class Frame:
     Parameters
     ----------
     width, height : float
-        Size in pixels before scaling.
+        Size in SVG units; the page scales the chart.
     x_range, y_range : pairs of float
         Values at the edges of the plot area.
     title : str
@@ -98,7 +98,7 @@ class Frame:
     left, right, top, bottom : float
         Margins of the plot area, in pixels.
     along : bool
-        Whether the x axis is the row number; the script of the page then adds a tooltip and zoom.
+        Whether the x axis is the row number; if so, the script of the page adds a tooltip and zoom.
     """
 
     width: float
@@ -134,7 +134,7 @@ class Frame:
     def line(
         self, xs: Sequence[float], ys: Sequence[float], css: str, title: str = "", series: str = ""
     ) -> None:
-        """Add a curve; the legend entry ``series`` shows and hides it."""
+        """Add a curve; the legend entry named ``series`` shows and hides it."""
         points = [(self.x(x), self.y(y)) for x, y in zip(xs, ys, strict=True)]
         self._shapes.append(
             Markup('<path class="line {}" data-series="{}" d="{}">{}</path>').format(
@@ -164,7 +164,7 @@ class Frame:
         )
 
     def bar(self, x0: float, x1: float, y0: float, y1: float, css: str, title: str = "") -> None:  # noqa: PLR0917  four edges
-        """Add a rectangle between two values on each axis."""
+        """Add a rectangle from ``x0`` to ``x1`` and from ``y0`` to ``y1``, in axis values."""
         left, right = sorted((self.x(x0), self.x(x1)))
         top, bottom = sorted((self.y(y0), self.y(y1)))
         self._shapes.append(
@@ -174,7 +174,7 @@ class Frame:
         )
 
     def mark(self, x: float, css: str, title: str = "") -> None:
-        """Add a vertical line over the full height."""
+        """Add a vertical line at ``x`` over the full height of the plot area."""
         self._shapes.append(
             Markup('<line class="{}" x1="{:.1f}" x2="{:.1f}" y1="{:.1f}" y2="{:.1f}">{}</line>').format(
                 css, self.x(x), self.x(x), self.y(self.y_range[0]), self.y(self.y_range[1]), _title(title)
@@ -194,7 +194,7 @@ class Frame:
         count = n_x_ticks if n_x_ticks is not None else max(2, int(self.width // 110))
         shapes = Markup().join(self._shapes)
         data: Markup | str = ""
-        if self.along:  # zoomed shapes are clipped to the plot area
+        if self.along:  # clip shapes to the plot area, because the chart can be zoomed
             width = self.width - self.left - self.right
             shapes = Markup(
                 '<svg class="area" x="{0:g}" y="0" width="{1:g}" height="{2:g}" '

@@ -36,7 +36,7 @@ _NOTICEABLE_DROP = 0.02  # a smaller drop of the leading measure counts as stabl
 
 @dataclass(frozen=True)
 class Measure:
-    """Texts for a measure: its name, a short table heading, and a sentence that explains it."""
+    """Texts for a measure: its name, a short description, and a sentence that explains it."""
 
     name: str
     short: str
@@ -128,7 +128,7 @@ RANKING_COLUMNS = (
 
 
 def best_value(measure: str, values: Sequence[float]) -> float:
-    """Return the best value of a measure: the largest, or the smallest of a loss."""
+    """Return the best value of a measure: the smallest for a loss, otherwise the largest."""
     return min(values) if measure in LOSSES else max(values)
 
 
@@ -143,7 +143,7 @@ def ranked(lines: Sequence[Mapping[str, Any]], leading: str) -> list[dict[str, A
 
 
 def in_sentence(measure: str) -> str:
-    """Return the name of a measure as it is written inside a sentence."""
+    """Return the name of a measure in lower case for use inside a sentence; G-mean is unchanged."""
     name = MEASURES[measure].name
     return name if name == "G-mean" else name.lower()
 
@@ -167,7 +167,7 @@ def per_hundred(share: float) -> str:
 
 
 def headline(result: PrequentialResult) -> str:
-    """Return the main result of the best model: positive rows found, and false alarms."""
+    """Return a headline with the main result of the best model: positive rows found, and false alarms."""
     if len(result.labels) == 1:
         return f"All rows are of class “{next(iter(result.labels))}”, so nothing could be measured"
     best = next(iter(_measured_lines(result)), None)
@@ -205,7 +205,7 @@ def _measured_lines(result: PrequentialResult) -> list[dict[str, Any]]:
 
 
 def summary_sentences(result: PrequentialResult) -> list[str]:
-    """Return a few sentences about the best and the second-best model."""
+    """Return a few sentences that summarise the best and the second-best model."""
     if len(result.labels) == 1:
         return [f"The stream has {result.n_rows:,} rows of one class; measures need at least two classes."]
     lines = _measured_lines(result)
@@ -240,7 +240,7 @@ def summary_sentences(result: PrequentialResult) -> list[str]:
 def time_of_row(result: PrequentialResult) -> Callable[[float], str] | None:
     """Return a function that formats the time of a row, or None if the stream has no times.
 
-    Times that would be dates in 1970 are formatted as the time since the start.
+    Times that would be dates in 1970 are formatted as the time elapsed since the start.
     """
     if not result.moments:
         return None
@@ -252,7 +252,7 @@ def time_of_row(result: PrequentialResult) -> Callable[[float], str] | None:
 
 
 def format_elapsed(seconds: float, span: float) -> str:
-    """Return a time since the start; ``span`` is the duration of the stream in seconds.
+    """Format the time elapsed since the start; ``span`` is the duration of the stream in seconds.
 
     >>> format_elapsed(93784.0, 5 * 86400), format_elapsed(3725.0, 7200)
     ('1 d 02:03', '1:02:05')
@@ -264,7 +264,7 @@ def format_elapsed(seconds: float, span: float) -> str:
 
 
 def format_date(seconds: float, span: float) -> str:
-    """Return a date; ``span``, the duration of the stream in seconds, sets the precision.
+    """Format a time as a date; the precision depends on ``span``, the duration of the stream in seconds.
 
     >>> format_date(0.0, 10 * 365 * 86400), format_date(0.0, 20 * 86400), format_date(0.0, 3600)
     ('Jan 1970', '1 Jan 1970', '1 Jan 00:00')
@@ -281,7 +281,7 @@ def format_date(seconds: float, span: float) -> str:
 
 
 def describe_events(result: PrequentialResult, model: str, limit: int = 12) -> list[dict[str, Any]]:
-    """Return drifts, changes of recall, and events of the models, with row, kind and text."""
+    """Return the events of a run (drifts, changes of recall, new classes) with row, kind and text."""
     events: list[dict[str, Any]] = [
         {
             "row": begin,
@@ -316,7 +316,7 @@ def describe_events(result: PrequentialResult, model: str, limit: int = 12) -> l
 
 
 def _effect(result: PrequentialResult, model: str, begin: int, end: int) -> str:
-    """Describe the leading measure before and after a change, and whether it recovered."""
+    """Return sentences about the leading measure before and after a change, and whether it recovered."""
     leading = result.leading
     records = [r for r in result.records(model) if not math.isnan(r.get(leading, math.nan))]
     reach = 3 * result.window

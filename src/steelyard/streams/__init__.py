@@ -1,6 +1,6 @@
-"""Streams of rows: chunks, generators with scheduled imbalance, and the demonstration stream.
+"""Streams of rows: chunks, generators with a schedule of class imbalance, and a demonstration stream.
 
-Names of the packages ``tables``, ``windowing`` and ``evaluation`` can be imported from here too.
+Some names of the packages ``tables``, ``windowing`` and ``evaluation`` can also be imported from here.
 """
 
 from importlib import import_module
@@ -19,7 +19,7 @@ from steelyard.streams.generators import (
 from steelyard.streams.payments import Payments
 from steelyard.streams.schedules import ImbalanceSchedule
 
-# Names of packages that import this one; they are imported on first use to avoid a cycle.
+# Names that are defined in packages that import this one; a lazy import avoids the import cycle.
 _ELSEWHERE = {
     "AdaptiveWindows": "windowing",
     "ExponentialDecay": "windowing",

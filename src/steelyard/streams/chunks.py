@@ -1,4 +1,4 @@
-"""Chunks of rows, and the streams that produce them."""
+"""Chunks of rows, and the base class of streams that produce them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Chunk:
     Attributes
     ----------
     X : ndarray of shape (n_rows, n_features)
-        Features. Later chunks may be wider: a new category is a new feature at the end.
+        Features. Later chunks may have more features, because each new category adds one at the end.
     y : ndarray of shape (n_rows,)
         Labels.
     first_row : int
@@ -35,20 +35,20 @@ class Chunk:
     time : ndarray of shape (n_rows,) or None
         Time of each row, in seconds.
     fixed : ndarray or None
-        The same rows with a fixed number of features, for learners that cannot grow; None if the width
-        of ``X`` never changes.
+        The same rows with a fixed number of features, for learners that cannot add features; None if the
+        number of features of ``X`` never changes.
     codes : ndarray of shape (n_rows,) or None
-        Code of each label in ``table``, if the stream has encoded them.
+        Code of each label in ``table``; None if the stream does not encode labels.
     table : LabelEncoder or None
-        The labels of the stream so far.
+        Encoder with all labels of the stream so far.
     kept : mapping of str to ndarray
-        Columns that are passed through unchanged, such as an id.
+        Columns that are returned unchanged, such as an id.
     unlabelled : Chunk or None
-        Rows of the same part of the stream whose labels are missing; they can be predicted but not learned.
-        The other attributes do not include them.
+        Rows of this part of the stream whose labels are missing; they can be predicted but not learned. The
+        other attributes do not include these rows.
     columns : ndarray, mapping or None
-        The same rows for learners that read tables: as columns with categories, or as an array with NaN for
-        missing values; None if this would equal ``X``.
+        The same rows for learners that read tables: columns with categories, or an array with NaN for missing
+        values; None if it would equal ``X``.
     """
 
     X: FloatArray
@@ -72,13 +72,16 @@ class Chunk:
         return len(self) + (0 if self.unlabelled is None else len(self.unlabelled))
 
     def rows_for(self, model: Any) -> Any:
-        """Return the rows in the form that a model accepts: as a table, with growing or with fixed width."""
+        """Return the rows in the form that a model accepts: ``columns``, ``X`` or ``fixed``."""
         if self.columns is not None and hasattr(model, "reads_table") and model.reads_table(self.columns):
             return self.columns
         return self.X if self.fixed is None or hasattr(model, "grow") else self.fixed
 
     def take(self, begin: int, end: int) -> Chunk:
-        """Return some of the rows, without copying; the first row takes the unlabelled rows with it."""
+        """Return the rows from ``begin`` to ``end`` (exclusive), without copying.
+
+        ``unlabelled`` belongs to the part that begins at row 0.
+        """
         return Chunk(
             self.X[begin:end],
             self.y[begin:end],
@@ -93,7 +96,7 @@ class Chunk:
         )
 
     def split(self, is_labelled: NDArray[np.bool_]) -> Chunk:
-        """Return the labelled rows; the others become their ``unlabelled``."""
+        """Return a chunk of the labelled rows, with the other rows in its attribute ``unlabelled``."""
         if is_labelled.all():
             return self
         labelled = self._select(is_labelled)
@@ -121,7 +124,7 @@ class Chunk:
         return None if self.columns is None else self.columns[rows]
 
     def encoded_labels(self) -> NDArray[Any]:
-        """Return the labels as an array that carries its codes, so that learners do not encode them again."""
+        """Return the labels as an array that also contains their codes, so learners need not encode them."""
         if self.codes is None or self.table is None or self.y.dtype.kind not in PLAIN_LABEL_KINDS:
             return self.y
         if self._encoded is None:
@@ -136,7 +139,10 @@ class Chunk:
 
 
 def concatenated(chunks: Sequence[Chunk]) -> Chunk:
-    """Return the labelled rows of some chunks of a stream as one chunk; narrow rows are padded with zeros."""
+    """Return the labelled rows of several chunks as one chunk.
+
+    Rows of earlier chunks are padded with zeros for features that were added later.
+    """
     last = chunks[-1]
 
     def joined(name: str) -> Any:
@@ -148,7 +154,7 @@ def concatenated(chunks: Sequence[Chunk]) -> Chunk:
 
 
 class RowStream:
-    """Base class of streams: an iterable of chunks, in bounded memory.
+    """Base class of streams: an iterable of chunks that uses bounded memory.
 
     Attributes
     ----------
@@ -157,9 +163,9 @@ class RowStream:
     chunk : int
         Rows per chunk; the last chunk may have fewer.
     n_rows : int or None
-        Total number of rows, if it is known.
+        Total number of rows; None if it is not known.
     drifts : list of (int, int)
-        Start and end row of each concept drift, if known.
+        Start and end row of each known concept drift.
     live : bool
         Whether rows arrive while the stream is read, as from a pipe.
     """
@@ -195,7 +201,7 @@ class ArrayStream(RowStream):
     X : array-like of shape (n_rows, n_features)
         Features.
     y : array-like of shape (n_rows,)
-        Labels. Rows whose label is None or NaN are predicted and not learned.
+        Labels. Rows whose label is None or NaN are predicted but not learned.
     chunk : int, default=1000
         Rows per chunk.
     time : array-like of shape (n_rows,), optional
@@ -260,9 +266,10 @@ class ArrayStream(RowStream):
 
 
 def _labels_of(y: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
-    """Return labels and which of them are known; None if all are. Missing labels get any known label.
+    """Return the labels and a mask of the known ones, which is None if all or no labels are known.
 
-    Integers that share an array with NaN are floats, so labels without a fraction become integers again.
+    Missing labels are replaced by an arbitrary known label. NumPy stores integers together with NaN as
+    floats; if all known labels are whole numbers, they become integers again.
     """
     if y.dtype.kind not in "fO" or y.ndim != 1:
         return y, None
@@ -281,7 +288,7 @@ def _is_missing(label: Any) -> bool:
 
 
 def small_first(chunks: Iterable[Chunk], parts: int = 20) -> Iterator[Chunk]:
-    """Yield the same rows with the first chunk split, so that models learn before most rows are tested."""
+    """Split the first chunk, so that models have learned some rows before most of it is tested."""
     for number, chunk in enumerate(chunks):
         size = max(1, len(chunk) if number else -(-len(chunk) // parts))
         for begin in range(0, max(1, len(chunk)), size):
@@ -289,13 +296,13 @@ def small_first(chunks: Iterable[Chunk], parts: int = 20) -> Iterator[Chunk]:
 
 
 def check_chunk(chunk: int, source: str) -> int:
-    """Return a valid number of rows per chunk."""
+    """Return the number of rows per chunk; raise ParameterError if it is not valid."""
     if not Integer(1).accepts(chunk):
         raise ParameterError(f"chunk must be a whole number of at least 1; got {chunk!r}.", source=source)
     return int(chunk)
 
 
 def padded(X: FloatArray, width: int) -> FloatArray:
-    """Return the rows with zeros for features that were added later."""
+    """Return the rows padded with zeros to ``width`` features."""
     missing = width - X.shape[1]
     return np.pad(X, ((0, 0), (0, missing))) if missing > 0 else X

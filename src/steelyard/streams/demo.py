@@ -1,4 +1,4 @@
-"""The demonstration stream: changing imbalance and one concept drift."""
+"""Demonstration stream with changing class imbalance and one concept drift."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ __all__ = ["demo_stream"]
 
 
 def demo_stream(n_rows: int = 60_000, *, chunk: int = 500, seed: int = 7) -> Gaussians:
-    """Return two Gaussian classes in ten dimensions with an imbalance that oscillates and one concept drift.
+    """Return a stream of two Gaussian classes in ten dimensions, with one concept drift.
 
-    The share of the rare class moves between 1 % and 50 %.
+    The share of the rare class oscillates between 1 % and 50 %.
 
     Parameters
     ----------
     n_rows : int, default=60000
-        Number of rows; schedule and drift scale with it.
+        Number of rows; the oscillation and the position of the drift scale with it.
     chunk : int, default=500
         Rows per chunk.
     seed : int, default=7

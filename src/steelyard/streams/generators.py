@@ -1,4 +1,4 @@
-"""Synthetic streams with known concepts, drifts and imbalance."""
+"""Synthetic streams with known concepts, concept drifts and class imbalance."""
 
 from __future__ import annotations
 
@@ -38,22 +38,23 @@ class Drift:
 
 
 class GeneratedStream(RowStream):
-    """Base class of the generators; a subclass generates the features of given labels.
+    """Base class of the generators; a subclass generates features for given labels.
 
     Parameters
     ----------
     n_rows : int
         Number of rows.
     schedule : ImbalanceSchedule
-        Share of the rare classes (labels 1 and up, together) at each row.
+        Share of all rare classes (labels 1, 2, ...) together at each row.
     drifts : sequence of Drift
         Concept drifts.
     noise : float, default=0.0
-        Share of rows whose label is replaced by another one.
+        Share of rows whose label is replaced by another label.
     presence : mapping of int to (int, int), optional
-        Half-open range of rows in which a class occurs; elsewhere its rows get another label.
+        For some classes, the half-open range of rows in which the class occurs; other rows of the class get
+        another label.
     chunk : int, default=1000
-        Rows per chunk; it does not change the rows.
+        Rows per chunk; the generated rows do not depend on it.
     seed : int, default=0
         Random seed.
     """
@@ -94,7 +95,7 @@ class GeneratedStream(RowStream):
 
     @abstractmethod
     def _features(self, rng: Random, labels: IntArray, concepts: IntArray, rows: IntArray) -> FloatArray:
-        """Return rows of the given labels under the given concepts."""
+        """Return the features of rows with the given labels and concepts."""
 
     def __iter__(self) -> Iterator[Chunk]:
         for begin in range(0, self.n_rows, self.chunk):
@@ -103,7 +104,7 @@ class GeneratedStream(RowStream):
             yield Chunk(X, y, begin)
 
     def rows(self, begin: int, end: int) -> tuple[FloatArray, IntArray]:
-        """Return features and labels of the rows ``begin`` to ``end``, without generating earlier rows."""
+        """Return features and labels of rows ``begin`` to ``end`` (exclusive), without earlier rows."""
         blocks = [self._block(number) for number in range(begin // _BLOCK, (end - 1) // _BLOCK + 1)]
         first = begin // _BLOCK * _BLOCK
         X, y = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
@@ -138,7 +139,7 @@ class GeneratedStream(RowStream):
 
 
 class Gaussians(GeneratedStream):
-    """Gaussian classes; each drift draws new means.
+    """Stream of Gaussian classes; each drift draws new class means.
 
     Parameters
     ----------
@@ -147,9 +148,9 @@ class Gaussians(GeneratedStream):
     n_features : int, default=10
         Number of features.
     n_classes : int, default=2
-        Number of classes; the scheduled share is divided among all classes but the first.
+        Number of classes; the scheduled share is divided among all classes except the first.
     distance : float, default=2.0
-        Norm of each mean, in standard deviations.
+        Distance of each class mean from the origin, in standard deviations.
 
     Examples
     --------
@@ -180,7 +181,7 @@ class Gaussians(GeneratedStream):
 
 
 class KOILMixture(GeneratedStream):
-    """The two-dimensional mixture of the KOIL paper: a rare Gaussian between four others.
+    """Two-dimensional mixture of the KOIL paper: a rare Gaussian surrounded by four frequent ones.
 
     The classes are not linearly separable. Each drift rotates the four Gaussians by an eighth of a circle.
     """
@@ -194,7 +195,9 @@ class KOILMixture(GeneratedStream):
 
 
 class RotatingHyperplane(GeneratedStream):
-    """Two sides of a rotating hyperplane through the centre of the unit cube; a drift rotates it abruptly.
+    """Stream whose classes are the two sides of a rotating hyperplane through the centre of the unit cube.
+
+    A concept drift rotates the hyperplane by 90 degrees.
 
     Parameters
     ----------
@@ -215,7 +218,7 @@ class RotatingHyperplane(GeneratedStream):
         self._axes = np.linalg.qr(rng.normal(size=(n_features, 2)))[0]
 
     def normals(self, concepts: IntArray, rows: IntArray) -> FloatArray:
-        """Return the normal of the hyperplane at each row."""
+        """Return the normal vector of the hyperplane at each row."""
         angle = 2 * np.pi * self.turn * rows / self.n_rows + np.pi / 2 * concepts
         normals: FloatArray = np.column_stack([np.cos(angle), np.sin(angle)]) @ self._axes.T
         return normals
@@ -223,14 +226,15 @@ class RotatingHyperplane(GeneratedStream):
     def _features(self, rng: Random, labels: IntArray, concepts: IntArray, rows: IntArray) -> FloatArray:
         X = rng.random((len(labels), self.n_features))
         side = np.einsum("ij,ij->i", X - 0.5, self.normals(concepts, rows)) > 0.0
-        # The cube is symmetric, so the mirror image of a row is on the other side.
+        # Reflection at the centre of the cube moves a row to the other side of the hyperplane.
         return np.where((side == (labels == 1))[:, None], X, 1.0 - X)
 
 
 class SEA(GeneratedStream):
-    """SEA concepts: rows of three features are positive where the sum of the first two is below a threshold.
+    """SEA concepts (Street and Kim, 2001), with three features.
 
-    Each drift uses the next of the thresholds 8, 9, 7 and 9.5 (Street and Kim, 2001).
+    A row is positive if the sum of its first two features is below a threshold. Each drift changes to the
+    next of the thresholds 8, 9, 7 and 9.5.
     """
 
     levels = (8.0, 9.0, 7.0, 9.5)

@@ -26,22 +26,22 @@ Columns = dict[str, NDArray[Any]]
 SECONDS_PER_DAY = 86_400.0
 _FIRST_MOMENT = 1_777_852_800.0  # Monday 2026-05-04 00:00 UTC, in seconds since 1970
 _FRAUD_SHARE = 0.01
-_KM = 200.0  # side of the square in which customers live
+_KM = 200.0  # side length, in kilometres, of the square in which customers live
 _NEW_DEVICE_SHARE = 0.06
-_N_FAVOURITES = 8  # terminals at which a customer usually pays
+_N_FAVOURITES = 8  # number of terminals at which a customer usually pays
 
 _CATEGORIES = np.array(
     ["grocery", "fuel", "restaurant", "clothing", "transport", "electronics", "gift cards", "travel"],
     dtype=object,
 )
 _CATEGORY_SHARE = np.array([0.3, 0.1, 0.2, 0.12, 0.12, 0.07, 0.04, 0.05])
-_CATEGORY_PRICE = np.array([1.0, 1.4, 0.8, 1.6, 0.15, 4.0, 1.5, 6.0])  # times the customer's usual amount
+_CATEGORY_PRICE = np.array([1.0, 1.4, 0.8, 1.6, 0.15, 4.0, 1.5, 6.0])  # times the usual amount of a customer
 _COUNTRIES = np.array(["NZ", "AU", "US", "GB", "SG", "TH", "BR"], dtype=object)
-_HOME_SHARE = 0.8  # share of the terminals in the customers' country
+_HOME_SHARE = 0.8  # share of terminals that are in the customers' country
 _DEVICES = np.array(["android", "iphone", "card", "watch"], dtype=object)
 _GROCERY, _TRANSPORT, _ELECTRONICS, _GIFT_CARDS = 0, 4, 5, 6
 
-# First day and length in days of every wave of a pattern; waves repeat after _WAVE_PERIOD_DAYS.
+# Waves of each fraud pattern as (first day, length in days); they repeat every _WAVE_PERIOD_DAYS.
 _WAVE_PERIOD_DAYS = 20
 _WAVES: dict[str, tuple[tuple[int, int], ...]] = {
     "card testing": ((0, 20),),
@@ -51,13 +51,13 @@ _WAVES: dict[str, tuple[tuple[int, int], ...]] = {
     "contactless": ((10, 8),),
 }
 _FRAUDS_PER_CARD = {"card testing": 6, "takeover": 4, "gift cards": 2, "contactless": 4}
-_N_SKIMMED = 4  # terminals that are skimmed at the same time
+_N_SKIMMED = 4  # number of terminals that are skimmed at the same time
 _SKIMMED_DAYS = 10
-_HISTORY_DAYS = 14  # days before the first row, so that the features of the first rows have a history
+_HISTORY_DAYS = 14  # simulated days before the first row, from which its features are computed
 
-_COUNT_PRIOR = 20.0  # pseudo-payments with the usual fraud share, added to the counts of a terminal
+_COUNT_PRIOR = 20.0  # pseudo-counts: payments with the usual fraud share, added to each terminal
 _RATE_DECAY = 0.8  # daily decay factor of the counts of known frauds
-_KEY_STEP = 1e10  # customer number times this plus time sorts by customer, then time
+_KEY_STEP = 1e10  # customer * _KEY_STEP + time is a key that sorts by customer, then by time
 
 FEATURES = (
     "amount",
@@ -82,11 +82,11 @@ RAW_COLUMNS = ("customer", "terminal", "category", "channel", "country", "device
 class Payments(RowStream):
     """Generated stream of card payments with about 1 % fraud.
 
-    Customers pay at their usual terminals, some travel, some shop at night. There are five patterns of
+    Customers pay at their usual terminals; some travel, and some shop at night. There are five patterns of
     fraud: card testing (many tiny payments online, then a large one), skimmed terminals, account takeover
     (large payments abroad at night from a new device), gift cards for round amounts, and stolen cards used
-    contactless just below the limit. Card testing and skimming are always present, the others come and go.
-    The share of fraud stays near 1 %.
+    for contactless payments just below the limit. Card testing and skimming are always present; the other
+    patterns come and go. The share of fraud stays near 1 %.
 
     Parameters
     ----------
@@ -95,24 +95,24 @@ class Payments(RowStream):
     payments_per_day : int, default=4000
         Average number of payments per day; weekends have fewer.
     label_days : int, default=2
-        Days after which it is known whether a payment was a fraud. The features use only known frauds.
+        Number of days after which it is known whether a payment was fraud. Features use only known labels.
     chunk : int, default=500
-        Rows per chunk; it does not change the rows.
+        Rows per chunk; the generated rows do not depend on it.
     seed : int, default=7
         Random seed.
 
     Attributes
     ----------
     feature_names : list of str
-        Names of the features of a chunk, computed from earlier payments of the customer and of the terminal.
+        Names of the features, which are computed from earlier payments of the customer and the terminal.
     drifts : tuple of (int, int)
-        Row at which each wave of a pattern begins or ends; both numbers are this row.
+        Rows at which a wave of a pattern begins or ends, each given twice, as start and end of the drift.
 
     Notes
     -----
-    Chunks have numeric features without gaps, the labels "clean" and "fraud", times (seconds since 1970) and
-    the text columns customer, terminal, category, channel, country and device in ``kept``.
-    :meth:`to_frame` returns features and text columns with gaps as one data frame.
+    Chunks have numeric features without missing values, the labels "clean" and "fraud", times (seconds since
+    1970) and, in ``kept``, the text columns customer, terminal, category, channel, country and device.
+    :meth:`to_frame` returns features and text columns, with missing values, as one data frame.
 
     Examples
     --------
@@ -156,7 +156,7 @@ class Payments(RowStream):
 
     @property
     def label_delay_seconds(self) -> float:
-        """Seconds after which the label of a payment is known."""
+        """Number of seconds after which the label of a payment is known."""
         return self.label_days * SECONDS_PER_DAY
 
     def fraction_read(self) -> float:
@@ -197,7 +197,7 @@ class Payments(RowStream):
                 return
 
     def to_frame(self) -> pd.DataFrame:
-        """Return all payments as a data frame, with text columns and gaps.
+        """Return all payments as a data frame, with text columns and missing values.
 
         Returns
         -------
@@ -252,7 +252,7 @@ def _datetimes(seconds: FloatArray) -> NDArray[np.datetime64]:
 
 
 def _active(day: int) -> tuple[str, ...]:
-    """Return the patterns of fraud on a day."""
+    """Return the patterns of fraud that occur on a day."""
     place = day % _WAVE_PERIOD_DAYS
     return tuple(
         name for name, waves in _WAVES.items() if any(begin <= place < begin + n for begin, n in waves)
@@ -260,7 +260,7 @@ def _active(day: int) -> tuple[str, ...]:
 
 
 class _Population:
-    """Customers and terminals, and how a customer usually pays."""
+    """Customers and terminals, with the usual behaviour of each customer."""
 
     def __init__(self, seed: int, payments_per_day: int) -> None:
         rng = np.random.default_rng([seed, 2**31])
@@ -278,9 +278,9 @@ class _Population:
         self.is_online = rng.random(m) < 0.25
         foreign = rng.random(m) >= _HOME_SHARE
         self.country = np.where(foreign, rng.integers(1, len(_COUNTRIES), m), 0)
-        self.place = rng.random((m, 2)) + 10.0 * foreign[:, None]  # terminals abroad are far away
+        self.place = rng.random((m, 2)) + 10.0 * foreign[:, None]  # foreign terminals are far away
         self.stores = np.flatnonzero(~self.is_online & ~foreign)
-        self.shops = np.flatnonzero(self.is_online)  # online
+        self.shops = np.flatnonzero(self.is_online)  # indices of the online terminals
         self.abroad = np.flatnonzero(foreign & ~self.is_online)
         self.shuffled_stores = rng.permutation(self.stores)
         near = rng.choice(self.stores, size=(n, 4 * _N_FAVOURITES))
@@ -292,12 +292,12 @@ class _Population:
         self.terminal_names = _names("t", m)
 
     def customers(self, rng: Random, n: int) -> IntArray:
-        """Draw customers by their activity."""
+        """Draw n customers at random, with probabilities proportional to their activity."""
         found: IntArray = np.searchsorted(self.activity, rng.random(n) * self.activity[-1])
         return found
 
     def of_category(self, category: int, *, online: bool) -> IntArray:
-        """Return the domestic or online terminals of a category, or of all categories if it has none."""
+        """Return the online or domestic terminals of a category; of all categories if there are none."""
         places = self.shops if online else self.stores
         found = places[self.category[places] == category]
         return found if len(found) else places
@@ -313,7 +313,7 @@ def _names(letter: str, n: int) -> NDArray[Any]:
 
 
 def _simulate_day(rng: Random, people: _Population, day: int, n_rows: int) -> Columns:
-    """Return customer, terminal, amount, time and pattern of the payments of a day, in the order of time."""
+    """Return customer, terminal, amount, time and pattern of the payments of a day, ordered by time."""
     patterns = _active(day)
     n_fraud = round(_FRAUD_SHARE * n_rows * float(np.exp(rng.normal(0.0, 0.1))))
     n_each = rng.multinomial(n_fraud, np.full(len(patterns), 1.0 / len(patterns)))
@@ -348,7 +348,7 @@ def _usual_payments(rng: Random, people: _Population, n: int) -> Columns:
     amount = people.usual_amount[customer] * factor
     is_gift = people.category[terminal] == _GIFT_CARDS
     amount = np.where(is_gift, 10.0 * np.ceil(amount / 10.0), amount)
-    # Commuters buy single tickets, many within an hour.
+    # Commuters buy single tickets, several of them within an hour.
     rides = people.is_commuter[customer] & (rng.random(n) < 0.6)
     terminal = np.where(rides, rng.choice(people.of_category(_TRANSPORT, online=False), n), terminal)
     amount = np.where(rides, rng.uniform(0.5, 6.0, n), amount)
@@ -367,9 +367,9 @@ _PATTERNS = ("", *_WAVES)
 
 
 def _fraud_of(rng: Random, people: _Population, name: str, n: int) -> Columns:
-    """Return n frauds of a pattern, in groups with the same card."""
+    """Return n fraudulent payments of a pattern; each stolen card is used for a group of payments."""
     size = _FRAUDS_PER_CARD[name]
-    group = np.arange(n) // size  # number of the stolen card
+    group = np.arange(n) // size  # index of the stolen card
     place = np.arange(n) % size  # index of the payment in its group
     n_cards = int(group[-1]) + 1 if n else 0
     customer = people.customers(rng, n_cards)[group]
@@ -387,7 +387,11 @@ def _fraud_of(rng: Random, people: _Population, name: str, n: int) -> Columns:
 
 @dataclass(frozen=True)
 class _StolenCards:
-    """Payments with stolen cards: number of the card, index among its payments, usual amount of its owner."""
+    """Payments with stolen cards.
+
+    ``n`` is the number of cards. For each payment, ``group`` is the index of the card, ``place`` the index
+    among the payments with this card, and ``usual_amount`` the usual amount of the owner.
+    """
 
     n: int
     group: IntArray
@@ -400,7 +404,7 @@ class _StolenCards:
 
 
 class _Uses(NamedTuple):
-    """First hour of each card; seconds between payments, terminal and amount of each payment."""
+    """Start hour of each stolen card; time step in seconds, terminal and amount of each payment."""
 
     start: FloatArray
     gap: FloatArray
@@ -446,8 +450,8 @@ _PATTERN_RULES = {
 
 
 def _skim(rng: Random, people: _Population, usual: Columns, day: int, n: int) -> None:
-    """Make n usual payments at skimmed terminals fraudulent, with a card of another customer."""
-    # One of the terminals is replaced every few days, in turn.
+    """Turn n usual payments into fraud at skimmed terminals, with cards of random customers."""
+    # Each terminal is skimmed for _SKIMMED_DAYS days; the days of replacement are staggered.
     turns = (day + _HISTORY_DAYS + np.arange(_N_SKIMMED) * _SKIMMED_DAYS // _N_SKIMMED) // _SKIMMED_DAYS
     skimmed = people.shuffled_stores[(turns * _N_SKIMMED + np.arange(_N_SKIMMED)) % len(people.stores)]
     rows = rng.choice(len(usual["amount"]), size=n, replace=False)
@@ -461,7 +465,7 @@ def _skim(rng: Random, people: _Population, usual: Columns, day: int, n: int) ->
 
 
 class _History:
-    """Known facts about customers and terminals, from which features of later payments are computed."""
+    """Past payments of customers and terminals, from which the features of later payments are computed."""
 
     def __init__(self, people: _Population, label_days: int) -> None:
         n, m = people.n_customers, people.n_terminals
@@ -469,12 +473,12 @@ class _History:
         self._sums, self._counts, self._abroad = np.zeros(n), np.zeros(n), np.zeros(n)
         self._last = np.full(n, -np.inf)
         self._visited = np.zeros((n, m), dtype=bool)
-        self._keys: FloatArray = np.zeros(0)  # customer and time of the payments of the day before, sorted
+        self._keys: FloatArray = np.zeros(0)  # keys (see _KEY_STEP) of the payments of the day before
         self._unlabelled: list[tuple[IntArray, NDArray[np.bool_]]] = []
         self._terminal, self._category = np.zeros((2, m)), np.zeros((2, len(_CATEGORIES)))
 
     def describe(self, payments: Columns, day: int) -> Columns:
-        """Return the columns of a day with features, and remember its payments."""
+        """Return the columns and features of the payments of a day, and add the payments to the history."""
         people = self._people
         customer, terminal, amount = payments["customer"], payments["terminal"], payments["amount"]
         time = _FIRST_MOMENT + day * SECONDS_PER_DAY + payments["seconds"]
@@ -532,7 +536,7 @@ class _History:
         usual = people.device[customer]
         device = _DEVICES[np.where(payments["new_device"], (usual + 1) % len(_DEVICES), usual)]
         cents = (payments["amount"] * 100.0).round().astype(np.int64)
-        device[(cents * 7 + customer) % 11 == 0] = None  # gaps
+        device[(cents * 7 + customer) % 11 == 0] = None  # some values are missing
         country_name = _COUNTRIES[country]
         country_name[(cents * 3 + terminal) % 50 == 0] = None
         return {
@@ -555,7 +559,7 @@ class _History:
         self._unlabelled.append((terminal, payments["pattern"] > 0))
 
     def _learn_labels(self) -> None:
-        """Count the payments of the day whose labels became known at the beginning of this day."""
+        """Count frauds and payments of the oldest day without labels, if its labels are known by now."""
         if len(self._unlabelled) <= self._label_days:
             return
         terminal, is_fraud = self._unlabelled.pop(0)
@@ -569,7 +573,7 @@ class _History:
 
 
 def _rate(counts: FloatArray) -> FloatArray:
-    """Return the share of known frauds, shrunk towards the usual share."""
+    """Return the share of known frauds, shrunk towards the usual share of frauds."""
     rate: FloatArray = (counts[0] + _COUNT_PRIOR * _FRAUD_SHARE) / (counts[1] + _COUNT_PRIOR)
     return rate
 
@@ -583,13 +587,13 @@ class _Earlier:
         self.place = np.arange(len(customer)) - self._begin
 
     def sums(self, values: FloatArray) -> FloatArray:
-        """Return the sum of the values of earlier rows."""
+        """Return for each row the sum of the values of the customer's earlier rows."""
         before = np.concatenate([[0.0], np.cumsum(values)[:-1]])
         sums: FloatArray = before - before[self._begin]
         return sums
 
     def previous(self, values: FloatArray, default: FloatArray) -> FloatArray:
-        """Return the value of the customer's previous row, or the default for the first row."""
+        """Return for each row the value of the customer's previous row, or the default if there is none."""
         return np.where(self._is_first, default, np.roll(values, 1))
 
 

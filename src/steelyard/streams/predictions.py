@@ -1,4 +1,4 @@
-"""Predictions of a model for a chunk of rows, and learning a chunk."""
+"""Functions that predict and learn a chunk of rows with any model."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class Predictions:
     Attributes
     ----------
     classes : list
-        The classes that the model knew.
+        The classes that the model has learned.
     indices : ndarray of shape (n_rows,)
-        Index of each predicted label in ``predicted``; -1 where the model has no prediction.
+        Index of each predicted label in ``predicted``; -1 if the model has no prediction for the row.
     predicted : list
-        The predicted labels; ``classes`` unless the model predicts a label that it has not learned.
+        Distinct labels to which ``indices`` refers; may contain labels that are not in ``classes``.
     decision : ndarray of shape (n_rows,) or (n_rows, n_classes), or None
-        Scores as the model returns them; for two classes one column, for the second class. None where the
+        Scores as the model returns them; for two classes, only the scores of the second class. None if the
         model has no scores.
     probabilities : ndarray of shape (n_rows, n_classes) or None
         Class probabilities, if they were requested and the model has them.
@@ -52,25 +52,25 @@ class Predictions:
 
     @property
     def labels(self) -> NDArray[Any]:
-        """The predicted label of each row; None where the model has no prediction."""
+        """The predicted label of each row; None if the model has no prediction for the row."""
         if len(self.indices) and self.indices.min() < 0:
             return np.array([None if index < 0 else self.predicted[index] for index in self.indices], object)
         return np.array(self.predicted)[self.indices]
 
     @property
     def scores(self) -> FloatArray:
-        """One column of scores per class; for two classes one column is the negative of the other."""
+        """Scores, one column per class; for two classes, the first column is the negative of the second."""
         if self.decision is None:
             return np.zeros((len(self), len(self.classes)))
         return self.decision if self.decision.ndim == 2 else np.column_stack([-self.decision, self.decision])
 
     def codes(self, table: LabelEncoder) -> Codes:
-        """Return the codes of the predicted labels in ``table``; -1 where there is no prediction."""
+        """Return the codes of the predicted labels in ``table``; -1 if there is no prediction for a row."""
         codes: Codes = np.append(table.numbers(self.predicted), -1)[self.indices]
         return codes
 
     def score_of(self, label: Any) -> FloatArray:
-        """Return the scores of one class; for a class that the model does not know, lower than any score."""
+        """Return the scores of one class; for an unknown class, a constant below all other scores."""
         if label not in self.classes:
             return np.full(len(self), self.scores.min(initial=0.0) - 1.0)
         if self.decision is None:
@@ -81,11 +81,11 @@ class Predictions:
         return self.decision if index else -self.decision
 
     def score_table(self, labels: list[Any]) -> FloatArray:
-        """Return one column per label; a class that the model does not know gets the lowest score."""
+        """Return one column of scores per label; an unknown class gets the lowest score of each row."""
         return self._table(self.scores, labels, self.scores.min(axis=1, initial=0.0) - 1.0)
 
     def probability_table(self, labels: list[Any]) -> FloatArray:
-        """Return one column of probabilities per label; 0 for a class that the model does not know."""
+        """Return one column of probabilities per label; the probability of an unknown class is 0."""
         assert self.probabilities is not None
         return self._table(self.probabilities, labels, np.zeros(len(self)))
 
@@ -107,7 +107,7 @@ class Predictions:
 
 
 def is_ready(model: Any) -> bool:
-    """Return whether a model can predict."""
+    """Return whether a model can predict, usually because it is fitted."""
     if getattr(model, "predicts_unfitted", False):
         return True
     try:
@@ -117,7 +117,7 @@ def is_ready(model: Any) -> bool:
 
 
 def rows_for_model(model: Any, chunk: Chunk) -> Any:
-    """Return the rows of a chunk with as many features as the model has learned, or as a table."""
+    """Return the rows of a chunk for prediction: as a table, or with the features that the model knows."""
     X = chunk.rows_for(model)
     if X is chunk.columns:
         return X
@@ -131,8 +131,8 @@ def predict_chunk(
 ) -> Predictions:
     """Return the predictions of a model for a chunk.
 
-    Rows are scored once: if the labels of a model follow from its scores, predict() is not called.
-    ``sample_cost`` is passed to models whose threshold has prices.
+    If the labels of a model follow from its scores, predict() is not called, so rows are scored only once.
+    ``sample_cost`` is passed to models whose threshold minimises costs.
     """
     X = rows_for_model(model, chunk)
     classes = np.asarray(model.classes_).tolist()
@@ -153,7 +153,7 @@ def predict_chunk(
 
 
 def learn_chunk(model: Any, chunk: Chunk, **options: Any) -> None:
-    """Learn the rows of a chunk; a model that can grow first adds the new features.
+    """Learn the rows of a chunk; a model that can add features first adds the new ones.
 
     ``options`` are further arguments of ``partial_fit``, such as ``sample_weight``.
     """
@@ -170,7 +170,7 @@ def learn_chunk(model: Any, chunk: Chunk, **options: Any) -> None:
 
 
 def _encode_predicted(labels: NDArray[Any]) -> tuple[list[Any], Codes]:
-    """Return the distinct labels and the index of each row's label; -1 for None."""
+    """Return the distinct labels and the index of each row's label; the index is -1 if the label is None."""
     if labels.dtype != object:
         predicted, codes = encode_labels(labels)
         return predicted, codes.astype(np.intp)
@@ -180,7 +180,7 @@ def _encode_predicted(labels: NDArray[Any]) -> tuple[list[Any], Codes]:
 
 
 def _scores(model: Any, X: FloatArray, n_classes: int) -> FloatArray | None:
-    """Return one column of scores for two classes, otherwise one per class; None without scores."""
+    """Return the scores: one column for two classes, otherwise one per class; None if there are none."""
     if n_classes < 2:
         return None
     if hasattr(model, "decision_function"):

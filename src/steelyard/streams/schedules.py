@@ -1,4 +1,4 @@
-"""Schedules of the share of the rare classes along a stream."""
+"""Schedules that define the share of the rare classes at each row of a stream."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ __all__ = ["ImbalanceSchedule"]
 class ImbalanceSchedule:
     """Share of positive rows at each row of a stream.
 
-    Use one of the class methods. The last three are the schemes of figure 5.2 of the thesis; the share is
-    constant within each stage.
+    Use one of the class methods. The schedules :meth:`consistent_decrease`, :meth:`increase_then_decrease`
+    and :meth:`random_variation` are those of figure 5.2 of the DCIL thesis (Lei Zhu). Their share is constant
+    in each stage.
 
     Parameters
     ----------
@@ -43,19 +44,19 @@ class ImbalanceSchedule:
 
     @classmethod
     def constant(cls, share: float = 0.1) -> ImbalanceSchedule:
-        """Return a constant share."""
+        """Return a schedule with a constant share."""
         _check_shares(share)
         return cls("constant", lambda rows: np.full(len(rows), share))
 
     @classmethod
     def linear(cls, first: float, last: float, *, over: int) -> ImbalanceSchedule:
-        """Return a share that changes linearly over ``over`` rows and is then constant."""
+        """Return a schedule that changes linearly during the first ``over`` rows and is then constant."""
         _check_shares(first, last)
         return cls("linear", lambda rows: first + (last - first) * np.clip(rows / over, 0.0, 1.0))
 
     @classmethod
     def step(cls, shares: dict[int, float]) -> ImbalanceSchedule:
-        """Return shares that change at rows: ``{row: share from there on}``; the first row must be 0."""
+        """Return a schedule of steps, given as ``{row: share from this row on}``; the first row must be 0."""
         rows_of_steps = np.array(sorted(shares))
         values = np.array([shares[row] for row in rows_of_steps.tolist()])
         _check_shares(*values)
@@ -67,19 +68,19 @@ class ImbalanceSchedule:
 
     @classmethod
     def sine(cls, low: float, high: float, *, period: int) -> ImbalanceSchedule:
-        """Return a share that oscillates between two values; it starts in the middle and rises."""
+        """Return a schedule that oscillates between two values; it starts in the middle and rises."""
         _check_shares(low, high)
         middle, swing = (low + high) / 2, (high - low) / 2
         return cls("sine", lambda rows: middle + swing * np.sin(2 * np.pi * rows / period))
 
     @classmethod
     def consistent_decrease(cls, low: float = 0.05, *, over: int, stages: int = 9) -> ImbalanceSchedule:
-        """Return shares that rise from ``low`` to one half, stage by stage."""
+        """Return a schedule with decreasing imbalance: the share rises in stages from ``low`` to one half."""
         return cls._staged("consistent decrease", np.linspace(low, 0.5, stages), over)
 
     @classmethod
     def increase_then_decrease(cls, low: float = 0.05, *, over: int, stages: int = 9) -> ImbalanceSchedule:
-        """Return shares that fall from one half to ``low`` until the middle and rise again."""
+        """Return a schedule whose share falls in stages from one half to ``low`` and then rises again."""
         distance = np.abs(np.linspace(-1.0, 1.0, stages))
         return cls._staged("increase then decrease", low + (0.5 - low) * distance, over)
 
@@ -87,7 +88,7 @@ class ImbalanceSchedule:
     def random_variation(
         cls, low: float = 0.05, high: float = 0.95, *, over: int, stages: int = 9, seed: int = 0
     ) -> ImbalanceSchedule:
-        """Return a random share for each stage; either class can be the rare one."""
+        """Return a schedule with a random share in each stage; either class can be the rare one."""
         shares = np.random.default_rng(seed).uniform(low, high, size=stages)
         return cls._staged("random variation", shares, over)
 

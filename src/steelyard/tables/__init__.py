@@ -1,9 +1,9 @@
-"""Files and tables, from bytes on a disk to chunks of numbers.
+"""Readers of files and tables, and the encoding of their rows as numbers.
 
 Layers, bottom up: ``files`` opens files, ``text_sources`` and ``arrow_sources`` read batches of columns,
-``columns`` and ``labels`` define the roles of columns, ``encoding`` turns columns into numbers,
-:class:`TableStream` combines these layers into a stream of chunks, and :class:`TableModel` is an estimator
-together with the encoder of its columns.
+``columns`` defines the roles of columns, ``labels`` reads the labels, and ``encoding`` turns columns into
+numbers. :class:`TableStream` combines these layers into a stream of chunks. :class:`TableModel` is an
+estimator together with the encoder of its columns.
 """
 
 from steelyard.tables.encoding import TableEncoder

@@ -1,4 +1,4 @@
-"""Readers of Parquet and Arrow files, and of tables of pandas, polars and pyarrow."""
+"""Readers of Parquet and Arrow files, and of pandas, polars and pyarrow tables."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class ArrowSource:
         self.close = close
         self.names = schema.names
         self._schema = schema
-        # The index of a pandas data frame is stored as columns, which are features only if they are named.
+        # A pandas index is stored as columns; they are features only if the user names them.
         index = (schema.pandas_metadata or {}).get("index_columns", [])
         self.index_names = [column for column in index if isinstance(column, str)]
         self.place = Place(name)
@@ -61,26 +61,26 @@ class ArrowSource:
 
     @cached_property
     def time_names(self) -> list[str]:
-        """Columns of dates or timestamps."""
+        """Names of the columns that contain dates or timestamps."""
         return [field.name for field in self._schema if _is_time(field.type)]
 
     def kinds(self, columns: Columns, wanted: list[str]) -> dict[str, str]:
-        """Return ``"text"`` for columns of categories and ``"declared"`` for all others."""
+        """Return the kind of each column: ``"text"`` for categories, ``"declared"`` for all others."""
         return {name: "text" if name in columns.categorical else "declared" for name in wanted}
 
     def batches(self, wanted: list[str], kinds: Mapping[str, str]) -> Iterator[ColumnBatch]:
-        """Yield the rows."""
+        """Yield the rows as batches of columns."""
         for batch in self._read(wanted):
             yield arrow_batch({name: batch.column(name) for name in wanted}, kinds, batch.num_rows)
             self._n_read += batch.num_rows
 
     def _read(self, wanted: list[str]) -> Iterator[Any]:
-        """Yield validated batches; damaged content is detected only when it is decoded."""
+        """Yield validated batches; damaged content raises DataError when it is decoded."""
         import pyarrow as pa
 
         try:
             for batch in self._batches(wanted):
-                # Invalid offsets or indices in the data would lead to reads outside the buffers.
+                # Invalid offsets or indices in a damaged file would cause out-of-bounds reads.
                 batch.validate(full=True)
                 yield batch
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
@@ -95,7 +95,7 @@ class ArrowSource:
 
 
 def arrow_file_source(data: ByteSource) -> ArrowSource:
-    """Return the reader of a Parquet file, Arrow file or Arrow stream, according to the first bytes."""
+    """Return the reader of a Parquet file, Arrow file or Arrow stream; the first bytes tell which it is."""
     import pyarrow as pa
 
     try:
@@ -145,7 +145,7 @@ def _selected(batches: Any, wanted: list[str]) -> Iterator[Any]:
 
 
 def table_source(table: Any) -> ArrowSource:
-    """Return the reader of a table of pandas, polars, pyarrow or any object with Arrow's C interface."""
+    """Return the reader of a pandas, polars or pyarrow table, or any object with Arrow's C interface."""
     import pyarrow as pa
 
     if isinstance(table, dict):
@@ -163,7 +163,7 @@ def table_source(table: Any) -> ArrowSource:
 
 
 def arrow_stream(table: Any, expected: str, source: str) -> Any:
-    """Return a table with Arrow's C interface; raise DataTypeError for other objects."""
+    """Return the table as an object with Arrow's C interface; raise DataTypeError if that is impossible."""
     if not hasattr(table, "__arrow_c_stream__") and hasattr(table, "to_arrow"):
         table = table.to_arrow()  # polars versions without Arrow's C interface
     kind = type(table).__name__
@@ -191,7 +191,7 @@ def _checked_table(make: Callable[[Any], Any], table: Any) -> Any:
 
 
 def arrow_values(column: Any, name: str) -> NDArray[Any]:
-    """Return a column as an array: float64 with nan, or object with None."""
+    """Return a column as an array: numbers as float64 (nan if missing), text as object (None if missing)."""
     import pyarrow as pa
 
     kind = column.type
@@ -221,7 +221,7 @@ def _is_time(kind: Any) -> bool:
 
 
 def _floats(column: Any) -> NDArray[Any]:
-    """Return numbers of any type as float64; integers beyond 2**53 are rounded, as in a text file."""
+    """Return numbers of any type as float64; integers beyond 2**53 are rounded."""
     import pyarrow as pa
 
     return np.asarray(column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False))
@@ -263,13 +263,13 @@ def arrow_batch(found: Mapping[str, Any], kinds: Mapping[str, str], n_rows: int)
 
 
 def _coded(column: Any) -> Coded | None:
-    """Return the dictionary encoding of a column; None unless it contains text or integers."""
+    """Return the dictionary encoding of a column of text or integers; None for other types."""
     import pyarrow as pa
 
     if pa.types.is_dictionary(column.type):
         column = _decoded(column)
     if pa.types.is_integer(column.type):
-        column = column.cast(pa.string())  # exact beyond 2**53, unlike float64
+        column = column.cast(pa.string())  # float64 would round integers beyond 2**53
     if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
         return None
     encoded = column.dictionary_encode()

@@ -1,7 +1,7 @@
-"""Rows that cannot be used: the first one ends the stream, or bad rows are skipped and counted.
+"""Handling of bad rows: either the first one ends the stream, or bad rows are skipped and counted.
 
-Bad rows are detected in three stages: lines that cannot be parsed as rows, cells that are not valid in their
-column, and values that cannot be learned. In each stage all rows before a bad one are returned first.
+A row is bad if its line cannot be parsed, if a cell is not valid in its column, or if a value cannot be
+learned. All rows before a bad row are returned before its error is raised.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ _MAX_MESSAGES = 1000
 
 
 class BadRows:
-    """Policy for the bad rows of a source, and the record of the skipped ones.
+    """Policy for the bad rows of a source (raise or skip), and a record of the skipped rows.
 
     Parameters
     ----------
     place : Place
-        Location of the rows.
+        Location of the rows in their source, for error messages.
 
     Attributes
     ----------
     skip : bool
-        Whether bad rows are skipped; otherwise the first one raises.
+        Whether bad rows are skipped; otherwise the first one raises an error.
     n_skipped : int
         Number of skipped rows.
     messages : list of str
-        Errors of the first thousand skipped rows.
+        Error messages of the first thousand skipped rows.
     """
 
     def __init__(self, place: Place) -> None:
@@ -46,7 +46,10 @@ class BadRows:
         self.n_skipped, self.messages = 0, list[str]()
 
     def handle(self, error: DataError, row: int | None = None) -> None:
-        """Raise the error or skip the row; with ``row``, row numbers in later error messages count it."""
+        """Raise the error or skip the row.
+
+        If ``row``, the index of the row, is given, the line numbers in later error messages stay correct.
+        """
         if not self.skip:
             raise error
         self.n_skipped += 1
@@ -58,7 +61,10 @@ class BadRows:
     def usable(
         self, n_rows: int, errors: Mapping[int, DataError], first_row: int
     ) -> tuple[NDArray[np.bool_], DataError | None]:
-        """Return which rows can be used, given the errors by row, and the error to raise after them."""
+        """Return a mask of the usable rows, and the error to raise after them or None.
+
+        ``errors`` maps the index of each bad row to its error.
+        """
         good = np.ones(n_rows, dtype=bool)
         if errors and not self.skip:
             first = min(errors)
@@ -72,13 +78,13 @@ class BadRows:
     def good_parts(
         self, batch: ColumnBatch, first_row: int, make: Callable[[ColumnBatch, int], Made]
     ) -> Iterator[Made]:
-        """Yield ``make(rows, first_row)`` for every run of rows between bad rows, which raise RowError."""
+        """Yield ``make(rows, first_row)`` for each run of good rows; for a bad row it raises RowError."""
         while batch.n_rows:
             bad, good = None, batch
             while good.n_rows:
                 try:
                     made = make(good, first_row)
-                except RowError as error:  # an earlier row may be bad in a column that is checked later
+                except RowError as error:  # the rows before it may be bad in other columns: try them next
                     bad, good = error, good.take(0, error.row - first_row)
                 else:
                     yield made
@@ -91,7 +97,7 @@ class BadRows:
 
 
 def rows_before_error(rows: Iterator[Any], max_rows: int) -> tuple[list[Any], DataError | None]:
-    """Return up to ``max_rows`` next rows, and the error that ended them early."""
+    """Return the next rows, at most ``max_rows``, and the error that ended them early or None."""
     found: list[Any] = []
     try:
         found.extend(islice(rows, max_rows))

@@ -1,4 +1,4 @@
-"""Batches read ahead in a thread, and cut to the requested size."""
+"""Reader that fetches batches ahead in a background thread and resizes them to chunks."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from steelyard.tables.columns import ColumnBatch
 
 __all__ = ["BatchReader"]
 
-_MAX_QUEUED_BATCHES = 4  # limits the memory of batches that are read ahead
+_MAX_QUEUED_BATCHES = 4  # bounds the memory for batches that are read ahead
 _POLL_SECONDS = 0.05
 _JOIN_SECONDS = 2.0
 
 
 class _End:
-    """End of the batches, with the error that caused it, if any."""
+    """Marker for the end of the batches, with the error that ended them, if any."""
 
     def __init__(self, error: BaseException | None = None) -> None:
         self.error = error
@@ -26,8 +26,8 @@ class _End:
 class BatchReader:
     """Reader of batches, optionally in a background thread.
 
-    Parsing releases the GIL, so with two cores reading ahead costs no time. A consumer of a live feed can
-    also wait for a limited time.
+    Parsing releases the GIL, so with two cores, reading ahead does not slow down the consumer. The thread
+    also allows a consumer of a live feed to wait with a timeout.
 
     Parameters
     ----------
@@ -48,7 +48,9 @@ class BatchReader:
             self._thread.start()
 
     def chunks(self, size: int, limit: int | None, flush_seconds: float | None) -> Iterator[ColumnBatch]:
-        """Yield batches of ``size`` rows, up to ``limit`` rows; an error is raised after all rows before it.
+        """Yield batches of ``size`` rows, at most ``limit`` rows in total.
+
+        An error of the source is raised after all rows before it have been returned.
 
         With ``flush_seconds``, rows that have waited for this time are returned as a smaller batch.
         """
@@ -68,7 +70,7 @@ class BatchReader:
             batch = self._next(timeout)
             if isinstance(batch, _End):
                 break
-            if batch is None:  # timeout
+            if batch is None:  # flush_seconds have passed
                 yield ColumnBatch.concat(pending)
                 pending, n_pending = [], 0
                 continue
@@ -87,17 +89,17 @@ class BatchReader:
             raise batch.error
 
     def close(self) -> None:
-        """Stop reading; wait for the thread unless it is blocked in a pipe."""
+        """Stop reading and wait for the thread, at most two seconds because it may be blocked in a pipe."""
         self._closed.set()
         if self._thread is not None:
             self._thread.join(timeout=_JOIN_SECONDS)
 
     def _next(self, timeout: float | None) -> ColumnBatch | _End | None:
-        """Return the next batch or the end; None if nothing arrives in time."""
+        """Return the next batch or the end marker; None if nothing arrives within ``timeout`` seconds."""
         if self._thread is None:
             try:
                 batch = next(self._batches, _End())
-            except Exception as error:  # noqa: BLE001  raised after the rows before it
+            except Exception as error:  # noqa: BLE001  the consumer raises it after the rows before it
                 return _End(error)
             self.n_rows += 0 if isinstance(batch, _End) else batch.n_rows
             return batch
@@ -113,7 +115,7 @@ class BatchReader:
                 self.n_rows += batch.n_rows
                 if not self._put(batch):
                     return
-        except BaseException as error:  # noqa: BLE001  raised in the consumer
+        except BaseException as error:  # noqa: BLE001  the consumer raises it
             end = _End(error)
         self._put(end)
 

@@ -1,8 +1,9 @@
 """Checks for columns that are unlikely to be features: dates, identifiers, sentences, counters, constants.
 
-The first rows are checked, and each finding names the option that helps. A text column with a different value
-in nearly every row raises an error, because every value would become a feature. Columns that are constant in
-the first rows often change later, as sensors do that are switched on; so constants are reported at the end.
+Only the first rows are checked. Each finding names the command-line option that helps. A text column with a
+different value in nearly every row raises an error, because every value would become a feature. Columns that
+are constant at first often change later, for example when a sensor is switched on. So constant columns are
+reported at the end of the table.
 """
 
 from __future__ import annotations
@@ -22,16 +23,16 @@ __all__ = ["ColumnChecks", "contains_sentences"]
 
 _EARLY_ROWS = 200  # rows after which text columns are checked for the first time
 _CHECKED_ROWS = 1000
-# Dates and counters are recognised by their form. Values that differ, grow or are constant may be so by
-# chance, so these checks need more rows.
+# Ten rows are enough to recognise dates and counters.
+# Checks for distinct, increasing or constant values need more rows, to exclude chance.
 _MIN_ROWS_FOR_FORM = 10
 _MIN_ROWS = 30
-_MAX_COLUMNS = 5000  # maximum number of columns to check; checking more would take longer than learning
+_MAX_COLUMNS = 5000  # maximum number of checked columns; checking more would take longer than learning
 _MAX_NAMES = 5
 _ISO_DATE = re.compile(r"\d{4}-\d{2}(-\d{2})?([T ]\d{2}(:\d{2}.*)?)?$")
 _OTHER_DATE = re.compile(r"\d{1,2}[./-]\d{1,2}[./-]\d{2,4}\b|\d{4}[./]\d{1,2}[./]\d{1,2}\b")
 _WORD = re.compile(r"[^\W\d_]{2,}")
-_MIN_WORDS = 4  # words of a text on average; categories and identifiers have fewer
+_MIN_WORDS = 4  # mean number of words per value in a column of sentences
 _SENTENCES_HINT = (
     "leave it out (--drop {name}); to learn from the words, use Python: TfidfVectorizer of scikit-learn "
     "makes a sparse matrix of the column (docs/faq.md, Text and TF-IDF)"
@@ -39,18 +40,18 @@ _SENTENCES_HINT = (
 
 
 class ColumnChecks:
-    """Checks of the columns in the first thousand rows of a table, in any chunks; constants in all rows.
+    """Checks of the columns in the first thousand rows of a table; constant columns are checked in all rows.
 
     Parameters
     ----------
     features : sequence of str
-        The features.
+        Names of the features.
     named : sequence of str
         Columns that the user has named as categories or features; they are not checked.
     source : str
         Name of the source in error messages.
     times : sequence of str
-        Columns that are declared as dates or times.
+        Columns whose declared type is a date or time.
     """
 
     def __init__(
@@ -62,11 +63,11 @@ class ColumnChecks:
         self._parts: list[ColumnBatch] = []
         self._n_rows = 0
         self._checked_early = False
-        self._constants: dict[str, Any] = {}  # columns without a change after the first thousand rows
+        self._constants: dict[str, Any] = {}  # columns that are constant so far, with their value
         self.done = not self._features
 
     def add(self, batch: ColumnBatch) -> list[str]:
-        """Check more rows and return the findings; raise for a column that must not become features."""
+        """Check more rows and return the findings; raise DataError if a text column has too many values."""
         if self.done:
             self._follow_constants(batch)
             return []
@@ -84,7 +85,7 @@ class ColumnChecks:
         return []
 
     def _follow_constants(self, batch: ColumnBatch) -> None:
-        """Remove the columns that vary in the next rows."""
+        """Drop columns from the list of constants if their value changes in these rows."""
         if self._constants and batch.n_rows:
             columns = {name: batch.columns[name] for name in self._constants}
             self._n_rows += batch.n_rows
@@ -154,7 +155,7 @@ def _finding(names: list[str], what: str, option: str) -> list[str]:
 
 
 def _kind_of_text(values: NDArray[Any]) -> tuple[str, str] | None:
-    """Return a description of a text column that does not seem to contain categories, and a hint."""
+    """Return a description and a hint if a text column does not look like categories, otherwise None."""
     known = [value for value in values.tolist() if value is not None]
     distinct = set(known)
     if len(known) < _MIN_ROWS_FOR_FORM or 2 * len(distinct) < len(known):
@@ -208,5 +209,5 @@ def _is_constant(values: NDArray[Any]) -> bool:
 
 
 def _has_only(values: NDArray[Any], value: Any) -> bool:
-    """Return whether all values are equal to one value; a missing number equals nothing."""
+    """Return whether all values equal ``value``; a missing number (NaN) is not equal to anything."""
     return set(values.tolist()) == {value} if values.dtype == object else bool(np.all(values == value))

@@ -21,7 +21,7 @@ Coded = tuple[list[Any], NDArray[np.int64]]  # distinct values, and the index of
 
 
 class RowError(DataError):
-    """Error of a row that cannot be used; ``row`` is the number of rows before it."""
+    """Error for a row that cannot be used; ``row`` is its index, counted from 0."""
 
     def __init__(
         self,
@@ -41,8 +41,8 @@ class Place:
     """Location of the rows of a source, for error messages."""
 
     source: str
-    first_line: int | None = None  # line of row 0 in a text file; None where rows have no lines
-    skipped: list[int] = field(default_factory=list)  # kept rows before each skipped row, sorted
+    first_line: int | None = None  # line number of row 0 in a text file; None for other sources
+    skipped: list[int] = field(default_factory=list)  # number of kept rows before each skipped row
 
     def skip(self, row: int) -> None:
         """Record that a row was skipped, so that the line numbers of later rows stay correct."""
@@ -50,14 +50,14 @@ class Place:
         self.skipped[at:] = [row, *(other - 1 for other in self.skipped[at:])]
 
     def of_row(self, row: int, column: str | None = None) -> str:
-        """Describe the location of a row, and column; ``row`` counts from 0, without skipped rows."""
+        """Return a text for the location of a row and column; ``row`` counts from 0, without skipped rows."""
         row += bisect_right(self.skipped, row)
         number = f"row {row:,}" if self.first_line is None else f"line {row + self.first_line:,}"
         return f"{self.source}, {number}" + ("" if column is None else f", column {column!r}")
 
 
 class ColumnBatch:
-    """Rows as named columns, like an Arrow record batch.
+    """Batch of rows, stored as named columns like an Arrow record batch.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ class ColumnBatch:
     coded : mapping of str to (list, ndarray), optional
         Dictionary-encoded text columns, see :meth:`dictionary_encode`.
     matrix : ndarray of shape (n_rows, n_names), optional
-        Columns of numbers that are stored together; ``columns`` are views of it.
+        Numeric columns that are stored together; their entries in ``columns`` are views of it.
     matrix_names : list of str
         Names of the columns of ``matrix``.
     """
@@ -90,17 +90,17 @@ class ColumnBatch:
 
     @classmethod
     def from_matrix(cls, names: Sequence[str], matrix: FloatArray) -> ColumnBatch:
-        """Return a batch of columns of numbers from a matrix of shape (n_rows, n_names)."""
+        """Return a batch of numeric columns from a matrix of shape (n_rows, n_names)."""
         columns = dict(zip(names, matrix.T, strict=True))
         return cls(columns, len(matrix), matrix=matrix, matrix_names=names)
 
     @property
     def is_matrix(self) -> bool:
-        """Whether all columns are numbers that are stored in ``matrix``."""
+        """Whether all columns are numeric and stored in ``matrix``."""
         return self.matrix is not None and len(self.matrix_names) == len(self.columns)
 
     def take(self, begin: int, end: int) -> ColumnBatch:
-        """Return the rows from ``begin`` to ``end``, without copying."""
+        """Return the rows from ``begin`` to ``end`` (exclusive), without copying."""
         if begin == 0 and end >= self.n_rows:
             return self
         part = slice(begin, min(end, self.n_rows))
@@ -113,7 +113,7 @@ class ColumnBatch:
         )
 
     def to_matrix(self, names: Sequence[str]) -> FloatArray:
-        """Return columns of numbers as a C-contiguous matrix; it may share memory with the batch."""
+        """Return numeric columns as a C-contiguous matrix, which may share memory with the batch."""
         names = list(names)
         if self.matrix is not None and names == self.matrix_names[: len(names)]:
             return np.ascontiguousarray(self.matrix[:, : len(names)])
@@ -123,7 +123,7 @@ class ColumnBatch:
         return X
 
     def first_text(self, names: Sequence[str]) -> str | None:
-        """Return the first of these columns that contains text; None if all contain numbers."""
+        """Return the name of the first of these columns that contains text; None if all are numeric."""
         if self.is_matrix:
             return None
         return next((name for name in names if self.columns[name].dtype == object), None)
@@ -131,7 +131,7 @@ class ColumnBatch:
     def dictionary_encode(self, name: str) -> Coded:
         """Return the distinct values of a column as text, and the index of each row's value.
 
-        The value None means missing. Some values may have no rows.
+        The value None means missing. The list may contain values that occur in no row.
         """
         if name in self.coded and len(self.coded[name][0]) <= max(self.n_rows, 32):
             return self.coded[name]
@@ -187,13 +187,13 @@ class Columns:
     target : str or None
         The column of labels; None for rows without labels.
     time : str, optional
-        The column of times, which is not a feature.
+        The column with the time of each row, which is not a feature.
     features : sequence of str, optional
         The features; by default all columns except target and time.
     drop : sequence of str
         Columns that are not features.
     categorical : sequence of str
-        Columns of categories, even if they contain numbers.
+        Columns to treat as categories even if they contain numbers.
     """
 
     target: str | None = None
@@ -203,9 +203,9 @@ class Columns:
     categorical: tuple[str, ...] = ()
 
     def chosen(self, names: Sequence[str], source: str, index: Sequence[str] = ()) -> list[str]:
-        """Return the features among the columns of a source; raise for names that do not exist.
+        """Return the names of the features among the columns of a source; raise for names that do not exist.
 
-        Columns of the index are features only if ``features`` names them.
+        Columns in ``index``, such as a pandas index, are features only if ``self.features`` names them.
         """
         if len(set(names)) < len(names):
             repeated = next(name for k, name in enumerate(names) if name in names[:k])
@@ -225,7 +225,7 @@ class Columns:
         return features
 
     def check_kept(self, names: Sequence[str], source: str, keep: Sequence[str]) -> None:
-        """Raise if a column to pass through does not exist."""
+        """Raise if a column of ``keep`` does not exist."""
         self._check(names, source, "kept", keep)
 
     def _check(self, names: Sequence[str], source: str, kind: str, wanted: Sequence[str]) -> None:
@@ -240,12 +240,12 @@ class Columns:
                 )
 
     def wanted(self, features: Sequence[str]) -> list[str]:
-        """Return the columns that must be read."""
+        """Return the columns that must be read: features, target and time."""
         return [*features, *(name for name in (self.target, self.time) if name is not None)]
 
 
 def as_texts(values: Values) -> list[str | None]:
-    """Return the values of a column as text, None where missing; integers have no decimal point."""
+    """Return the values of a column as text, None if missing; integers get no decimal point."""
     if values.dtype == object:
         return [None if value is None else str(value) for value in values.tolist()]
     return [
@@ -255,7 +255,7 @@ def as_texts(values: Values) -> list[str | None]:
 
 
 def near(name: str, names: Sequence[str]) -> str | None:
-    """Return the most similar name, None if no name is similar."""
+    """Return the most similar of ``names``; None if no name is similar."""
     from difflib import get_close_matches
 
     close = get_close_matches(name, names, n=1)
@@ -263,6 +263,6 @@ def near(name: str, names: Sequence[str]) -> str | None:
 
 
 def listed(names: Iterable[str]) -> str:
-    """Return the first names for an error message, and the number of the others."""
+    """Return a text with the first twelve names and the number of the others, for an error message."""
     texts = [repr(name) for name in names]
     return ", ".join(texts[:12]) + (f" and {len(texts) - 12} more" if len(texts) > 12 else "")

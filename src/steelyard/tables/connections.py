@@ -1,4 +1,4 @@
-"""Uniform interface to the connections of database drivers."""
+"""Adapters that give the connections of all database drivers the same interface."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _DUCKDB_KINDS = {
     "DECIMAL": "decimal",
     "BOOLEAN": "truth",
 }
-_POSTGRES_KINDS = {  # by type OID; OIDs of built-in types never change
+_POSTGRES_KINDS = {  # keys are type OIDs; the OIDs of built-in types never change
     **dict.fromkeys((20, 21, 23), "whole"),
     **dict.fromkeys((700, 701), "double"),
     **dict.fromkeys((18, 19, 25, 1042, 1043), "text"),
@@ -37,7 +37,7 @@ _POSTGRES_KINDS = {  # by type OID; OIDs of built-in types never change
 
 
 def _kind_of(value: Any) -> str:
-    """Return the kind of a value of a driver."""
+    """Return the kind of a value that a driver returned; :meth:`Connection.kind` lists the kinds."""
     for kind, name in ((bool, "truth"), (int, "whole"), (float, "double"), (Decimal, "decimal")):
         if isinstance(value, kind):
             return name
@@ -45,14 +45,14 @@ def _kind_of(value: Any) -> str:
 
 
 class Connection:
-    """Adapter of a DB-API 2.0 connection.
+    """Adapter for a DB-API 2.0 connection.
 
     Parameters
     ----------
     raw : object
         The connection of the driver.
     engine : str or None
-        SQLGlot dialect: "duckdb", "sqlite" or "postgres"; None if it is not known.
+        SQLGlot dialect of the database: "duckdb", "sqlite" or "postgres"; None if it is not known.
     """
 
     def __init__(self, raw: Any, engine: str | None) -> None:
@@ -65,7 +65,7 @@ class Connection:
         return (cursor.execute(query, tuple(parameters)) if parameters else cursor.execute(query)) or cursor
 
     def head(self, query: str, parameters: Sequence[Any] = ()) -> tuple[list[tuple[str, Any]], list[Any]]:
-        """Return names and types of the columns of a query, and its rows, which should be few."""
+        """Return the names and types of the columns of a query, and its rows; the rows should be few."""
         cursor = self.run(query, parameters)
         return [(str(column[0]), column[1]) for column in cursor.description], cursor.fetchall()
 
@@ -78,7 +78,7 @@ class Connection:
     def kind(self, type_code: Any, values: Sequence[Any]) -> str:  # noqa: ARG002
         """Return the kind of a column: "whole", "double", "decimal", "truth", "moment", "text" or "unknown".
 
-        It follows from the declared type if the driver reports it, otherwise from some values.
+        The kind is derived from the declared type if the driver reports it, otherwise from ``values``.
         """
         kinds = {_kind_of(value) for value in values if value is not None}
         if kinds <= {"whole", "double", "decimal"} and len(kinds) > 1:
@@ -94,7 +94,7 @@ class Connection:
         query: str,  # noqa: ARG002
         parameters: Sequence[Any] = (),  # noqa: ARG002
     ) -> Generator[list[Column], None, None] | None:
-        """Return the rows of a query as arrays by column; None if the driver does not support it."""
+        """Return the rows of a query as one array per column; None if the driver does not support it."""
         return None
 
     @contextlib.contextmanager
@@ -103,11 +103,11 @@ class Connection:
         yield
 
     def escaped(self, text: str) -> str:
-        """Return SQL text escaped for a query with placeholders."""
+        """Return SQL text in which percent signs are escaped, if the driver uses them for placeholders."""
         return text
 
     def close(self) -> None:
-        """Return a connection to its SQLAlchemy engine; other connections stay open."""
+        """Return the connection to its SQLAlchemy engine, if it has one; other connections stay open."""
         if self.borrowed is not None:
             self.borrowed.close()
 
@@ -126,7 +126,7 @@ class _SQLite(Connection):
 
 
 class _DuckDB(Connection):
-    """Queries run on the connection itself, because a cursor does not see temporary tables."""
+    """Adapter for DuckDB; it uses no cursors, because a cursor does not see temporary tables."""
 
     def run(self, query: str, parameters: Sequence[Any] = ()) -> Any:
         return self.raw.execute(query, list(parameters)) if parameters else self.raw.execute(query)
@@ -148,7 +148,7 @@ class _DuckDB(Connection):
             "to_arrow_reader",
             "fetch_arrow_reader",
             "fetch_record_batch",
-        ):  # the name depends on the version
+        ):  # the method name depends on the DuckDB version
             if hasattr(relation, name):
                 return _closing(getattr(relation, name)(_BATCH_ROWS))
         return None
@@ -165,7 +165,7 @@ class _DuckDB(Connection):
             self.raw.execute("ROLLBACK")
 
     def _is_inside(self) -> bool:
-        """Return whether a transaction is open: two queries then have the same transaction id."""
+        """Return whether a transaction is open; if so, two queries have the same transaction id."""
         first, second = (self.raw.execute("SELECT txid_current()").fetchall() for _ in range(2))
         return bool(first == second)
 
@@ -175,7 +175,7 @@ class _Psycopg(Connection):
         return _POSTGRES_KINDS.get(type_code) or super().kind(type_code, values)
 
     def run(self, query: str, parameters: Sequence[Any] = ()) -> Any:
-        # In binary format, numbers of single precision are not converted to text.
+        # Binary format, because single-precision numbers sent as text are parsed to different doubles.
         return self.raw.cursor(binary=True).execute(query, tuple(parameters) or None)
 
     def rows(self, query: str, parameters: Sequence[Any] = ()) -> Iterator[list[tuple[Any, ...]]]:
@@ -190,7 +190,7 @@ class _Psycopg(Connection):
     ) -> Generator[list[Column], None, None] | None:
         if parameters:  # COPY does not support placeholders
             return None
-        head = self.run(f"SELECT * FROM (\n{query}\n) AS steelyard_head LIMIT 0")  # noqa: S608  as given
+        head = self.run(f"SELECT * FROM (\n{query}\n) AS steelyard_head LIMIT 0")  # noqa: S608  user's query
         types = [column.type_code for column in head.description]
         return self._copied(query, types) if can_copy(types) else None
 
@@ -206,13 +206,13 @@ class _Psycopg(Connection):
         from psycopg.pq import TransactionStatus
 
         fresh = self.raw.info.transaction_status == TransactionStatus.IDLE
-        # Inside a transaction of the user this is a savepoint, so an error does not abort that transaction.
+        # Inside a transaction of the user this is a savepoint, so an error does not abort the transaction.
         with self.raw.transaction(force_rollback=True):
             level = "ISOLATION LEVEL REPEATABLE READ, " if fresh else ""
             self.raw.execute(f"SET TRANSACTION {level}READ ONLY")
             self.raw.execute(
                 "SET LOCAL jit = off"
-            )  # compiling hundreds of sums takes longer than running them
+            )  # JIT compilation of hundreds of sums takes longer than computing them
             yield
 
     def escaped(self, text: str) -> str:
@@ -263,12 +263,12 @@ _DRIVERS: dict[str, tuple[type[Connection], str]] = {
 
 
 def connected(connection: Any) -> Connection:
-    """Return the adapter of a connection of a driver, of ADBC or of SQLAlchemy.
+    """Return the adapter for a DB-API, ADBC or SQLAlchemy connection.
 
     Parameters
     ----------
     connection : object
-        An open connection, or a SQLAlchemy engine, whose connection is returned by :meth:`Connection.close`.
+        An open connection, or a SQLAlchemy engine; :meth:`Connection.close` returns the engine's connection.
     """
     if isinstance(connection, Connection):
         return connection
@@ -308,7 +308,7 @@ def _closing(reader: Any, cursor: Any = None) -> Generator[Any, None, None]:
 
 
 def database_error(error: Exception, source: str) -> DataError:
-    """Return a DataError with the message of the engine."""
+    """Return a DataError with the error message of the database."""
     if isinstance(error, DataError):
         return error
     return DataError(f"the database reported an error: {error_text(error)}.", source=source)

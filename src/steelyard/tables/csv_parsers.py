@@ -1,7 +1,7 @@
-"""Fast parsers of CSV blocks: numbers natively, other columns with pyarrow.
+"""Fast parsers for blocks of CSV lines: a native parser for numbers, and pyarrow for other columns.
 
-A parser returns the rows of a block of whole lines, or None if it cannot parse the block. The exact reader in
-``text_sources`` then parses it row by row and reports bad lines.
+A parser returns the rows of a block of whole lines, or None if it cannot parse the block. In that case the
+slower reader in ``text_sources`` parses the block row by row and reports bad lines.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from steelyard.tables.columns import ColumnBatch
 __all__ = ["NumberParser", "block_parsers"]
 
 BlockParser = Callable[[bytes], ColumnBatch | None]
-_MAX_FAILURES = 8  # after this many blocks that are not plain numbers, NumberParser is no longer tried
+_MAX_FAILURES = 8  # after this many blocks that it could not parse, NumberParser is disabled
 
 
 def block_parsers(names: Sequence[str], delimiter: str, kinds: Mapping[str, str]) -> list[BlockParser]:
@@ -31,7 +31,7 @@ def block_parsers(names: Sequence[str], delimiter: str, kinds: Mapping[str, str]
     delimiter : str
         One character.
     kinds : mapping of str to str
-        The columns to read, with ``"number"``, ``"boolean"`` or ``"text"``.
+        The columns to read, and their kind: ``"number"``, ``"boolean"`` or ``"text"``.
     """
     parsers: list[BlockParser] = []
     if all(kind == "number" for kind in kinds.values()):
@@ -42,7 +42,7 @@ def block_parsers(names: Sequence[str], delimiter: str, kinds: Mapping[str, str]
 
 
 class NumberParser:
-    """Native parser of lines whose requested cells are numbers or empty."""
+    """Native parser for lines in which every requested cell is a number or empty."""
 
     def __init__(self, names: Sequence[str], delimiter: str, wanted: Sequence[str]) -> None:
         index = {name: k for k, name in enumerate(wanted)}
@@ -61,10 +61,11 @@ class NumberParser:
 
 
 class _ArrowParser:
-    """pyarrow's CSV reader, one call per block.
+    """Parser that calls pyarrow's CSV reader once per block.
 
-    Comparing every cell with all words for missing values takes a sixth of the reader's time. Without text
-    columns such a word fails to parse as a number, so only empty cells are recognised until that happens.
+    Comparing every cell with all words for missing values, such as "NA", takes a sixth of the reader's time.
+    Without text columns, such a word fails to parse as a number. So at first only empty cells count as
+    missing; after the first failure all words do.
     """
 
     def __init__(self, names: Sequence[str], delimiter: str, kinds: Mapping[str, str]) -> None:

@@ -42,15 +42,15 @@ __all__ = [
 ]
 
 SCHEMES = ("duckdb", "sqlite", "postgresql", "postgres")
-FIRST_ROWS = 256  # rows from which kinds of columns are inferred; a learner fits its quantizer to as many
+FIRST_ROWS = 256  # rows from which column kinds are inferred; as many as a learner uses to fit its quantizer
 _BATCH_ROWS = 16_384
 _PLAIN_TYPES = {float, int, bool, type(None)}
 _READ_STATEMENTS = ("select", "with", "from", "values", "table")
-# Strings, quoted names and comments, whose content is not SQL.
+# Matches strings, quoted names and comments: their content is not SQL.
 _QUOTED = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|`[^`]*`|--[^\n]*|/\*.*?\*/", re.DOTALL)
 _NAME_PART = re.compile(r'"(?:[^"]|"")*"|[^."]+(?:"[^."]*)*')
-_NAME_FIELDS = ("this", "db", "catalog")  # fields of a SQLGlot table; the last part of the name is first
-_OWN_OPTIONS = ("table", "query")  # options of an address that are removed before it is passed to the driver
+_NAME_FIELDS = ("this", "db", "catalog")  # SQLGlot's fields for the parts of a table name, last part first
+_OWN_OPTIONS = ("table", "query")  # URL parameters for this package, not for the driver
 
 
 def is_address(source: object) -> bool:
@@ -64,7 +64,7 @@ def quoted(name: str) -> str:
 
 
 def name_parts(name: str) -> list[str]:
-    """Split a name such as ``shop.payments`` into catalog, schema and table; quoted dots do not split."""
+    """Split a name such as ``shop.payments`` at its dots, except dots inside quotes."""
     parts = _NAME_PART.findall(name)
     return [part[1:-1].replace('""', '"') if part[:1] == '"' else part for part in parts] or [name]
 
@@ -80,26 +80,26 @@ class DatabaseSource:
     Parameters
     ----------
     connection : object
-        A connection of a driver, of ADBC or of SQLAlchemy.
+        A DB-API, ADBC or SQLAlchemy connection.
     query : str
         A SELECT without a final semicolon.
     parameters : sequence
-        Values for its placeholders.
+        Values for the placeholders of the query.
     name : str
         Name in error messages.
     close : callable, optional
         Called when the rows have been read.
     table : str, optional
-        The table that the query reads, entirely or under the condition ``where``.
+        The table that the query reads; None for other queries.
     where : str, optional
-        The condition.
+        Condition for the rows of ``table``; by default all rows are read.
 
     Attributes
     ----------
     names : list of str
-        The columns.
+        Names of the columns.
     declared : dict of str to str
-        Kind of each column, from the driver or the first rows.
+        Kind of each column, from its declared type or the first rows; see :meth:`Connection.kind`.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class DatabaseSource:
         except Exception as error:
             self.close()
             raise database_error(error, name) from error
-        # Dates and times are features only if they are named.
+        # Columns of dates and times are features only if the user names them.
         self.index_names = [column for column, kind in self.declared.items() if kind == "moment"]
 
     def _read_columns(self) -> None:
@@ -139,13 +139,13 @@ class DatabaseSource:
         }
 
     def selected(self, chosen: str, limit: int | None = None) -> str:
-        """Return the query for some columns of the rows."""
+        """Return a SELECT of the expressions ``chosen`` (SQL text) from the rows, with an optional LIMIT."""
         cut = "" if limit is None else f" LIMIT {limit}"
         chosen = self.connection.escaped(chosen) if self.parameters else chosen
         return f"SELECT {chosen} FROM (\n{self.query}\n) AS steelyard_rows{cut}"
 
     def given(self, dialect: str) -> str:
-        """Return the SELECT of the rows for another engine; a query of the user is not translated."""
+        """Return the query in another SQL dialect; a query of the user is not translated."""
         if self._table is None or dialect == self.connection.engine:
             return self.query
         from sqlglot import exp
@@ -159,13 +159,13 @@ class DatabaseSource:
         return chosen if self._where is None else f"{chosen} WHERE {self._where}"
 
     def kinds(self, columns: Columns, wanted: list[str]) -> dict[str, str]:
-        """Return ``"text"`` for columns of categories and ``"declared"`` for all others."""
+        """Return the kind of each column: ``"text"`` for categories, ``"declared"`` for all others."""
         return {name: "text" if name in columns.categorical else "declared" for name in wanted}
 
     def batches(
         self, wanted: list[str], kinds: dict[str, str], limit: int | None = None
     ) -> Generator[ColumnBatch, None, None]:
-        """Yield the rows; an error is raised after all rows before it."""
+        """Yield the rows as batches of columns; an error is raised after all rows before it."""
         self._open_batches = self._batches(wanted, kinds, limit)
         return self._open_batches
 
@@ -190,7 +190,7 @@ class DatabaseSource:
             raise database_error(error, self.place.source) from error
 
     def _written(self, name: str, kind: str) -> str:
-        """Return a column of the SELECT; the engine itself rounds decimals to doubles, as in its sums."""
+        """Return the SQL for a column; the database converts decimals to doubles, as it does in sums."""
         column = quoted(name)
         exact = self.declared[name] == "decimal" and kind != "text" and self.connection.engine is not None
         return f"CAST({column} AS DOUBLE PRECISION) AS {column}" if exact else column
@@ -234,7 +234,7 @@ class DatabaseSource:
         return None
 
     def close(self) -> None:
-        """Stop reading, and close the connection if this reader opened it."""
+        """Stop reading; close the connection if this reader opened it."""
         if self._open_batches is not None:
             self._open_batches.close()
         self.connection.close()
@@ -264,7 +264,7 @@ def _array_batches(
 
 
 def check_single(query: str, source: str) -> None:
-    """Raise unless the query is a single SELECT; a second statement could write."""
+    """Raise unless the query is a single SELECT; other statements could write to the database."""
     bare = _QUOTED.sub("", query)
     first = bare.lstrip("( \t\r\n").split(maxsplit=1)
     if ";" in bare or not first or first[0].lower() not in _READ_STATEMENTS:
@@ -283,7 +283,7 @@ def texts_of(values: Sequence[Any]) -> Any:
 
 
 def number_of(value: Any) -> float:
-    """Return a value of a driver as a number; raise TypeError for other types."""
+    """Return a value from a driver as a number; raise TypeError if it is not a number or time."""
     if value is None:
         return math.nan
     if isinstance(value, bool | int | float | Decimal):
@@ -302,14 +302,14 @@ def _text(value: Any) -> str:
 
 
 def open_database(address: str, query: str | None = None, connection: Any = None) -> DatabaseSource:
-    """Open a table by its address.
+    """Open a database table by its address.
 
     Parameters
     ----------
     address : str
         ``duckdb:///file.db?table=t``, ``sqlite:///file.db?table=t`` or ``postgresql://...?table=t``.
     query : str, optional
-        A SELECT, instead of a table.
+        A SELECT statement whose rows are read instead of a table.
     connection : object, optional
         An open connection, which stays open; by default a read-only one is opened and closed.
     """
@@ -337,7 +337,7 @@ def open_database(address: str, query: str | None = None, connection: Any = None
 
 
 def unknown_table(table: str | None, existing: list[str], source: str, hint: str | None = None) -> DataError:
-    """Return the error for a table that does not exist, with the existing tables."""
+    """Return the error for a table that does not exist; the message lists the existing tables."""
     closest = None if table is None else near(table, existing)
     problem = "no table is named" if table is None else f"there is no table {table!r}"
     return DataError(
@@ -348,7 +348,7 @@ def unknown_table(table: str | None, existing: list[str], source: str, hint: str
 
 
 def connect(address: str, *, writes: bool = False) -> Any:
-    """Open a connection by its address; it is read-only unless ``writes`` is set.
+    """Open a connection to the database at an address; it is read-only unless ``writes`` is set.
 
     Parameters
     ----------
@@ -374,7 +374,7 @@ def _driver_connection(address: str, *, writes: bool) -> Any:
     if parts.scheme == "sqlite":
         import sqlite3
 
-        file = Path(unquote(parts.path[1:])).absolute()  # an absolute path has four slashes
+        file = Path(unquote(parts.path[1:])).absolute()  # sqlite:////file.db has an absolute path
         mode = "rw" if writes else "ro"
         return sqlite3.connect(f"{file.as_uri()}?mode={mode}", uri=True, isolation_level=None)
     if parts.scheme == "duckdb":

@@ -1,4 +1,4 @@
-"""Incremental encoding of columns as numbers: indicators of categories and of missing values."""
+"""Incremental encoding of columns as numbers, with indicators for categories and missing values."""
 
 from __future__ import annotations
 
@@ -24,57 +24,58 @@ __all__ = ["MISSING", "TableEncoder"]
 
 
 MISSING = ("indicator", "refuse", "mean", "zero")
-# These stand in place of a category for features of a column of numbers: the indicator of its missing values;
-# the value and the indicator of present values of a column that the first table did not have.
+# Numeric columns can have extra features, which are named like categories.
+# GAP: indicator of missing values. VALUE, PRESENT: value, and indicator of present values, of a late column.
 GAP, VALUE, PRESENT = "missing", "value", "present"
 
 _MAX_HASH_WIDTH = 1 << 16
 
-Gaps = NDArray[np.bool_] | None  # where numbers are missing; None if none is, or gaps have no indicators
+Gaps = NDArray[np.bool_] | None  # mask of missing numbers; None if there are none or they get no indicators
 
 
 @storable("TableEncoder")
 class TableEncoder(BaseEstimator):
-    """Incremental encoder of tables.
+    """Incremental encoder of tables as numeric features.
 
-    Numbers are unchanged. Each new category adds an indicator feature at the end (1 where a row has the
-    category, 0 elsewhere), so a learner that can grow gets the same result as if all categories had been
-    known from the start. For other learners all categories share ``hash_width`` signed hash features.
+    Numbers are unchanged. There are two encodings of categories. In the growing encoding, each new category
+    adds an indicator feature at the end (1 if the row has the category, otherwise 0). A learner that can add
+    features gets the same result as if all categories had been known from the start. In the fixed encoding,
+    for all other learners, the categories share ``hash_width`` signed hash features.
 
-    A column that the first table did not have adds features at the end too. Rows without it, such as all
-    earlier rows, are 0 in them. Learners that cannot grow ignore later columns of numbers, and
-    ``missing="refuse"`` ignores all later columns.
+    A late column is one that the first table did not have. In the growing encoding it adds features at the
+    end, which are 0 in rows without the column. The fixed encoding ignores late numeric columns. With
+    ``missing="refuse"`` all late columns are ignored.
 
     Parameters
     ----------
     missing : {"indicator", "refuse", "mean", "zero"}, default="indicator"
         Treatment of missing values:
 
-        - "indicator": a column of numbers that has shown a gap gets a further feature, which is 1 where the
-          value is missing; the value itself is replaced by a fixed number, the median of the first rows.
-          Learners that cannot grow get these features for the columns with gaps in the first rows.
+        - "indicator": a numeric column with missing values gets a further feature, which is 1 if the value is
+          missing. The value itself is replaced by a constant, the median of the column in the first rows. In
+          the fixed encoding only columns with missing values in the first rows get this feature.
         - "refuse": raise an error that names row and column.
         - "mean": use the mean of the values of the column so far (0 before the first).
         - "zero": use 0.
 
-        Unless refused, a missing category is no category: 0 in all its features.
+        A row whose category is missing is 0 in all features of the column, except with "refuse".
     hash_width : int, default=32
-        Number of features that categories share in the form with fixed width.
+        Number of features that categories share in the fixed encoding.
     max_categories : int, default=1000
-        Maximum number of distinct values of a column; more raise an error.
+        Maximum number of distinct values of a column; more values raise an error.
 
     Attributes
     ----------
     numeric_ : list of str
-        Columns of numbers.
+        Numeric columns of the first table.
     categorical_ : list of str
         Columns of categories.
     late_ : list of str
         Columns that the first table did not have.
     categories_ : list of (str, str)
-        Column and value of each feature after ``numeric_``, in order of appearance. Of a column of numbers,
-        "missing" is the indicator of its missing values; of a late one, "value" is the value minus a fixed
-        number and "present" the indicator of present values.
+        Column and category of each feature after ``numeric_``, in order of appearance. Features of numeric
+        columns are included: ("x", "missing") is the indicator of missing values of the column x. For a late
+        column, "value" is the value minus a constant and "present" is the indicator of present values.
     """
 
     def __init__(self, missing: str = "indicator", hash_width: int = 32, max_categories: int = 1000) -> None:
@@ -104,7 +105,7 @@ class TableEncoder(BaseEstimator):
         self.categories_: list[tuple[str, str]] = []
         self._index: dict[tuple[str, str], int] = {}
         self._counts = dict.fromkeys(self.categorical_, 0)
-        # For missing="mean": sum and number of the values so far.
+        # For missing="mean": sum and number of the values of each column so far.
         self._sums = np.zeros(len(self.numeric_))
         self._seen = np.zeros(len(self.numeric_))
         self._fills, self._first_gaps = _first_fills(batch, self.numeric_)
@@ -140,18 +141,18 @@ class TableEncoder(BaseEstimator):
 
     @property
     def numbers(self) -> list[str]:
-        """Columns of numbers, those of the first table first."""
+        """Numeric columns: first those of the first table, then the late ones."""
         texts = set(self.categorical_)
         return [*self.numeric_, *(name for name in self.late_ if name not in texts)]
 
     @property
     def is_fitted(self) -> bool:
-        """Whether the columns are known."""
+        """Whether the columns are known, so that rows can be encoded."""
         return "columns_" in vars(self)
 
     @property
     def feature_names(self) -> list[str]:
-        """Names of the features so far, in the form with growing width."""
+        """Names of the features so far, in the growing encoding."""
         values = set(self.late_).difference(self.categorical_) if self.late_ else ()
         return [
             *self.numeric_,
@@ -162,34 +163,34 @@ class TableEncoder(BaseEstimator):
         ]
 
     def categories_of(self, X: FloatArray) -> list[tuple[str, str]]:
-        """Return column and value of the category features of rows that may have been encoded earlier."""
+        """Return the entries of ``categories_`` for encoded rows, which may have fewer features than now."""
         return self.categories_[: X.shape[1] - len(self.numeric_)]
 
     @property
     def fixed_names(self) -> list[str]:
-        """Names of the features in the form with fixed width."""
+        """Names of the features in the fixed encoding."""
         gaps = [f"{name}={GAP}" for name in self.fixed_gaps]
         return [*self.numeric_, *gaps, *(f"hash {index}" for index in range(self._n_hashes))]
 
     @property
     def fixed_gaps(self) -> list[str]:
-        """Columns with an indicator of missing values in the form with fixed width."""
+        """Columns that have an indicator of missing values in the fixed encoding."""
         if self.missing != "indicator":
             return []
         return [self.numeric_[index] for index in self._first_gaps]
 
     @property
     def _n_hashes(self) -> int:
-        """Hash features in the form with fixed width; 0 if the first table had no categories."""
+        """Number of hash features in the fixed encoding; 0 if the first table had no categories."""
         return self.hash_width if set(self.categorical_).difference(self.late_) else 0
 
     def encode(
         self, batch: ColumnBatch, place: Place, first_row: int, *, learn: bool = True
     ) -> tuple[FloatArray, FloatArray | None]:
-        """Return the rows as numbers with growing width, and also with fixed width if the two forms differ.
+        """Return the rows in the growing encoding and, if it differs, in the fixed encoding (else None).
 
-        With ``learn=False`` the encoder does not change; an unknown category is then 0 in all
-        indicator features.
+        With ``learn=False`` the encoder does not change, and a row with an unknown category is 0 in all
+        indicator features of the column.
         """
         numbers = self._encode_numbers(batch, place, first_row, learn=learn)
         gaps = None if self.missing != "indicator" or _native.all_finite(numbers) else np.isnan(numbers)
@@ -237,10 +238,10 @@ class TableEncoder(BaseEstimator):
     def rows_of_table(
         self, batch: ColumnBatch, X: FloatArray, *, named: bool = False
     ) -> FloatArray | dict[str, TableColumn] | None:
-        """Return the rows for learners that read tables: with categories, and gaps as missing values.
+        """Return the rows for learners that read tables, with categories and missing values.
 
-        ``X`` are the same rows as :meth:`encode` returns them. Unless ``named``, rows of numbers are an
-        array, or None where the array would equal X.
+        ``X`` is the growing encoding of the same rows. If ``named`` is false and all columns are numeric, the
+        result is an array, or None if the array would equal ``X``.
         """
         keeps_gaps = self.missing == "indicator"
         if not self.categorical_ and not self.late_ and not named:
@@ -270,7 +271,7 @@ class TableEncoder(BaseEstimator):
         return X
 
     def _check_finite(self, X: FloatArray, place: Place, first_row: int) -> None:
-        """Raise for values that cannot be filled, before the encoder changes."""
+        """Raise for infinite values and, with missing="refuse", missing values; the encoder is unchanged."""
         bad = ~np.isfinite(X) if self.missing == "refuse" else np.isinf(X)
         if bad.any():
             row, index = map(int, np.argwhere(bad)[0])
@@ -285,7 +286,7 @@ class TableEncoder(BaseEstimator):
             )
 
     def _with_means(self, X: FloatArray, *, learn: bool) -> FloatArray:
-        """Fill missing values with the mean of all earlier values, independent of chunk borders."""
+        """Fill missing values with the mean of all earlier rows, so that the chunk size does not matter."""
         present = ~np.isnan(X)
         values = np.vstack([self._sums, np.where(present, X, 0.0)]).cumsum(axis=0)
         seen = np.vstack([self._seen, present]).cumsum(axis=0)
@@ -308,7 +309,7 @@ class TableEncoder(BaseEstimator):
                     raise _missing_error(place, first_row + int(missing.argmax()), name)
 
     def _add_new(self, columns: dict[str, Coded], gaps: Gaps, place: Place) -> None:
-        """Add new categories and gaps in the order of the rows, so that chunk borders do not matter."""
+        """Add features for new categories and gaps in row order, so that the chunk size does not matter."""
         new: list[tuple[int, int, str, str]] = [
             (int(values.argmax()), self.numeric_.index(name) - len(self.numeric_), name, GAP)
             for name, values in self._with_gaps(gaps)
@@ -334,14 +335,14 @@ class TableEncoder(BaseEstimator):
         self.add_categories((name, value) for _, _, name, value in sorted(new))
 
     def _with_gaps(self, gaps: Gaps) -> list[tuple[str, NDArray[np.bool_]]]:
-        """Return each column of numbers of the first table that has missing values, and where."""
+        """Return the numeric columns of the first table with missing values, each with a mask of its gaps."""
         if gaps is None:
             return []
         columns = np.flatnonzero(gaps[:, : len(self.numeric_)].any(axis=0)).tolist()
         return [(self.numeric_[column], gaps[:, column]) for column in columns]
 
     def fill_of(self, column: str) -> float | None:
-        """Return the current replacement of a missing number; None if missing values raise."""
+        """Return the number that replaces missing values of a column; None if they raise an error."""
         if self.missing == "refuse":
             return None
         index = self.numbers.index(column)
@@ -350,7 +351,7 @@ class TableEncoder(BaseEstimator):
         return float(self._sums[index] / max(self._seen[index], 1.0)) if self.missing == "mean" else 0.0
 
     def shift_of(self, column: str) -> float:
-        """Return the number that the feature of a late column of numbers is smaller than its value."""
+        """Return the constant that is subtracted from the values of a late numeric column."""
         return float(self._fills[self.numbers.index(column)])
 
     def index_of(self, column: str, value: str) -> int:
@@ -358,7 +359,7 @@ class TableEncoder(BaseEstimator):
         return self._index[column, value]
 
     def add_categories(self, categories: Iterable[tuple[str, str]]) -> None:
-        """Add categories as (column, value); known ones keep their index."""
+        """Add categories, given as pairs (column, value); known categories keep their index."""
         for name, value in categories:
             if (name, value) not in self._index:
                 self._index[name, value] = len(self.categories_)
@@ -367,9 +368,9 @@ class TableEncoder(BaseEstimator):
                     self._counts[name] += 1
 
     def erase_categories(self, categories: Iterable[tuple[str, str]]) -> None:
-        """Erase the texts of categories that no row has any more; their features stay, as zeros.
+        """Erase the names of categories that no row has any more; their features remain and are always 0.
 
-        A text that is learned again later is a new category.
+        If a name is learned again later, it becomes a new category.
         """
         for pair in categories:
             index = self._index.pop(pair, None)
@@ -381,7 +382,7 @@ class TableEncoder(BaseEstimator):
                 self.categories_[index] = erased
 
     def adopt(self, other: TableEncoder) -> list[int]:
-        """Add the categories and late columns of another encoder of the same first columns.
+        """Add the categories and late columns of another encoder whose first table had the same columns.
 
         Returns
         -------
@@ -476,7 +477,7 @@ class TableEncoder(BaseEstimator):
 
 
 def _first_fills(batch: ColumnBatch, numeric: list[str]) -> tuple[FloatArray, list[int]]:
-    """Return the median of each column of numbers, 0 without any value, and the columns with gaps."""
+    """Return the median of each numeric column (0 if it is empty), and the indices of columns with gaps."""
     fills, gaps = np.zeros(len(numeric)), []
     for index, name in enumerate(numeric):
         values = batch.columns[name]

@@ -1,4 +1,4 @@
-"""Explanations of encoded tables in terms of the columns of the table."""
+"""Explanations of predictions in terms of the original columns of a table."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def explain_encoded(
 ) -> RowExplanations:
     """Return the explanation of encoded rows, with the columns and values of the table.
 
-    Contributions of all features of a column are summed. Changes of categories are not listed, because a
-    change of one indicator alone is no row of the table. ``is_fixed`` tells whether the rows have the form
-    with fixed width.
+    Contributions of all features of a column are summed. Only changes of numbers are listed: changing a
+    single indicator of a category would not correspond to any table row. ``is_fixed`` is whether ``X`` is in
+    the fixed encoding of :class:`TableEncoder`.
     """
     if not hasattr(estimator, "explain"):
         raise DataError(
@@ -57,9 +57,9 @@ def explain_encoded(
 
 
 def source_columns(encoder: TableEncoder, n_features: int, *, is_fixed: bool) -> tuple[list[str], list[int]]:
-    """Return the columns of the table, and the position of the column of each feature.
+    """Return the columns of the table, and for each feature the index of its column.
 
-    Categories that are hashed together share one position, named after all categorical columns.
+    Categorical columns that share hash features are one entry, whose name lists all of them.
     """
     numbers, categorical = list(encoder.numeric_), list(encoder.categorical_)
     if is_fixed:
@@ -73,7 +73,7 @@ def source_columns(encoder: TableEncoder, n_features: int, *, is_fixed: bool) ->
 
 
 def _table_values(names: list[str], table: Mapping[str, Any], n_rows: int) -> NDArray[Any]:
-    """Return the values of the table; columns that were hashed together are joined."""
+    """Return the values of the table; values of columns that share hash features are joined to one text."""
     values = np.empty((n_rows, len(names)), dtype=object)
     for place, name in enumerate(names):
         if name in table:
@@ -85,7 +85,7 @@ def _table_values(names: list[str], table: Mapping[str, Any], n_rows: int) -> ND
 
 
 def _near_row(near: NearRow, encoder: TableEncoder, names: list[str], *, is_fixed: bool) -> NearRow:
-    """Return a remembered row with the values of the table; None for missing values and hashed categories."""
+    """Return a stored row with the values of the table; missing values and hashed categories are None."""
     if near.values is None:
         return near
     n_numeric = len(encoder.numeric_)

@@ -1,4 +1,4 @@
-"""Bytes of files, pipes and standard input; gzip is recognised by content, not by name."""
+"""Byte streams of files, pipes and standard input; gzip is recognised by content, not by file name."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from steelyard.exceptions import DataError, DataTypeError, FileAccessError
 
 __all__ = ["ByteSource", "open_bytes", "without_header"]
 
-_HEAD_BYTES = 1 << 18  # about a thousand rows, from which the kinds of the columns are inferred
-_LIVE_HEAD_LINES = 200  # after this many lines of a live feed, the head is complete
-_LIVE_HEAD_SECONDS = 0.3  # time to wait for more lines, once a header and a row have arrived
+_HEAD_BYTES = 1 << 18  # enough for about a thousand rows, from which the column kinds are inferred
+_LIVE_HEAD_LINES = 200  # number of lines after which the head of a live feed is complete
+_LIVE_HEAD_SECONDS = 0.3  # time to wait for more lines after a header and a row have arrived
 _MAX_LINE_BYTES = 1 << 26
 _GZIP_MAGIC = b"\x1f\x8b"
-_STOP_POLL_SECONDS = 0.1  # interval at which a reader that waits for a pipe checks whether to stop
-_DRAIN_SECONDS = 0.5  # limit for reading a stopped pipe, which may be filled faster than it is read
+_STOP_POLL_SECONDS = 0.1  # interval at which a waiting reader checks whether it was stopped
+_DRAIN_SECONDS = 0.5  # time limit after stop(), because a pipe can be filled faster than it is read
 
 
 class ByteSource(io.RawIOBase):
@@ -39,7 +39,7 @@ class ByteSource(io.RawIOBase):
     whole_in_head : bool
         Whether the head is the complete content.
     path : Path or None
-        Path of an uncompressed regular file, which can be read at any position.
+        Path of an uncompressed regular file, which supports random access; None for other sources.
     """
 
     def __init__(self, raw: IO[bytes], name: str, path: Path | None) -> None:
@@ -69,7 +69,7 @@ class ByteSource(io.RawIOBase):
         read = getattr(self._content, "read1", self._content.read)
         if isinstance(self._content, io.TextIOBase):
             raise DataTypeError(
-                "expected a file opened in binary mode; got one of text.",
+                "expected a file opened in binary mode; got a text file.",
                 source=self.name,
                 hint="open it with mode 'rb', or wrap the bytes in io.BytesIO",
             )
@@ -86,13 +86,13 @@ class ByteSource(io.RawIOBase):
         return bytes(head), False
 
     def _is_idle(self, head: bytearray, n_lines: int, begun: float) -> bool:
-        """Return whether a live feed has sent its first row and nothing more for a while."""
+        """Return whether a live feed has sent its first row and has been silent since then."""
         if self._pipe is None or n_lines < (1 if head.lstrip().startswith(b"{") else 2):
             return False
         return not self._pipe.is_readable_within(max(0.0, begun + _LIVE_HEAD_SECONDS - time.monotonic()))
 
     def _wants_more(self, head: bytearray, n_lines: int) -> bool:
-        """Return whether the head is too short: it needs at least a header and a row."""
+        """Return whether more bytes are needed; the head must contain at least a header and a row."""
         if len(head) < _HEAD_BYTES:
             return self._size is not None or n_lines < _LIVE_HEAD_LINES
         if n_lines >= 2 or b"\0" in head[:_HEAD_BYTES]:  # binary files have no lines
@@ -132,7 +132,7 @@ class ByteSource(io.RawIOBase):
         return len(data)
 
     def blocks(self, size: int = 1 << 19, *, quotes: bool = True) -> Iterator[bytes]:
-        """Yield complete lines in blocks of about ``size`` bytes; smaller ones from a live feed.
+        """Yield complete lines in blocks of about ``size`` bytes; blocks of a live feed may be smaller.
 
         With ``quotes``, a line break between quotes does not end a line.
         """
@@ -155,7 +155,7 @@ class ByteSource(io.RawIOBase):
             yield rest
 
     def _read_some(self, size: int) -> bytes:
-        """Return the next ``size`` bytes of a file, or the bytes that a pipe has received."""
+        """Return the next bytes: ``size`` bytes of a file, or the bytes that have arrived in a pipe."""
         if self._position < len(self.head):
             data = self.head[self._position : self._position + size]
         elif self._size is not None:
@@ -168,7 +168,7 @@ class ByteSource(io.RawIOBase):
         return data
 
     def _n_lines(self, n_bytes: int) -> int:
-        """Return the number of lines in the first bytes; 0 for a pipe, which cannot be read again."""
+        """Return the number of lines in the first ``n_bytes`` bytes; 0 for a pipe, which cannot be reread."""
         if self._file is None:
             return 0
         with self._file.open("rb") as file:
@@ -176,7 +176,7 @@ class ByteSource(io.RawIOBase):
             return content.read(n_bytes).count(b"\n")
 
     def fraction_read(self) -> float | None:
-        """Return the fraction of the file that has been read, also after it was closed."""
+        """Return the fraction of the file that has been read, even after it was closed."""
         if not self._size:
             return None
         try:
@@ -192,7 +192,7 @@ class ByteSource(io.RawIOBase):
         return self._pipe is not None
 
     def stop(self) -> None:
-        """End a live feed: bytes that have arrived are read, and no more are waited for."""
+        """End a live feed: read the bytes that have already arrived, but do not wait for more."""
         if self._pipe is not None:
             self._pipe.stop()
 
@@ -218,7 +218,7 @@ class ByteSource(io.RawIOBase):
 class _Pipe(io.RawIOBase):
     """Unbuffered reader of a pipe, socket or terminal, which another thread can stop.
 
-    A thread that waits here holds no buffer lock that the interpreter needs at exit.
+    Unlike a buffered reader, a waiting thread holds no lock that the interpreter needs at exit.
     """
 
     def __init__(self, descriptor: int, *, owned: bool = False) -> None:
@@ -236,12 +236,12 @@ class _Pipe(io.RawIOBase):
         super().close()
 
     def stop(self) -> None:
-        """Read the bytes that have arrived, then report the end."""
+        """Make the reader return the bytes that have already arrived, and then the end of the file."""
         self._drain_until = time.monotonic() + _DRAIN_SECONDS
         self._stopped.set()
 
     def is_readable_within(self, seconds: float) -> bool:
-        """Return whether bytes or the end arrive within this time."""
+        """Return whether bytes or the end of the file arrive within this time."""
         return bool(select.select([self._descriptor], [], [], seconds)[0])
 
     def read1(self, size: int) -> bytes:
@@ -260,7 +260,7 @@ class _Pipe(io.RawIOBase):
 
 
 def _end_of_lines(data: bytes) -> int:
-    """Return the end of the last complete line, 0 if there is none; quoted line breaks do not count."""
+    """Return the position after the last complete line, 0 if none; quoted line breaks do not count."""
     end = data.rfind(b"\n") + 1
     if b'"' not in data:
         return end
@@ -273,7 +273,7 @@ def _end_of_lines(data: bytes) -> int:
 
 
 def without_header(block: bytes) -> bytes:
-    """Return the lines after the header; a quoted name may contain line breaks."""
+    """Return the lines after the header; quoted column names in the header may contain line breaks."""
     begin = len(block) - len(block.lstrip(b"\xef\xbb\xbf\r\n"))
     end = block.find(b"\n", begin)
     while end >= 0 and block.count(b'"', begin, end) % 2:

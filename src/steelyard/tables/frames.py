@@ -1,4 +1,4 @@
-"""Columns of tables in memory: pandas, polars and Arrow tables, lists of dictionaries, and arrays."""
+"""Conversion of tables in memory to columns: pandas, polars and Arrow, lists of dictionaries, arrays."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ class TableColumn:
     Attributes
     ----------
     kind : {"number", "time", "category", "unknown"}
-        Times are seconds since 1970; a column without any value has the kind "unknown".
+        Kind of the values. Times are seconds since 1970; a column without any value is "unknown".
     values : ndarray
-        Numbers and times as float64 with NaN where missing; for categories the index of each row's value in
-        ``texts``, -1 where missing.
+        Numbers and times as float64, NaN if missing; for categories the index of each row's value in
+        ``texts``, -1 if missing.
     texts : list of str
         The distinct values of a column of categories.
     """
@@ -56,7 +56,7 @@ class TableColumn:
 
     @classmethod
     def of_numbers(cls, values: Any, kind: str = "number") -> TableColumn:
-        """Return a column of numbers or of seconds."""
+        """Return a column of numbers or times."""
         found: FloatArray = np.asarray(values, dtype=np.float64)
         return cls(kind if not np.isnan(found).all() else "unknown", found, [])
 
@@ -73,7 +73,7 @@ class TableColumn:
 
 
 def concat_tables(parts: Sequence[Any]) -> Any:
-    """Return the rows of several arrays, or of several tables of :class:`TableColumn`, as one."""
+    """Concatenate the rows of several arrays, or of several dictionaries of :class:`TableColumn`."""
     if not isinstance(parts[0], Mapping):
         return np.concatenate(parts)
     return {name: _concat_columns([part[name] for part in parts]) for name in parts[0]}
@@ -92,7 +92,7 @@ def _concat_columns(parts: Sequence[TableColumn]) -> TableColumn:
 
 def is_table(X: Any) -> bool:
     """Return whether X has named columns, or is an array or list with values that are not numbers."""
-    if hasattr(X, "tocsr"):  # a sparse matrix; one of its formats is a dictionary
+    if hasattr(X, "tocsr"):  # a sparse matrix; the DOK format is a subclass of dict
         return False
     if isinstance(X, np.ndarray):
         return X.dtype.kind in "OUS" and X.ndim == 2 and X.size > 0 and not _is_numeric(X)
@@ -115,7 +115,7 @@ def _is_numeric(X: NDArray[Any]) -> bool:
 
 
 def numeric_frame(X: Any) -> tuple[list[str], FloatArray] | None:
-    """Return names and values of a pandas data frame of plain numbers; None for all other tables."""
+    """Return the column names and values of a pandas data frame of plain numbers; None for other tables."""
     pandas = sys.modules.get("pandas")
     if pandas is None or not isinstance(X, pandas.DataFrame) or not len(X):
         return None
@@ -136,12 +136,12 @@ def memory_batch(
     source : str
         Name of the caller in error messages.
     known : sequence of str
-        The columns that are expected; those that the table does not have are missing values. If it is empty,
-        all columns with a value are returned.
+        The expected columns; the values of columns that the table does not have are missing. If it is empty,
+        all columns with at least one value are returned.
     categorical : sequence of str
-        Columns that have contained categories before.
+        Columns that contained categories in earlier tables.
     extend : bool, default=False
-        Whether to return further columns with a value after the expected ones.
+        Whether to also return further columns, if they have at least one value, after the expected ones.
     """
     if not is_table(X):
         X = _matrix(X, source)
@@ -169,7 +169,7 @@ def memory_batch(
 
 
 def check_some_known(found: Collection[str], known: Collection[str], source: str) -> None:
-    """Raise DataError if a table has none of the columns that are known."""
+    """Raise DataError if a table has none of the known columns."""
     if known and not any(name in found for name in known):
         raise DataError(
             f"no column of the table is known; got {listed(found)}, expected some of {listed(known)}.",
@@ -304,7 +304,7 @@ def _pandas_objects(series: Any, name: Any) -> TableColumn:
 
     try:
         codes, values = pd.factorize(series, use_na_sentinel=True)
-    except TypeError:  # values that cannot be compared, such as dictionaries
+    except TypeError:  # values that cannot be hashed, such as dictionaries
         return _object_column(list(series), name)
     objects = list(values)
     if all(type(value) is str for value in objects):
@@ -339,7 +339,7 @@ def _arrow_columns(X: Any, source: str) -> tuple[list[Any], Iterable[TableColumn
 
 
 def _object_column(values: Sequence[Any], name: Any) -> TableColumn:
-    """Return a column of Python objects: numbers, times, or text."""
+    """Return a column from Python objects; its kind is number, time or category."""
     known = [value for value in values if not _is_missing(value)]
     if all(isinstance(value, Real | Decimal | np.bool_) for value in known):
         return TableColumn.of_numbers([np.nan if _is_missing(value) else float(value) for value in values])
@@ -421,7 +421,7 @@ def seconds_of(text: str) -> float:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        # NumPy also reads years and months; years of more than five digits would overflow.
+        # NumPy also parses "2026" and "2026-01", but years with more than five digits would overflow.
         if _YEAR.match(text) is None:
             raise
         return float(np.datetime64(text, "us").astype(np.int64)) / 1e6

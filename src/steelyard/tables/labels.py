@@ -13,22 +13,22 @@ from steelyard.tables.columns import Place, RowError
 
 __all__ = ["LabelReader"]
 
-_MIN_ROWS_TO_CHECK = 1000  # then the number of distinct labels is compared with the number of rows
-_MAX_INTEGER = 2**53 - 1  # larger integers are not exact in float64
+_MIN_ROWS_TO_CHECK = 1000  # number of rows after which the share of distinct labels is checked
+_MAX_INTEGER = 2**53 - 1  # float64 cannot represent all larger integers exactly
 
 
 class LabelReader:
-    """Reader of labels, which are integers or text and must be few enough to be classes.
+    """Reader of the label column: integers or text, with few enough distinct values to be classes.
 
     Parameters
     ----------
     column : str
         Name of the target column.
     max_classes : int
-        More distinct labels raise an error, since the column then hardly contains classes.
+        Maximum number of distinct labels; more raise an error, because the column is unlikely to be classes.
     unlabelled : {"refuse", "keep"}, default="refuse"
-        Whether a missing label raises an error. Kept rows get any known label; :meth:`is_labelled` tells
-        which rows have a label of their own.
+        Whether a missing label raises an error. With "keep", such a row gets an arbitrary known label as a
+        placeholder; :meth:`is_labelled` tells which labels are real.
     """
 
     def __init__(self, column: str, max_classes: int, unlabelled: str = "refuse") -> None:
@@ -58,7 +58,7 @@ class LabelReader:
 
     @staticmethod
     def is_labelled(values: NDArray[Any]) -> NDArray[np.bool_]:
-        """Return which rows have a label."""
+        """Return a mask of the rows that have a label."""
         if values.dtype == object:
             return np.array([value is not None for value in values], dtype=bool)
         known: NDArray[np.bool_] = ~np.isnan(values)
@@ -101,7 +101,7 @@ class LabelReader:
 
     def _check_few(self, n_rows: int, place: Place, first_row: int) -> None:
         n_labels, n_seen = len(self.table), first_row + n_rows
-        # Labels that are unique in half of the first 1,000 rows, or in all of the first 100, are no classes.
+        # Not classes: more distinct labels than half of 1,000 rows, or a different label in each of 100 rows.
         has_too_many = first_row < _MIN_ROWS_TO_CHECK <= n_seen and 2 * n_labels > n_seen
         has_too_many |= 100 <= n_seen < _MIN_ROWS_TO_CHECK and n_labels == n_seen
         if n_labels > self.max_classes or has_too_many:

@@ -1,8 +1,9 @@
-"""Decoder of the binary COPY format of PostgreSQL.
+"""Decoder for the binary COPY format of PostgreSQL.
 
 A message is a row: the number of columns in two bytes, then for each column the length of its value in four
-bytes (-1 for NULL) and the value, all in big-endian order. Rows without NULL and with fixed lengths form one
-structured array; otherwise the columns are located one after the other, for all rows of a batch.
+bytes (-1 for NULL) and the value, all in big-endian order. If all columns are numeric and no value is NULL, a
+batch of rows is read as one structured array. Otherwise columns are decoded one after the other, each for all
+rows of the batch.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from numpy.typing import NDArray
 
 __all__ = ["arrays_of", "can_copy"]
 
-_NUMBERS = {16: "?", 20: ">i8", 21: ">i2", 23: ">i4", 700: ">f4", 701: ">f8"}  # by type OID
+_NUMBERS = {16: "?", 20: ">i8", 21: ">i2", 23: ">i4", 700: ">f4", 701: ">f8"}  # NumPy type by type OID
 _TEXTS = (19, 25, 1042, 1043)
-_HEADER_BYTES = 15  # signature and flags, followed by the length of the header extension
+_HEADER_BYTES = 15  # length of signature and flags; the length of the header extension follows
 _END = b"\xff\xff"
 
-Column = tuple[Any, NDArray[np.bool_]]  # values, and where they are NULL
+Column = tuple[Any, NDArray[np.bool_]]  # values, and a mask of the NULLs
 
 
 def can_copy(types: Iterable[int]) -> bool:
@@ -31,7 +32,7 @@ def can_copy(types: Iterable[int]) -> bool:
 def arrays_of(
     messages: Iterable[Any], types: Sequence[int], encoding: str, batch: int
 ) -> Generator[list[Column], None, None]:
-    """Yield the columns of batches of rows.
+    """Decode COPY messages and yield the columns of each batch of rows.
 
     Parameters
     ----------
@@ -77,7 +78,7 @@ def _columns(rows: list[bytes], types: Sequence[int], encoding: str) -> list[Col
 def _decode_columns(
     data: bytes, offsets: NDArray[np.int64], types: Sequence[int], encoding: str
 ) -> list[Column]:
-    """Decode the columns of rows of different lengths; ``offsets`` is the start of each first column."""
+    """Decode rows of different lengths; ``offsets`` holds the start of the first column of each row."""
     buffer = np.frombuffer(data, dtype=np.uint8)
     found: list[Column] = []
     for kind in types:
@@ -99,6 +100,6 @@ def _decode_columns(
 
 
 def _numbers_at(buffer: NDArray[np.uint8], offsets: NDArray[np.int64], kind: str) -> Any:
-    """Return the numbers at some offsets of a buffer."""
+    """Return the numbers that start at the given offsets of a buffer; ``kind`` is their NumPy type."""
     picked = buffer[offsets[:, None] + np.arange(np.dtype(kind).itemsize)]
     return picked.view(kind).ravel()

@@ -1,4 +1,4 @@
-"""Reader of pairs of a mapping and a label, such as river datasets."""
+"""Reader of (mapping, label) pairs, such as river datasets."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _BATCH_ROWS = 1000
 
 
 class RecordSource:
-    """Reader of pairs of a mapping and a label; the fields of the first thousand records are the columns.
+    """Reader of (mapping, label) pairs; the columns are the fields of the first thousand records.
 
-    A field that is not in a record is a missing value.
+    If a record lacks a field, its value is missing.
 
     Parameters
     ----------

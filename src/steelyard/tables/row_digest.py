@@ -1,4 +1,4 @@
-"""Digest of a set of rows, independent of their order."""
+"""Digest (hash) of a set of rows, independent of their order."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BITS_OF_ONE = np.float64(1.0).view(np.uint64)
 
 
 class RowDigest:
-    """Digest of a set of rows that does not depend on their order, their chunks or the machine.
+    """Digest of a set of rows that does not depend on their order, the chunk size or the machine.
 
     >>> import numpy as np
     >>> X, y = np.arange(6.0).reshape(3, 2), np.array(["a", "b", "a"])
@@ -40,8 +40,9 @@ class RowDigest:
     ) -> None:
         """Add rows.
 
-        ``categories`` are column and value of the last features: indicators of categories, and values of late
-        columns. They are hashed by name, because their order depends on the order of the rows.
+        ``categories`` holds the (column, category) pairs of the last features, as in
+        ``TableEncoder.categories_``. These features are hashed by name, because their order depends on the
+        order of the rows.
         """
         hashes = _row_hashes(X[:, : X.shape[1] - len(categories)] if categories else X)
         if categories:
@@ -54,14 +55,14 @@ class RowDigest:
         hashes = hashes ^ np.array([_label_hash(label) for label in labels], dtype=np.uint64)[codes]
         if sample_weight is not None:
             hashes ^= np.asarray(sample_weight, dtype=np.float64).view(np.uint64)
-        # The hashes are mixed before they are added, so swapping the labels of two rows changes the sum.
+        # Mixing before the addition ensures that the sum changes if the labels of two rows are swapped.
         total = int(_mix(hashes).sum(dtype=np.uint64))
         self._sum = (self._sum + total) % 2**64
         self.n_rows += len(hashes)
 
     @property
     def id(self) -> str:
-        """The digest: a 64-bit hash and the number of rows."""
+        """The digest: a 64-bit hash in hexadecimal, and the number of rows."""
         return f"{self._sum:016x}-{self.n_rows}"
 
 
@@ -79,7 +80,7 @@ def _label_hash(label: Any) -> int:
 
 
 def _mix(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Mix the bits of 64-bit hashes; the multiplication wraps on purpose."""
+    """Mix the bits of 64-bit hashes; the multiplication overflows on purpose."""
     shift, factor = np.uint64(32), np.uint64(0xD6E8FEB86659FD93)
     for _ in range(2):
         hashes = (hashes ^ (hashes >> shift)) * factor

@@ -1,8 +1,8 @@
-"""Schema of a table: kinds of columns and their categories, which turn tables into coded rows.
+"""Schema of a table: the kinds and categories of its columns, used to encode tables as coded rows.
 
-A coded row has one number per column: numbers and booleans as they are, times in seconds with the hour of the
-day and the day of the week as further columns, categories as integer codes, and NaN for missing values. Text
-that consists of dates such as 2026-01-31 or 2026-01-31T09:30 in its first rows is a column of times.
+A coded row is a row of numbers: numbers and booleans as they are, times in seconds, categories as integer
+codes, and NaN for missing values. Times get two further columns: the hour of the day and the day of the week.
+A text column is a column of times if its first rows are dates such as 2026-01-31 or 2026-01-31T09:30.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from steelyard.tables.frames import (
 
 __all__ = ["Schema"]
 
-MAX_EXACT_CATEGORIES = 4096  # distinct values of a column with their own code; all others share hash codes
+MAX_EXACT_CATEGORIES = 4096  # values per column that get their own code; further values share hash codes
 _SECONDS_PER_HOUR, _SECONDS_PER_DAY = 3600.0, 86_400.0
 _FIRST_WEEKDAY = 3.0  # 1970-01-01 was a Thursday; Monday is 0
 _TIME_PARTS = ("hour", "weekday")
@@ -39,18 +39,18 @@ _DATE = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\
 class Schema:
     """Kinds of columns and their categories. New columns and categories get the next free index.
 
-    A schema is extended by :meth:`encode` with ``learn=True``; earlier coded rows stay valid: new columns
-    come last and are NaN in these rows. :meth:`copy` is cheap.
+    :meth:`encode` with ``learn=True`` extends the schema. Rows that were coded before remain valid: new
+    columns are appended, and are NaN in these rows. :meth:`copy` is cheap.
 
     Attributes
     ----------
     kinds : dict of str to str
         Kind of each column of the table: "number", "time", "category", or "unknown" before its first value.
     places : dict of (str, str) to int
-        Index of the coded column for each column of the table and part: "" is the value itself, "hour" and
-        "weekday" are parts of times.
+        Index of each coded column. A key is the column of the table and a part: "" for the value itself,
+        "hour" or "weekday" for these parts of a time.
     codes : dict of str to dict of str to int
-        Code of each value, for each column of categories.
+        For each column of categories, the code of each value.
     """
 
     def __init__(self) -> None:
@@ -86,7 +86,7 @@ class Schema:
         return tuple(self.places[name, ""] for name, kind in self.kinds.items() if kind == "category")
 
     def categories_of(self, place: int) -> list[str]:
-        """Return the values of a coded column in the order of their codes; empty unless it has categories."""
+        """Return the categories of the coded column with index ``place``, in code order; empty for others."""
         name, part = list(self.places)[place]
         return [] if part else list(self.codes.get(name, ()))
 
@@ -96,12 +96,12 @@ class Schema:
         Parameters
         ----------
         X : table, list of dict or array
-            Columns are matched by name. Columns that are not in the table are missing values.
+            Columns are matched by name. The values of columns that are not in the table are missing.
         source : str
             Name of the caller in error messages.
         learn : bool
-            Whether new columns and categories extend the schema. Otherwise new columns are ignored and an
-            unknown category has the code -1.
+            Whether new columns and categories extend the schema. If not, new columns are ignored and unknown
+            categories get the code -1.
 
         Returns
         -------
@@ -123,7 +123,7 @@ class Schema:
         return coded
 
     def _with_times(self, name: str, column: TableColumn) -> TableColumn:
-        """Return a column of dates written as text as times, unless its kind is another one already."""
+        """Convert a text column of dates to times, unless the schema knows the column as another kind."""
         if column.kind != "category" or self.kinds.get(name, "unknown") not in {"time", "unknown"}:
             return column
         used = [column.texts[code] for code in np.unique(column.values[column.values >= 0]).tolist()]
@@ -137,7 +137,7 @@ class Schema:
         return TableColumn.of_numbers(table[column.values], "time")
 
     def _is_plain(self, names: list[str]) -> bool:
-        """Return whether all columns are numbers and have these names, in this order."""
+        """Return whether all columns are numeric and have these names, in this order."""
         return names == self.names and all(kind == "number" for kind in self.kinds.values())
 
     def _extend(self, name: str, column: TableColumn) -> None:
@@ -155,7 +155,7 @@ class Schema:
         if len(known) >= MAX_EXACT_CATEGORIES or all(text in known for text in column.texts):
             self.codes.setdefault(name, known)
             return
-        # New values get codes in the order of the rows; values that occur in no row get none.
+        # New categories get codes in the order of their first rows; categories without rows get no code.
         found, first = np.unique(column.values[column.values >= 0], return_index=True)
         known = dict(known)
         for code in found[np.argsort(first)].tolist():
@@ -190,7 +190,7 @@ class Schema:
     # -- files --------------------------------------------------------------------------------------
 
     def get_state(self) -> dict[str, Any]:
-        """Return everything as plain values."""
+        """Return the schema as plain values, for saving."""
         return {
             "kinds": [list(pair) for pair in self.kinds.items()],
             "places": [list(pair) for pair in self.places],
@@ -232,7 +232,7 @@ def _warn_of_sentences(name: str, column: TableColumn) -> None:
 
 
 def _as_category(column: TableColumn) -> TableColumn:
-    """Return numbers as categories; integers become text without a decimal point."""
+    """Convert a column of numbers to categories; integers become text without a decimal point."""
     if column.kind != "number":
         return column
     found, codes = np.unique(column.values, return_inverse=True)  # NaN comes last
@@ -241,7 +241,7 @@ def _as_category(column: TableColumn) -> TableColumn:
 
 
 def _converted(column: TableColumn, kind: str, name: str, source: str) -> TableColumn:
-    """Return a column of text as numbers; raise DataError if the column had another kind before."""
+    """Convert a text column to numbers if the schema requires it; raise DataError if the kinds conflict."""
     if column.kind == "category" and kind == "number":
         numbers = [*(_number(text) for text in column.texts), np.nan]
         if None not in numbers:

@@ -1,4 +1,4 @@
-"""A classifier of tables: an estimator together with the encoder of its columns."""
+"""Classifier for tables: an estimator together with the encoder of its columns."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ from steelyard.tables.table_stream import TableStream, open_stream
 __all__ = ["TableModel"]
 
 _MAX_ROWS_PER_CHUNK = 1 << 20  # chunk size for tables in memory
-_MAX_CLASSES = 500  # distinct labels of a column; more raise an error
+_MAX_CLASSES = 500  # maximum number of distinct labels; more raise an error
 
 
 @storable("TableModel", former_parameters={"learner": "estimator"})
 @renamed_parameters(learner="estimator")
 class TableModel(ClassifierMixin, TransformerMixin, BaseEstimator):
-    """Classifier of tables: an estimator, the encoder of its columns, and a history.
+    """Classifier for tables: an estimator, the encoder of its columns, and a history of its operations.
 
-    All methods accept tables of pandas, polars and pyarrow, lists of dictionaries and arrays, with text,
-    categories, booleans, dates and missing values. Columns are matched by name. A column that is not in a
-    later table is a missing value. A column that was not in the first table adds features for estimators that
-    can grow, such as ProximalSVC, exactly as if it had been empty before; other estimators get its categories
-    if they have hash features.
+    All methods accept pandas, polars and pyarrow tables, lists of dictionaries and arrays, with text,
+    categories, booleans, dates and missing values. Columns are matched by name. If a later table lacks a
+    column, its values are missing. If a later table has a new column, estimators that can add features, such
+    as ProximalSVC, learn it exactly as if it had been empty before. Other estimators learn only its
+    categories, and only if the first table had categories.
 
     Parameters
     ----------
@@ -60,13 +60,14 @@ class TableModel(ClassifierMixin, TransformerMixin, BaseEstimator):
     target : str, default="label"
         The column of labels.
     time : str, optional
-        The column of times.
+        The column with the time of each row.
 
     Attributes
     ----------
     history_ : list of dict
-        Operations on this model: ``what``, ``source``, ``rows``, ``when`` and, if it is known, the digest
-        ``id`` of the rows (:class:`~steelyard.tables.row_digest.RowDigest`).
+        Operations on this model, with the keys ``what`` (the operation), ``source``, ``rows`` (their number),
+        ``when`` and, if it is known, ``id``: the digest of the rows
+        (:class:`~steelyard.tables.row_digest.RowDigest`).
 
     Examples
     --------
@@ -107,7 +108,7 @@ class TableModel(ClassifierMixin, TransformerMixin, BaseEstimator):
         return self
 
     def learned(self) -> dict[str, dict[str, Any]]:
-        """Return the history entries of row sets that are learned and not forgotten, by digest."""
+        """Return the history entries of row sets that were learned and not forgotten, by digest."""
         current: dict[str, dict[str, Any]] = {}
         for entry in self.history:
             if "id" not in entry:
@@ -132,7 +133,7 @@ class TableModel(ClassifierMixin, TransformerMixin, BaseEstimator):
         return self.encoder.feature_names if can_grow else self.encoder.fixed_names
 
     def _schema(self) -> Any:
-        """Return the schema of an estimator that has learned the columns of the table itself; or None."""
+        """Return the schema of an estimator that reads tables itself, such as StreamClassifier, or None."""
         return getattr(self.estimator, "_schema", None)
 
     def open(self, source: Any, *, labelled: bool, chunk: int = 1000, **options: Any) -> TableStream:
@@ -193,16 +194,16 @@ class TableModel(ClassifierMixin, TransformerMixin, BaseEstimator):
 
     @snapshot_read
     def transform(self, X: Any) -> NDArray[np.float64]:
-        """Return the features of the rows of a table, as the estimator gets them.
+        """Return the features of the rows of a table, as they are passed to the estimator.
 
-        ``set_output(transform="pandas")`` or ``"polars"`` makes the result a table with the names of
-        :meth:`get_feature_names_out`. An estimator that reads tables itself, such as StreamClassifier, gets
-        the table; the result is then the form with growing width.
+        After ``set_output(transform="pandas")`` or ``"polars"`` the result is a table with the names of
+        :meth:`get_feature_names_out`. For an estimator that reads tables itself, such as StreamClassifier,
+        the result is the growing encoding of :class:`TableEncoder`.
 
         Parameters
         ----------
         X : table, list of dict or array
-            The learned columns; an unknown category is 0 in all features.
+            Rows with the learned columns; a row with an unknown category is 0 in all features of the column.
 
         Returns
         -------
@@ -269,7 +270,7 @@ class TableModel(ClassifierMixin, TransformerMixin, BaseEstimator):
         Parameters
         ----------
         X : table, list of dict or array
-            The learned columns; an unknown category counts as no category.
+            Rows with the learned columns; an unknown category is treated as missing.
 
         Returns
         -------
@@ -280,12 +281,12 @@ class TableModel(ClassifierMixin, TransformerMixin, BaseEstimator):
     @estimator_has("decision_function")
     @snapshot_read
     def decision_function(self, X: Any) -> NDArray[np.float64]:
-        """Return the scores of the rows of a table, as the estimator returns them.
+        """Return the scores of the estimator for the rows of a table.
 
         Parameters
         ----------
         X : table, list of dict or array
-            The learned columns.
+            Rows with the learned columns.
 
         Returns
         -------
@@ -296,14 +297,14 @@ class TableModel(ClassifierMixin, TransformerMixin, BaseEstimator):
     @estimator_has("predict_proba")
     @snapshot_read
     def predict_proba(self, X: Any, *, prior: Any = None) -> NDArray[np.float64]:
-        """Return the class probabilities of the rows of a table, as the estimator returns them.
+        """Return the class probabilities of the estimator for the rows of a table.
 
         Parameters
         ----------
         X : table, list of dict or array
-            The learned columns.
+            Rows with the learned columns.
         prior : {"observed", "balanced"} or mapping of label to float, optional
-            Class frequencies, for estimators that accept them; by default those of the estimator.
+            Class frequencies to assume, for estimators with this option; by default the estimator's own.
 
         Returns
         -------
@@ -316,15 +317,15 @@ class TableModel(ClassifierMixin, TransformerMixin, BaseEstimator):
 
     @snapshot_read
     def explain(self, X: Any = None, *, changes: bool | None = None) -> Any:
-        """Explain the predictions of the rows of a table; without rows, describe the estimator.
+        """Explain the predictions for the rows of a table; without rows, describe the estimator.
 
         Parameters
         ----------
         X : table, list of dict or array, optional
             Rows with the learned columns.
         changes : bool, optional
-            Whether to search for changes of numbers that lead to another prediction. By default for at most
-            20 rows.
+            Whether to search for changes of numbers that lead to another prediction. By default only if there
+            are at most 20 rows.
 
         Returns
         -------
@@ -348,16 +349,16 @@ class TableModel(ClassifierMixin, TransformerMixin, BaseEstimator):
         return self.explain_chunk(chunk, changes)
 
     def explain_chunk(self, chunk: Chunk, changes: bool | None = None) -> RowExplanations:
-        """Return the explanation of a chunk that :meth:`rows` returned with all columns kept."""
+        """Explain the predictions for a chunk from :meth:`rows`, called with all columns in ``keep``."""
         rows = rows_for_model(self.estimator, chunk)
-        if isinstance(rows, Mapping):  # the estimator knows the columns of the table
+        if isinstance(rows, Mapping):  # the estimator reads tables itself
             explained: RowExplanations = self.estimator.explain(rows, changes=changes)
             return explained
         is_fixed = not hasattr(self.estimator, "grow")
         return explain_encoded(self.estimator, self.encoder, rows, chunk.kept, changes, is_fixed=is_fixed)
 
     def _rows_for_prediction(self, X: Any, method: str) -> Any:
-        """Return the rows of a table as the estimator accepts them; the encoder does not change."""
+        """Return the rows of a table in the form that the estimator accepts; the encoder does not change."""
         parts = self._chunks_for_prediction(X, method)
         return concat_tables([rows_for_model(self.estimator, part) for part in parts])
 
@@ -369,7 +370,7 @@ class TableModel(ClassifierMixin, TransformerMixin, BaseEstimator):
         return [self._memory_chunk(X, None, method, learn=False)]
 
     def _memory_chunk(self, X: Any, y: Any, method: str, *, learn: bool) -> Chunk:
-        """Return a table in memory as one encoded chunk; labels are 0 without y."""
+        """Return a table in memory as one encoded chunk; if ``y`` is None, all labels are 0."""
         source, encoder = f"TableModel.{method}", self.encoder
         known = encoder.columns_ if encoder.is_fitted else ()
         categorical = encoder.categorical_ if known else ()
@@ -391,7 +392,7 @@ class TableModel(ClassifierMixin, TransformerMixin, BaseEstimator):
             rows, fixed = encoder.encode(batch, Place(source), 0, learn=learn)
         except DataError as error:
             if error.hint is not None and error.hint.startswith("leave the column out"):
-                # The parameter drop= belongs to streams.
+                # The hint names the parameter drop=, which exists only for streams.
                 hint = error.hint.partition(" (")[0].replace("drop=", "X.drop(columns=") + ")"
                 raise DataError(error.message, source=source, hint=hint) from None
             raise
@@ -433,14 +434,14 @@ class TableModel(ClassifierMixin, TransformerMixin, BaseEstimator):
                 "sample_weight and classes need a table in memory.", source=f"TableModel.{method}"
             )
         chunks, source = self._labelled_chunks(X, y, method, learn=True)
-        # Classifiers of other packages may need to know all labels in their first partial_fit().
+        # Classifiers of other packages may need all labels in the first call of partial_fit().
         if method == "fit" and (options or not isinstance(self.estimator, BatchLearner)):
             self._fit_all(chunks, source, sample_weight)
         else:
             self._learn(chunks, source, **options)
 
     def learn(self, stream: TableStream) -> int:
-        """Learn all rows of a stream, with fit() if there is no partial_fit(); return their number."""
+        """Learn all rows of a stream and return their number; fit() is used if there is no partial_fit()."""
         return self._learn(stream, stream.name)
 
     def _learn(self, chunks: Iterable[Chunk], source: str, **options: Any) -> int:
@@ -477,8 +478,8 @@ class TableModel(ClassifierMixin, TransformerMixin, BaseEstimator):
         sample_weight : array-like of shape (n_rows,), optional
             The weights that were learned.
         again : bool, default=False
-            Rows that were forgotten before raise an error, unless ``again`` says that they were learned more
-            than once.
+            Whether the rows may have been forgotten before, because they were learned more than once. By
+            default, forgetting the same rows twice raises an error.
 
         Returns
         -------
@@ -515,7 +516,7 @@ class TableModel(ClassifierMixin, TransformerMixin, BaseEstimator):
 
     @transactional
     def forget_certified(self, source: Any, *, again: bool = False) -> Certificate:
-        """Forget rows and return a certificate, which contains the encoding of the columns."""
+        """Forget rows and return a certificate, which also describes how the columns are encoded."""
         if not isinstance(self.estimator, ProximalSVC):
             raise DataError(
                 f"a model of class {type(self.estimator).__name__} cannot issue certificates.",
@@ -643,9 +644,10 @@ class TableModel(ClassifierMixin, TransformerMixin, BaseEstimator):
         return self
 
     def drift_report(self, before: TableModel) -> DriftReport:
-        """Return what changed since an earlier period, whose rows another model of the same columns learned.
+        """Compare the rows of this model with an earlier period and return what changed.
 
-        Categories that occur in only one of the periods are aligned.
+        ``before`` is a model of the same columns that has learned the rows of the earlier period. Categories
+        that occur in only one of the periods are aligned.
         """
         for model in (self, before):
             if not hasattr(model.estimator, "statistics_"):
@@ -686,7 +688,7 @@ class TableModel(ClassifierMixin, TransformerMixin, BaseEstimator):
     def _aligned(self, other: TableModel) -> tuple[TableEncoder, Any, Any]:
         """Return an encoder with the categories of both models, and both estimators with its features.
 
-        The encoder and the estimator of this model are copies.
+        The encoder and this model's estimator are copies, so this model does not change.
         """
         encoder, ours, theirs = self.encoder.copy(), deepcopy(self.estimator), other.estimator
         order = encoder.adopt(other.encoder)
@@ -735,7 +737,7 @@ class TableModel(ClassifierMixin, TransformerMixin, BaseEstimator):
 
 
 def _first_columns(model: TableModel) -> list[str]:
-    """Return the columns of the first table; later ones need not be the same in models that are merged."""
+    """Return the columns of the first table; only these must be equal in models that are merged."""
     return [name for name in model.encoder.columns_ if name not in model.encoder.late_]
 
 

@@ -1,4 +1,4 @@
-"""Tables as streams: files, standard input, data frames and databases."""
+"""Streams of table rows from files, standard input, data frames and databases."""
 
 from __future__ import annotations
 
@@ -29,35 +29,35 @@ __all__ = ["ON_BAD_ROW", "TableStream", "has_label", "open_source", "open_stream
 
 _ARROW_MAGIC = (b"PAR1", b"ARROW1", b"\xff\xff\xff\xff")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-FLUSH_SECONDS = 0.5  # rows of a live feed are returned after this time even if their chunk is not full
+FLUSH_SECONDS = 0.5  # rows of a live feed are returned after this time even if the chunk is not full
 ON_BAD_ROW = ("stop", "skip")
 UNLABELLED = ("refuse", "keep")
 _MAX_SEARCHED_LABELS = 1 << 20
 
 
 class TableStream(RowStream):
-    """Stream of the rows of a table as numbers and labels; use :func:`open_stream` to make one.
+    """Stream of the encoded rows and labels of a table; use :func:`open_stream` to create one.
 
     Parameters
     ----------
     source : object
-        One of the readers of this package.
+        A reader of this package, such as CsvSource.
     columns : Columns
         Roles of the columns.
     encoder : TableEncoder
-        Encoder of the columns; a fitted one is not changed by unlabelled rows.
+        Encoder of the columns; if it is fitted, unlabelled rows do not change it.
     chunk : int
         Rows per chunk.
     limit : int, optional
         Maximum number of rows.
     max_classes : int
-        Maximum number of labels.
+        Maximum number of distinct labels.
     learn : bool
-        Whether the encoder adds new categories and means.
+        Whether the encoder adds new categories and updates means.
     on_bad_row : {"stop", "skip"}
         Whether a row that cannot be used ends the stream or is skipped.
     unlabelled : {"refuse", "keep"}
-        Whether a row without a label is such a row, or is kept in ``chunk.unlabelled``.
+        Whether a row without a label cannot be used, or is kept in ``chunk.unlabelled``.
 
     Attributes
     ----------
@@ -66,9 +66,9 @@ class TableStream(RowStream):
     n_bad_rows : int
         Number of skipped rows.
     bad_rows : list of str
-        Errors of the first thousand skipped rows.
+        Error messages of the first thousand skipped rows.
     notices : list of str
-        Advice about columns that are unlikely to be features; ``on_notice`` is called with each.
+        Advice about columns that are unlikely to be features; ``on_notice`` is called with each of them.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class TableStream(RowStream):
         self.notices: list[str] = []
         self.on_notice: Callable[[str], None] = lambda _: None
         self._checks: ColumnChecks | None = None
-        if not encoder.is_fitted:  # otherwise the columns were checked before
+        if not encoder.is_fitted:  # the columns of a fitted encoder were checked when it was fitted
             named = (*columns.categorical, *(columns.features or ()))
             self._checks = ColumnChecks(self._features, named, self.name, getattr(source, "time_names", ()))
         self._done = 0
@@ -122,7 +122,7 @@ class TableStream(RowStream):
         self._bad_rows.skip = on_bad_row == "skip"
 
     def keep(self, names: Sequence[str]) -> Self:
-        """Pass these columns through unchanged, as ``chunk.kept``, whether they are features or not."""
+        """Return these columns unchanged in ``chunk.kept``, whether they are features or not."""
         try:
             self.columns.check_kept(self._source.names, self.name, names)
         except DataError:
@@ -133,7 +133,7 @@ class TableStream(RowStream):
 
     def __iter__(self) -> Iterator[Chunk]:
         wanted = self.columns.wanted(self._features)
-        # Columns that are only passed through are read as text, so 007 stays 007.
+        # Kept columns that are not features are read as text, so 007 stays 007.
         as_text = tuple(name for name in self._kept if name not in set(wanted))
         wanted += as_text
         columns = replace(self.columns, categorical=(*self.columns.categorical, *as_text))
@@ -169,18 +169,18 @@ class TableStream(RowStream):
 
     @property
     def bad_rows(self) -> list[str]:
-        """Errors of the first thousand skipped rows."""
+        """Error messages of the first thousand skipped rows."""
         return self._bad_rows.messages
 
     def fraction_read(self) -> float | None:
         """Return the fraction of the stream that has been read."""
         fraction: float | None = self._source.fraction_read()
-        if fraction is not None and self._reader is not None:  # the reader has read ahead
+        if fraction is not None and self._reader is not None:  # exclude rows that were read ahead
             fraction *= min(1.0, self._done / max(self._reader.n_rows, 1))
         return fraction if self.limit is None else max(self._done / self.limit, fraction or 0.0)
 
     def stop(self) -> None:
-        """End a live feed: rows that have arrived are returned, and no more are waited for."""
+        """End a live feed: return the rows that have already arrived, but do not wait for more."""
         if self.live and self._bytes is not None:
             self._bytes.stop()
 
@@ -257,13 +257,13 @@ def open_stream(
     Parameters
     ----------
     source : path, binary file, ``"-"``, table or address
-        CSV or TSV, JSON lines, Parquet or Arrow, recognised by content; text may be compressed with gzip;
-        ``"-"`` is standard input. Or a table of pandas, polars or pyarrow, or a table in a database:
-        ``sqlite:///shop.db?table=payments`` (duckdb and postgresql likewise). The memory is bounded.
+        A CSV, TSV, JSON-lines, Parquet or Arrow file, recognised by content; text may be compressed with
+        gzip; ``"-"`` is standard input. Or a pandas, polars or pyarrow table, or a table in a database:
+        ``sqlite:///shop.db?table=payments`` (duckdb and postgresql likewise). Memory use is bounded.
     target : str or None
         The column of labels; None for rows without labels.
     time : str, optional
-        The column of times: seconds, or dates and times in ISO 8601 format.
+        The column with the time of each row: seconds, or dates and times in ISO 8601 format.
     features, drop, categorical : str or sequences of str
         Columns to use, to leave out, and to treat as categories even if they contain numbers.
     missing : {"indicator", "refuse", "mean", "zero"}, default="indicator"
@@ -275,13 +275,13 @@ def open_stream(
     max_classes : int, default=500
         Maximum number of distinct labels; more raise an error.
     encoder : TableEncoder, optional
-        A fitted encoder, as of a saved model; it does not change if ``target`` is None.
+        A fitted encoder, for example of a saved model; it does not change if ``target`` is None.
     on_bad_row : {"stop", "skip"}, default="stop"
-        A row that cannot be used raises an error after all rows before it, or is skipped: ``n_bad_rows``
-        counts skipped rows and ``bad_rows`` contains their errors.
+        With "stop", a row that cannot be used raises an error after all rows before it. With "skip", it is
+        skipped: ``n_bad_rows`` counts the skipped rows and ``bad_rows`` contains their error messages.
     unlabelled : {"refuse", "keep"}, default="refuse"
-        A row without a label is a row that cannot be used, or is kept in ``chunk.unlabelled``: it can be
-        predicted but not learned.
+        With "refuse", a row without a label is a row that cannot be used. With "keep", it is kept in
+        ``chunk.unlabelled``: it can be predicted but not learned.
 
     Returns
     -------
@@ -326,7 +326,7 @@ def has_label(source: Any, target: str, text: str, limit: int | None = None) -> 
     Parameters
     ----------
     source : path or table
-        As for :func:`open_stream`; it must be possible to read it again.
+        As for :func:`open_stream`; it must be readable more than once.
     target : str
         The column of labels.
     text : str
@@ -352,7 +352,7 @@ def has_label(source: Any, target: str, text: str, limit: int | None = None) -> 
                     break
         finally:
             reader.close()
-    except (DataError, KeyError):  # also raised if the target is not a column
+    except (DataError, KeyError):  # KeyError: there is no target column
         return True, labels.table.labels
     return labels.table.find(text) is not None, labels.table.labels
 

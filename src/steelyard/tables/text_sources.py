@@ -23,7 +23,7 @@ __all__ = ["CsvSource", "JsonLinesSource", "csv_source", "is_missing"]
 BLOCK_BYTES = 1 << 19
 _BATCH_ROWS = 4096
 _SAMPLE_ROWS = 1000  # number of rows from which the kinds of columns are inferred
-_MAX_TEXT_SHARE = 0.1  # a column with fewer texts among its numbers is a column of numbers with errors
+_MAX_TEXT_SHARE = 0.1  # with a smaller share of texts, the column is numeric and the texts are errors
 _MAX_FIELD_CHARACTERS = 1 << 20
 # Cells that mean a missing value; the same as in pyarrow's CSV reader.
 _MISSING = frozenset(
@@ -58,7 +58,7 @@ def is_missing(text: str) -> bool:
 
 
 class TextSource:
-    """Base class of the readers of text.
+    """Base class of the readers of text files.
 
     Parameters
     ----------
@@ -90,8 +90,8 @@ class TextSource:
 class CsvSource(TextSource):
     """Reader of delimited text with a header line.
 
-    Blocks of lines are parsed natively or by pyarrow. A block that these parsers reject is parsed with the
-    ``csv`` module, which returns the rows before a bad line and reports the line.
+    Blocks of lines are parsed by a native parser or by pyarrow. A block that both reject is parsed with the
+    ``csv`` module: all rows before a bad line are returned, then the line is reported.
 
     Parameters
     ----------
@@ -134,7 +134,7 @@ class CsvSource(TextSource):
     def _read_lines(
         self, lines: bytes, wanted: list[str], kinds: Kinds, first_row: int
     ) -> Iterator[ColumnBatch]:
-        """Read lines without a header with the ``csv`` module."""
+        """Parse lines with the ``csv`` module; the header is not among them."""
         index = self._index()
         n_lines_before = first_row + 1 + len(self.place.skipped)
         rows = self._check_lengths(self._lines(io.BytesIO(lines), n_lines_before), first_row)
@@ -187,7 +187,7 @@ class JsonLinesSource(TextSource):
         self._sample = list(islice(_valid_records(io.BytesIO(head)), _SAMPLE_ROWS))
         self.names = list(dict.fromkeys(name for record in self._sample for name in record))
         if not self.names:
-            list(self._records(io.BytesIO(head)))  # raises for the first invalid line
+            list(self._records(io.BytesIO(head)))  # raises an error for the first invalid line
             raise DataError("the file is empty.", source=data.name)
 
     def kinds(self, columns: Columns, wanted: list[str]) -> Kinds:
@@ -240,7 +240,7 @@ def _json_record(line: bytes) -> dict[str, Any]:
 
 
 class _Record(dict[str, Any]):
-    """A JSON object that notes a repeated field name, whose value would be ambiguous."""
+    """A JSON object that records in ``repeated`` a field name that occurs twice."""
 
     repeated: str | None = None
 
@@ -270,7 +270,7 @@ def _check_fields(record: dict[str, Any], known: set[str]) -> None:
 
 
 def _valid_records(lines: io.BytesIO) -> Iterator[dict[str, Any]]:
-    """Yield the valid records; invalid lines are reported when the rows are read."""
+    """Yield the valid records; invalid lines are ignored here and reported when the rows are read."""
     for line in lines:
         if line.strip():
             with suppress(DataError):
@@ -278,7 +278,7 @@ def _valid_records(lines: io.BytesIO) -> Iterator[dict[str, Any]]:
 
 
 def csv_source(data: ByteSource) -> CsvSource:
-    """Return the reader of a text file; the delimiter is the most frequent candidate in the first line."""
+    """Return the reader of a text file; of four delimiters, the most frequent in the first line is used."""
     first_line = data.head.split(b"\n", 1)[0].decode("utf-8", "replace")
     return CsvSource(data, max(",\t;|", key=first_line.count))
 
@@ -292,7 +292,7 @@ def _converted(
     *,
     first_row: int,
 ) -> Iterator[ColumnBatch]:
-    """Yield rows as batches of columns; an error is raised after all rows before it."""
+    """Yield the rows as batches of columns; an error is raised after all rows before it."""
     while True:
         batch, error = rows_before_error(rows, _BATCH_ROWS)
         columns, errors = {}, dict[int, DataError]()
@@ -305,7 +305,7 @@ def _converted(
         if n_good:
             yield ColumnBatch({name: values[good] for name, values in columns.items()}, n_good)
         first_row += n_good
-        error = first_error or error  # the error of the earlier row
+        error = first_error or error  # if both exist, first_error belongs to the earlier row
         if error is not None:
             raise error
         if not batch:
@@ -328,7 +328,7 @@ def _column_kind(columns: Columns, name: str, kinds: list[str]) -> str:
     if kinds and all(kind == "boolean" for kind in kinds):
         return "boolean"
     n_texts = sum(kind in {"text", "boolean"} for kind in kinds)
-    # A few texts among numbers are errors to report; they do not make the column one of categories.
+    # A few texts among numbers are reported as errors; they do not turn the column into categories.
     if n_texts > (0.0 if name == columns.target else _MAX_TEXT_SHARE * len(kinds)):
         return "text"
     return "number"
