@@ -87,7 +87,7 @@ class ProjectionMap(ABC):
         return coef
 
     def completed(self, inside: FloatArray) -> FloatArray:
-        """Compute the output features from the values of :meth:`inside`."""
+        """Compute the output features from the intermediate values of :meth:`inside`."""
         return inside
 
     @abstractmethod

@@ -176,7 +176,7 @@ def test_tune_with_many_classes_maximises_mean_recall(folder):
     assert json.loads(cli_runner().invoke(main, words).stdout)["by"] == "mean_macro_recall"
 
 
-def test_alarm_share_threshold_labels_that_share_of_rows(predict):
+def test_alarm_share_threshold_flags_that_share_of_rows(predict):
     table = lines(predict("--json", "--threshold", "alarms=0.3"))
     assert abs((table["label"] == "fraud").sum() - 0.3 * len(table)) <= 20
     for goal in ("recall=0.9", "alarms=2", "gmean"):

@@ -157,7 +157,7 @@ def test_rare_class_matches_reference_implementation(level, policy, share, apart
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("apart", [0.3, 3.0])
-def test_rare_class_continues_bitwise_equal_after_save_and_load(dtype, apart):
+def test_learning_with_rare_class_is_bit_identical_after_save_and_load(dtype, apart):
     X, y = rare_class(0.1, apart, n=2000)
     X, whole = X.astype(dtype), KOIL(budget=50, random_state=0)
     parts = KOIL(budget=50, random_state=0)

@@ -88,7 +88,7 @@ def test_koil_cell_key_contains_settings(change):
     assert Task(glass, KOIL, **usual).key() != Task(glass, KOIL, **{**usual, **change}).key()
 
 
-def test_koil_cell_key_contains_data():
+def test_koil_cell_key_depends_on_data():
     context = Context(load_set=generated, load_runs=generated_splits)
     tiny = Context(tiny=True, load_set=generated, load_runs=generated_splits)
     keys = [Task(*benchmarks(c, ["glass"]), KOIL, None, 20, 0, 8).key() for c in (context, tiny)]

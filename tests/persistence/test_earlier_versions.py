@@ -19,7 +19,7 @@ def test_every_stored_file_has_expected_scores():
 
 
 @pytest.mark.parametrize("name", TOLD["told"])
-def test_file_of_earlier_version_gives_same_scores_and_continues(name, tmp_path):
+def test_model_from_earlier_version_gives_same_scores_and_keeps_learning(name, tmp_path):
     model, points, told = steelyard.load(FILES / f"{name}.steelyard"), TOLD["points"], TOLD["told"][name]
     np.testing.assert_allclose(model.decision_function(points), told["scores"], rtol=1e-12, atol=1e-14)
     assert model.predict(points).tolist() == told["labels"]

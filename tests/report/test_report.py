@@ -94,7 +94,7 @@ def test_headline_counts_positive_rows_found_and_false_alarms(result):
     )
 
 
-def test_details_of_best_model_are_first_and_open():
+def test_details_of_best_model_come_first_and_are_expanded():
     models = {"unweighted": ProximalSVC(class_weight=None), "balanced": ProximalSVC()}
     page = render_report(prequential(models, demo_stream(6000)))
     details = re.findall(r"<details( open)?><summary><bdi>(\w+)", page)

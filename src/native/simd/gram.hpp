@@ -47,7 +47,7 @@ template <class T>
 [[gnu::always_inline]] static inline VecD magnitude(VecD x) { return larger(x, -x); }
 
 // Returns the integer multiple of the step nearest to a value, halves upwards.
-// The product with a power of two and all differences, including that with the origin, are exact.
+// Scaling by a power of two is exact, and so are all subtractions, including that of the origin.
 // So the rounding does not depend on the origin.
 struct Counted {
     VecD steps, whole;

@@ -59,10 +59,10 @@ struct OnlineLoopsOf {
     // Vectors with the largest similarity are preferred, and of equal similarities those at lower positions.
     // Returns the number of chosen vectors.
     std::size_t (*violators)(const ViolatorQuery<Real>& query);
-    // target[j] += sum over r of factors[r] * rows[r][j], up to the end of a cache line.
+    // target[j] += sum over r of factors[r] * rows[r][j] for j < n; n is rounded up to whole cache lines.
     void (*add_rows)(const Real* const* rows, const Real* factors, std::size_t n_rows, Real* target, std::size_t n);
     // Returns the sum of all a[i] * b[i] and c[i] * d[i].
-    // Sums extend to the end of a cache line, where a and c are zero.
+    // The arrays are read up to the end of the last cache line; a and c must be zero in this padding.
     Real (*dot_sides)(const Real* a, const Real* b, std::size_t n, const Real* c, const Real* d, std::size_t m);
     // Computes two results of dot_sides() at once; bit-identical to two calls of dot_sides().
     void (*dot_sides_twice)(TwoDots<Real>& query);

@@ -7,7 +7,7 @@
 
 #include "common/threads.hpp"
 
-// Compiled without floating-point contraction, because a fused multiply-add (not on every computer) rounds differently.
+// Compiled without floating-point contraction: a fused multiply-add rounds differently, and not every CPU has one.
 
 namespace steelyard {
 

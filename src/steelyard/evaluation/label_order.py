@@ -9,7 +9,7 @@ from steelyard._labels import Codes
 __all__ = ["LabelOrder"]
 
 _MIN_EXPECTED_CHANGES = 20  # tables with fewer expected label changes are not checked
-_SORTED_RATIO = 0.05  # rows count as sorted if there are fewer label changes than this share of the expected
+_SORTED_RATIO = 0.05  # rows count as sorted if label changes are below this fraction of the expected number
 
 
 class LabelOrder:

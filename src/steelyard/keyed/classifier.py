@@ -176,7 +176,7 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
         self._place = self._key_column(width)
         if width < 2:
             raise DataError(
-                "at least one column beside the key is required; got n_features = 1.",
+                "at least one column besides the key is required; got n_features = 1.",
                 source="KeyedClassifier.fit",
             )
         if self.quantizer is not None and self.quantizer.n_features != width - 1:

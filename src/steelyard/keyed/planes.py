@@ -80,7 +80,7 @@ class GroupSystem:
         return scores
 
     def select_borrow(self) -> float:
-        """Return the number of borrowed rows with the smallest error in two-fold validation.
+        """Choose how many rows to borrow: the number with the smallest error in two-fold validation.
 
         The hyperplanes of up to 2,000 keys are fitted on one fold of their rows and tested on the other fold.
         The squared error is averaged over the rows of each class, then over the classes. If no candidate is

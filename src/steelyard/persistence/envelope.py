@@ -188,7 +188,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _parse_int(digits: str) -> int:
     if len(digits) > _MAX_INT_DIGITS:
-        raise FileFormatError(f"The header has a number of {len(digits)} digits.")
+        raise FileFormatError(f"The header contains an integer of {len(digits)} digits.")
     return int(digits)
 
 

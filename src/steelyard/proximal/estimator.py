@@ -406,7 +406,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
 
     @transactional
     def decay(self, factor: float, *, drop_below: float = 0.0) -> Self:
-        """Multiply the weight of every row learned so far (exponential decay).
+        """Multiply the weights of all rows learned so far by ``factor`` (exponential decay).
 
         Parameters
         ----------

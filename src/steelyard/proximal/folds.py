@@ -378,7 +378,7 @@ class FoldState:
 
             buffer = BufferedRows.from_state(state["gathered"])
             if buffer.X.shape[1] != n_features:
-                raise ValueError("the buffered rows do not have the width of the features")
+                raise ValueError("the buffered rows do not have one column per feature")
             return BufferingState.of(buffer, n_folds)
         if "folds" in state:  # version 0.1 wrote one statistics object per fold
             statistics = _joined(state["folds"])

@@ -71,7 +71,7 @@ class Forgetting:
         is_complete = is_complete and not kept_columns
         is_found = bool(affected) or request.batch is not None
         deletes_history = is_found or engine.spec.window is not None  # expired rows may be in older snapshots
-        # The statement and the snapshot take long, so they are computed before the first write to the store.
+        # Statement and snapshot are slow to compute, so both are done before the first write to the store.
         after, snapshot = (
             self.session.statement(),
             self.session.encoded_snapshot(now) if deletes_history else None,

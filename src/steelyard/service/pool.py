@@ -256,7 +256,7 @@ def new_session(store: Store, name: str, spec: Spec) -> ModelSession:
 
 
 def repair_model(store: Store, name: str, spec: str, now: float) -> dict[str, int]:
-    """Rebuild a damaged model; raise Conflict for a federated model, whose sites can publish again."""
+    """Rebuild a damaged model; raise Conflict for a federated model: its sites must publish again."""
     if Spec.from_store(json.loads(spec)).sites:
         raise Conflict(
             f"the federated model {name!r} cannot be repaired here.",

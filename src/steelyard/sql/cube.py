@@ -449,7 +449,7 @@ class StatisticsCube:
             raise DataError(
                 "there are no rows in this slice.",
                 source=_SOURCE,
-                hint="the attribute cells lists all values",
+                hint="the attribute `cells` has all values",
             )
         assert self._statistics is not None
         return self._statistics.regrouped(chosen)

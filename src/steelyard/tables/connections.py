@@ -65,7 +65,7 @@ class Connection:
         return (cursor.execute(query, tuple(parameters)) if parameters else cursor.execute(query)) or cursor
 
     def head(self, query: str, parameters: Sequence[Any] = ()) -> tuple[list[tuple[str, Any]], list[Any]]:
-        """Return the names and types of the columns of a query, and its rows; the rows should be few."""
+        """Return the column names and types of a query, and all its rows; meant for small results."""
         cursor = self.run(query, parameters)
         return [(str(column[0]), column[1]) for column in cursor.description], cursor.fetchall()
 
