@@ -313,7 +313,7 @@ class KeyedSums:
         chosen = range(len(self.labels)) if labels is None else [self.labels.index(label) for label in labels]
         columns = [c * self.n_folds + fold for c in chosen for fold in range(self.n_folds)]
         sums: Sums = self._sums[self._table[numbers][:, columns]]
-        return sums.reshape(len(numbers), len(chosen), self.n_folds, -1)
+        return sums.reshape(len(numbers), len(chosen), self.n_folds, self._sums.shape[1])
 
     def group_statistics(self) -> ClassStatistics:
         """Return the exact statistics of all rows."""
