@@ -49,7 +49,7 @@ function rateTable(rates) {
 
 function topicTable(topics) {
   return scrolled(table(["topic", "state", "lag", "rows/s", "rows", "dead letters"], topics.map((t) => [
-    t.address, t.error ? `${t.state}: ${t.error}` : t.state, t.lag === null ? "–" : number(t.lag), number(t.rows_per_second), number(t.rows), number(t.dead_letters)])));
+    el("td", t.address, "name"), t.error ? `${t.state}: ${t.error}` : t.state, t.lag === null ? "–" : number(t.lag), number(t.rows_per_second), number(t.rows), number(t.dead_letters)])));
 }
 
 function versionTable(versions, page) {
