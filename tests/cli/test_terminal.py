@@ -12,9 +12,10 @@ import pytest
 
 import steelyard
 from steelyard.cli import main
-from steelyard.cli.live_display import LiveDisplay, _measures
+from steelyard.cli.live_display import LiveDisplay, _events, _measures
 from steelyard.cli.output import wrap_lines
 from steelyard.evaluation import PrequentialEvaluator, prequential
+from steelyard.evaluation.evaluator import Event
 from steelyard.streams import ArrayStream, demo_stream
 from steelyard.tables import TableModel, open_stream
 from tests.terminal import in_terminal
@@ -197,3 +198,11 @@ def test_live_display_shows_more_measures_on_wider_terminals(width, shown):
         evaluator.step(chunk)
     table = _measures(evaluator, width, ())
     assert [column.header for column in table.columns][4:] == shown
+
+
+def test_live_display_names_the_columns_of_a_drift():
+    evaluator = PrequentialEvaluator({"linear": steelyard.ProximalSVC()})
+    change = {"row": 3, "cause": "features", "columns": ["x1"], "further": []}
+    evaluator.events.append(Event(3, "drift", "columns moved: x1", "linear", change))
+    lines = [line.plain for line in _events(evaluator, ["amount", "hour"], 100)]
+    assert "columns moved in all classes: hour" in lines[-1]

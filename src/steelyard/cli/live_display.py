@@ -114,7 +114,7 @@ class LiveDisplay:
             _measures(evaluator, inner, self._stream.drifts),
             Text(),
             _class_results(evaluator, inner),
-            *_events(evaluator, inner),
+            *_events(evaluator, self._stream.feature_names or (), inner),
         ]
         title = Text(_truncate(visible(self._stream.name), inner - 2), style="bold")
         return Panel(Group(*parts), title=title, title_align="left", width=width)
@@ -244,12 +244,12 @@ def _class_results(evaluator: PrequentialEvaluator, width: int) -> Table:
     return table
 
 
-def _events(evaluator: PrequentialEvaluator, width: int) -> list[Text]:
+def _events(evaluator: PrequentialEvaluator, feature_names: Sequence[str], width: int) -> list[Text]:
     """Return the latest events, newest last."""
     lines = []
     for event in evaluator.events[-_SHOWN_EVENTS:]:
         model = f"{visible(event.model)}: " if event.model else ""
-        text = _truncate(f"row {event.row:>9,}  {model}{visible(event.text)}", width)
+        text = _truncate(f"row {event.row:>9,}  {model}{visible(event.described(feature_names))}", width)
         lines.append(Text(text, style=_EVENT_COLOURS.get(event.kind, "")))
     return [Text(), *lines] if lines else []
 

@@ -25,6 +25,7 @@ from steelyard.evaluation.sources import as_stream
 from steelyard.evaluation.tracking import METRICS, Tracker
 from steelyard.exceptions import ParameterError, SteelyardError
 from steelyard.params import Integer
+from steelyard.proximal.drift_report import renamed_event
 from steelyard.streams.chunks import Chunk, RowStream
 from steelyard.streams.predictions import Predictions, is_ready, learn_chunk, predict_chunk, rows_for_model
 
@@ -74,6 +75,12 @@ class Event:
     text: str
     model: str | None = None
     change: Mapping[str, Any] | None = field(default=None, compare=False)
+
+    def described(self, feature_names: Sequence[str]) -> str:
+        """Return the text with names of features instead of their numbers, such as x14."""
+        if self.change is None:
+            return self.text
+        return str(renamed_event(self.change, feature_names)["text"])
 
 
 class Candidate:

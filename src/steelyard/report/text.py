@@ -10,7 +10,6 @@ from typing import Any
 
 from steelyard.evaluation import PrequentialResult
 from steelyard.evaluation.tracking import LOSSES
-from steelyard.proximal.drift_report import renamed_event
 
 __all__ = [
     "MEASURES",
@@ -303,9 +302,7 @@ def describe_events(result: PrequentialResult, model: str, limit: int = 12) -> l
     for event in result.events:
         if event.kind == "class" and event.row < result.window:
             continue  # at the start every class occurs for the first time
-        text = event.text
-        if event.change is not None:
-            text = renamed_event(event.change, result.feature_names or ())["text"]
+        text = event.described(result.feature_names or ())
         text = f"{text}." if event.model is None else f"“{event.model}”: {text}."
         events.append({"row": event.row, "what": event.kind, "text": text[:1].upper() + text[1:]})
     events.sort(key=lambda event: event["row"])
