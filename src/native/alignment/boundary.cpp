@@ -14,7 +14,7 @@ namespace steelyard {
 namespace {
 
 constexpr std::size_t kBoundaryTaskRows = 64;
-// Squared distances below this value, relative to the squared lengths, are rounding errors.
+// Squared distances below this value, relative to the squared lengths, are considered rounding errors.
 constexpr double kCoincide = 1e-10;
 
 // Calls body(begin, end) for consecutive blocks of rows.
@@ -25,7 +25,7 @@ void for_runs(std::size_t n_rows, unsigned n_threads, Body&& body) {
     });
 }
 
-// Calls body(begin, end) for blocks of columns that stay in the first-level cache while all rows are read.
+// Calls body(begin, end) for blocks of columns that stay in the L1 cache while all rows are read.
 template <class Body>
 void for_columns(std::size_t n_columns, unsigned n_threads, Body&& body) {
     constexpr std::size_t width = 512;
@@ -68,8 +68,8 @@ void weighted_rows(const KernelView& view, std::span<const std::int64_t> rows, c
 }
 
 std::size_t find_asymmetry(const double* K, std::size_t n, double tolerance, unsigned n_threads) {
-    // The blocks are square, so both triangles are read along rows.
-    // The next block is prefetched explicitly, because the hardware does not prefetch short pieces of many rows.
+    // Blocks are square, so both triangles are read along rows.
+    // The next block is prefetched explicitly, because the hardware does not prefetch short segments of many rows.
     constexpr std::size_t side = 64, line = 8;
     std::vector<std::size_t> found((n + side - 1) / side, n * n);
     parallel_for(found.size(), n_threads, [&](std::size_t block) {
@@ -135,7 +135,7 @@ void largest_exponents(const KernelView& view, const double* self, const Boundar
         });
         return;
     }
-    // Read whole rows of the matrix instead of single values from many rows.
+    // Read whole rows of the kernel matrix instead of single values from many rows.
     for_columns(view.n_rows, n_threads, [&](std::size_t begin, std::size_t end) {
         for (std::size_t b = 0; b < n; ++b) {
             const BumpRows bump{view.K + static_cast<std::size_t>(points.rare[b]) * ld + begin,
@@ -151,7 +151,7 @@ void largest_exponents(const KernelView& view, const double* self, const Boundar
 
 namespace {
 
-// Squared distances from one boundary point to all boundary points; the rows of the view are the reference rows.
+// Squared distances from one boundary point to all boundary points. The rows of the view are the reference rows.
 class PointDistances {
   public:
     PointDistances(const KernelView& view, const BoundaryPoints& points)
@@ -196,7 +196,7 @@ void mean_near_distances(const KernelView& view, const BoundaryPoints& points, d
                 nearest = std::min(nearest, squared[c]);
                 if (squared[c] < limit) squared[n_near++] = squared[c];
             }
-            // If only a few values are needed, partial_sort is faster than nth_element, which also partitions the rest.
+            // If only a few values are needed, partial_sort is faster than nth_element, which partitions all values.
             if (max_count < n_near)
                 std::partial_sort(squared.begin(), squared.begin() + max_count, squared.begin() + n_near);
             const std::size_t count = std::min(max_count, n_near);

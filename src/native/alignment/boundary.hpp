@@ -1,4 +1,4 @@
-// Functions that read a kernel matrix once each, for kernel boundary alignment.
+// Functions for kernel boundary alignment. Each function reads the kernel matrix once.
 //
 // The current kernel of rows x and z is row_factor[x] * reference_factor[z] * K[x, z].
 #pragma once
@@ -14,7 +14,8 @@ struct KernelView {
     std::size_t n_rows, n_reference;
     const double* row_factor;
     const double* reference_factor;
-    bool symmetric = false;  // if true, rows and reference rows are the same, so K[z, x] may be read instead of K[x, z]
+    // Whether rows and reference rows are the same, so that K[z, x] may be read instead of K[x, z].
+    bool symmetric = false;
 };
 
 // Boundary points phi_b = (1 - beta) phi(rare[b]) + beta phi(other[b]); rare[b] and other[b] are reference rows.
@@ -24,25 +25,25 @@ struct BoundaryPoints {
     const double* lengths;  // squared length of each point in feature space
 };
 
-// out[r * m + c] = current kernel of rows[r] and rows[c], where m = rows.size(). Both rows are scaled by row_factor.
+// out[r * m + c] = current kernel of rows[r] and rows[c], where m = rows.size(). row_factor scales both rows.
 void scaled_part(const KernelView& view, std::span<const std::int64_t> rows, double* out, unsigned n_threads);
 
-// For a symmetric K, out[x] = sum over r of coefficients[r] * K[rows[r], x]. Reads only the listed rows of K.
+// For a symmetric K, out[x] = sum over r of coefficients[r] * K[rows[r], x]. Only the listed rows of K are read.
 void weighted_rows(const KernelView& view, std::span<const std::int64_t> rows, const double* coefficients, double* out,
                    unsigned n_threads);
 
 // Finds an entry of the n by n matrix K that is not finite or differs from its transpose by more than `tolerance`.
-// Returns i * n + j for such an entry (i, j) with i >= j, or n * n if there is none.
+// Returns i * n + j for the entry (i, j) found, with i >= j, or n * n if there is none.
 std::size_t find_asymmetry(const double* K, std::size_t n, double tolerance, unsigned n_threads);
 
-// out[x] = largest value of -|phi(x) - phi_b|^2 / widths[b] over all boundary points b, where self[x] = |phi(x)|^2.
+// out[x] = maximum over all boundary points b of -|phi(x) - phi_b|^2 / widths[b], where self[x] = |phi(x)|^2.
 void largest_exponents(const KernelView& view, const double* self, const BoundaryPoints& points, const double* widths,
                        double* out, unsigned n_threads);
 
-// out[b] = mean squared distance of point b to its nearest points, at most `max_count` points.
+// out[b] = mean squared distance of boundary point b to its nearest points (at most `max_count` points).
 // Only points with a squared distance below `limit` are used.
-// If no point is that close, out[b] is the squared distance to the nearest point.
-// Points that coincide up to rounding are not counted. out[b] is 0 if there is no other point.
+// If no other point is closer than `limit`, out[b] is the squared distance to the nearest point.
+// Points that coincide up to rounding errors are not counted. out[b] is 0 if there is no other point.
 void mean_near_distances(const KernelView& view, const BoundaryPoints& points, double limit, std::size_t max_count,
                          double* out, unsigned n_threads);
 

@@ -19,7 +19,7 @@ constexpr double kClosed = std::numeric_limits<double>::infinity();
 constexpr double kMinCurvature = 1e-7;
 constexpr std::size_t kMaxStepsPerSample = 1000;  // limits the number of steps on degenerate kernels
 
-// Current kernel values among the samples of the working set, computed on demand.
+// Kernel values of pairs of samples in the working set, computed on demand.
 class WorkingRows {
   public:
     WorkingRows(const RoughSamples& samples, const double* factor, std::size_t capacity)
@@ -57,7 +57,8 @@ class WorkingRows {
     const RoughSamples& samples_;
     const double* all_factors_;
     const std::size_t capacity_;
-    std::unique_ptr<float[]> values_;  // not initialized, so that the system allocates no memory for unused pages
+    // Uninitialized, so that the operating system allocates no memory for unused pages.
+    std::unique_ptr<float[]> values_;
     std::vector<std::int32_t> samples_of_;
     std::vector<double> factors_;
     std::vector<std::size_t> n_computed_;
@@ -126,7 +127,7 @@ class PairSolver {
         }
     }
 
-    // Makes the optimal step for a pair of multipliers, limited by their bounds.
+    // Makes the optimal step for a pair of multipliers, subject to their bounds.
     double move_pair(std::size_t up, std::size_t down, double between) {
         const double own = row_.diagonal(up);
         const double curvature = std::max(own + row_.diagonal(down) - 2.0 * between, kMinCurvature * own);
@@ -140,7 +141,7 @@ class PairSolver {
         return move;
     }
 
-    // Returns the intercept: the mean over all multipliers strictly between their bounds.
+    // Returns the intercept: the mean over all samples whose multipliers are strictly between their bounds.
     // If no multiplier is strictly between its bounds, returns the middle of the feasible interval.
     double intercept() const {
         double sum = 0.0, low = -kClosed, high = kClosed;
@@ -177,7 +178,7 @@ class PairSolver {
             machine_.scores[x] = machine_.factor[x] * machine_.scores[x] + machine_.intercept;
     }
 
-    // Returns whether samples outside the working set violate their margin; if so, adds all samples near the margin.
+    // Adds samples near the margin to the working set. Returns whether samples outside violated their margin.
     bool extend_working_set(RoughAccuracy accuracy) {
         const auto margin = [&](std::size_t x) {
             return in_working_set_[x] || machine_.bounds[x] <= 0.0 ? kClosed : samples_.signs[x] * machine_.scores[x];
@@ -203,7 +204,7 @@ class PairSolver {
 
 void solve_roughly(const RoughSamples& samples, RoughMachine* machines, std::size_t n_machines, RoughAccuracy accuracy,
                    unsigned n_threads) {
-    // Allocate all memory first: a worker thread must not throw.
+    // All memory is allocated here, because a worker thread must not throw.
     std::vector<std::unique_ptr<PairSolver>> solvers;
     for (std::size_t m = 0; m < n_machines; ++m) solvers.push_back(std::make_unique<PairSolver>(samples, machines[m]));
     SharedPoll poll;

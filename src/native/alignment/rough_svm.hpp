@@ -1,5 +1,5 @@
 // Approximate solver for several C-SVMs on the same samples, each with its own bounds and kernel.
-// The solution is accurate enough to compare decision values.
+// Solutions are accurate enough to compare decision values.
 // Multipliers start at 0, because a warm start would need as many steps.
 #pragma once
 
@@ -7,7 +7,7 @@
 
 namespace steelyard {
 
-// Samples shared by all SVMs. There must be fewer than 2^31 samples.
+// Samples shared by all SVMs; fewer than 2^31.
 struct RoughSamples {
     const double* K;  // kernel values before scaling by the factors, symmetric, shape (n, n)
     const double* signs;
@@ -17,7 +17,7 @@ struct RoughSamples {
 // One SVM in signed multipliers z_i = y_i alpha_i, with 0 <= alpha_i <= bounds[i] and sum(z) = 0.
 struct RoughMachine {
     const double* factor;    // the current kernel is factor[i] * factor[j] * K[i, j]
-    const double* bounds;    // 0 for samples that are not used
+    const double* bounds;    // upper bounds of the multipliers; 0 for samples that are not used
     const bool* working;     // whether each sample is in the initial working set
     double* z;               // output: the signed multipliers of the solution
     double* scores;          // output: the decision values of all samples
@@ -26,7 +26,7 @@ struct RoughMachine {
 
 struct RoughAccuracy {
     double tolerance;  // maximum violation of the optimality conditions by a pair in the working set
-    double slack;      // samples outside the working set join it if they violate the margin by more than this
+    double slack;      // minimum margin violation of samples that join the working set
 };
 
 // Solves all SVMs. Kernel values are cached in single precision.

@@ -5,7 +5,7 @@ namespace steelyard {
 
 // Mode of the floating-point unit: denormal numbers are preserved, or treated as zero.
 // Narrow kernels produce many denormal numbers, and products with them are about 100 times slower.
-// Treating them as zero does not change a sum of weights.
+// Treating denormal weights as zero does not change a sum of weights.
 // A mode change costs about 50 cycles, so the mode is set once for many samples, not in each loop.
 class Denormals {
   public:

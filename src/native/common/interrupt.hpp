@@ -1,5 +1,5 @@
 // Interruption of long computations. The native loops do not depend on the Python interpreter.
-// The bindings register a check, and the loops call it periodically.
+// The bindings register an interrupt check, and the native loops call the check periodically.
 #pragma once
 
 #include <atomic>
@@ -8,14 +8,14 @@
 
 namespace steelyard {
 
-// Function that throws an exception to stop a computation.
-// Any thread may call it while the thread's data is consistent.
+// Interrupt check: throws an exception to stop a computation.
+// Any thread may call the interrupt check while the data of the thread is consistent.
 using InterruptCheck = void (*)();
 
 void set_interrupt_check(InterruptCheck check) noexcept;
 
-// Calls the check if this thread has not called it for 50 ms. Solvers call this function in every step.
-// If the check throws, the state of the solver is unchanged.
+// Calls the interrupt check if this thread has not called it for 50 ms. Solvers call this function in every step.
+// If the interrupt check throws, the state of the solver is unchanged.
 void poll_interrupt();
 
 // Version of poll_interrupt() for tasks on several threads: the creating thread polls, and all threads read the result.
@@ -26,7 +26,7 @@ class SharedPoll {
         return !stopped_.load(std::memory_order_relaxed);
     }
 
-    // Called by the creating thread after the other threads have ended.
+    // Rethrows an interruption; the creating thread calls this after the other threads have ended.
     void rethrow() const {
         if (reason_) std::rethrow_exception(reason_);
     }

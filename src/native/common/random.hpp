@@ -1,5 +1,5 @@
 // Counter-based random numbers: the random number for step t is a function of the seed and t.
-// So a stream that is saved and resumed continues with the same numbers.
+// A stream that is saved and resumed therefore continues with the same random numbers.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ constexpr std::uint64_t mix_bits(std::uint64_t x) {
     return x ^ (x >> 31);
 }
 
-// Uniform number in [0, 1) for step t of one of several independent series.
+// Uniform random number in [0, 1) for step t of one of several independent series.
 constexpr double uniform_at(std::uint64_t seed, std::uint64_t t, std::uint64_t series = 0) {
     constexpr std::uint64_t golden = 0x9e3779b97f4a7c15u;
     const std::uint64_t bits = mix_bits(mix_bits(seed + golden * (t + 1)) + golden * (series + 1));

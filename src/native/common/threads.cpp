@@ -11,9 +11,9 @@ void parallel_for(std::size_t n_tasks, unsigned n_threads, CallableReference<std
         for (std::size_t task = 0; task < n_tasks; ++task) body(task);
         return;
     }
-    // On a busy machine a helper thread may start milliseconds later, when no task is left.
-    // The call does not wait for such a thread.
-    // The thread shares ownership of the counters and accesses no other data of the call once all tasks are taken.
+    // On a busy machine a helper thread may start milliseconds late, when no task is left.
+    // The call does not wait for a helper thread that starts too late.
+    // The helper shares ownership of the counters and accesses no other data of the call after all tasks are taken.
     struct Counters {
         std::atomic<std::size_t> next{0}, done{0};
     };

@@ -1,5 +1,5 @@
 // Parallel loops. Threads are started for each call, and every task is finished before the call returns.
-// If the problem is too small for several threads, callers request one thread.
+// Callers request one thread if the problem is too small for several threads.
 #pragma once
 
 #include <atomic>
@@ -9,7 +9,7 @@
 
 namespace steelyard {
 
-// Reference to a callable that outlives the call. It compiles faster than a template for every loop body.
+// Reference to a callable that outlives the call. References compile faster than a template for every loop body.
 template <class... Arguments>
 class CallableReference {
   public:
@@ -33,8 +33,8 @@ class CallableReference {
 void parallel_for(std::size_t n_tasks, unsigned n_threads, CallableReference<std::size_t> body);
 
 // Barrier that spins before it sleeps.
-// Threads usually arrive within microseconds of each other, faster than a thread could sleep and wake up.
-// On a busy machine a thread may arrive late, so waiting threads sleep after some iterations and free their cores.
+// Threads usually arrive at a barrier within microseconds of each other, faster than a thread could sleep and wake up.
+// On a busy machine a thread may arrive late, so waiting threads sleep after some iterations to free their cores.
 class SpinBarrier {
   public:
     explicit SpinBarrier(unsigned n_threads) : n_threads_(n_threads) {}
@@ -59,7 +59,7 @@ class SpinBarrier {
     alignas(64) std::atomic<unsigned> round_{0};
 };
 
-// Calls body(thread, n, barrier) on n threads at once, where n is n_threads or the number that could be started.
+// Calls body(thread, n, barrier) on n threads at once, where n is the number of threads that could be started.
 // body must not throw.
 void run_team(unsigned n_threads, CallableReference<unsigned, unsigned, SpinBarrier&> body);
 

@@ -14,7 +14,7 @@ __extension__ typedef __int128 int128;
 __extension__ typedef unsigned __int128 uint128;
 
 // Two's complement integer of up to kMaxLimbs limbs of 64 bits, stored with as few limbs as possible.
-// Doubles range from 2^-1074 to 2^1024, and products of two doubles and sums of such products fit.
+// The range of double is 2^-1074 to 2^1024; products of two doubles and sums of such products fit.
 class Big {
   public:
     static constexpr std::size_t kMaxLimbs = 96;

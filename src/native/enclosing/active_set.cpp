@@ -6,7 +6,8 @@ namespace steelyard {
 
 void ActiveSet::reserve(std::size_t capacity) {
     if (capacity <= capacity_) return;
-    constexpr std::size_t step = 8;  // the capacity is a multiple of this, so that every row starts at a cache line
+    // The capacity is a multiple of this number, so that every row starts at a cache line.
+    constexpr std::size_t step = 8;
     const std::size_t grown = (std::max<std::size_t>(capacity, capacity_ + capacity_ / 2) + 32) / step * step;
     std::vector<double, AlignedAllocator<double>> moved(grown * grown);
     for (std::size_t slot = 0; slot < size(); ++slot)

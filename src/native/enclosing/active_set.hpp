@@ -1,4 +1,4 @@
-// Active set of a solver: contiguous kernel values among its members, in double precision.
+// Active set of a solver: kernel values of all pairs of members, contiguous and in double precision.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 namespace steelyard {
 
 // Members have slots 0 .. size() - 1.
-// The set stores all data that the solver reads between two passes over all samples, contiguously and in slot order.
+// All data that the solver reads between two passes over all samples is contiguous and in slot order.
 class ActiveSet {
   public:
     static constexpr std::uint32_t kNone = UINT32_MAX;
@@ -24,18 +24,18 @@ class ActiveSet {
     bool holds(std::size_t i) const { return slot_of_[i] != kNone; }
 
     // Returns the kernel values of a member with all members, in slot order.
-    // The values are valid until the next call of add().
+    // The returned kernel values are valid until the next call of add().
     const double* row(std::size_t slot) const { return values_.data() + slot * capacity_; }
     // Computes the kernel values of any sample with all members.
     void evaluate(std::size_t i, double* out) { rows_.evaluate(i, samples_, packed_, out); }
 
-    // Sets the number of samples to n; new samples are not members.
+    // Sets the number of samples to n. New samples are not members of the active set.
     void resize(std::size_t n) { slot_of_.resize(n, kNone); }
-    // Makes sample i the member with the last slot. If it throws, nothing has changed.
+    // Adds sample i to the active set at the last slot. If the call throws, nothing has changed.
     void add(std::size_t i);
-    // Removes a member; the member with the last slot moves to the free slot.
+    // Removes a member. The member with the last slot moves to the free slot.
     void drop(std::size_t slot);
-    // Removes sample i, which must not be a member. The last sample is renumbered to i.
+    // Removes sample i, which must not be a member of the active set. The last sample is renumbered to i.
     void swap_remove(std::size_t i);
     void clear();
 

@@ -17,14 +17,14 @@ namespace steelyard {
 
 namespace {
 
-// Number of distances computed for one block of rows, small enough to stay in the cache until they are compared.
+// Number of distances per block of rows, small enough to stay in the cache until they are compared.
 constexpr std::size_t kBlockValues = 1 << 15;
 constexpr std::size_t kMaxBlockRows = 64;
-// With fewer multiply-adds than this, a second thread does not pay off.
+// Number of multiply-adds below which a second thread does not pay off.
 constexpr double kThreadWork = 1e6;
 constexpr double kNearlyEqual = 1e-14;
 
-// Computes squared distances of a block of rows to all spheres; `scratch` has scratch_width() values per row.
+// Computes the squared distances of a block of rows to all spheres. `scratch` has scratch_width() values per row.
 class Spheres {
   public:
     explicit Spheres(Rows<double> centers) : packed_(centers) {}
@@ -88,7 +88,7 @@ void all_distances(const Bodies& bodies, Rows<double> X, double* out, unsigned n
     });
 }
 
-// Finds the body with the smallest ratio of distance to radius, from the squared distances of a row to all bodies.
+// Finds the body with the smallest distance-to-radius ratio, given the squared distances of a row to all bodies.
 class NearestRule {
   public:
     explicit NearestRule(std::span<const double> radii) : radii_(radii), factors_(radii.size()) {
@@ -97,7 +97,7 @@ class NearestRule {
     std::size_t n_bodies() const { return radii_.size(); }
     double ratio(double squared_distance, std::size_t body) const { return std::sqrt(squared_distance) / radii_[body]; }
 
-    // Square roots and divisions are slow, so squares are compared; only nearly equal candidates are compared exactly.
+    // Square roots and divisions are slow, so squares are compared; only nearly equal ratios are computed exactly.
     void decide(const double* distances, std::size_t i, Nearest out) const {
         const NearLeast near = near_least_(distances, factors_.data(), 1.0 + kNearlyEqual, n_bodies());
         std::size_t nearest = near.count == 1 ? near.at : 0;
@@ -129,7 +129,7 @@ void find_nearest(const Bodies& bodies, Rows<double> X, std::span<const double> 
 }
 
 // Approximate squared distances to spheres, |x|^2 - 2 c'x + |c|^2, relative to the mean of the centers c.
-// Such distances suffer from cancellation, so they are used only to find the nearest sphere.
+// Approximate distances suffer from cancellation, so they are used only to find the nearest sphere.
 // If rounding errors leave several candidates for the nearest sphere, exact distances are needed.
 class SphereScreen {
   public:
@@ -137,7 +137,7 @@ class SphereScreen {
         : middle_(middle_of(centers)),
           planes_(normals(centers, radii), centers.n_rows, centers.n_features),
           doubt_(static_cast<double>(4 * centers.n_features + 128) * std::numeric_limits<double>::epsilon()) {
-        // Padding after the last sphere is never selected as the nearest sphere.
+        // Padding after the last sphere is never the nearest sphere.
         factors_.resize(width(), 0.0);
         offsets_.resize(width(), kInfinity);
     }
@@ -145,7 +145,7 @@ class SphereScreen {
     std::size_t width() const { return planes_.stride(); }
     std::size_t scratch_width() const { return width() + middle_.size() + 1; }
 
-    // Marks a row for which several spheres may be the nearest. Otherwise found[i] is the nearest sphere of row i.
+    // found[i] is the nearest sphere of row i, or this mark if several spheres may be the nearest.
     static constexpr std::size_t kUndecided = SIZE_MAX;
     void nearest(Rows<double> X, double* scratch, std::size_t* found) const {
         double *shifted = scratch + X.n_rows * width(), *squares = shifted + X.n_rows * X.n_features;
@@ -159,7 +159,7 @@ class SphereScreen {
     }
 
   private:
-    // Relative error bounds do not hold for squares below this value, because they underflow.
+    // Limit below which relative error bounds of squares do not hold, because the squares underflow.
     static constexpr double kNoSquare = 1e-290;
 
     static std::vector<double> middle_of(Rows<double> centers) {
@@ -170,7 +170,7 @@ class SphereScreen {
         return middle;
     }
 
-    // Radii are divided by the largest one, so that the squares of their inverses are at least 1.
+    // Radii are divided by the largest radius, so that the squares of their inverses are at least 1.
     std::vector<double> normals(Rows<double> centers, std::span<const double> radii) {
         const double largest = *std::max_element(radii.begin(), radii.end());
         std::vector<double> normals;
@@ -201,7 +201,7 @@ bool all_within(std::span<const double> values, double limit, unsigned n_threads
     const std::size_t n_tasks = (values.size() + kTask - 1) / kTask;
     std::atomic<bool> beyond{false};
     parallel_for(n_tasks, n_tasks < 4 ? 1u : n_threads, [&](std::size_t task) {
-        std::int64_t found = 0;  // an integer with the size of a double, so that the loop is vectorized
+        std::int64_t found = 0;  // has the size of a double, so that the loop can be vectorized
         for (const double value : values.subspan(task * kTask, std::min(kTask, values.size() - task * kTask)))
             found |= static_cast<std::int64_t>(!(std::fabs(value) <= limit));
         if (found) beyond.store(true, std::memory_order_relaxed);
@@ -229,7 +229,7 @@ void nearest_sphere(Rows<double> X, Rows<double> centers, std::span<const double
     for_blocks(screen, X, 0, n_threads, [&](std::size_t begin, Rows<double> block, double* scratch) {
         std::array<std::size_t, kMaxBlockRows> found;
         screen.nearest(block, scratch, found.data());
-        // The scratch memory is free at this point and is reused for the undecided rows and their distances.
+        // The scratch memory is no longer needed, so it is reused for the undecided rows and their distances.
         std::size_t n_undecided = 0;
         for (std::size_t i = 0; i < block.n_rows; ++i) {
             const double* row = block.data + i * d;

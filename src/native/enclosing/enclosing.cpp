@@ -16,9 +16,9 @@ namespace steelyard {
 namespace {
 
 constexpr double kRounding = 64 * std::numeric_limits<double>::epsilon();
-constexpr std::size_t kCoarsestRows = 400;  // a problem with at most this many rows is solved directly
-constexpr std::size_t kCoarsening = 4;      // the coarser problem has every fourth row
-constexpr double kCoarseTolerance = 1e-3;   // tolerance of the coarser problem; its solution is only a starting point
+constexpr std::size_t kCoarsestRows = 400;  // maximum number of rows of a problem that is solved directly
+constexpr std::size_t kCoarsening = 4;      // the coarser problem uses every fourth row
+constexpr double kCoarseTolerance = 1e-3;   // tolerance of the coarser problem, whose solution is only a starting point
 constexpr std::size_t kStepsPerShrink = 1000;
 constexpr std::size_t kStepsPerPoll = 16;
 constexpr int kMaxRefreshes = 20;
@@ -56,15 +56,15 @@ Values kernel_products(const BallProblem& problem, const Values& alpha, unsigned
     return products;
 }
 
-// The height of a row is its squared distance to the center minus a constant common to all rows.
+// The height of a row is its squared distance to the center minus a constant that all rows share.
 Values heights_of(const Values& diagonal, const Values& products) {
     Values heights(diagonal.size());
     for (std::size_t i = 0; i < heights.size(); ++i) heights[i] = diagonal[i] - 2.0 * products[i];
     return heights;
 }
 
-// Returns weights that sum to 1: the highest rows get their bounds until the sum is reached.
-// Of rows with equal heights, the first row has priority.
+// Returns weights that sum to 1: rows get their upper bounds in order of decreasing height until the sum is reached.
+// Among rows of equal height, the first row has priority.
 Values load_highest(const Values& heights, std::span<const double> bounds) {
     std::vector<std::uint32_t> order(heights.size());
     std::iota(order.begin(), order.end(), 0u);
@@ -79,7 +79,7 @@ Values load_highest(const Values& heights, std::span<const double> bounds) {
     return alpha;
 }
 
-// Optimizes two weights at a time: each step moves weight from a low row to a high row.
+// SMO: optimizes two weights at a time. Each step moves weight from a low row to a high row.
 class Solver {
   public:
     Solver(const BallProblem& problem, const BallSettings& settings, Values alpha)
@@ -101,12 +101,12 @@ class Solver {
     }
 
   private:
-    // Data of the active rows that a step reads and writes, stored contiguously.
+    // Data of the active rows that one step reads and writes, stored contiguously.
     struct Local {
-        Values alpha, heights, diagonal, bounds, closed;  // closed is infinity if alpha is at its bound, else 0
+        Values alpha, heights, diagonal, bounds, closed;  // `closed` is infinity if alpha is at its bound, else 0
     };
 
-    // Recomputes heights from alpha: all rows become active, and accumulated rounding errors disappear.
+    // Recomputes the heights from alpha. All rows become active, and accumulated rounding errors vanish.
     void refresh() {
         const std::size_t n = problem_.rows.n_rows;
         active_.resize(n);
@@ -146,7 +146,7 @@ class Solver {
         const double curvature = curvature_of(i, j, row_i);
         const double moved = std::min({0.5 * drop / curvature, l.bounds[i] - l.alpha[i], l.alpha[j]});
         objective_ += moved * (drop - moved * curvature);
-        // Weights that reach a bound are set exactly to it, because later comparisons test for equality.
+        // Weights that reach a bound are set to it exactly, because later comparisons test for equality.
         const bool was_zero = l.alpha[i] == 0.0;
         l.alpha[i] = moved == l.bounds[i] - l.alpha[i] ? l.bounds[i] : l.alpha[i] + moved;
         l.alpha[j] = moved == l.alpha[j] ? 0.0 : l.alpha[j] - moved;
@@ -160,7 +160,7 @@ class Solver {
         highest_ = move_heights(2.0 * moved, row_i, row_j);
     }
 
-    // Returns the row with positive weight that gives the largest gain when it transfers weight to row i.
+    // Returns the row from which moving weight to row i gives the largest gain.
     std::size_t best_partner(std::size_t i, const double* row_i) const {
         double best = -1.0;
         std::size_t partner = support_.front();
@@ -173,7 +173,7 @@ class Solver {
         return partner;
     }
 
-    // Returns the squared distance of rows i and j.
+    // Returns the squared distance between rows i and j.
     // The distance is bounded away from 0, so that equal rows exchange as much weight as possible.
     double curvature_of(std::size_t i, std::size_t j, const double* row_i) const {
         return std::max(local_.diagonal[i] + local_.diagonal[j] - 2.0 * row_i[j], kRounding * largest_ + 1e-300);
@@ -205,7 +205,7 @@ class Solver {
 
     double allowed_gap() const { return settings_.tolerance * objective_ + kRounding * largest_; }
 
-    // Shrinking: drops rows at a bound that are unlikely to change, if there are many such rows.
+    // Shrinking: if many rows at a bound are unlikely to change, drops them from the active rows.
     void shrink(RowCache& cache) {
         const double low = lowest_support(), high = local_.heights[highest_];
         std::vector<std::uint32_t> kept;
@@ -229,7 +229,7 @@ class Solver {
 
     Ball finish() const {
         const std::size_t n = alpha_.size();
-        double centre_norm = 0.0;  // alpha'K alpha, which is the difference between squared distances and heights
+        double centre_norm = 0.0;  // alpha'K alpha: squared distances minus heights
         for (std::size_t i = 0; i < n; ++i) centre_norm += 0.5 * alpha_[i] * (diagonal_[i] - local_.heights[i]);
         Ball ball{alpha_, Values(n), 0.0, 0.0, steps_};
         double sum = 0.0, count = 0.0;
@@ -247,10 +247,10 @@ class Solver {
     const BallProblem& problem_;
     const BallSettings& settings_;
     Values diagonal_, alpha_;            // one entry per row, including inactive rows
-    std::vector<std::uint32_t> active_;  // rows that are considered in steps
+    std::vector<std::uint32_t> active_;  // rows that solver steps consider
     Local local_;
-    std::vector<std::uint32_t> support_;  // positions, among the active rows, of the rows with positive weight
-    std::size_t highest_ = 0;             // the highest active row that may gain weight
+    std::vector<std::uint32_t> support_;  // indices, among the active rows, of the rows with positive weight
+    std::size_t highest_ = 0;             // highest active row whose weight may increase
     double objective_ = 0.0, largest_ = 0.0;
     std::size_t steps_ = 0;
 };

@@ -16,15 +16,15 @@
 namespace steelyard {
 
 struct BallProblem {
-    KernelSpec spec;  // should be positive definite; otherwise the solution is only a stationary point
+    KernelSpec spec;  // should be positive definite; otherwise the solver finds only a stationary point
     Rows<double> rows;
     std::span<const double> bounds;  // one positive bound per row, with a sum of at least 1
 };
 
 struct BallSettings {
-    double tolerance;         // largest allowed violation of the optimality conditions, relative to R^2
+    double tolerance;         // maximum violation of the optimality conditions, relative to R^2
     std::size_t cache_bytes;  // size of the cache of kernel rows; at least two rows are cached
-    std::size_t max_steps;    // maximal number of steps per refinement level
+    std::size_t max_steps;    // maximum number of steps per refinement level
     unsigned n_threads;
 };
 
@@ -37,7 +37,7 @@ struct Ball {
 };
 
 // Sequential minimal optimization with second-order working set selection, shrinking and a kernel cache.
-// The solver starts from the solution for every fourth row. Results do not depend on n_threads. Requires n_rows >= 1.
+// The solver starts from the solution for every fourth row. Results do not depend on n_threads. n_rows must be >= 1.
 Ball enclosing_ball(const BallProblem& problem, const BallSettings& settings);
 
 }  // namespace steelyard

@@ -1,5 +1,5 @@
 // Sequential minimal optimization with second-order pair selection.
-// These steps are used far from the optimum, and when steps along the margin set are impossible.
+// SMO steps are used far from the optimum, and when steps along the margin set are impossible.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@ namespace steelyard {
 
 // Moves pairs of coefficients until no pair violates the optimality conditions by more than twice the threshold.
 // Makes at most max_steps steps and returns their number.
-// Changes only z and e of the state, and e has the precision of the cached kernel rows.
+// Changes only z and e of the state. The precision of e is that of the cached kernel rows.
 std::size_t pairwise_steps(KernelRows& rows, SvmState& state, double threshold, std::size_t max_steps);
 
 }  // namespace steelyard

@@ -11,7 +11,7 @@ namespace steelyard {
 namespace {
 
 constexpr std::size_t kMapTaskRows = 256;  // rows per task
-// With at least this many rows, copying the weights of a block to contiguous memory pays off.
+// Number of rows from which copying the weights of a block to contiguous memory pays off.
 constexpr std::size_t kMinPackedRows = 8;
 constexpr std::size_t kTaskValues = 1 << 16;
 
@@ -25,7 +25,7 @@ double between(double value, double limit) { return value < limit ? (value > -li
 
 double to_step(double value) { return ((value * 0x1p19 + 0x1.8p52) - 0x1.8p52) * 0x1p-19; }
 
-// Transforms feature values as described at FeatureMap. feature(i) returns the feature index of value i.
+// Transforms feature values as FeatureMap documents. feature(i) returns the feature index of value i.
 template <class Feature>
 void enter(const FeatureMap& map, const double* values, std::size_t n, Feature feature, double* entries) {
     const double *shift = map.shift.data(), *scale = map.scale.data();
@@ -49,7 +49,7 @@ double entry(const FeatureMap& map, std::size_t feature, double x) {
     return result;
 }
 
-// Weights of blocks of outputs. They are copied to contiguous memory unless there are only a few rows.
+// Weights of blocks of outputs, copied to contiguous memory unless there are only a few rows.
 class Blocks {
   public:
     Blocks(const FeatureMap& map, std::size_t n_rows)
@@ -90,8 +90,8 @@ void map_task(const FeatureMap& map, const double* rows, std::size_t n, double* 
     }
 }
 
-// Entries of a sparse row that contribute to the sums.
-// Stored values contribute, and zeros of features with a shift, because the shift makes them nonzero.
+// Entries of a sparse row that contribute to the sums of a feature map.
+// Stored values contribute, and so do zeros of features with a shift, because the shift makes them nonzero.
 struct SparseRow {
     std::vector<double> values;
     std::vector<std::size_t> features;
@@ -117,7 +117,7 @@ void map_sparse_rows(const FeatureMap& map, std::span<const double> values, std:
                      std::span<const std::int64_t> row_starts, double* out, unsigned n_threads) {
     const MapLoops& loops = steelyard::loops().map;
     const std::size_t n = row_starts.size() - 1, m = map.n_outputs();
-    std::vector<std::size_t> shifted;  // features whose zeros contribute to the sums
+    std::vector<std::size_t> shifted;  // features whose zeros contribute to the sums because of their shift
     for (std::size_t k = 0; k < map.n_features(); ++k)
         if (entry(map, k, 0.0) != 0.0) shifted.push_back(k);
     const unsigned threads = threads_for_map(n_threads, 1, values.size() / std::max<std::size_t>(n, 1), n * m);

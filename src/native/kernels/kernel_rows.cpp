@@ -10,23 +10,23 @@ namespace steelyard {
 
 namespace {
 
-// Number of rows that are summed in float before the sum is added in double.
+// Number of rows that are summed in float before the partial sum is added in double.
 constexpr std::size_t kTogether = 8;
-// Error of a fixed-point value: half a unit, plus the rounding errors of about a dozen float operations.
+// Error of a fixed-point value: half a unit, plus rounding errors of about a dozen float operations.
 constexpr double kFixedError = 0.5 / kFixedScale + 20 * 0x1p-24;
-// Rounding errors per term: the value, its weight, their product and three pairwise sums, plus a safety margin.
+// Number of rounding errors per term: value, weight, product and three pairwise sums, plus a safety margin.
 constexpr double kNarrowError = 0x1p-24 * (1 + 1 + 1 + 3 + 0.5), kStoredError = 0x1p-24 * (1 + 0.5);
-// Kernel values and their products with weights must be far from the range limits of float.
+// Kernel values and their products with weights must be far from the limits of float.
 constexpr double kNarrowLargest = 1e30;
 
 Precision first_precision(const KernelSpec& spec, bool has_function) {
-    // Values of a kernel function may have any range, and computing them dominates the cost.
+    // Values of a Python kernel function may have any range, and computing them dominates the cost.
     if (has_function) return Precision::full;
     const bool is_bounded = spec.kind == KernelKind::rbf || spec.kind == KernelKind::laplacian;
     return is_bounded && spec.gamma >= 0.0 ? Precision::fixed : Precision::single;
 }
 
-// Rounds the weights of a pair of rows to integers with a common scale. Returns the resulting error of the sum.
+// Rounds the weights of a pair of rows to integers with a common scale. Returns the error of the resulting sum.
 double put_weights(FixedWeights& fixed, std::size_t pair, const double* weights) {
     constexpr double largest_part = 32767.0;
     const double largest = std::max(std::abs(weights[0]), std::abs(weights[1]));
@@ -58,7 +58,8 @@ KernelRows::KernelRows(std::size_t n_features, KernelSpec spec, KernelFunction f
 // -- samples ------------------------------------------------------------------------------------------------------
 
 std::size_t KernelRows::max_kept() const {
-    constexpr std::size_t least = kFixedRows;  // number of rows that are used at the same time
+    // Minimum number of cached rows, because sums read this many rows at a time.
+    constexpr std::size_t least = kFixedRows;
     return std::max(least, budget_ / (bytes_of_value() * std::max<std::size_t>(1, capacity_)));
 }
 
@@ -85,7 +86,8 @@ void KernelRows::append(const double* x) {
     samples_.insert(samples_.end(), x, x + n_features_);
     diagonal_.push_back(diagonal);
     norms_.push_back(std::sqrt(std::abs(diagonal)));
-    largest_norm_ = std::max(largest_norm_, norms_.back());  // only an upper bound after samples have been removed
+    // An upper bound, because it is not lowered when samples are removed.
+    largest_norm_ = std::max(largest_norm_, norms_.back());
     slot_of_.push_back(kNone);
     if (!function_) packed_.append(x);
     ++size_;
@@ -322,7 +324,7 @@ double KernelRows::add_full(const std::vector<std::uint32_t>& samples, const std
 }
 
 double KernelRows::sum_rows(const double* z, double* out) {
-    if (precision_ == Precision::fixed) {  // fixed point is too coarse for large coefficients
+    if (precision_ == Precision::fixed) {  // the resolution of fixed point is too low for large coefficients
         exact_sums(z, out);
         return 0.0;
     }

@@ -1,4 +1,4 @@
-// Samples that can be added and removed, and a cache of rows of their kernel matrix within a memory budget.
+// Samples that can be added and removed, with a cache of their kernel rows within a memory budget.
 #pragma once
 
 #include <cstddef>
@@ -13,27 +13,27 @@
 namespace steelyard {
 
 // Kernel function: writes out[i * n_z + j] = k(x_i, z_j) for rows with the given number of features.
-// If the function throws, the KernelRows object does not change.
+// If the kernel function throws, the KernelRows object does not change.
 using KernelFunction =
     std::function<void(const double* X, std::size_t n_x, const double* Z, std::size_t n_z, double* out)>;
 
-// Storage type of cached kernel values, numbered by its size in bytes. Fixed point is used if all values are in [0, 1].
+// Storage type of cached kernel values, numbered by its size in bytes. `fixed` requires values in [0, 1].
 enum class Precision : std::uint8_t { fixed = 2, single = 4, full = 8 };
 
 // The samples have the numbers 0 .. size() - 1.
-// Cached rows of the kernel matrix are updated with every change of the samples, so no kernel value is computed twice.
+// Cached kernel rows are updated when samples change, so no kernel value is computed twice.
 //
 // Rows are cached in the smallest sufficient type, which reduces memory traffic.
-// Sums over cached rows come with an error bound. widen() switches permanently to the next larger type.
+// Sums over cached rows have an error bound. widen() switches permanently to the next larger type.
 // The functions exact_sum, exact_sums and evaluate always compute kernel values in double.
 class KernelRows {
   public:
-    // If `function` is empty, `spec` is a native kernel.
+    // If `function` is empty, the native kernel `spec` is used.
     KernelRows(std::size_t n_features, KernelSpec spec, KernelFunction function, std::size_t budget_bytes);
 
     std::size_t size() const { return size_; }
     std::size_t n_features() const { return n_features_; }
-    // Returns the native kernel. Must not be called if the kernel is a function.
+    // Returns the native kernel. Must not be called if the kernel is a Python function.
     const KernelSpec& kernel() const { return spec_; }
     bool has_function() const { return static_cast<bool>(function_); }
     const double* sample(std::size_t i) const { return samples_.data() + i * n_features_; }
@@ -48,8 +48,8 @@ class KernelRows {
     // Removes the last sample.
     void pop();
 
-    // Returns k(x_i, x_j) for all j < size(). T is double if is_wide(), else float.
-    // The two most recently returned rows stay valid.
+    // Returns k(x_i, x_j) for all j < size(). The type T is double if is_wide(), else float.
+    // The pointers of the two most recent calls stay valid.
     template <class T>
     const T* row(std::size_t i) {
         if constexpr (std::is_same_v<T, float>)
@@ -59,7 +59,7 @@ class KernelRows {
     Precision precision() const { return precision_; }
     bool is_wide() const { return precision_ == Precision::full; }
     void widen();
-    // Marks a row as no longer needed.
+    // Marks a cached row as no longer needed.
     void release(std::size_t i);
     template <class Predicate>
     void release_if(Predicate&& unwanted) {
@@ -73,10 +73,10 @@ class KernelRows {
     void keep(std::size_t i) { kept_row(i); }
 
     // out += sum over k of weights[k] * row(samples[k]). Returns an error bound for the entries of out.
-    // The error bound excludes rounding errors of double arithmetic.
+    // The returned error bound excludes rounding errors of double arithmetic.
     double add_rows(const std::vector<std::uint32_t>& samples, const std::vector<double>& weights, double* out);
     // out[i] = sum over j of z[j] * k(x_j, x_i), with a smaller error than add_rows().
-    // Returns an error bound of the same kind as add_rows().
+    // Returns an error bound as add_rows() does.
     double sum_rows(const double* z, double* out);
 
     // Returns the sum over j of z[j] * k(x_j, x_i), computed in double. n_nonzero is the number of nonzero z[j].
@@ -84,7 +84,7 @@ class KernelRows {
     // out[i] = exact_sum(i, z, ...) for all i.
     void exact_sums(const double* z, double* out) const;
     // Computes k(x_i, x) for the given samples x.
-    // `packed` contains the same samples and is ignored if the kernel is a function.
+    // `packed` contains the same samples and is ignored if the kernel is a Python function.
     void evaluate(std::size_t i, const std::vector<std::uint32_t>& samples, const PackedRows<double>& packed,
                   double* out);
 
@@ -122,10 +122,10 @@ class KernelRows {
     KernelSpec spec_;
     KernelFunction function_;
     Precision precision_;
-    PackedRows<double> packed_, packed_kept_;  // empty if the kernel is a function
+    PackedRows<double> packed_, packed_kept_;  // both are empty if the kernel is a Python function
     std::vector<double> samples_, diagonal_, norms_, row_;
     std::vector<double> column_;         // kernel values of a sample with the cached rows
-    std::size_t column_sample_ = kNone;  // the sample that column_ belongs to; reset when the cached rows change
+    std::size_t column_sample_ = kNone;  // sample of column_; reset when the cached rows change
     double largest_norm_ = 0.0;
     std::vector<std::byte> encoded_;
     std::vector<float> decoded_[2];

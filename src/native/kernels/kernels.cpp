@@ -10,11 +10,11 @@ namespace steelyard {
 
 namespace {
 
-// Number of rows per task. They stay in the second-level cache together with a panel.
-// The number is a multiple of every tile and panel size, so tasks of a symmetric matrix meet at panel boundaries.
+// Number of rows per task. The rows of a task and one panel stay in the L2 cache.
+// The task size is a multiple of every tile and panel size, so tasks of a symmetric matrix meet at panel boundaries.
 constexpr std::size_t kKernelTaskRows = 64;
 
-// Below this many features, computing a value again is faster than copying it to the other triangle.
+// Number of features below which computing a value twice is faster than copying it to the other triangle.
 constexpr std::size_t kMirroredFeatures = 40;
 
 const KernelBlockLoops<double, double>& block_loops(const double*, const double*) { return loops().kernel.f64; }
@@ -23,7 +23,7 @@ const KernelBlockLoops<float, double>& block_loops(const float*, const double*) 
 const KernelFinishLoops<double>& finish_loops(const double*) { return loops().kernel.finish_f64; }
 const KernelFinishLoops<float>& finish_loops(const float*) { return loops().kernel.finish_f32; }
 
-// Returns 1 if the work is too small to pay for starting more threads, otherwise `wanted`.
+// Returns 1 if the work is too small to start several threads, otherwise `wanted`.
 unsigned threads_for_kernels(unsigned wanted, std::size_t n_x, std::size_t n_z, std::size_t d) {
     const double work = static_cast<double>(n_x) * static_cast<double>(n_z) * static_cast<double>(d + 20);
     return work < 1e6 ? 1u : wanted;
@@ -38,12 +38,12 @@ void for_row_tasks(std::size_t n_rows, unsigned n_threads, Body&& body) {
     });
 }
 
-// Square block of a matrix, given by its range of rows and its range of columns.
+// Square block of a matrix, given by a range of rows and a range of columns.
 struct Square {
     std::size_t row, row_end, column, column_end;
 };
 
-// Copies the part of the block below the diagonal to the other triangle of the matrix.
+// Copies the part of the block below the diagonal to the upper triangle of the matrix.
 template <class T>
 void mirror(T* out, std::size_t ld, Square block) {
     for (std::size_t j = block.column; j < block.column_end; ++j)
@@ -67,7 +67,7 @@ void PackedRows<T, Sum>::reserve(std::size_t capacity) {
     if (capacity <= capacity_) return;
     const std::size_t rounded = (capacity + width - 1) / width * width;
     AlignedBuffer<Sum> grown = aligned_buffer<Sum>(rounded * n_features_);
-    // The loops read full panels, so unused lanes must contain finite numbers.
+    // Loops read full panels, so unused lanes must contain finite numbers.
     Sum* rest = std::copy_n(panels_.get(), capacity_ * n_features_, grown.get());
     std::fill(rest, grown.get() + rounded * n_features_, Sum(0));
     panels_ = std::move(grown);
@@ -122,8 +122,8 @@ void kernel_sums(const KernelSpec& spec, Rows<T> X, const PackedRows<T, Sum>& Z,
     const auto dot = finish_loops(out).dot;
     const std::size_t n = X.n_rows, n_z = Z.size();
     const unsigned threads = std::max(1u, threads_for_kernels(n_threads, n, n_z, X.n_features));
-    constexpr std::size_t together = 16;                // rows whose values are computed together
-    std::vector<Sum> values(threads * together * n_z);  // one part per thread
+    constexpr std::size_t together = 16;                // number of rows whose values are computed together
+    std::vector<Sum> values(threads * together * n_z);  // scratch memory with one part per thread
     parallel_for(threads, threads, [&](std::size_t share) {
         Sum* block = values.data() + share * together * n_z;
         const std::size_t end = n * (share + 1) / threads;
@@ -147,7 +147,7 @@ void kernel_matrix(const KernelSpec& spec, Rows<T> X, T* out, std::size_t ld, un
     if (d < kMirroredFeatures) return kernel_rows(spec, X, Z, out, ld, n_threads);
     const auto& loops = block_loops(X.data, out);
     const unsigned threads = threads_for_kernels(n_threads, X.n_rows, X.n_rows, d);
-    // A block is mirrored while it is in the first-level cache. No other task writes to its mirror image.
+    // A block is mirrored while it is in the L1 cache. No other task writes to its mirror image.
     for_row_tasks(X.n_rows, threads, [&](std::size_t begin, std::size_t end) {
         for (std::size_t column = 0; column < end; column += kKernelTaskRows) {
             const Square block{begin, end, column, std::min(column + kKernelTaskRows, end)};

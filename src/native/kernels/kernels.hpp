@@ -1,14 +1,14 @@
-// Kernel values: blocks of a kernel matrix, one row with stored vectors, and sums over support vectors.
+// Kernel values: blocks of a kernel matrix, rows for stored vectors, and sums over support vectors.
 //
 // Entry points:
-//   kernel_row, kernel_rows   values of a stream of samples with stored vectors (PackedRows)
-//   kernel_sums               decision values, the sum of weights[j] k(x, z_j) over stored vectors z_j
-//   kernel_block              values of the rows of one matrix with the rows of another matrix
-//   kernel_matrix             values of the rows of one matrix with each other
+// kernel_row, kernel_rows   values of a stream of samples with stored vectors (PackedRows)
+// kernel_sums               decision values: sum of weights[j] k(x, z_j) over stored vectors z_j
+// kernel_block              values of the rows of one matrix with the rows of another matrix
+// kernel_matrix             values of the rows of one matrix with each other
 //
 // At one SIMD level and for one pair of types, all entry points return bit-identical kernel values.
 // Kernel values do not depend on the tile size and the number of threads.
-// Always k(x, z) == k(z, x), and rbf and laplacian of a row with itself are exactly 1.
+// k(x, z) == k(z, x) holds exactly, and rbf and laplacian of a row with itself are exactly 1.
 // Distances are summed from differences, so a common offset of the data costs no accuracy. Values must be finite.
 // KernelSpec documents the formulas and their limits.
 #pragma once
@@ -20,13 +20,13 @@
 
 namespace steelyard {
 
-// Vectors in a layout for fast kernel values: panels of a few vectors side by side, interleaved by feature.
+// Vectors in a memory layout for fast kernel values: panels of a few vectors, interleaved by feature.
 // One loop step processes a full register of vectors.
 //
-// T is the type of rows, Sum the type of sums and results.
+// T is the type of rows. Sum is the type of sums and results.
 // PackedRows<float, double> stores float32 rows for sums in float64.
-// Without the second argument, sums have the type of the rows.
-// The panels store Sum, because converting a row once, when it is added, is cheaper than converting it at every use.
+// If Sum is omitted, sums have the type of the rows.
+// Panels store Sum, because converting a row once, when it is added, is cheaper than converting it at every use.
 template <class T, class Sum = T>
 class PackedRows {
   public:
@@ -37,7 +37,7 @@ class PackedRows {
     std::size_t n_features() const { return n_features_; }
     std::size_t capacity() const { return capacity_; }
 
-    // Allocates memory for this many vectors, so that append() does not allocate until there are more.
+    // Allocates memory for a number of vectors, so that append() does not allocate until there are more.
     void reserve(std::size_t capacity);
     void append(const T* row);
     // In the following functions, i must be less than size().
@@ -61,16 +61,16 @@ class PackedRows {
 };
 
 // out[j] = k(x, z_j) for j < Z.size().
-// Does not allocate memory or start threads, so it is suitable for loops over streams.
+// This function allocates no memory and starts no threads, so it is suitable for loops over streams.
 template <class T, class Sum>
 void kernel_row(const KernelSpec& spec, const T* x, const PackedRows<T, Sum>& Z, Sum* out) noexcept;
 
-// out[i * ld + j] = k(x_i, z_j). One call for several rows is cheaper than one call per row.
+// out[i * ld + j] = k(x_i, z_j). One call for several rows is faster than one call per row.
 template <class T, class Sum>
 void kernel_rows(const KernelSpec& spec, Rows<T> X, const PackedRows<T, Sum>& Z, Sum* out, std::size_t ld,
                  unsigned n_threads);
 
-// out[i] = sum over j of weights[j] k(x_i, z_j), for decision functions. The kernel matrix is not stored.
+// out[i] = sum over j of weights[j] k(x_i, z_j), as in decision functions. The kernel matrix is not stored.
 template <class T, class Sum>
 void kernel_sums(const KernelSpec& spec, Rows<T> X, const PackedRows<T, Sum>& Z, const Sum* weights, Sum* out,
                  unsigned n_threads);

@@ -16,7 +16,7 @@ namespace steelyard {
 
 namespace {
 
-// Rows per task: each panel is reused for this many rows before the next panel replaces it in the cache.
+// Number of rows per task: each panel is used for this many rows before the next panel replaces it in the cache.
 constexpr std::size_t kSequenceTaskRows = 8;
 constexpr double kLn2 = 0.69314718055994530942;
 
@@ -25,8 +25,8 @@ double log_value(double mantissa, double exponent) {
     return std::log(mantissa) + exponent * kLn2;
 }
 
-// Returns the positions of all sequences, sorted by length.
-// The sequences of a panel then have similar lengths, which saves padding.
+// Returns the indices of all sequences, sorted by length.
+// After sorting, the sequences of a panel have similar lengths, which saves padding.
 template <class Symbol>
 std::vector<std::size_t> by_length(const Sequences<Symbol>& X) {
     std::vector<std::size_t> order(X.n_sequences);
@@ -83,7 +83,7 @@ std::size_t longest_of(const auto& panels) {
     return longest;
 }
 
-// Scratch memory of one thread, allocated before the threads start so that no task can fail.
+// Scratch memory of one thread, allocated before the threads start so that no task can throw.
 struct Work {
     AlignedBuffer<double> cells;
     alignas(64) double mantissa[kSequenceLanes], exponent[kSequenceLanes];
@@ -95,7 +95,7 @@ std::vector<Work> make_work(unsigned n_threads, std::size_t longest) {
     return work;
 }
 
-// Calls body(task, work) for every task on several threads, each with its own scratch memory. Interrupts are polled.
+// Calls body(task, work) for every task on several threads, each with its own scratch memory. Polls for interrupts.
 template <class Body>
 void for_tasks(std::size_t n_tasks, std::vector<Work>& work, Body&& body) {
     std::atomic<std::size_t> next{0};
@@ -107,7 +107,7 @@ void for_tasks(std::size_t n_tasks, std::vector<Work>& work, Body&& body) {
     poll.rethrow();
 }
 
-// If X and Z are the same, rows and panels have the same order, so the lower triangle of panels is enough.
+// If X and Z are the same, rows and panels have the same order, so the lower triangle of panels is sufficient.
 template <class Spec, class Symbol>
 void log_values(const Spec& spec, const Sequences<Symbol>& X, const Sequences<Symbol>& Z, bool symmetric, double* out,
                 unsigned n_threads) {
@@ -116,7 +116,7 @@ void log_values(const Spec& spec, const Sequences<Symbol>& X, const Sequences<Sy
     const std::size_t row_tasks = (rows.size() + kSequenceTaskRows - 1) / kSequenceTaskRows, ld = Z.n_sequences;
     auto work = make_work(n_threads, longest_of(panels));
     for_tasks(row_tasks * panels.size(), work, [&](std::size_t task, Work& own) {
-        // Process the longest rows first, so that the last tasks are short and no thread waits for a long task.
+        // Process the longest rows first, so that the last tasks are short and all threads finish at the same time.
         const std::size_t block = row_tasks - 1 - task / panels.size();
         const Panel<Symbol>& panel = panels[task % panels.size()];
         const std::size_t begin = block * kSequenceTaskRows, end = std::min(rows.size(), begin + kSequenceTaskRows);

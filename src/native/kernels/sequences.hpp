@@ -1,4 +1,4 @@
-// Logarithms of sequence kernels, for all pairs of two collections of sequences of any lengths.
+// Logarithms of sequence kernels for all pairs of two collections of sequences of any lengths.
 //
 // A kernel value depends only on its two sequences, not on the panel that contains them or the number of threads.
 #pragma once
@@ -10,7 +10,7 @@
 
 namespace steelyard {
 
-// Concatenated sequences: sequence s has the elements offsets[s] to offsets[s + 1] - 1, each with n_features numbers.
+// Concatenated sequences: sequence s has the elements offsets[s] to offsets[s + 1] - 1 of n_features numbers each.
 template <class Symbol>
 struct Sequences {
     const Symbol* symbols;
@@ -30,7 +30,7 @@ void log_alignment_block(const AlignmentSpec& spec, Sequences<double> X, Sequenc
 void log_edit_block(const EditSpec& spec, Sequences<std::int32_t> X, Sequences<std::int32_t> Z, double* out,
                     unsigned n_threads);
 
-// Same as log_alignment_block() for X with itself, but computes one triangle and mirrors it.
+// Same as log_alignment_block() with Z = X, but computes one triangle and mirrors it.
 void log_alignment_matrix(const AlignmentSpec& spec, Sequences<double> X, double* out, unsigned n_threads);
 void log_edit_matrix(const EditSpec& spec, Sequences<std::int32_t> X, double* out, unsigned n_threads);
 

@@ -10,7 +10,7 @@ namespace steelyard {
 
 namespace {
 
-// A vector counts as being in the span if its distance to the span, relative to its length, is smaller than this.
+// A vector counts as lying in the span if its distance to the span, relative to its length, is below this value.
 constexpr double kInSpan = 1e-7;
 
 }  // namespace
@@ -101,9 +101,9 @@ void KernelExpansion<T>::step(const ForgetronRule& rule, const T* x, int y) {
     const std::size_t removed = oldest();
     std::vector<T> vector(rows_.n_features());
     rows_.copy_row(removed, vector.data());
-    // psi(phi) = a phi^2 + b phi is the cost of removing the vector after shrinking by phi.
+    // psi(phi) = a phi^2 + b phi is the cost of removing a support vector after shrinking all weights by phi.
     // phi is the largest value in (0, 1] for which the sum of all costs stays below 15/32 of the number of mistakes.
-    // `slack` is positive, because it was nonnegative before this mistake.
+    // `slack` is positive, because it was nonnegative before the current mistake.
     const double weight = std::abs(coef_[removed]), sign = coef_[removed] < 0.0 ? -1.0 : 1.0;
     const double margin = sign * score(vector.data());
     const double a = weight * weight - 2.0 * weight * margin, b = 2.0 * weight;
@@ -114,9 +114,9 @@ void KernelExpansion<T>::step(const ForgetronRule& rule, const T* x, int y) {
     remove(removed);
 }
 
-// Computes the point of the span nearest to x from the kernel values in similarities_.
-// Writes the weights of this point to projection_ and the result of the forward substitution to solution_.
-// Returns the squared distance to the span.
+// Projects x onto the span of the support vectors, given the kernel values in similarities_.
+// Writes the weights of the projection to projection_ and the result of the forward substitution to solution_.
+// Returns the squared distance of x to the span.
 template <class T>
 double KernelExpansion<T>::project(const T* x) {
     const std::size_t n = rows_.size();
@@ -134,7 +134,7 @@ double KernelExpansion<T>::project(const T* x) {
     return std::max(0.0, self_similarity(x) - dot(solution_.data(), solution_.data(), n));
 }
 
-// Appends the row of the Cholesky factor for the vector that was just projected and will be stored.
+// Appends the row of the Cholesky factor for the last projected vector, which will be stored.
 template <class T>
 void KernelExpansion<T>::extend_factor(double residual) {
     factor_.insert(factor_.end(), solution_.begin(), solution_.end());
@@ -143,7 +143,7 @@ void KernelExpansion<T>::extend_factor(double residual) {
 
 template <class T>
 void KernelExpansion<T>::step(const ProjectronRule& rule, const T* x, int y) {
-    // If the learner was restored from a state, the factor is computed again, because the state does not contain it.
+    // A state does not contain the factor, so it is recomputed after the learner was restored from a state.
     if (factor_.empty() && !coef_.empty()) {
         std::vector<T> vector(rows_.n_features());
         const PackedRows<T, double> all = std::move(rows_);
@@ -166,7 +166,7 @@ void KernelExpansion<T>::step(const ProjectronRule& rule, const T* x, int y) {
         if (gain > 0.0 && length > 0.0) weight = std::min({loss / length, 2.0 * gain / length, 1.0});
     } else {
         ++numbers_.mistakes;
-        // If there are no vectors, there is no span to project onto.
+        // Without support vectors, there is no span to project onto.
         const double bound = coef_.empty() ? 0.0 : std::max(rule.threshold, kInSpan * std::sqrt(length));
         if (distance > bound) {
             extend_factor(squared);

@@ -1,5 +1,5 @@
-// Online kernel learners with one list of support vectors, each an update rule on a shared data structure.
-// The learners are NORMA, the randomized budget perceptron, the Forgetron and the Projectron.
+// Online kernel learners with one list of support vectors. Each learner is an update rule on a shared data structure.
+// The update rules are NORMA, the randomized budget perceptron, the Forgetron and the Projectron.
 #pragma once
 
 #include <cstddef>
@@ -16,31 +16,31 @@ struct NormaRule {
     double learning_rate;   // eta in the paper
     double regularization;  // lambda in the paper, with eta * lambda < 1
     double nu;
-    std::uint64_t memory;  // number of samples after which a support vector is dropped; 0: never
+    std::uint64_t memory;  // number of samples after which a support vector is dropped; 0 means never
 };
 
-// Randomized budget perceptron: if the budget is full, removes a random support vector.
+// Randomized budget perceptron: if the budget is exceeded, it removes a random support vector.
 struct RandomBudgetRule {
     std::size_t budget;
     std::uint64_t seed;
 };
 
-// Forgetron: if the budget is full, shrinks all weights as little as a bound allows.
-// Then the Forgetron removes the oldest support vector.
+// Forgetron: if the budget is full, it shrinks all weights as little as a bound allows,
+// then it removes the oldest support vector.
 struct ForgetronRule {
     std::size_t budget;
 };
 
-// Projectron: a sample close to the span of the support vectors is projected onto it instead of being stored.
+// Projectron: samples close to the span of the support vectors are projected onto the span instead of being stored.
 struct ProjectronRule {
     double threshold;  // samples at most this far from the span of the support vectors are projected
-    bool margin;       // also update on correctly classified samples with a margin below 1 (Projectron++)
+    bool margin;       // whether to update also on correctly classified samples with a margin below 1 (Projectron++)
 };
 
 template <class T>
 class KernelExpansion {
   public:
-    // Learned scalars besides the support vectors. Each rule uses some of them.
+    // Learned scalars besides the support vectors. Each update rule uses some of them.
     struct Numbers {
         double bias = 0.0;
         double margin = 0.0;     // rho in the NORMA paper
@@ -50,7 +50,7 @@ class KernelExpansion {
     };
 
     KernelExpansion(const KernelSpec& kernel, std::size_t n_features) : kernel_(kernel), rows_(n_features) {}
-    // Restores a list of support vectors. `times` are the numbers of the samples that were stored.
+    // Restores a list of support vectors. `times` contains the sample number of each stored vector.
     KernelExpansion(const KernelSpec& kernel, Rows<T> vectors, std::vector<double> coef,
                     std::vector<std::uint64_t> times, const Numbers& numbers);
 
@@ -60,7 +60,7 @@ class KernelExpansion {
     const Numbers& numbers() const { return numbers_; }
     const KernelSpec& kernel() const { return kernel_; }
 
-    // Learns rows in order by one of the rules above, where y[i] is +1 or -1.
+    // Learns rows in order by one of the update rules, where y[i] is +1 or -1.
     template <class Rule>
     void learn(Rows<T> X, const std::int8_t* y, const Rule& rule);
     void scores(Rows<T> X, double* out, unsigned n_threads) const;
@@ -84,7 +84,7 @@ class KernelExpansion {
     std::vector<double> coef_;
     std::vector<std::uint64_t> times_;
     Numbers numbers_;
-    // Lower Cholesky factor of the kernel matrix of the support vectors, packed by rows. Only the Projectron uses it.
+    // Lower Cholesky factor of the kernel matrix of the support vectors, packed by rows. Used only by the Projectron.
     std::vector<double> factor_;
     // Scratch memory for one sample.
     std::vector<double> similarities_, solution_, projection_;

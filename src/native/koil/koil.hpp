@@ -1,9 +1,9 @@
 // Kernelized online imbalanced learning (KOIL), with one buffer of support vectors per class.
-// Every sample causes a gradient step on the pairwise losses with its nearest support vectors of the other class.
+// Each sample triggers a gradient step on the pairwise losses with its nearest support vectors of the other class.
 //
 // KoilMachine implements the algorithm for two classes and one kernel, and uses only kernel values.
 // KoilEnsemble runs several machines on one stream, one per target and kernel.
-// The machines share distances and products if that is faster.
+// The machines share distances and products if sharing is faster.
 #pragma once
 
 #include <array>
@@ -18,31 +18,32 @@
 
 namespace steelyard {
 
-// Replacement policy of a full buffer.
+// Replacement policy of a full buffer of support vectors.
 // The "plus" policies add the weight of a removed vector to the most similar remaining vector.
 enum class BufferPolicy { reservoir_plus, fifo_plus, reservoir, fifo, unbounded };
 
-// Maximum number of vectors of the negative side (entry 0) and of the positive side (entry 1). 0 means unbounded.
+// Maximum number of support vectors of the negative (entry 0) and the positive side (entry 1). 0 means unbounded.
 using KoilBudgets = std::array<std::size_t, 2>;
 
 struct KoilRule {
     double C;
     double learning_rate;     // must be between 0 and 1, exclusive
     std::size_t n_neighbors;  // number of neighbours, at least 1
-    bool smooth;              // use the squared pairwise hinge loss instead of the plain one
+    bool smooth;              // use the squared pairwise hinge loss instead of the hinge loss
     bool decay;               // shrink all weights by the factor 1 - learning_rate at each sample
     BufferPolicy policy;
-    double weight_rate;          // rate at which losses reduce the weight of a kernel
-    double rate_decay = 0.0;     // the t-th sample of a machine uses learning_rate / t^rate_decay
-    bool nearest_first = false;  // equation (3.9): use violators among the nearest vectors, not the nearest violators
-    bool store_all = false;      // algorithm 3 as printed: also store samples of weight 0
+    double weight_rate;       // rate at which losses reduce the weight of a kernel
+    double rate_decay = 0.0;  // the learning rate of the t-th sample of a machine is learning_rate / t^rate_decay
+    // Equation (3.9): use the violators among the nearest vectors instead of the nearest violators.
+    bool nearest_first = false;
+    bool store_all = false;  // algorithm 3 as printed in the thesis: also store samples of weight 0
 };
 
 // Kernel values of stored vectors, provided by the owner of the vectors.
 template <class Real>
 class KernelAccess {
   public:
-    // Computes kernel values of vector i of one side with all vectors of side `with`.
+    // Computes the kernel values of vector i of one side with all vectors of the side `with`.
     virtual void kernel_values(int side, std::size_t i, int with, Real* values) const = 0;
 
   protected:
@@ -53,15 +54,15 @@ class KernelAccess {
 struct KoilMachineState {
     struct Side {
         std::vector<std::uint32_t> ids;    // id of the vector in each slot
-        std::vector<double> coef, scores;  // weights and scores, both divided by `scale`
-        std::vector<double> applied;       // weights from which the scores of the stale side were computed
-        std::size_t oldest = 0;            // next slot that is replaced in a full FIFO buffer
-        std::uint64_t seen = 0;            // number of samples of this class, stored or not
+        std::vector<double> coef, scores;  // weights and scores of the support vectors, both divided by `scale`
+        std::vector<double> applied;       // weights that were used to compute the scores of the stale side
+        std::size_t oldest = 0;            // slot that is replaced next in a full FIFO buffer
+        std::uint64_t seen = 0;            // number of samples of this class, including samples that were not stored
     };
     Side sides[2];
-    int stale_side = 0;       // side (0 or 1) whose scores were computed from the older weights in `applied`
-    double scale = 1.0;       // accumulated decay of all weights since the last refresh
-    double log_weight = 0.0;  // log weight of this kernel relative to the other kernels of its target
+    int stale_side = 0;       // side (0 or 1) whose scores were computed from the old weights in `applied`
+    double scale = 1.0;       // product of all decay factors since the last refresh
+    double log_weight = 0.0;  // log of the weight of this kernel relative to the other kernels of its target
     std::uint32_t steps = 0;  // number of steps since the last refresh
 };
 
@@ -69,28 +70,28 @@ struct KoilMachineState {
 constexpr std::uint32_t kNoVector = UINT32_MAX;
 
 // A sample needs only the scores of the opposite side, and makes the scores of its own side stale.
-// Stale scores are updated when a sample of the other class needs them, so many changes of a weight are applied as one.
-// If that class is rare, its samples usually need only a few scores, and the side stays stale.
+// Stale scores are updated when a sample of the other class needs them, so several changes of a weight cost one update.
+// If the other class is rare, its samples usually need only a few scores, and the side stays stale.
 //
 // Real is the type of kernel values, weights and scores.
 // On the same samples, float64 and float32 machines differ only by rounding at first.
 // Later a rounding difference may decide whether a vector violates its margin or which vector is removed.
-// From then on the machines have different support vectors, with the same quality of predictions.
-// A state stores doubles, which represent float32 exactly.
+// After such a difference, the machines have different support vectors with the same quality of predictions.
+// States store doubles, which represent float32 numbers exactly.
 template <class Real>
 class KoilMachine {
   public:
-    // Sample of class y = +1 or -1, and a random number in [0, 1).
+    // One sample of class y = +1 or -1 with a random number in [0, 1).
     struct Sample {
         int y;
         double uniform;
-        Real* similarities;  // kernel values of the sample with the vector in each slot
+        Real* similarities;  // kernel values of the sample with the support vector in each slot
         Real self_similarity;
         int side() const { return y > 0; }
     };
     struct Outcome {
         double loss = 0.0;                   // sum of the pairwise losses (squared if smooth) of all updated pairs
-        std::uint32_t position = kNoVector;  // position at which the sample was stored on its side
+        std::uint32_t position = kNoVector;  // index on its side at which the sample was stored
         bool evicted = false;                // whether the sample replaced another vector
     };
 
@@ -109,42 +110,42 @@ class KoilMachine {
     double scale() const { return scale_; }
     double log_weight = 0.0;
 
-    // Allocates space for one more vector on this side. If the capacity grows, slot numbers change.
+    // Allocates space for one more vector on this side. Slot numbers change if the capacity grows.
     void reserve(int side);
     // Learns one sample. `outcome` must be default-initialized.
-    // `outcome` is not returned by value, because the copy would stall on preceding stores.
-    // Denormals must be flushed to zero during the call, see denormals.hpp.
+    // `outcome` is an output argument, because copying a returned value would stall on preceding stores.
+    // Denormal numbers must be flushed to zero during the call, see denormals.hpp.
     void learn(const Sample& sample, const KoilRule& rule, const KernelAccess<Real>& access, Outcome& outcome);
-    // Returns whether refresh() is due. Call it after learn(), when the sample is among the stored vectors.
+    // Returns whether refresh() is due. Call this function after learn(), when the sample has been stored.
     bool needs_refresh() const;
     void refresh(const KernelAccess<Real>& access);
-    // Computes the kernel matrix. Must be called once after constructing a machine from a state.
+    // Computes the kernel matrix. Must be called once after a machine is constructed from a state.
     void fill_matrix(const KernelAccess<Real>& access);
-    // Returns the largest difference between a cached and a recomputed score. It is used in tests.
+    // Returns the largest difference between a cached and a recomputed score, for tests.
     double cache_error(const KernelAccess<Real>& access) const;
 
   private:
     struct Side {
         std::size_t count = 0;
-        // This member separates two others that are read together, to avoid a store-forwarding stall.
+        // This member separates two members that are read together, to avoid a store-forwarding stall.
         std::uint64_t seen = 0;
         std::size_t oldest = 0;
     };
-    // Pending additions to scores: kernel rows and the factors by which they are multiplied.
+    // Pending additions to scores: kernel rows and their factors.
     struct Changes {
         std::vector<const Real*> rows;
         std::vector<Real> factors;
         std::size_t count = 0;
     };
 
-    // Score of a sample divided by the scale, computed from the current weights and from the applied weights.
+    // Score of a sample divided by the scale, for the current weights and for the applied weights.
     struct Scores {
         Real current, applied;
     };
-    // Vector that is being removed from a buffer.
+    // Support vector that is being removed from a buffer.
     struct Removed {
-        Real applied;      // the weight of the vector that is included in stale scores
-        bool compensates;  // whether the weight of the vector is added to the most similar remaining vector
+        Real applied;      // weight of the vector that is included in stale scores
+        bool compensates;  // whether the weight of the removed vector is added to the most similar remaining vector
     };
 
     void grow(std::size_t capacity);
@@ -182,7 +183,7 @@ class KoilMachine {
     std::vector<std::uint32_t> ids_;
     int stale_side_ = 0;
     AlignedVector<Real> applied_;
-    std::vector<std::uint64_t> changed_;  // bitmap of the slots whose weight in coef_ differs from that in applied_
+    std::vector<std::uint64_t> changed_;  // bitmap of the slots in which coef_ and applied_ differ
     // Scratch memory for one sample.
     AlignedVector<Real> losses_, spare_rows_;
     AlignedVector<typename KeyOf<Real>::Type> keys_;
@@ -191,13 +192,13 @@ class KoilMachine {
     Changes changes_;
 };
 
-// Reference-counted vectors that several machines share.
+// Reference-counted support vectors that several machines share.
 template <class T>
 class SharedRows {
   public:
     explicit SharedRows(std::size_t n_features) : rows_(n_features) {}
     const PackedRows<T>& rows() const { return rows_; }
-    std::uint32_t add(const T* row);  // the new vector has the reference count one
+    std::uint32_t add(const T* row);  // adds a vector with reference count one
     void hold(std::uint32_t id) { ++holders_[id]; }
     void release(std::uint32_t id);
 
@@ -206,12 +207,12 @@ class SharedRows {
     std::vector<std::uint32_t> holders_, free_;
 };
 
-// Machines on the same stream, grouped by target: n_kernels machines for every target (one class against the rest).
+// Machines on one stream, grouped by target. Every target (one class against the rest) has n_kernels machines.
 template <class T>
 class KoilEnsemble {
   public:
     KoilEnsemble(std::size_t n_features, std::vector<KernelSpec> kernels, KoilBudgets budgets, std::uint64_t seed);
-    // Restores an ensemble from the results of states() and vectors(). The ids are row numbers of `vectors`.
+    // Restores an ensemble from the results of states() and vectors(). Ids are row numbers of `vectors`.
     KoilEnsemble(Rows<T> vectors, std::vector<KernelSpec> kernels, KoilBudgets budgets, std::uint64_t seed,
                  std::uint64_t n_seen, std::span<const KoilMachineState> states);
 
@@ -221,7 +222,7 @@ class KoilEnsemble {
     std::size_t n_machines() const { return members_.size(); }
     std::uint64_t n_seen() const { return n_seen_; }
 
-    // Add an untrained target, or a copy of another target.
+    // Adds an untrained target or a copy of another target.
     void add_target();
     void copy_target(std::size_t target);
 
@@ -232,14 +233,14 @@ class KoilEnsemble {
     void scores(Rows<T> X, double* out, unsigned n_threads) const;
 
     // Returns the states of all machines and writes the stored vectors to `vectors`.
-    // The ids are row numbers of `vectors`. The order of the vectors depends only on the machines.
+    // Ids are row numbers of `vectors`. The order of the vectors depends only on the machines.
     std::vector<KoilMachineState> states(std::vector<T>& vectors) const;
     double cache_error() const;
 
   private:
     class Window;
 
-    // A machine with its vectors in slot order.
+    // A machine and its support vectors in slot order.
     struct Member final : KernelAccess<T> {
         Member(const KernelSpec& kernel, const KoilBudgets& budgets, std::size_t n_features)
             : machine(kernel, budgets), rows{PackedRows<T>(n_features), PackedRows<T>(n_features)} {}

@@ -11,21 +11,21 @@ namespace steelyard {
 
 namespace {
 
-// Maximal number of kernel rows that are computed before they are added to the scores.
+// Maximum number of kernel rows that are computed before they are added to the scores.
 constexpr std::size_t kSpareRows = 16;
 constexpr std::size_t kBits = 64;
-constexpr std::uint64_t kRareRatio = 4;        // a class is rare if the other one has this many times as many samples
-constexpr std::size_t kMaxLazyNeighbors = 16;  // with at most this many neighbours, scores may be computed individually
-// Number of stale scores that are checked before the scores of the nearest neighbours are computed individually.
+constexpr std::uint64_t kRareRatio = 4;        // a class is rare if the other class has this many times as many samples
+constexpr std::size_t kMaxLazyNeighbors = 16;  // scores may be computed individually for at most this many neighbours
+// Number of stale scores to check before the scores of the nearest neighbours are computed individually.
 constexpr std::size_t kProbedScores = 4;
-// Number of steps after which scores are recomputed, because their rounding errors accumulate.
+// Number of steps after which scores are recomputed to limit rounding errors.
 template <class Real>
 constexpr std::uint32_t kStepsToRefresh = sizeof(Real) == sizeof(double) ? 4096 : 1024;
 
 // Smallest scale before a refresh. Weights are stored divided by a decreasing scale, so the stored numbers grow.
 template <class Real>
 constexpr double kSmallestScale = sizeof(Real) == sizeof(double) ? 1e-100 : 1e-15;
-// Smaller weights are set to 0. This limit is far below rounding errors and far above the slow denormal numbers.
+// Weights below this limit are set to 0. The limit is far below rounding errors and far above denormal numbers.
 template <class Real>
 constexpr Real kNegligibleWeight = sizeof(Real) == sizeof(double) ? Real(1e-250) : Real(1e-30);
 
@@ -47,7 +47,7 @@ KoilMachine<Real>::KoilMachine(const KernelSpec& kernel, const KoilBudgets& budg
       scale_(state.scale),
       steps_(state.steps),
       stale_side_(state.stale_side) {
-    // Files of earlier versions always have float64 numbers, and their scale may be too small for float32.
+    // Files of earlier versions always contain float64 numbers, and their scale may be too small for float32.
     const double unit = scale_ < kSmallestScale<Real> ? scale_ : 1.0;
     scale_ /= unit;
     grow(matrix_.rounded_up(std::max(state.sides[0].ids.size(), state.sides[1].ids.size())));
@@ -90,7 +90,7 @@ template <class Real>
 void KoilMachine<Real>::reserve(int side) {
     if (sides_[side].count < capacity_ || is_full(side)) return;
     const std::size_t doubled = matrix_.rounded_up(std::max<std::size_t>(2 * capacity_, 2 * KoilMatrix<Real>::kGroup));
-    const bool bounded = budgets_[0] != 0 && budgets_[1] != 0;  // if true, both sides have a fixed number of slots
+    const bool bounded = budgets_[0] != 0 && budgets_[1] != 0;  // whether both sides have a fixed number of slots
     grow(bounded ? std::min(doubled, matrix_.rounded_up(std::max(budgets_[0], budgets_[1]))) : doubled);
 }
 
@@ -126,8 +126,8 @@ Real KoilMachine<Real>::dot(const Real* weights, const Real* row) const {
                                                sides_[1].count);
 }
 
-// Returns kernel values of one vector with all vectors of a side.
-// If no matrix is stored, the values are valid until row `spare` is reused.
+// Returns the kernel values of one vector with all vectors of a side.
+// If no matrix is stored, the returned values are valid until row `spare` is reused.
 template <class Real>
 Real* KoilMachine<Real>::row(std::size_t at, int with, const KernelAccess<Real>& access, std::size_t spare) {
     if (matrix_.is_kept()) return matrix_.row(at) + slot(with, 0);
@@ -188,7 +188,7 @@ void KoilMachine<Real>::catch_up(const KernelAccess<Real>& access) {
 }
 
 // Returns the score of the sample with the current weights.
-// If the sample may be stored, also returns its score with the weights in applied_.
+// If the sample may be stored, the function also returns its score with the weights in applied_.
 template <class Real>
 typename KoilMachine<Real>::Scores KoilMachine<Real>::scores_of(const Sample& sample, bool may_be_stored) const {
     if (!may_be_stored) return {dot(coef_.data(), sample.similarities), Real(0)};
@@ -198,8 +198,8 @@ typename KoilMachine<Real>::Scores KoilMachine<Real>::scores_of(const Sample& sa
     return {query.products[0], query.products[1]};
 }
 
-// Chooses the support vectors of the other side whose weights are updated in this step.
-// Chooses the nearest violators, or with nearest_first the violators among the nearest vectors.
+// Selects the support vectors of the other side whose weights are updated in this step.
+// Selects the nearest violators, or with nearest_first the violators among the nearest vectors.
 template <class Real>
 void KoilMachine<Real>::find_violators(const Sample& sample, Real unscaled_score, const KoilRule& rule) {
     const int other = 1 - sample.side();
@@ -214,7 +214,7 @@ void KoilMachine<Real>::find_violators(const Sample& sample, Real unscaled_score
         n_chosen_ = nearest(base, slope);
         return;
     }
-    // With base 1 and slope 0 every vector has loss 1, so `nearest` finds the nearest vectors.
+    // With base 1 and slope 0 every vector has loss 1, so the query returns the nearest vectors.
     const std::size_t n_nearest = nearest(Real(1), Real(0));
     n_chosen_ = 0;
     for (std::size_t v = 0; v < n_nearest; ++v) {
@@ -224,11 +224,11 @@ void KoilMachine<Real>::find_violators(const Sample& sample, Real unscaled_score
     }
 }
 
-// Called when the scores of the stale side are needed.
-// If all nearest neighbours violate their margins, only their scores are computed.
-// Computing few scores is less work for a rare class, because many weights have changed since its last sample.
-// Otherwise the scores of the whole side are updated.
-// The function is not inlined, to keep it out of the code that runs for every sample.
+// Computes the scores of the stale side when they are needed.
+// If all nearest neighbours violate their margins, only the scores of these neighbours are computed.
+// For a rare class, computing few scores is less work, because many weights have changed since its last sample.
+// If some neighbour does not violate its margin, the scores of the whole side are updated.
+// noinline keeps this rarely used function out of the code that runs for every sample.
 template <class Real>
 [[gnu::noinline]] void KoilMachine<Real>::prepare_opposite_scores(const Sample& sample, const KoilRule& rule,
                                                                   const KernelAccess<Real>& access) {
@@ -239,7 +239,7 @@ template <class Real>
     stale_side_ = own;
 }
 
-// Returns whether the `max_count` nearest vectors of the other side all violate their margins. If so, chooses them.
+// Selects the `max_count` nearest vectors of the other side and returns true if all of them violate their margins.
 template <class Real>
 bool KoilMachine<Real>::nearest_all_violate(const Sample& sample, std::size_t max_count) {
     const int other = 1 - sample.side();
@@ -247,7 +247,7 @@ bool KoilMachine<Real>::nearest_all_violate(const Sample& sample, std::size_t ma
     if (max_count > kMaxLazyNeighbors || n < max_count) return false;
     const double score = scale_ * dot(coef_.data(), sample.similarities);
     const Real base = Real(1.0 - sample.y * score), slope = Real(sample.y * scale_);
-    // Check a few stale scores first: if one is not a violation, the nearest vectors probably do not all violate.
+    // Check a few stale scores first: one score without violation means that probably not all nearest vectors violate.
     const Real *scores = scores_.data() + slot(other, 0), *similarities = sample.similarities + slot(other, 0);
     if (!std::all_of(scores, scores + std::min(n, kProbedScores), [&](Real g) { return base + slope * g > 0; }))
         return false;
@@ -263,13 +263,13 @@ bool KoilMachine<Real>::nearest_all_violate(const Sample& sample, std::size_t ma
     return n_chosen_ == max_count;
 }
 
-// Updates the weights of the violators by equation (3.10). Returns the weight of the sample.
+// Updates the weights of the violators by equation (3.10). Returns the weight of the new sample.
 template <class Real>
 Real KoilMachine<Real>::update_violators(const Sample& sample, const KoilRule& rule, double rate, Outcome& outcome,
                                          const KernelAccess<Real>& access) {
     const double step = rate * rule.C * sample.y / scale_;
     const int own = sample.side(), other = 1 - own;
-    if (n_chosen_ == 0) {  // the first samples get a weight, because otherwise no sample would ever be stored
+    if (n_chosen_ == 0) {  // the first samples get a weight, otherwise no sample would ever be stored
         const bool is_first = sides_[own].count == 0 || sides_[other].count == 0;
         return is_first && !rule.store_all ? Real(step) : Real(0);
     }
@@ -293,14 +293,14 @@ std::size_t KoilMachine<Real>::choose_position(const Sample& sample, const KoilR
     if (!is_full(sample.side())) return own.count;
     const std::size_t budget = budgets_[sample.side()];
     if (is_first_in_first_out(rule.policy)) return own.oldest < budget ? own.oldest : 0;
-    // Draw one of all samples seen. A position beyond the budget rejects the sample.
+    // Draw one of all samples seen so far. An index beyond the budget rejects the new sample.
     const double drawn = sample.uniform * static_cast<double>(own.seen);
     return drawn < static_cast<double>(budget) ? static_cast<std::size_t>(drawn) : budget;
 }
 
-// Stores the sample at position i and removes the vector at this position, if any.
+// Stores the sample at position i and removes the support vector at this position, if any.
 // `applied_score` is the score of the sample with the weights in applied_, without the removed vector.
-// `applied_score` is used only if the side is stale.
+// If the side is not stale, `applied_score` is ignored.
 template <class Real>
 void KoilMachine<Real>::store(const Sample& sample, std::size_t i, Real weight, Real applied_score,
                               const Removed& removed, Outcome& outcome, const KernelAccess<Real>& access) {
@@ -323,8 +323,8 @@ void KoilMachine<Real>::store(const Sample& sample, std::size_t i, Real weight, 
         matrix_.write_row_and_column(at, sample.similarities, counts());
 }
 
-// Removes the vector in slot `at`, which the sample will occupy, from all scores.
-// Transfers its weight if the policy compensates. Returns the part of this weight that the sample receives.
+// Removes the support vector in slot `at` from all scores; the sample will occupy this slot.
+// If the policy compensates, transfers the weight of the removed vector. Returns the part that the sample receives.
 template <class Real>
 Real KoilMachine<Real>::remove(const Sample& sample, std::size_t at, const Removed& removed,
                                const KernelAccess<Real>& access) {
@@ -341,7 +341,7 @@ Real KoilMachine<Real>::remove(const Sample& sample, std::size_t at, const Remov
     if (!removed.compensates) return 0;
     // The other side is stale only if a matrix is stored, see prepare_opposite_scores().
     Real* own_row = side == stale_side_ ? row : matrix_.row(at) + first;
-    // The sample will be in this slot and may itself be the most similar vector.
+    // The sample will be in this slot, and may itself be the vector most similar to the removed one.
     own_row[at - first] = sample.similarities[at];
     const std::size_t most_similar =
         first + (side == stale_side_ ? loops().online.of<Real>().add_and_argmax(own_row, factor, scores, count)
@@ -364,7 +364,7 @@ void KoilMachine<Real>::learn(const Sample& sample, const KoilRule& rule, const 
     ++sides_[own].seen;
     ++steps_;
     if (stale_side_ != own) prepare_opposite_scores(sample, rule, access);
-    // The vector that would be removed is known before the scores are computed, so they can exclude its weight.
+    // The vector to remove is known before the scores are computed, so the scores can exclude its weight.
     const std::size_t i = choose_position(sample, rule), at = slot(own, i);
     const bool is_accepted = i < sides_[own].count || !is_full(own);
     const bool compensates = rule.policy == BufferPolicy::reservoir_plus || rule.policy == BufferPolicy::fifo_plus;

@@ -10,7 +10,7 @@ template <class Real>
 void KoilMatrix<Real>::grow(std::size_t capacity, const Counts& counts) {
     const std::size_t old_capacity = capacity_, old_stride = stride_;
     capacity_ = capacity;
-    // Use an odd number of cache lines per row, so that the entries of a column map to different cache sets.
+    // Use an odd number of cache lines per row, so that entries of one column map to different cache sets.
     stride_ = (2 * capacity_ / kGroup | 1) * kGroup;
     AlignedVector<Real> values(is_kept() ? 2 * capacity_ * stride_ : 0);
     for (std::size_t s = 0; s < 2 && !values.empty(); ++s)
@@ -44,8 +44,8 @@ void KoilMatrix<Real>::complete_row(std::size_t at) {
         row(at)[fresh] = row(fresh)[at];
 }
 
-// Writes columns in groups of slots.
-// The rows of the group itself already contain some of the values, so they are completed one by one.
+// Writes the matrix column by column in groups of slots.
+// Rows of the group itself already contain some of the values, so they are completed one by one.
 template <class Real>
 void KoilMatrix<Real>::complete_columns(const Counts& counts) {
     if (fresh_begin_ == fresh_end_) return;

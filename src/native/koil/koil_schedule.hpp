@@ -1,5 +1,5 @@
 // Schedule of KOIL with multiple kernels (algorithm 4): decides which kernels learn which samples of a window.
-// Part of koil.cpp.
+// This header is part of koil.cpp.
 #pragma once
 
 #include <algorithm>
@@ -18,12 +18,12 @@ namespace steelyard {
 constexpr std::size_t kWindowRows = 256;
 
 // A machine is one kernel of one target. Kernel l of a target learns sample t with probability w_l / max_j w_j.
-// A kernel learns if log(u) < log w_l - max_j log w_j, for a uniform random u and the weights w before sample t.
-// Weights never grow. So the largest weight is at least the largest weight of the machines that have reached t.
-// The largest weight is at most the largest of the last known weights of all machines.
-// Usually one of these bounds decides, otherwise the machine waits for the others.
+// A kernel learns sample t if log(u) < log w_l - max_j log w_j, for a uniform random u and the weights w before t.
+// Weights never grow. So the largest weight is at least that of the machines that have already processed sample t.
+// An upper bound of the largest weight is the largest of the last known weights of all machines.
+// Usually the lower or the upper bound decides; otherwise the machine waits for other machines.
 // The machine that is furthest behind never waits.
-// For any order of machines and number of threads, the result is that of processing all machines sample by sample.
+// The result equals that of processing all machines sample by sample, for any order of machines and number of threads.
 class KoilSchedule {
   public:
     enum class Decision { learn, skip, wait };
@@ -34,7 +34,7 @@ class KoilSchedule {
           courses_(std::make_unique<Course[]>(n_machines)),
           leaders_(std::make_unique<Leader[]>(n_machines / n_kernels)) {}
 
-    // Starts a window for a machine. first_sample is the number of its first sample. Must be called for every machine.
+    // Starts a window for a machine; first_sample is the number of its first sample. Must be called for every machine.
     void start(std::size_t machine, std::uint64_t first_sample, std::size_t n_rows, double log_weight) {
         Course& course = courses_[machine];
         course.reached.store(0, std::memory_order_relaxed);
@@ -77,7 +77,7 @@ class KoilSchedule {
         const std::size_t t = reached(machine);
         return std::exp(courses_[machine].log_weights[t] - leader_of(machine).at(t));
     }
-    // Returns the random number of the machine for sample t.
+    // Returns the random number that the machine uses for sample t.
     double draw(std::size_t machine, std::size_t t) const { return courses_[machine].draws[t]; }
 
     // Records that the machine has processed one more sample.
@@ -93,11 +93,11 @@ class KoilSchedule {
     struct alignas(64) Course {
         std::atomic<std::uint32_t> reached{0};
         double bound;                         // upper bound of the largest log weight
-        double log_weights[kWindowRows + 1];  // log weight before each sample reached so far
+        double log_weights[kWindowRows + 1];  // log weights of the kernel before each sample that it has reached
         double draws[kWindowRows] = {};
     };
-    // Largest weight of a target before each sample, among the kernels that have processed the sample.
-    // If two threads write at the same time, one value may be lost, but any written value is a valid lower bound.
+    // Largest weight of a target before each sample, over all kernels that have processed the sample.
+    // If two threads write at the same time, one value may be lost. Every written value is a valid lower bound.
     struct alignas(64) Leader {
         std::atomic<double> log_weights[kWindowRows + 1];
 
@@ -110,7 +110,7 @@ class KoilSchedule {
         double lower, upper;
     };
 
-    // Returns whether log(draw) < bound. Usually the inequality 1 - 1 / draw <= log(draw) <= draw - 1 is sufficient.
+    // Returns whether log(draw) < bound. The inequality 1 - 1 / draw <= log(draw) <= draw - 1 is usually sufficient.
     static bool is_below(double draw, double bound) {
         if (draw - 1.0 < bound) return true;
         if (draw - 1.0 >= bound * draw) return false;
@@ -120,7 +120,7 @@ class KoilSchedule {
     Leader& leader_of(std::size_t machine) { return leaders_[machine / n_kernels_]; }
     const Leader& leader_of(std::size_t machine) const { return leaders_[machine / n_kernels_]; }
 
-    // Returns bounds of the largest weight among the kernels of a target before sample t.
+    // Returns a lower and an upper bound of the largest kernel weight of a target before sample t.
     Bounds bounds_at(std::size_t machine, std::size_t t) const {
         const std::size_t first = machine / n_kernels_ * n_kernels_;
         const double own = courses_[machine].log_weights[t];

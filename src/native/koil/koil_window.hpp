@@ -1,4 +1,4 @@
-// Window of a KOIL stream: a block of samples that machines process independently. Part of koil.cpp.
+// Window of a KOIL stream: a block of samples that machines process independently. This header is part of koil.cpp.
 #pragma once
 
 #include <algorithm>
@@ -15,15 +15,15 @@
 
 namespace steelyard {
 
-// Number of samples whose kernel values are computed together, which is two tiles of rows at the widest SIMD level.
+// Number of samples whose kernel values are computed together: two tiles of rows at the widest SIMD level.
 constexpr std::size_t kBatchRows = 8;
 
-// A machine advances as far as it can before the next machine runs, so that its kernel matrix stays in the cache.
-// The matrices of all machines together are larger than the cache.
+// A machine advances as far as possible before the next machine runs, so that its kernel matrix stays in the cache.
+// The kernel matrices of all machines together are larger than the cache.
 //
-// Kernel values of a machine are computed from its own vectors, or from shared sums (distances or products).
+// Kernel values of a machine are computed from its own vectors or from shared sums (distances or products).
 // Shared sums are computed once for all vectors of the ensemble and used by all machines with suitable kernels.
-// Results are bit-identical in both cases.
+// Own and shared sums give bit-identical results.
 // Sharing is less work if most machines store the same vectors and learn each sample.
 template <class T>
 class KoilEnsemble<T>::Window {
@@ -42,7 +42,7 @@ class KoilEnsemble<T>::Window {
             if (source_of(kernel) == sums_.size()) sums_.push_back({source(kernel), {}, false});
     }
 
-    // Starts the window. Called by one thread.
+    // Starts the window. One thread calls this function.
     void start(Rows<T> X, std::size_t begin) {
         rows_ = {X.data + begin * X.n_features, std::min(kWindowRows, X.n_rows - begin), X.n_features};
         begin_ = begin;
@@ -62,7 +62,7 @@ class KoilEnsemble<T>::Window {
 
     std::size_t n_rows() const { return rows_.n_rows; }
 
-    // Computes the calling thread's share of the shared sums. Called by every thread.
+    // Computes this thread's part of the shared sums. Every thread calls this function.
     void evaluate_shared(unsigned thread, unsigned n_threads) {
         const std::size_t begin = n_rows() * thread / n_threads, end = n_rows() * (thread + 1) / n_threads;
         for (Sums& sums : sums_) {
@@ -74,8 +74,8 @@ class KoilEnsemble<T>::Window {
         }
     }
 
-    // Advances machines until all machines have finished the window. Called by every thread.
-    // A thread prefers the same machines as long as they can advance, because their kernel matrices are in its cache.
+    // Advances machines until all machines have finished the window. Every thread calls this function.
+    // A thread prefers the machines that it advanced before, because their kernel matrices are in its cache.
     void process(unsigned thread, unsigned n_threads) {
         std::vector<std::size_t> own, others;
         for (std::size_t index = 0; index < n_machines_; ++index)
@@ -84,7 +84,7 @@ class KoilEnsemble<T>::Window {
             if (!advance_heaviest(own) && !advance_heaviest(others)) std::this_thread::yield();
     }
 
-    // Updates the shared table with the vectors that the machines have stored and removed. Called by one thread.
+    // Updates the shared table after machines have stored and removed vectors. One thread calls this function.
     void commit() {
         SharedRows<T>& shared = ensemble_.shared_;
         std::vector<std::uint32_t> ids(n_rows(), kNoVector);
@@ -115,16 +115,16 @@ class KoilEnsemble<T>::Window {
     // Maximum number of shared sums: the table must leave space in the cache for kernel matrices.
     static constexpr std::size_t kMaxSums = 32768;
 
-    // Kernel values between the vectors of a machine and the samples that it will probably learn.
+    // Kernel values of the vectors of a machine with the samples that the machine will probably learn.
     // The kernel values are updated when a sample replaces a vector.
     struct Batch {
-        AlignedVector<T> values;    // one row per sample of the batch, and one row for other samples
-        AlignedVector<T> pairwise;  // kernel values of the samples of the batch with each other
+        AlignedVector<T> values;    // one row per sample of the batch, and one row for samples outside the batch
+        AlignedVector<T> pairwise;  // kernel values of all pairs of samples of the batch
         std::vector<T> rows;
         PackedRows<T> packed{0}, single{0};
         std::size_t n_slots = 0, count = 0, next = 0;
         std::size_t samples[kBatchRows];
-        // First sample of the batch. The samples are contiguous in X, or else copied to `rows`.
+        // First sample of the batch. The samples are contiguous in X or copied to `rows`.
         const T* first = nullptr;
         bool has_pairwise = false;
 
@@ -140,7 +140,7 @@ class KoilEnsemble<T>::Window {
         Rows<T> all_rows(std::size_t d) const { return {first, count, d}; }
     };
     struct Stored {
-        std::uint32_t sample, position, evicted;  // evicted is the id of the replaced vector, or kNoVector
+        std::uint32_t sample, position, evicted;  // `evicted` is the id of the replaced vector, or kNoVector
         int side;
     };
     // Progress of a machine in the window.
@@ -149,8 +149,8 @@ class KoilEnsemble<T>::Window {
         Batch batch;
         std::vector<Stored> stored;
     };
-    // Sums from which some of the kernels are computed.
-    // First come the sums of the samples with the shared rows, then those of the samples with each other.
+    // Distances or products from which some of the kernels are computed.
+    // The table first contains sums of the samples with the shared rows, then sums of pairs of samples.
     struct Sums {
         KernelSpec source;
         AlignedVector<T> values;
@@ -195,9 +195,9 @@ class KoilEnsemble<T>::Window {
 
     // -- one machine ------------------------------------------------------------------------------------------------
 
-    // Advances the machine with the largest weight among those that can advance. Returns whether a machine advanced.
-    // Removes finished machines from the list. The machine with the largest weight of all never waits.
-    // The further it has advanced, the less the others wait.
+    // Advances the machine with the largest weight that can advance. Returns whether a machine advanced.
+    // Removes finished machines from the list. The machine with the largest weight never waits.
+    // The further the machine with the largest weight has advanced, the less the others wait.
     bool advance_heaviest(std::vector<std::size_t>& machines) {
         std::erase_if(machines, [&](std::size_t index) { return schedule_.reached(index) == n_rows(); });
         std::vector<std::pair<double, std::size_t>> by_weight;
@@ -206,12 +206,12 @@ class KoilEnsemble<T>::Window {
         return std::any_of(by_weight.begin(), by_weight.end(), [&](const auto& next) { return advance(next.second); });
     }
 
-    // Advances one machine. Returns whether it advanced.
+    // Advances one machine. Returns false if the machine must wait.
     bool advance(std::size_t index) {
         Track& track = tracks_[index];
         if (schedule_.reached(index) == n_rows() || track.taken.test_and_set(std::memory_order_acquire)) return false;
         const std::size_t begin = schedule_.reached(index);
-        // Set the mode once for many samples. Kernel values are computed with denormals preserved.
+        // Set the floating-point mode once for many samples. Kernel values are computed with denormals preserved.
         const Denormals as_zero(false);
         std::size_t i = begin;
         for (; i < n_rows(); ++i) {
@@ -252,7 +252,7 @@ class KoilEnsemble<T>::Window {
 
     // -- kernel values ----------------------------------------------------------------------------------------------
 
-    // Computes kernel values of sample i with the vectors of a machine and with itself.
+    // Computes the kernel values of sample i with the vectors of a machine and with itself.
     void compute_similarities(typename KoilMachine<T>::Sample& sample, std::size_t index, std::size_t i) {
         const Member& member = ensemble_.members_[index];
         Batch& batch = tracks_[index].batch;
@@ -345,7 +345,7 @@ class KoilEnsemble<T>::Window {
     std::size_t signs_stride_, begin_ = 0;
     Rows<T> rows_{};
     PackedRows<T> packed_;      // the samples of the window
-    std::size_t n_shared_ = 0;  // number of shared rows at the start of the window; temporary ids follow
+    std::size_t n_shared_ = 0;  // number of shared rows at the start of the window; temporary ids start here
     KoilSchedule schedule_;
     std::unique_ptr<Track[]> tracks_;
     std::size_t n_machines_;

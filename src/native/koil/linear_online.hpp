@@ -1,4 +1,4 @@
-// Linear learners: the perceptron, OAM, OPAUC and AROW online, and a linear SVM for sparse rows.
+// Online linear learners (perceptron, OAM, OPAUC, AROW) and a linear SVM for sparse rows.
 // The caller owns the state. X is float or double, the state is double. y[i] is +1 or -1.
 // In arrays of two entries, entry 1 belongs to the positive class.
 #pragma once
@@ -19,7 +19,7 @@ template <class T>
 void perceptron_sweep(Rows<T> X, const std::int8_t* y, double* weights, double& bias);
 
 // OAM (online AUC maximization), sequential version.
-// OAM makes a passive-aggressive step for each pair of the sample and a buffered vector of the other class.
+// OAM makes a passive-aggressive step for each pair of the new sample and a buffered sample of the other class.
 struct OamState {
     double* weights;
     double* buffers[2];     // one buffer per class, with `budget` rows
@@ -42,7 +42,7 @@ template <class T>
 void opauc_sweep(Rows<T> X, const std::int8_t* y, const OpaucState& state, double learning_rate, double regularization);
 
 // AROW (adaptive regularization of weights) with a diagonal covariance.
-// Rows are sparse, and the cost of a row is proportional to its number of nonzero values.
+// Rows are sparse, and the cost per row is proportional to the number of nonzero values.
 struct SparseSample {
     const double* values;
     const std::int32_t* columns;  // column indices without duplicates
@@ -54,9 +54,9 @@ struct ArowState {
     double* bias;       // value and variance of the intercept
     double* seen;       // number of samples seen of each class
 };
-// Makes one pass over rows, where row_at(i) returns a SparseSample.
-// The regularization of a row is proportional to the share of its class so far.
-// So both classes have the same influence.
+// Makes one pass over n rows, where row_at(i) returns a SparseSample.
+// The regularization of a row is proportional to the share of its class so far,
+// so both classes have the same influence.
 template <class RowAt>
 void arow_sweep(std::size_t n_rows, const RowAt& row_at, const std::int8_t* y, const ArowState& state,
                 double regularization) {
@@ -88,8 +88,8 @@ void arow_sweep(std::size_t n_rows, const RowAt& row_at, const std::int8_t* y, c
 }
 
 // Linear SVM with squared hinge loss by dual coordinate descent (Hsieh et al. 2008).
-// The solver makes n_passes over the rows, each in another pseudorandom order.
-// cost[i] is the weight of the loss of row i. `plane` has n_features weights followed by the intercept, all 0 at first.
+// The solver makes n_passes over the rows, each in a different pseudorandom order.
+// cost[i] is the loss weight of row i. `plane` contains n_features weights and the intercept, all 0 at first.
 // The intercept is the weight of a column of ones.
 template <class RowAt>
 void fit_linear_svm(std::size_t n_rows, const RowAt& row_at, const std::int8_t* y, const double* cost, double* plane,

@@ -24,7 +24,7 @@ std::uint32_t RankTree::new_node() {
     return id;
 }
 
-// Counts the smaller keys instead of searching: counting is vectorized and has no mispredicted branches.
+// Counting smaller keys is faster than binary search: the loop is vectorized and has no mispredicted branches.
 std::uint32_t RankTree::first_not_below(const Node& node, double score) {
     std::uint32_t n_below = 0;
     for (std::uint32_t e = 0; e < node.size; ++e) n_below += node.key[e] < score;
@@ -75,7 +75,7 @@ void RankTree::erase(double score, bool positive) {
 }
 
 // Invariant: before an insertion, a node has space for one more entry.
-// If the insertion fills a node, its parent splits the node.
+// If an insertion fills a node, the parent splits the node.
 void RankTree::add(std::uint32_t id, unsigned level, double score, bool positive, Rank& rank) {
     Node& node = nodes_[id];
     std::uint32_t entry = first_not_below(node, score);
@@ -86,13 +86,13 @@ void RankTree::add(std::uint32_t id, unsigned level, double score, bool positive
         }
         rank.equal = node.count[!positive][entry];
     } else if (entry == node.size) {
-        node.key[--entry] = score;  // the score is a new maximum and raises the upper bound of the last child
+        node.key[--entry] = score;  // the score is a new maximum, so the upper bound of the last child increases
     }
     rank.below += sum_first(node.count[!positive], entry);
     ++node.count[positive][entry];
     if (level == 0) return;
     const std::uint32_t child = node.child[entry];
-    add(child, level - 1, score, positive, rank);  // may reallocate the nodes; `node` is invalid from here on
+    add(child, level - 1, score, positive, rank);  // may reallocate the nodes, so `node` is invalid after this call
     if (nodes_[child].size == kFanout) split_child(id, entry);
 }
 
@@ -148,7 +148,7 @@ void RankTree::grow_root() {
 
 // Merges neighbouring nodes whose entries fit into half a node.
 // Nodes are a quarter full on average, so the height is logarithmic in the number of rows.
-// A merged node is far from its next split.
+// A merged node has space for many entries before its next split.
 void RankTree::tidy_child(std::uint32_t parent_id, std::uint32_t entry) {
     Node& parent = nodes_[parent_id];
     if (nodes_[parent.child[entry]].size == 0) {

@@ -9,16 +9,16 @@
 namespace steelyard {
 
 // Counted B-tree (order-statistic tree) of the scores of two classes.
-// The tree maintains the number of correctly ordered pairs.
+// The tree maintains the number of correctly ordered pairs of rows.
 //
-// Every entry stores the number of rows of each class below it.
-// So one descent from the root to a leaf gives the rank of a score among the other class.
-// A leaf entry is a distinct score, shared by ties.
+// Every tree entry stores the number of rows of each class in its subtree.
+// One descent from the root to a leaf therefore gives the rank of a score among the other class.
+// A leaf entry is a distinct score. Tied rows share an entry.
 // All counts are integers, so inserting and erasing a row leaves no rounding error.
 class RankTree {
   public:
     void insert(double score, bool positive);
-    // Removes a score, which must have been inserted for this class.
+    // Removes a score that was inserted for this class.
     void erase(double score, bool positive);
     // Returns twice the number of (positive, negative) pairs in the right order, where a tie counts as half a pair.
     std::int64_t doubled_wins() const { return doubled_wins_; }
@@ -27,11 +27,11 @@ class RankTree {
     static constexpr std::uint32_t kFanout = 32;
     struct Node {
         std::uint32_t size = 0;
-        double key[kFanout];              // leaf: the score; inner node: upper bound of all scores below the entry
-        std::uint32_t count[2][kFanout];  // number of rows below the entry, [negative, positive]
-        std::uint32_t child[kFanout];     // unused in a leaf
+        double key[kFanout];  // score in a leaf, or upper bound of all scores of the subtree in an inner node
+        std::uint32_t count[2][kFanout];  // number of rows in the subtree of each entry, [negative, positive]
+        std::uint32_t child[kFanout];     // index of the child node; unused in a leaf
     };
-    // Number of rows of the other class with a lower score, and with an equal score.
+    // Number of rows of the other class with a lower score, and number with an equal score.
     struct Rank {
         std::int64_t below = 0, equal = 0;
     };
@@ -60,7 +60,7 @@ class RankTree {
 //
 // With one column there are two classes, and the score is for class 1.
 // With K >= 2 columns there are K classes, and column i is the score of class i.
-// Every ordered pair of classes (i, j) then has its own tree of the scores in column i.
+// With K >= 2 columns, every ordered pair of classes (i, j) has its own tree of the scores in column i.
 class AucWindow {
   public:
     AucWindow(std::size_t window, std::size_t n_columns);
@@ -74,7 +74,7 @@ class AucWindow {
     std::size_t size() const { return codes_.size(); }
     std::span<const std::int64_t> counts() const { return counts_; }
     // For column i and class j, writes twice the number of pairs in which class i scores higher than class j.
-    // With one column, wins[0] is the number for class 1 over class 0.
+    // With one column, wins[0] counts pairs of class 1 over class 0.
     void doubled_wins(std::int64_t* wins) const;
     // Copies all rows of the window, oldest row first.
     void content(std::int32_t* codes, double* scores) const;
@@ -87,7 +87,7 @@ class AucWindow {
     std::size_t window_, n_columns_;
     std::vector<RankTree> trees_;
     std::vector<std::int64_t> counts_;
-    std::vector<std::int32_t> codes_;  // ring buffer once the window is full; the oldest row is at head_
+    std::vector<std::int32_t> codes_;  // ring buffer when the window is full, with the oldest row at head_
     std::vector<double> scores_;
     std::size_t head_ = 0;
 };

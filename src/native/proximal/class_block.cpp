@@ -13,14 +13,14 @@ namespace {
 
 constexpr std::int64_t kLongWeight = 1 << 28;  // rows with larger weights are added one by one
 
-// Rows grouped by weight, so that all rows of a group are added together.
-// Rows too large for the digit loops are listed separately.
+// Rows grouped by weight; all rows of a group are added together.
+// Rows with values too large for the digit loops are listed separately.
 struct Runs {
     std::map<std::int64_t, std::vector<std::uint32_t>> by_weight;
     std::vector<std::uint32_t> beyond;
 };
 
-// Adds rows to sums of products, for any values and weights.
+// Adds rows with any values and weights to sums of products.
 template <class T>
 void fold(Triangle& sums, Rows<T> rows, const Runs& runs, std::span<const std::int64_t> weights,
           const StepTables& tables, const Quantizer* quantizer, std::span<const double> largest, unsigned n_threads) {
@@ -92,7 +92,7 @@ void add_pending(Triangle& sums, const ExactBlock& block, std::size_t i, std::si
 constexpr std::size_t kMaxRowsOneByOne = 8;  // up to this number of rows, unshared sums are updated row by row
 
 // Adds the pending rows, starting with row `first`, to unshared sums in one atomic call.
-// Returns false, without changes, if several calls would be needed.
+// Returns false, without changes, if the rows need several calls.
 bool fold_in_place(Triangle& sums, const ExactBlock& block, std::size_t first, std::size_t d, unsigned n_threads) {
     const Runs runs = pending_runs(block, first, d);
     if (runs.by_weight.size() != 1 || !runs.beyond.empty() || std::abs(runs.by_weight.begin()->first) > kLongWeight)
@@ -107,9 +107,9 @@ Big pending_count(const ExactBlock& block) {
     return Big::of(sum);
 }
 
-// Returns whether rows with the sums of this block can exist.
+// Returns whether a set of rows with the sums of this block can exist.
 // Sums of squares must not be negative, and n * sum(v^2) >= sum(v)^2 must hold (Cauchy-Schwarz).
-// Features with merged values of coarser steps are skipped, because their values may have been rounded differently.
+// Features with merged values of coarser steps are skipped, because their values may have different rounding errors.
 bool is_plausible(const ExactBlock& block, std::size_t d, const Quantizer& quantizer) {
     const Big n = count_of(block);
     const std::size_t pending = block.weights.size();
@@ -169,7 +169,7 @@ void form_sums(std::shared_ptr<ExactBlock>& slot, std::size_t d, unsigned n_thre
             block.weights.clear();
             return;
         }
-        while (!block.weights.empty()) {  // one row at a time, so that an exception leaves a consistent block
+        while (!block.weights.empty()) {  // process one row at a time, so that an exception leaves a consistent block
             add_pending(sums, block, block.weights.size() - 1, d);
             block.weights.pop_back();
             block.rows.resize(block.weights.size() * d);
@@ -308,7 +308,7 @@ void merge_block(std::shared_ptr<ExactBlock>& mine, const ExactBlock& theirs, in
                  unsigned n_threads) {
     ExactBlock& block = mutable_block(mine);
     if (theirs.sums) {
-        // Sums that are not shared need no copy, because add() reserves memory before it changes anything.
+        // Unshared sums need no copy, because add() reserves memory before it changes anything.
         auto sums = block.sums.use_count() == 1 ? std::const_pointer_cast<Triangle>(block.sums) : copy_sums(block, d);
         sums->add(*theirs.sums, sign);
         sums->shrink();

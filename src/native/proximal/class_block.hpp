@@ -14,7 +14,7 @@
 
 namespace steelyard {
 
-// Returns the maximal number of pending rows for d features.
+// Returns the maximum number of pending rows for d features.
 inline std::size_t capacity(std::size_t d) { return std::max<std::size_t>(64, (d + 1) / 2); }
 
 // Quantizes one row.
@@ -25,16 +25,16 @@ inline void count_row(const float* x, std::size_t d, Steps steps, double* out) {
     loops().gram.count_f32(x, d, steps, out);
 }
 
-// Copy-on-write: returns a block that may be modified, which is a copy if the block is shared.
+// Copy-on-write: returns a block that may be modified, which is a copy if the original is shared.
 ExactBlock& mutable_block(std::shared_ptr<ExactBlock>& block);
 std::shared_ptr<Triangle> copy_sums(const ExactBlock& block, std::size_t d);
 
-// The first overload adds the pending rows of a block to the given sums, the second one to the sums of the block.
+// Adds the pending rows of a block to the given sums, or without this argument to the sums of the block.
 void fold_pending(Triangle& sums, const ExactBlock& block, std::size_t d, unsigned n_threads);
 void fold_pending(ExactBlock& block, std::size_t d, unsigned n_threads);
 void form_sums(std::shared_ptr<ExactBlock>& slot, std::size_t d, unsigned n_threads);
 
-// Returns whether n more rows of a class may stay pending; if not, they are added to the sums immediately.
+// Returns whether n more rows of a class may stay pending. If not, they are added to the sums immediately.
 bool may_stay_pending(const ExactBlock* block, std::size_t n, std::size_t d);
 // Appends rows to the pending rows.
 template <class T>
@@ -48,12 +48,12 @@ void place(ExactBlock& block, Rows<T> rows, const std::vector<std::uint32_t>& in
 // Adds a row with values too large for the two-digit product loops.
 template <class T>
 void add_beyond(Triangle& sums, Rows<T> rows, std::uint32_t row, const StepTables& tables, const Quantizer& quantizer);
-// Adds or subtracts a block that has the same quantizer.
+// Adds or subtracts another block with the same quantizer.
 void merge_block(std::shared_ptr<ExactBlock>& mine, const ExactBlock& theirs, int sign, std::size_t d,
                  unsigned n_threads);
 
-// Subtracts weight from the stored rows equal to `row`, newest row first.
-// Returns the weight that could not be subtracted.
+// Subtracts a weight from the stored rows equal to `row`, newest row first.
+// Returns the part of the weight that could not be subtracted.
 std::int64_t cancel(const std::vector<double>& rows, std::vector<std::int64_t>& weights, const double* row,
                     std::size_t d, std::int64_t weight, const std::vector<std::int32_t>* slots, std::int32_t slot,
                     std::span<const std::uint8_t> mixed = {});
@@ -61,7 +61,7 @@ void drop_zero_weights(std::vector<double>& rows, std::vector<std::int64_t>& wei
                        std::size_t d);
 
 Big count_of(const ExactBlock& block);
-// Finishes a removal and resets an empty slot. Returns false if no rows can have the remaining sums.
+// Completes a removal and resets an empty slot. Returns false if no set of rows can have the remaining sums.
 bool finish_removal(std::shared_ptr<ExactBlock>& slot, std::size_t d, const Quantizer& quantizer, unsigned n_threads);
 
 }  // namespace steelyard

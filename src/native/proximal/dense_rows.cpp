@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t kMaxPendingRows = 512;
 
-// Fast path: appends rows to the pending rows without copying the state. Nothing can throw after the first change.
+// Fast path: appends rows to the pending rows without copying the state. No statement after the first change can throw.
 template <class T>
 bool add_in_place(ExactState& state, const ExactBatch<T>& batch) {
     const std::size_t d = state.n_features, n = batch.slots.size();
@@ -72,7 +72,7 @@ std::map<std::int32_t, std::vector<std::uint32_t>> by_slot(std::span<const std::
 
 namespace {
 
-// Scans only the listed rows. All other rows are assumed to fit the digit loops.
+// Scans only the listed rows. All other rows must fit the digit loops.
 template <class T>
 ScanResult scan_some(Rows<T> rows, const std::vector<std::uint32_t>& index, const StepTables& tables) {
     ScanResult found{std::vector<double>(rows.n_features, 0.0), std::vector<double>(rows.n_features, 0.0),
@@ -84,7 +84,7 @@ ScanResult scan_some(Rows<T> rows, const std::vector<std::uint32_t>& index, cons
 }
 
 // Adds the rows of large classes without a separate scan. Rows of small classes are scanned and stay pending.
-// Returns false, without changes, if this is not faster or if steps must be refined first.
+// Returns false, without changes, if this path is not faster or if steps must be refined first.
 template <class T>
 bool add_unscanned(ExactState& state, Rows<T> rows, std::span<const std::int32_t> slots, unsigned n_threads) {
     const std::size_t d = state.n_features;
@@ -220,7 +220,7 @@ Removal remove_from(ExactState& state, Rows<T> rows, std::span<const std::int32_
     const StepTables tables(state.quantizer);
     const ScanResult found = scan(rows, tables, n_threads);
     check_finite(rows, is_coarse(state.quantizer) ? std::span<const std::uint8_t>{} : found.beyond);
-    // If no value of a feature was ever rounded, a value that is not a multiple of the step was never learned.
+    // If no value of a feature was ever rounded, a value that is not a multiple of the step cannot have been learned.
     for (std::size_t j = 0; j < d; ++j) {
         if (state.quantizer.rounds[j] || state.quantizer.mixed[j] || found.remainder[j] == 0.0) continue;
         for (std::size_t i = 0; i < rows.n_rows; ++i) {
@@ -234,7 +234,7 @@ Removal remove_from(ExactState& state, Rows<T> rows, std::span<const std::int32_
     for (const auto& [slot, index] : by_slot(slots, weights)) {
         auto& slot_block = state.slots[static_cast<std::size_t>(slot)];
         ExactBlock& block = mutable_block(slot_block);
-        if (!block.sums) {  // all rows of the class are stored, so every row to remove must be among them
+        if (!block.sums) {  // all rows of the class are pending, so every row to remove must be among them
             for (const std::uint32_t i : index) {
                 if (found.beyond[i]) return never_learned(slot);
                 count_row(rows.data + i * d, d, tables.steps(), row.data());

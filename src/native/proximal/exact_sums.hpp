@@ -12,7 +12,7 @@
 
 namespace steelyard {
 
-// Statistics with one mutex and one version number. Every update is atomic: readers see the state before or after it.
+// Statistics with one mutex and one version number. Every update is atomic for readers.
 class ExactSums {
   public:
     explicit ExactSums(ExactState state, std::uint64_t version = 0) : version_(version), state_(std::move(state)) {}
@@ -27,8 +27,8 @@ class ExactSums {
         const std::scoped_lock lock(mutex_);
         return state_;
     }
-    // Returns a view of some classes. Sums that the view computes are also cached here for the next view.
-    // If the sums would need much memory, the pending rows of small classes are kept instead.
+    // Returns a view of some classes. Sums that the view computes are also cached for the next view.
+    // If the sums need much memory, the view keeps the pending rows of small classes instead of their sums.
     ExactView view(SlotGroups classes, unsigned n_threads) const {
         std::vector<std::int32_t> slots;
         for (const auto& each : classes) slots.insert(slots.end(), each.begin(), each.end());
@@ -37,7 +37,7 @@ class ExactSums {
     ExactView view(std::span<const std::int32_t> slots, unsigned n_threads) const {
         return {formed(slots, n_threads), slots, n_threads};
     }
-    // Returns a view if the state still has this version.
+    // Returns a view if the state still has the given version.
     std::optional<ExactView> view_at(std::uint64_t version, std::span<const std::int32_t> slots,
                                      unsigned n_threads) const {
         std::optional<ExactState> state;
@@ -51,15 +51,15 @@ class ExactSums {
     template <class Update>
     auto update(Update&& update) {
         const std::scoped_lock lock(mutex_);
-        ++version_;  // incremented even if the update changes nothing; a superfluous recomputation does no harm
+        ++version_;  // incremented even if the update changes nothing; the only effect is a superfluous recomputation
         return update(state_);
     }
-    // Updates the state if it still has this version. Returns whether it did. `version` becomes the new version.
+    // Updates the state if it still has the given version, and sets `version` to the new one. Returns false if not.
     template <class Update>
     bool update_at(std::uint64_t& version, Update&& update) {
         const std::scoped_lock lock(mutex_);
         if (version != version_) return false;
-        update(state_);  // atomic: if it throws, the state is unchanged
+        update(state_);  // atomic: if the update throws, the state is unchanged
         version = ++version_;
         return true;
     }
@@ -84,7 +84,7 @@ class ExactSums {
 
     mutable std::mutex mutex_;
     std::uint64_t version_;
-    mutable ExactState state_;  // mutable, because readers cache sums; the values do not change
+    mutable ExactState state_;  // mutable, because readers cache sums; the represented values do not change
 };
 
 }  // namespace steelyard

@@ -37,18 +37,18 @@ void scan(const GramLoops& loops, Rows<float> rows, const std::uint32_t* index, 
 // Plan for splitting integers into digits and summing products of digits.
 struct Plan {
     Digits digits;
-    std::vector<std::uint32_t> high;  // features with a high digit, if only some have one
+    std::vector<std::uint32_t> high;  // features with a high digit; used if only some features have one
     std::size_t size;                 // number of columns of a block
     std::size_t n_blocks;
-    std::size_t most_rows;  // maximal number of rows whose sums of digits are exact
+    std::size_t most_rows;  // maximum number of rows whose digit sums are exact
 
     explicit Plan(std::size_t d) : digits(Digits::one), size(d + 1), n_blocks(1), most_rows(8192) {}
     Plan(std::span<const double> largest, std::size_t d) : Plan(d) {
         for (std::uint32_t j = 0; j < d; ++j)
             if (largest[j] >= kOneDigit) high.push_back(j);
         if (high.empty()) return;
-        // Three products of all features have cost 3.
-        // One product of all low digits and some high digits has cost (1 + share of features with a high digit)^2.
+        // Cost of three products of all features: 3.
+        // Cost of one product of all low digits and some high digits: (1 + share of features with a high digit)^2.
         if (5 * high.size() < 3 * d) {
             digits = Digits::some;
             size += high.size();
@@ -81,7 +81,7 @@ struct Task {
     PanelRange rows;
 };
 
-// Returns the tasks band by band: the row panels of a band stay in the L2 cache for all column groups.
+// Returns the tasks in band order, so that the row panels of a band stay in the L2 cache for all column groups.
 std::vector<Task> tiles(std::size_t n_panels, std::size_t group) {
     std::vector<Task> tasks;
     for (std::size_t begin = 0; begin < n_panels; begin += kBandPanels) {
@@ -91,7 +91,7 @@ std::vector<Task> tiles(std::size_t n_panels, std::size_t group) {
     return tasks;
 }
 
-// Returns the number of useful threads: the share of each thread must take much longer than one barrier.
+// Returns the number of useful threads: the work of each thread must take much longer than one barrier.
 unsigned useful_threads(unsigned wanted, std::size_t n_rows, std::size_t n_blocks, std::size_t size) {
     const double products = 0.5 * static_cast<double>(n_rows) * static_cast<double>(size * size);
     const double share = products / static_cast<double>(std::max<std::size_t>(n_blocks, 1));
@@ -101,7 +101,7 @@ unsigned useful_threads(unsigned wanted, std::size_t n_rows, std::size_t n_block
 
 std::int64_t whole(double x) { return static_cast<std::int64_t>(x); }
 
-// Moves one row of the digit sums to the multiprecision sums, and clears it.
+// Adds one row of the digit sums to the multiprecision sums and clears the row.
 void drain_row(const Plan& plan, double* scratch, std::size_t row, std::int64_t weight, Triangle& sums) {
     const std::size_t size = sums.size(), width = plan.size;
     double* low = scratch + row * width;
@@ -126,7 +126,7 @@ void drain_row(const Plan& plan, double* scratch, std::size_t row, std::int64_t 
     std::fill_n(low, row + 1, 0.0);
 }
 
-// Moves the products with the high digits of some features. The rows of high digits follow those of the low digits.
+// Adds the products with high digits of some features to the sums. Rows of high digits follow rows of low digits.
 void drain_high(const Plan& plan, double* scratch, std::size_t k, std::int64_t weight, Triangle& sums) {
     const std::size_t size = sums.size(), width = plan.size, feature = plan.high[k];
     double* row = scratch + (size + k) * width;
@@ -153,13 +153,13 @@ double growth(std::size_t n, double largest, std::int64_t weight) {
            std::log2(std::max(1.0, std::fabs(static_cast<double>(weight))));
 }
 
-// Sums that several threads update under a lock.
+// Sums of products that several threads update under a lock.
 struct SharedSums {
     Triangle* sums;
     std::mutex busy;
 };
 
-// Adds blocks of unscanned rows to the digit sums of one thread.
+// Adds blocks of rows, which have not been scanned, to the digit sums of one thread.
 template <class T>
 class UnscannedRows {
   public:
@@ -174,11 +174,11 @@ class UnscannedRows {
         make_room();
     }
 
-    // Returns false if a value needs more rounding than allowed. Rows that are too large are skipped and listed.
+    // Returns false if a value needs more rounding than allowed. Rows with too large values are skipped and listed.
     bool take(std::span<const std::uint32_t> index, SharedSums& sums) {
         if (sums_ != &sums || n_held_ + index.size() > plan_.most_rows) drain();
         sums_ = &sums;
-        // Most blocks can use the same plan as the previous block.
+        // Most blocks can use the plan of the previous block.
         if (plan_.digits != Digits::some && packed(index)) {
             sum(index.size());
             return true;
@@ -195,7 +195,7 @@ class UnscannedRows {
         return true;
     }
 
-    // Moves the digit sums to the sums of the class. Called at the end.
+    // Adds the digit sums to the sums of the class at the end of the work.
     void drain() {
         if (n_held_ == 0) return;
         const std::lock_guard<std::mutex> mine(sums_->busy);
@@ -259,7 +259,7 @@ class UnscannedRows {
     std::size_t panel_stride_, block_stride_;
     AlignedBuffer<double> room_, scratch_;
     SharedSums* sums_ = nullptr;
-    std::size_t n_held_ = 0;  // number of rows added since the digit sums were last converted
+    std::size_t n_held_ = 0;  // number of rows since the digit sums were last added to the sums
     std::vector<double> largest_, remainder_;
     std::vector<std::uint8_t> far_;
     std::vector<std::uint32_t> near_, beyond_;
@@ -332,7 +332,7 @@ void add_products(Rows<T> rows, std::span<const std::uint32_t> index, Steps step
     const AlignedBuffer<double> buffers = aligned_buffer<double>(n_useful * buffer_size);
     const AlignedBuffer<double> scratch = aligned_buffer<double>(plan.n_sums());
     clear(plan, scratch.get());
-    // Counters for the next task of each part, and for the next row to drain each time the digit sums are full.
+    // Counters of the next task of each part, and of the next row of digit sums to convert when they are full.
     const std::size_t parts_a_time = std::max<std::size_t>(1, plan.most_rows / kBlockRows);
     const std::size_t n_drains = (n_parts + parts_a_time - 1) / parts_a_time;
     std::vector<std::atomic<std::size_t>> next_task(n_parts), next_row(n_drains);
@@ -340,9 +340,9 @@ void add_products(Rows<T> rows, std::span<const std::uint32_t> index, Steps step
     for (const double value : largest) most = std::max(most, std::min(value, kTwoDigits));
     sums.reserve(growth(n, most, weight));
 
-    // The threads pack a part together, wait at a barrier, and then process its tasks one by one.
-    // While one thread still sums a part, another may pack the next part into the second buffer.
-    // The tasks of that part start after the next barrier.
+    // The threads pack one part together, wait at a barrier, and then process the tasks of the part one by one.
+    // While one thread still sums a part, another thread may pack the next part into the second buffer.
+    // The tasks of the next part start after the next barrier.
     run_team(n_useful, [&](unsigned thread, unsigned n_team, SpinBarrier& meeting) noexcept {
         for (std::size_t p = 0; p < n_parts; ++p) {
             const std::size_t first = p * kBlockRows, count = std::min(kBlockRows, n - first);
@@ -403,7 +403,7 @@ bool add_unscanned(Rows<T> rows, Steps steps, std::span<const Share> shares, std
             unseen.drain();
             const std::lock_guard<std::mutex> mine(collecting);
             beyond.insert(beyond.end(), unseen.beyond().begin(), unseen.beyond().end());
-        } catch (const std::exception&) {  // out of memory, or sums beyond their bound
+        } catch (const std::exception&) {  // memory is exhausted, or sums exceed their bound
             failed = true;
         }
     });

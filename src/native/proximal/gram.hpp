@@ -1,10 +1,10 @@
-// Exact Gram matrices of integer rows with floating-point SIMD instructions.
+// Exact Gram matrices of integer rows, computed with floating-point SIMD instructions.
 //
 // Quantized values are split into digits of 21 bits.
 // A product of two digits has at most 42 bits, so a double can sum 2,048 such products exactly (below 2^53).
-// If no factor is a sum of two digits, a double can sum 8,192 products.
+// If no factor is a sum of two digits, a double can sum 8,192 products exactly.
 // All partial sums are integers, so the order of summation does not matter.
-// The sums are then added to multiprecision integers.
+// Digit sums are then added to multiprecision integers.
 #pragma once
 
 #include <cstddef>
@@ -22,13 +22,13 @@ namespace steelyard {
 template <class T>
 double largest_magnitude(std::span<const T> values, unsigned n_threads = 1);
 
-// Scans all rows. See Scan for the results.
+// Scans all rows. The struct Scan describes the results.
 template <class T>
 void scan_rows(Rows<T> rows, Steps steps, std::span<double> largest, std::span<double> remainder,
                std::span<std::uint8_t> beyond, unsigned n_threads);
 
 // sums += weight * sum over the listed rows of e e', where e = [v, 1] and v is the quantized row.
-// No |v| may exceed kTwoDigits. `largest` has an upper bound of |v| for each feature. |weight| is at most 2^28.
+// No |v| may exceed kTwoDigits. `largest` contains an upper bound of |v| for each feature. |weight| is at most 2^28.
 // After an exception the sums are invalid.
 template <class T>
 void add_products(Rows<T> rows, std::span<const std::uint32_t> index, Steps steps, std::span<const double> largest,
@@ -40,9 +40,9 @@ struct Share {
     Triangle* sums;
 };
 
-// Adds rows that were not scanned. Each block is scanned when it is added, so every row is read once.
-// Every thread has its own d x d digit sums, so the number d of features should not be large.
-// Rows with values beyond kTwoDigits are skipped and listed.
+// Adds rows that were not scanned. Each block is scanned when it is added, so memory is read only once.
+// Every thread has its own digit sums of d x d numbers, so the number d of features should not be large.
+// Rows with values above kTwoDigits are skipped and listed.
 // Returns false, with invalid sums, if a value needs more rounding than allowed, or if memory is exhausted.
 constexpr std::size_t kMostUnseen = 512;
 template <class T>

@@ -24,7 +24,7 @@ unsigned width(uint128 x) {
     return static_cast<unsigned>(high ? 64 + std::bit_width(high) : std::bit_width(static_cast<std::uint64_t>(x)));
 }
 
-// Returns x * mantissa / 2^shift rounded to the nearest integer, halves away from zero. mantissa < 2^53, shift >= 53.
+// Returns x * mantissa / 2^shift rounded to the nearest integer (ties away from zero). mantissa < 2^53, shift >= 53.
 int128 times(int128 x, std::uint64_t mantissa, unsigned shift) {
     const uint128 m = magnitude(x);
     const uint128 low = (m & ~std::uint64_t{0}) * mantissa;
@@ -50,7 +50,7 @@ void Triangle::reserve(double bits) {
         bits_ = wanted;
         return;
     }
-    bits_ = log2_sum(largest_bits(), bits);  // recomputed, because the old bound may be too high after removals
+    bits_ = log2_sum(largest_bits(), bits);  // recompute, because the old bound may be too high after removals
     if (bits_ >= limit_bits(limbs_)) resize(static_cast<std::size_t>(bits_ + 2.0) / 64 + 1);
 }
 
@@ -118,7 +118,7 @@ void Triangle::add_row(std::span<const std::int64_t> v, std::int64_t w) {
     double top = 1.0;
     for (const std::int64_t x : v) top = std::max(top, std::fabs(static_cast<double>(x)));
     const double weight = std::fabs(static_cast<double>(w));
-    if (weight * top >= 0x1p62) {  // the product with one value does not fit in a register
+    if (weight * top >= 0x1p62) {  // the product of the weight and one value does not fit in a register
         std::vector<Big> wide(v.begin(), v.end());
         return add_row(wide, Big(w));
     }
@@ -166,7 +166,7 @@ void Triangle::refine(std::span<const unsigned> shifts, unsigned weight_shift) {
     };
     double bits = bits_ + 2.0 * top + weight_shift;
     if (bits >= limit_bits(limbs_)) {
-        // Check each number separately, because the largest numbers need not be those that are shifted.
+        // Check each number separately, because the largest numbers may not be shifted.
         unsigned most = 0;
         for (std::size_t a = 0, at = 0; a < size_; ++a)
             for (std::size_t b = 0; b <= a; ++b, ++at)
@@ -210,7 +210,7 @@ void Triangle::translate(std::span<const Big> by) {
             m[j] = static_cast<uint128>(moved[j].narrow());
             b[j] = static_cast<uint128>(by[j].narrow());
         }
-        // Intermediate values wrap modulo 2^128; the result fits.
+        // Intermediate values wrap modulo 2^128, but the result fits.
         for (std::size_t i = 0, at = 0; i < d; ++i)
             for (std::size_t j = 0; j <= i; ++j, ++at)
                 narrow()[at] = static_cast<int128>(static_cast<uint128>(narrow()[at]) - b[i] * s[j] - m[i] * b[j]);

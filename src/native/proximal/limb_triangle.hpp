@@ -13,8 +13,8 @@
 namespace steelyard {
 
 // Row-major lower triangle of size x size numbers. The last row contains the sums of v and the sum of the weights.
-// Numbers have two 64-bit limbs.
-// When a bound on their magnitude exceeds two limbs, all numbers get more limbs, so they never overflow.
+// The numbers of a triangle have two 64-bit limbs at first.
+// When a bound on the magnitude exceeds two limbs, all numbers get more limbs, so numbers never overflow.
 class Triangle {
   public:
     explicit Triangle(std::size_t size) : size_(size), data_(2 * entries(size), 0) {}
@@ -33,14 +33,14 @@ class Triangle {
     Big get(std::size_t place) const { return Big::load(data_.data() + place * limbs_, limbs_); }
     Big get(std::size_t row, std::size_t column) const { return get(place(row, column)); }
     Big count() const { return get(size_ - 1, size_ - 1); }
-    void set(std::size_t place, const Big& value);  // raises the bound if needed
+    void set(std::size_t place, const Big& value);  // raises the bound on all magnitudes if needed
 
-    // Reserves limbs for numbers that grow by at most 2^bits. Called before every addition.
+    // Reserves limbs for numbers that grow by at most 2^bits. Must be called before every addition.
     void reserve(double bits);
-    void add_at(std::size_t place, int128 value);  // call reserve() first
+    void add_at(std::size_t place, int128 value);  // reserve() must be called first
 
     void add(const Triangle& other, int sign);
-    // Adds one row of weight w, with values up to 2^62 or of any size (Big).
+    // Adds one row of weight w. Values are at most 2^62, or of any size if they are of type Big.
     void add_row(std::span<const std::int64_t> v, std::int64_t w);
     void add_row(std::span<const Big> v, const Big& w);
     // Multiplies feature j by 2^shifts[j] and every weight by 2^weight_shift.
@@ -50,10 +50,10 @@ class Triangle {
     void decay(double factor);  // multiplies by the factor and rounds
     void shrink();              // releases limbs that are no longer needed
     bool is_zero() const;
-    // Returns a triangle whose feature j is feature from[j] of this triangle, or zero if from[j] is negative.
+    // Returns a triangle whose feature j is feature from[j] of this triangle, or zero if from[j] < 0.
     Triangle permute_features(std::span<const std::int64_t> from) const;
 
-    // Returns little-endian numbers, all with the number of bytes that the largest number needs.
+    // Returns all numbers in little-endian order, each with the number of bytes that the largest number needs.
     std::vector<std::uint8_t> to_bytes(std::size_t* bytes_each) const;
     static Triangle from_bytes(std::size_t size, std::span<const std::uint8_t> bytes, std::size_t bytes_each);
 
@@ -68,7 +68,7 @@ class Triangle {
 };
 
 // Lazy sum of several triangles.
-// Entries of the sum are computed when they are read, which saves the memory of another triangle.
+// Entries of the sum are computed when they are read, so no memory for another triangle is needed.
 class TriangleSum {
   public:
     explicit TriangleSum(std::size_t size) : size_(size) {}

@@ -9,7 +9,7 @@ namespace steelyard {
 
 namespace {
 
-// Checks that each class has at least as much weight as is to be subtracted, in a common weight step.
+// Checks that each class has at least the weight to be subtracted, in a common weight step.
 Removal check_enough(const ExactState& state, const ExactState& other, std::span<const std::int32_t> places) {
     const int finest = std::min(state.weight_exponent, other.weight_exponent);
     for (std::size_t s = 0; s < places.size(); ++s) {
@@ -24,7 +24,7 @@ Removal check_enough(const ExactState& state, const ExactState& other, std::span
     return {};
 }
 
-// Adds or subtracts rows that are not quantized yet. Their slots are already numbered as in `state`.
+// Adds or subtracts rows that are not quantized yet. Their slot numbers are those of `state`.
 Removal merge_early(ExactState& state, EarlyRows early, int sign, bool checked, unsigned n_threads) {
     const std::size_t d = state.n_features;
     const Rows<double> rows{early.rows.data(), early.slots.size(), d};

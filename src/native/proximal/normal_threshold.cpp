@@ -10,8 +10,8 @@ namespace steelyard {
 namespace {
 
 // log(phi(x) / Phi(x)) and its derivative, where phi and Phi are the density and distribution function of N(0, 1).
-// Between two distant classes, where the best threshold is, phi / Phi of both classes underflows.
-// So the logarithm of phi / Phi is used.
+// Between two distant classes, where the best threshold lies, phi / Phi of both classes underflows,
+// so logarithms of phi / Phi are used.
 struct LogHazard {
     double value, fall;
 
@@ -37,8 +37,8 @@ struct LogHazard {
 
 // Newton's method with bisection as a safeguard.
 // The objective log Phi((p - t) / s) + log Phi((t - n) / r) is concave in t, with means p, n and deviations s, r.
-// At the maximum, the quotients phi / Phi of both classes, each divided by its deviation, have equal logarithms.
-// Bisection takes over if very different deviations let a Newton step leave the interval.
+// At the maximum, the values phi / (Phi * deviation) of both classes are equal.
+// Bisection is used if very different deviations let a Newton step leave the interval.
 double normal_gmean_threshold(const NormalScores& negative, const NormalScores& positive) {
     const double gap = positive.mean - negative.mean, middle = 0.5 * (positive.mean + negative.mean);
     if (!(gap > 0.0)) return middle;

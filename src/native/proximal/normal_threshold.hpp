@@ -8,7 +8,7 @@ struct NormalScores {
 };
 
 // Returns the threshold that maximizes sensitivity times specificity.
-// If the mean of the positive class is not the larger one, returns the middle of the two means.
+// If the mean of the positive class is not larger than that of the negative class, returns the middle of both means.
 double normal_gmean_threshold(const NormalScores& negative, const NormalScores& positive);
 
 }  // namespace steelyard

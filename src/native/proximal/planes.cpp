@@ -11,7 +11,7 @@ namespace steelyard {
 
 namespace {
 
-// Several systems are solved at once, one per SIMD lane, for at least this many planes and at most this many features.
+// Minimum number of planes and maximum number of features for solving several systems at once, one per SIMD lane.
 constexpr std::size_t kFewestPlanes = 4, kMostFeatures = 64;
 
 // Sums of a view in the coordinates z = (x - origin) / unit.
@@ -24,8 +24,8 @@ struct PlaneSums {
     AlignedBuffer<double> total;  // matrix of the rows of all classes
     std::vector<double> all;      // sums of z over the rows of all classes
     double n_rows = 0.0;
-    // Same as `total` and `all`, but with the rows of each class multiplied by its factor.
-    // Empty if there are no factors.
+    // Same as `total` and `all`, with the rows of each class multiplied by the factor of the class.
+    // These arrays are empty if there are no class factors.
     AlignedBuffer<double> weighted_total;
     std::vector<double> weighted_all;
     double weighted_rows = 0.0;
@@ -90,7 +90,7 @@ struct PlaneSums {
     }
 
     // The penalty of raw features is 1 / unit^2, which overflows for small units.
-    // So units below 1 are replaced by 1, and tiny features become practically constant.
+    // Units below 1 are therefore replaced by 1, and tiny features become practically constant.
     void keep_large_units() {
         if (std::all_of(unit.begin(), unit.end(), [](double u) { return u >= 1.0; })) return;
         smaller.resize(unit.size());
@@ -128,7 +128,7 @@ Penalty penalty_of(const PlaneSums& sums, const PlaneRule& rule) {
             continue;
         }
         const double mean = sums.all[j] / sums.n_rows;
-        // A deviation near the floating-point resolution of the values is only the rounding error of a constant.
+        // A deviation near the floating-point resolution of the values is the rounding error of a constant feature.
         const double resolution = 4.0 * eps * (origin[j] / sums.unit[j] + mean);
         const double variance = sums.view.variance()[j];
         penalty.scale[j] = variance > 0.0 && variance > resolution * resolution ? std::sqrt(variance) : 1.0;
@@ -149,9 +149,9 @@ void add_penalty(const Penalty& penalty, double factor, bool has_intercept, doub
     for (std::size_t j = 0; j < d; ++j) matrix[j * stride + j] += factor * penalty.scale[j] * penalty.scale[j];
 }
 
-// Linear system for targets +1 and -1: coefficients of the total matrix and of the class matrix, and right-hand side.
-// Balanced weights give share * total + (1 - 2 share) * own, equal weights give total.
-// If there are no other classes, all weights are zero.
+// Linear system for targets +1 and -1: coefficients of the total and the class matrix, and the right-hand side.
+// Balanced weights give the matrix share * total + (1 - 2 share) * own, equal weights give total.
+// If there is only one class, all weights are zero.
 struct Margin {
     double share = 1.0, own_share = 0.0, mine = 2.0, others = 1.0;
 
@@ -188,7 +188,7 @@ struct Moments {
     // Returns leave-one-out moments, given the mean leverages of the class and of all other classes.
     // The leave-one-out score of ridge regression for target y and score s is y - (y - s) / (1 - leverage).
     Moments left_out(const double (&leverages)[2]) const {
-        constexpr double most = 0.95;  // leverages are limited to this value; a class with a single row has leverage 1
+        constexpr double most = 0.95;  // upper limit of leverages; a class with a single row has leverage 1
         Moments moments = *this;
         for (std::size_t side = 0; side < 2; ++side) {
             const double kept = 1.0 - std::clamp(leverages[side], 0.0, most), target = side == 0 ? 1.0 : -1.0;
@@ -201,14 +201,14 @@ struct Moments {
     double slope() const {  // returns the slope of the log-odds
         constexpr double least = 1e-9, rounding = 1e-12;
         const double gap = means[0] - means[1], spread = 0.5 * (variances[0] + variances[1]);
-        // A plane of a class with weight zero gives all rows the same score, so the gap is only a rounding error.
+        // The plane of a class with weight zero gives all rows the same score, so the gap is only a rounding error.
         if (std::abs(gap) <= rounding * std::max(std::abs(means[0]), std::abs(means[1]))) return least;
         const double slope = spread > 0.0 ? gap / spread : std::numeric_limits<double>::infinity();
         return std::clamp(slope, least, 1e9);
     }
 };
 
-// Converts a solution [w; b] to units of the raw features. Its entries are every stride-th number of u.
+// Converts a solution [w; b], stored with a stride in u, to units of the raw features.
 // The exact coefficient of a subnormal feature may overflow, so it is clipped to the largest double.
 void write_plane(const PlaneSums& sums, const double* u, std::size_t stride, double threshold, double* coef,
                  double* intercept) {
@@ -222,7 +222,7 @@ void write_plane(const PlaneSums& sums, const double* u, std::size_t stride, dou
     *intercept = -at_origin - u[d * stride] - threshold;
 }
 
-// -- one plane at a time ------------------------------------------------------------------------------
+// -- solution of one plane at a time ----------------------------------------------------------------------------------
 
 class OnePlane {
   public:
@@ -237,7 +237,7 @@ class OnePlane {
           matrix_(aligned_buffer<double>(size_ * stride_)),
           solution_(d_ + 1) {}
 
-    // Returns false if the matrix is not positive definite.
+    // Factors the matrix of the plane. Returns false if the matrix is not positive definite.
     bool solve(std::size_t plane, double* coef, double* intercept, double* slope) {
         positive_ = sums_.positive(plane);
         count_ = sums_.counts[positive_];
@@ -248,7 +248,7 @@ class OnePlane {
             set_pairs();
         else
             set_right();
-        if (rule_.pairs || rule_.balanced || plane == 0) {  // otherwise all planes share one matrix
+        if (rule_.pairs || rule_.balanced || plane == 0) {  // in the other cases all planes share one matrix
             if (!rule_.pairs) set_margin();
             add_penalty(penalty_, 1.0 / rule_.C, !rule_.pairs, matrix_.get(), stride_);
             if (!loops.factor(matrix_.get(), size_, stride_)) return false;
@@ -277,7 +277,7 @@ class OnePlane {
     }
 
     // Sets the scatter matrices of the class and of all other classes, and the difference of their means.
-    // If there are no other classes, only the penalty remains.
+    // If there is only one class, only the penalty remains.
     void set_pairs() {
         std::fill_n(matrix_.get(), d_ * stride_, 0.0);
         std::fill(solution_.begin(), solution_.end(), 0.0);
@@ -303,7 +303,7 @@ class OnePlane {
     }
 
     // Returns leave-one-out moments.
-    // The mean leverage of a side is weight * trace(inv(A) M) / rows, with the matrix A of the plane and M of the side.
+    // The mean leverage of a side is weight * trace(inv(A) M) / rows, with matrix A of the plane and M of the side.
     Moments left_out(const Moments& moments) const {
         AlignedVector<double> inverse(size_ * stride_), work(size_ * stride_);
         steelyard::loops().factor.invert(matrix_.get(), size_, stride_, work.data(), inverse.data());
@@ -349,9 +349,9 @@ class OnePlane {
     std::vector<double> solution_;
 };
 
-// -- several planes in SIMD lanes ---------------------------------------------------------------------
+// -- solution of several planes in SIMD lanes -------------------------------------------------------------------------
 
-// Solves one plane per SIMD lane, for targets +1 and -1 and more than two classes. Unused lanes repeat the last plane.
+// Solves one plane per SIMD lane for more than two classes, targets +1 and -1. Unused lanes repeat the last plane.
 class PlaneLanes {
   public:
     PlaneLanes(const PlaneSums& sums, const PlaneRule& rule, const Penalty& penalty)
@@ -374,7 +374,7 @@ class PlaneLanes {
 
     std::size_t lanes() const { return lanes_; }
 
-    // Solves the planes first, first + 1, ..., one in each lane.
+    // Solves consecutive planes, beginning with `first`, one in each lane.
     bool solve(std::size_t first, double* coef, double* intercept, double* slope) {
         const FactorLoops& loops = steelyard::loops().factor;
         const std::size_t n = std::min(lanes_, sums_.n_planes() - first), d = size_ - 1;

@@ -1,4 +1,4 @@
-// Native solver of the proximal SVM for small systems: computes planes from class-wise sums by Cholesky factorization.
+// Native solver of the proximal SVM for small systems: Cholesky factorization of matrices of class-wise sums.
 #pragma once
 
 #include <cstddef>
@@ -15,11 +15,11 @@ struct PlaneRule {
     bool standardize = true;
     bool pairs = false;  // use the squared loss over all pairs (AUC) instead of targets +1 and -1
     bool penalize_intercept = true;
-    // If true, each threshold maximizes the G-mean, assuming normally distributed scores.
-    // For two classes, the moments are leave-one-out moments. Must be false if `pairs` is true.
-    // If false, the threshold is zero (with `pairs`, the middle of the mean scores).
+    // If true, each threshold maximizes the G-mean, assuming normally distributed scores. Must be false with `pairs`.
+    // For two classes, the moments of the scores are leave-one-out moments.
+    // If false, the threshold is zero, or with `pairs` the middle of the mean scores.
     bool gmean = false;
-    std::vector<double> factors = {};  // weight of the rows of each class if not balanced; empty if all are 1
+    std::vector<double> factors = {};  // weight of the rows of each class if not balanced; empty if all weights are 1
 };
 
 // Two classes share one plane, whose positive side is the second class.

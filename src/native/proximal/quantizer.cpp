@@ -10,16 +10,16 @@ namespace steelyard {
 namespace {
 
 constexpr int kCoarsest = 1000;
-constexpr int kResolution = 33;  // a typical deviation has at least 2^33 steps
+constexpr int kResolution = 33;  // minimum number of steps (as a power of 2) of a typical deviation
 
-int exponent_of(double x) {  // floor(log2 |x|); x must not be 0
+int exponent_of(double x) {  // returns floor(log2 |x|); x must not be 0
     int exponent;
     std::frexp(x, &exponent);
     return exponent - 1;
 }
 
 // Returns an exponent rounded down to a multiple of 4.
-// Steps of rounded features are powers of 16, so that similar rows at several sites get equal steps.
+// Steps of rounded features are powers of 16, so that similar rows at several sites get the same steps.
 int coarse(int exponent) { return exponent >= 0 ? exponent / 4 * 4 : -((3 - exponent) / 4 * 4); }
 
 }  // namespace
@@ -91,7 +91,7 @@ Quantizer common_quantizer(const Quantizer& a, const Quantizer& b) {
     Quantizer quantizer = a;
     for (std::size_t j = 0; j < a.exponent.size(); ++j) {
         const std::int32_t finest = std::min(a.exponent[j], b.exponent[j]);
-        // Returns the number of bits by which the values of g may have been rounded more coarsely.
+        // Returns the number of bits by which the steps of merged values may be coarser than those of g.
         const auto coarser = [&](const Quantizer& g) {
             return g.rounds[j] || g.mixed[j] ? g.exponent[j] + g.mixed[j] - finest : 0;
         };

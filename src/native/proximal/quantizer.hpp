@@ -1,5 +1,5 @@
-// Quantization of features. It fits the steps to the first rows and combines the quantizers of two states.
-// A scan of rows finds values that need refined steps or arithmetic with more digits.
+// Quantization of features: fits steps to the first rows and combines the quantizers of two states.
+// A scan of rows finds values that need finer steps or arithmetic with more digits.
 #pragma once
 
 #include <cmath>
@@ -19,20 +19,20 @@ constexpr int kFinestFast = -1000;  // for smaller steps, 1 / step overflows
 constexpr int kCoarsestFast = 20;   // for larger steps, 1e-300 / step underflows
 constexpr double kWhole = 0x1p53;
 
-int lowest_bit(double x);  // x must not be 0
+int lowest_bit(double x);  // returns the exponent of the lowest set bit; x must not be 0
 // Returns the exponent of the step for values that deviate from an origin by `deviation`.
 int wanted_exponent(double deviation, double origin);
-// Returns the nearest integer multiple of the step, halves upwards, for any finite value.
+// Returns the nearest integer multiple of the step (ties are rounded up) for any finite value.
 Big nearest_step(double x, int exponent);
 
 Quantizer empty_quantizer(std::size_t d);
 // Fits the step and the origin of one feature to some of its values, which must be sorted.
 void fit_feature(Quantizer& quantizer, std::size_t j, std::vector<double>& values, bool at_zero);
 bool at_zero(const Quantizer& quantizer);
-// Returns whether steps are so coarse that even values beyond kLargestValue may have only a few steps.
+// Returns whether the steps are so coarse that even values above kLargestValue may have only a few steps.
 bool is_coarse(const Quantizer& quantizer);
 // Returns a quantizer that represents the values of both quantizers exactly.
-// The result has the origin of quantizer a if this origin is still an integer.
+// The result has the origin of quantizer a if this origin is an integer multiple of the new step.
 Quantizer common_quantizer(const Quantizer& a, const Quantizer& b);
 
 // Fits a quantizer to the first rows, where value(i, j) is feature j of row i.
@@ -48,13 +48,13 @@ Quantizer fit_quantizer(std::size_t n, std::size_t d, bool at_zero, Value&& valu
     return quantizer;
 }
 
-// Quantizer as arrays for the SIMD loops.
+// A quantizer as arrays for the SIMD loops.
 struct StepTables {
     std::vector<double> inverse;
     std::vector<double> origin;
     std::vector<double> slack;
-    std::vector<std::size_t> tiny;    // features with steps below the fast range
-    std::vector<std::size_t> coarse;  // features with steps above the fast range
+    std::vector<std::size_t> tiny;    // features whose steps are below the range of the fast loops
+    std::vector<std::size_t> coarse;  // features whose steps are above the range of the fast loops
     explicit StepTables(const Quantizer& quantizer)
         : inverse(quantizer.exponent.size()),
           origin(quantizer.origin),
@@ -71,7 +71,7 @@ struct StepTables {
 };
 
 // Result of a scan: for each feature, the largest integer and the largest rounding error.
-// `beyond` tells for each row whether its values are too large for the digit loops.
+// `beyond` says for each row whether its values are too large for the digit loops.
 struct ScanResult {
     std::vector<double> largest, remainder;
     std::vector<std::uint8_t> beyond;
@@ -83,7 +83,7 @@ ScanResult scan(Rows<T> rows, const StepTables& tables, unsigned n_threads) {
                      std::vector<std::uint8_t>(rows.n_rows)};
     scan_rows(rows, tables.steps(), found.largest, found.remainder, found.beyond, n_threads);
     if (!tables.tiny.empty()) std::fill(found.beyond.begin(), found.beyond.end(), std::uint8_t{1});
-    // The remainder of these features is not known here. Their values are checked one by one.
+    // The scan does not compute the remainder of these features. Their values are checked one by one.
     for (const std::size_t j : tables.tiny) found.remainder[j] = 1.0;
     for (const std::size_t j : tables.coarse) found.remainder[j] = 1.0;
     return found;

@@ -12,11 +12,11 @@ namespace steelyard {
 
 namespace {
 
-// The squares of deviations above 2^kExtreme or below 2^-kExtreme could overflow or underflow.
+// Squares of deviations above 2^kExtreme or below 2^-kExtreme could overflow or underflow.
 // Features with such deviations have a unit other than 1.
 constexpr int kExtreme = 200;
 
-// With at most this many bits per number, the sum of three numbers fits in 128 bits.
+// Number of bits per number up to which the sum of three numbers fits in 128 bits.
 constexpr unsigned kRegister = 124;
 
 unsigned width(int128 x) {
@@ -28,7 +28,7 @@ unsigned width(int128 x) {
 int128 shifted(int128 x, unsigned by) { return static_cast<int128>(static_cast<uint128>(x) << by); }
 
 // Returns the double nearest (ties to even) to a number below 2^104.
-// Both halves are exact, and their sum is rounded once.
+// Both halves are exact doubles, so their sum is rounded once.
 double of_halves(int128 x) {
     const auto low = static_cast<std::int64_t>(static_cast<std::uint64_t>(x) & ((std::uint64_t{1} << 52) - 1));
     return static_cast<double>(static_cast<std::int64_t>(x >> 52)) * 0x1p52 + static_cast<double>(low);
@@ -40,7 +40,7 @@ double nearest(int128 x) {
     return of_halves(x);
 }
 
-// These functions are overloaded for 128-bit integers and for Big.
+// The following functions are overloaded for 128-bit integers and for Big.
 int sign(int128 x) { return (x > 0) - (x < 0); }
 int sign(const Big& x) { return x.sign(); }
 unsigned width(const Big& x) { return x.bit_length(); }
@@ -53,7 +53,7 @@ double nearest(int128 x, int* exponent) {
 double nearest(const Big& x, int* exponent) { return x.nearest(exponent); }
 double scaled(int128 x, int by) { return std::ldexp(nearest(x), by); }
 double scaled(const Big& x, int by) { return x.scaled(by); }
-int128 divide(int128 a, int128 b) {  // rounds towards minus infinity; the divisor is positive
+int128 divide(int128 a, int128 b) {  // returns the quotient rounded towards minus infinity; the divisor is positive
     const int128 quotient = a / b;
     return quotient * b > a ? quotient - 1 : quotient;
 }
@@ -68,13 +68,13 @@ Big whole(double x) {
     return Big::of_whole(x);
 }
 
-// Returns the sum of products of features a and b, translated to the origin. It is computed modulo 2^128 and fits.
+// Returns the sum of products of features a and b, translated to the origin. Arithmetic modulo 2^128 is sufficient.
 int128 from_origin(int128 value, int128 sum_b, std::int64_t pivot_a, int128 moved_a, std::int64_t pivot_b) {
     return static_cast<int128>(static_cast<uint128>(value) - static_cast<uint128>(sum_b) * pivot_a -
                                static_cast<uint128>(moved_a) * pivot_b);
 }
 
-// Translates sums of products to the origin and converts them to doubles, for three widths of the intermediate values.
+// Translates sums of products to the origin and converts them to doubles; one struct per width of intermediate values.
 struct Wide {
     static constexpr double kBits = kRegister;
     using Sum = int128;
@@ -82,7 +82,7 @@ struct Wide {
         return nearest(from_origin(value, sum_b, pivot_a, moved_a, pivot_b));
     }
 };
-struct Long {  // sums of values have 64 bits, sums of products are split into two exact halves
+struct Long {  // sums of values have 64 bits; sums of products are split into two exact halves
     static constexpr double kBits = 100.0;
     using Sum = std::int64_t;
     static double translated(int128 value, Sum sum_b, std::int64_t pivot_a, Sum moved_a, std::int64_t pivot_b) {
@@ -127,7 +127,7 @@ ExactView::ExactView(ExactState state, SlotGroups classes, unsigned n_threads)
       units_(state_.n_features, 0),
       finer_(state_.n_features, 0),
       pivot_(state_.n_features) {
-    freeze_quantizer(state_, n_threads_);  // fits a preliminary quantizer if there are too few rows for the final one
+    freeze_quantizer(state_, n_threads_);  // fits a preliminary quantizer if there are too few rows for a final one
     if (!state_.is_frozen) {
         Quantizer plain;
         plain.exponent.assign(state_.n_features, 0);
@@ -245,13 +245,13 @@ void ExactView::write_centered(const TriangleSum& triangle, double* out) const {
     write_moved<Wide>(triangle, *sums, out);
 }
 
-// Chooses the origin of a feature: the multiple of about 1/16 of its standard deviation that is nearest to the mean.
-// Exponents depend on the values, not on the number of steps, so finer steps give the same origin.
+// Selects the origin of a feature: the multiple of about 1/16 of its standard deviation that is nearest to the mean.
+// The exponent depends on the values, not on the number of steps, so finer steps give the same origin.
 void ExactView::choose_origin(std::size_t j, const Big& n) {
     const std::size_t d = state_.n_features;
     const Big sum = total_.get(d, j), squares = total_.get(j, j);
     const unsigned n_bits = n.bit_length(), sum_bits = sum.bit_length();
-    // If `fits` is true, all intermediate values below have fewer than 124 bits.
+    // If `fits` is true, all following intermediate values have fewer than 124 bits.
     const bool fits = n_bits <= 30 && n_bits + std::max(sum_bits, squares.bit_length()) < 115 && 2 * sum_bits < 124;
     if (fits)
         choose_origin(j, n.narrow(), sum.narrow(), squares.narrow());
@@ -267,7 +267,7 @@ void ExactView::choose_origin(std::size_t j, const Whole& n, const Whole& sum, c
         pivot_[j] = big(-origin);
         return;
     }
-    if (sign(scatter) <= 0) {  // the feature is constant, and its value is the origin
+    if (sign(scatter) <= 0) {  // the feature is constant, and its value becomes the origin
         const Whole value = divide(sum, n);
         const Whole from_zero = value + origin;
         pivot_[j] = big(value);
@@ -282,7 +282,7 @@ void ExactView::choose_origin(std::size_t j, const Whole& n, const Whole& sum, c
     int scatter_exponent, n_exponent;
     const double scatter_part = nearest(scatter, &scatter_exponent), n_part = nearest(n, &n_exponent);
     variance_[j] = std::ldexp(scatter_part / n_part / n_part, scatter_exponent - 2 * n_exponent + 2 * (k - units_[j]));
-    // Removed rows with merged values of coarser steps leave a remainder of less than one coarser step.
+    // Forgetting rows with merged values of coarser steps leaves a remainder of less than one coarser step.
     const int dust = state_.quantizer.mixed[j] ? k + state_.quantizer.mixed[j] : deviation - 1;
     if (deviation < dust) variance_[j] = 0.0;
     const Whole from_zero = sum + n * origin;
@@ -382,8 +382,8 @@ bool ExactView::is_semidefinite(std::size_t k, double slack) const {
     return loops().factor.factor(matrix.data(), size, size);
 }
 
-// Single columns of the matrix of one class, relative to the origin.
-// The columns are computed from the rows if all rows are pending.
+// Computes single columns of the matrix of one class, relative to the origin.
+// If all rows are pending, the columns are computed from the rows.
 class ExactView::Columns {
   public:
     Columns(const ExactView& view, std::size_t k) : view_(view), d_(view.state_.n_features) {
@@ -475,7 +475,7 @@ std::vector<std::uint8_t> ExactView::canonical(std::size_t k) const {
         for (std::size_t b = 0; b <= a; ++b, ++at) {
             Big value = triangle.get(at);
             std::int32_t power = 0;
-            // Written as an odd number times a power of two, so that equal values have equal bytes.
+            // Numbers are written as an odd number times a power of two, so that equal values have equal bytes.
             if (!value.is_zero()) {
                 const unsigned zeros = value.trailing_zeros();
                 value = value >> zeros;

@@ -13,7 +13,7 @@ namespace steelyard {
 namespace {
 
 constexpr std::size_t kScoreTaskRows = 2048;  // rows per task of a thread
-constexpr std::size_t kScoreBlockRows = 128;  // rows per block: its scores stay in the L1 cache
+constexpr std::size_t kScoreBlockRows = 128;  // rows per block, so that the scores of a block stay in the L1 cache
 
 double add_intercept(double* scores, std::size_t n_rows, const double* intercept, std::size_t) {
     double doubt = 0.0;
@@ -30,7 +30,7 @@ bool for_each_row(Rows<T> rows, const Planes& planes, unsigned n_threads, Use&& 
     const std::size_t n_planes = planes.intercepts.size(), d = rows.n_features;
     const PackedPlanes packed(planes.normals, n_planes, d);
     const double work = static_cast<double>(rows.n_rows) * static_cast<double>(d * n_planes);
-    // The intercepts of padding planes are so low that these planes never have the highest score.
+    // Padding planes have such low intercepts that they never have the highest score.
     AlignedVector<double> intercepts(packed.stride(), std::numeric_limits<double>::lowest());
     std::copy(planes.intercepts.begin(), planes.intercepts.end(), intercepts.begin());
     const auto add_intercepts = n_planes == 1 ? add_intercept : loops().score.add_intercepts;
@@ -68,8 +68,7 @@ bool linear_labels(Rows<T> rows, const Planes& planes, std::span<const std::uint
     const std::size_t n_scores = (n_planes + width - 1) / width * width;
     const auto first_highest = loops().score.first_highest;
     return for_each_row(rows, planes, n_threads, [&](std::size_t i, const double* row) {
-        // If a score is not finite, a padding plane may have the highest score.
-        // In that case for_each_row() returns false.
+        // With a score that is not finite, a padding plane may win, but for_each_row() then returns false.
         labels[i] = labels_of[n_planes == 1 ? row[0] > 0.0 : std::min(first_highest(row, n_scores), n_planes - 1)];
     });
 }

@@ -1,4 +1,4 @@
-// Linear scores and labels of rows, in one pass over the rows.
+// Computation of linear scores and labels of rows in one pass over the rows.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@ struct Planes {
 template <class T>
 bool linear_scores(Rows<T> rows, const Planes& planes, double* scores, unsigned n_threads);
 
-// labels[i] = label of the plane with the highest score, the first one of equal scores.
-// With one plane: labels_of[1] if its score is positive, else labels_of[0]. Labels may be any items of 8 bytes.
+// labels[i] = label of the plane with the highest score, or of the first such plane if scores are equal.
+// With one plane, labels[i] = labels_of[1] if its score is positive, else labels_of[0]. Labels have any 8-byte type.
 // Returns whether all scores are finite.
 template <class T>
 bool linear_labels(Rows<T> rows, const Planes& planes, std::span<const std::uint64_t> labels_of, std::uint64_t* labels,

@@ -1,4 +1,4 @@
-// SingleRowModel: predicts and learns one row at a time. The planes are computed again after the sums change.
+// SingleRowModel: predicts and learns one row at a time. Planes are recomputed after the sums have changed.
 #pragma once
 
 #include <atomic>
@@ -13,11 +13,11 @@
 
 namespace steelyard {
 
-// The model is valid for a given version of the sums, as long as no other object updates them.
-// Otherwise, and for unusual input, its functions return false or nullopt. The caller then uses the general path.
+// The model is valid for one version of the sums, as long as no other object updates them.
+// For another version or unusual input, its functions return false or nullopt; the caller then uses the general path.
 class SingleRowModel {
   public:
-    // `slots` are the slots of the classes that have rows, in the order of their labels. `sums` must outlive the model.
+    // `slots` contains the slots of the classes that have rows, in label order. `sums` must outlive the model.
     SingleRowModel(ExactSums& sums, std::uint64_t version, std::vector<std::int32_t> slots, const PlaneRule& rule);
 
     std::size_t n_features() const { return n_features_; }

@@ -14,10 +14,10 @@ namespace steelyard {
 // -- refinement of steps without changes of values (requantization.cpp) -------------------------------
 
 void refine_weights(ExactState& state, unsigned shift);
-// Returns the weights in units of the weight step. If a weight is not an integer, the step is refined first.
-// The result is empty if all weights and the step are 1.
+// Returns the weights in units of the weight step. If a weight is not an integer, the weight step is refined first.
+// The result is empty if all weights and the weight step are 1.
 std::vector<std::int64_t> steps_of(ExactState& state, std::span<const double> weights, std::size_t n);
-// Refines the steps of features that do not round, so that these features represent the rows exactly.
+// Refines the steps of features that do not round, so that the rows are represented exactly.
 // Returns whether a step changed.
 template <class T>
 bool refine_for(ExactState& state, Rows<T> rows, std::span<const double> remainder, unsigned n_threads);
@@ -30,19 +30,19 @@ void make_slots(ExactState& state, std::span<const std::int32_t> slots);
 // Returns the row numbers of each slot, in ascending order.
 std::map<std::int32_t, std::vector<std::uint32_t>> by_slot(std::span<const std::int32_t> slots,
                                                            std::span<const std::int64_t> weights);
-// Fixes the quantizer and quantizes the rows that were stored as raw values.
+// Fixes the quantizer and quantizes the rows that are stored as raw values.
 void freeze_with(ExactState& state, const Quantizer& quantizer, unsigned n_threads);
 template <class T>
 void add_quantized(ExactState& state, Rows<T> rows, std::span<const std::int32_t> slots,
                    std::span<const std::int64_t> weights, unsigned n_threads);
-// Stores rows as raw values until there are kQuantizerRows rows, from which the quantizer is then fitted.
+// Stores rows as raw values until there are kQuantizerRows rows; then the quantizer is fitted.
 template <class T>
 void add_unquantized(ExactState& state, Rows<T> rows, std::span<const std::int32_t> slots,
                      std::span<const std::int64_t> weights, bool sparse, unsigned n_threads);
 template <class T>
 Removal remove_from(ExactState& state, Rows<T> rows, std::span<const std::int32_t> slots,
                     std::span<const std::int64_t> weights, unsigned n_threads);
-// Checks that each class has at least as much weight as is to be removed.
+// Checks that each class has at least the weight to be removed.
 Removal check_enough(const ExactState& state, std::span<const std::int32_t> slots,
                      std::span<const std::int64_t> weights);
 inline Removal never_learned(std::int32_t slot) { return {Refusal::never_learned, slot, 0.0, 0.0}; }

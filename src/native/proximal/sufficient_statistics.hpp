@@ -1,11 +1,11 @@
 // Sufficient statistics of the proximal SVM: class-wise Gram matrices in exact integer arithmetic (fixed point).
 // Statistics are added, subtracted and merged without rounding, in any order.
 //
-// Every feature has a step 2^k. A value is learned as the nearest integer multiple of the step (halves upwards).
-// All later arithmetic is exact. The steps are given, or fitted to the first rows.
+// Every feature has a step 2^k. Values are rounded to the nearest integer multiple of the step (ties up).
+// All arithmetic after rounding is exact. The steps are parameters, or are fitted to the first rows.
 // A feature "does not round" as long as all its values are multiples of the step (counts, flags, categories).
-// Such a feature gets a finer step when a value needs one, which does not change any earlier value.
-// A feature that rounds keeps its step forever. So a row is always forgotten as the same integers as it was learned.
+// A feature that does not round gets a finer step when a value needs one, which changes no earlier value.
+// A feature that rounds keeps its step forever, so a forgotten row has the same integers as when it was learned.
 #pragma once
 
 #include <cstddef>
@@ -29,19 +29,19 @@ constexpr double kLargestWeight = 0x1p40;  // largest weight of a row
 constexpr double kLargestValue = 1e300;
 
 struct Quantizer {
-    std::vector<std::int32_t> exponent;  // the step of feature j is 2^exponent[j]
-    std::vector<double> origin;          // integer number of steps that is subtracted from quantized values
-    std::vector<std::uint8_t> rounds;    // whether values have been rounded; if so, the step is final
-    std::vector<std::uint8_t> mixed;     // number of bits by which the steps of merged values were coarser
+    std::vector<std::int32_t> exponent;  // exponent of the step 2^exponent[j] of each feature j
+    std::vector<double> origin;  // integer number of steps that is subtracted from quantized values of each feature
+    std::vector<std::uint8_t> rounds;  // whether values of the feature have been rounded; if so, its step is final
+    std::vector<std::uint8_t> mixed;   // number of bits by which the steps of merged values were coarser
 };
 
-// Statistics of one class: sums of products, and pending rows that are not yet included in the sums.
+// Statistics of one class: sums of products, and pending rows that the sums do not yet include.
 struct ExactBlock {
     std::shared_ptr<const Triangle> sums;  // null while all rows are pending
     std::vector<double> rows;              // pending rows, in steps relative to the origin
     std::vector<std::int64_t> weights;     // weights of the pending rows, in weight steps; negative for rows to forget
-    // Cached sums of the first n_partial rows, for a class whose rows are all pending.
-    // The next read adds the other rows.
+    // Cached sums of the first n_partial rows of a class whose rows are all pending.
+    // The next read of the cached sums adds the remaining rows.
     std::shared_ptr<const Triangle> partial_sums;
     std::size_t n_partial = 0;
 
@@ -52,12 +52,12 @@ struct ExactBlock {
     }
 };
 
-// Rows that were learned before the quantizer was fixed, stored as raw values.
+// Rows learned before the quantizer was fixed, stored as raw values.
 struct EarlyRows {
     std::vector<double> rows;
     std::vector<std::int64_t> weights;
     std::vector<std::int32_t> slots;
-    bool sparse = false;  // whether some of the rows were sparse; then all origins are zero
+    bool sparse = false;  // whether some of the rows were sparse; if so, all origins are zero
 };
 
 struct ExactState {
@@ -82,7 +82,7 @@ struct Removal {
     double wanted = 0.0, present = 0.0;
 };
 
-// Rows of one call, with the slot of each row. `weights` is empty if all weights are 1.
+// Rows of one call with the slot of each row. `weights` is empty if all weights are 1.
 template <class T>
 struct ExactBatch {
     Rows<T> rows;
@@ -98,7 +98,7 @@ struct SparseBatch {
     std::span<const double> weights;
 };
 
-// The following functions are atomic: if they throw, the state is unchanged.
+// The following functions are atomic: the state is unchanged if they throw.
 template <class T>
 void add_rows(ExactState& state, const ExactBatch<T>& batch, unsigned n_threads);
 template <class T>
@@ -114,23 +114,23 @@ Removal remove_rows(ExactState& state, const SparseBatch<Index>& batch);
 Removal merge(ExactState& state, const ExactState& other, std::span<const std::int32_t> places, int sign, bool checked,
               unsigned n_threads);
 // Returns the state with slot s renumbered to places[s].
-// Slots with the same new number are merged, and slots with a negative new number are dropped.
+// Slots with the same new number are merged. Slots with a negative new number are dropped.
 ExactState regrouped(const ExactState& state, std::span<const std::int32_t> places, std::size_t n_slots,
                      unsigned n_threads);
-// Returns a state whose feature j is feature from[j] of `state`, or zero in all rows if from[j] is negative.
+// Returns a state whose feature j is feature from[j] of `state`, or constant zero if from[j] is negative.
 ExactState permute_features(const ExactState& state, std::span<const std::int64_t> from);
 void decay(ExactState& state, double factor, unsigned n_threads);
-// Fits the quantizer to the current rows, or sets it; later rows do not change it.
+// Fits the quantizer to the current rows, or sets it. Later rows do not change the quantizer.
 void freeze_quantizer(ExactState& state, unsigned n_threads);
 void freeze_quantizer(ExactState& state, const Quantizer& quantizer);
-// Adds all pending rows to the sums, so that no individual row remains stored; fixes the quantizer if needed.
+// Adds all pending rows to the sums, so that no single row stays stored. Fixes the quantizer if needed.
 void fold_all(ExactState& state, unsigned n_threads);
 // Returns the sum of the weights of a slot, in weight steps.
 Big count_of(const ExactState& state, std::size_t slot);
 bool has_rows(const ExactState& state, std::size_t slot);
 
-// Computes and caches the sums of some slots, without changing any value.
-// The cost is proportional to the number of rows since the last call.
+// Computes and caches the sums of some slots. The represented values do not change.
+// The cost is proportional to the number of rows that were learned since the last call.
 void form_sums(ExactState& state, std::span<const std::int32_t> slots, unsigned n_threads);
 // Returns the sums of products of one slot, or the total of several slots, including pending rows.
 // The quantizer must be fixed, and the state must outlive the result.
@@ -142,8 +142,8 @@ SlotGroups single_slots(std::span<const std::int32_t> slots);  // one class for 
 
 // View of some classes as correctly rounded doubles, relative to an origin near the mean of all their rows.
 // All values of a view are functions of the exact sums.
-// So the values do not depend on the origin and steps of the quantizer or on the order of updates.
-// Coordinates are z = (x - origin) / unit, where units are 1 except for features of extreme size.
+// The values of a view therefore do not depend on the quantizer or on the order of updates.
+// Coordinates are z = (x - origin) / unit. Units are 1 except for features of extreme size.
 class ExactView {
   public:
     ExactView(ExactState state, SlotGroups classes, unsigned n_threads);
@@ -158,14 +158,14 @@ class ExactView {
     double count(std::size_t k) const;
     void sums(std::size_t k, double* out) const;    // writes the sums of z
     void matrix(std::size_t k, double* out) const;  // writes the lower triangle of the sum of e e', where e = [z, -1]
-    // Returns whether the correlation matrix of one class has no eigenvalue below -slack.
+    // Returns whether no eigenvalue of the correlation matrix of one class is below -slack.
     // Features with merged values of coarser steps are ignored, because rounding can make their sums inconsistent.
     bool is_semidefinite(std::size_t k, double slack) const;
     void total(double* out) const;
-    // Pivoted Cholesky decomposition: returns the rows of a matrix F with few rows and F' F = the matrix of one class.
+    // Pivoted Cholesky decomposition: returns the few rows of a matrix F such that F'F is the matrix of one class.
     // Each pivot is the largest remaining diagonal entry in units of `scale` (d + 1 numbers).
-    // Only the pivot columns are computed, so a class with few rows is cheap.
-    // The result depends on the matrix, not on the order of the rows.
+    // Only the pivot columns are computed, so the decomposition is cheap for a class with few rows.
+    // The decomposition depends on the matrix, not on the order of the rows.
     std::vector<double> factor(std::size_t k, std::span<const double> scale) const;
     // Returns the exact count, sums and products of one class as bytes. Equal numbers have equal bytes.
     std::vector<std::uint8_t> canonical(std::size_t k) const;
@@ -176,7 +176,7 @@ class ExactView {
     void choose_origin(std::size_t feature, const Whole& n, const Whole& sum, const Whole& squares);
     Triangle centered(Triangle triangle) const;
     void write(const Triangle& triangle, double* out) const;
-    // Sums of a class whose intermediate values all fit in registers, before and after the translation to the origin.
+    // Sums of a class whose intermediate values fit in registers before and after the translation to the origin.
     struct Moved {
         std::vector<int128> before, after;
         int128 n = 0;
@@ -189,7 +189,7 @@ class ExactView {
     void write_moved(const TriangleSum& triangle, const Moved& sums, double* out) const;
     class Columns;
     void write_centered(const TriangleSum& triangle, double* out) const;
-    // Returns the block of a class that has one slot (the block may be null), or a null pointer for several slots.
+    // Returns the block (or null) of a class with one slot, or a null pointer for a class with several slots.
     const std::shared_ptr<ExactBlock>* block_of(std::size_t k) const;
     void set_registers();
     int exponent(std::size_t coordinate) const;
@@ -202,7 +202,7 @@ class ExactView {
     std::vector<std::int32_t> units_;
     std::vector<unsigned> finer_;  // number of bits by which each step is refined, so that the origin is an integer
     std::vector<Big> pivot_;       // the origin in refined steps, relative to the origin of the quantizer
-    // The origin and the scales if all values fit in registers, otherwise empty.
+    // Origin and scales if all values fit in registers, otherwise empty.
     std::vector<std::int64_t> narrow_pivot_;
     std::vector<double> scale_;  // 2^exponent(j)
     unsigned max_finer_ = 0, pivot_bits_ = 0;

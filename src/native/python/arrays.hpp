@@ -1,5 +1,5 @@
 // Array types of the bindings: dense, contiguous CPU arrays.
-// Bindings handle shapes, lifetimes and the GIL; they contain no arithmetic.
+// Bindings handle shapes, lifetimes and the GIL. They contain no arithmetic.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -40,7 +40,7 @@ inline void require(bool agrees, const char* message) {
 }
 
 // Releases the GIL for a call with many operations.
-// For short calls this would cost more than it saves, because another thread may hold the GIL for milliseconds.
+// Short calls keep the GIL, because reacquiring it may take milliseconds if another thread holds it.
 class UnlockedIfLong {
   public:
     explicit UnlockedIfLong(std::size_t n_operations) {
@@ -62,7 +62,7 @@ NumpyArray<T, N> zeros(const std::size_t (&shape)[N]) {
     return NumpyArray<T, N>(data, N, shape, owner);
 }
 
-// Copies between vectors and NumPy arrays.
+// Conversions between vectors and NumPy arrays by copying.
 template <class T>
 NumpyArray<T, 1> array_of(const std::vector<T>& values) {
     auto array = zeros<T, 1>({values.size()});

@@ -19,7 +19,7 @@ using Positions = Array<const std::int64_t, 1>;
 
 void require_shapes(bool agrees) { require(agrees, "kernel boundary: array shapes disagree"); }
 
-// Throws if a position is out of range, because it would cause reads out of bounds.
+// Throws if an index is out of range, because it would cause reads out of bounds.
 void check_positions(const Positions& positions, std::size_t n) {
     for (const std::int64_t p : span(positions))
         if (p < 0 || static_cast<std::size_t>(p) >= n) throw nb::index_error("kernel boundary: row index out of range");

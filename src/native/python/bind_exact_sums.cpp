@@ -17,7 +17,7 @@ namespace steelyard::bind {
 namespace {
 
 using Weights = std::optional<Array<const double, 1>>;
-using RefusalTuple = std::tuple<int, int, double, double>;  // kind of refusal, slot, weight to remove, weight present
+using RefusalTuple = std::tuple<int, int, double, double>;  // kind of error, slot, weight to remove, available weight
 
 std::span<const double> span_of(const Weights& weights) { return weights ? span(*weights) : std::span<const double>{}; }
 
@@ -291,7 +291,7 @@ void bind_state(nb::class_<ExactSums>& c) {
             if (slot >= state.slots.size() || !state.slots[slot]) return nb::none();
             const ExactBlock& block = *state.slots[slot];
             if (!block.sums) return nb::make_tuple(nb::none(), 0, array_of(block.rows), array_of(block.weights));
-            const auto number = static_cast<std::int32_t>(slot);  // pending rows are written as part of the sums
+            const auto number = static_cast<std::int32_t>(slot);  // sums that are written include pending rows
             std::size_t each = 0;
             nb::object sums = bytes_of(folded(state, {&number, 1}, 1).formed().to_bytes(&each));
             return nb::make_tuple(sums, each, zeros<double, 1>({0}), zeros<std::int64_t, 1>({0}));

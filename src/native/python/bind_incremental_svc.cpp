@@ -157,8 +157,8 @@ class Running {
     bool was_running_;
 };
 
-// Learns one row and forgets another, both of weight 1, without a change of the problems.
-// Returns false, without changes, if update() is needed instead.
+// Learns one row and forgets another, both of weight 1. The set of problems does not change.
+// Returns false, without changes, if the general update() is needed.
 bool slide(IncrementalSvc& self, nb::handle add, nb::handle retire, const LabelCodes& codes, Counts counts,
            double tolerance) {
     const std::size_t n_features = self.rows().n_features();
@@ -173,12 +173,12 @@ bool slide(IncrementalSvc& self, nb::handle add, nb::handle retire, const LabelC
     return true;
 }
 
-// Returns 1 if a single row is on the positive side of the only plane, 0 if not, and -1 if the general path is needed.
-// The general path is needed for unusual input, for another version, or while another thread changes the solution.
-// The GIL is held during the whole call, so no thread can acquire the lock of the learner meanwhile.
+// Returns 1 if a row is on the positive side of the only plane, 0 if not, and -1 if the general path is needed.
+// The general path is needed for unusual input, for another version, or while another thread updates the learner.
+// The GIL is held during the whole call, so no thread can acquire the lock of the learner.
 // Long computations use the general path.
 int side(IncrementalSvc& self, nb::handle X, std::uint64_t version) {
-    constexpr std::size_t kMaxProducts = 1 << 16;  // a longer computation would hold the GIL too long
+    constexpr std::size_t kMaxProducts = 1 << 16;  // limit above which a computation would hold the GIL too long
     if (self.is_running || self.version() != version || self.n_problems() != 1 || self.rows().has_function()) return -1;
     const std::size_t d = self.rows().n_features();
     const ArrayView row(X.ptr());
@@ -202,7 +202,7 @@ std::tuple<NumpyArray<double, 2>, NumpyArray<double, 2>, NumpyArray<double, 1>> 
     return {vectors, coef, intercept};
 }
 
-// Returns the position of a row to forget that was never learned, or None. The caller raises the error.
+// Returns the index of a row to forget that was never learned, or None. The caller raises the error.
 std::optional<std::size_t> update(IncrementalSvc& self, const std::optional<Batch>& add,
                                   const std::optional<Batch>& retire, const std::vector<std::int32_t>& positives,
                                   Array<const double, 2> class_bounds, double tolerance) {

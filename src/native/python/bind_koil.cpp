@@ -52,7 +52,7 @@ KoilMachineState state_of(nb::dict description, std::size_t n_vectors, const Koi
     state.scale = nb::cast<double>(description["scale"]);
     state.log_weight = nb::cast<double>(description["log_weight"]);
     state.steps = nb::cast<std::uint32_t>(description["steps"]);
-    // Files of version 0.1 have no stale side. The keys "behind" and "counted" are part of the file format.
+    // Files of version 0.1 have no stale side. The keys "behind" and "counted" belong to the file format.
     const bool has_behind = description.contains("behind");
     state.stale_side = has_behind ? nb::cast<int>(description["behind"]) : 0;
     require(state.scale > 0.0 && state.scale <= 1.0 && std::isfinite(state.log_weight),

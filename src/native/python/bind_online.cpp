@@ -18,7 +18,7 @@ using SignRows = Array<const std::int8_t, 2>;
 
 const std::int8_t* row_of(const SignRows& signs, std::size_t k) { return signs.data() + k * signs.shape(1); }
 
-// Trains one learner per target: row k of the signs belongs to learner k.
+// Trains one learner per target. Row k of the signs belongs to learner k.
 // All learners learn in one call, so that after an interruption either all or none of them have learned the rows.
 template <class T, class Rule>
 void learn(const std::vector<KernelExpansion<T>*>& machines, const Samples<T>& X, const SignRows& signs,
@@ -114,7 +114,7 @@ template <class T>
 void bind_linear(nb::module_& m) {
     using Vector = Array<double, 1>;
     using Counts = Array<std::uint64_t, 1>;
-    // Each list has one array per target, see learn() above.
+    // Each list has one array per target, as in learn().
     using Vectors = std::vector<Vector>;
     using CountLists = std::vector<Counts>;
     using Tables = std::vector<Array<double, 2>>;
@@ -224,7 +224,7 @@ class SparseRows {
     std::size_t n_rows_;
 };
 
-// Makes one pass of AROW for every target, see learn() above.
+// Makes one pass of AROW for every target, as learn() does for the other learners.
 template <class RowAt>
 void arow(std::size_t n_rows, std::size_t n_features, const RowAt& row_at, const SignRows& signs,
           const Vectors& weights, const Vectors& variances, const Vectors& bias, const Vectors& seen,

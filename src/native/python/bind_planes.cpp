@@ -21,7 +21,7 @@ using Labels = nb::typed<nb::list, nb::any>;
 
 // Python interface of SingleRowModel.
 // This class rejects rows that are not arrays of doubles, and learners whose parameters have changed.
-// Python then uses the general path.
+// For these rows and learners, Python uses the general path.
 class BoundSingleRowModel {
   public:
     BoundSingleRowModel(ExactSums& sums, std::uint64_t version, std::vector<std::int32_t> slots, Labels labels,
@@ -58,12 +58,12 @@ class BoundSingleRowModel {
     }
 
   private:
-    // From this number of features on, the GIL is released while planes are computed.
+    // Number of features from which the GIL is released while planes are computed.
     static constexpr std::size_t kMinFeaturesToReleaseGil = 40;
 
     std::span<const double> values(const ArrayView& row) const { return {row.doubles(), model_.n_features()}; }
 
-    // Returns whether the learner still has these attributes and no other thread is changing them.
+    // Returns whether the learner still has these attributes and no other thread is changing it.
     static bool is_free(nb::handle learner, const Attributes& attributes) {
         static PyObject* const name = PyUnicode_InternFromString("_lock");
         const nb::object now = nb::steal(PyObject_GenericGetDict(learner.ptr(), nullptr));
@@ -84,7 +84,7 @@ class BoundSingleRowModel {
 
     Labels labels_;
     LabelCodes codes_;
-    Attributes parameters_, dict_copies_;  // dict_copies_ has copies of dictionaries, to detect changes in place
+    Attributes parameters_, dict_copies_;  // dict_copies_ contains copies of dictionaries, to detect in-place changes
     nb::str forbidden_;
     SingleRowModel model_;
 };

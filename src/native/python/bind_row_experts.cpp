@@ -22,7 +22,7 @@ using RankArrays = std::tuple<Matrix, Matrix, Matrix>;  // knots, values, slopes
 using MapArguments = std::tuple<std::string, Vector, Vector, Matrix, Vector, double, double, double>;
 using Packed = PackedRows<double, double>;
 
-// Experts, together with the arrays and objects that they reference.
+// Experts and the arrays and objects that they reference.
 class BoundRowExperts {
   public:
     BoundRowExperts(std::size_t n_experts, std::size_t n_features, const std::optional<RankArrays>& ranks,

@@ -29,7 +29,7 @@ Sequences<std::int32_t> sequences(const Array<const std::int32_t, 1>& symbols, c
 
 constexpr const char* kDisagree = "sequence kernel: array shapes disagree";
 
-// Sequence kernels, each with its element type, its two parameters and its loops.
+// Sequence kernels. Each struct names the element type, the two parameters and the loops of a kernel.
 struct Alignment {
     using Elements = Array<const double, 2>;
     using Spec = AlignmentSpec;

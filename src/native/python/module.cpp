@@ -8,7 +8,7 @@
 
 namespace {
 
-// Runs signal handlers, for example for Ctrl-C. Python runs them in the main thread only.
+// Runs signal handlers, for example for Ctrl-C. Python runs signal handlers only in the main thread.
 // On Linux, other threads return without waiting for the GIL.
 void check_signals() {
 #ifdef __linux__
@@ -19,7 +19,7 @@ void check_signals() {
 }
 
 // The bindings rely on the GIL to protect state.
-// A free-threaded Python enables the GIL when it imports this module, unless the user disables this by an option.
+// When this module is imported, a free-threaded Python enables the GIL, unless the user disables this by an option.
 void require_gil() {
     const nanobind::object sys = nanobind::module_::import_("sys");
     if (!nanobind::hasattr(sys, "_is_gil_enabled") || nanobind::cast<bool>(sys.attr("_is_gil_enabled")())) return;

@@ -21,14 +21,14 @@ inline bool is_finite(const double* values, std::size_t n) {
     return !has_nonfinite;
 }
 
-// Returns numpy.ndarray, which is looked up once. The reference is never released.
+// Returns the type numpy.ndarray, which is looked up once. The reference is never released.
 inline const PyTypeObject* array_type() {
     static const PyObject* const type = nb::object(nb::module_::import_("numpy").attr("ndarray")).release().ptr();
     return reinterpret_cast<const PyTypeObject*>(type);
 }
 
 // RAII view of the buffer of a C-contiguous numpy.ndarray.
-// For other objects, including subclasses, no buffer is acquired.
+// No buffer is acquired for other objects, including instances of subclasses.
 class ArrayView {
   public:
     explicit ArrayView(PyObject* array) {
@@ -57,7 +57,7 @@ class ArrayView {
     bool is_open_ = false;
 };
 
-// One row and its label. `code` is the code of the label, or -1 if the row or the label needs conversion or checks.
+// One row and the code of its label. The code is -1 if the row or the label needs conversion or checks.
 struct PlainRow {
     ArrayView X;
     std::int32_t code = -1;

@@ -1,4 +1,4 @@
-// Tree ensemble that is validated once, when it is constructed from arrays.
+// Tree ensemble that is validated once, on construction from arrays.
 #pragma once
 
 #include "arrays.hpp"

@@ -1,4 +1,4 @@
-// Blocked Cholesky factorization of four rows at a time, so that the row that all four need is loaded once.
+// Blocked Cholesky factorization of four rows at a time, so that a row shared by all four is loaded once.
 #pragma once
 
 #include "simd/loops_factor.hpp"
@@ -21,18 +21,18 @@ template <size_t Rows>
         for (size_t r = 0; r < Rows; ++r) out[r] += a[r * stride + k] * b[k];
 }
 
-// -- the factor of one matrix -------------------------------------------------------------------------
+// -- factorization of one matrix --------------------------------------------------------------------------------------
 // Left-looking blocked factorization: blocks of rows, and panels of columns from left to right.
-// First the products with all columns to the left are subtracted, one register tile at a time.
-// Then the panel itself is factored. The rows of a block stay in the L2 cache.
-// The rows above are read in groups of columns that stay in the L1 cache.
+// The first step subtracts the products with all columns to the left, one register tile at a time.
+// The second step factors the panel itself. The rows of a block stay in the L2 cache.
+// Rows above the block are read in groups of columns that stay in the L1 cache.
 
-// Number of columns of a tile of four rows. All sums fit in registers (with AVX2, twelve sums leave just enough).
+// Number of columns of a tile of four rows, chosen so that all sums fit in registers (12 of 16 registers with AVX2).
 constexpr size_t kTile = kDoubles == 8 ? 4 : kDoubles == 4 ? 3 : 2;
-// Number of columns, a multiple of the vector width and of the tile width.
+// Number of columns of a panel, a multiple of the vector width and of the tile width.
 constexpr size_t kPanel = kDoubles == 4 ? 12 : 8;
 constexpr size_t kRowBlock = 4 * kPanel;
-constexpr size_t kColumnBlock = 48 * kPanel;  // number of columns over which products are summed at a time
+constexpr size_t kColumnBlock = 48 * kPanel;  // number of columns per partial sum of products
 
 [[gnu::always_inline]] static inline double lane_total(VecD v) {  // returns the pairwise sum of all lanes
     for (size_t half = kDoubles / 2; half > 0; half /= 2)
@@ -57,7 +57,7 @@ template <size_t Rows, size_t Columns>
         for (size_t c = 0; c < Columns; ++c) out[r][c] = lane_total(sums[r][c]);
 }
 
-// Subtracts the products with n columns, which begin at `rows` and `above`, from the entries of a panel.
+// Subtracts from the entries of a panel the products with n columns, which begin at `rows` and `above`.
 template <size_t Rows>
 static void subtract_products(const double* rows, const double* above, size_t stride, size_t n, double* entries,
                               size_t width) {
@@ -128,7 +128,7 @@ static bool factor_matrix(double* matrix, size_t n, size_t stride) {
             const double* above = matrix + left * stride;
             size_t i = first;
             if (left >= first) {
-                // In the diagonal block, some entries above the diagonal are overwritten too, but they are never read.
+                // Some entries above the diagonal are overwritten too, but they are never read.
                 subtract_left(matrix, stride, left, width, left, end);
                 if (!factor_panel(matrix + left * stride, stride, left, width)) return false;
                 i = left + width;
@@ -158,7 +158,7 @@ static void solve_factored(const double* factor, size_t n, size_t stride, double
     }
 }
 
-// target += sum over r of factors[r] * rows[r], up to the end of the vector register that contains entry n - 1.
+// target += sum over r of factors[r] * rows[r]. Entries are written up to the end of the register that contains n - 1.
 template <size_t Rows>
 [[gnu::always_inline]] static inline void add_multiples(const double* rows, size_t stride, const double* factors,
                                                         size_t n, double* target) {

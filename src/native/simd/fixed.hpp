@@ -65,7 +65,7 @@ constexpr size_t kShorts = STEELYARD_VECTOR_BYTES / sizeof(std::int16_t);
 #endif
 }
 
-// Interleaves the numbers First to First + 3 of every group of eight numbers of a and b.
+// Interleaves the lanes First to First + 3 of every group of eight lanes of a and b.
 template <size_t First>
 constexpr size_t interleaved_from(size_t lane) {
     return lane / 8 * 8 + First + lane % 8 / 2 + lane % 2 * kShorts;
@@ -75,7 +75,7 @@ template <size_t First>
     return shuffled<interleaved_from<First>>(a, b);
 }
 
-// Returns the results computed from interleaved<0> and interleaved<4> in their original order, from number First on.
+// Restores the original order of the results computed from interleaved<0> and interleaved<4>, starting at lane First.
 template <size_t First>
 constexpr size_t in_order_from(size_t lane) {
     const size_t four = (First + lane) / 4;
@@ -116,7 +116,8 @@ static void add_fixed16(const FixedWeights& weights, const std::int16_t* const* 
 }
 
 static void to_fixed(const double* x, std::int16_t* fixed, size_t n) {
-    constexpr double round_to_int = 0x1.8p52;  // adding this number rounds to an integer, which is then in the low bits
+    // Adding this constant rounds a double to an integer, which is then in the low bits.
+    constexpr double round_to_int = 0x1.8p52;
     for (size_t i = 0; i < n; ++i) {
         const double shifted = (x[i] - 0.5) * kFixedScale + round_to_int;
         std::int64_t bits;

@@ -16,9 +16,9 @@ struct Lane<double> {
     typedef Int IntVec __attribute__((vector_size(STEELYARD_VECTOR_BYTES)));
     static constexpr size_t count = kDoubles;
     static constexpr int mantissa_bits = 52, bias = 1023;
-    // Adding this number rounds to an integer, which is then in the low bits.
+    // Adding this constant rounds a number to an integer, which is then in the low bits.
     static constexpr double round_to_int = 0x1.8p52;
-    // ln2_high has so few bits that n * ln2_high is exact.
+    // ln2_high has trailing zero bits, so the product n * ln2_high is exact.
     static constexpr double ln2_high = 0x1.62e42feep-1, ln2_low = 0x1.a39ef35793c76p-33;
     static constexpr double exp_is_zero = -746.0;  // below this, exp(x) is less than half of the smallest subnormal
     static constexpr double tanh_is_one = 40.0;    // from this value on, tanh(x) rounds to 1
@@ -89,11 +89,11 @@ template <class T>
 template <class T>
 [[gnu::always_inline]] static inline Vec<T> exp_nonpositive(Vec<T> x) {
     typedef Lane<T> L;
-    // Lanes whose result is zero skip the computation, because products that underflow are a hundred times slower.
+    // Lanes whose result is zero skip the computation, because products that underflow are 100 times slower.
     const typename L::IntVec is_zero = x < broadcast(L::exp_is_zero);
     const ReducedExp<T> e = reduce_exp<T>(is_zero ? Vec<T>{} : x);
     const Vec<T> lifted = e.scale(L::denormal_shift);
-    // The last product is exact unless the result is subnormal. Then this product causes the only rounding error.
+    // The last product is exact unless the result is subnormal, so there is at most one rounding error.
     constexpr T lower = T(1) / static_cast<T>(std::int64_t{1} << L::denormal_shift);
     return is_zero ? Vec<T>{} : (lifted + lifted * e.expm1_r) * lower;
 }

@@ -10,7 +10,7 @@ namespace steelyard::STEELYARD_LEVEL {
 
 constexpr size_t kGroup = 3;
 
-// Loads the first values of a vector as doubles. The other lanes are zero.
+// Loads the first values of a vector as doubles and sets the other lanes to zero.
 [[gnu::always_inline]] static inline VecD values_at(const double* x) { return load(x); }
 [[gnu::always_inline]] static inline VecD values_at(const float* x) { return widened(x); }
 template <class T>
@@ -46,9 +46,9 @@ template <class T>
 
 [[gnu::always_inline]] static inline VecD magnitude(VecD x) { return larger(x, -x); }
 
-// Returns the integer multiple of the step nearest to a value, halves upwards.
-// Scaling by a power of two is exact, and so are all subtractions, including that of the origin.
-// So the rounding does not depend on the origin.
+// Returns the integer multiple of the step nearest to a value; ties are rounded up.
+// Scaling by a power of two is exact, and so are all subtractions, including the subtraction of the origin.
+// The rounding therefore does not depend on the origin.
 struct Counted {
     VecD steps, whole;
 };
@@ -69,7 +69,7 @@ static void count(const T* x, size_t d, Steps steps, double* out) {
     std::memcpy(out + j, rest, (d - j) * sizeof(double));
 }
 
-// Scans rows one vector of features at a time, while the rows are in the cache.
+// Scans the rows one vector of features at a time while the rows are in the cache.
 template <class T>
 static void scan(const T* X, const std::uint32_t* index, size_t rows, size_t d, Steps steps, Scan found) {
     constexpr size_t kFew = 64;
@@ -127,7 +127,7 @@ template <Digits digits>
     }
 }
 
-// Returns for each lane whether the integer fits in these digits and the rounding error is within the slack.
+// Returns for each lane whether the integer fits in two digits and the rounding error is within the slack.
 template <Digits digits>
 [[gnu::always_inline]] static inline auto fits(Counted counted, VecD number, VecD slack) {
     const VecD size = magnitude(number), rest = magnitude(counted.steps - counted.whole);
@@ -146,7 +146,7 @@ static bool pack_as(const T* X, size_t d, const std::uint32_t* index, Steps step
     const VecD inverse = first_values(steps.inverse + whole * kDoubles, rest);
     const VecD origin = first_values(steps.origin + whole * kDoubles, rest);
     const VecD slack = first_values(steps.slack + whole * kDoubles, rest);
-    VecD one = broadcast(0.0);  // column of ones that follows the features
+    VecD one = broadcast(0.0);  // column of ones, stored after the features
     one[rest] = 1.0;
     auto good = one == one;
     for (size_t k = 0; k < block.rows; ++k) {
@@ -201,7 +201,7 @@ static bool pack(const T* X, size_t d, const std::uint32_t* index, Steps steps, 
     return true;
 }
 
-// Adds the tile to gram. Writes only entries inside the matrix, on or below the diagonal.
+// Adds the tile to the Gram matrix. Writes only entries on or below the diagonal.
 template <size_t Panels>
 static void add_tile(const VecD (&tile)[kDoubles][Panels], size_t row, size_t column, double* gram, size_t size) {
     constexpr size_t columns = Panels * kDoubles;
@@ -226,7 +226,7 @@ static void sum_tiles(PackedBlock block, size_t first_panel, PanelRange rows, do
     const double* right = block.data + first_panel * block.panel_stride;
     for (size_t panel = first_panel > rows.begin ? first_panel : rows.begin; panel < rows.end; ++panel) {
         const double* left = block.data + panel * block.panel_stride;
-        // Prefetch the entries of the matrix that are needed after the sums.
+        // Prefetch the entries of the matrix to which the sums of this tile will be added.
         for (size_t r = 0; r < kDoubles && panel * kDoubles + r < size; ++r)
             for (size_t v = 0; v < Panels; ++v)
                 __builtin_prefetch(gram + (panel * kDoubles + r) * size + (first_panel + v) * kDoubles, 1);
@@ -252,8 +252,8 @@ static void sum_outer(PackedBlock block, size_t first_panel, PanelRange rows, do
     }
 }
 
-// Magnitudes are compared as integers.
-// Without the sign bit, numbers, infinity and NaN are in ascending order, so a comparison cannot miss a NaN.
+// Compares magnitudes as integers.
+// Without the sign bit, the order of the integers is: numbers, infinity, NaN. So a comparison cannot miss a NaN.
 template <class T, class Bits>
 static double largest(const T* values, size_t n) {
     typedef Bits VecI __attribute__((vector_size(STEELYARD_VECTOR_BYTES)));

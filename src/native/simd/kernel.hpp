@@ -2,7 +2,7 @@
 // The kernel function is applied to a tile while it is in registers.
 //
 // Distances are summed from differences, not from products.
-// So distances are exactly zero for equal rows, do not depend on a common offset, and need no norms.
+// Distances are therefore exactly zero for equal rows, do not depend on a common offset, and need no norms.
 // Differences cost one more subtraction per feature than products.
 #pragma once
 
@@ -22,7 +22,7 @@ struct KernelNumbers {
 
 template <class T>
 static KernelNumbers<T> numbers(const KernelSpec& spec) {
-    // A gamma beyond the range of float would become infinite, and infinity times a distance of 0 is NaN.
+    // A gamma beyond the range of float would become infinite, and infinity times 0 is NaN.
     constexpr double largest = sizeof(T) == 4 ? static_cast<double>(__FLT_MAX__) : __DBL_MAX__;
     const double gamma = spec.gamma > largest ? largest : spec.gamma < -largest ? -largest : spec.gamma;
     return {static_cast<T>(gamma), static_cast<T>(spec.coef0), spec.degree};
@@ -195,7 +195,7 @@ static void from_sums(const KernelSpec& spec, T* sums, size_t n) {
     }
 }
 
-// Rounds like the tiles.
+// Rounds exactly as the tile loops do.
 // The multiply-add is explicitly fused if the SIMD level has it, because the compiler might not fuse a scalar sum.
 [[gnu::always_inline]] static inline double add_product(double sum, double a, double b) {
 #ifdef __FP_FAST_FMA

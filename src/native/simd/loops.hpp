@@ -1,4 +1,4 @@
-// Compiled once per SIMD level. The including file sets the name and the vector width of the level.
+// This file is compiled once per SIMD level. The including file sets the name and the vector width of the level.
 #pragma once
 
 #include "ball.hpp"

@@ -7,7 +7,7 @@ namespace steelyard {
 
 struct NearLeast {
     std::size_t count;
-    std::size_t at;  // position of the minimum if the count is 1, else undefined
+    std::size_t at;  // index of the minimum if the count is 1, else undefined
 };
 
 struct BallLoops {
@@ -24,9 +24,9 @@ struct BallLoops {
     // out = rows of X minus `shift`, and squares[i] = sum of squares of row i of out.
     void (*shift_rows)(const double* X, std::size_t n, std::size_t d, const double* shift, double* out,
                        double* squares);
-    // Returns the number of bodies that may be the nearest, including those with NaN.
-    // The distance to body k is products[k] + t with an error up to doubt * t.
-    // The number t is factors[k] * square + offsets[k]. n is a multiple of the vector width.
+    // Returns the number of bodies that may be the nearest; bodies with NaN distances are included.
+    // The distance to body k is products[k] + t with an error of at most doubt * t.
+    // t = factors[k] * square + offsets[k], and n is a multiple of the vector width.
     NearLeast (*perhaps_least)(const double* products, const double* factors, const double* offsets, double square,
                                double doubt, std::size_t n);
 };

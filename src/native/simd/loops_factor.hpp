@@ -6,8 +6,8 @@
 namespace steelyard {
 
 struct FactorLoops {
-    // Replaces the lower triangle of a symmetric matrix of n rows, `stride` numbers apart, by its Cholesky factor L.
-    // Returns false, with undefined contents, if the matrix is not positive definite.
+    // Replaces the lower triangle of a symmetric n x n matrix with row stride `stride` by its Cholesky factor L.
+    // Returns false and leaves undefined contents if the matrix is not positive definite.
     bool (*factor)(double* matrix, std::size_t n, std::size_t stride);
     // Replaces `right` by the solution of L L' x = right.
     void (*solve)(const double* factor, std::size_t n, std::size_t stride, double* right);
@@ -18,17 +18,17 @@ struct FactorLoops {
     // Returns x' M x for a symmetric matrix M, given by its lower triangle.
     double (*quadratic)(const double* matrix, std::size_t n, std::size_t stride, const double* x);
 
-    // Number of small systems that are solved at once, one per SIMD lane.
-    // The numbers at the same position of all systems are adjacent. Triangles are packed row by row up to the diagonal.
+    // Number of small systems that are solved simultaneously, one per SIMD lane.
+    // Entries with the same index in all systems are adjacent. Triangles are packed row by row up to the diagonal.
     std::size_t lanes;
-    // matrix = share * total + own_share * own + penalty, where `total` and `penalty` are common to all lanes.
+    // matrix = share * total + own_share * own + penalty, where all lanes share `total` and `penalty`.
     // `own` and `matrix` may be the same array.
     void (*combine_lanes)(const double* total, const double* penalty, const double* share, const double* own_share,
                           std::size_t n_entries, const double* own, double* matrix);
-    // Factorization and solution for each lane, as above. Returns false if any matrix is not positive definite.
+    // Factors and solves the system of each lane. Returns false if any matrix is not positive definite.
     bool (*factor_lanes)(double* matrix, std::size_t n);
     void (*solve_lanes)(const double* factor, std::size_t n, double* right);
-    // Computes x' M x for each lane, both for the matrix of the lane and for a matrix common to all lanes.
+    // Computes x' M x for each lane, for the matrix of the lane and for a matrix that all lanes share.
     void (*quadratic_lanes)(const double* own, const double* shared, std::size_t n, const double* x, double* of_own,
                             double* of_shared);
 };

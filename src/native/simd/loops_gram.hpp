@@ -6,8 +6,8 @@
 
 namespace steelyard {
 
-// A block of rows in panel form: panel p contains the columns p*width .. p*width + width - 1, row by row.
-// So the inner loop reads memory in order. Padding columns are zero.
+// A block of rows stored as panels: panel p contains the columns p*width .. p*width + width - 1, row by row.
+// With this layout the inner loop reads memory in order. Padding columns are zero.
 struct PackedBlock {
     double* data;
     std::size_t rows;
@@ -22,23 +22,23 @@ struct PanelRange {
 struct Steps {
     const double* inverse;  // 1 / step, a power of two
     const double* origin;   // integer number of steps
-    const double* slack;    // allowed rounding error in steps, either zero or one
+    const double* slack;    // maximum accepted rounding error in steps, either zero or one
 };
 
-// Result of a scan of rows. Arrays with one entry per feature are running maxima.
+// Result of a scan of rows. Arrays with one entry per feature contain running maxima.
 struct Scan {
     double* largest;       // largest |integer| of each feature
     double* remainder;     // largest rounding error of each feature, in steps
-    std::uint8_t* beyond;  // for each row, whether a value exceeds kTwoDigits or is NaN
+    std::uint8_t* beyond;  // for each row, whether a value is NaN or needs more than two digits
 };
 
 constexpr double kDigit = 0x1p21;      // base of the digits
 constexpr double kOneDigit = 0x1p20;   // largest magnitude of a digit
 constexpr double kTwoDigits = 0x1p41;  // largest magnitude of a number of two digits
 
-// Layout of integers in panels. `one`: one digit per integer.
-// `three`: low digits, high digits and their sums (Karatsuba) in three consecutive blocks.
-// `some`: low digits of all features, then high digits of some features.
+// Layout of integers in panels. `one` means one digit per integer.
+// `three` means low digits, high digits and their sums (Karatsuba) in three consecutive blocks.
+// `some` means low digits of all features, then high digits of some features.
 enum class Digits { one, three, some };
 
 struct GramLoops {
@@ -54,10 +54,10 @@ struct GramLoops {
     void (*scan_f32)(const float* X, const std::uint32_t* index, std::size_t rows, std::size_t d, Steps steps,
                      Scan scan);
 
-    // Packs the rows index[0..rows) of X (row length d) as digits, followed by a 1 (by a 0 for high digits).
-    // For Digits::some, `high` lists the n_high features with a high digit.
-    // The blocks of Digits::three are block_stride apart. `buffer` has 3 * (d + 1) numbers, rounded up to full panels.
-    // Returns false, with an incomplete block, if a value needs more digits or slack (not checked for Digits::some).
+    // Packs the rows index[0..rows) of X (row length d) as digits, followed by a column of ones (zeros for high
+    // digits). For Digits::some, `high` lists the n_high features with a high digit. Blocks of Digits::three are
+    // block_stride apart. `buffer` has 3 * (d + 1) numbers, rounded up to full panels. Returns false, with an
+    // incomplete block, if a value needs more digits or slack. Digits::some is not checked.
     bool (*pack_f64)(const double* X, std::size_t d, const std::uint32_t* index, Steps steps, Digits digits,
                      const std::uint32_t* high, std::size_t n_high, std::size_t block_stride, double* buffer,
                      PackedBlock block);

@@ -7,8 +7,8 @@ namespace steelyard {
 
 enum class KernelKind { linear, polynomial, rbf, laplacian, sigmoid, squared_distance, cityblock, lookup };
 
-// Table of precomputed kernel values. A row is then a single number, the position of its sample in the table.
-// Callers ensure that positions are in range. Values may change between calls.
+// Table of precomputed kernel values. A row is then a single number, the index of its sample in the table.
+// Callers ensure that indices are in range. Values may change between calls.
 struct KernelTable {
     const double* values = nullptr;  // kernel matrix, n by n
     std::size_t n = 0;
@@ -18,11 +18,11 @@ struct KernelTable {
 //   polynomial  (gamma x'z + coef0)^degree      laplacian  exp(-gamma |x - z|_1)
 //   sigmoid     tanh(gamma x'z + coef0)
 // squared_distance |x - z|^2 and cityblock |x - z|_1 are not kernels.
-// All kernels are computed from these sums or the linear kernel (see sum_kind and KernelFinishLoops::from_sums).
-// So several kernels of the same rows can share the sums.
-// lookup is table->values[x * n + z], and the table must outlive the spec.
-// All numbers are finite, degree >= 0, and gamma >= 0 for rbf and laplacian.
-// Each kind ignores parameters that are not in its formula.
+// Every kernel is computed from a distance or the linear kernel (see sum_kind and KernelFinishLoops::from_sums).
+// Several kernels of the same rows can therefore share these sums.
+// The kind `lookup` is table->values[x * n + z], and the table must outlive the spec.
+// All parameters are finite, degree >= 0, and gamma >= 0 for rbf and laplacian.
+// Each kernel ignores parameters that are not in its formula.
 struct KernelSpec {
     KernelKind kind = KernelKind::rbf;
     double gamma = 1.0;
@@ -31,7 +31,7 @@ struct KernelSpec {
     const KernelTable* table = nullptr;
 };
 
-// Returns the kind of sum from which a kernel is computed.
+// Returns the kind of sum (distance or inner product) from which a kernel is computed.
 constexpr KernelKind sum_kind(KernelKind kind) {
     switch (kind) {
         case KernelKind::rbf: return KernelKind::squared_distance;
@@ -43,18 +43,18 @@ constexpr KernelKind sum_kind(KernelKind kind) {
     }
 }
 
-// Number of rows per panel for sums of type Sum: two of the widest registers, so all SIMD levels read the same layout.
+// Number of rows per panel for sums of type Sum: two of the widest registers, so all SIMD levels share one layout.
 template <class Sum>
 constexpr std::size_t kPanelWidth = 128 / sizeof(Sum);
 
 // Loops for rows of type T and panels of type Sum, where T is Sum, or T is float and Sum is double.
-// Every entry is summed from the first feature to the last in every tile, so it depends only on its two rows.
+// Every kernel value is summed from the first feature to the last, so it depends only on its two rows.
 // k(x, z) and k(z, x) are bit-identical.
 template <class T, class Sum>
 struct KernelBlockLoops {
     // out[i * ld + j] = k(x_i, z_j) for i < n_x and j < n_z, where X is row-major.
     // Feature k of row j is panels[((j / width) * d + k) * width + j % width] with width = kPanelWidth<Sum>.
-    // The last panel is padded.
+    // The last panel is padded to the full width.
     void (*block)(const KernelSpec& spec, const T* X, std::size_t n_x, std::size_t d, const Sum* panels,
                   std::size_t n_z, Sum* out, std::size_t ld);
 };

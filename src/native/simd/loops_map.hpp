@@ -8,7 +8,7 @@ namespace steelyard {
 // Number of outputs that are computed together: a multiple of the tile width of every SIMD level.
 constexpr std::size_t kMapBlock = 64;
 
-// An output value is step * round(...), where round(...) is one of the following integers and step a power of two.
+// An output value is step * round(...), where step is a power of two and round(...) depends on the kind of map:
 //
 //   cosine     round(amplitude * cos(2 pi t)),             t = start + sum of x_k w_k, in turns
 //   rectified  round(amplitude * min(max(t, 0), ceiling)),  t = start + sum of x_k w_k; amplitude a power of two
@@ -33,10 +33,10 @@ struct MapBlock {
 };
 
 // Every sum is computed from the first feature to the last.
-// Products are exact: 24 bits times 24 bits for cosine, rectified and sigmoid, and squares of 26 bits for halving_2.
-// So fused multiply-add does not change the result. For all other products, fusing is prevented.
+// Products of cosine, rectified, sigmoid (24 x 24 bits) and squares of halving_2 (26 bits) are exact.
+// For exact products, fused multiply-add does not change the result. For all other products, fusing is prevented.
 struct MapLoops {
-    // Writes out[i * ld + c] for n rows of d features and a full block of outputs c.
+    // Writes out[i * ld + c] for n rows of d features and for every output c of a full block.
     void (*block)(const MapSpec& spec, const double* X, std::size_t n, std::size_t d, MapBlock block, double* out,
                   std::size_t ld);
     // Maps a sparse row with `n` stored values: values[k] belongs to feature features[k].

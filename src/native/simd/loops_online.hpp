@@ -1,6 +1,6 @@
 // Hot loops of the online kernel learners, executed for every sample and support vector.
-// Subnormal numbers make sums of products slow (see denormals.hpp).
-// The selection distinguishes subnormal numbers in any floating-point mode.
+// Subnormal numbers make sums of products slow, so they may be treated as zero (see denormals.hpp).
+// The selection compares subnormal numbers correctly in any floating-point mode.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace steelyard {
 
-// Keys are written in groups of this size.
+// Number of keys that are written together.
 constexpr std::size_t kKeyPadding = 16;
 
 // Integer type that is used to compare floating-point numbers of type Real.
@@ -23,26 +23,26 @@ struct KeyOf<float> {
     using Type = std::int32_t;
 };
 
-// Number of values per cache line. Arrays must be readable (where documented, writable) up to its next multiple.
+// Number of values per cache line. Arrays must be readable up to a multiple of this number.
 template <class Real>
 constexpr std::size_t kLineOf = 64 / sizeof(Real);
 
-// Query for the support vectors of the opposite class that violate the margin of a sample.
-// The arrays must be readable, and `losses` writable, up to the end of a cache line.
+// Query that finds the support vectors of the opposite class that violate the margin of a sample.
+// The arrays must be readable, and `losses` writable, up to the end of their last cache line.
 template <class Real>
 struct ViolatorQuery {
     const Real* scores;        // score g_i of each support vector, unscaled
     const Real* similarities;  // kernel value k(x, s_i) of the sample with each support vector
     std::size_t n;
-    Real base, slope;                  // the loss of vector i is base + slope * g_i
-    std::size_t most;                  // maximal number of chosen vectors
-    Real* losses;                      // output: the loss of each of the n vectors, also if it is not positive
-    typename KeyOf<Real>::Type* keys;  // space for n keys, rounded up to a multiple of kKeyPadding
-    std::uint32_t* chosen;             // output: chosen positions, ascending; space for n + kKeyPadding entries
+    Real base, slope;  // the loss of vector i is base + slope * g_i
+    std::size_t most;  // maximum number of selected vectors
+    Real* losses;      // output: the loss of each of the n vectors, including losses that are not positive
+    typename KeyOf<Real>::Type* keys;  // scratch memory for n keys, rounded up to a multiple of kKeyPadding
+    std::uint32_t* chosen;  // output: selected positions in ascending order; space for n + kKeyPadding entries
 };
 
-// Products of one row with two rows of weights, for two sides that are `apart` numbers apart.
-// The products include the numbers up to the end of a cache line, so the weights must be zero there.
+// Products of one row with two rows of weights, for two sides stored `apart` numbers apart.
+// The products include numbers up to the end of the last cache line, so the weights must be zero there.
 template <class Real>
 struct TwoDots {
     const Real* weights[2];
@@ -55,9 +55,9 @@ template <class Real>
 struct OnlineLoopsOf {
     // out[j] = values[index[j]]
     void (*gather)(const Real* values, const std::uint32_t* index, Real* out, std::size_t n);
-    // Chooses every i with loss_i > 0, but at most `most` of them.
-    // Vectors with the largest similarity are preferred, and of equal similarities those at lower positions.
-    // Returns the number of chosen vectors.
+    // Selects every i with loss_i > 0, but at most `most` vectors.
+    // Vectors with the largest similarity are preferred; among equal similarities, lower positions are preferred.
+    // Returns the number of selected vectors.
     std::size_t (*violators)(const ViolatorQuery<Real>& query);
     // target[j] += sum over r of factors[r] * rows[r][j] for j < n; n is rounded up to whole cache lines.
     void (*add_rows)(const Real* const* rows, const Real* factors, std::size_t n_rows, Real* target, std::size_t n);
@@ -67,11 +67,11 @@ struct OnlineLoopsOf {
     // Computes two results of dot_sides() at once; bit-identical to two calls of dot_sides().
     void (*dot_sides_twice)(TwoDots<Real>& query);
     // Transposes: to[j * ld + c] = from[c * ld + j] for j < n and c < k.
-    // k is the number of values per cache line, and n is a multiple of k.
+    // In transpose(), k is the number of values per cache line, and n is a multiple of k.
     void (*transpose)(const Real* from, Real* to, std::size_t ld, std::size_t n);
-    // Returns the first position of the largest value, n > 0. Values must be readable up to the end of a cache line.
+    // Returns the first position of the largest value (n > 0). Values must be readable up to the end of a cache line.
     std::size_t (*argmax)(const Real* values, std::size_t n);
-    // target[j] += factor * row[j], up to the end of a cache line. Returns argmax(row, n).
+    // target[j] += factor * row[j], up to the end of the last cache line. Returns argmax(row, n).
     std::size_t (*add_and_argmax)(const Real* row, Real factor, Real* target, std::size_t n);
 };
 

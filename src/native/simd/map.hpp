@@ -7,7 +7,7 @@
 
 namespace steelyard::STEELYARD_LEVEL {
 
-// Optimization barrier: returns its argument, so that the compiler cannot fuse a product with a sum.
+// Optimization barrier: returns its argument and prevents the compiler from fusing a product with a sum.
 [[gnu::always_inline]] static inline VecD rounded(VecD product) {
 #if defined(__x86_64__) && defined(__FMA__)
     asm("" : "+v"(product));
@@ -19,7 +19,7 @@ namespace steelyard::STEELYARD_LEVEL {
     return product;
 }
 
-// Returns the nearest integer, halves to even, for numbers below 2^51. Never returns -0.
+// Returns the nearest integer (ties to even) for numbers below 2^51. Never returns -0.
 [[gnu::always_inline]] static inline VecD nearest(VecD x) {
     const VecD magic = broadcast(Lane<double>::round_to_int);
     return (x + magic) - magic;

@@ -1,4 +1,4 @@
-// The loops of loops_online.hpp, except the selection in select.hpp.
+// Implementation of loops_online.hpp, except the selection, which is in select.hpp.
 #pragma once
 
 #include "select.hpp"
@@ -11,7 +11,7 @@ static void gather(const Real* values, const std::uint32_t* index, Real* out, si
     for (size_t j = 0; j < n; ++j) out[j] = values[index[j]];
 }
 
-// Adds rows to as many columns as there are registers for their sums, so that every row is read once.
+// Adds rows to as many columns as fit in registers, so that every row is read once.
 template <size_t Columns, class Real>
 static void add_columns(const Real* const* rows, const Real* factors, size_t n_rows, Real* target, size_t j) {
     constexpr size_t width = kLanes<Real>;
@@ -30,7 +30,7 @@ static void add_columns(const Real* const* rows, const Real* factors, size_t n_r
 
 template <class Real>
 static void add_rows(const Real* const* rows, const Real* factors, size_t n_rows, Real* target, size_t n) {
-    // A budget of 100, the most common one, is processed in one pass if enough registers are available, else in two.
+    // With enough registers, the most common budget of 100 is processed in one pass, else in two.
     constexpr size_t width = kLanes<Real>, most = 100 / width < 13 ? (99 + width) / width : width >= 4 ? 12 : 8;
     size_t j = 0;
     for (; j + (most - 1) * width < n; j += most * width) add_columns<most>(rows, factors, n_rows, target, j);
@@ -38,7 +38,7 @@ static void add_rows(const Real* const* rows, const Real* factors, size_t n_rows
     for (; j < n; j += width) add_columns<1>(rows, factors, n_rows, target, j);
 }
 
-// Adds the products of N rows of weights with one row to N sums. Each sum has four independent chains of additions.
+// Adds the products of one row with N rows of weights to N sums. Each sum has four independent chains of additions.
 template <class Real, size_t N>
 [[gnu::always_inline]] static inline void add_products(const Real* const (&weights)[N], const Real* row, size_t n,
                                                        Vec<Real> (&sums)[N][4]) {
@@ -52,7 +52,7 @@ template <class Real, size_t N>
     for (; j + 3 * width < n; j += 4 * width)
 #pragma GCC unroll 4
         for (size_t c = 0; c < 4; ++c) add(c, j + c * width);
-    // The chains are separate variables, because the compiler would store an array in memory.
+    // The chains are separate variables, because the compiler would store an array in memory instead of registers.
     if (j < n) add(0, j);
     if (j + width < n) add(1, j + width);
     if (j + 2 * width < n) add(2, j + 2 * width);
@@ -120,7 +120,7 @@ static void transpose(const Real* from, Real* to, size_t ld, size_t n) {
         }
 }
 
-// Returns the position of the largest key. Keys are integers, so subnormal numbers differ in any floating-point mode.
+// Returns the position of the largest key. Keys are integers, so subnormal numbers are compared in any mode.
 template <class Real>
 static size_t argmax_of_keys(const Real* values, size_t n) {
     size_t first = 0;
@@ -154,7 +154,7 @@ template <class Real>
 #endif
 }
 
-// Finds the first position of the maximum. With Add, also target[j] += factor * values[j].
+// Finds the first position of the maximum. With Add, it also computes target[j] += factor * values[j].
 template <bool Add, class Real>
 [[gnu::always_inline]] static inline size_t find_largest(const Real* values, size_t n, Real factor, Real* target) {
     constexpr size_t chains = 4, width = kLanes<Real>;
@@ -179,7 +179,7 @@ template <bool Add, class Real>
     const V all = larger_of(larger_of(largest[1], largest[0]), larger_of(largest[3], largest[2]));
     const V bound = over_all_lanes<Real, larger_of<V>>(all);
     if (bound[0] == Real(0)) return argmax_of_keys(values, n);
-    for (size_t first = 0;; first += 64) {  // terminates, because the maximum is present
+    for (size_t first = 0;; first += 64) {  // the loop ends, because the maximum is present
         std::uint64_t found = 0;
         for (size_t at = first; at < n && at < first + 64; at += width)
             found |= bits_equal<Real>(load(values + at), bound) << (at - first);

@@ -45,7 +45,7 @@ template <size_t Rows, class T>
 template <class T>
 static void one_plane(const T* X, size_t n, size_t d, const double* normal, double* out) {
     if (d < kDoubles) return one_plane_narrow(X, n, d, normal, out);
-    // The vector with the remaining features also contains some features before them, which are multiplied by zero.
+    // The last vector also contains features of the previous vector, which are multiplied by zero.
     const size_t left = d % kDoubles;
     VecD last = {};
     for (size_t c = kDoubles - left; c < kDoubles; ++c) last[c] = normal[d - kDoubles + c];

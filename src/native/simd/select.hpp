@@ -1,10 +1,10 @@
-// Selection of the k nearest violators. Similarities are compared as integers that have the same order.
+// Selection of the k nearest violators. Similarities are mapped to integers in the same order and then compared.
 //
 // For small k, 32-bit words (the upper halves of doubles) are compared, because a vector contains twice as many words.
-// The k-th largest of the maxima of 16 groups is a threshold, and little more than k candidates are above it.
+// The k-th largest of the maxima of 16 groups is a threshold that little more than k candidates exceed.
 // Pairwise comparisons give the ranks of the candidates.
-// If the last selected word and the first rejected word are equal, all bits or the positions decide.
-// For large k, the threshold is found by bisection of the keys, whose cost does not depend on k.
+// If the last selected word and the first rejected word are equal, full keys or positions are compared.
+// For large k, the threshold is found by bisection of the keys; the cost does not depend on k.
 #pragma once
 
 #include "functions.hpp"
@@ -33,7 +33,7 @@ constexpr size_t kMostCounted = 64;  // largest number of candidates for ranking
 constexpr size_t kGroupVectors = kGroups / kWords;
 static_assert(kKeyPadding == kGroups && kWords <= kGroups);
 
-// -- lanes ------------------------------------------------------------------------------------------------------------
+// -- lane operations --------------------------------------------------------------------------------------------------
 
 template <class Real>
 [[gnu::always_inline]] static inline IntVec<Real> load_keys(const Key<Real>* p) {
@@ -119,7 +119,7 @@ template <class V>
     return a + b;
 }
 
-// Reduces all lanes by Combine. The result is in each lane.
+// Reduces all lanes by Combine. Every lane contains the result.
 template <class Real, auto Combine, class V>
 [[gnu::always_inline]] static inline V over_all_lanes(V v) {
     if constexpr (kLanes<Real> > 8) v = Combine(v, rotated<Real, 8>(v));
@@ -133,7 +133,7 @@ template <class Real, auto Combine, class V>
 }
 
 #if defined(__AVX512F__)
-// Appends the lanes whose mask bit is set to the n entries of `out`. Writes full vectors.
+// Appends the lanes whose mask bit is set to the n entries of `out`. The function writes full vectors.
 template <class Out>
 [[gnu::always_inline]] static inline size_t append(Out* out, size_t n, WordVec values, std::uint64_t lanes) {
     static_assert(sizeof(Out) == sizeof(Word));
@@ -145,7 +145,7 @@ template <class Out>
 }
 #endif
 
-// -- small k: words ---------------------------------------------------------------------------------------------------
+// -- selection of few vectors: comparison of words --------------------------------------------------------------------
 
 [[gnu::always_inline]] static inline WordVec load_words(const void* keys, size_t j) {
     WordVec words;
@@ -153,13 +153,13 @@ template <class Out>
     return words;
 }
 
-// Largest word of each group. The positions of a group differ by multiples of kGroups.
+// Largest word of each group. Positions in a group differ by multiples of kGroups.
 struct GroupWords {
     WordVec largest[kGroupVectors];
 };
 
 // Writes the losses. Returns the bits of the similarities where the loss is positive, and all ones (NaN) elsewhere.
-// The loss of lanes out of range counts as not positive.
+// Lanes out of range have no positive loss.
 template <class Real, bool InRange>
 [[gnu::always_inline]] static inline IntVec<Real> violating_bits(const ViolatorQuery<Real>& q, size_t j) {
     typedef IntVec<Real> VecI;
@@ -175,8 +175,8 @@ template <class Real, bool InRange>
 // Selects the upper halves of two vectors of doubles.
 constexpr size_t upper_half(size_t lane) { return 2 * lane + 1; }
 
-// Returns words in the order of the similarities, with kNoWord for vectors that do not violate.
-// The lower half of a double is dropped, so different words have the order of the numbers. -0 and 0 are equal.
+// Returns words in the order of the similarities, or kNoWord for support vectors that do not violate the margin.
+// The lower half of a double is dropped. Different words have the order of the numbers; -0 and 0 are equal.
 template <class Real, bool InRange>
 [[gnu::always_inline]] static inline WordVec violating_words(const ViolatorQuery<Real>& q, size_t j) {
     WordVec bits;
@@ -191,7 +191,7 @@ template <class Real, bool InRange>
     return bits ^ ((bits >> 31) & kLargestKey<float>);
 }
 
-// Writes losses, and words instead of keys, padded to full groups.
+// Writes losses, and words in place of keys, padded to full groups.
 template <class Real>
 [[gnu::always_inline]] static inline GroupWords mark_violators(const ViolatorQuery<Real>& q) {
     GroupWords groups;
@@ -228,8 +228,8 @@ template <size_t... Shift>
     (count_reached<Shift>(groups, reached), ...);
 }
 
-// Returns in each lane a lower bound for the `most` largest words, with few other words above it.
-// Requires most <= kGroups. If there are fewer violators, the result is a lower bound for all of them.
+// Returns in each lane a lower bound of the `most` largest words that few other words exceed.
+// Requires most <= kGroups. With fewer violators, the result is a lower bound of all their words.
 // Lanes are combined by rotation, because GCC extracts lanes through memory.
 [[gnu::always_inline]] static inline WordVec lower_bound_of(const GroupWords& groups, size_t most) {
     WordVec reached[kGroupVectors] = {}, bound = all_lanes<float>(kNoWord + 1);
@@ -268,7 +268,7 @@ template <size_t... Shift>
     return found;
 }
 
-// Words and their positions. Two groups of kNoWord follow the words.
+// Words and their positions, followed by two groups of kNoWord.
 struct FewWords {
     size_t count = 0;
     Word words[kMostCounted + 3 * kGroups], positions[kMostCounted + 2 * kGroups];
@@ -321,7 +321,7 @@ template <size_t Groups>
     return taken;
 }
 
-// Returns whether the `most` largest words are larger than all others. If so, writes their positions, ascending.
+// Returns whether the `most` largest words exceed all others. If so, writes their positions in ascending order.
 [[gnu::always_inline]] static inline bool take_larger(const FewWords& few, size_t most, std::uint32_t* chosen) {
     static_assert(kMostCounted == 4 * kGroups);
     std::uint64_t taken = few.count <= kGroups       ? largest_of<1>(few, most)
@@ -337,16 +337,16 @@ template <size_t Groups>
     return true;
 }
 
-// -- full keys --------------------------------------------------------------------------------------------------------
+// -- comparison of full keys ------------------------------------------------------------------------------------------
 
-// Returns integers with the same order as the numbers, where -0 equals 0. All keys are at least kNoKey + 1.
+// Returns integers in the same order as the numbers, where -0 equals 0. All keys are at least kNoKey + 1.
 template <class Real>
 [[gnu::always_inline]] static inline IntVec<Real> ordered_keys(Vec<Real> x) {
     const IntVec<Real> given = (IntVec<Real>)x, bits = given == all_lanes<Real>(kNoKey<Real>) ? IntVec<Real>{} : given;
     return bits ^ ((bits >> (8 * sizeof(Real) - 1)) & kLargestKey<Real>);
 }
 
-// Returns the smallest key whose leading bits equal the word. For the word of 0 this key belongs to a negative number.
+// Returns the smallest key whose leading bits equal the word. The key for the word 0 belongs to a negative number.
 template <class Real>
 static Key<Real> smallest_key(Word word) {
     if constexpr (sizeof(Real) == sizeof(Word))
@@ -370,8 +370,8 @@ static void rank_keys(const Key<Real>* keys, size_t n, Key<Real>* ranks) {
     }
 }
 
-// Writes the positions of the `most` largest of a few keys, ascending.
-// Of equal keys, those at lower positions are selected.
+// Writes the positions of the `most` largest keys of a short array in ascending order.
+// Among equal keys, lower positions are selected.
 template <class Real>
 static size_t take_first(const ViolatorQuery<Real>& q, const FewWords& few) {
     constexpr size_t room = kMostCounted + kLanes<Real>;
@@ -391,7 +391,7 @@ static size_t take_first(const ViolatorQuery<Real>& q, const FewWords& few) {
     return taken;
 }
 
-// Writes the keys of the similarities whose losses (already computed) are positive, and kNoKey for the others.
+// Writes the keys of similarities with positive loss, and kNoKey for the others. Losses must be computed before.
 template <class Real>
 static void write_keys(const ViolatorQuery<Real>& q) {
     typedef IntVec<Real> VecI;
@@ -441,8 +441,8 @@ static size_t count_above(const Key<Real>* keys, size_t n, Key<Real> bound) {
     return static_cast<size_t>(over_lanes<Real, sum_of<VecI>>(count));
 }
 
-// Finds the threshold that selects exactly `most` keys, none below `least`. Each pass quarters the interval.
-// Three counts cost hardly more than one, because the latency of the sum determines the duration of a pass.
+// Finds the threshold that selects exactly `most` keys and none below `least`. Each pass divides the interval by four.
+// Three counts take hardly longer than one, because the latency of the sum determines the duration of a pass.
 template <class Real>
 static Cut<Real> cut_keys(const Key<Real>* keys, size_t n, size_t most, Key<Real> least) {
     typedef IntVec<Real> VecI;
@@ -455,7 +455,7 @@ static Cut<Real> cut_keys(const Key<Real>* keys, size_t n, size_t most, Key<Real
     }
     Key<Real> low = over_lanes<Real, smaller_of<VecI>>(lowest);
     Key<Real> high = over_lanes<Real, larger_of<VecI>>(highest) + 1;
-    // For very narrow or wide kernels, nearly all kernel values are equal.
+    // For kernels with very small or large gamma, nearly all kernel values are equal.
     const size_t larger = count_above<Real>(keys, n, low);
     if (larger <= most) return {low + 1, most - larger};
     // Invariant: more than `most` keys are >= `low`, and at most `most` keys are >= `high`.

@@ -1,8 +1,8 @@
 // Dynamic programming for sequence kernels: one sequence is compared with several others, one per SIMD lane.
 //
 // Sums over alignments exceed the range of double after a few hundred elements.
-// Logarithms in every cell would dominate the cost. So a number is a pair (mantissa, exponent) of doubles.
-// Addition aligns the exponents by a multiplication, and only the final result needs a logarithm.
+// Logarithms in every cell would dominate the cost. Numbers are therefore pairs (mantissa, exponent) of doubles.
+// Additions align the exponents by a multiplication, and only the final result needs a logarithm.
 #pragma once
 
 #include "functions.hpp"
@@ -13,7 +13,7 @@ namespace steelyard::STEELYARD_LEVEL {
 constexpr size_t kSequenceVectors = kSequenceLanes / kDoubles;
 constexpr double kExponentOfZero = -1e12;
 
-// The number mantissa * 2^exponent, one per lane.
+// Numbers mantissa * 2^exponent, one per lane.
 struct Scaled {
     VecD mantissa, exponent;
 };
@@ -77,7 +77,7 @@ static void read_ends(const double* cells, const size_t* lengths, double* mantis
 // Returns the local similarity w / (2 - w) for w = triangle * exp(minus_squared).
 [[gnu::always_inline]] static inline Scaled local_similarity(VecD minus_squared, double triangle) {
     typedef Lane<double>::IntVec IntVec;
-    // The exponent is limited, so that exponents of full paths stay exact. Smaller similarities are practically 0.
+    // The exponent is limited, so that the exponents of full paths stay exact. Smaller similarities are practically 0.
     const ReducedExp<double> e = reduce_exp<double>(larger(minus_squared, broadcast(-1e6)));
     const VecD magic = broadcast(Lane<double>::round_to_int);
     const VecD exponent = (VecD)(e.n + (IntVec)magic) - magic;
@@ -93,7 +93,7 @@ static void alignment_sums(const AlignmentSpec& spec, const double* x, size_t n,
     for (size_t i = 1; i <= n; ++i, x += d) {
         const size_t first = band && i >= band ? i - band + 1 : 1;
         const size_t last = band && i + band - 1 < L ? i + band - 1 : L;
-        if (first > L) break;  // all later cells are outside the band
+        if (first > L) break;  // all further cells are outside the band
         Scaled left[kSequenceVectors], diagonal[kSequenceVectors];
         for (size_t v = 0; v < kSequenceVectors; ++v) {
             left[v] = scaled_zero();
@@ -127,7 +127,7 @@ static void alignment_sums(const AlignmentSpec& spec, const double* x, size_t n,
     }
 }
 
-// Every cell has three sums, one for each last edit operation: match or substitution, deletion, insertion.
+// Every cell has three sums, one for each type of the last edit operation: match or substitution, deletion, insertion.
 static void edit_sums(const EditSpec& spec, const std::int32_t* x, size_t n, SequencePanel<std::int32_t> panel,
                       double* work, double* mantissa, double* exponent) {
     const size_t L = panel.longest;

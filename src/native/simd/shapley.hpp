@@ -20,7 +20,7 @@ static void add_shapley_product(const double* a, const double* b, size_t n, cons
         const VecD at = load(kShapleyAt + q);
         VecD after = load(kShapleyWeights + q);
         for (size_t c = n; c-- > 0;) {
-            store(suffix + c * kShapleyNodes + q, after);  // stores the product of the factors after column c
+            store(suffix + c * kShapleyNodes + q, after);  // product of the factors after column c
             after *= b[c] + at * (a[c] - b[c]);
         }
         VecD before = broadcast(1.0);

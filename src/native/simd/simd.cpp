@@ -39,7 +39,7 @@ const Loops* find_level(const std::string& name) {
 }
 
 const Loops* initial_level() {
-    // If the name is unknown or the level is not supported, the best supported level is used.
+    // An unknown name or an unsupported level selects the best supported level.
     if (const char* wanted = std::getenv("STEELYARD_SIMD"))
         if (const Loops* level = find_level(wanted)) return level;
     return supported().back();

@@ -1,9 +1,9 @@
 // SIMD dispatch: compiles hot loops for several instruction sets and chooses one of them at run time.
 //
 // A family of loops (gram, kernel, ...) is a struct of function pointers. `simd/loops.hpp` defines the loops once.
-// baseline.cpp, avx2.cpp and avx512.cpp compile them with their own flags into separate namespaces.
-// So the linker cannot mix code of different levels. The best level of the processor is chosen at the first use.
-// STEELYARD_SIMD=baseline|avx2|avx512 selects a lower level.
+// baseline.cpp, avx2.cpp and avx512.cpp compile the loops with their own flags into separate namespaces.
+// Separate namespaces prevent the linker from mixing code of different levels. The first use selects the best level.
+// The environment variable STEELYARD_SIMD=baseline|avx2|avx512 selects a lower level.
 #pragma once
 
 #include <string>
@@ -46,7 +46,7 @@ const Loops& loops();
 // Returns the levels that this processor supports, slowest first. Tests compare each level with the first one.
 std::vector<std::string> available_levels();
 
-// Switches the whole process to a level; returns false if this processor does not support it.
+// Switches the whole process to a level. Returns false if this processor does not support the level.
 bool use_level(const std::string& name);
 
 }  // namespace steelyard

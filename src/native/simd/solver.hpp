@@ -1,4 +1,4 @@
-// Loops over kernel rows and factor columns. Each loop reads memory once, in order.
+// Loops over kernel rows and factor columns. Each loop reads memory sequentially and once.
 #pragma once
 
 #include "fixed.hpp"
@@ -47,13 +47,13 @@ static void add_narrow8(const float* a, const float* const* x, double* y, size_t
     }
 }
 
-// Source lane for interleaving two vectors in alternating runs of `Run` lanes, starting with the first or second run.
+// Source lane for interleaving two vectors in alternating runs of `Run` lanes.
 template <size_t Run, size_t Second>
 constexpr size_t every_second_run(size_t lane) {
     return lane / Run % 2 * kDoubles + lane / (2 * Run) * (2 * Run) + lane % Run + Second * Run;
 }
 
-// Horizontal sums by pairwise addition: lane k of the result is the sum of the lanes of v[k].
+// Horizontal sums by pairwise addition: lane k of the result is the sum of all lanes of v[k].
 template <size_t Count>
 [[gnu::always_inline]] static inline VecD lane_sums(VecD* v) {
     if constexpr (Count == 1) {
@@ -78,7 +78,7 @@ static void solve_forward(TriangularFactor L, double* x) {
     constexpr size_t width = kDoubles;
     const size_t n = L.size, whole = n / width * width;
     VecD tail = tail_of(x, n);
-    for (size_t j = 0; j < whole; j += width) {  // processes several columns per pass over the rest of x
+    for (size_t j = 0; j < whole; j += width) {  // process several columns per pass over the rest of x
         const double* column[width];
         double minus[width];
         for (size_t k = 0; k < width; ++k) {
@@ -120,7 +120,7 @@ static void solve_backward(TriangularFactor L, double* x) {
         const double* columns = L.columns + j * L.stride;
         VecD sums[width];
         for (size_t k = 0; k < width; ++k) sums[k] = load(columns + k * L.stride + whole) * tail;
-        // Use descending order, so that the entry that was solved last is needed last, which hides its latency.
+        // Use descending order: the entry that was solved last is needed last, which hides its latency.
         for (size_t i = whole; i > j + width;) {
             i -= width;
             const VecD xi = load(x + i);

@@ -1,7 +1,7 @@
-// Vector types of one SIMD level. All code in files that a level includes must be in the namespace of the level.
-// Such code must not instantiate std:: templates.
-// Otherwise the linker could merge inline functions compiled for AVX-512 into baseline code.
-// Such a program would crash on older processors.
+// Vector types of one SIMD level. All code in files that a level includes must be in the namespace of this level.
+// Code of a SIMD level must not instantiate std:: templates.
+// Otherwise the linker could merge inline functions compiled for AVX-512 into baseline code,
+// and the program would crash on older processors.
 #pragma once
 
 #include <cstddef>
@@ -50,8 +50,8 @@ constexpr size_t kFloats = STEELYARD_VECTOR_BYTES / sizeof(float);
     return least;
 }
 
-// Lane l of the result is lane From(l) of the concatenation of a and b.
-// For constant positions, compilers emit one instruction.
+// Returns a vector whose lane l is lane From(l) of the concatenation of a and b.
+// For constant lane indices, compilers emit one instruction.
 template <size_t (*From)(size_t), class V, size_t... Lane>
 [[gnu::always_inline]] static inline V shuffled_lanes(V a, V b, std::index_sequence<Lane...>) {
 #if __has_builtin(__builtin_shufflevector)

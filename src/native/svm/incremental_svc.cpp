@@ -42,14 +42,14 @@ void IncrementalSvc::update(LabelledRows add, LabelledRows retire, const std::ve
         roll_back(n_before, leaving);
         throw;
     }
-    // The statements below cannot throw.
+    // No statement after this line can throw.
     problems_ = std::move(chosen);
     for (std::size_t k = 0; k < specs.size(); ++k) {
         problems_[k]->spec = specs[k];
         problems_[k]->svm.commit();
     }
     std::sort(leaving.begin(), leaving.end(),
-              std::greater<>());  // in descending order, so that smaller row numbers stay valid
+              std::greater<>());  // descending order, so that smaller row numbers stay valid during removal
     for (const std::uint32_t i : leaving) remove_row(i);
     release_rows();
     version_.fetch_add(1, std::memory_order_release);
@@ -195,7 +195,7 @@ void IncrementalSvc::roll_back(std::size_t n_before, const std::vector<std::uint
     while (rows_.size() > n_before) rows_.pop();
 }
 
-// The last row is renumbered to the number of the removed row, whose index entry was already cleared.
+// The last row gets the number of the removed row, whose index entry was already cleared.
 void IncrementalSvc::remove_row(std::uint32_t i) {
     const auto last = static_cast<std::uint32_t>(codes_.size() - 1);
     count_row(codes_[i], -1);
@@ -213,7 +213,7 @@ void IncrementalSvc::remove_row(std::uint32_t i) {
 }
 
 // Kernel rows of support vectors stay cached.
-// Other kernel rows stay for a while, because samples that leave the solution often return.
+// Unused kernel rows stay cached for a while, because samples that leave the solution often return.
 void IncrementalSvc::release_rows() {
     constexpr std::size_t spare = 32;
     if (rows_.n_kept() <= n_wanted_ + n_wanted_ / 8 + spare) return;

@@ -34,7 +34,7 @@ struct UnknownRow {
     std::size_t index;
 };
 
-// Derived state of the rows: precision and list of the cached kernel rows.
+// Derived state of the rows: precision and list of cached kernel rows.
 // RowsInUse also stores the order in which equal rows are forgotten.
 struct RowsInUse {
     Precision precision;
@@ -53,12 +53,12 @@ class IncrementalSvc {
     // Returns the number of updates so far, from any thread. Results derived from the state are valid for one version.
     std::uint64_t version() const { return version_.load(std::memory_order_acquire); }
 
-    // Learns one row and forgets another, both of weight 1, without a change of the problems.
-    // Returns false, without changes, if a class would appear or disappear or the row to forget is unknown.
-    // Also returns false if the tolerance is not reached.
+    // Learns one row and forgets another, both of weight 1. The set of problems does not change.
+    // Returns false, without changes, if a class would appear or disappear or if the row to forget is unknown.
+    // update_one() also returns false if the tolerance is not reached.
     bool slide(const double* in, std::int32_t in_code, const double* out, std::int32_t out_code, double tolerance);
 
-    // True while a call modifies the state without the GIL. The bindings set and clear it while they hold the GIL.
+    // True while a call modifies the state without the GIL. The bindings change this flag only while they hold the GIL.
     bool is_running = false;
 
     const KernelRows& rows() const { return rows_; }
@@ -75,10 +75,10 @@ class IncrementalSvc {
     const ProblemSpec& spec(std::size_t k) const { return problems_[k]->spec; }
     SvmProblem& problem(std::size_t k) { return problems_[k]->svm; }
 
-    // Restores the rows of a file without solving. Then each problem is restored from its state.
+    // Restores the rows of a file without solving. Each problem is then restored from its own state.
     void restore_rows(LabelledRows rows, const RowsInUse& in_use);
     std::size_t n_wanted() const { return n_wanted_; }
-    // Returns the rows in the order of the index. Of equal rows, the last one is found first.
+    // Returns the rows in the order of the index. Lookups find the last of several equal rows first.
     std::vector<std::uint32_t> order() const { return index_.order(static_cast<std::uint32_t>(codes_.size())); }
     void restore_problem(ProblemSpec spec, SvmState state, const std::vector<std::uint32_t>& active);
 
@@ -88,7 +88,7 @@ class IncrementalSvc {
         SvmProblem svm;
     };
     using Problems = std::vector<std::shared_ptr<Problem>>;
-    struct Expansion {  // support vectors and coefficients, if there is a single problem
+    struct Expansion {  // support vectors and coefficients; used if there is a single problem
         std::uint64_t version;
         PackedRows<double> vectors;
         std::vector<double> coef;

@@ -51,9 +51,9 @@ void MarginFactor::append(const double* solved, double pivot_squared) {
 void MarginFactor::remove(std::size_t k, double* solved) {
     for (std::size_t j = 0; j < k; ++j) std::copy(column(j) + k + 1, column(j) + size_, column(j) + k);
     // Rank-one update L33 L33' + l l' of the block below and to the right of the removed column l.
-    // The update needs one Givens rotation per column.
+    // The rank-one update needs one Givens rotation per column.
     std::copy(column(k) + k + 1, column(k) + size_, carry_.begin());
-    // The same rotations update L^-1 e and other solved vectors. Rotations are orthogonal, so no precision is lost.
+    // The same rotations update L^-1 e and other solved vectors. Rotations are orthogonal and lose no precision.
     const auto rotate = loops().solver.rotate;
     double one = ones_[k], other = solved ? solved[k] : 0.0;
     for (std::size_t j = k + 1; j < size_; ++j) {

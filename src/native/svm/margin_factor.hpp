@@ -8,13 +8,13 @@
 
 namespace steelyard {
 
-// A = L L', where A is the kernel matrix K of the margin set plus a constant in every entry.
+// A = L L', where A is the kernel matrix K of the margin set with a constant added to every entry.
 // The constant has no effect for coefficients that sum to zero.
 // The constant makes A positive definite whenever the bordered matrix [0 1'; 1 K] is regular.
-// So one triangular factor replaces the bordered inverse, and loses half as many digits.
+// One triangular factor therefore replaces the bordered inverse, and it loses half as many digits.
 //
 // L is stored by columns with stride `capacity`.
-// So a new row writes one entry per column, and all loops read memory in order.
+// With this layout a new row writes one entry per column, and all loops read memory in order.
 class MarginFactor {
   public:
     std::size_t size() const { return size_; }
@@ -25,20 +25,20 @@ class MarginFactor {
     // Replaces x by L^-T x.
     void backward(double* x) const;
 
-    // Returns the squared pivot of a new row with the entries L * solved and the given diagonal entry.
+    // Returns the squared pivot of a new row with the entries L * solved and a given diagonal entry.
     double pivot_squared(const double* solved, double diagonal) const;
     // Appends a row with the entries L * solved.
     void append(const double* solved, double pivot_squared);
-    // Removes row and column k. If given, `solved` = L^-1 a is updated for the smaller L and a.
+    // Removes row and column k. An optional vector `solved` = L^-1 a is updated for the smaller L and a.
     void remove(std::size_t k, double* solved = nullptr);
 
     // Solves K dz + db = -r, sum(dz) = -total, given solved = L^-1 (r + constant * total).
     // Overwrites `solved` with dz and returns db.
     double solve_bordered(double* solved, double total) const;
-    // Returns the curvature of the objective along a new coefficient, while the margin set adapts.
+    // Returns the curvature of the objective along a new coefficient while the margin set adapts.
     double curvature(const double* solved, double pivot_squared) const;
 
-    // Returns the lower triangle, row by row, and the solved vectors. A restored factor continues bit-identically.
+    // Returns the lower triangle row by row and the solved vectors. A restored factor continues bit-identically.
     std::vector<double> packed() const;
     void restore(const std::vector<double>& packed, std::size_t size);
 

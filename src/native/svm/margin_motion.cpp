@@ -6,7 +6,7 @@ namespace steelyard {
 
 namespace {
 
-// Members whose steps to their bounds differ by less than this fraction reach their bounds together.
+// Members of the margin set whose steps to their bounds differ by less than this fraction reach them together.
 constexpr double kSameMoment = 1e-12;
 
 }  // namespace

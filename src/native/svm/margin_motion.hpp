@@ -11,17 +11,17 @@ namespace steelyard {
 // Coefficients and bounds are in the order of the margin set.
 class MarginMotion {
   public:
-    // Direction of the next step.
+    // Direction in which the coefficients of the margin set move.
     std::vector<double> direction;
 
     void take_out(const SvmState& state);
     void put_back(SvmState& state) const;
     // Returns the largest step along the direction, at most `limit`.
-    // hits() then returns the members that reach a bound.
+    // After the call, hits() returns the members that reach a bound.
     double first_hit(double limit);
     const std::vector<std::size_t>& hits() const { return hits_; }
     void advance(double step);
-    // Returns the lower or upper bound of a member, whichever is nearer to its coefficient.
+    // Returns the bound of a member that is nearer to its coefficient.
     double nearer_bound(std::size_t member) const;
     void drop(std::size_t member);
 

@@ -12,14 +12,14 @@ namespace steelyard {
 
 class RowCache {
   public:
-    // Row i has the kernel values of member i with all members, where member i is row members[i] of `rows`.
+    // Row i contains the kernel values of member i with all members, where member i is row members[i] of `rows`.
     RowCache(const KernelSpec& spec, Rows<double> rows, std::span<const std::uint32_t> members,
              std::size_t budget_bytes);
 
-    // Returns row i. The pointer becomes invalid at the second call of row() after this one.
+    // Returns row i. The pointer is valid until the second next call of row().
     const double* row(std::size_t i);
 
-    // Restricts the cache to the members at the positions `kept` (ascending). Their cached values are kept.
+    // Restricts the cache to the members at the positions `kept` (ascending) and keeps their cached values.
     void narrow(std::span<const std::uint32_t> kept);
 
   private:

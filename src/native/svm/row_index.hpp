@@ -9,12 +9,12 @@
 namespace steelyard {
 
 // Open-addressing hash table of doubly linked chains of rows with equal hashes.
-// Removing or renumbering a row does not visit the rest of its chain, so thousands of equal rows cost no more than one.
+// Removing or renumbering a row does not visit the rest of its chain, so chains of thousands of rows are not slower.
 class RowIndex {
   public:
     static constexpr std::uint32_t kNone = UINT32_MAX;
 
-    // first() and next() iterate over the chain of rows with a given hash. They return kNone at the end.
+    // first() and next() iterate over the chain of rows with a given hash and return kNone at the end.
     std::uint32_t first(std::uint64_t hash) const { return table_.empty() ? kNone : table_[place_of(hash)]; }
     std::uint32_t next(std::uint32_t row) const { return links_[row].next; }
 
@@ -52,7 +52,7 @@ class RowIndex {
             table_[place_of(link.hash)] = number;
     }
 
-    // Returns all rows 0 .. n - 1. Inserting them in this order gives the same chains.
+    // Returns all rows 0 .. n - 1 in an order that recreates the same chains when the rows are inserted.
     std::vector<std::uint32_t> order(std::uint32_t n) const {
         std::vector<std::uint32_t> rows;
         for (std::uint32_t last = 0; last < n; ++last)
@@ -77,7 +77,7 @@ class RowIndex {
         return place;
     }
 
-    // Backward-shift deletion: entries that were displaced past the freed position move back.
+    // Backward-shift deletion: entries that were displaced past the freed table position move back.
     void close_gap(std::size_t gap) {
         --n_chains_;
         table_[gap] = kNone;
@@ -95,7 +95,7 @@ class RowIndex {
             if (row != kNone) table_[place_of(links_[row].hash)] = row;
     }
 
-    std::vector<std::uint32_t> table_;  // the size is a power of two; at most half of the entries are used
+    std::vector<std::uint32_t> table_;  // the table size is a power of two, and at most half of the entries are used
     std::vector<Link> links_;           // one link per row
     std::size_t n_chains_ = 0;
 };

@@ -12,7 +12,7 @@ constexpr double kLeastPivot = 1e-13;
 
 }  // namespace
 
-// Makes SMO steps, which invalidate the margin set. The caller must then call resum() and rebuild_margin().
+// Makes SMO steps, which invalidate the margin set. The caller must call resum() and rebuild_margin() afterwards.
 void SvmProblem::smo(double threshold, std::size_t max_steps) {
     sync();
     clear_margin();
@@ -48,7 +48,7 @@ void SvmProblem::rebuild_margin() {
     if (n_between > 0) s_.bias = sum / static_cast<double>(n_between);
 }
 
-// Factors the matrix of the current margin set again. No kernel value is computed.
+// Recomputes the factor of the margin set. No kernel value is computed.
 void SvmProblem::refactor() {
     s_.factor.clear();
     const std::vector<std::uint32_t> margin = std::move(s_.margin);

@@ -140,7 +140,7 @@ void SvmProblem::solve() {
     enter_new(first_new);
     if (optimise(1000 + 10 * n)) return;
     for (const std::size_t max_steps :
-         {20 * n + 10000, 200 * n + 1000000}) {  // SMO with a small, then with a large maximal number of steps
+         {20 * n + 10000, 200 * n + 1000000}) {  // SMO with a small, then with a large maximum number of steps
         while (!rows_.is_wide()) rows_.widen();
         resum();
         smo(threshold(), max_steps);
@@ -155,14 +155,14 @@ bool SvmProblem::optimise(std::size_t max_steps) {
     const bool is_done = run_rounds(max_steps);
     sync();
     set_bias();
-    if (!is_done) violators(tolerance_);  // called because it updates the sums
+    if (!is_done) violators(tolerance_);  // violators() is called because it updates the sums
     return std::isfinite(rounding_ + s_.bias) && worst_violation(s_) <= std::max(tolerance_, 16.0 * rounding_) &&
            imbalance_of(s_) <= std::max(tolerance_, kAtBound);
 }
 
 // -- optimality conditions ----------------------------------------------------------------------------------------
 
-// If sums may be inexact, the sums of samples that could determine an end of the interval are computed exactly.
+// If sums may be inexact, the sums of samples that could determine an end of the bias interval are computed exactly.
 BiasInterval SvmProblem::bias_interval() {
     BiasInterval found = apparent_interval(s_);
     if (s_.slack == 0.0 || s_.z.empty()) return found;
@@ -188,7 +188,7 @@ double SvmProblem::violation() {
     for (std::size_t i = 0; i < e.size(); ++i) e[i] -= s_.y[i];
     e.swap(s_.e);
     const double largest = std::max(worst_violation(s_), imbalance_of(s_));
-    e.swap(s_.e);  // restore e, because reading must not change later results, not even by rounding
+    e.swap(s_.e);  // restore e, because reading must not change later results, not even by rounding errors
     return largest;
 }
 
@@ -203,7 +203,8 @@ void SvmProblem::measure_coefficients() {
 double SvmProblem::threshold() const { return std::max(0.01 * tolerance_, rounding_); }
 
 bool SvmProblem::is_optimal() {
-    const double limit = 0.5 * tolerance_;  // sums are current and margins are exact, so only new samples can violate
+    // Sums and margins are exact, so only new samples can violate their conditions.
+    const double limit = 0.5 * tolerance_;
     if (s_.margin.empty()) {
         const BiasInterval interval = bias_interval();
         return interval.low - interval.high <= 2.0 * limit;

@@ -1,4 +1,4 @@
-// SvmProblem: one binary C-SVM that stays at its optimum while samples are added, removed and change their bounds.
+// SvmProblem: one binary C-SVM that stays optimal while samples are added or removed and while bounds change.
 // The algorithm is the incremental SVM of Cauwenberghs and Poggio.
 //
 // In signed coefficients z_i = y_i alpha_i, the dual problem is the following:
@@ -12,14 +12,14 @@
 //     e_i + b >= 0 if z_i < upper_i,   e_i + b <= 0 if z_i > lower_i.
 //
 // The margin set contains samples strictly between their bounds.
-// A factor of their kernel matrix is used to maintain e_i + b = 0.
-// Other samples may be between their bounds, too, if their kernel rows depend linearly on those of the margin set.
+// A Cholesky factor of the kernel matrix of the margin set is used to maintain e_i + b = 0.
+// Other samples may also be between their bounds if their kernel rows depend linearly on those of the margin set.
 // For such dependent samples, e_i + b = 0 follows from the margin set.
 //
-// The active set contains the samples whose coefficients move, and their e is exact in double.
+// The active set contains the samples whose coefficients move; e is exact in double for these samples.
 // For other samples e has an error bound, because it is summed from kernel rows of lower precision.
-// If a sample is closer to a violation than the error bound, its sum is computed exactly before any decision.
-// So the optimality conditions hold as if all kernel rows were doubles.
+// If a sample is closer to a violation than the error bound, its sum is recomputed exactly before any decision.
+// The optimality conditions therefore hold as if all kernel rows were doubles.
 #pragma once
 
 #include <cstddef>
@@ -68,7 +68,7 @@ class SvmProblem {
     void rollback();
     void commit();
 
-    // Returns the largest violation of the conditions above, from recomputed sums.
+    // Returns the largest violation of the optimality conditions, from recomputed sums.
     // The violation of sum(z) = 0 is |sum(z)| relative to sum(|z|).
     double violation();
     const SolveReport& report() const { return report_; }
@@ -87,7 +87,7 @@ class SvmProblem {
     void index_margin();
     bool optimise(std::size_t max_steps);
 
-    // Adiabatic steps, in svm_steps.cpp.
+    // Adiabatic steps are implemented in svm_steps.cpp.
     void drive(const std::vector<Target>& targets);
     void find_partner(double total);
     void balance(double negligible);
@@ -106,13 +106,13 @@ class SvmProblem {
     double diagonal_with_constant(std::size_t i) const { return rows_.diagonal(i) + s_.constant; }
     void gather_margin(const double* by_slot, double added);
 
-    // Rebuilding the margin set, in svm_margin.cpp.
+    // Rebuilding of the margin set is implemented in svm_margin.cpp.
     void smo(double threshold, std::size_t max_steps);
     double mean_diagonal() const;
     void rebuild_margin();
     void refactor();
 
-    // Sums, in svm_sums.cpp. e is updated lazily, when it is read.
+    // Sums of kernel values are implemented in svm_sums.cpp. The vector e is updated lazily, when it is read.
     void place_at(std::size_t i, double z);
     void activate(std::size_t i);
     void deactivate(std::size_t slot);
@@ -129,7 +129,7 @@ class SvmProblem {
     bool is_stale() const;
     std::vector<std::uint32_t> violators(double threshold);
 
-    // Optimality conditions.
+    // Optimality conditions are implemented in svm_problem.cpp.
     BiasInterval bias_interval();
     void measure_coefficients();
     double threshold() const;
@@ -138,21 +138,21 @@ class SvmProblem {
 
     KernelRows& rows_;
     double tolerance_;
-    // Number of nonzero coefficients that are included in e.
+    // Number of nonzero coefficients whose kernel rows are included in e.
     std::size_t n_support_ = 0;
-    double rounding_ = 0.0;      // upper bound of the rounding errors of (Kz)_i, with one error per term
+    double rounding_ = 0.0;      // upper bound of the rounding errors of (Kz)_i, assuming one error per term
     SvmState s_, snapshot_;      // the snapshot has no labels, bounds or factor
-    std::size_t n_checked_ = 0;  // number of samples that satisfied their conditions at the last check
+    std::size_t n_checked_ = 0;  // number of samples that satisfied their optimality conditions at the last check
     std::size_t n_active_before_ = 0;
     bool has_snapshot_ = false;
     std::vector<Target> targets_;       // new coefficients of the samples whose bounds changed
     std::vector<OldBound> old_bounds_;  // bounds before the update, for rollback
     static constexpr std::int32_t kOutside = -1, kMoving = -2;
     std::vector<std::int32_t> place_;           // position in the margin set, or kOutside or kMoving
-    std::vector<double> base_;                  // value of each z that is included in e
+    std::vector<double> base_;                  // value of each z_i that is included in e
     std::vector<std::uint32_t> moved_outside_;  // samples outside the active set that moved since e was last updated
     ActiveSet active_;
-    std::vector<double> active_e_, active_z_;  // gradient e of each active sample, and the z that is included in it
+    std::vector<double> active_e_, active_z_;  // gradient e of each active sample, and the z_i that it includes
     MarginMotion motion_;
     std::vector<double> solved_, changes_, values_;
     std::vector<std::uint32_t> changed_;

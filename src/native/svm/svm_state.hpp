@@ -9,7 +9,7 @@
 
 namespace steelyard {
 
-// A coefficient this close to a bound, relative to the distance between the bounds, counts as at the bound.
+// A coefficient counts as at a bound if its distance, relative to the distance between the bounds, is below this value.
 constexpr double kAtBound = 1e-10;
 
 struct SvmState {
@@ -32,8 +32,8 @@ double imbalance_of(const SvmState& state);
 // Returns whether a coefficient is strictly between its bounds by more than rounding errors.
 bool is_between_bounds(const SvmState& state, std::size_t i);
 
-// Interval of the bias. Samples below their upper bound require a bias of at least `low`.
-// Samples above their lower bound require a bias of at most `high`.
+// Interval of the bias. Samples below their upper bound require the bias to be at least `low`.
+// Samples above their lower bound require the bias to be at most `high`.
 struct BiasInterval {
     double low, high;
     std::size_t low_sample, high_sample;

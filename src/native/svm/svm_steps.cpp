@@ -14,12 +14,12 @@ namespace steelyard {
 
 namespace {
 
-// A kernel row counts as linearly dependent on those of the margin set if its pivot is smaller than this.
-// The pivot is relative to the diagonal.
+// A kernel row counts as linearly dependent on those of the margin set if its pivot is below this value.
+// The pivot is divided by the diagonal entry.
 constexpr double kDependent = 1e-13;
-// If there are more violators than members of the margin set plus this number, SMO steps are faster.
+// SMO steps are faster if the number of violators exceeds the size of the margin set by more than this number.
 constexpr std::size_t kManyViolators = 64;
-// Maximal number of passes over the active set before a pass over all samples.
+// Maximum number of passes over the active set before a pass over all samples.
 constexpr int kLooks = 8;
 
 }  // namespace
@@ -52,13 +52,13 @@ void SvmProblem::clear_margin() {
     s_.factor.clear();
 }
 
-// Computes solved_ = L^-1 v, where v contains the values of the members of the margin set.
+// Computes solved_ = L^-1 v, where v contains one value per member of the margin set.
 void SvmProblem::gather_margin(const double* by_slot, double added) {
     solved_.resize(s_.margin.size());
     for (std::size_t k = 0; k < solved_.size(); ++k) solved_[k] = by_slot[active_.slot(s_.margin[k])] + added;
 }
 
-// Sets members that reached a bound exactly to that bound and removes them from the margin set.
+// Sets coefficients that reached a bound exactly to this bound and removes their samples from the margin set.
 void SvmProblem::drop_hits(double* solved) {
     for (auto hit = motion_.hits().rbegin(); hit != motion_.hits().rend(); ++hit) {
         s_.z[s_.margin[*hit]] = motion_.nearer_bound(*hit);
@@ -69,10 +69,11 @@ void SvmProblem::drop_hits(double* solved) {
 
 // -- moves to target coefficients ---------------------------------------------------------------------------------
 
-// Moves the coefficients to their targets and, in the same proportion, the residuals of the margin set to zero.
+// Moves coefficients to their targets and, in the same proportion, the residuals of the margin set to zero.
 void SvmProblem::drive(const std::vector<Target>& targets) {
     const SolverLoops& solver = loops().solver;
-    std::vector<double> change(targets.size()), push;  // remaining changes of z, and of e in the active set
+    // Remaining changes of z, and remaining changes of e in the active set.
+    std::vector<double> change(targets.size()), push;
     double total = solver.sums(s_.z.data(), s_.z.size()).sum, size = 0.0;
     for (std::size_t p = 0; p < targets.size(); ++p) {
         change[p] = targets[p].z - s_.z[targets[p].sample];
@@ -80,7 +81,7 @@ void SvmProblem::drive(const std::vector<Target>& targets) {
         size += std::abs(change[p]);
         place_[targets[p].sample] = kMoving;
     }
-    auto start = [&] {  // computes the right-hand side of the equations of the margin set
+    auto start = [&] {  // computes the right-hand side of the linear system of the margin set
         sync_active();
         push.assign(active_.size(), 0.0);
         values_.resize(active_.size());
@@ -99,8 +100,8 @@ void SvmProblem::drive(const std::vector<Target>& targets) {
     const double negligible = 1e-14 * size;
     start();
     // Each step removes members of the margin set, so there are few steps.
-    // The number of steps is limited, because a damaged file may contain no valid solution.
-    // Later checks repair the result.
+    // The number of steps is limited, because the state in a damaged file may have no valid solution.
+    // Later checks repair an incomplete result.
     const std::size_t limit = report_.steps + 1000 + 10 * s_.z.size();
     while (report_.steps < limit) {
         poll_interrupt();
@@ -120,7 +121,7 @@ void SvmProblem::drive(const std::vector<Target>& targets) {
             const std::uint32_t i = targets[p].sample;
             s_.z[i] = step == 1.0 ? targets[p].z : s_.z[i] + step * change[p];
             change[p] *= 1.0 - step;
-            if (active_.holds(i)) active_z_[active_.slot(i)] = s_.z[i];  // e of the sample already includes the change
+            if (active_.holds(i)) active_z_[active_.slot(i)] = s_.z[i];  // e of this sample already includes the change
         }
         solver.axpy(step, push.data(), active_e_.data(), push.size());
         if (step == 1.0) break;
@@ -137,8 +138,8 @@ void SvmProblem::drive(const std::vector<Target>& targets) {
     if (s_.margin.empty()) balance(negligible);
 }
 
-// Makes the coefficients sum to zero. After a move without a margin set, their sum may be another number.
-// Samples between their bounds absorb the difference.
+// Makes the coefficients sum to zero. The sum may differ from zero after a move without a margin set.
+// Samples between their bounds absorb the change of the sum.
 void SvmProblem::balance(double negligible) {
     double sum = loops().solver.sums(s_.z.data(), s_.z.size()).sum;
     for (std::size_t i = 0; i < s_.z.size() && std::abs(sum) > negligible; ++i) {
@@ -149,8 +150,8 @@ void SvmProblem::balance(double negligible) {
     }
 }
 
-// Called if the margin set is empty and the sum of the coefficients must change.
 // Starts the margin set with the sample that causes the smallest loss.
+// This is needed if the margin set is empty and the sum of the coefficients must change.
 void SvmProblem::find_partner(double total) {
     sync();
     const double sign = total > 0.0 ? 1.0 : -1.0;  // 1 if a coefficient must decrease, -1 if it must increase
@@ -178,13 +179,13 @@ void SvmProblem::correct_margin() {
     }
 }
 
-// Starts the margin set with one of two violating samples, so that only the other sample violates its condition.
+// Starts the margin set with one of two violating samples, so that only the other one still violates its condition.
 void SvmProblem::open_pair(const BiasInterval& interval) {
     start_margin(interval.high_sample);
     s_.bias = -active_e(active_.slot(interval.high_sample));
 }
 
-// Handles a few new samples before all others are checked. Only the sums of the new samples are needed.
+// Handles a few new samples before all other samples are checked. Only the sums of the new samples are needed.
 void SvmProblem::enter_new(std::size_t first) {
     if (s_.z.size() - first > kManyViolators) return;
     for (std::size_t i = first; i < s_.z.size() && !s_.margin.empty(); ++i) {
@@ -195,7 +196,7 @@ void SvmProblem::enter_new(std::size_t first) {
     }
 }
 
-// New violators have often just left the margin set. Checking the active set first saves passes over all samples.
+// New violators have often just left the margin set, so checking the active set first saves passes over all samples.
 // A final pass over all samples is still necessary.
 void SvmProblem::enter_active(std::size_t step_limit) {
     std::vector<std::pair<double, std::uint32_t>> list;
@@ -251,7 +252,7 @@ bool SvmProblem::run_rounds(std::size_t max_steps) {
     }
 }
 
-// Moves one violator, while the margin set adapts, until its condition holds or it reaches its bound.
+// Moves one violator until its optimality condition holds or it reaches its bound, while the margin set adapts.
 void SvmProblem::enter(std::size_t i) {
     const std::uint32_t slot = active_.slot(i);
     gather_margin(active_.row(slot), s_.constant);

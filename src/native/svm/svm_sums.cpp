@@ -1,5 +1,5 @@
-// Sums of kernel values. They are always exact for the active set.
-// For all other samples they are within the error bound (slack) after sync().
+// Sums of kernel values. The sums of the active set are always exact.
+// After sync(), the sums of all other samples are within the error bound (slack).
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -12,14 +12,14 @@ namespace steelyard {
 
 namespace {
 
-// If recomputed sums have a larger error bound than this, more precise kernel values are used.
+// More precise kernel values are used if recomputed sums have an error bound above this value.
 constexpr double kLargestFreshSlack = 1e-3;
-// Sums with a larger error bound than this are useless, and may even have overflowed.
+// Sums with an error bound above this value are useless, and may even have overflowed.
 constexpr double kUselessError = 1.0;
-// Sums are recomputed after this many additions, because rounding errors accumulate.
+// Number of additions after which sums are recomputed to limit rounding errors.
 constexpr std::uint64_t kSumsBeforeAnew = 2048;
 // All sums are computed in double if more than kFewDoubtful samples, and more than 1 in kDoubtfulShare, are uncertain.
-// In this case, computing exact sums one by one would cost more.
+// With so many uncertain samples, computing exact sums one by one would cost more.
 constexpr std::size_t kFewDoubtful = 64, kDoubtfulShare = 8;
 
 }  // namespace
@@ -33,7 +33,7 @@ void SvmProblem::activate(std::size_t i) {
     active_e_.push_back(e);
     active_z_.push_back(s_.z[i]);
     const std::size_t slot = active_.size() - 1;
-    active_e_[slot] -= active_e(slot) - e;  // changes of samples outside the active set are added later
+    active_e_[slot] -= active_e(slot) - e;  // changes of samples outside the active set are added to e later
 }
 
 void SvmProblem::deactivate(std::size_t slot) {
@@ -44,8 +44,8 @@ void SvmProblem::deactivate(std::size_t slot) {
     active_z_.pop_back();
 }
 
-// Samples that left the margin set often return soon, so they stay active for a while.
-// With more samples the active set may be larger, because it saves passes over all samples.
+// Samples that left the margin set often return soon, so they stay in the active set for a while.
+// The active set may grow with the number of samples, because it saves passes over all samples.
 void SvmProblem::trim_active() {
     const std::size_t spare = std::max<std::size_t>(64, s_.z.size() / 32);
     if (active_.size() <= s_.margin.size() + spare) return;
@@ -53,7 +53,7 @@ void SvmProblem::trim_active() {
         if (place_[active_.sample(slot)] < 0) deactivate(slot);
 }
 
-// Sets a coefficient. A change outside the active set is added to e of the active set immediately.
+// Sets a coefficient. The change of a sample outside the active set is added to e of the active set immediately.
 void SvmProblem::place_at(std::size_t i, double z) {
     const double change = z - s_.z[i];
     s_.z[i] = z;
@@ -132,7 +132,7 @@ void SvmProblem::make_exact(std::size_t i) {
     s_.exact_at[i] = s_.slack;
 }
 
-// Recomputes the sums of all samples outside the active set; the sums of the active set are exact.
+// Recomputes the sums of all samples outside the active set. The sums of the active set are already exact.
 void SvmProblem::resum_outside() {
     s_.slack = rows_.sum_rows(s_.z.data(), s_.e.data());
     while (!(s_.slack <= kLargestFreshSlack) && !rows_.is_wide()) {
@@ -159,8 +159,8 @@ void SvmProblem::resum() {
     s_.n_sums = 0;
 }
 
-// Returns the samples that violate their conditions by more than the threshold, largest violation first.
-// If the error bound does not decide whether a sample violates, its sum is computed exactly.
+// Returns the samples whose violation exceeds the threshold, largest violation first.
+// The sum of a sample is computed exactly if its error bound does not decide whether it violates its condition.
 std::vector<std::uint32_t> SvmProblem::violators(double threshold) {
     changed_.resize(s_.z.size());
     changed_.resize(loops().solver.suspects(s_.e.data(), s_.bias, s_.z.data(), s_.lower.data(), s_.upper.data(),

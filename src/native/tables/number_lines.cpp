@@ -36,13 +36,13 @@ const char* read_exponent(const char* p, const char* end, int& exponent) {
     return last;
 }
 
-// Parses a number with too many digits for the exact conversion below.
+// Parses a number with too many digits for the exact conversion.
 bool read_long([[maybe_unused]] const char* begin, [[maybe_unused]] const char* end, [[maybe_unused]] double& value) {
 #ifdef __cpp_lib_to_chars
     const auto [last, error] = std::from_chars(begin, end, value);
     return error == std::errc{} && last == end;
 #else
-    return false;  // if from_chars is missing, the general parser reads such lines
+    return false;  // the general parser reads these lines if from_chars is missing
 #endif
 }
 

@@ -1,4 +1,4 @@
-// Test framework: TEST registers a function by its name, which states the expected behaviour.
+// Test framework: TEST registers a function whose name states the expected behaviour.
 // CHECK records a failure and continues.
 #pragma once
 
@@ -23,7 +23,7 @@ struct Registration {
     Registration(const char* name, void (*run)()) { all_tests().push_back({name, run}); }
 };
 
-// Joins values to a message that shows with which parameters a check in a loop failed.
+// Joins values to a message that shows the parameters of a failed check in a loop.
 template <class... Parts>
 std::string text(const Parts&... parts) {
     std::string joined;
@@ -47,7 +47,7 @@ std::vector<T> random_values(std::size_t n, unsigned seed, double offset = 0.0) 
     return values;
 }
 
-// Runs body(level) with the whole process on each SIMD level in turn, the best level last.
+// Runs body(level) with the whole process on each supported SIMD level; the best level is last.
 template <class Body>
 void on_every_level(Body&& body) {
     for (const std::string& level : available_levels()) {

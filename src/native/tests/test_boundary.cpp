@@ -1,4 +1,4 @@
-// Tests of the functions for boundary alignment, and of kernel values from a table.
+// Tests of the functions for kernel boundary alignment, and of kernel values from a table.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -14,7 +14,7 @@ using namespace steelyard::tests;
 
 namespace {
 
-// A matrix of inner products, and factors that scale it.
+// A matrix of inner products and the factors that scale it.
 struct Made {
     std::size_t n, d = 4;
     std::vector<double> phi, K, factor, self;

@@ -86,7 +86,8 @@ TEST(body_distances_match_plain_sums) {
             constexpr std::size_t d = 6;
             const std::vector<double> X = random_values<double>(n * d, 1), axes = random_values<double>(11 * d, 2),
                                       offsets = random_values<double>(11, 3);
-            const std::size_t starts[] = {0, 6, 6, 11};  // the second body has no axes, so every distance to it is 0
+            // The second body has no axes, so the distance of every row to it is 0.
+            const std::size_t starts[] = {0, 6, 6, 11};
             std::vector<double> ellipsoids(n * 3), spheres(n * 11);
             ellipsoid_distances({X.data(), n, d}, {axes.data(), 11, d}, offsets, starts, ellipsoids.data(), 2);
             sphere_distances({X.data(), n, d}, {axes.data(), 11, d}, spheres.data(), 2);

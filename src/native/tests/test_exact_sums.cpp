@@ -116,7 +116,7 @@ TEST(digit_products_equal_integer_products_at_every_level) {
             }
 }
 
-// Adds consecutive blocks with one digit, with two digits for some or all features, and rows that need more digits.
+// Adds blocks with one digit, with two digits for some or all features, and rows that need more digits.
 TEST(unscanned_rows_are_summed_exactly_at_every_level) {
     constexpr std::size_t n = 4000, n_classes = 3;
     for (const std::size_t d : {3, 23}) {
@@ -146,7 +146,7 @@ TEST(unscanned_rows_are_summed_exactly_at_every_level) {
                 for (std::size_t c = 0; c < n_classes; ++c)
                     check_equal(sums[c], one_by_one(near[c], d, 1), text(level, d, n_threads, c));
                 std::vector<double> halves = X;
-                halves[3999 * d + d - 1] += 0.5;  // this value is not representable without rounding
+                halves[3999 * d + d - 1] += 0.5;  // value that is not representable without rounding
                 CHECK(!add_unscanned<double>({halves.data(), n, d}, steps, shares, beyond, n_threads), level);
             }
         });
@@ -243,7 +243,7 @@ TEST(sums_of_rows_are_semidefinite_and_impossible_sums_are_not) {
         const std::vector<double> unknown{3.0, 5.0, 1.0, 40.0};
         remove_rows(less, ExactBatch<double>{{unknown.data(), 1, d}, {slots.data(), 1}, {}}, 1);
         CHECK(!ExactView(less, SlotGroups{{0}}, 1).is_semidefinite(0, 1e-8), level);
-        // A feature with merged values of coarser steps is ignored.
+        // Features with merged values of coarser steps are ignored.
         less.quantizer.mixed[3] = 1;
         CHECK(ExactView(less, SlotGroups{{0}}, 1).is_semidefinite(0, 1e-8), level);
     });

@@ -38,7 +38,7 @@ struct Stream {
     }
 };
 
-// Compares the decision function at every row of the stream with that of reference weights.
+// Compares the decision function at every row of the stream with that of the reference weights.
 void check_scores(const Stream& stream, const KernelExpansion<double>& learner, const std::vector<double>& weights,
                   double bias, double tolerance, const char* what) {
     std::vector<double> scores(kRows);
@@ -52,7 +52,7 @@ void check_scores(const Stream& stream, const KernelExpansion<double>& learner, 
     }
 }
 
-// Learns the stream in two parts and restores the list from its state in between.
+// Learns the stream in two parts; between them, the learner is restored from its state.
 template <class Rule>
 KernelExpansion<double> learned(const Stream& stream, const Rule& rule, bool interrupted) {
     KernelExpansion<double> learner(stream.kernel, kFeatures);
@@ -67,8 +67,8 @@ KernelExpansion<double> learned(const Stream& stream, const Rule& rule, bool int
     return again;
 }
 
-// Returns weights c that minimize the distance of sum c_i k(x_i, .) to k(x_t, .).
-// Uses Gaussian elimination with pivoting.
+// Returns the weights c that minimize the distance of sum c_i k(x_i, .) to k(x_t, .).
+// The linear system is solved by Gaussian elimination with pivoting.
 std::vector<double> project(const Stream& stream, const std::vector<std::size_t>& kept, std::size_t t) {
     const std::size_t n = kept.size();
     std::vector<std::vector<long double>> A(n, std::vector<long double>(n + 1));

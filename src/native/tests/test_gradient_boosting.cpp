@@ -21,7 +21,7 @@ struct Sample {
     Rows<double> rows() const { return {X.data(), n, d}; }
 };
 
-// Classes depend on the interaction of two columns. The other columns are noise, and every third has only four values.
+// The class depends on the interaction of two columns. All other columns are noise; every third one has four values.
 Sample sample_of(std::size_t n, std::size_t d, std::int64_t n_classes, std::uint64_t seed) {
     Sample s{n, d, std::vector<double>(n * d), std::vector<double>(n, 1.0), std::vector<std::int64_t>(n)};
     for (std::size_t r = 0; r < n; ++r) {

@@ -46,7 +46,7 @@ template <class T, class Sum>
 void compare_at(std::size_t n_x, std::size_t n_z, std::size_t d) {
     const std::vector<T> X = random_values<T>(n_x * d, 1), Z = random_values<T>(n_z * d, 2);
     const PackedRows<T, Sum> packed(Rows<T>{Z.data(), n_z, d});
-    const std::size_t ld = n_z + 3;  // values outside the block must not change
+    const std::size_t ld = n_z + 3;  // values outside the block must not change, so rows are longer than needed
     for (const KernelSpec& spec : kSpecs)
         on_every_level([&](const std::string& level) {
             std::vector<Sum> block(n_x * ld, Sum(-7)), row(n_z);
@@ -70,7 +70,7 @@ void compare_at_tail_sizes() {
     for (std::size_t n_z = 0; n_z <= 70; ++n_z) compare_at<T, Sum>(9, n_z, 5);
 }
 
-// Evaluates exp(-t) and tanh(t) for chosen t through the laplacian and sigmoid kernels of one feature.
+// Evaluates exp(-t) and tanh(t) for given t by the laplacian and sigmoid kernels of one feature.
 template <class T>
 std::vector<T> function_values(KernelKind kind, const std::vector<T>& t) {
     const T x = kind == KernelKind::sigmoid ? T(1) : T(0);
@@ -184,12 +184,12 @@ TEST(distances_are_exact_under_a_common_offset) {
             std::vector<double> here(n * n), there(n * n);
             kernel_matrix<double>({kind, 0.3, 0.0, 3}, {X.data(), n, d}, here.data(), n, 1);
             kernel_matrix<double>({kind, 0.3, 0.0, 3}, {shifted.data(), n, d}, there.data(), n, 1);
-            CHECK(here == there, level);  // exact, because the differences are exact
+            CHECK(here == there, level);  // equality is exact, because the differences are exact
         });
 }
 
 TEST(kernel_sums_match_weighted_kernel_rows) {
-    const std::size_t n = 3001, n_z = 37, d = 6;  // enough work for a second thread
+    const std::size_t n = 3001, n_z = 37, d = 6;  // large enough for two threads
     const auto X = random_values<float>(n * d, 5), Z = random_values<float>(n_z * d, 6);
     const auto weights = random_values<double>(n_z, 7);
     const PackedRows<float, double> packed(Rows<float>{Z.data(), n_z, d});

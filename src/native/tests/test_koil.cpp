@@ -15,7 +15,7 @@ using namespace steelyard::tests;
 
 namespace {
 
-// Kernel values of all samples of a stream with each other.
+// Kernel matrix of all samples of a stream.
 struct Matrix {
     std::vector<double> values;
     std::size_t n;
@@ -27,7 +27,7 @@ struct Matrix {
     double operator()(std::size_t i, std::size_t j) const { return values[i * n + j]; }
 };
 
-// Simple KOIL: two buffers of weighted samples with fixed positions. Every score is computed from scratch.
+// Simple KOIL: two buffers of weighted samples at fixed positions. Every score is computed from scratch.
 struct SlowKoil {
     struct Vector {
         std::size_t sample;
@@ -107,7 +107,7 @@ struct Stream {
                 signs.push_back(positive ? 1 : -1);
                 if (positive) X[i * d + target % d] += 1.0;
             }
-        // Rounds the value to float precision.
+        // Rounds a value to float precision.
         for (double& value : X) value = static_cast<double>(static_cast<float>(value));
     }
 };

@@ -9,7 +9,7 @@ namespace {
 
 using steelyard::MarginFactor;
 
-// Entry of the kernel matrix of points on a line, plus the constant 1.
+// Entry of the kernel matrix of points on a line, with the constant 1 added.
 double entry(double x, double z) { return std::exp(-0.5 * (x - z) * (x - z)) + 1.0; }
 
 std::vector<double> column(const std::vector<double>& points, double x) {
@@ -18,7 +18,7 @@ std::vector<double> column(const std::vector<double>& points, double x) {
     return a;
 }
 
-// Returns the largest error of A x = a, where x is computed with the factor.
+// Returns the largest error of A x = a, where x is solved with the factor.
 double residual(const MarginFactor& factor, const std::vector<double>& points, const std::vector<double>& a) {
     std::vector<double> x = a;
     factor.forward(x.data());
@@ -86,7 +86,7 @@ TEST(margin_factor_solution_has_the_requested_sum) {
     }
     const double total = 0.7;
     std::vector<double> r{0.1, -0.4, 0.2}, dz = r;
-    for (double& value : dz) value += total;  // adds constant * total, where the constant of the factor is 1
+    for (double& value : dz) value += total;  // adds constant * total; the constant of the factor is 1
     factor.forward(dz.data());
     const double db = factor.solve_bordered(dz.data(), total);
     CHECK(std::abs(dz[0] + dz[1] + dz[2] + total) < 1e-13);

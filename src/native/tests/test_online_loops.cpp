@@ -19,7 +19,7 @@ namespace {
 
 std::size_t padded(std::size_t n, std::size_t to) { return (n + to - 1) / to * to; }
 
-// Random numbers with many ties, in a vector that can be read up to the end of a cache line.
+// Random numbers with many ties, in a vector that is readable up to the end of a cache line.
 template <class Real>
 AlignedVector<Real> values_with_ties(std::size_t n, unsigned seed, double steps) {
     AlignedVector<Real> values(padded(n, kLineOf<Real>), Real(0));
@@ -32,7 +32,7 @@ AlignedVector<Real> values_with_ties(std::size_t n, unsigned seed, double steps)
 template <class Real>
 constexpr double kRounding = 100.0 * static_cast<double>(std::numeric_limits<Real>::epsilon());
 
-// Returns all violators, or the `most` nearest of them. Of ties, those at lower positions are chosen.
+// Returns all violators, or the `most` nearest violators. Ties are resolved in favour of lower positions.
 template <class Real>
 std::vector<std::uint32_t> reference_violators(const ViolatorQuery<Real>& q) {
     std::vector<std::uint32_t> found;
@@ -68,7 +68,7 @@ template <class Real>
 void check_violators(const std::string& level) {
     for (const std::size_t n : {0, 1, 2, 7, 8, 9, 15, 16, 17, 33, 64, 65, 100, 257})
         for (const std::size_t most : {1, 2, 5, 16, 17, 40, 300})
-            for (const double steps : {0.0001, 1.0, 4.0, 1e9}) {  // from all values equal to no ties
+            for (const double steps : {0.0001, 1.0, 4.0, 1e9}) {  // tests values from all equal to no ties
                 const auto scores = values_with_ties<Real>(n, 1 + static_cast<unsigned>(n), steps);
                 const auto similarities = values_with_ties<Real>(n, 2 + static_cast<unsigned>(n), steps);
                 std::vector<Real> losses(padded(n, kLineOf<Real>));
@@ -170,8 +170,8 @@ void check_two_products(const std::string& level) {
         }
 }
 
-// Checks the order of similarities that differ only in the last bits or are denormal.
-// The order must also be correct when denormals are flushed to zero.
+// Checks the order of similarities that are denormal or differ only in the last bits.
+// The order must also be correct if denormals are flushed to zero.
 template <class Real>
 void check_small_differences(const std::string& level) {
     const Real steps[] = {std::numeric_limits<Real>::epsilon(), std::numeric_limits<Real>::denorm_min()};
@@ -279,7 +279,7 @@ TEST(oam_matches_its_formulas_within_bound_and_budget) {
     std::uint64_t stored[2] = {0, 0}, seen[2] = {0, 0};
     oam_sweep<float>({X.data(), n, d}, y.data(),
                      {weights.data(), {buffers.data(), buffers.data() + budget * d}, stored, seen}, budget, C, 11);
-    // Reference implementation with one reservoir per class and a passive-aggressive step for each pair.
+    // Reference implementation of OAM with one reservoir per class and a passive-aggressive step for each pair.
     std::vector<double> expected(d);
     std::vector<std::vector<double>> kept[2];
     std::uint64_t counts[2] = {0, 0};

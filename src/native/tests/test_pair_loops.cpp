@@ -1,4 +1,4 @@
-// Compares SMO steps and the loops of boundary points with their definitions, at sizes around the vector width.
+// Compares SMO steps and boundary point loops with their definitions, for sizes around the vector width.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>

@@ -153,7 +153,7 @@ TEST(cholesky_factor_reproduces_the_matrix_at_every_level) {
     for (std::size_t n : {1u, 2u, 3u, 7u, 8u, 9u, 31u, 32u, 33u, 40u, 67u, 130u, 385u, 420u}) {
         const std::size_t stride = n + 3;
         const std::vector<double> rows = random_values<double>(2 * n * n, 6);
-        std::vector<double> matrix(n * stride, std::nan(""));  // entries above the diagonal are not read
+        std::vector<double> matrix(n * stride, std::nan(""));  // entries above the diagonal must not be read
         for (std::size_t i = 0; i < n; ++i)
             for (std::size_t j = 0; j <= i; ++j) {
                 matrix[i * stride + j] = i == j ? 0.5 : 0.0;
@@ -211,7 +211,7 @@ TEST(sums_formed_batch_by_batch_equal_sums_formed_at_once) {
             state_of({{rows.X.begin(), rows.X.begin() + 400 * d}, {rows.slots.begin(), rows.slots.begin() + 400}}, d));
         for (std::size_t i = 400; i < 2000; i += step) {
             const std::size_t n = std::min(step, 2000 - i);
-            const ExactSums kept(sums.snapshot());  // this copy must not change
+            const ExactSums kept(sums.snapshot());  // copy that must not change
             const Big before = kept.read([](const ExactState& state) { return count_of(state, 0); });
             sums.update([&](ExactState& state) {
                 add_rows<double>(state, {{rows.X.data() + i * d, n, d}, {rows.slots.data() + i, n}, {}}, 1);
@@ -303,7 +303,7 @@ TEST(single_row_model_declines_unusual_input_without_changes) {
     CHECK(answers.winner(row).has_value());
     const std::int32_t slot = 1;
     sums.update([&](ExactState& state) { add_rows<double>(state, {{row.data(), 1, d}, {&slot, 1}, {}}, 1); });
-    CHECK(!answers.winner(row));  // the sums were changed outside the model
+    CHECK(!answers.winner(row));  // another object has changed the sums
     CHECK(!answers.learn(row, 0));
 }
 

@@ -17,7 +17,7 @@ TEST(product_shapley_matches_sum_over_all_sets_of_columns) {
     const auto next = [&] { return static_cast<double>((state = state * 1664525u + 1013904223u) >> 8) * 0x1p-24; };
     for (auto* values : {&a, &b, &coef})
         for (double& value : *values) value = next();
-    a[3] = 0.0;  // factor of a row far away
+    a[3] = 0.0;  // factor of a row that is far from the support vector
     std::vector<double> out(n_rows * n * n_scores);
     product_shapley({a.data(), b.data(), coef.data(), n_rows, n_vectors, n, n_scores}, out.data(), 1);
     const double factorial[] = {1.0, 1.0, 2.0, 6.0, 24.0, 120.0};

@@ -16,7 +16,7 @@ struct Case {
     std::size_t n, d, n_planes;
 };
 
-// Numbers of features are around the vector width. Planes fill one panel, several panels, or several groups.
+// The number of features is near the vector width. Planes fill one panel, several panels, or several groups.
 const Case kCases[] = {{1, 1, 1}, {5, 3, 1}, {131, 8, 1}, {5000, 54, 1}, {9, 17, 2}, {300, 54, 10}, {77, 5, 60}};
 
 template <class T>

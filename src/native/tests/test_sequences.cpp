@@ -68,7 +68,7 @@ double reference(const AlignmentSpec& spec, const Sequences<double>& X, std::siz
     return sum > 0.0L ? static_cast<double>(std::log(sum)) : kNever;
 }
 
-// Computes sums over all edit scripts, and over the scripts that do not end with an insertion.
+// Computes the sum over all edit scripts, and the sum over the scripts that do not end with an insertion.
 double reference(const EditSpec& spec, const Sequences<std::int32_t>& X, std::size_t a,
                  const Sequences<std::int32_t>& Z, std::size_t b) {
     const std::size_t n = X.length(a), m = Z.length(b), ld = m + 1;

@@ -44,7 +44,7 @@ enum class Shape {
     clouds,
     lattice,
     repeated
-};  // a lattice has many equal kernel values; repeated rows give singular matrices
+};  // a lattice has many equal kernel values, and repeated rows give singular matrices
 
 Table made_table(Shape shape, std::size_t n, std::size_t d, std::int32_t n_classes, unsigned seed) {
     Table table{d, {}, {}, {}};
@@ -161,7 +161,7 @@ void check_problem(IncrementalSvc& svc, std::size_t k, const KernelSpec& kernel,
     const std::vector<double> slow = dense.solved();
     const double best = dense.objective(slow), reached = dense.objective(state.z);
     CHECK(std::abs(best - reached) <= 1e-6 * (1.0 + std::abs(best)), what, best, reached);
-    for (std::size_t i = 0; i < dense.n; ++i)  // f without the bias is unique, even if the coefficients are not
+    for (std::size_t i = 0; i < dense.n; ++i)  // f without the bias is unique even if the coefficients are not
         CHECK(std::abs(dense.e(slow, i) - dense.e(state.z, i)) <= 2e-4 * scale, what, i);
 }
 
@@ -288,7 +288,7 @@ TEST(slide_returns_false_if_the_classes_would_change) {
     const KernelSpec kernel{.gamma = 0.4};
     Table all = made_table(Shape::clouds, 80, 3, 2, 12);
     std::fill(all.weights.begin(), all.weights.end(), 1.0);
-    for (std::size_t i = 0; i < 40; ++i) all.codes[i] = i == 0;  // the first row is the only one of its class
+    for (std::size_t i = 0; i < 40; ++i) all.codes[i] = i == 0;  // the first row is the only row of its class
     IncrementalSvc svc(3, kernel, {}, kBudget);
     svc.update({all.X.data(), {all.codes.data(), 40}, {all.weights.data(), 40}}, {}, specs_for(2, 1.0), kTolerance);
     const auto x = [&](std::size_t i) { return all.X.data() + i * 3; };

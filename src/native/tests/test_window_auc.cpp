@@ -28,7 +28,7 @@ std::int64_t doubled_wins(const std::deque<ScoredRow>& rows, std::int32_t i, std
     return wins;
 }
 
-// Returns row t of a stream with `distinct` different scores and a class code for each row.
+// Returns row t of a stream with class codes and `distinct` different scores.
 ScoredRow row_at(std::size_t t, std::size_t n_columns, double distinct, std::uint64_t seed) {
     const auto n_classes = static_cast<double>(n_columns == 1 ? 2 : n_columns);
     ScoredRow row{static_cast<std::int32_t>(uniform_at(seed, t) * uniform_at(seed, t, 1) * n_classes), {}};

@@ -14,10 +14,11 @@ namespace steelyard {
 namespace {
 
 constexpr std::size_t kSampleRowsPerBin = 32;
-constexpr std::size_t kBinningBlockRows = 1024;  // rows that are binned column by column while they are in the cache
+// Number of rows that are binned column by column while they are in the cache.
+constexpr std::size_t kBinningBlockRows = 1024;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// Returns evenly spaced rows of every class, the same number from each class that is large enough.
+// Returns evenly spaced rows of every class, the same number of rows from each class that has enough.
 std::vector<std::size_t> sample_rows(std::span<const std::int64_t> codes, std::size_t n_classes,
                                      std::size_t n_sampled) {
     const std::size_t max_rows = std::max<std::size_t>(n_sampled / n_classes, 1);
@@ -32,7 +33,7 @@ std::vector<std::size_t> sample_rows(std::span<const std::int64_t> codes, std::s
 }
 
 // Returns midpoints between distinct values.
-// If there are more than `max_bins` distinct values, returns only midpoints at quantiles.
+// If there are more than `max_bins` distinct values, only midpoints at quantiles are returned.
 std::vector<double> find_borders(std::vector<double>& values, std::size_t max_bins) {
     std::ranges::sort(values);
     const std::size_t n = values.size();
@@ -43,7 +44,8 @@ std::vector<double> find_borders(std::vector<double>& values, std::size_t max_bi
         const double low = values[i - 1], high = values[i];
         if (low == high || (n_distinct > max_bins && i * max_bins < (borders.size() + 1) * n)) continue;
         const double middle = 0.5 * low + 0.5 * high;
-        borders.push_back(middle < high ? middle : low);  // also use `low` if the midpoint of infinite values is NaN
+        // `low` is also used if the midpoint of infinite values is NaN.
+        borders.push_back(middle < high ? middle : low);
     }
     return borders;
 }
@@ -86,7 +88,7 @@ BinnedColumn numeric_column(Rows<double> X, std::size_t c, const ColumnRange& ra
     return column;
 }
 
-// Returns the code of a category, or kMaxCategories for all values that are treated as missing.
+// Returns the code of a category, or kMaxCategories for a value that is treated as missing.
 std::size_t category_code(double value) {
     return value >= 0.0 && value < static_cast<double>(kMaxCategories) ? static_cast<std::size_t>(value)
                                                                        : kMaxCategories;
@@ -106,10 +108,10 @@ BinnedColumn category_column(Rows<double> X, std::size_t c, const BinningSetting
     return column;
 }
 
-// Writes the bins of `n` values that are `stride` numbers apart.
+// Writes the bins of `n` values with the given stride.
 void bin_numeric(const BinnedColumn& column, const double* values, std::size_t stride, std::size_t n,
                  std::uint8_t* out) {
-    // Infinite borders after the last border make every binary search equally long, without a branch.
+    // Infinite borders pad the array, so that every binary search has the same length and no branch.
     std::array<double, kMaxBins> borders;
     const std::size_t half = column.borders.size() < 64 ? 32 : 128;
     std::fill_n(borders.begin(), 2 * half, kInfinity);
@@ -123,7 +125,7 @@ void bin_numeric(const BinnedColumn& column, const double* values, std::size_t s
     }
 }
 
-// Returns the bin of every code; the entry kMaxCategories is the bin of missing values.
+// Returns the bin of every category code. The entry kMaxCategories is the bin of missing values.
 std::vector<std::uint16_t> category_table(const BinnedColumn& column) {
     std::vector<std::uint16_t> bin_of(kMaxCategories + 1, static_cast<std::uint16_t>(column.n_bins()));
     for (std::size_t b = 0; b < column.n_bins(); ++b)

@@ -11,23 +11,23 @@
 
 namespace steelyard {
 
-constexpr std::size_t kMaxBins = 256;          // maximal number of bins of a numeric column
-constexpr std::size_t kMaxCategories = 65535;  // category codes from this number on are treated as missing
+constexpr std::size_t kMaxBins = 256;          // maximum number of bins of a numeric column
+constexpr std::size_t kMaxCategories = 65535;  // category codes of at least this number are treated as missing
 
 struct BinnedColumn {
     std::int32_t feature;  // column of the table
     bool is_category;
-    bool has_missing;                      // whether some values are missing, whose bin is n_bins()
-    bool is_wide;                          // whether bins are stored in two bytes
-    std::vector<double> borders;           // numeric column: bin b holds values above border b - 1, up to border b
+    bool has_missing;             // whether some values are missing; missing values are in bin n_bins()
+    bool is_wide;                 // whether bins are stored in two bytes
+    std::vector<double> borders;  // numeric column: bin b contains values above border b - 1 and up to border b
     std::vector<std::int32_t> categories;  // category column: code of each bin, ascending
 
     std::size_t n_bins() const { return is_category ? categories.size() : borders.size() + 1; }
 };
 
 // Binned columns, without constant columns. Missing values of a column are in an additional last bin.
-// In a category column, missing values are NaN, negative codes, and codes from kMaxCategories on.
-// Categories with fewer rows than `min_rows_per_category` are treated as missing, too.
+// In a category column, missing values are NaN, negative codes, and codes of at least kMaxCategories.
+// Categories with fewer rows than `min_rows_per_category` are also treated as missing.
 struct BinnedRows {
     std::size_t n_rows = 0;
     std::vector<BinnedColumn> columns;
@@ -40,14 +40,14 @@ struct BinnedRows {
 };
 
 struct BinningSettings {
-    std::size_t max_bins;         // maximal number of bins of a numeric column
+    std::size_t max_bins;         // maximum number of bins of a numeric column
     std::size_t max_narrow_bins;  // columns with more categories are wide
     std::size_t min_rows_per_category;
     unsigned n_threads;
 };
 
 // Bins all columns. Borders of numeric columns are quantiles of 32 * max_bins rows, the same number from each class.
-// If a column is constant in these rows, its borders are computed from all rows.
+// If a column is constant in the sampled rows, its borders are computed from all rows.
 // `is_category` has one entry per column, or is empty.
 BinnedRows bin_rows(Rows<double> X, std::span<const std::int64_t> codes, std::size_t n_classes,
                     std::span<const std::uint8_t> is_category, const BinningSettings& settings);

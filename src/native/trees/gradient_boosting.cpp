@@ -15,26 +15,27 @@
 #include "common/threads.hpp"
 #include "trees/binning.hpp"
 
-// Compiled without floating-point contraction, because a fused multiply-add (not on every computer) rounds differently.
+// Compiled without floating-point contraction: a fused multiply-add rounds differently, and not every CPU has one.
 
 namespace steelyard {
 
 namespace {
 
-constexpr int kGradientBits = 30;  // number of bits of a gradient with the largest weight
+constexpr int kGradientBits = 30;  // number of bits of the gradient of a row with the largest weight
 constexpr int kMinCountBits = 16;
 constexpr std::size_t kPrefetchRows = 16;
-constexpr std::size_t kMinValuesPerThread = 200'000;  // below this, starting a thread takes longer than its work
+// Below this, starting a thread takes longer than the work of the thread.
+constexpr std::size_t kMinValuesPerThread = 200'000;
 
-// Adding and subtracting this number rounds to the nearest integer, ties to even.
+// Adding and subtracting this constant rounds a number to the nearest integer (ties to even).
 constexpr double kRounding = 0x1.8p52;
 
 std::int64_t round_to_integer(double value) {
     return std::bit_cast<std::int64_t>(value + kRounding) - std::bit_cast<std::int64_t>(kRounding);
 }
 
-// Returns 1 / (1 + e^-score) to nine digits for |score| <= 700.
-// All operations round the same on every computer and can be vectorized.
+// Returns 1 / (1 + e^-score), accurate to nine digits for |score| <= 700.
+// All operations round identically on every machine and can be vectorized.
 inline double logistic(double score) {
     const double x = std::abs(score);
     const double shifted = x * 1.4426950408889634 + kRounding, n = shifted - kRounding;
@@ -51,14 +52,14 @@ inline double logistic(double score) {
     const std::uint64_t exponent =
         1023 - (std::bit_cast<std::uint64_t>(shifted) - std::bit_cast<std::uint64_t>(kRounding));
     e *= std::bit_cast<double>(exponent << 52);
-    // All bits are set if the score is negative.
+    // Mask with all bits set if the score is negative.
     const std::uint64_t is_negative = 0 - (std::bit_cast<std::uint64_t>(score) >> 63);
     const std::uint64_t numerator =
         (std::bit_cast<std::uint64_t>(e) & is_negative) | (std::bit_cast<std::uint64_t>(1.0) & ~is_negative);
     return std::bit_cast<double>(numerator) / (1.0 + e);
 }
 
-// Returns log(x) for positive x by a series that rounds the same on every computer.
+// Returns log(x) for positive x by a series that rounds identically on every machine.
 // The series is log(m 2^k) = k log(2) + 2 atanh(s) with s = (m - 1) / (m + 1), |s| < 0.172.
 double portable_log(double x) {
     int k = 0;
@@ -85,9 +86,9 @@ struct alignas(16) Sum {
     }
 };
 
-// Fixed-point format of the three numbers in a Sum.
+// Fixed-point format of the three numbers in a Sum: gradients, hessians and the number of rows.
 // Sums of n rows need bit_width(n) bits for the number of rows, and as many extra bits for the sum of hessians.
-// A hessian is at most a quarter of the largest weight. So with many rows, hessians have fewer bits than gradients.
+// A hessian is at most a quarter of the largest weight, so with many rows it has fewer bits than a gradient.
 class SumFormat {
   public:
     SumFormat(std::size_t n_rows, double max_weight)
@@ -110,7 +111,7 @@ class SumFormat {
     std::int64_t rows(const Sum& sum) const { return sum.hessian_and_rows & ((std::int64_t{1} << count_bits_) - 1); }
     double g(const Sum& sum) const { return static_cast<double>(sum.gradient); }
     double h(const Sum& sum) const { return static_cast<double>(sum.hessian_and_rows >> count_bits_) * hessian_scale_; }
-    double unit() const { return gradient_unit_; }  // unit of g() and h()
+    double unit() const { return gradient_unit_; }  // unit of the sums that g() and h() return
 
   private:
     int count_bits_;
@@ -119,7 +120,7 @@ class SumFormat {
 
 struct Split {
     double gain = 0.0;
-    std::size_t column = 0;  // index of the split column in `columns` of the binned rows
+    std::size_t column = 0;  // index of the split column in `columns` of the BinnedRows
     std::size_t bin = 0;     // numeric column: rows up to this bin go left
     bool missing_left = false;
     Sum left;
@@ -143,7 +144,7 @@ inline void add_row(const std::uint8_t* bins, const Sum& sum, Sum* histogram) {
     for (std::size_t c = 0; c < N; ++c) histogram[c * Stride + bins[c]] += sum;
 }
 
-// Adds rows to the histograms of columns first..last. Bins are in row-major order.
+// Adds rows to the histograms of the columns first..last. Bins are in row-major order.
 template <std::size_t Stride>
 void add_rows(const std::uint8_t* bins, std::size_t width, std::size_t first, std::size_t last,
               const std::uint32_t* rows, std::size_t n_rows, const Sum* sums, Sum* histogram) {
@@ -161,7 +162,7 @@ void add_rows(const std::uint8_t* bins, std::size_t width, std::size_t first, st
     }
 }
 
-// Boosting of one output: fits one tree after the other.
+// Boosting of one output: fits the trees sequentially.
 class Booster {
   public:
     Booster(const BinnedRows& rows, const BoostingSettings& settings, const std::vector<double>& weights,
@@ -201,13 +202,13 @@ class Booster {
         return static_cast<unsigned>(std::min<std::size_t>(settings_.n_threads, 1 + n_values / kMinValuesPerThread));
     }
 
-    // Calls body(begin, end) for parts of [0, n).
+    // Calls body(begin, end) for parts of the range [0, n) in parallel.
     template <class Body>
     void for_parts(std::size_t n, unsigned n_parts, Body&& body) const {
         parallel_for(n_parts, n_parts, [&](std::size_t part) { body(n * part / n_parts, n * (part + 1) / n_parts); });
     }
 
-    // Draws the columns of the next tree, and copies the narrow ones to row-major order.
+    // Draws the columns of the next tree and copies the narrow columns to row-major order.
     void select_columns(std::size_t tree) {
         const std::size_t n = rows_.columns.size();
         if (width_ == n && tree > 0) return;
@@ -252,12 +253,12 @@ class Booster {
         });
     }
 
-    // Writes the rows sampled for the next tree to the front of `order_`, followed by the other rows.
+    // Writes the rows that are sampled for the next tree to the front of `order_`, followed by all other rows.
     // Returns the number of sampled rows.
     std::size_t select_rows(std::size_t tree) {
         std::iota(order_.begin(), order_.end(), std::uint32_t{0});
         if (settings_.row_fraction >= 1.0) return order_.size();
-        // Rows need another seed than columns, because both use the same sequence of random numbers.
+        // Sampling of rows and of columns needs different seeds, because both use the same sequence of random numbers.
         const std::uint64_t seed = mix_bits(settings_.seed + output_ + 1);
         const std::size_t n = partition(
             0, order_.size(), [&](std::size_t r) { return uniform_at(seed, tree, r) < settings_.row_fraction; });
@@ -330,9 +331,9 @@ class Booster {
         if (has_missing) scan_bins(leaf, c, bins, n_bins - 1, missing, true, true);
     }
 
-    // Evaluates the splits after each of the first `n` bins.
-    // A vectorized test without divisions rejects almost all of them.
-    // The test has a margin for rounding errors, so the result is the same as if every gain were computed.
+    // Evaluates the split after each of the first `n` bins.
+    // A vectorized test without divisions rejects almost all splits.
+    // The test has a margin for rounding errors, so the best split is the same as if every gain were computed.
     void scan_bins(Leaf& leaf, std::size_t c, const Sum* bins, std::size_t n, Sum sum, bool has_missing,
                    bool missing_left) {
         const auto min_rows = static_cast<std::int64_t>(settings_.min_rows_per_leaf);
@@ -363,7 +364,7 @@ class Booster {
         }
     }
 
-    // Sorts categories by gradient / hessian and evaluates prefixes and suffixes of this order as the left side.
+    // Sorts categories by gradient / hessian and evaluates prefixes and suffixes of this order as left sides.
     void find_category_split(Leaf& leaf, std::size_t c, const Sum* bins) {
         const auto min_rows = static_cast<std::int64_t>(settings_.min_rows_per_leaf);
         const std::int64_t min_category_rows =
@@ -400,7 +401,7 @@ class Booster {
         }
     }
 
-    // Stable partition of rows begin..end of `order_`.
+    // Stable partition of the rows begin..end of `order_`.
     // Returns the position of the first row for which the predicate is false.
     template <class Predicate>
         requires std::predicate<Predicate, std::size_t>
@@ -418,7 +419,7 @@ class Booster {
         return left;
     }
 
-    // Sets `goes_left_` of every bin of the column.
+    // Sets `goes_left_` for every bin of the split column.
     void set_left_bins(const Split& split, const BinnedColumn& column) {
         goes_left_.assign(std::max(kMaxBins, column.n_bins() + 1), 0);
         if (column.is_category)
@@ -428,7 +429,7 @@ class Booster {
         if (column.has_missing) goes_left_[column.n_bins()] = split.missing_left;
     }
 
-    // Partitions rows begin..end of `order_` by the side of a split.
+    // Partitions the rows begin..end of `order_` by the side of a split.
     std::size_t partition(std::size_t begin, std::size_t end, std::size_t column) {
         const std::uint8_t* goes_left = goes_left_.data();
         if (rows_.columns[column].is_wide) {
@@ -458,7 +459,7 @@ class Booster {
             build_histogram(root);
             find_split(root);
         }
-        // Rows that were not sampled follow the splits too, because the new tree also changes their scores.
+        // Rows that were not sampled follow the splits too, because the new tree changes their scores.
         unsampled_.assign(1, {n_sampled, order_.size()});
         leaves_.assign(1, root);
         while (leaves_.size() < settings_.max_leaves) {
@@ -513,7 +514,7 @@ class Booster {
         unsampled_[l] = {begin, unsampled_middle};
         unsampled_.push_back({unsampled_middle, end});
         if (leaves_.size() + 1 < settings_.max_leaves) {  // after the last split, the children need no histograms
-            // The histogram of the smaller child is computed from its rows, that of the larger child as a difference.
+            // The histogram of the smaller child is summed from rows, that of the larger child is a difference.
             const bool swapped = left.end - left.begin < right.end - right.begin;
             if (swapped) std::swap(left.histogram, right.histogram);
             build_histogram(swapped ? left : right);
@@ -538,17 +539,17 @@ class Booster {
     std::vector<std::uint32_t> order_, spare_;
     std::vector<Sum> sums_;
     std::vector<double> scores_;
-    // Columns of the current tree, and those among them with one-byte bins.
+    // Columns of the current tree, and those of them that have one-byte bins.
     std::vector<std::size_t> selected_, narrow_;
     std::vector<std::size_t> histogram_begin_;  // start of the histogram of each selected column
     std::size_t histogram_size_ = 0;
     std::vector<Sum> histograms_;
     std::vector<std::uint8_t> bins_;  // bins of narrow columns, shape (n_rows, narrow columns)
-    // For each bin of the split column, whether its rows go left.
+    // Whether the rows of each bin of the split column go left.
     std::vector<std::uint8_t> goes_left_;
     std::vector<std::pair<double, std::uint16_t>> sorted_;  // categories sorted by gradient / hessian
     std::vector<Leaf> leaves_;
-    // Range of the rows of each leaf that were not sampled.
+    // Range of the rows of each leaf that were not sampled for the tree.
     std::vector<std::pair<std::size_t, std::size_t>> unsampled_;
     TreeEnsemble trees_;
 };

@@ -3,7 +3,7 @@
 // Gradients and hessians are rounded to integers, so their sums are exact in any order.
 // The histogram of a child is the difference of the histograms of its parent and its sibling.
 // All other arithmetic is a fixed sequence of IEEE operations.
-// So the same rows give bit-identical trees on every computer, at every SIMD level, with any number of threads.
+// The same rows give bit-identical trees on every machine, at every SIMD level, with any number of threads.
 #pragma once
 
 #include <cstddef>
@@ -23,27 +23,29 @@ struct BoostingSettings {
     double learning_rate;
     double l2_regularization;  // added to the sum of hessians of a leaf
     std::size_t min_rows_per_leaf;
-    std::size_t max_columns;  // maximal number of columns of a tree, drawn at random
+    std::size_t max_columns;  // maximum number of randomly drawn columns per tree
     std::uint64_t seed;
-    double row_fraction = 1.0;         // probability that a tree uses a row
-    std::size_t max_bins = 64;         // number of bins, at most kMaxBins
-    bool balance_classes = true;       // scale weights so that both sides of an output have the same total weight
+    double row_fraction = 1.0;  // probability that a row is sampled for a tree
+    std::size_t max_bins = 64;  // maximum number of bins, at most kMaxBins
+    // Scale weights so that the positive and the negative rows of an output have the same total weight.
+    bool balance_classes = true;
     bool start_from_prior = false;     // use the log-odds of the weighted class shares as base score instead of 0
     double category_smoothing = 10.0;  // added to the hessian when categories are sorted by gradient / hessian
     double category_l2 = 10.0;         // added to l2_regularization in the gain of a category split
-    std::size_t max_categories = 32;   // maximal size of a set of categories that is tried as the left or right side
-    std::size_t min_rows_per_category = 10;  // categories with fewer rows in a leaf are treated as missing there
+    // Maximum size of a set of categories that is tried as the left or right side of a split.
+    std::size_t max_categories = 32;
+    std::size_t min_rows_per_category = 10;  // categories with fewer rows in a leaf are treated as missing in this leaf
     unsigned n_threads = 1;
 };
 
 // Two classes have one output, whose positive class is 1. More classes have one output each (one-vs-rest).
-// `codes` are below `n_classes` and all classes occur. There are at most kMaxBoostingRows rows. NaN is a missing value.
+// Class codes are below `n_classes`, and all classes occur. The maximum is kMaxBoostingRows rows. NaN means missing.
 // `is_category` has one entry per column, or is empty. Throws the exceptions of poll_interrupt().
 //
 // A numeric split sends missing values to the side with the larger gain.
 // If no value of the leaf is missing, missing values go to the child with more rows, or left if both are equal.
 // A category split sends missing values and categories that are rare in the leaf to the right.
-// If the leaf has none of these, its right child is the one with more rows.
+// If a leaf has no such rows, the right child is the one with more rows.
 TreeEnsemble fit_gradient_boosting(Rows<double> X, std::span<const std::int64_t> codes, std::span<const double> weights,
                                    std::size_t n_classes, std::span<const std::uint8_t> is_category,
                                    const BoostingSettings& settings);

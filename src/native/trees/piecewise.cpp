@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-// This file is compiled without floating-point contraction, so that results are bit-identical on every computer.
+// This file is compiled without floating-point contraction, so that results are bit-identical on every machine.
 
 namespace steelyard {
 
@@ -12,7 +12,7 @@ void apply_pieces(Rows<double> X, const ColumnPieces& pieces, double* out) noexc
     for (std::size_t i = 0; i < X.n_rows * d; i += d) {
         for (std::size_t c = 0; c < d; ++c) {
             const double value = X.data[i + c];
-            std::size_t piece = 0;  // index of the last knot that is not above the value
+            std::size_t piece = 0;  // index of the last knot that is at most the value
             for (std::size_t left = pieces.n_knots; left > 1;) {
                 const std::size_t half = left / 2;
                 piece += pieces.knots[(piece + half) * d + c] <= value ? half : 0;
@@ -62,7 +62,7 @@ std::int64_t rank_levels(const RankedSides& sides, double* levels) noexcept {
     for (std::size_t at = 0; at < n; ++at) all_positives += is_positive(at);
     const double positives = 4.0 * static_cast<double>(all_positives);
     const double negatives = 4.0 * static_cast<double>(static_cast<std::int64_t>(n) - all_positives);
-    std::int64_t below = 0, in_order = 0;  // `below` is the number of positives with lower scores than the current ties
+    std::int64_t below = 0, in_order = 0;  // `below` counts the positives whose scores are lower than the current ties
     for (std::size_t first = 0, next = 0; first < n; first = next) {
         std::int64_t within = 0;
         for (; next < n && sides.ranked[next] == sides.ranked[first]; ++next) within += is_positive(next);

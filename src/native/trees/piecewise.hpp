@@ -18,7 +18,7 @@ struct ColumnPieces {
     std::size_t n_knots;   // number of knots, at least 1
 };
 
-// Applies the function of each column to the values of that column. Below the first knot a function is constant.
+// Applies the function of each column to the values of that column. A function is constant below its first knot.
 // Writes n_rows * n_features values.
 void apply_pieces(Rows<double> X, const ColumnPieces& pieces, double* out) noexcept;
 
@@ -28,11 +28,11 @@ struct Lookups {
     std::span<const std::int64_t> starts;
 };
 
-// out[i] = weighted sum of the functions of the values of row i, one function per column.
-// Functions are constant beyond their first and last knots. NaN values and functions of weight zero contribute nothing.
+// out[i] = weighted sum of the functions of row i, where each function is applied to the value of its column.
+// Functions are constant outside their knots. NaN values and functions of weight zero contribute nothing.
 void sum_lookups(Rows<double> X, const Lookups& lookups, double* out) noexcept;
 
-// Scores of two classes in ascending order. order[i] is the number of the row with score ranked[i].
+// Scores of two classes in ascending order. order[i] is the row number of the score ranked[i].
 // Rows with numbers below `n_positive` are positive.
 struct RankedSides {
     std::span<const double> ranked;
@@ -40,7 +40,7 @@ struct RankedSides {
     std::size_t n_positive;
 };
 
-// Writes the midrank of each score: the share of lower scores plus half the share of ties, averaged over both classes.
+// Writes the midrank of each score (share of lower scores plus half the share of ties), averaged over both classes.
 // Returns twice the number of pairs in which the positive row scores higher than the negative row.
 // A tie counts as half a pair.
 std::int64_t rank_levels(const RankedSides& sides, double* levels) noexcept;

@@ -1,4 +1,4 @@
-// Scores of several binary experts for a single row, in one call instead of one call per expert.
+// Scores of several binary experts for a single row, computed in one call instead of one call per expert.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ namespace steelyard {
 struct RowExperts {
     struct Plane {
         std::size_t expert;
-        bool is_mapped;  // if true, the plane is applied to the mapped ranks, else to the row itself
+        bool is_mapped;  // true if the plane is applied to the mapped ranks, false if it is applied to the row itself
         std::span<const double> normal;
         double intercept;
     };

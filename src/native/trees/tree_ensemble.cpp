@@ -7,14 +7,14 @@
 
 #include "common/threads.hpp"
 
-// Compiled without floating-point contraction, because a fused multiply-add (not on every computer) rounds differently.
+// Compiled without floating-point contraction: a fused multiply-add rounds differently, and not every CPU has one.
 
 namespace steelyard {
 
 namespace {
 
 constexpr std::uint32_t kMissingLeft = 1, kCategory = 2;
-// Number of rows per block. They are scored by one tree after the other while they are in the cache.
+// Number of rows per block. All trees score a block while it is in the cache.
 constexpr std::size_t kBlockRows = 64;
 constexpr std::size_t kTaskRows = 1024;  // rows per task of a thread
 
@@ -32,11 +32,11 @@ bool is_in_set(const TreeEnsemble& trees, std::size_t set, double value) {
     return (trees.set_words[static_cast<std::size_t>(begin + code / 64)] >> (code % 64) & 1) != 0;
 }
 
-// One feature of a path from the root, as in algorithm 2 of Lundberg, Erion and Lee (2018).
+// One feature on a path from the root, as in algorithm 2 of Lundberg, Erion and Lee (2018).
 struct PathElement {
     std::int32_t feature;
     double zero_fraction;  // share of the training rows that follow the path if the feature is unknown
-    double one_fraction;   // 1 if the row follows the path, else 0
+    double one_fraction;   // 1 if the explained row follows the path, else 0
     double weight;
 };
 
@@ -48,7 +48,7 @@ void extend_path(PathElement* path, std::int32_t depth, double zero, double one,
     }
 }
 
-// Calls visit(i, weight) with the weights of the path after element `removed` has been removed.
+// Calls visit(i, weight) with the weights of the path without element `removed`.
 template <class Visit>
 void unwind(const PathElement* path, std::int32_t depth, std::int32_t removed, Visit&& visit) {
     const double one = path[removed].one_fraction, zero = path[removed].zero_fraction;
@@ -81,7 +81,7 @@ bool is_sound(const TreeEnsemble& trees, std::size_t n_features) {
         trees.category_set.size() != n || (!trees.rows.empty() && trees.rows.size() != n))
         return false;
     if (trees.roots.empty() || trees.roots.size() % n_outputs != 0 || !are_sets_sound(trees)) return false;
-    std::vector<bool> is_used(n, false);  // used to check that every node has exactly one parent or is exactly one root
+    std::vector<bool> is_used(n, false);  // used to check that every node has exactly one parent or is a root
     const auto use = [&](std::int64_t node) {
         if (node < 0 || node >= static_cast<std::int64_t>(n) || is_used[static_cast<std::size_t>(node)]) return false;
         is_used[static_cast<std::size_t>(node)] = true;
@@ -140,7 +140,7 @@ TreeScorer::TreeScorer(TreeEnsemble trees) : trees_(std::move(trees)) {
     }
 }
 
-// Returns the child of a numeric split for a value, without a branch.
+// Returns the child of a numeric split for a given value, without a branch.
 template <class Node>
 static std::int32_t numeric_child(const Node& node, double value) {
     const bool is_missing_right = (value != value) & ((node.feature_bits & kMissingLeft) == 0);
@@ -155,7 +155,7 @@ std::int32_t TreeScorer::child(std::int32_t i, const double* row) const {
     return numeric_child(node, value);
 }
 
-// Moves all lanes from the nodes `at` to the leaves, one level at a time.
+// Moves all lanes from their nodes to the leaves, one level at a time.
 [[gnu::always_inline]] inline void TreeScorer::walk(std::array<std::int32_t, kLanes>& at,
                                                     const std::array<const double*, kLanes>& rows, std::int32_t depth,
                                                     bool has_categories) const {
@@ -183,7 +183,7 @@ void TreeScorer::score_row(const double* row, double* out) const {
             std::array<std::int32_t, kLanes> at;
             Tree group{0, 0, false};
             for (std::size_t k = 0; k < kLanes; ++k) {
-                // Lanes after the last tree repeat the last tree.
+                // Lanes beyond the last tree repeat the last tree.
                 const Tree& tree = trees[std::min(t + k, n_trees - 1)];
                 at[k] = tree.root;
                 group.depth = std::max(group.depth, tree.depth);
@@ -209,7 +209,7 @@ void TreeScorer::score_block(const double* X, std::size_t n_rows, std::size_t n_
             for (std::size_t r = 0; r < n_rows; r += kLanes) {
                 std::array<const double*, kLanes> rows;
                 for (std::size_t k = 0; k < kLanes; ++k)
-                    // Lanes after the last row repeat the last row.
+                    // Lanes beyond the last row repeat the last row.
                     rows[k] = X + std::min(r + k, n_rows - 1) * n_features;
                 std::array<std::int32_t, kLanes> at;
                 at.fill(tree.root);
@@ -242,14 +242,14 @@ class Contributions {
     Contributions(const TreeEnsemble& trees, std::int32_t max_depth)
         : trees_(trees), stride_(static_cast<std::size_t>(max_depth) + 2), paths_(stride_ * stride_) {}
 
-    // child(node) returns the child that the row goes to.
+    // child(node) returns the child of a split to which the explained row goes.
     template <class Child>
     void add(std::int32_t root, const Child& child, double* out) {
         visit(root, 0, 0, 1.0, 1.0, -1, child, out);
     }
 
   private:
-    // `level` selects the buffer of this node's path. `depth` is the number of path elements before this one.
+    // `level` selects the buffer of this node's path. `depth` is the number of path elements before this node.
     template <class Child>
     void visit(std::int32_t node, std::size_t level, std::int32_t depth, double zero, double one, std::int32_t feature,
                const Child& child, double* out) {
