@@ -31,22 +31,23 @@ __all__ = [
     "shift_cost",
 ]
 
-Cost = Callable[[FloatArray], FloatArray]  # decreasing function that maps margins to costs
-Costs = tuple[str | Cost, str | Cost]  # (c_p, c_n): for missed rows of the rarer class and for false alarms
+Cost = Callable[[FloatArray], FloatArray]  # decreasing function from margins to costs
+# Cost functions for missed rows of the rarer class (c_p) and for false alarms (c_n).
+Costs = tuple[str | Cost, str | Cost]
 _LOSSES: dict[str, Cost] = {
     "exponential": lambda margins: np.exp(-margins),
     "logistic": lambda margins: np.logaddexp(0.0, -margins),
     "hinge": lambda margins: np.maximum(0.0, 1.0 - margins),
 }
 COST_NAMES = tuple(_LOSSES)
-DEFAULT_COSTS: Costs = ("exponential", "logistic")  # as in the paper
-_N_GRID_SHIFTS = 33  # number of shifts in the grid search; the best one is then refined
-_MAX_PAIRS = 2000  # limit for pairing="all"; if there are more pairs, evenly spaced ones are used
+DEFAULT_COSTS: Costs = ("exponential", "logistic")  # cost functions of the paper
+_N_GRID_SHIFTS = 33  # number of shifts in the grid search, before the best one is refined
+_MAX_PAIRS = 2000  # maximum number of pairs for pairing="all"; larger sets are thinned to evenly spaced pairs
 _N_NEAREST = 5  # number of nearest boundary points that determine a width if neighbours="nearest"
 
 
 def shift_cost(shift: float, scores: FloatArray, signs: FloatArray, costs: Costs = DEFAULT_COSTS) -> float:
-    """Return the cost of a boundary shift: total cost of missed rows of the rarer class and of false alarms.
+    """Return the cost of a boundary shift: the sum over missed rows of the rarer class and false alarms.
 
     Only misclassified rows inside the margin (scores from -1 to 1) are counted.
     """
@@ -58,14 +59,14 @@ def shift_cost(shift: float, scores: FloatArray, signs: FloatArray, costs: Costs
 
 
 def boundary_shift(scores: FloatArray, signs: FloatArray, costs: Costs = DEFAULT_COSTS) -> float:
-    """Return the shift in [0, 1] with the lowest cost.
+    """Return the boundary shift in [0, 1] with the lowest cost.
 
     The cost need not be convex, so a grid search comes first.
     """
     counted = (np.abs(scores) <= 1.0) & (scores * signs < 0.0)
     scores, signs = scores[counted], signs[counted]
     if not (signs > 0).any():
-        return 0.0  # there are only false alarms, so every shift increases the cost
+        return 0.0  # no row of the rarer class is missed, so every shift increases the cost
     if not (signs < 0).any():
         return 1.0
     grid = np.linspace(0.0, 1.0, _N_GRID_SHIFTS)
@@ -145,7 +146,7 @@ class BoundaryBumps:
         return np.maximum(squared, 0.0)
 
     def factor(self, view: View) -> FloatArray:
-        """Return the factor D(x) of every row of the view."""
+        """Return the conformal factor D(x) of every row of the view."""
         result = np.empty(view.n_rows)
         if self.combine == "max":
             _native.largest_exponents(
@@ -169,13 +170,13 @@ class BoundaryBumps:
 def make_boundary_bumps(
     view: View, pairs: tuple[Indices, Indices], beta: float, margin: float, variant: Variant
 ) -> BoundaryBumps:
-    """Return bumps centred on points between the given pairs of rows; the view must be symmetric."""
+    """Return bumps centred between the rows of each pair; the kernel view must be symmetric."""
     rare, other = pairs
     own, between = view.self_similarity(), view.pair_values(rare, other)
     lengths = (1.0 - beta) ** 2 * own[rare] + beta**2 * own[other] + 2.0 * beta * (1.0 - beta) * between
     gaps = own[rare] + own[other] - 2.0 * between
     widths = bump_widths(view, pairs, beta, lengths, margin=margin, neighbours=variant.neighbours)
-    # If all points coincide, the squared width is the squared distance of the two rows, or 1 if that is 0.
+    # If all points coincide, the squared width is the squared distance of the pair, or 1 if it is 0.
     widths = np.where(widths > 0.0, widths, np.where(gaps > 0.0, gaps, 1.0))
     return BoundaryBumps(rare, other, beta, lengths, widths, variant.combine, variant.floor)
 

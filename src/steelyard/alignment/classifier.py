@@ -214,7 +214,7 @@ class AlignedSVC(BatchLearner):
     _finds_nonfinite = True  # the symmetry check of a precomputed matrix also finds NaN and infinity
 
     classes_: NDArray[Any]
-    rounds_: Any  # list of Round, or one list per class
+    rounds_: Any  # list of Round for two classes, else one such list per class
     shift_: Any
     svc_: Any
 
@@ -298,7 +298,7 @@ class AlignedSVC(BatchLearner):
     def _train_target(
         self, matrix: Matrix, batch: Batch, weights: FloatArray, positive: int, distances: Any
     ) -> tuple[Machine, list[Round], SVC | None]:
-        """Train the one-vs-rest machine of one class; within it, the rarer of the two sides has sign +1."""
+        """Train the one-vs-rest machine of one class. The rarer of the two sides has sign +1."""
         signs = np.where(batch.codes == positive, 1.0, -1.0)
         active = np.flatnonzero(weights > 0)
         if np.ptp(signs[active]) == 0.0:
@@ -331,14 +331,14 @@ class AlignedSVC(BatchLearner):
         return np.random.default_rng(self.random_state)
 
     def _row_weights(self, batch: Batch) -> FloatArray:
-        """Return the row weights, multiplied by the class factors if ``class_weight`` is a dict."""
+        """Return the row weights, multiplied by class factors if ``class_weight`` is a dict."""
         weights = np.ones(len(batch.codes)) if batch.weights is None else batch.weights
         if self.class_weight is None or isinstance(self.class_weight, str):
             return weights
         return weights * class_factors(self.class_weight, batch.labels)[batch.codes]
 
     def _store(self, kernel: Kernel, machines: list[Machine], X: Any, diagonal: FloatArray) -> None:
-        """Store the training rows that the machines need, and renumber the row indices of the machines."""
+        """Store the training rows that the machines use, and renumber the row indices of the machines."""
         needed = np.unique(np.concatenate([machine.reference for machine in machines]))
         self._machines = [replace(m, reference=np.searchsorted(needed, m.reference)) for m in machines]
         self._kernel = kernel
@@ -348,7 +348,7 @@ class AlignedSVC(BatchLearner):
         self._self_similarity = float(diagonal.mean()) if constant else None
 
     def _set_attributes(self, rounds: list[list[Round]], svcs: list[SVC | None] | None) -> None:
-        """Set the public attributes: one value for a binary problem, otherwise one value per class."""
+        """Set the public attributes: one value for two classes, else one value per class."""
         several = len(self._machines) > 1
         self.rounds_ = rounds if several else rounds[0]
         self.n_iter_ = max(map(len, rounds))
@@ -363,7 +363,7 @@ class AlignedSVC(BatchLearner):
         return self._evaluate(X, method, Machine.scores), self.classes_
 
     def _remembered_rows(self) -> RememberedRows:
-        """Return the stored training rows; for a binary problem, only the support rows with their labels."""
+        """Return the stored training rows; for two classes, only the support rows with their labels."""
         reference: Any = self._reference
         rows = reference.toarray() if sp.issparse(reference) else reference
         if len(self._machines) > 1 or len(self.classes_) < 2:
@@ -375,7 +375,7 @@ class AlignedSVC(BatchLearner):
 
     @snapshot_read
     def alignment_factor(self, X: ArrayLike) -> FloatArray:
-        """Return D(x), the product of the factors of all rounds: the magnification at each row.
+        """Return the magnification D(x) at each row, the product of the conformal factors of all rounds.
 
         Parameters
         ----------
@@ -390,7 +390,7 @@ class AlignedSVC(BatchLearner):
 
     @snapshot_read
     def magnification(self, X: ArrayLike) -> FloatArray:
-        """Return the Riemannian magnification: how much the rounds enlarge a small volume at each row.
+        """Return the Riemannian magnification: the factor by which KBA enlarges a small volume at each row.
 
         Equation 2 of the paper defines it by second derivatives of the kernel. KBA should give large
         values along the class boundary.
@@ -419,7 +419,7 @@ class AlignedSVC(BatchLearner):
 
     @snapshot_read
     def kernel_target_alignment(self, X: ArrayLike, y: ArrayLike) -> tuple[float, float]:
-        """Return the alignment of the kernel matrix of some rows with their labels, before and after KBA.
+        """Return the kernel-target alignment of some rows before and after KBA.
 
         It is the cosine of the angle between the kernel matrix and the matrix of all products of two labels,
         +1 or -1.
@@ -454,7 +454,7 @@ class AlignedSVC(BatchLearner):
         return target_alignment(K, signs), target_alignment(K * np.outer(factors, factors), signs)
 
     def _evaluate(self, X: Any, method: str, function: Callable[..., FloatArray]) -> FloatArray:
-        """Call ``function`` for every machine on these rows; return one column of results per machine."""
+        """Call ``function`` for every machine on the given rows; return one column of results per machine."""
         check_started(self, method)
         if self.kernel == "precomputed":
             chunks = self._precomputed_chunks(X, method)
@@ -476,7 +476,7 @@ class AlignedSVC(BatchLearner):
         return rows if isinstance(rows, list) else check_finite(self, rows, method)
 
     def _chunks(self, X: Any) -> Iterator[tuple[FloatArray, FloatArray, Any]]:
-        """Yield for each chunk the kernel values with the reference rows, self-similarities and distances."""
+        """Yield the kernel values with the reference rows, self-similarities and distances of each chunk."""
         for rows in blocks(_count(X), _count(self._reference)):
             chunk = take_rows(X, rows)
             if not isinstance(chunk, list):
@@ -550,7 +550,7 @@ class AlignedSVC(BatchLearner):
 
 
 def _balance(signs: FloatArray, weights: FloatArray) -> FloatArray:
-    """Return a factor for each row, so that both classes get the same total weight."""
+    """Return a weight factor for each row that gives both classes the same total weight."""
     total = weights.sum()
     shares = {sign: total / (2.0 * weights[signs == sign].sum()) for sign in (1.0, -1.0)}
     return np.where(signs > 0, shares[1.0], shares[-1.0])
@@ -576,7 +576,8 @@ def _check_matrix(K: Any, learner: AlignedSVC) -> FloatArray:
         )
     matrix: FloatArray = np.asarray(K.toarray() if sp.issparse(K) else K, dtype=np.float64)
     scale = max(float(np.abs(matrix.diagonal()).max()), float(np.abs(matrix[0]).max()))
-    position = _native.find_asymmetry(matrix, 1e-6 * scale, num_threads())  # tolerates float32 rounding
+    # The tolerance permits float32 rounding errors.
+    position = _native.find_asymmetry(matrix, 1e-6 * scale, num_threads())
     if position is not None:
         i, j = position
         if not np.isfinite(matrix[i, j] - matrix[j, i]):

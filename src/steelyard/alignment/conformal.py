@@ -33,7 +33,7 @@ class SupportBumps:
     scale: float = 1.0
 
     def factor(self, view: View) -> FloatArray:
-        """Return the factor D(x) of every row of the view."""
+        """Return the conformal factor D(x) of every row of the view."""
         assert view.input_distances is not None
         result = np.empty(view.n_rows)
         for rows in blocks(view.n_rows, len(self.centers)):
@@ -59,7 +59,7 @@ def make_support_bumps(view: View, rare: Indices, other: Indices, variant: Varia
 
 
 def _opposite_distances(view: View, centers: Indices, opposite: Indices) -> FloatArray:
-    """Return for each center the mean squared distance, in input space, to nearby rows of the other class.
+    """Return the mean squared input-space distance of each center to nearby rows of the other class.
 
     A row is nearby if its squared distance in feature space is at most the mean of the smallest and the
     largest one.

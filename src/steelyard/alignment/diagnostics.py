@@ -14,7 +14,7 @@ _STEP = 1e-4  # step of the central differences, relative to the kernel width 1 
 
 
 def rbf_magnification(factor: Callable[[FloatArray], FloatArray], X: FloatArray, gamma: float) -> FloatArray:
-    r"""Return the volume element of the transformed Gaussian kernel divided by that of the plain kernel.
+    r"""Return the volume element of the transformed Gaussian kernel divided by that of the original kernel.
 
     Equation 2 of the paper defines the metric :math:`g_{ij} = \partial^2 k(x, z) / \partial x_i \partial z_j`
     at z = x. The metric of the Gaussian kernel is :math:`2 \gamma I`; that of the kernel D(x) D(z) k(x, z) is

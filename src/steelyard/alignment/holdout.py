@@ -11,13 +11,14 @@ from steelyard.alignment.view import Indices
 
 __all__ = ["clearly_lower", "deal_splits", "ranking_losses"]
 
-_MIN_RARE_ROWS = 60  # splits are added until this many rows of the rarer class are held out
+# Minimum number of held-out rows of the rarer class; splits are added until it is reached.
+_MIN_RARE_ROWS = 60
 
 
 def deal_splits(
     signs: FloatArray, rows: Indices, fraction: float, random: Any
 ) -> list[tuple[Indices, Indices]]:
-    """Return stratified splits, each a pair (training rows, held-out rows).
+    """Return stratified splits as pairs (training rows, held-out rows).
 
     The first split holds out the given fraction. If it holds out fewer than 60 rows of the rarer class, more
     disjoint splits follow until 60 are held out. The list is empty if a class has only one row.
@@ -36,7 +37,7 @@ def deal_splits(
 
 
 def ranking_losses(scores: FloatArray, signs: FloatArray) -> FloatArray:
-    """Return for each row of the rarer class the fraction of rows of the other class with a higher score.
+    """Return the fraction of rows of the other class with a higher score, for each row of the rarer class.
 
     Ties count half. The mean of the result is the fraction of pairs in the wrong order, 1 - AUC.
     """
@@ -47,6 +48,6 @@ def ranking_losses(scores: FloatArray, signs: FloatArray) -> FloatArray:
 
 
 def clearly_lower(losses: FloatArray, before: FloatArray, tol: float) -> bool:
-    """Return whether the mean loss fell by at least ``tol`` and by at least its standard error."""
+    """Return whether the mean loss decreased by at least ``tol`` and by at least its standard error."""
     fall = before - losses
     return bool(fall.mean() >= max(tol, fall.std() / np.sqrt(len(fall))) and fall.mean() > 0.0)

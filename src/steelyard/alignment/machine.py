@@ -1,4 +1,4 @@
-"""Training on one binary problem, in rounds: train an SVM, then transform the kernel near its boundary.
+"""Training rounds for one binary problem: train an SVM, then transform the kernel near its boundary.
 
 The rarer class has sign +1. Validation on held-out rows determines the number of rounds and the shift. Every
 round is run on the training rows of each split, and the held-out scores of all splits are pooled. Finally,
@@ -36,8 +36,8 @@ Bumps = BoundaryBumps | SupportBumps
 Split = tuple[Indices, Indices]
 
 _TOLERANCE = 1e-3  # stopping tolerance of LIBSVM: largest violation of a margin
-_NEAR_MARGIN = 0.02  # rows outside their margin by less than this may become support rows
-_MAX_WORKING_FRACTION = 0.7  # if the working set is a larger fraction, training on all rows is as fast
+_NEAR_MARGIN = 0.02  # rows outside the margin by less than this may become support rows
+_MAX_WORKING_FRACTION = 0.7  # with a larger working set, training on all rows is as fast
 
 
 @dataclass(frozen=True)
@@ -84,13 +84,13 @@ class Round:
 
 
 class Chain:
-    """Training rounds on a subset of the rows; the transformed kernel is stored as one factor per row."""
+    """Sequence of training rounds on a subset of the rows. The kernel is stored as one factor per row."""
 
     def __init__(self, problem: Problem, rows: Indices) -> None:
         self.problem = problem
         self.rows = rows
         self.bumps: list[Bumps] = []
-        # One array of factors before each round and one after the last round.
+        # Factors before each round and after the last round.
         self.factors = [np.ones(len(problem.signs))]
 
     @property
@@ -121,12 +121,12 @@ class Chain:
             working = self._near_margin(solution, ~outside)
 
     def train_again(self, C: float, before: Solution) -> tuple[Solution, SVC]:
-        """Train on the current kernel, starting from a solution for the kernel of the previous round."""
+        """Train on the current kernel, starting from the solution of the previous round."""
         solver = RoughSolver(self.problem, [self.rows], before, C, tolerance=_NEAR_MARGIN)
         return self.train(C, solver.solve(self.factor[None])[0])
 
     def _near_margin(self, solution: Solution, included: NDArray[np.bool_]) -> Indices:
-        """Return the included rows and the rows near the margin.
+        """Return the working set: the included rows, and all rows near the margin.
 
         Return all rows instead if these are most of the rows or all belong to the same class.
         """
@@ -139,7 +139,7 @@ class Chain:
     def _solve(self, rows: Indices, C: float) -> tuple[Solution, SVC]:
         matrix, factor = self.problem.matrix, self.factor
         current = matrix.scaled(rows, factor if self.bumps else None)
-        with config_context(assume_finite=True):  # the matrix was checked before
+        with config_context(assume_finite=True):  # the matrix has already been validated
             svc = SVC(C=C, kernel="precomputed", tol=_TOLERANCE)
             svc.fit(current, self.problem.signs[rows], self.problem.weights[rows])
         dual, intercept = np.zeros(len(factor)), float(svc.intercept_[0])
@@ -150,7 +150,7 @@ class Chain:
         return Solution(dual, intercept, scores), svc
 
     def transform(self, solution: Solution, beta: float, settings: Settings) -> None:
-        """Transform the kernel near the boundary of this solution (equations 3 and 8 of the paper)."""
+        """Transform the kernel near the decision boundary of a solution (equations 3 and 8 of the paper)."""
         view, variant = self.view(), settings.variant
         rare, other = np.flatnonzero(solution.dual > 0), np.flatnonzero(solution.dual < 0)
         bumps: Bumps
@@ -168,7 +168,7 @@ class Chain:
 
 
 def _restore_positions(svc: SVC, positions: Indices, n_rows: int) -> None:
-    """Convert the row indices in an SVM that was trained on a subset to indices among all rows."""
+    """Convert the row indices of an SVM that was trained on a subset to indices of all rows."""
     svc.support_ = positions[svc.support_].astype(svc.support_.dtype)
     svc.shape_fit_ = (n_rows, n_rows)
     svc.n_features_in_ = n_rows
@@ -185,7 +185,7 @@ def _scale(factor: FloatArray, similarity: FloatArray, how: str | None) -> float
 
 @dataclass(frozen=True)
 class Machine:
-    """Trained model of one binary problem: the transformations of the kernel and the SVM after the last one.
+    """Model of one binary problem: the kernel transformations, and the SVM trained after the last one.
 
     Attributes
     ----------
@@ -217,7 +217,7 @@ class Machine:
     def factor(
         self, kernel: FloatArray, diagonal: FloatArray, distances: InputDistances | None = None
     ) -> FloatArray:
-        """Return the product of the factors of all rounds, for rows with these kernel values."""
+        """Return the product of the conformal factors of all rounds for rows with the given kernel values."""
         result = np.ones(len(diagonal))
         for bumps, reference_factor in zip(self.bumps, self.factors[:-1], strict=True):
             result = result * bumps.factor(View(kernel, diagonal, result, reference_factor, distances))
@@ -243,7 +243,7 @@ def constant_machine(rows: Indices, side: float) -> Machine:
 def train_machine(
     problem: Problem, rows: Indices, splits: Sequence[Split], settings: Settings
 ) -> tuple[Machine, list[Round], SVC]:
-    """Train a machine on the given rows; the splits of these rows are used for validation."""
+    """Train a machine on the given rows; ``splits`` of these rows are used for validation."""
     chain = Chain(problem, rows)
     solution, svc = chain.train(settings.C)
     if not splits:
@@ -264,7 +264,7 @@ def train_machine(
 
 
 def best_shift(scores: FloatArray, signs: FloatArray) -> float:
-    """Return the shift of the scores that maximizes the expected G-mean at threshold 0."""
+    """Return the score shift that maximizes the expected G-mean at threshold 0."""
     return -smooth_gmean_threshold(scores[signs < 0], scores[signs > 0])
 
 
@@ -273,9 +273,9 @@ class _Trial:
     """Validation results of one round."""
 
     eta: float
-    losses: FloatArray  # one loss for each held-out row of the rarer class
+    losses: FloatArray  # one loss per held-out row of the rarer class
     held_out: tuple[FloatArray, FloatArray]  # scores and signs of all held-out rows
-    n_support: tuple[int, int]  # numbers of support rows of the two classes in the first split
+    n_support: tuple[int, int]  # numbers of support rows of both classes in the first split
 
     @property
     def loss(self) -> float:
@@ -289,7 +289,7 @@ class _Trial:
 def _try_rounds(
     problem: Problem, splits: Sequence[Split], model: Solution, settings: Settings
 ) -> tuple[list[_Trial], int]:
-    """Run at most ``max_iter`` rounds, until the loss stops falling.
+    """Run at most ``max_iter`` rounds and stop when the validation loss no longer decreases.
 
     Return the results of all rounds and the number of rounds to keep.
     """
@@ -316,7 +316,7 @@ def _try_rounds(
 
 
 def _compact(chain: Chain, solution: Solution, shift: float) -> Machine:
-    """Return a machine with only the rows needed for prediction: support rows and rows that define bumps."""
+    """Return a machine with only the rows needed for prediction: support rows and centers of bumps."""
     needed = [np.flatnonzero(solution.dual)]
     for bumps in chain.bumps:
         needed += [bumps.rare, bumps.other] if isinstance(bumps, BoundaryBumps) else [bumps.centers]

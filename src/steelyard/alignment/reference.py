@@ -18,14 +18,14 @@ __all__ = ["input_distances", "pack_rows", "take_rows", "unpack_rows"]
 
 
 def take_rows(X: Any, rows: Indices | slice) -> Any:
-    """Return some rows of a matrix or some items of a list."""
+    """Return selected rows of a matrix or items of a list."""
     if not isinstance(X, list):
         return X[rows]
     return X[rows] if isinstance(rows, slice) else [X[i] for i in rows]
 
 
 def input_distances(X: Any, reference: Any, norm: str = "l2") -> InputDistances:
-    """Return a function that computes distances between rows and reference rows, for the exponents of ACT.
+    """Return a function for distances between rows and reference rows, which the exponents of ACT need.
 
     Distances are squared Euclidean for "l2" and sums of absolute differences for "l1".
     """
@@ -39,7 +39,7 @@ def input_distances(X: Any, reference: Any, norm: str = "l2") -> InputDistances:
 
 
 def pack_rows(X: Any) -> Any:
-    """Return rows as a tree of arrays for saving."""
+    """Return rows as a tree of arrays for a model file."""
     if sp.issparse(X):
         return {"data": X.data, "indices": X.indices, "indptr": X.indptr, "n_columns": int(X.shape[1])}
     return X

@@ -1,4 +1,4 @@
-"""Approximate SVM solver for validation: several machines at once, each with a warm start."""
+"""Approximate SVM solver for validation, which trains several machines at once."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from steelyard.alignment.view import Indices, InputDistances
 
 __all__ = ["Matrix", "Problem", "RoughSolver", "Solution"]
 
-_TOLERANCE = 1e-2  # largest violation of a margin at which the solver stops; enough to compare scores
-_OUTSIDE_FACTOR = 3  # rows outside the working set may violate the margin by this multiple of the tolerance
-_NEAR_PER_SUPPORT = 2  # number of rows near the margin in the working set, per support row
+_TOLERANCE = 1e-2  # largest margin violation at which the solver stops, sufficient to compare scores
+_OUTSIDE_FACTOR = 3  # multiple of the tolerance by which rows outside the working set may violate the margin
+_NEAR_PER_SUPPORT = 2  # number of rows near the margin in the working set, for each support row
 
 
 class Matrix:
-    """Kernel matrix with a reusable buffer for one scaled copy of it or of a submatrix."""
+    """Kernel matrix with a reusable buffer for a scaled copy of the matrix or of a submatrix."""
 
     def __init__(self, values: FloatArray) -> None:
         self.values = values
@@ -29,12 +29,15 @@ class Matrix:
         self._buffer = np.empty(0)
 
     def scaled(self, rows: Indices, factor: FloatArray | None) -> FloatArray:
-        """Return the kernel matrix of some rows, scaled by their factors; the next call may overwrite it."""
+        """Return the kernel matrix of some rows, scaled by factors.
+
+        The next call may overwrite the result.
+        """
         n_rows = len(self.diagonal)
         if factor is None and len(rows) == n_rows:
             return self.values
         if self._buffer.size < len(rows) ** 2:
-            self.release_buffer()  # free the old buffer first, so that there are never two
+            self.release_buffer()  # frees the old buffer first, so that only one is in memory
             self._buffer = np.empty(len(rows) ** 2)
         submatrix = self._buffer[: len(rows) ** 2].reshape(len(rows), len(rows))
         _native.scaled_part(
@@ -43,11 +46,11 @@ class Matrix:
         return submatrix
 
     def release_buffer(self) -> None:
-        """Free the buffer; the next call of ``scaled`` allocates it again."""
+        """Free the buffer. The next call of ``scaled`` allocates a new one."""
         self._buffer = np.empty(0)
 
     def weighted_sum(self, coefficients: FloatArray) -> FloatArray:
-        """Return the matrix times a vector, reading only rows with a nonzero coefficient."""
+        """Return the matrix times a vector; only rows with a nonzero coefficient are read."""
         rows, result = np.flatnonzero(coefficients), np.empty(len(coefficients))
         _native.weighted_rows(self.values, rows, coefficients[rows], result, num_threads())
         return result
@@ -55,7 +58,7 @@ class Matrix:
 
 @dataclass(frozen=True)
 class Problem:
-    """Binary problem: kernel matrix, signs and weights of the rows."""
+    """Binary SVM problem: kernel matrix, signs and weights of the rows."""
 
     matrix: Matrix
     signs: FloatArray
@@ -67,9 +70,10 @@ class Problem:
 class Solution:
     """Solution of an SVM, with one entry for each row of the problem."""
 
-    dual: FloatArray  # (n_rows,): signed multipliers, 0 for rows that were not trained on
+    dual: FloatArray  # signed multipliers of shape (n_rows,), 0 for rows that were not used in training
     intercept: float
-    scores: FloatArray  # (n_rows,): decision values of all rows, including those not trained on
+    # Decision values of all rows, shape (n_rows,), including rows that were not used in training.
+    scores: FloatArray
 
     @property
     def n_support(self) -> tuple[int, int]:
@@ -101,7 +105,7 @@ class RoughSolver:
         self._scores = np.tile(similar.scores, (len(parts), 1))
 
     def solve(self, factors: FloatArray) -> list[Solution]:
-        """Train one machine for each row of ``factors``, on the kernel scaled by these factors."""
+        """Train one machine for each row of ``factors``, which scale the kernel."""
         problem, intercepts, working = self._problem, np.empty(len(factors)), self._working_sets()
         _native.solve_roughly(
             problem.matrix.values,
@@ -122,7 +126,7 @@ class RoughSolver:
         ]
 
     def _working_sets(self) -> NDArray[np.bool_]:
-        """Return each machine's working set: support rows, and about twice as many with small margins."""
+        """Return the working set of each machine: support rows and twice as many rows near the margin."""
         working_sets = self._dual != 0
         all_margins = np.where(self._bounds > 0, self._scores * self._problem.signs, np.inf)
         for working, margins in zip(working_sets, all_margins, strict=True):
@@ -132,7 +136,7 @@ class RoughSolver:
 
 
 def _max_parallel_machines(working_sets: NDArray[np.bool_]) -> int:
-    """Return how many machines can train in parallel within the memory of one kernel matrix.
+    """Return the number of machines that fit in the memory of one kernel matrix and can train in parallel.
 
     Each machine stores the kernel matrix of its working set in float32; the working set may double.
     """

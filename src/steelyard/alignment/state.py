@@ -19,7 +19,7 @@ _KINDS: dict[str, type[Bumps]] = {"boundary": BoundaryBumps, "support": SupportB
 
 
 def machine_to_tree(machine: Machine) -> dict[str, Any]:
-    """Return a machine as a tree of arrays and plain values."""
+    """Return a machine as a tree of arrays and plain values for a model file."""
     tree = {field.name: getattr(machine, field.name) for field in fields(machine)}
     tree["bumps"] = [{"kind": _kind(bumps), **vars(bumps)} for bumps in machine.bumps]
     tree["factors"] = list(machine.factors)

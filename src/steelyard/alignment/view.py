@@ -1,4 +1,4 @@
-"""Kernel values after the transformations so far, and the variants of kernel boundary alignment."""
+"""Kernel values after all transformations so far, and the variants of kernel boundary alignment."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ __all__ = ["FloatArray", "Indices", "Variant", "VariantConstraint", "View", "blo
 Indices = NDArray[np.intp]
 InputDistances = Callable[[slice | Indices, Indices], FloatArray]
 
-_MAX_BLOCK_ENTRIES = 2**18  # limit for temporary blocks; they are much smaller than the kernel matrix
+_MAX_BLOCK_ENTRIES = 2**18  # maximum size of temporary blocks, much smaller than the kernel matrix
 
 
 @dataclass(frozen=True)
 class Variant:
-    """Settings of kernel boundary alignment where the paper is ambiguous or its formula works poorly.
+    """Settings of kernel boundary alignment for which the paper is ambiguous or its formula works poorly.
 
     The defaults gave the best results.
 
@@ -49,7 +49,7 @@ class Variant:
 
     @classmethod
     def from_parameter(cls, variant: str | Mapping[str, Any]) -> Variant:
-        """Return the settings for the parameter ``variant``, a name or a dict of changes to the defaults."""
+        """Return the settings for the parameter ``variant``: a name, or a dict of changes to the defaults."""
         if variant == "printed":
             return cls("mean", None, "printed", 0.0)
         return cls() if isinstance(variant, str) else cls(**variant)
@@ -64,7 +64,7 @@ _CHOICES: dict[str, Constraint] = {
 
 
 class VariantConstraint:
-    """Constraint of the parameter ``variant``."""
+    """Parameter constraint of ``variant``."""
 
     description = "'adapted', 'printed' or a dict with some of " + ", ".join(
         f"{name!r} ({choice.description})" for name, choice in _CHOICES.items()
@@ -78,16 +78,17 @@ class VariantConstraint:
 
 @dataclass(frozen=True)
 class View:
-    """Kernel values between rows and reference rows after the rounds so far.
+    """Kernel values between rows and reference rows after all rounds so far.
 
     The current kernel is ``row_factor[x] * reference_factor[z] * kernel[x, z]``; it is never stored.
     """
 
-    kernel: FloatArray  # (n_rows, n_reference): kernel before the first round
-    diagonal: FloatArray  # (n_rows,): k(x, x) before the first round
-    row_factor: FloatArray  # (n_rows,): product of the factors of all rounds so far
-    reference_factor: FloatArray  # (n_reference,): the same product for the reference rows
-    input_distances: InputDistances | None = None  # distances in input space, used by ACT only
+    kernel: FloatArray  # kernel before the first round, shape (n_rows, n_reference)
+    diagonal: FloatArray  # k(x, x) before the first round, shape (n_rows,)
+    row_factor: FloatArray  # product of the factors of all rounds so far, shape (n_rows,)
+    # Product of the factors of all rounds for the reference rows, shape (n_reference,).
+    reference_factor: FloatArray
+    input_distances: InputDistances | None = None  # distances in input space, used only by ACT
 
     @property
     def n_rows(self) -> int:
@@ -99,7 +100,7 @@ class View:
         return self.row_factor is self.reference_factor
 
     def values(self, rows: slice | Indices, reference: Indices) -> FloatArray:
-        """Return the current kernel values between some rows and some reference rows."""
+        """Return the current kernel values between selected rows and selected reference rows."""
         chosen = (
             self.kernel[rows][:, reference]
             if isinstance(rows, slice)
@@ -113,7 +114,7 @@ class View:
         return np.asarray(chosen * self.reference_factor[reference] * self.row_factor[rows])
 
     def arrays(self) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-        """Return kernel, row factors, reference factors and self-similarities for the native functions."""
+        """Return kernel, row factors, reference factors and self-similarities for native functions."""
         return self.kernel, self.row_factor, self.reference_factor, self.self_similarity()
 
     def self_similarity(self) -> FloatArray:
@@ -121,14 +122,14 @@ class View:
 
 
 def combined(bumps: FloatArray, how: str) -> FloatArray:
-    """Combine the bumps in each row into one number: their maximum, mean or sum."""
+    """Combine the bumps at each row to one number: their maximum, mean or sum."""
     if how == "max":
         return np.asarray(bumps.max(axis=1))
     return np.asarray(bumps.mean(axis=1) if how == "mean" else bumps.sum(axis=1))
 
 
 def blocks(n_rows: int, n_columns: int) -> Iterator[slice]:
-    """Yield consecutive slices of rows; the matrix block of a slice has a bounded number of entries."""
+    """Yield consecutive slices of rows whose matrix blocks have a bounded number of entries."""
     step = max(1, _MAX_BLOCK_ENTRIES // max(1, n_columns))
     for begin in range(0, n_rows, step):
         yield slice(begin, min(n_rows, begin + step))

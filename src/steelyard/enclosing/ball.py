@@ -1,4 +1,4 @@
-"""The smallest enclosing ball of weighted rows, computed by the native solver."""
+"""Smallest enclosing ball of weighted rows, computed by the native solver."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ MAX_STEPS = 10_000_000
 
 @dataclass(frozen=True)
 class Ball:
-    """Smallest enclosing ball: its radius, and the weights ``alpha`` of the rows in its center."""
+    """Smallest enclosing ball: its radius, and the weights ``alpha`` of the rows whose mean is the center."""
 
     alpha: FloatArray
     radius: float
 
 
 def weight_bounds(weights: FloatArray, C: float | None, outliers: float) -> FloatArray:
-    """Return the upper bound for the weight of each row in the center of the ball.
+    """Return the upper bound of the weight of each row in the center of the ball.
 
     The weights sum to 1, so a bound of 1 has no effect: every row is then inside the ball. If the bounds sum
     to less than 1 (fewer than 1 / C rows), they are raised; the center is then the mean of the rows.
@@ -44,7 +44,7 @@ def weight_bounds(weights: FloatArray, C: float | None, outliers: float) -> Floa
 def smallest_ball(
     spec: _native.KernelSpec, X: FloatArray, bounds: FloatArray, *, tolerance: float = TOLERANCE
 ) -> Ball:
-    """Return the smallest ball around the rows in the feature space of the kernel."""
+    """Return the smallest ball that encloses the rows in the feature space of the kernel."""
     X = np.ascontiguousarray(X)
     solution = _native.enclosing_ball(spec, X, bounds, tolerance, CACHE_BYTES, MAX_STEPS, num_threads())
     if solution["gap"] > 10 * tolerance:

@@ -1,4 +1,4 @@
-r"""Enclosing bodies: the smallest sphere or ellipsoid around the rows of a class.
+r"""Enclosing bodies: the smallest sphere or ellipsoid that contains the rows of a class.
 
 An ellipsoid is the smallest ball in whitened coordinates. With the linear kernel these coordinates are
 explicit, one axis per feature; otherwise they are computed from the kernel matrix of the class.
@@ -26,16 +26,16 @@ __all__ = ["Body", "BodySettings", "Ellipsoid", "KernelEllipsoid", "KernelSphere
 
 
 _MAX_EXPLICIT_FEATURES = 512  # up to this number of features, one axis per feature is cheap even for few rows
-_MIN_RELATIVE_EIGENVALUE = 1e-12  # eigenvalues below this fraction of the largest are rounding errors
+_MIN_RELATIVE_EIGENVALUE = 1e-12  # eigenvalues below this fraction of the largest one are rounding errors
 _LINEAR = Kernel("linear").spec()
 
 
 @dataclass(frozen=True)
 class BodySettings:
-    """Parameters that determine the body of a class."""
+    """Parameters that determine the enclosing body of a class."""
 
     shape: str
-    kernel: Any  # a name, or a private copy of a sequence kernel
+    kernel: Any  # kernel name, or a private copy of a sequence kernel
     gamma: float | str
     degree: int
     coef0: float
@@ -44,7 +44,7 @@ class BodySettings:
     ridge: float | str
 
     def kernel_for(self, rows: ClassRows) -> Kernel:
-        """Return the kernel with gamma computed from the rows of this class alone."""
+        """Return the kernel with gamma computed from the rows of one class."""
         if is_sequence_kernel(self.kernel):
             return Kernel(self.kernel).resolve(rows.X)
         gamma = self.gamma
@@ -56,7 +56,7 @@ class BodySettings:
         return Kernel(self.kernel, gamma=gamma, degree=self.degree, coef0=self.coef0)
 
     def ball(self, spec: _native.KernelSpec, X: FloatArray, rows: ClassRows) -> Ball:
-        """Return the smallest ball around the rows of a class, given their coordinates ``X``."""
+        """Return the smallest ball that encloses the rows of a class, given their coordinates ``X``."""
         return smallest_ball(spec, X, weight_bounds(rows.weights, self.C, self.outliers))
 
 
@@ -65,14 +65,14 @@ class Body(Protocol):
 
     @property
     def ball(self) -> Ball:
-        """Radius of the body, and the weights of the rows in its center."""
+        """Ball of the body: its radius, and the weights of the rows in its center."""
 
     def squared_distances(self, X: FloatArray) -> FloatArray:
         """Return the squared distance of each row to the center."""
 
 
 def build_body(rows: ClassRows, settings: BodySettings, ball: Ball | None = None) -> Body:
-    """Return the body around the rows; if ``ball`` is given, the solver is not run."""
+    """Return the body that encloses the rows; if ``ball`` is given, the solver is not run."""
     kind: type[Sphere | Ellipsoid | KernelSphere | KernelEllipsoid | SequenceSphere]
     if is_sequence_kernel(settings.kernel):
         kind = SequenceSphere if settings.shape == "sphere" else KernelEllipsoid
@@ -92,14 +92,14 @@ def build_body(rows: ClassRows, settings: BodySettings, ball: Ball | None = None
 
 @dataclass(frozen=True)
 class Sphere:
-    """A ball in input space."""
+    """Enclosing ball in input space."""
 
     ball: Ball
     center: FloatArray
 
     @classmethod
     def build(cls, rows: ClassRows, settings: BodySettings, ball: Ball | None = None) -> Sphere:
-        """Return the sphere around the rows."""
+        """Return the sphere that encloses the rows."""
         ball = ball or settings.ball(_LINEAR, rows.X - rows.mean, rows)
         return cls(ball, ball.alpha @ rows.X)
 
@@ -118,7 +118,7 @@ class Ellipsoid:
 
     @classmethod
     def build(cls, rows: ClassRows, settings: BodySettings, ball: Ball | None = None) -> Ellipsoid:
-        """Return the ellipsoid around the rows."""
+        """Return the ellipsoid that encloses the rows."""
         centred = rows.X - rows.mean
         with limit_blas(centred.shape[1]):
             spectrum, directions = np.linalg.eigh((centred * rows.weights[:, None]).T @ centred / rows.total)
@@ -131,7 +131,7 @@ class Ellipsoid:
         covariance = Covariance.from_ridge(settings.ridge, measure)
         axes = np.ascontiguousarray((directions / covariance.stretch(spectrum)).T)
         ball = ball or settings.ball(_LINEAR, centred @ axes.T, rows)
-        # Use the same native loop as for distances, so that the only row of a class has distance 0 exactly.
+        # The native distance loop is also used here, so that the only row of a class has distance 0 exactly.
         offsets = np.empty((1, len(axes)))
         _native.kernel_block(_LINEAR, (ball.alpha @ rows.X)[None, :], axes, offsets)
         return cls(ball, axes, offsets[0])
@@ -147,19 +147,19 @@ def sphere_distances(spheres: list[Sphere], X: FloatArray) -> FloatArray:
 
 
 def ellipsoid_distances(ellipsoids: list[Ellipsoid], X: FloatArray) -> FloatArray:
-    """Return the squared distance of each row to each center, by one product with the axes of all bodies."""
+    """Return the squared distance of each row to each center by one product with the axes of all bodies."""
     return _native.ellipsoid_distances(X, *_all_axes(ellipsoids), num_threads())
 
 
 def nearest_sphere(spheres: list[Sphere], radii: FloatArray, X: FloatArray) -> tuple[IntArray, FloatArray]:
-    """Return for each row the sphere with the smallest ratio of distance to radius, and that ratio."""
+    """Return the sphere with the smallest ratio of distance to radius for each row, and this ratio."""
     return _native.nearest_sphere(X, _centers(spheres), radii, num_threads())
 
 
 def nearest_ellipsoid(
     ellipsoids: list[Ellipsoid], radii: FloatArray, X: FloatArray
 ) -> tuple[IntArray, FloatArray]:
-    """Return for each row the ellipsoid with the smallest ratio of distance to radius, and that ratio."""
+    """Return the ellipsoid with the smallest ratio of distance to radius for each row, and this ratio."""
     return _native.nearest_ellipsoid(X, *_all_axes(ellipsoids), radii, num_threads())
 
 
@@ -179,7 +179,7 @@ def _all_axes(ellipsoids: list[Ellipsoid]) -> tuple[FloatArray, FloatArray, NDAr
 
 @dataclass(frozen=True)
 class KernelSphere:
-    """A ball in the feature space of a kernel, stored as the rows that have weight in its center."""
+    """Ball in the feature space of a kernel, stored as the rows with positive weight in its center."""
 
     ball: Ball
     kernel: Kernel
@@ -189,7 +189,7 @@ class KernelSphere:
 
     @classmethod
     def build(cls, rows: ClassRows, settings: BodySettings, ball: Ball | None = None) -> KernelSphere:
-        """Return the sphere around the rows."""
+        """Return the sphere that encloses the rows."""
         kernel = settings.kernel_for(rows)
         ball = ball or settings.ball(kernel.spec(), rows.X, rows)
         support_rows = ball.alpha > 0.0
@@ -209,7 +209,7 @@ class KernelSphere:
 
 @dataclass(frozen=True)
 class SequenceSphere:
-    """A ball in the feature space of a sequence kernel, computed from its kernel matrix."""
+    """Ball in the feature space of a sequence kernel, computed from its kernel matrix."""
 
     ball: Ball
     kernel: Kernel
@@ -219,7 +219,7 @@ class SequenceSphere:
 
     @classmethod
     def build(cls, rows: ClassRows, settings: BodySettings, ball: Ball | None = None) -> SequenceSphere:
-        """Return the sphere around the rows."""
+        """Return the sphere that encloses the rows."""
         kernel = settings.kernel_for(rows)
         if ball is None:
             _check_kernel_matrix_fits(len(rows.X))
@@ -238,7 +238,7 @@ class SequenceSphere:
 
 @dataclass(frozen=True)
 class KernelEllipsoid:
-    r"""An ellipsoid in the feature space of a kernel.
+    r"""Ellipsoid in the feature space of a kernel.
 
     Notes
     -----
@@ -254,17 +254,17 @@ class KernelEllipsoid:
     ball: Ball
     kernel: Kernel
     X: Any
-    shares: FloatArray  # (n_rows,): weights, summing to 1
-    projection: FloatArray  # (n_rows, n_axes): maps kernel values to whitened coordinates
-    mean: FloatArray  # (n_axes,): whitened coordinates of the class mean
-    center: FloatArray  # (n_axes,): center of the ball, relative to ``mean``
-    stretch: FloatArray  # (n_axes,): standard deviation along each axis
+    shares: FloatArray  # row weights that sum to 1, shape (n_rows,)
+    projection: FloatArray  # maps kernel values to whitened coordinates, shape (n_rows, n_axes)
+    mean: FloatArray  # whitened coordinates of the class mean, shape (n_axes,)
+    center: FloatArray  # center of the ball relative to ``mean``, shape (n_axes,)
+    stretch: FloatArray  # standard deviation along each axis, shape (n_axes,)
     mean_length: float
     floor: float
 
     @classmethod
     def build(cls, rows: ClassRows, settings: BodySettings, ball: Ball | None = None) -> KernelEllipsoid:
-        """Return the ellipsoid around the rows."""
+        """Return the ellipsoid that encloses the rows."""
         _check_kernel_matrix_fits(len(rows.X))
         kernel, shares, roots = settings.kernel_for(rows), rows.weights / rows.total, np.sqrt(rows.weights)
         K = kernel.block(rows.X)
@@ -276,7 +276,7 @@ class KernelEllipsoid:
         nonzero = omega > max(omega[-1], 0.0) * _MIN_RELATIVE_EIGENVALUE
         omega, U = omega[nonzero], U[:, nonzero]
         spectrum = omega / rows.total
-        # The feature space of most kernels has infinite dimension; the dimension of the rows' span is used.
+        # The feature space may have infinite dimension, so the dimension of the span of the rows is used.
         dimension = rows.X.shape[1] if kernel.kernel == "linear" else max(1, len(spectrum))
         coordinates = U * np.sqrt(omega) / roots[:, None]
 
@@ -290,7 +290,7 @@ class KernelEllipsoid:
         Z = coordinates / stretch
         ball = ball or settings.ball(_LINEAR, Z, rows)
         projection = roots[:, None] * U / (np.sqrt(omega) * stretch)
-        # Column sums are 0 up to rounding errors; subtract these, because small eigenvalues amplify them.
+        # Column sums are rounding errors; they are subtracted, because small eigenvalues amplify them.
         projection -= shares[:, None] * projection.sum(axis=0)
         return cls(
             ball=ball,
@@ -310,11 +310,11 @@ class KernelEllipsoid:
         K = self.kernel.block(X, self.X)
         coordinates = K @ self.projection - self.mean
         inside = ((coordinates - self.center) ** 2).sum(axis=1)
-        if self.floor == 0.0:  # pseudo-inverse: the component outside the span does not count
+        if self.floor == 0.0:  # with a pseudo-inverse, the component outside the span does not count
             return np.asarray(inside)
         length = self.kernel.diagonal(X) - 2.0 * (K @ self.shares) + self.mean_length
         outside = length - ((coordinates * self.stretch) ** 2).sum(axis=1)
-        # For rows within the span this component is a rounding error, which a small floor would amplify.
+        # For rows in the span the outside component is a rounding error, which a small floor would amplify.
         outside[outside < 1e-12 * np.abs(length)] = 0.0
         return np.asarray(inside + outside / self.floor)
 

@@ -39,7 +39,8 @@ from steelyard.persistence import storable
 __all__ = ["EnclosingClassifier"]
 
 
-_SURFACE_TOLERANCE = 1e-6  # rows outside by at most this fraction of the radius count as on the surface
+# Rows are on the surface if they are outside by at most this fraction of the radius.
+_SURFACE_TOLERANCE = 1e-6
 
 
 @expand_shared_text
@@ -156,7 +157,7 @@ class EnclosingClassifier(MergingMixin, Learner):
         "outliers": Fraction(0.0, 1.0),
         "ridge": AnyOf(NonNegative(), OneOf("auto")),
     }
-    # Bodies are computed from all distinct rows, so memory grows with them.
+    # Bodies are computed from all distinct rows, so memory grows with the number of distinct rows.
     _traits = Traits(exact=True, bounded_memory=False)
 
     def __init__(
@@ -209,7 +210,7 @@ class EnclosingClassifier(MergingMixin, Learner):
         self._classes = classes
 
     def _dense(self, X: Any) -> Any:
-        """Return rows as float64; raise if squares of values would overflow. Sequences are unchanged."""
+        """Return rows as float64, or sequences unchanged; raise an error if squares would overflow."""
         if isinstance(X, list):
             return X
         check_magnitude(X, "EnclosingClassifier")
@@ -239,7 +240,7 @@ class EnclosingClassifier(MergingMixin, Learner):
         return self
 
     def merge(self, other: Self) -> Self:
-        """Add the classes of another learner, which is not changed.
+        """Add the classes of another learner. The other learner is not changed.
 
         Parameters
         ----------
@@ -375,12 +376,12 @@ class EnclosingClassifier(MergingMixin, Learner):
     def _bodies_and_rows(self, X: Any, method: str) -> tuple[list[Body], Any]:
         """Return the bodies and the validated rows."""
         if is_plain(self, X) and X.dtype == np.float64 and _native.all_within(X, MAX_FEATURE, num_threads()):
-            return self._bodies(method), X  # fast path: one native pass validates the rows
+            return self._bodies(method), X  # fast path: native code validates and scores the rows in one pass
         rows = self._dense(validate_rows(self, X, method))
         return self._bodies(method), rows
 
     def _bodies(self, method: str) -> list[Body]:
-        """Return the bodies in the order of ``classes_``, computed if necessary."""
+        """Return the bodies in the order of ``classes_``; compute those that are not cached."""
         check_started(self, method)
         if not self._classes:
             raise NotFittedError(
@@ -405,7 +406,7 @@ class EnclosingClassifier(MergingMixin, Learner):
         )
 
     def _frozen_kernel(self, kernel: SequenceKernel) -> SequenceKernel:
-        """Return a copy of the kernel; the same copy as long as the parameters do not change."""
+        """Return a copy of the kernel. The same copy is returned until the parameters change."""
         described = repr(kernel)
         if self.__dict__.get("_kernel_copy", ("", None))[0] != described:
             self._kernel_copy = described, clone(kernel)
@@ -482,7 +483,7 @@ class EnclosingClassifier(MergingMixin, Learner):
 
 
 def _replaced(labels: NDArray[Any], mask: NDArray[np.bool_], label: Label) -> NDArray[Any]:
-    """Return the labels, with those in ``mask`` replaced by a label that may have another type."""
+    """Return the labels with those in ``mask`` replaced by a label of possibly another type."""
     given = np.asarray(label)
     common = np.result_type(labels, given) if labels.dtype.kind == given.dtype.kind else np.dtype(object)
     if labels.dtype.kind in "iuf" and given.dtype.kind in "iuf":

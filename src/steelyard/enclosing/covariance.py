@@ -18,8 +18,8 @@ from steelyard._types import FloatArray
 __all__ = ["Covariance", "Spread", "estimate_shrinkage", "median_kurtosis"]
 
 
-_MIN_RELATIVE_VARIANCE = 1e-12  # eigenvalues below this fraction of the largest count as 0
-# The following constants are explained in estimate_shrinkage.
+_MIN_RELATIVE_VARIANCE = 1e-12  # eigenvalues below this fraction of the largest one count as 0
+# estimate_shrinkage() explains the following constants.
 _MAX_DISTANCE_RATIO = 2.0
 _MIN_NOISE_RATIO = 1.4
 _HEAVY_TAIL_KURTOSIS = 7.0
@@ -30,7 +30,7 @@ _N_BISECTIONS = 30
 
 @dataclass(frozen=True)
 class Spread:
-    """Distribution of the rows of a class about their mean.
+    """Mean and eigenvalues of the covariance of the rows of a class.
 
     Attributes
     ----------
@@ -54,12 +54,12 @@ class Spread:
 
     @property
     def mean_variance(self) -> float:
-        """Mean eigenvalue."""
+        """Mean eigenvalue of the covariance."""
         return float(self.spectrum.sum()) / self.dimension
 
     @property
     def varying(self) -> NDArray[np.bool_]:
-        """Axes with nonzero variance."""
+        """Mask of the axes with nonzero variance."""
         return np.asarray(self.spectrum > _MIN_RELATIVE_VARIANCE * self.spectrum.max())
 
 
@@ -75,23 +75,23 @@ class Covariance:
 
     @classmethod
     def from_ridge(cls, ridge: float | str, measure: Callable[[], Spread]) -> Covariance:
-        """Return the covariance for the parameter ``ridge``; "auto" estimates the shrinkage."""
+        """Return the covariance for the parameter ``ridge``, where "auto" estimates the shrinkage."""
         if not isinstance(ridge, str) and ridge > 0:
             return cls(1.0, float(ridge))
         spread = measure()
         if spread.mean_variance <= 0.0:
-            return cls(1.0, 1.0)  # all rows are equal, so the body is a point with any covariance
+            return cls(1.0, 1.0)  # all rows are equal, so the body is a point whatever the covariance
         if not isinstance(ridge, str):
             return cls(1.0, 0.0)
         return cls.shrunk(spread, estimate_shrinkage(spread))
 
     @classmethod
     def shrunk(cls, spread: Spread, shrinkage: float) -> Covariance:
-        """Return the covariance between S (shrinkage 0) and the sphere of the same trace (shrinkage 1)."""
+        """Return a covariance between S (shrinkage 0) and the sphere of the same trace (shrinkage 1)."""
         return cls(1.0 - shrinkage, shrinkage * spread.mean_variance)
 
     def stretch(self, spectrum: FloatArray) -> FloatArray:
-        """Return the standard deviation along each axis; infinite for an ignored axis."""
+        """Return the standard deviation along each axis, infinite for ignored axes."""
         if self.floor == 0.0:
             varies = spectrum > _MIN_RELATIVE_VARIANCE * spectrum.max(initial=0.0)
             return np.where(varies, np.sqrt(self.keep * spectrum), np.inf)
@@ -99,7 +99,7 @@ class Covariance:
 
 
 def median_kurtosis(centred: FloatArray, weights: FloatArray) -> float:
-    """Return the median kurtosis of the features with nonzero variance; it is 3 for a normal distribution."""
+    """Return the median kurtosis of features with nonzero variance; a normal distribution has kurtosis 3."""
     shares = weights / weights.sum()
     squares = centred**2
     variances = shares @ squares
@@ -110,7 +110,7 @@ def median_kurtosis(centred: FloatArray, weights: FloatArray) -> float:
 
 
 def estimate_shrinkage(spread: Spread) -> float:
-    r"""Return a shrinkage between ellipsoid (0) and sphere (1), chosen by leave-one-out distances.
+    r"""Return a shrinkage between 0 (ellipsoid) and 1 (sphere), selected by leave-one-out distances.
 
     Returns
     -------
@@ -157,7 +157,7 @@ def estimate_shrinkage(spread: Spread) -> float:
 
 
 def _smallest_shrinkage(spread: Spread) -> float:
-    """Return the smallest shrinkage with which the ellipsoid generalizes to left-out rows."""
+    """Return the smallest shrinkage for which the ellipsoid generalizes to left-out rows."""
     degenerate = np.count_nonzero(spread.varying) < spread.dimension
     low, high = (1.0 / (float(spread.weights.sum()) + 1.0) if degenerate else _MIN_SHRINKAGE), 1.0
     if _generalizes(spread, low):
@@ -183,7 +183,7 @@ def _noise_over_signal(spread: Spread, shrinkage: float) -> float:
 
 
 def _distances(spread: Spread, covariance: Covariance) -> tuple[FloatArray, FloatArray]:
-    """Return squared distances of rows from the mean: of all rows, and with a copy of the row left out."""
+    """Return squared distances from the mean, of all rows and with one copy of each row left out."""
     distances = spread.squares @ covariance.stretch(spread.spectrum) ** -2.0
     total, removed = float(spread.weights.sum()), np.minimum(spread.weights, 1.0)
     rest = total - removed

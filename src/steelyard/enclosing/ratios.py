@@ -1,4 +1,4 @@
-"""Decision rule: the distance to the center of each body, divided by its radius."""
+"""Decision rule: ratio of the distance to the center of a body to its radius."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from steelyard.enclosing.bodies import (
 __all__ = ["distance_ratios", "nearest_bodies"]
 
 
-# Explicit bodies share one pass over the rows; the result of a body does not depend on the other bodies.
+# Explicit bodies share one pass over the rows. The result for a body does not depend on other bodies.
 _SHARED_PASS: dict[type, Callable[[list[Any], FloatArray], FloatArray]] = {
     Sphere: sphere_distances,
     Ellipsoid: ellipsoid_distances,
@@ -30,12 +30,12 @@ _NEAREST: dict[type, Callable[[list[Any], FloatArray, FloatArray], tuple[IntArra
     Sphere: nearest_sphere,
     Ellipsoid: nearest_ellipsoid,
 }
-_POINT_RADIUS = 1e-100  # replaces the radius 0 of a body around a single point
+_POINT_RADIUS = 1e-100  # replaces the radius 0 of a body that contains a single point
 _BLOCK_ROWS = 4096
 
 
 def distance_ratios(bodies: list[Body], X: FloatArray) -> FloatArray:
-    """Return the ratio of distance to radius of each row for each body.
+    """Return the ratio of distance to radius for each row and body.
 
     A body around a single point has radius 0, which is replaced by 1e-100. Its ratio is 0 at the point and
     huge but finite elsewhere, so bodies of positive radius have smaller ratios there. If all bodies are
@@ -48,7 +48,7 @@ def distance_ratios(bodies: list[Body], X: FloatArray) -> FloatArray:
 
 
 def nearest_bodies(bodies: list[Body], X: FloatArray) -> tuple[IntArray, FloatArray]:
-    """Return for each row the index of the body with the smallest ratio, and this ratio."""
+    """Return the body with the smallest ratio of distance to radius for each row, and this ratio."""
     kinds = {type(body) for body in bodies}
     if len(kinds) == 1 and kinds <= _NEAREST.keys():
         return _NEAREST[kinds.pop()](bodies, _radii(bodies), X)
@@ -64,7 +64,7 @@ def _radii(bodies: list[Body]) -> FloatArray:
 
 
 def _in_blocks(bodies: list[Body], X: FloatArray) -> Iterator[tuple[slice, FloatArray]]:
-    """Yield the ratios in blocks of a few thousand rows, which fit the CPU cache."""
+    """Yield the ratios in blocks of a few thousand rows, which fit in the CPU cache."""
     radii = _radii(bodies)
     for begin in range(0, len(X), _BLOCK_ROWS):
         block = slice(begin, begin + _BLOCK_ROWS)

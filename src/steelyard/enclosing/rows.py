@@ -1,4 +1,4 @@
-"""The distinct rows of one class, in an order that does not depend on the order of arrival."""
+"""Distinct rows of one class, in an order that does not depend on the order of arrival."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class ClassRows:
 
     @classmethod
     def gather(cls, X: Any, weights: FloatArray) -> ClassRows:
-        """Sort rows and sum the weights of equal rows; rows of weight 0 are dropped."""
+        """Return the sorted distinct rows with summed weights; rows of weight 0 are dropped."""
         if isinstance(X, list):
             return cls(*distinct(X, weights))
         X = X + 0.0  # turns -0.0 into 0.0, so that equal rows are bitwise equal

@@ -1,4 +1,4 @@
-"""The rows of one class and a cached body around them."""
+"""Rows of one class, and a cached enclosing body."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ __all__ = ["ClassState"]
 
 
 class ClassState:
-    """Rows of one class and a cached body; immutable, except that the cache is filled on first use.
+    """Rows of one class and a cached body.
+
+    Instances are immutable, except that the cache is filled on first use.
 
     New batches are appended to a list that successive states share; each state uses only its first
     ``n_batches`` entries.
@@ -33,11 +35,11 @@ class ClassState:
 
     @classmethod
     def empty(cls, like: Any) -> ClassState:
-        """Return the state of a class without rows; ``like`` is a batch of the type that will be added."""
+        """Return the state of a class without rows; ``like`` is a batch with the type of later batches."""
         return cls(ClassRows(like[:0], np.empty(0)))
 
     def __getstate__(self) -> dict[str, Any]:
-        # A body may contain native objects, which cannot be pickled; it is rebuilt from the ball.
+        # A body may contain native objects, which cannot be pickled, so it is rebuilt from the ball.
         (rows, batches, n_batches), cached = self._content, self._cached
         return {
             "_content": (rows, batches[:n_batches], n_batches),
@@ -47,7 +49,7 @@ class ClassState:
     def with_more(self, X: Any, weights: FloatArray) -> ClassState:
         """Return the state with more rows added."""
         rows, batches, n_batches = self._content
-        if len(batches) != n_batches:  # another state already appended to the shared list
+        if len(batches) != n_batches:  # another state has already appended to the shared list
             batches = batches[:n_batches]
         batches.append((X, weights))
         return ClassState(rows, batches, n_batches + 1)
@@ -62,12 +64,12 @@ class ClassState:
         return rows
 
     def cached_body(self, settings: BodySettings) -> Body | None:
-        """Return the body for these settings if it is cached."""
+        """Return the body for these settings, or None if it is not cached."""
         cached = self._cached
         return None if cached is None or cached[0] != settings else cached[2]
 
     def body(self, settings: BodySettings) -> Body:
-        """Return the body for these settings."""
+        """Return the body for these settings, computed if it is not cached."""
         body = self.cached_body(settings)
         if body is None:
             cached = self._cached
@@ -79,7 +81,7 @@ class ClassState:
     # -- persistence --------------------------------------------------------------------------------
 
     def describe(self, settings: BodySettings) -> dict[str, Any]:
-        """Return rows and ball as a dict; the body can be rebuilt from it without the solver."""
+        """Return rows and ball as a dict, from which the body can be rebuilt without the solver."""
         ball, rows = self.body(settings).ball, self.rows
         return {"X": rows.X, "weights": rows.weights, "alpha": ball.alpha, "radius": ball.radius}
 

@@ -16,11 +16,11 @@ from steelyard.persistence.files import write_atomically
 
 __all__ = ["Exchange", "Folder", "Memory", "collect"]
 
-Age = tuple[int, int]  # epoch and version of an update
+Age = tuple[int, int]  # epoch and version of a site update
 
 _NAME = re.compile(r"(?P<site>.+)\.(?P<epoch>\d{20})\.(?P<version>\d{12})\.(?P<kind>bulletin|gone)")
 _MAX_READ_ATTEMPTS = 100  # maximum number of attempts to read an update while newer ones replace it
-_MAX_SITE_NAME_CHARS = 200  # limit for the quoted site name within a file name
+_MAX_SITE_NAME_CHARS = 200  # limit of the length of the quoted site name in a file name
 
 
 class Exchange(Protocol):
@@ -44,7 +44,7 @@ class Exchange(Protocol):
         ...
 
     def gone(self) -> Mapping[str, Age]:
-        """Return the dropped sites, each with the age of its last update."""
+        """Return the dropped sites and the age of the last update of each."""
         ...
 
     def drop(self, site: str) -> None:
@@ -53,7 +53,7 @@ class Exchange(Protocol):
 
 
 def collect(exchange: Exchange, hub: Hub) -> int:
-    """Apply the contents of an exchange to a hub; return the number of changed or dropped sites.
+    """Apply all updates of an exchange to a hub; return the number of changed or dropped sites.
 
     Damaged or incompatible updates do not block the others: the first error is raised after all updates.
     """
@@ -73,7 +73,7 @@ def collect(exchange: Exchange, hub: Hub) -> int:
 
 
 class Memory:
-    """Exchange within one process, for experiments and tests."""
+    """Exchange in the memory of one process, for experiments and tests."""
 
     def __init__(self) -> None:
         self._site_updates: dict[str, bytes] = {}
@@ -98,7 +98,7 @@ class Memory:
         return SiteUpdate.from_bytes(self._site_updates[site]) if site in self._site_updates else None
 
     def gone(self) -> Mapping[str, Age]:
-        """Return the dropped sites, each with the age of its last update."""
+        """Return the dropped sites and the age of the last update of each."""
         return dict(self._tombstones)
 
     def drop(self, site: str) -> None:
@@ -141,7 +141,7 @@ class Folder:
         return sorted({entry.site for entry in self._entries()} - set(self.gone()))
 
     def find(self, site: str) -> SiteUpdate | None:
-        """Return the newest update of a site, or None; raise FileFormatError if the file is damaged."""
+        """Return the newest update of a site, or None; raise FileFormatError for a damaged file."""
         for _ in range(_MAX_READ_ATTEMPTS):
             entries = self._entries(site)
             if not entries or max(entries).is_tombstone:
@@ -155,14 +155,14 @@ class Folder:
         )
 
     def gone(self) -> Mapping[str, Age]:
-        """Return the dropped sites, each with the age of its last update."""
+        """Return the dropped sites and the age of the last update of each."""
         newest: dict[str, _Entry] = {}
         for entry in self._entries():
             newest[entry.site] = max(entry, newest.get(entry.site, entry))
         return {site: entry.age for site, entry in newest.items() if entry.is_tombstone}
 
     def drop(self, site: str) -> None:
-        """Delete all updates of a site, and leave a tombstone so that copies arriving later are ignored."""
+        """Delete all updates of a site and leave a tombstone, so that late copies are ignored."""
         entries = self._entries(site)
         if not entries or max(entries).is_tombstone:
             raise DataError(f"there is no update of site {site!r}.", source=str(self.path))
@@ -204,7 +204,7 @@ class Folder:
         return f"{quoted}.{age[0]:020d}.{age[1]:012d}.{kind}"
 
     def _entries(self, site: str | None = None) -> list[_Entry]:
-        """Return the files of one site, or of all sites, parsed from their names."""
+        """Return the files of one site, or of all sites, parsed from the file names."""
         try:
             names = [path.name for path in self.path.iterdir()]
         except FileNotFoundError:  # no site has published yet
@@ -225,7 +225,7 @@ class Folder:
 
 
 class _Entry(NamedTuple):
-    """File in the folder. Entries sort by age; a tombstone sorts after the update of the same age."""
+    """File in the folder. Entries sort by age; a tombstone sorts after an update of the same age."""
 
     age: Age
     is_tombstone: bool

@@ -74,7 +74,7 @@ def server_app(
 
 
 def collect(grid: Grid, hub: Hub, *, sites: int, timeout: float = 600.0) -> int:
-    """Request the update of every node once; return the number of updates that changed the hub.
+    """Request one update from every node; return the number of updates that changed the hub.
 
     Raises
     ------
@@ -117,7 +117,7 @@ def _site_update(reply: Any) -> SiteUpdate:
 
 
 class _Flower:
-    """Names imported from Flower."""
+    """Names that are imported from Flower."""
 
     def __init__(self) -> None:
         from flwr.app import ConfigRecord, Message, MessageType, RecordDict

@@ -1,4 +1,4 @@
-"""Hub: merges the latest update of every site into one model."""
+"""Hub, which merges the latest updates of all sites into one model."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["Hub", "SiteSummary"]
 
 @dataclass(frozen=True)
 class SiteSummary:
-    """Summary of a site: its rows, and the errors of the pooled and the local model on them.
+    """Summary of a site: number of rows, and errors of the pooled and of the local model on them.
 
     Attributes
     ----------
@@ -66,13 +66,14 @@ class Hub:
     def __init__(self, **parameters: Any) -> None:
         self.configure(**parameters)
         self._site_updates: dict[str, SiteUpdate] = {}
-        self._dropped: dict[str, tuple[int, int]] = {}  # epoch and version of the last update, by site
+        # Epoch and version of the last update of each dropped site.
+        self._dropped: dict[str, tuple[int, int]] = {}
         self._schema: Schema | None = None
         self._total: ClassStatistics | None = None
 
     @transactional
     def configure(self, /, **parameters: Any) -> None:
-        """Change the parameters of the pooled model; the site updates do not change."""
+        """Change the parameters of the pooled model. Site updates are not affected."""
         check_parameters(ProximalSVC(**parameters))
         self._parameters = parameters
 
@@ -81,7 +82,7 @@ class Hub:
         """Return an independent hub with the same site updates."""
         other = Hub(**self._parameters)
         other._site_updates, other._dropped = dict(self._site_updates), dict(self._dropped)
-        # Schema and total can be shared, because they are replaced and never changed in place.
+        # Schema and total can be shared between copies, because they are replaced, never changed in place.
         other._schema, other._total = self._schema, self._total
         return other
 
@@ -94,7 +95,7 @@ class Hub:
 
     @property
     def gone(self) -> dict[str, tuple[int, int]]:
-        """Dropped sites with epoch and version of the last update; only a newer update restores a site."""
+        """Dropped sites with epoch and version of their last update. Only a newer update restores a site."""
         return dict(self._dropped)
 
     def site_update(self, site: str) -> SiteUpdate:
@@ -103,7 +104,7 @@ class Hub:
         return self._site_updates[site]
 
     def age(self, site: str) -> tuple[int, int] | None:
-        """Return epoch and version that a new update of this site must exceed; None for an unknown site."""
+        """Return epoch and version that the next update of a site must exceed; None for an unknown site."""
         known = self._site_updates.get(site)
         return self._dropped.get(site) if known is None else known.age
 
@@ -136,12 +137,12 @@ class Hub:
         self._dropped = {**self._dropped, site: leaving.age}
 
     def _replace(self, before: SiteUpdate | None, now: SiteUpdate | None) -> None:
-        """Recompute schema and total after a site was added, updated or removed."""
+        """Recompute schema and total after a site is added, updated or removed."""
         updates = [site_update for site_update in self._site_updates.values() if site_update is not before]
         updates += [] if now is None else [now]
         schema = _united(updates) if updates else None
-        # After an update is subtracted, the total still has the quantization steps and columns of the update.
-        # It is correct only if another update has the same steps and columns.
+        # Subtracting an update keeps the quantization steps and columns of this update in the total.
+        # The total is therefore correct only if another update has the same steps and columns.
         can_subtract = before is None or any(_is_compatible(before, other) for other in reversed(updates))
         if schema is None:
             total = None
@@ -153,7 +154,7 @@ class Hub:
 
     @transactional
     def ignore(self, site: str, until: tuple[int, int]) -> None:
-        """Reject updates of a site up to the age ``until``; drop the site if its last update is rejected."""
+        """Reject updates of a site up to the age ``until``; drop the site if its last update is not newer."""
         known = self._site_updates.get(site)
         if known is not None and known.age <= until:
             self.drop(site)
@@ -196,7 +197,7 @@ class Hub:
 
     @snapshot_read
     def model(self) -> TableModel:
-        """Return the pooled model, which equals a fit on the rows of all sites together."""
+        """Return the pooled model, which equals a model fitted on the rows of all sites."""
         schema, total = self._pooled()
         estimator = ProximalSVC(**self._parameters).merge(total)
         return TableModel(estimator, schema.encoder(), schema.target).note(
@@ -207,7 +208,7 @@ class Hub:
 
     @snapshot_read
     def compare(self) -> list[SiteSummary]:
-        """Return a summary of each site, computed from statistics alone."""
+        """Return a summary of each site, computed only from statistics."""
         schema, total = self._pooled()
         pooled = ProximalSVC(**self._parameters).merge(total)
         return [
@@ -253,8 +254,8 @@ class Hub:
 
 
 def _united(site_updates: list[SiteUpdate]) -> Schema:
-    """Return the common schema; names are sorted, so that the order of arrival does not matter."""
-    # Usually many sites have the same schema, so only distinct schemas are compared.
+    """Return the common schema. Names are sorted, so the order of arrival does not matter."""
+    # Many sites usually have the same schema, so only distinct schemas are compared.
     distinct = {site_update.schema: site_update.site for site_update in reversed(site_updates)}
     first = site_updates[0].schema
     for schema, site in distinct.items():
@@ -275,7 +276,7 @@ def _united(site_updates: list[SiteUpdate]) -> Schema:
 
 
 def _placed(site_update: SiteUpdate, schema: Schema) -> ClassStatistics:
-    """Return the statistics of a site, with its features in the order of the common schema."""
+    """Return the statistics of a site with its features in the order of the common schema."""
     return site_update.statistics.permute_features(site_update.schema.places_in(schema), schema.n_features)
 
 
@@ -294,12 +295,12 @@ def _changed(
         assert now is not None
         return total.merge(_placed(now, schema))
     old = _placed(before, schema)
-    # subtract() is not used, because it checks that the rows are present, and noisy sums fail this check.
-    # The hub added these sums itself, so no check is needed.
+    # subtract() is not used, because it checks that the rows are present, which fails for noisy sums.
+    # No check is needed, because the hub added these sums itself.
     total.merge((old.empty() if now is None else _placed(now, schema)) - old)
     for label in total.classes:
         if total.count(label) == 0 and not total.gram(label).any():
-            total.forget_class(label)  # all rows of the class were removed
+            total.forget_class(label)  # all rows of the class are removed
     return total
 
 

@@ -34,16 +34,16 @@ _FORMAT = "steelyard masked statistics"
 _VERSION = 2
 _RECEIPT = "steelyard receipt of a masked part"
 _NUMBER_BYTES = 32  # numbers are added modulo 2**256
-_LIMBS = 8  # 32-bit limbs per number; a 64-bit integer can hold the sum of billions of limbs
-_MAX_NUMBER_BITS = 200  # limit for the numbers of one site; much longer sums show that masks did not cancel
-_MIN_SITES = 3  # with two sites, each could subtract its own numbers from the sum
+_LIMBS = 8  # number of 32-bit limbs per number; a 64-bit integer can hold the sum of billions of limbs
+_MAX_NUMBER_BITS = 200  # limit for the numbers of one site; much longer sums mean that masks did not cancel
+_MIN_SITES = 3  # minimum number of sites; of two sites, each could subtract its own numbers from the sum
 
 Words = NDArray[np.uint64]
 
 
 @dataclass(frozen=True)
 class RoundKeys:
-    """Public keys and parameters of a round, which all sites agree on before they send messages.
+    """Public keys and parameters of a round, which all sites know before they send messages.
 
     Sites that compare :attr:`fingerprint` over a channel that the hub does not control can be sure that the
     hub has not replaced their keys by its own.
@@ -140,7 +140,7 @@ class Masker:
         self.site = site
         self._secret = x25519.X25519PrivateKey.generate()
         self.public_key: bytes = self._secret.public_key().public_bytes_raw()
-        self._receipts: dict[str, bytes] = {}  # receipt of each round, by the name of the round
+        self._receipts: dict[str, bytes] = {}  # receipts by the name of the round
 
     def mask(self, site_update: SiteUpdate, agreement: RoundKeys) -> bytes:
         """Return the message of a round: the numbers of the update plus the masks of all pairs.
@@ -181,7 +181,7 @@ class Masker:
         return message
 
     def receipt(self, round_name: str) -> bytes:
-        """Return the receipt with which :meth:`MaskedSum.withdraw` subtracts this site from a round.
+        """Return the receipt that :meth:`MaskedSum.withdraw` needs to subtract this site from a round.
 
         It contains the unmasked numbers. Keep it secret until the site withdraws.
         """
@@ -207,7 +207,7 @@ class Masker:
             )
 
     def _stream(self, other: str, agreement: RoundKeys, source: str) -> Words:
-        """Return the secret pseudorandom numbers that this site shares with another site in this round."""
+        """Return the secret pseudorandom numbers that this site shares with one other site in a round."""
         x25519, hashes, hkdf, ciphers = _cryptography()
         try:
             shared = self._secret.exchange(x25519.X25519PublicKey.from_public_bytes(agreement.keys[other]))
@@ -218,13 +218,13 @@ class Masker:
         pair = json.dumps(sorted([self.site, other])).encode()
         info = b"steelyard masks 1" + bytes.fromhex(agreement.fingerprint) + pair
         key = hkdf.HKDF(algorithm=hashes.SHA256(), length=32, salt=None, info=info).derive(shared)
-        # Every key is used for one pair and one round only, so the nonce can be constant.
+        # The nonce can be constant, because every key is used for one pair of sites and one round only.
         cipher = ciphers.Cipher(ciphers.algorithms.ChaCha20(key, bytes(16)), mode=None)
         stream = cipher.encryptor().update(bytes(_NUMBER_BYTES * agreement.n_numbers))
         return np.frombuffer(stream, dtype="<u4").reshape(-1, _LIMBS).astype(np.uint64)
 
     def __repr__(self) -> str:
-        return f"Masker({self.site!r})"  # without the private key
+        return f"Masker({self.site!r})"  # the private key is not shown
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise TypeError("the private key of a site cannot be copied or saved")
@@ -256,7 +256,7 @@ class MaskedSum:
         return sorted(self._withdrawn)
 
     def receive(self, message: bytes) -> str:
-        """Add the message of a site and return the name of the site; raise if it belongs to another round."""
+        """Add the message of a site and return the name of the site; raise an error for another round."""
         source = "MaskedSum.receive"
         site, numbers, commitment = self._decoded(message, _FORMAT, "commitment", source)
         known = self._messages.get(site)
@@ -268,7 +268,7 @@ class MaskedSum:
         return site
 
     def withdraw(self, receipt: bytes) -> str:
-        """Subtract the numbers of a site exactly and return its name.
+        """Subtract the numbers of a site exactly and return the name of the site.
 
         The receipt reveals these numbers, as would the difference of the sums with and without the site. The
         commitment in the message proves that the receipt contains the numbers that were sent.
@@ -286,12 +286,12 @@ class MaskedSum:
         return site
 
     def part(self, receipt: bytes) -> tuple[str, ClassStatistics]:
-        """Return the name of the site in a receipt and the statistics of that site, for use by the site."""
+        """Return the site name and the statistics in a receipt, for use by the site itself."""
         site, numbers, _ = self._decoded(receipt, _RECEIPT, "salt", "MaskedSum.part")
         return site, from_numbers(_signed(numbers), self.agreement.labels, self.agreement.quantizer)
 
     def _decoded(self, message: bytes, form: str, proof: str, source: str) -> tuple[str, Words, bytes]:
-        """Return site, numbers and the field ``proof`` (commitment or salt) of a message or receipt."""
+        """Return site, numbers and the field ``proof`` (a commitment or a salt) of a message or receipt."""
         tree = _read(message, form, proof, source)
         site, numbers = tree["site"], tree["numbers"]
         if site not in self.agreement.keys:
@@ -350,7 +350,7 @@ class MaskedSum:
         return from_numbers(numbers, agreement.labels, agreement.quantizer)
 
     def site_update(self, *, epoch: int = 0) -> SiteUpdate:
-        """Return the sum as one update for a :class:`Hub`. Each withdrawal increases its version."""
+        """Return the sum as one update for a :class:`Hub`. Each withdrawal increases the version."""
         name, version = f"the sum of round {self.agreement.round}", 1 + len(self._withdrawn)
         return SiteUpdate(name, epoch, version, self.agreement.schema, self.total())
 
@@ -406,7 +406,7 @@ def _flat(numbers: Words) -> NDArray[np.uint8]:
     return np.frombuffer(numbers.astype("<u4").tobytes(), dtype=np.uint8)
 
 
-# -- integers modulo 2**256, as rows of eight limbs --------------------------------------------------
+# -- integers modulo 2**256, stored as rows of eight limbs -------------------------------------------
 
 
 def _words(numbers: Iterable[int]) -> Words:
@@ -427,7 +427,7 @@ def _signed(words: Words) -> list[int]:
 def _sum(parts: Iterable[Words]) -> Words:
     """Return the sum with carries propagated. The carry of the last limb is dropped (modulo 2**256)."""
     total: Words = np.sum(list(parts), axis=0, dtype=np.uint64)
-    if total.ndim == 0:  # there are no summands
+    if total.ndim == 0:  # the sum is empty
         return np.zeros((1, _LIMBS), np.uint64)
     for limb in range(_LIMBS - 1):
         total[:, limb + 1] += total[:, limb] >> np.uint64(32)

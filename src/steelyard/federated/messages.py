@@ -48,16 +48,16 @@ _MAGIC = b"\x93SYB"
 _VERSION = 2
 _START = struct.Struct("<4sB16s")
 _LENGTH = struct.Struct("<I")
-_FORMAT = "steelyard bulletin"  # format name in messages of version 1
+_FORMAT = "steelyard bulletin"  # name of message format version 1
 _OLD_VERSION = 1
 _QUANTIZER_FIELDS = ("exponents", "origins", "rounds", "mixed")
-_MAX_EXPONENT = 1100  # limit for the absolute exponent of a quantization step; doubles need at most 1074
+_MAX_EXPONENT = 1100  # limit of the absolute exponent of a quantization step; doubles need at most 1074
 _MAX_SUM_BYTES = 1024
 _SOURCE = "SiteUpdate.from_bytes"
 
 
 def to_bytes(head: Mapping[str, Any], statistics: ClassStatistics) -> bytes:
-    """Encode header fields and statistics as a message. Buffered rows are added to the sums first."""
+    """Encode header fields and statistics as a message. Buffered rows are first added to the sums."""
     statistics = statistics.copy().fold()
     state = get_state(statistics)
     packed = _packed(state) if _is_packable(state) else None
@@ -94,7 +94,7 @@ def _is_packable(state: Mapping[str, Any]) -> bool:
 
 
 def _packed(state: Mapping[str, Any]) -> tuple[dict[str, Any], list[bytes]] | None:
-    """Return header fields, packed quantizer and classes; None if this format cannot represent them."""
+    """Return header fields, packed quantizer and classes, or None if this format cannot represent them."""
     quantizer, classes = state["grid"], state["classes"]
     exponents = [int(exponent) for exponent in quantizer["exponents"]]
     if not all(float(origin).is_integer() for origin in quantizer["origins"]):

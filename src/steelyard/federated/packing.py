@@ -1,4 +1,4 @@
-r"""Lossless compression of statistics: a sum is stored in about as many bits as it contains information.
+r"""Lossless compression of statistics: the size of a sum is close to its information content.
 
 The statistics of a class are a triangle of sums :math:`S_{ab} = \sum_i x_{ia} x_{ib}` with the linear sums
 :math:`s_a` and the count :math:`n` as its last row. A sum of products is predicted by the product of the
@@ -22,19 +22,20 @@ __all__ = ["MAX_EXPANSION", "decimals", "pack_numbers", "pack_triangle", "unpack
 MAX_EXPANSION = 32
 """Maximum ratio of bytes in memory to bytes of the message; a message with a larger ratio is rejected."""
 
-# Header of a block: reduction of the bit widths, bits per escaped number, length of the unary code in bytes.
+# Header of a block: reduction of the bit widths, bits per escaped number, length of the unary code.
 _HEAD = struct.Struct("<hHI")
-_ESCAPE_ONES = 12  # quotients from this size on are escaped: written in binary instead of unary
-_MAX_DIGITS = 6  # maximum number of decimal places to test
-# A column holds decimals if its sum differs from a multiple of the decimal unit by less than 1/16 unit.
-# The same must hold for its sum of squares and the squared unit.
+# Minimum size of quotients that are escaped, that is written in binary instead of unary code.
+_ESCAPE_ONES = 12
+_MAX_DIGITS = 6  # maximum number of decimal places that are tested
+# A column has decimal values if its sum is within 1/16 unit of a multiple of the decimal unit,
+# and its sum of squares is within 1/16 squared unit of a multiple of the squared unit.
 _UNIT_FRACTION = 16
 
 Widths = NDArray[np.int64]
 _NO_WIDTH: Widths = np.zeros(1, np.int64)
 
 
-# -- triangles --------------------------------------------------------------------------------------------
+# -- matrices of sums (triangles) --------------------------------------------------------------------
 
 
 def decimals(triangles: Sequence[Sequence[int]], exponents: Sequence[int]) -> list[int]:
@@ -43,7 +44,7 @@ def decimals(triangles: Sequence[Sequence[int]], exponents: Sequence[int]) -> li
     for numbers in triangles:
         sums, count, diagonal, _ = _parts(numbers, len(exponents))
         found = map(_decimals, sums, diagonal, repeat(count), exponents)
-        # The places inferred from one class can be too few but not too many, so the maximum is used.
+        # One class can suggest too few decimal places but not too many, so the maximum over classes is used.
         digits = [max(pair) for pair in zip(digits, found, strict=True)]
     return digits
 
@@ -80,7 +81,7 @@ def pack_triangle(numbers: Sequence[int], exponents: Sequence[int], digits: Sequ
 
 
 def unpack_triangle(data: bytes, exponents: Sequence[int], digits: Sequence[int], n_bytes: int) -> bytes:
-    """Restore the numbers of :func:`pack_triangle`, ``n_bytes`` bytes each; raise ValueError if invalid."""
+    """Restore the numbers of :func:`pack_triangle` (``n_bytes`` each); raise ValueError if invalid."""
     d = len(exponents)
     n_numbers = (d + 1) * (d + 2) // 2
     if n_numbers * n_bytes > MAX_EXPANSION * len(data):
@@ -112,7 +113,7 @@ def unpack_triangle(data: bytes, exponents: Sequence[int], digits: Sequence[int]
 
 
 def _parts(numbers: Sequence[int], d: int) -> tuple[list[int], int, list[int], list[int]]:
-    """Split a triangle into linear sums, count, diagonal and all other products, row by row."""
+    """Split a triangle into linear sums, count, diagonal and other products, row by row."""
     diagonal: list[int] = []
     products: list[int] = []
     at = 0
@@ -138,7 +139,7 @@ def _fixed_width(numbers: Iterable[int], n_bytes: int) -> bytes:
 
 
 class _Predictor:
-    """Prediction of sums of products from linear sums.
+    """Prediction of sums of products from linear sums, so that only small differences are stored.
 
     ``digits`` are the decimal places of each column; 0 means that the column does not hold decimals.
     """
@@ -161,7 +162,7 @@ class _Predictor:
         ]
 
     def product(self, a: int, b: int) -> int:
-        """Return the sum of products predicted by the means."""
+        """Return the sum of products that the means predict."""
         return self.sums[a] * self.sums[b] // self.count if self.count > 0 else 0
 
     def unit(self, a: int, b: int) -> tuple[int, int] | None:
@@ -174,20 +175,20 @@ class _Predictor:
         return 1 << (self._up[a] + self._up[b]), self._ten[a] * self._ten[b]
 
     def split(self, a: int, b: int, value: int) -> tuple[int, int]:
-        """Split a sum into decimal units, minus the predicted units, and a remainder in steps."""
+        """Split a sum into a number of decimal units minus the prediction, and a remainder in steps."""
         numerator, denominator = self.unit(a, b) or (1, 1)
         units = _round(value * denominator, numerator)
         return units - self._mean_units(a, b), value - self._from_units(a, b, units)
 
     def joined(self, a: int, b: int, units: int, remainder: int) -> int:
-        """Return the sum, given the two results of :meth:`split`."""
+        """Return the sum from the two results of :meth:`split`."""
         return remainder + self._from_units(a, b, units + self._mean_units(a, b))
 
     def _mean_units(self, a: int, b: int) -> int:
         return self._units[a] * self._units[b] // self.count if self.count > 0 else 0
 
     def _from_units(self, a: int, b: int, units: int) -> int:
-        """Convert decimal units to quantization steps, corrected by the rounding error of the means."""
+        """Convert decimal units to quantization steps, corrected for the rounding error of the means."""
         numerator, denominator = self.unit(a, b) or (1, 1)
         steps = _round(units * numerator, denominator)
         if self.count <= 0:
@@ -197,7 +198,7 @@ class _Predictor:
 
 
 def _decimals(total: int, square: int, count: int, exponent: int) -> int:
-    """Return the decimal places of a column, inferred from its sum and sum of squares; 0 if not decimal."""
+    """Return the decimal places of a column from its sum and sum of squares, or 0 if it is not decimal."""
     up = -int(exponent)
     for digits in range(1, _MAX_DIGITS + 1):
         ten = 10**digits
@@ -213,13 +214,13 @@ def _decimals(total: int, square: int, count: int, exponent: int) -> int:
 
 
 def _decimal_pairs(digits: Sequence[int]) -> NDArray[np.bool_]:
-    """Return for each pair of columns whether both hold decimals."""
+    """Return whether both columns of each pair have decimal values."""
     decimal = np.array(digits, dtype=np.int64) > 0
     return (decimal[:, None] & decimal)[np.tril_indices(len(digits), -1)]
 
 
 def _product_widths(lengths: Widths) -> Widths:
-    """Return bit widths of products, bounded by the Cauchy-Schwarz inequality."""
+    """Return upper bounds of the bit widths of products by the Cauchy-Schwarz inequality."""
     return ((lengths[:, None] + lengths) // 2)[np.tril_indices(len(lengths), -1)]
 
 
@@ -239,7 +240,7 @@ def _not_negative(number: int) -> int:
 
 
 def pack_numbers(numbers: Sequence[int]) -> bytes:
-    """Pack integers into bytes; equal numbers take little space."""
+    """Pack integers into bytes. Equal numbers need little space."""
     first = numbers[0] if numbers else 0
     return _pack([first], _NO_WIDTH) + _pack([n - first for n in numbers], np.zeros(len(numbers), np.int64))
 
@@ -259,7 +260,7 @@ def _zigzag(number: int) -> int:
 
 
 def _pack(numbers: Sequence[int], widths: Widths) -> bytes:
-    """Return numbers in a Rice code with one width per number.
+    """Return numbers as a Rice code with one width per number.
 
     All widths are reduced by a common amount that minimizes the total length. The bits above the width form a
     quotient, which is small for most numbers. It is written in unary, as ones followed by a zero. A quotient
@@ -283,7 +284,7 @@ def _pack(numbers: Sequence[int], widths: Widths) -> bytes:
 
 
 def _best_reduction(lengths: Widths, widths: Widths) -> int:
-    """Return the common reduction of all widths that approximately minimizes the total length."""
+    """Return the common reduction of all bit widths that approximately minimizes the total length."""
     if not len(lengths):
         return 0
     unused = widths - lengths
@@ -292,7 +293,7 @@ def _best_reduction(lengths: Widths, widths: Widths) -> int:
     def cost(reduction: int) -> float:
         low_widths = np.maximum(widths - reduction, 0)
         high_bits = lengths - low_widths
-        # A quotient with k bits is about 0.75 * 2**k on average.
+        # The mean of quotients with k bits is about 0.75 * 2**k.
         quotients = np.where(high_bits > 0, 0.75 * 2.0 ** np.minimum(high_bits, 20), 0.0)
         escaped = (quotients >= _ESCAPE_ONES) * int(high_bits.max(initial=0))
         return float(low_widths.sum() + np.minimum(quotients, _ESCAPE_ONES).sum() + escaped.sum())
@@ -301,7 +302,7 @@ def _best_reduction(lengths: Widths, widths: Widths) -> int:
 
 
 def _joined(fields: Iterable[tuple[int, int]]) -> bytes:
-    """Concatenate fields, given as (value, bit width), without gaps between them."""
+    """Concatenate fields, given as (value, bit width), without gaps."""
     out, buffer, n_bits = bytearray(), 0, 0
     for value, width in fields:
         buffer |= value << n_bits
@@ -331,7 +332,7 @@ class _Reader:
             raise ValueError("there are extra bytes after the sums")
 
     def numbers(self, widths: Widths) -> list[int]:
-        """Return one number per width."""
+        """Read one number per width."""
         reduction, escaped_width, n_unary_bytes = _HEAD.unpack(self.take(_HEAD.size))
         bits = np.unpackbits(np.frombuffer(self.take(n_unary_bytes), np.uint8), bitorder="little")
         ends = np.flatnonzero(bits == 0)[: len(widths)]
@@ -355,7 +356,7 @@ class _Reader:
         return [value >> 1 if not value & 1 else -(value >> 1) - 1 for value in values]
 
     def any_numbers(self, n: int) -> list[int]:
-        """Return ``n`` numbers written by :func:`pack_numbers`."""
+        """Read ``n`` numbers written by :func:`pack_numbers`."""
         (first,) = self.numbers(_NO_WIDTH)
         return [number + first for number in self.numbers(np.zeros(n, np.int64))]
 

@@ -1,4 +1,4 @@
-r"""Differential privacy: Gaussian noise on published statistics, and an accountant for its privacy budget.
+r"""Differential privacy: Gaussian noise on published statistics, and an accountant of the budget.
 
 Rows are scaled to agreed units and clipped to norm 1. One row then changes the published numbers (counts,
 sums and sums of products) by at most :math:`\sqrt 3` in Euclidean norm. Gaussian noise with standard
@@ -58,18 +58,18 @@ _VALUE_BITS = 30  # values are multiples of 2**-30, which is far below any usefu
 
 
 def delta_of(epsilon: float, multiplier: float) -> float:
-    """Return the smallest delta at which this noise multiplier is (epsilon, delta) private."""
+    """Return the smallest delta for which a noise multiplier is (epsilon, delta) private."""
     half, shift = 0.5 / multiplier, epsilon * multiplier
     # Logarithms avoid overflow: exp(epsilon) can be huge while the normal tail is tiny.
     return float(math.exp(log_ndtr(half - shift)) - math.exp(epsilon + log_ndtr(-half - shift)))
 
 
 def epsilon_of(multiplier: float, delta: float) -> float:
-    """Return the smallest epsilon at which this noise multiplier is (epsilon, delta) private."""
+    """Return the smallest epsilon for which a noise multiplier is (epsilon, delta) private."""
     _check_delta(delta)
     if delta_of(0.0, multiplier) <= delta:
         return 0.0
-    # Zero-concentrated differential privacy guarantees delta at this epsilon, so the root is below it.
+    # Zero-concentrated differential privacy guarantees delta at this epsilon, so the solution is smaller.
     upper = 0.5 / multiplier**2 + math.sqrt(-2.0 * math.log(delta)) / multiplier + 1e-9
     return float(brentq(lambda epsilon: delta_of(epsilon, multiplier) - delta, 0.0, upper, xtol=1e-12))
 
@@ -109,15 +109,15 @@ class PrivacyAccountant:
     >>> round(account.spent, 6)
     1.0
     >>> account.charge(multiplier_for(1.0, 1e-5))
-    >>> round(account.spent, 3)  # less than 2: composition is better than the sum
+    >>> round(account.spent, 3)  # less than 2, because composition is better than the sum
     1.465
     """
 
     def __init__(self, epsilon: float, delta: float = 1e-5) -> None:
-        multiplier_for(epsilon, delta)  # raises if epsilon or delta is invalid
+        multiplier_for(epsilon, delta)  # raises an error if epsilon or delta is invalid
         self.epsilon, self.delta = epsilon, delta
         self.releases = 0
-        self._precision = 0.0  # sum of 1 / multiplier**2
+        self._precision = 0.0  # sum of 1 / multiplier**2 over all releases
 
     @property
     def spent(self) -> float:
@@ -151,7 +151,7 @@ class PrivacyAccountant:
 
 @dataclass(frozen=True)
 class FeatureBounds:
-    """Centers and scales of the columns, agreed on in advance.
+    """Centers and scales of the columns, which all sites agree on in advance.
 
     Estimating them from the rows would reveal information about rows.
 
@@ -182,7 +182,7 @@ class FeatureBounds:
         return Quantizer.uniform(len(self.centers), 2.0**-_VALUE_BITS)
 
     def clip(self, table: Any) -> Any:
-        """Return a copy of a data frame whose rows have norm at most 1 in these columns.
+        """Return a copy of a data frame with rows clipped to norm 1 in these columns.
 
         Other columns are unchanged.
         """
@@ -198,14 +198,14 @@ class FeatureBounds:
         centers = np.array([self.centers[name] for name in names])
         scales = np.array([self.scales[name] for name in names])
         rows = (rows - centers) / scales / self.norm
-        # Slightly below 1, because quantization later moves each value by up to half a step.
+        # The limit is slightly below 1, because quantization later moves each value by up to half a step.
         limit = 1.0 - 2.0**-_VALUE_BITS * math.sqrt(len(names))
         rows *= limit / np.maximum(limit, np.linalg.norm(rows, axis=1, keepdims=True))
         return table.assign(**dict(zip(names, rows.T, strict=True)))
 
 
 class PrivateSite:
-    """Differentially private site: adds noise to its updates and charges a privacy accountant.
+    """Differentially private site, which adds noise to its updates and charges a privacy accountant.
 
     The classes are fixed in advance and no class is withheld: a missing class would reveal information.
     Privacy holds for adding or removing one row. For a person with k rows the sensitivity is k times larger.
@@ -258,7 +258,7 @@ class PrivateSite:
 
     @property
     def sigma(self) -> float:
-        """Standard deviation of the noise on every number, relative to rows clipped to norm 1."""
+        """Standard deviation of the noise on every number, for rows clipped to norm 1."""
         return SENSITIVITY * self.multiplier * math.sqrt(self.share)
 
     def learn(self, table: Any) -> int:
@@ -281,7 +281,7 @@ class PrivateSite:
         return clipped[[*self.units.centers, target]]
 
     def publish(self) -> SiteUpdate:
-        """Return a noisy update and charge the accountant; raise DataError if it would exceed the budget."""
+        """Return a noisy update and charge the accountant; raise DataError if the budget is exceeded."""
         self.account.check(self.multiplier)
         site_update, source = self._site.publish(), f"PrivateSite {self.name!r}"
         numbers = to_numbers(site_update.statistics, self.labels, self.units.quantizer, source)
@@ -293,7 +293,7 @@ class PrivateSite:
         )
 
     def _noise(self) -> list[int]:
-        """Return the noise to add to each number, in quantization steps of that number.
+        """Return the noise of each number in quantization steps.
 
         An integer plus rounded noise equals the rounded noisy number. The published integers are therefore a
         function of the noisy numbers alone, and their last bits reveal nothing more.
@@ -313,7 +313,7 @@ class PrivateSite:
 
 
 def repaired(statistics: ClassStatistics, sigma: float) -> ClassStatistics:
-    """Return noisy statistics made positive definite, so that a model can be fitted.
+    """Return noisy statistics that are made positive definite, so that a model can be fitted.
 
     Noise can make variances negative. Each class gets a count of at least 1. Negative eigenvalues of its
     scatter matrix are set to zero, and a ridge of the size of the noise is added, as in AdaSSP. This is

@@ -1,4 +1,4 @@
-"""Release policy: small classes and small changes are not published."""
+"""Release policy: small classes and small changes are withheld."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["ReleasePolicy"]
 
 @dataclass(frozen=True)
 class ReleasePolicy:
-    """Conditions under which a site publishes, and the classes it withholds.
+    """Conditions under which a site publishes, and the classes that it withholds.
 
     The statistics of a class with few rows reveal these rows. The difference of two updates reveals the rows
     learned between them, possibly those of one person. Therefore classes with fewer than ``least_rows`` rows
@@ -46,7 +46,7 @@ class ReleasePolicy:
         return cls(least_rows=1, least_change=0)
 
     def held_back(self, statistics: ClassStatistics) -> dict[str, str]:
-        """Return the classes to withhold, each with the reason."""
+        """Return the withheld classes and the reason for each."""
         min_rows = self.least_rows
         if min_rows > 1:
             min_rows = max(min_rows, 2 * statistics.n_features)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Service"]
 
-_STALE = "stale"  # reason in the response to an outdated update
+_STALE = "stale"  # reason given in the response to an outdated update
 
 
 class Service(HttpClient):
@@ -69,7 +69,7 @@ class Service(HttpClient):
         self._http = httpx.Client(headers=headers, timeout=timeout, transport=transport)
         self._lost = httpx.TransportError
 
-    # -- the Exchange protocol ----------------------------------------------------------------------
+    # -- implementation of the Exchange protocol ---------------------------------------------------------
 
     def put(self, site_update: SiteUpdate) -> bool:
         """Store a site update durably; return False if it is not newer than the last known update."""
@@ -93,12 +93,12 @@ class Service(HttpClient):
         return SiteUpdate.from_bytes(response.content)
 
     def gone(self) -> Mapping[str, Age]:
-        """Return the dropped sites, each with the age of its last update."""
+        """Return the dropped sites and the age of the last update of each."""
         return {site: (epoch, version) for site, (epoch, version) in self.table()["gone"].items()}
 
     def drop(self, site: str) -> None:
         """Remove a site. The pooled model then equals one fitted without the site."""
-        # The idempotency key makes a repeated request return the first response.
+        # With an idempotency key, a repeated request returns the first response.
         self._check(self._send("DELETE", self._site(site), headers={"Idempotency-Key": uuid.uuid4().hex}))
 
     # -- the pooled model ---------------------------------------------------------------------------
@@ -119,7 +119,7 @@ class Service(HttpClient):
             raise DataError("the response of the service is not a pooled model.", source=self.url)
         return model
 
-    # -- sending ------------------------------------------------------------------------------------
+    # -- requests ----------------------------------------------------------------------------------------
 
     @staticmethod
     def _site(site: str) -> str:
@@ -148,4 +148,4 @@ class Service(HttpClient):
             raise DataError(message, source=self.url, hint=body.get("hint"))
 
     def __repr__(self) -> str:
-        return f"Service({self.url!r})"  # without the API key
+        return f"Service({self.url!r})"  # the API key is not shown

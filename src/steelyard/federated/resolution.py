@@ -1,4 +1,4 @@
-"""Default quantizer of a site, used when no quantizer was agreed on.
+"""Default quantizer of a site, used if the sites have not agreed on a quantizer.
 
 A sum of products of quantized values has about twice as many bits as a value, and compression cannot remove
 them. The quantization step therefore determines the length of a site update. ``ProximalSVC`` chooses 2**33 to
@@ -25,8 +25,8 @@ __all__ = ["N_CALIBRATION_ROWS", "needs_quantizer", "quantized", "with_quantizer
 N_CALIBRATION_ROWS = QUANTIZER_ROWS - 1
 """Number of rows from which a site chooses a quantizer; with one more, the estimator would choose its own."""
 
-_STEP_BITS = 25  # a typical deviation has at least 2**25 quantization steps
-_TAIL_DEVIATIONS = 32  # a column has a long tail if a value is more than 32 typical deviations away
+_STEP_BITS = 25  # minimum number of quantization steps (as a power of two) of a typical deviation
+_TAIL_DEVIATIONS = 32  # a column has a long tail if a value is more than this many typical deviations away
 
 
 def needs_quantizer(estimator: ProximalSVC) -> bool:
@@ -37,7 +37,7 @@ def needs_quantizer(estimator: ProximalSVC) -> bool:
 
 
 def with_quantizer(estimator: ProximalSVC) -> ProximalSVC:
-    """Return an estimator fitted on the same rows with the default quantizer of a site."""
+    """Return an estimator with the default quantizer of a site, fitted on the same rows."""
     rows, labels, weights = _buffered_rows(estimator.statistics_)
     quantizer = _coarser(estimator.statistics_.quantizer, rows)
     fresh: ProximalSVC = clone(estimator).set_params(quantizer=quantizer)
@@ -45,7 +45,7 @@ def with_quantizer(estimator: ProximalSVC) -> ProximalSVC:
 
 
 def quantized(statistics: ClassStatistics) -> ClassStatistics:
-    """Return the statistics; if they have no quantizer yet, apply the default quantizer of a site."""
+    """Return statistics with a quantizer: their own, or the default quantizer of a site."""
     if statistics.is_frozen:
         return statistics
     rows, labels, weights = _buffered_rows(statistics)
@@ -56,7 +56,7 @@ def quantized(statistics: ClassStatistics) -> ClassStatistics:
 
 
 def _coarser(quantizer: Quantizer, rows: FloatArray) -> Quantizer:
-    """Return the quantizer, with each step made at least as coarse as the default step of a site."""
+    """Return a quantizer whose steps are at least as coarse as the default steps of a site."""
     chosen = [
         max(int(e), _step_exponent(column, int(e)))
         for e, column in zip(quantizer.exponents, rows.T, strict=True)
@@ -68,10 +68,10 @@ def _coarser(quantizer: Quantizer, rows: FloatArray) -> Quantizer:
 
 
 def _step_exponent(column: FloatArray, finest: int) -> int:
-    """Return the exponent of the step for a column, a multiple of four so that similar sites agree."""
+    """Return the step exponent of a column, a multiple of four so that similar sites have equal steps."""
     values = np.unique(column)
     if len(values) < 2:
-        return finest  # a constant column is exact with any step
+        return finest  # any step represents a constant column exactly
     middle = values[(len(values) - 1) // 2]
     with np.errstate(over="ignore"):
         deviations = np.sort(np.abs(values[values != middle] - middle))
@@ -83,7 +83,7 @@ def _step_exponent(column: FloatArray, finest: int) -> int:
 
 
 def _buffered_rows(statistics: ClassStatistics) -> tuple[FloatArray, NDArray[Any], FloatArray]:
-    """Return the rows that were learned before the quantizer was chosen, with labels and weights."""
+    """Return the rows that were learned before the quantizer was fixed, with labels and weights."""
     state = get_state(statistics)
     early, names = state["early"], [entry["label"] for entry in state["classes"]]
     labels = np.array([names[index] for index in early["classes"]])

@@ -1,4 +1,4 @@
-"""Secure aggregation through a folder: configuration, public keys and masked messages as write-once files.
+"""Secure aggregation through a folder with write-once files: configuration, public keys and messages.
 
 The organizer of a round writes its configuration. Every site then writes its public key, waits for the keys
 of the other sites, and writes its masked message. Private keys stay in the memory of their process.
@@ -30,7 +30,7 @@ __all__ = ["Round", "RoundConfig"]
 _FORMAT = "steelyard round"
 _VERSION = 1
 _POLL_SECONDS = 0.05
-_MAX_FILE_NAME_CHARS = 240  # limit for a file name without its suffix
+_MAX_FILE_NAME_CHARS = 240  # limit of the length of a file name without its suffix
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class RoundConfig:
                 labels=tree["labels"],
                 step=tree["step"],
             )
-            config.to_json(name)  # raises if the values cannot be written again
+            config.to_json(name)  # raises an error if the values cannot be written again
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise FileFormatError(f"this is not the configuration of round {name!r} ({error}).") from error
         if head != (_FORMAT, _VERSION, name):
@@ -113,7 +113,7 @@ class RoundConfig:
         labels: Sequence[Label],
         step: int = -30,
     ) -> RoundConfig:
-        """Return a configuration from plain values; names are sorted, so their order does not matter."""
+        """Return a configuration from plain values. Names are sorted, so their order does not matter."""
         pairs = sorted((str(c), str(v)) for c, values in categories.items() for v in values)
         schema = Schema(
             str(target), tuple(sorted(map(str, numbers))), tuple(sorted(map(str, categories))), tuple(pairs)
@@ -173,7 +173,7 @@ class Round:
 
     terms = renamed_attribute("config", "terms")
 
-    # -- a site ---------------------------------------------------------------------------------------
+    # -- methods of a site -------------------------------------------------------------------------------
 
     def send(
         self,
@@ -217,19 +217,19 @@ class Round:
         return agreement, message
 
     def part(self, receipt: bytes) -> SiteUpdate:
-        """Return the update that a site sent in this round, from its receipt, for :meth:`Site.resume`."""
+        """Return the update of a site in this round from its receipt, as :meth:`Site.resume` needs it."""
         total = MaskedSum(self.agreement())
         site, statistics = total.part(receipt)
         return SiteUpdate(site, 0, 1, self.config.schema, statistics)
 
     def leave(self, site: str, receipt: bytes) -> None:
-        """Withdraw the contribution of a site. Later sums do not contain it."""
+        """Withdraw the contribution of a site, so that later sums do not contain it."""
         total = self.sum()
         if total.withdraw(receipt) != site:
             raise DataError(f"this receipt does not belong to site {site!r}.", source=self._source)
         self.folder.write(self._name("left", site), receipt)
 
-    # -- the hub --------------------------------------------------------------------------------------
+    # -- methods of the hub ------------------------------------------------------------------------------
 
     def agreement(self, wait: float = 0.0) -> RoundKeys:
         """Return the keys of the round; raise DataError if any are missing after ``wait`` seconds."""
@@ -276,7 +276,7 @@ class Round:
             raise FileAccessError(f"cannot be read: {error.strerror or error}.", source=str(path)) from error
 
     def _read_all(self, kind: str, sites: Sequence[str], wait: float) -> dict[str, bytes]:
-        """Wait until the files of all sites exist and return them; raise DataError after ``wait`` seconds."""
+        """Wait for the files of all sites and return them; raise DataError after ``wait`` seconds."""
         deadline = time.monotonic() + wait
         while True:
             found = {site: self._read(kind, site) for site in sites}

@@ -1,4 +1,4 @@
-"""Site: learns its own rows and publishes their statistics."""
+"""Federated site, which learns its own rows and publishes their statistics."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class Site:
         self._published: ClassStatistics | None = None
         self._n_changed: Counter[str] = Counter()
 
-    # -- rows ---------------------------------------------------------------------------------------
+    # -- learning and forgetting -------------------------------------------------------------------------
 
     @transactional
     def learn(self, /, source: Any, **options: Any) -> int:
@@ -119,7 +119,7 @@ class Site:
         return n_rows
 
     def _teach(self, chunk: Chunk) -> None:
-        """Learn the rows. Without an agreed quantizer, the first 255 rows of the site determine one."""
+        """Learn rows. Without an agreed quantizer, the first 255 rows of the site determine one."""
         if resolution.needs_quantizer(self.model.estimator):
             n_known = self._n_known()
             first = chunk.take(0, resolution.N_CALIBRATION_ROWS - n_known)
@@ -194,7 +194,7 @@ class Site:
 
     @transactional
     def resume(self, site_update: SiteUpdate) -> Self:
-        """Continue from an earlier update of this site, for example after a restart that read all rows again.
+        """Continue from an earlier update of this site, for example after a restart.
 
         The rows that have changed since that update are unknown. The difference between the row
         counts of a class is used as a lower bound, so the policy may withhold too much but never too little.
@@ -217,7 +217,7 @@ class Site:
         if "columns_" not in vars(self.model.encoder):
             raise DataError("this site has learned no rows yet.", source=f"Site {self.name!r}")
         statistics = resolution.quantized(self.model.estimator.statistics_).copy()
-        statistics.fold()  # add buffered rows to the sums, so that no single row is published
+        statistics.fold()  # adds buffered rows to the sums, so that no single row is published
         width = len(self.model.encoder.feature_names)
         return statistics.grow(width) if statistics.n_features < width else statistics
 
@@ -231,7 +231,7 @@ class Site:
         )
 
     def adopt(self, model: TableModel) -> Self:
-        """Store the pooled model of the hub as :attr:`pooled`.
+        """Store the pooled model of the hub in :attr:`pooled`.
 
         The site's own model and statistics do not change.
         """

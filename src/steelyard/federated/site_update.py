@@ -1,4 +1,4 @@
-"""Site update: the versioned statistics of a site with the schema of their columns."""
+"""Site update: the versioned statistics of a site and the schema of their columns."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Schema", "SiteUpdate"]
 
 @dataclass(frozen=True)
 class Schema:
-    """Schema of statistics: first the numeric columns, then one feature for each category.
+    """Schema of statistics: first numeric columns, then one feature for each category.
 
     Attributes
     ----------
@@ -99,7 +99,7 @@ class SiteUpdate:
 
     @property
     def age(self) -> tuple[int, int]:
-        """Epoch and version, which order the updates of a site."""
+        """Epoch and version, which give the order of the updates of a site."""
         return self.epoch, self.version
 
     def to_bytes(self) -> bytes:
@@ -154,5 +154,5 @@ def _from_tree(tree: Mapping[str, Any], statistics: ClassStatistics) -> SiteUpda
         *map("".join, schema.categories),
         *held_back,
     ):
-        text.encode()  # raises for a lone surrogate, which could not be written again
+        text.encode()  # raises an error for a lone surrogate, which could not be written again
     return site_update

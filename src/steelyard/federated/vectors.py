@@ -1,4 +1,4 @@
-"""Conversion of statistics to a flat list of integers and back, for masking and for adding noise."""
+"""Conversion of statistics to a flat list of integers and back, for masking and noise."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ __all__ = ["from_numbers", "on_quantizer", "to_numbers", "triangle_size"]
 
 
 def triangle_size(n_features: int) -> int:
-    """Return the number of sums per class: the products of all pairs of features and a constant column."""
+    """Return the number of sums per class: products of all pairs of features and a constant column."""
     return (n_features + 1) * (n_features + 2) // 2
 
 
 def on_quantizer(statistics: ClassStatistics, quantizer: Quantizer, source: str) -> ClassStatistics:
-    """Convert statistics to the steps of the agreed quantizer; raise if the conversion would not be exact."""
+    """Convert statistics to the steps of the agreed quantizer; raise an error if this is not exact."""
     if statistics.from_floats:
         raise DataError("floating-point sums of an earlier version are not integers.", source=source)
     if not quantizer.rounds.all():
@@ -49,7 +49,7 @@ def on_quantizer(statistics: ClassStatistics, quantizer: Quantizer, source: str)
 def to_numbers(
     statistics: ClassStatistics, labels: Sequence[Label], quantizer: Quantizer, source: str
 ) -> list[int]:
-    """Return the sums of each class: the lower triangle row by row, with weights in steps of 2**-20.
+    """Return the sums of each class: the lower triangle by rows, with weights in steps of 2**-20.
 
     The sums of a class without rows are zeros.
     """

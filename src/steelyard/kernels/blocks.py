@@ -1,4 +1,4 @@
-"""Validation of rows, and blocks of kernel values of sparse, callable and precomputed kernels."""
+"""Validation of rows, and blocks of kernel values for sparse rows, callables and precomputed kernels."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = [
 
 Floats = NDArray[Any]  # float32 or float64
 KernelFunction = Callable[[Any, Any], Any]
-DENSE_BLOCK = 2**22  # number of entries of a sparse matrix that are converted to dense at a time
+DENSE_BLOCK = 2**22  # number of matrix entries that are converted from sparse to dense at a time
 
 
 def function_name(function: KernelFunction) -> str:
@@ -35,7 +35,7 @@ def function_name(function: KernelFunction) -> str:
     return str(getattr(function, "__qualname__", None) or repr(function))
 
 
-# -- rows -------------------------------------------------------------------------------------------
+# -- validation of rows ------------------------------------------------------------------------------
 
 
 def check_rows(X: Any, source: str) -> Any:
@@ -94,17 +94,17 @@ def _count(X: Any) -> int:
 
 
 def single_rows(X: Any) -> list[Any]:
-    """Split a collection into collections of one sample each."""
+    """Split a collection into collections of one sample."""
     if sparse.issparse(X):
         X = X.tocsr()
     return [X[i : i + 1] for i in range(_count(X))]
 
 
-# -- blocks -----------------------------------------------------------------------------------------
+# -- blocks of kernel values -------------------------------------------------------------------------
 
 
 def called_block(function: KernelFunction, X: Any, Z: Any) -> Floats:
-    """Return the kernel matrix that a function computes for two collections, validated."""
+    """Return the validated kernel matrix that a function computes for two collections."""
     values = np.asarray(function(X, Z))
     if values.dtype != np.float32:
         values = values.astype(np.float64, copy=False)
@@ -123,7 +123,7 @@ def called_block(function: KernelFunction, X: Any, Z: Any) -> Floats:
 
 
 def precomputed_block(X: Any, Z: Any) -> Floats:
-    """Return precomputed kernel values, validated."""
+    """Return validated precomputed kernel values."""
     values = check_rows(X.toarray() if sparse.issparse(X) else X, "Kernel('precomputed')")
     expected = values.shape[0] if Z is None else _count(Z)
     if values.shape[1] != expected:
@@ -135,14 +135,14 @@ def precomputed_block(X: Any, Z: Any) -> Floats:
 def squared_norms(rows: Any) -> Floats:
     """Return ``x'x`` of every row."""
     if sparse.issparse(rows):
-        # Summed in the same order as the sparse product, so that equal rows have distance 0.
+        # Norms are summed in the same order as the sparse product, so that equal rows have distance 0.
         row_of_value = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
         return np.bincount(row_of_value, rows.data * rows.data, minlength=rows.shape[0])
     return np.asarray(np.einsum("ij,ij->i", rows, rows))
 
 
 def sparse_block(spec: _native.KernelSpec, left: Any, right: Any, n_threads: int) -> Floats:
-    """Return kernel values of two matrices of which at least one is sparse."""
+    """Return kernel values of two matrices, at least one of which is sparse."""
     if spec.kind == "laplacian":
         return _laplacian_in_blocks(spec, left, right, n_threads)
     if spec.kind == "rbf":
@@ -153,7 +153,7 @@ def sparse_block(spec: _native.KernelSpec, left: Any, right: Any, n_threads: int
 
 
 def _sparse_rbf(spec: _native.KernelSpec, left: Any, right: Any, n_threads: int) -> Floats:
-    # The distance is a small difference of large products, which float32 would not resolve.
+    # The distance is a small difference of large products, for which float32 is not precise enough.
     wide_left, wide_right = left.astype(np.float64), right.astype(np.float64)
     out = _product(wide_left, wide_right)
     if left is right:

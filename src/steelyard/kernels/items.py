@@ -1,4 +1,4 @@
-"""Indexed storage of sequences, for learners that process rows of numbers.
+"""Indexed storage of sequences for learners whose rows are numbers.
 
 A native learner represents a sequence by a row with one number, its slot in a :class:`SequenceStore`. Equal
 sequences share a slot, so ``forget`` finds them again. Kernel values of rows are the kernel values of the
@@ -22,7 +22,7 @@ from steelyard.kernels.sequences import SequenceKernel, sequence_key
 __all__ = ["ItemTable", "SequenceStore", "distinct", "is_sequence_kernel", "restored_items", "take"]
 
 
-_SWEEP_SEQUENCES = 64  # number of sequences that are added to the table and learned at a time
+_SWEEP_SEQUENCES = 64  # number of sequences that are added to the table and learned together
 
 
 def is_sequence_kernel(kernel: object) -> bool:
@@ -39,7 +39,7 @@ def restored_items(kernel: Kernel, items: Any) -> list[Any]:
 
 
 def take(X: Any, chosen: NDArray[Any]) -> Any:
-    """Return some rows of an array or some items of a list, selected by positions or by a mask."""
+    """Return rows of an array or items of a list, selected by indices or by a mask."""
     if not isinstance(X, list):
         return X[chosen]
     positions = np.flatnonzero(chosen) if chosen.dtype == bool else chosen
@@ -60,7 +60,7 @@ def distinct(items: list[Any], weights: FloatArray) -> tuple[list[Any], FloatArr
 
 
 class SequenceStore:
-    """Store of distinct sequences, each in a numbered slot; slots of removed sequences are reused."""
+    """Store of distinct sequences in numbered slots. Slots of removed sequences are reused."""
 
     def __init__(self, items: Iterable[Any] = ()) -> None:
         self._items: list[Any] = []
@@ -72,16 +72,16 @@ class SequenceStore:
         return len(self._slots)
 
     def add(self, items: Iterable[Any]) -> FloatArray:
-        """Add sequences that are not stored yet; return the slots of all given sequences, as one column."""
+        """Add sequences that are not stored yet; return the slots of all given sequences as one column."""
         slots = [self._slot(item) for item in items]
         return np.array(slots, dtype=np.float64).reshape(-1, 1)
 
     def at(self, rows: NDArray[Any]) -> list[Any]:
-        """Return the sequences in the slots of these rows."""
+        """Return the sequences whose slots are given."""
         return [self._items[int(slot)] for slot in np.ravel(rows)]
 
     def retain(self, rows: NDArray[Any]) -> None:
-        """Remove all sequences except those in the slots of these rows."""
+        """Remove all sequences except those whose slots are given."""
         retained = {int(slot) for slot in np.ravel(rows)}
         for key, slot in [(k, s) for k, s in self._slots.items() if s not in retained]:
             del self._slots[key]
@@ -99,7 +99,7 @@ class SequenceStore:
 
 
 class ItemTable(SequenceStore):
-    """Sequence store with the kernel values between all of its sequences.
+    """Sequence store that also contains the kernel values of all pairs of its sequences.
 
     Parameters
     ----------
@@ -129,7 +129,7 @@ class ItemTable(SequenceStore):
         return [_native.KernelSpec.lookup(table) for table in self._tables]
 
     def add(self, items: Iterable[Any]) -> FloatArray:
-        """Add sequences that are not stored yet and compute their kernel values; return the slots of all."""
+        """Add sequences that are not stored yet and compute their kernel values; return all slots."""
         before = set(self._slots.values())
         rows = super().add(items)
         new = np.array(sorted(set(self._slots.values()) - before), dtype=np.intp)
@@ -144,7 +144,7 @@ class ItemTable(SequenceStore):
     def sweep(
         self, items: list[Any], learn: Callable[[FloatArray, slice], None], stored: Callable[[], NDArray[Any]]
     ) -> None:
-        """Pass sequences to ``learn`` in batches; then remove sequences that the learner does not store."""
+        """Pass sequences to ``learn`` in batches, and remove sequences that the learner does not keep."""
         for begin in range(0, len(items), _SWEEP_SEQUENCES):
             batch = slice(begin, begin + _SWEEP_SEQUENCES)
             learn(self.add(items[batch]), batch)

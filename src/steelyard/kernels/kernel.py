@@ -1,4 +1,4 @@
-"""Kernel functions: by name, as callables, or precomputed."""
+"""Kernel functions: named, callable or precomputed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ __all__ = ["EditKernel", "GlobalAlignmentKernel", "Kernel", "PrecomputedKernel",
 
 _STORABLE = (SequenceKernel, PrecomputedKernel)  # callable kernels that model files can store
 
-# The parameters that each kernel uses; other parameters are ignored.
+# Parameters that each kernel uses. All other parameters are ignored.
 _PARAMETERS: dict[str, tuple[str, ...]] = {
     "linear": (),
     "polynomial": ("gamma", "degree", "coef0"),
@@ -48,7 +48,7 @@ _PARAMETERS: dict[str, tuple[str, ...]] = {
 }
 _GAMMA_RULES = ("scale", "auto", "median")
 GAMMA = AnyOf(Positive(), OneOf(*_GAMMA_RULES))  # constraint on the parameter gamma of learners
-_MAX_MEDIAN_ROWS = 500  # 125,000 pairs estimate the median to a few parts in a thousand
+_MAX_MEDIAN_ROWS = 500  # 500 rows have 125,000 pairs, which estimate the median to a few parts in a thousand
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -108,7 +108,7 @@ class Kernel:
         degree: int = 3,
         coef0: float = 0.0,
     ) -> None:
-        set_field = object.__setattr__  # the dataclass is frozen
+        set_field = object.__setattr__  # required because the dataclass is frozen
         set_field(self, "kernel", _check_kernel(kernel))
         set_field(self, "gamma", _check_gamma(gamma))
         set_field(self, "degree", _check_degree(degree))
@@ -116,11 +116,11 @@ class Kernel:
 
     @property
     def is_native(self) -> bool:
-        """Whether native loops implement this kernel: it is neither a callable nor precomputed."""
+        """Whether native loops implement this kernel, which is then neither a callable nor precomputed."""
         return isinstance(self.kernel, str) and self.kernel != "precomputed"
 
     def spec(self) -> _native.KernelSpec:
-        """Return the kernel in the form that native learners use; gamma must be a number."""
+        """Return the kernel in the form used by native learners; gamma must be a number."""
         if not (isinstance(self.kernel, str) and self.is_native):
             raise ParameterError(
                 f"{self!r} is not one of the native kernels {_names(native=True)}.", source="Kernel.spec"
@@ -137,7 +137,7 @@ class Kernel:
         return _native.KernelSpec(self.kernel, gamma, self.coef0, self.degree)
 
     def resolve(self, X: Any) -> Kernel:
-        """Return this kernel with the rule for gamma evaluated on the rows of `X`.
+        """Return this kernel with gamma computed from the rows of `X`.
 
         "scale" is 1 / (n_features * variance of all values) and "auto" is 1 / n_features, as in
         :class:`sklearn.svm.SVC`; "median" is 1 / median distance between rows, in the distance of the
@@ -160,7 +160,7 @@ class Kernel:
         return replace(self, gamma=_inverse(scale))
 
     def block(self, X: Any, Z: Any = None, *, n_threads: int | None = None) -> Floats:
-        """Evaluate the kernel for every row of `X` with every row of `Z`.
+        """Evaluate the kernel for every pair of a row of `X` and a row of `Z`.
 
         Parameters
         ----------
@@ -233,7 +233,7 @@ class Kernel:
         return {"kernel": self.kernel, **self._parameters()}
 
     def to_tree(self) -> Any:
-        """Return a value that model files can store: the kernel object itself or a dict."""
+        """Return a value that model files can store: the kernel object or a dict."""
         return self.kernel if isinstance(self.kernel, _STORABLE) else self.to_dict()
 
     @classmethod
@@ -352,7 +352,7 @@ def check_kernel_range(kernels: list[Kernel], X: Any, source: str) -> None:
 
 
 def _gamma_scale(rows: Any, rule: str, kernel: str | KernelFunction) -> float:
-    """Return 1 / gamma, computed by a rule such as "scale"."""
+    """Return 1 / gamma as computed by a rule such as "scale"."""
     n_rows, n_features = rows.shape
     if rule == "auto":
         return float(n_features)

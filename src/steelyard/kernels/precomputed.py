@@ -1,4 +1,4 @@
-"""A kernel whose values are known in advance, for incremental learners."""
+"""Kernel given by a precomputed matrix of values, for incremental learners."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SOURCE = "PrecomputedKernel"
 
 @storable("PrecomputedKernel")
 class PrecomputedKernel(BaseEstimator):
-    """A kernel given by a matrix of its values; a sample is the index of its row in the matrix.
+    """Kernel given by a matrix of values. A sample is the index of its row in the matrix.
 
     :class:`sklearn.svm.SVC` takes ``kernel="precomputed"`` and a square matrix instead of rows. An
     incremental learner must know which row of the matrix belongs to a sample. Here ``X`` therefore has one
@@ -61,7 +61,7 @@ class PrecomputedKernel(BaseEstimator):
         return hash(np.shape(self.matrix))
 
     def _validated_matrix(self) -> FloatArray:
-        """Return the matrix; it is validated once and then cached."""
+        """Return the matrix, which is validated once and then cached."""
         cached = self.__dict__.get("_cached")
         if cached is not None and cached[0] is self.matrix:
             return cached[1]

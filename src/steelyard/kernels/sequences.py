@@ -25,7 +25,7 @@ from steelyard.persistence import storable
 
 __all__ = ["EditKernel", "GlobalAlignmentKernel", "SequenceKernel", "sequence_key"]
 
-_MAX_MEDIAN_ELEMENTS = 1000  # pairs of this many elements estimate the median distance to about 1 %
+_MAX_MEDIAN_ELEMENTS = 1000  # this many pairs of elements estimate the median distance to about 1 %
 
 
 class _Packed:
@@ -53,7 +53,7 @@ class _Loops(NamedTuple):
 
 
 class SequenceKernel(BaseEstimator):
-    """Base class of the sequence kernels: a subclass packs sequences and names its native loops."""
+    """Base class of sequence kernels. Subclasses pack sequences and name their native loops."""
 
     takes_collections = True  # learners pass collections of samples to the kernel unchanged
     _loops: ClassVar[_Loops]
@@ -77,7 +77,7 @@ class SequenceKernel(BaseEstimator):
         return self._finish(values, *map(self._log_diagonal, (left, right)))
 
     def diagonal(self, X: Any) -> FloatArray:
-        """Return the kernel value of every sequence with itself; 1 if normalized."""
+        """Return the kernel value of every sequence with itself, which is 1 for a normalized kernel."""
         check_params(self, self._constraints)
         packed = self._pack(X)
         if self.normalize:
@@ -86,14 +86,14 @@ class SequenceKernel(BaseEstimator):
             return self._finite(np.exp(self._log_diagonal(packed)))
 
     def check(self, X: Any, source: str) -> list[Any]:
-        """Return copies of the sequences in a form that can be stored; raise if they are not valid.
+        """Return copies of the sequences in a form that can be stored; raise an error for invalid sequences.
 
         Sequences that pass never raise when they are compared with other sequences of the same width.
         """
         check_params(self, self._constraints)
         items = [self._item(x, position, source) for position, x in enumerate(_items(X, source))]
-        self._pack(items)  # raises unless the elements of all sequences have the same number of components
-        if not self.normalize:  # by the Cauchy-Schwarz inequality the diagonal bounds all values
+        self._pack(items)  # raises an error unless all elements have the same number of components
+        if not self.normalize:  # by the Cauchy-Schwarz inequality, the diagonal bounds all kernel values
             self.resolve(items).diagonal(items)
         return items
 
@@ -102,7 +102,7 @@ class SequenceKernel(BaseEstimator):
         return 1
 
     def resolve(self, X: Any) -> Self:  # noqa: ARG002 - the default has no parameter that depends on data
-        """Return this kernel with parameters such as "median" replaced by numbers computed from ``X``."""
+        """Return this kernel with rules such as "median" replaced by numbers computed from ``X``."""
         return self
 
     def _log_diagonal(self, packed: _Packed) -> FloatArray:
@@ -113,7 +113,7 @@ class SequenceKernel(BaseEstimator):
 
     def _finish(self, values: FloatArray, left: FloatArray, right: FloatArray) -> FloatArray:
         if self.normalize:
-            # Each term is halved before the sum, so that rounding is the same for (x, z) and (z, x).
+            # Each term is halved before the sum, so that (x, z) and (z, x) are rounded identically.
             values -= 0.5 * left[:, None] + 0.5 * right
             np.minimum(values, 0.0, out=values)
         with np.errstate(over="ignore"):
@@ -149,7 +149,7 @@ class SequenceKernel(BaseEstimator):
 
 @storable("GlobalAlignmentKernel")
 class GlobalAlignmentKernel(SequenceKernel):
-    r"""Global alignment kernel of trajectories: the sum of the scores of all alignments.
+    r"""Global alignment kernel of trajectories: the sum over all alignments of their scores.
 
     Dynamic time warping uses the single best alignment. This kernel sums over all alignments, which makes it
     smooth and positive definite. Trajectories may have any length; all have the same number of dimensions.
@@ -257,7 +257,7 @@ class GlobalAlignmentKernel(SequenceKernel):
 
 @storable("EditKernel")
 class EditKernel(SequenceKernel):
-    r"""Edit kernel of strings: the sum of the weights of all edit scripts between two strings.
+    r"""Edit kernel of strings: the sum over all edit scripts of their weights.
 
     The edit distance is the cost of the cheapest script, and :math:`\exp(-\gamma\, distance)` is not positive
     definite. The sum over all scripts is positive definite, and for large ``gamma`` it approaches that value.
@@ -323,7 +323,7 @@ class EditKernel(SequenceKernel):
 
 
 def sequence_key(item: Any) -> Any:
-    """Return a hashable key that is equal for equal sequences only."""
+    """Return a hashable key of a sequence. Keys are equal only for equal sequences."""
     if isinstance(item, str | bytes):
         return item
     return item.shape, item.dtype.str, (item + 0).tobytes()  # -0.0 + 0 is 0.0

@@ -20,7 +20,7 @@ Codes: TypeAlias = NDArray[np.intp]
 
 
 def plain(label: Any) -> Label:
-    """Return the Python value of a NumPy scalar, and any other value unchanged."""
+    """Return the Python value of a NumPy scalar; return any other value unchanged."""
     return label.item() if isinstance(label, np.generic) else label
 
 
@@ -39,7 +39,7 @@ def sort_labels(labels: Iterable[Label], source: str) -> list[Label]:
 
 
 def encode(y: ArrayLike, source: str, name: str) -> tuple[list[Label], Codes]:
-    """Return the distinct labels, and the index of each row's label among them."""
+    """Return the distinct labels, and the index of each row's label in them."""
     if isinstance(y, str | int | float | np.generic):  # fast path for a single row
         _check_label(label := plain(y), source, name)
         return [label], np.zeros(1, dtype=np.intp)
@@ -59,7 +59,7 @@ def encode(y: ArrayLike, source: str, name: str) -> tuple[list[Label], Codes]:
 def _label_array(y: ArrayLike, source: str, name: str) -> NDArray[Any]:
     values = np.asarray(y)
     if values.dtype.kind in "USO" and isinstance(y, list | tuple):
-        # np.asarray([1, "a"]) would convert both to strings.
+        # np.asarray([1, "a"]) would convert both values to strings.
         values = np.empty(len(y), dtype=object)
         values[:] = y
     if values.ndim == 2 and values.shape[1] == 1:
@@ -87,7 +87,7 @@ def _check_label(label: Label, source: str, name: str) -> None:
 
 
 def check_weights(sample_weight: ArrayLike | None, n_rows: int, source: str) -> NDArray[np.float64] | None:
-    """Return the weights, checked to be finite and non-negative; None means that all weights are 1."""
+    """Return validated weights, which are finite and non-negative, or None if all weights are 1."""
     if sample_weight is None:
         return None
     weights = np.atleast_1d(np.asarray(sample_weight, dtype=np.float64))
@@ -102,7 +102,7 @@ def check_weights(sample_weight: ArrayLike | None, n_rows: int, source: str) -> 
 
 
 def check_scores(y_score: ArrayLike, n_rows: int, n_columns: int, source: str) -> NDArray[np.float64]:
-    """Return finite scores as a contiguous array of shape (n_rows, n_columns)."""
+    """Return validated (finite) scores as a contiguous array of shape (n_rows, n_columns)."""
     if n_rows == n_columns == 1 and isinstance(y_score, float) and math.isfinite(y_score):
         return np.array([[y_score]])
     try:
@@ -133,7 +133,7 @@ def check_same_length(n_true: int, n_other: int, source: str, name: str) -> None
 
 
 def check_probabilities(scores: NDArray[np.float64], source: str) -> NDArray[np.float64]:
-    """Return the scores; raise DataError unless all are between 0 and 1."""
+    """Return probabilities; raise DataError unless all are between 0 and 1."""
     if len(scores) and not (scores.min() >= 0.0 and scores.max() <= 1.0):
         worst = scores.min() if scores.min() < 0.0 else scores.max()
         raise DataError(
@@ -158,7 +158,7 @@ def check_positive_integer(value: int, name: str, source: str) -> int:
 
 
 def required(value: ArrayLike | None, source: str, name: str) -> ArrayLike:
-    """Return a required argument; raise DataError if it is None."""
+    """Return the value of a required argument; raise DataError if it is None."""
     if value is None:
         raise DataError(f"{name} is required; got None.", source=source)
     return value

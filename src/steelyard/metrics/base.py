@@ -1,4 +1,4 @@
-"""Base class of the streaming metrics, which also saves and restores their state."""
+"""Base class of the streaming metrics, which can save and restore their state."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class StreamingMetric(ABC):
-    """A measure that is updated with each batch of predictions.
+    """Measure that is updated with each batch of predictions.
 
     The value does not depend on how the stream is divided into batches. A failing update changes nothing.
     """
@@ -29,11 +29,11 @@ class StreamingMetric(ABC):
         y_score: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
     ) -> Self:
-        """Add the next rows, or a single row; arguments that a measure does not need are ignored."""
+        """Add one or more rows; arguments that a measure does not need are ignored."""
 
     @abstractmethod
     def get(self) -> float:
-        """Return the current value; ``nan`` with a warning if its denominator is zero."""
+        """Return the current value, or ``nan`` with a warning if the denominator is zero."""
 
     @abstractmethod
     def reset(self) -> Self:
@@ -41,7 +41,7 @@ class StreamingMetric(ABC):
 
     @abstractmethod
     def _content(self) -> dict[str, Any]:
-        """Return the state as arrays and JSON values, for ``_restore``."""
+        """Return the state as arrays and JSON values, which ``_restore`` reads."""
 
     @abstractmethod
     def _restore(self, state: dict[str, Any]) -> None:
@@ -64,7 +64,7 @@ class StreamingMetric(ABC):
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> Self:
-        """Restore a metric from :meth:`to_state`; it continues exactly where the original stopped.
+        """Restore a metric from :meth:`to_state`. The metric continues exactly where the original stopped.
 
         Parameters
         ----------

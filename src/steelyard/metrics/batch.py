@@ -59,7 +59,7 @@ __all__ = [
 ]
 
 
-# -- predicted labels -------------------------------------------------------------------------------
+# -- measures of predicted labels --------------------------------------------------------------------
 
 
 def sensitivity_score(
@@ -104,7 +104,7 @@ def specificity_score(
     pos_label: Label | None = None,
     sample_weight: ArrayLike | None = None,
 ) -> float:
-    r"""Return the recall of all other classes together: :math:`TN / (TN + FP)`.
+    r"""Return the joint recall of all other classes: :math:`TN / (TN + FP)`.
 
     Parameters
     ----------
@@ -175,7 +175,7 @@ def relative_sensitivity_score(
     pos_label: Label | None = None,
     sample_weight: ArrayLike | None = None,
 ) -> float:
-    r"""Return sensitivity divided by specificity; 1 if both are equal.
+    r"""Return sensitivity divided by specificity, which is 1 if both are equal.
 
     A value below 1 means that the positive class is recognised less often than the others.
 
@@ -269,7 +269,7 @@ def cohen_kappa_score(
 
 
 def imbalance_ratio(y: ArrayLike, *, sample_weight: ArrayLike | None = None) -> float:
-    """Return the number of rows of the largest class divided by the number of rows of the smallest.
+    """Return the number of rows of the largest class divided by that of the smallest class.
 
     Parameters
     ----------
@@ -292,7 +292,7 @@ def imbalance_ratio(y: ArrayLike, *, sample_weight: ArrayLike | None = None) -> 
     return _score("imbalance_ratio", y, y, None, sample_weight)
 
 
-# -- scores -----------------------------------------------------------------------------------------
+# -- measures of scores ------------------------------------------------------------------------------
 
 
 def roc_auc_score(
@@ -493,7 +493,7 @@ def pmauc_score(
     return formulas.defined_or_warn("pmauc", value)
 
 
-# -- probabilities ----------------------------------------------------------------------------------
+# -- measures of probabilities -----------------------------------------------------------------------
 
 
 def log_loss_score(
@@ -503,7 +503,7 @@ def log_loss_score(
     labels: ArrayLike | None = None,
     sample_weight: ArrayLike | None = None,
 ) -> float:
-    r"""Return the log-loss (cross-entropy) of probabilities; the lower the better.
+    r"""Return the log-loss (cross-entropy) of probabilities; lower is better.
 
     Parameters
     ----------
@@ -552,7 +552,7 @@ def brier_score(
     labels: ArrayLike | None = None,
     sample_weight: ArrayLike | None = None,
 ) -> float:
-    r"""Return the Brier score, the mean squared error of probabilities; the lower the better.
+    r"""Return the Brier score, the mean squared error of probabilities; lower is better.
 
     Parameters
     ----------
@@ -634,7 +634,7 @@ def expected_calibration_error(
     pos_label: Label | None = None,
     sample_weight: ArrayLike | None = None,
 ) -> float:
-    r"""Return the expected calibration error of the positive class; 0 is perfect calibration.
+    r"""Return the expected calibration error of the positive class; 0 means perfect calibration.
 
     Parameters
     ----------
@@ -705,14 +705,14 @@ def _positions(some: list[Label], labels: list[Label]) -> Codes:
 def _one_vs_rest(
     y_true: ArrayLike, y_score: ArrayLike, pos_label: Label | None, source: str
 ) -> tuple[NDArray[np.bool_], FloatArray]:
-    """Return a mask of the positive rows, and the scores of all rows."""
+    """Return a mask of the positive rows, and the score of each row."""
     labels, codes = encode(y_true, source, "y_true")
     scores = check_scores(y_score, len(codes), 1, source)[:, 0]
     return codes == _scored_code(labels, pos_label, source), scores
 
 
 def _scored_code(labels: list[Label], pos_label: Label | None, source: str) -> int:
-    """Return the index of the label to which a single column of scores refers; -1 if no row has it."""
+    """Return the index of the label that a single column of scores is for, or -1 if no row has this label."""
     if pos_label is not None:
         pos_label = plain(pos_label)
         return labels.index(pos_label) if pos_label in labels else -1
@@ -774,7 +774,7 @@ def _by_column(
     *,
     is_probability: bool = False,
 ) -> tuple[list[Label], Codes, FloatArray, FloatArray | None]:
-    """Return the class of each column, the column of each row's class, the scores and the weights.
+    """Return the class of each column, the column of each row's class, scores and weights.
 
     Scores of two classes may be one-dimensional; they are then the scores of the second class.
     """

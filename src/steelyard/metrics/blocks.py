@@ -1,4 +1,4 @@
-"""Confusion counts in blocks of consecutive rows: windows, totals and confidence bands of a stream.
+"""Confusion counts by blocks of consecutive rows, for windows, totals and confidence bands of a stream.
 
 A tally is an array of shape (..., 3, n_classes): hits, true rows and predicted rows of each class. All
 measures here are computed from tallies, so the positive class can be chosen after counting.
@@ -42,13 +42,14 @@ MEASURES = (
 _BANDED = ("sensitivity", "specificity", "g_mean", "f1", "macro_recall")
 _CONFIDENCE = 0.95
 _BLOCKS_PER_WINDOW = 20
-_MAX_STREAM_BLOCKS = 256  # with more blocks, pairs of adjacent blocks are merged
+_MAX_STREAM_BLOCKS = 256  # maximum number of blocks; beyond it, adjacent blocks are merged
 _MAX_CELLS_PER_BATCH = 1 << 16
-_MAX_CLASSES_FOR_TABLES = 8  # up to this number, counting the full confusion matrix of each block is faster
+# Up to this number of classes, counting the full confusion matrix of each block is faster.
+_MAX_CLASSES_FOR_TABLES = 8
 
 
 def measures(tallies: NDArray[Any], positive: int | None) -> dict[str, FloatArray]:
-    """Return the measures of one or several tallies; nan if a denominator is zero.
+    """Return the measures of one or several tallies, or nan if a denominator is zero.
 
     Parameters
     ----------
@@ -90,7 +91,7 @@ def measures(tallies: NDArray[Any], positive: int | None) -> dict[str, FloatArra
 def bootstrap_bands(
     blocks: NDArray[Any], draws: FloatArray, positive: int | None
 ) -> dict[str, tuple[float, float]]:
-    """Return a band for each measure that contains the central 95 % of its bootstrap values.
+    """Return the central 95 % interval of the bootstrap values of each measure.
 
     The bootstrap draws whole blocks, because neighbouring rows are correlated; with single rows the bands
     would be too narrow.
@@ -108,7 +109,7 @@ def bootstrap_bands(
     values = measures(drawn, positive)
     bands = {}
     for name in _BANDED:
-        sample = np.sort(values[name])  # nan is sorted to the end
+        sample = np.sort(values[name])  # nan values are sorted to the end
         n = int(np.isfinite(sample).sum())
         tail = int((1 - _CONFIDENCE) / 2 * n)
         bands[name] = (float(sample[tail]), float(sample[n - 1 - tail])) if n else (np.nan, np.nan)
@@ -116,13 +117,13 @@ def bootstrap_bands(
 
 
 def pad_classes(tallies: NDArray[Any], n_classes: int) -> NDArray[Any]:
-    """Append zero counts, up to ``n_classes`` classes, for classes that appeared later."""
+    """Append zero counts for classes that appeared later, up to ``n_classes`` classes."""
     missing = n_classes - tallies.shape[-1]
     return np.pad(tallies, [(0, 0)] * (tallies.ndim - 1) + [(0, missing)]) if missing > 0 else tallies
 
 
 def block_tallies(true: Codes, predicted: Codes, blocks: Codes, n_blocks: int, n_classes: int) -> Tallies:
-    """Return the tallies of each block, as an array of shape (n_blocks, 3, n_classes)."""
+    """Return the tallies of all blocks as an array of shape (n_blocks, 3, n_classes)."""
     if n_classes <= _MAX_CLASSES_FOR_TABLES:
         return _tallies_of(_block_confusions(true, predicted, blocks, n_blocks, n_classes))
     first = blocks * n_classes
@@ -137,7 +138,7 @@ def _block_confusions(true: Codes, predicted: Codes, blocks: Codes, n_blocks: in
 
 
 def _tallies_of(confusions: Tallies) -> Tallies:
-    """Return the tallies of confusion matrices whose last two axes are true and predicted class."""
+    """Return the tallies of confusion matrices, whose last two axes are true and predicted class."""
     tallies = np.empty((*confusions.shape[:-2], 3, confusions.shape[-1]), dtype=np.int64)
     tallies[..., 0, :] = confusions.diagonal(axis1=-2, axis2=-1)
     confusions.sum(axis=-1, out=tallies[..., 1, :])
@@ -174,7 +175,7 @@ class BlockConfusion:
         self._blocks: list[Tallies] = []
 
     def update(self, true: Codes, predicted: Codes, n_classes: int, *columns: FloatArray) -> None:
-        """Count rows; further columns, such as scores, are only stored in ``recent``."""
+        """Count rows. Additional columns, such as scores, are only stored in ``recent``."""
         new: list[NDArray[Any]] = [true, predicted, *columns]
         old = self.recent or [column[:0] for column in new]
         self.recent = [np.concatenate([a[-self.window :], b]) for a, b in zip(old, new, strict=True)]
@@ -203,13 +204,13 @@ class BlockConfusion:
         return _tallies_of(self.confusion)
 
     def blocks(self) -> tuple[Tallies, int]:
-        """Return the tallies of the full blocks, oldest first, and the number of rows of a block."""
+        """Return the tallies of the full blocks, oldest first, and the number of rows per block."""
         full = self._blocks[: self.n_rows // self._block_rows]
         padded = [pad_classes(block, self.n_classes) for block in full]
         return np.array(padded, dtype=np.int64).reshape(len(full), 3, self.n_classes), self._block_rows
 
     def window_blocks(self, agos: Sequence[int] = (0,)) -> list[Tallies]:
-        """Return the tallies of the blocks of windows that ended ``agos`` rows before the last row.
+        """Return the tallies of the blocks in windows that end ``agos`` rows before the last row.
 
         A window has up to 20 blocks.
 
@@ -225,7 +226,7 @@ class BlockConfusion:
         ]
 
     def _tallies_between(self, borders: Codes) -> Tallies:
-        """Return the tallies between adjacent block borders of each window.
+        """Return the tallies between adjacent block borders for each window.
 
         Each row is counted only once, even if several windows contain it.
         """
@@ -239,24 +240,24 @@ class BlockConfusion:
         return np.diff(before[np.searchsorted(edges, borders)], axis=1)
 
     def window_slices(self, agos: Sequence[int]) -> list[slice]:
-        """Return the slices of ``recent`` for the windows that ended ``agos`` rows before the last row."""
+        """Return the slices of ``recent`` for windows that end ``agos`` rows before the last row."""
         ends = [len(self.recent[0]) - ago for ago in agos]
         return [slice(max(end - self.window, 0), end) for end in ends]
 
 
 def rows_per_block(n_rows: int) -> int:
-    """Return the number of rows per block, for a window of ``n_rows``; the first block may have fewer."""
+    """Return the number of rows per block for a window of ``n_rows``; the first block may be shorter."""
     return max(1, -(-n_rows // _BLOCKS_PER_WINDOW))
 
 
 def _borders(n_rows: int) -> Codes:
-    """Return the distances from the end of a window to the borders of its blocks."""
+    """Return the distance from the end of a window to each border of its blocks."""
     rows = rows_per_block(n_rows)
     return np.minimum(rows * np.arange(-(-n_rows // rows), -1, -1), n_rows)
 
 
 def _runs(lengths: Codes, max_size: int) -> Iterator[slice]:
-    """Yield slices in which all lengths are equal, with at most ``max_size`` entries."""
+    """Yield slices of equal lengths with at most ``max_size`` entries."""
     begin = 0
     while begin < len(lengths):
         same = lengths[begin : begin + max_size] == lengths[begin]

@@ -1,4 +1,4 @@
-"""Confidence intervals for a rate that are valid at all times of a stream, even if the rate drifts.
+"""Confidence intervals of a rate that hold at all times of a stream, even if the rate drifts.
 
 Let x_1, x_2, ... be 0 or 1 with conditional means m_i given the past. Let S_n be the sum of x_1, ..., x_n and
 M_n the mean of m_1, ..., m_n. For every fixed number a, exp(a S_n) / prod(1 + m_i (e^a - 1)) is a martingale
@@ -18,12 +18,12 @@ import numpy as np
 
 __all__ = ["rate_interval"]
 
-_EXPONENTS = np.geomspace(0.004, 4.0, 16)  # values of |a| in the formula, for both signs of a
+_EXPONENTS = np.geomspace(0.004, 4.0, 16)  # values of |a| in the formula, used with both signs
 _GRID_RATES, _REFINEMENTS = 33, 6
 
 
 def rate_interval(n_events: int, n_rows: int, level: float = 0.95) -> tuple[float, float]:
-    """Return a confidence interval for a rate that is valid at all times simultaneously.
+    """Return a confidence interval of a rate that holds simultaneously at all times.
 
     Parameters
     ----------
@@ -60,7 +60,8 @@ def rate_interval(n_events: int, n_rows: int, level: float = 0.95) -> tuple[floa
                 logs = a * n_events - n_rows * np.log1p(rates[:, None] * np.expm1(a))
             highest = logs.max(axis=1)
             wealth = highest + np.log(np.exp(logs - highest[:, None]).sum(axis=1))
-            first = min(int(np.count_nonzero(wealth < limit)), _GRID_RATES - 1)  # wealth is increasing
+            # Wealth increases with the rate.
+            first = min(int(np.count_nonzero(wealth < limit)), _GRID_RATES - 1)
             inside, outside = float(rates[max(first - 1, 0)]), float(rates[first])
         return outside
 

@@ -1,4 +1,4 @@
-"""Confusion counts of a stream, over all rows, a sliding window, or with exponential decay."""
+"""Confusion counts of a stream: over all rows, over a sliding window, or with exponential decay."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Weights: TypeAlias = NDArray[np.float64]
 
 
 class ConfusionStream(StreamingMetric):
-    """Base class of the confusion counts of a stream; new labels may appear at any time.
+    """Base class of streaming confusion counts. New labels may appear at any time.
 
     The subclasses :class:`CumulativeConfusion`, :class:`WindowConfusion` and :class:`FadingConfusion` differ
     in the weight of past rows. The value of a measure equals that of the batch function of the same name on
@@ -46,7 +46,8 @@ class ConfusionStream(StreamingMetric):
         self.measure = measure
         self.pos_label = plain(pos_label)
         self.beta = beta
-        self._labels: list[Label] = []  # in order of appearance, so that the code of a label never changes
+        # Labels in order of appearance, so that the code of a label never changes.
+        self._labels: list[Label] = []
         self._codes: dict[Label, int] = {}
 
     def update(
@@ -80,7 +81,7 @@ class ConfusionStream(StreamingMetric):
         new_labels = [label for label in (*true_labels, *predicted_labels) if label not in self._codes]
         if new_labels:
             sort_labels([*self._labels, *new_labels], self._source)
-        # All input has been validated before the first change, so a failing call changes nothing.
+        # All input is validated before the first change, so a failing call changes nothing.
         if len(true):
             true, predicted = self._code(true_labels)[true], self._code(predicted_labels)[predicted]
             self._grow(len(self._labels))
@@ -88,7 +89,7 @@ class ConfusionStream(StreamingMetric):
         return self
 
     def get(self, measure: str | None = None) -> float:
-        """Return a measure of the counted rows.
+        """Return a measure, computed from the confusion counts.
 
         Parameters
         ----------
@@ -110,13 +111,13 @@ class ConfusionStream(StreamingMetric):
         return formulas.defined_or_warn(measure, value)
 
     def recalls(self) -> dict[Label, float]:
-        """Return the recall of every class with true rows."""
+        """Return the recall of every class that has true rows."""
         table = self._table()
         values = zip(table.labels, formulas.recalls(table.by_class).tolist(), strict=True)
         return {label: recall for label, recall in values if not math.isnan(recall)}
 
     def confusion(self) -> tuple[list[Label], NDArray[np.float64]]:
-        """Return the sorted labels and the total weight of the rows, indexed by true and predicted label."""
+        """Return the sorted labels and the matrix of total weights by true and predicted label."""
         table = self._table()
         return table.labels, table.counts
 
@@ -156,7 +157,7 @@ class ConfusionStream(StreamingMetric):
 
     @abstractmethod
     def _weights_by_label(self) -> NDArray[np.float64]:
-        """Return the total weight of the rows, indexed by the codes of the true and the predicted label."""
+        """Return the matrix of total weights, indexed by the codes of the true and the predicted label."""
 
 
 class CumulativeConfusion(ConfusionStream):
@@ -193,7 +194,7 @@ class CumulativeConfusion(ConfusionStream):
         self._counts = _padded(self._counts, n_labels)
 
     def _count(self, true: Codes, predicted: Codes, weights: Weights) -> None:
-        # np.add.at adds row by row, so rounding errors of weights do not depend on the batch size.
+        # np.add.at adds row by row, so rounding errors of the weights do not depend on the batch size.
         np.add.at(self._counts, (true, predicted), weights)
 
     def _weights_by_label(self) -> NDArray[np.float64]:
@@ -241,7 +242,7 @@ class WindowConfusion(ConfusionStream):
     def _clear(self) -> None:
         self._n_rows = np.zeros((0, 0), dtype=np.int64)
         self._n_weighted = 0  # number of rows in the window whose weight is not 1
-        # Ring buffer, grown on demand: row t of the stream is stored at t % window.
+        # Ring buffer, which grows on demand. Row t of the stream is stored at index t % window.
         self._cells = np.zeros((2, 0), dtype=np.int32)  # codes of the true and the predicted label
         self._weights = np.zeros(0)
         self._n_seen = 0
@@ -250,13 +251,14 @@ class WindowConfusion(ConfusionStream):
         self._n_rows = _padded(self._n_rows, n_labels)
 
     def _count(self, true: Codes, predicted: Codes, weights: Weights) -> None:
-        n_skipped = max(0, len(true) - self.window)  # rows that enter and leave the window in this update
+        # Rows that both enter and leave the window in this update.
+        n_skipped = max(0, len(true) - self.window)
         true, predicted, weights = true[n_skipped:], predicted[n_skipped:], weights[n_skipped:]
         n_seen_before = self._n_seen
         self._n_seen += n_skipped + len(true)
         self._make_room(min(self.window, self._n_seen))
         places = np.arange(n_seen_before + n_skipped, self._n_seen) % self.window
-        leaving = places[places < n_seen_before]  # buffer positions whose old rows leave the window
+        leaving = places[places < n_seen_before]  # buffer indices whose old rows leave the window
         np.subtract.at(self._n_rows, tuple(self._cells[:, leaving]), 1)
         self._n_weighted -= int(np.count_nonzero(self._weights[leaving] != 1.0))
         self._cells[0, places], self._cells[1, places] = true, predicted

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ClassCounts:
-    """Numbers of correct, true and predicted rows of each class; arrays of shape (..., n_classes)."""
+    """Numbers of correct, true and predicted rows of each class, as arrays of shape (..., n_classes)."""
 
     hits: FloatArray
     true: FloatArray
@@ -35,7 +35,7 @@ class ClassCounts:
 
     @classmethod
     def of_tallies(cls, tallies: Any) -> ClassCounts:
-        """Return the counts that are stored in an array of shape (..., 3, n_classes)."""
+        """Return the counts stored in an array of shape (..., 3, n_classes)."""
         counts = np.asarray(tallies, dtype=np.float64)
         return cls(counts[..., 0, :], counts[..., 1, :], counts[..., 2, :])
 
@@ -65,7 +65,7 @@ class ConfusionTable:
 
     @classmethod
     def of_present(cls, labels: list[Label], counts: FloatArray) -> ConfusionTable:
-        """Return the table without labels that never occur; the other labels are sorted."""
+        """Return the table with only the labels that occur, in sorted order."""
         used = counts.any(axis=0) | counts.any(axis=1)
         order = sorted(np.flatnonzero(used).tolist(), key=labels.__getitem__)
         return cls([labels[k] for k in order], counts[np.ix_(order, order)])
@@ -76,7 +76,7 @@ class ConfusionTable:
         return ClassCounts(self.counts.diagonal(), self.counts.sum(axis=1), self.counts.sum(axis=0))
 
     def one_vs_rest(self, positive: int | None) -> BinaryCounts:
-        """Return the counts of one class against all others; None means a class without rows.
+        """Return the counts of one class against all others, where None means a class without rows.
 
         Cells are only added, never subtracted, so a count of zero is exact even if rows have weights.
         """
@@ -93,7 +93,7 @@ class ConfusionTable:
 
 
 def ratio(numerator: Any, denominator: Any) -> Any:
-    """Return numerator / denominator; nan if the denominator is not positive."""
+    """Return numerator / denominator, or nan if the denominator is not positive."""
     numerator, denominator = np.asarray(numerator, dtype=np.float64), np.asarray(denominator)
     out = np.full(np.broadcast_shapes(numerator.shape, denominator.shape), np.nan)
     return np.divide(numerator, denominator, out=out, where=denominator > 0)
@@ -123,17 +123,17 @@ def g_mean(c: BinaryCounts) -> Any:
 
 
 def f_beta(c: BinaryCounts, beta: float = 1.0) -> Any:
-    # (1 + beta^2) P R / (beta^2 P + R) with precision P and recall R, rewritten in terms of counts.
-    # In this form it is 0 instead of nan if there are no true positives.
+    # The F-measure (1 + beta^2) P R / (beta^2 P + R) of precision P and recall R is written in counts here.
+    # Written in counts, the F-measure is 0 instead of nan if there are no true positives.
     hits = (1.0 + beta**2) * c.tp
     return ratio(hits, hits + beta**2 * c.fn + c.fp)
 
 
-# -- all classes with equal weight; classes without true rows have no recall and are left out -------
+# -- measures with equal weight for all classes (classes without true rows are left out) -------------
 
 
 def recalls(c: ClassCounts) -> Any:
-    """Return the recall of each class; nan for a class without true rows."""
+    """Return the recall of each class, or nan for a class without true rows."""
     return ratio(c.hits, c.true)
 
 
@@ -165,8 +165,8 @@ def accuracy(c: ClassCounts) -> Any:
 
 
 def cohen_kappa(c: ClassCounts) -> Any:
-    # (p_o - p_e) / (1 - p_e) with the accuracy p_o and the accuracy p_e expected by chance (Cohen, 1960).
-    # Numerator and denominator are multiplied by the squared number of rows.
+    # Cohen's kappa is (p_o - p_e) / (1 - p_e) with accuracy p_o and chance accuracy p_e (Cohen, 1960).
+    # Both numerator and denominator of kappa are multiplied by the squared number of rows.
     n = c.true.sum(axis=-1)
     by_chance = (c.true * c.predicted).sum(axis=-1)
     return ratio(n * c.hits.sum(axis=-1) - by_chance, n * n - by_chance)
@@ -241,7 +241,7 @@ def defined_or_warn(measure: str, value: float, stacklevel: int = 3) -> float:
 
 
 def positive_index(table: ConfusionTable, pos_label: Label | None, source: str) -> int | None:
-    """Return the index of the positive label; None if no row has it."""
+    """Return the index of the positive label, or None if no row has it."""
     if pos_label is not None:
         pos_label = plain(pos_label)
         return table.labels.index(pos_label) if pos_label in table.labels else None
@@ -259,7 +259,7 @@ def positive_index(table: ConfusionTable, pos_label: Label | None, source: str) 
 def value_of(
     measure: str, table: ConfusionTable, pos_label: Label | None, source: str, **options: float
 ) -> float:
-    """Return a measure of a confusion table; nan if its denominator is zero."""
+    """Return a measure of a confusion table, or nan if its denominator is zero."""
     if measure in ALL_CLASSES and (pos_label is None or measure not in ONE_VS_REST):
         return float(ALL_CLASSES[measure](table.by_class))
     counts = table.one_vs_rest(positive_index(table, pos_label, source))

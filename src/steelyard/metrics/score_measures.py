@@ -1,4 +1,4 @@
-"""Formulas of the measures that are computed from scores or probabilities of the positive class.
+"""Formulas of measures that are computed from scores or probabilities of the positive class.
 
 Inputs must be validated arrays. An undefined measure is nan.
 """
@@ -32,7 +32,7 @@ BoolArray = NDArray[np.bool_]
 
 
 class Ranking(NamedTuple):
-    """Ranking of rows by score, as cumulative counts at each distinct score, highest score first.
+    """Ranking of rows: cumulative counts at each distinct score, highest score first.
 
     ``positives`` is the number of positive rows with at least this score, ``rows`` the number of all rows.
     """
@@ -48,7 +48,7 @@ class Ranking(NamedTuple):
         weights: FloatArray | None = None,
         order: NDArray[np.intp] | None = None,
     ) -> Ranking:
-        """Return the ranking of rows; ``order``, if it is known, sorts the scores in decreasing order."""
+        """Return the ranking of rows; ``order`` may pass a known decreasing order of the scores."""
         order = np.argsort(-scores, kind="stable") if order is None else order
         ordered = scores[order]
         last_of_ties = np.append(np.flatnonzero(ordered[1:] != ordered[:-1]), len(ordered) - 1)[
@@ -79,7 +79,7 @@ class Ranking(NamedTuple):
         if last == len(self.rows):
             return float(self.positives[-1])
         rows, positives = (self.rows[last - 1], self.positives[last - 1]) if last else (0.0, 0.0)
-        share = (k - rows) / (self.rows[last] - rows)  # counted share of the rows with the k-th score
+        share = (k - rows) / (self.rows[last] - rows)  # fraction of the rows with the k-th score that counts
         return float(positives + share * (self.positives[last] - positives))
 
     def precision_at(self, k: int) -> float:
@@ -92,18 +92,18 @@ class Ranking(NamedTuple):
 
 
 def rankings_of_both_classes(is_positive: BoolArray, scores: FloatArray) -> tuple[Ranking, Ranking]:
-    """Return the ranking for the positive class, and for the other class with the negative scores."""
-    order = np.argsort(-scores)  # the order of ties does not matter, so a slower stable sort is not needed
+    """Return the ranking for the positive class, and that for the negative class by negated scores."""
+    order = np.argsort(-scores)  # the order of ties does not matter, so the sort need not be stable
     return Ranking.of(is_positive, scores, order=order), Ranking.of(~is_positive, scores, order=order[::-1])
 
 
 def average_precision(is_positive: BoolArray, scores: FloatArray, weights: FloatArray | None = None) -> float:
-    """Return the average precision; nan if there are no positive rows."""
+    """Return the average precision, or nan if there are no positive rows."""
     return Ranking.of(is_positive, scores, weights).average_precision()
 
 
 def auc(is_positive: BoolArray, scores: FloatArray, weights: FloatArray) -> float:
-    """Return the weighted share of (positive, negative) pairs in the right order; ties count one half."""
+    """Return the weighted share of correctly ordered (positive, negative) pairs; ties count one half."""
     values, ranks = np.unique(scores, return_inverse=True)
     positives = np.bincount(ranks, weights * is_positive, minlength=len(values))
     negatives = np.bincount(ranks, weights * ~is_positive, minlength=len(values))
@@ -123,13 +123,13 @@ def recall_at_k(is_positive: BoolArray, scores: FloatArray, k: int) -> float:
 
 
 def log_loss(true_class_probabilities: FloatArray) -> FloatArray:
-    """Return the negative log-likelihood of each row; probabilities below 2.2e-16 are raised to it."""
+    """Return the negative log-likelihood of each row. Probabilities are clipped at 2.2e-16."""
     losses: FloatArray = -np.log(np.clip(true_class_probabilities, np.finfo(np.float64).eps, 1.0))
     return losses
 
 
 def brier(probabilities: FloatArray, is_class: NDArray[Any]) -> FloatArray:
-    """Return the squared error of each row; with one column per class, the sum over the classes."""
+    """Return the squared error of each row, summed over classes if there is one column per class."""
     squares: FloatArray = (probabilities - is_class) ** 2
     return squares if squares.ndim == 1 else squares.sum(axis=1)
 
@@ -159,12 +159,13 @@ class ReliabilityBins:
     """
 
     def __init__(self, n_bins: int = 10) -> None:
-        self.sums = np.zeros((3, n_bins))  # number of rows, sum of probabilities, number of positive rows
+        # Number of rows, sum of probabilities and number of positive rows of each bin.
+        self.sums = np.zeros((3, n_bins))
 
     def update(
         self, probabilities: FloatArray, is_positive: BoolArray, weights: FloatArray | None = None
     ) -> ReliabilityBins:
-        """Add rows."""
+        """Add rows to the bins."""
         n_bins = self.sums.shape[1]
         bins = np.searchsorted(np.linspace(0.0, 1.0, n_bins + 1)[1:-1], probabilities)
         weight = np.ones(len(bins)) if weights is None else weights
@@ -173,7 +174,7 @@ class ReliabilityBins:
         return self
 
     def curve(self) -> ReliabilityCurve:
-        """Return the curve over the bins that have rows."""
+        """Return the reliability curve over all bins that have rows."""
         rows, probabilities, positives = self.sums[:, self.sums[0] > 0]
         return ReliabilityCurve(probabilities / rows, positives / rows, rows)
 
@@ -184,7 +185,7 @@ class ReliabilityBins:
 
 
 def window_aucs(is_positive: BoolArray, scores: FloatArray, begins: Any, ends: Any) -> list[float]:
-    """Return the AUC of each window of rows; nan if a window has no positive or no negative rows.
+    """Return the AUC of each window, or nan for windows without positive or without negative rows.
 
     Parameters
     ----------
@@ -210,7 +211,7 @@ def _auc(positives: FloatArray, sorted_negatives: FloatArray) -> float:
 
 
 def one_vs_one_aucs(codes: NDArray[Any], scores: FloatArray, weights: FloatArray) -> FloatArray:
-    """Return the AUC of every ordered pair of classes as a matrix; nan if a class has no rows.
+    """Return a matrix with the AUC of every ordered pair of classes, nan if a class has no rows.
 
     Entry [i, j] is the AUC of score column i over the rows of classes i and j. Each column is sorted once for
     all its pairs. For every row of another class, a binary search counts the rows of class i with higher

@@ -33,7 +33,7 @@ __all__ = ["SCORE_MEASURES", "WindowAUC", "WindowPMAUC", "WindowScores"]
 
 
 class _ScoredWindow(StreamingMetric):
-    """Base class of measures over a window of label codes and scores.
+    """Base class of measures over a sliding window of label codes and scores.
 
     The window is stored in a native counted B-tree or in arrays.
     """
@@ -72,7 +72,7 @@ class _ScoredWindow(StreamingMetric):
         labels, rows = encode(y_true, self._source, "y_true")
         y_score = required(y_score, self._source, "y_score")
         scores = self._check_scores(y_score, len(rows), self._source)
-        codes = self._codes_of(labels)  # the last step that can raise an error
+        codes = self._codes_of(labels)  # this is the last step that can raise an error
         if len(rows):
             self._window.push(codes[rows], scores)
         return self
@@ -82,7 +82,7 @@ class _ScoredWindow(StreamingMetric):
 
     @abstractmethod
     def _codes_of(self, labels: list[Label]) -> NDArray[np.int32]:
-        """Return the class code of each label; raise for labels that are not allowed."""
+        """Return the class code of each label; raise an error for labels that are not allowed."""
 
     def reset(self) -> Self:
         """Remove all rows."""
@@ -112,7 +112,7 @@ class _BinaryWindow(_ScoredWindow):
     def __init__(self, window: int, pos_label: Label | None) -> None:
         self.window = check_window(window, type(self).__name__)
         self.pos_label = plain(pos_label)
-        self._labels: list[Label] = []  # labels so far, in order of appearance; used without pos_label
+        self._labels: list[Label] = []  # labels in order of appearance, used if pos_label is not given
 
     def reset(self) -> Self:
         """Remove all rows and labels."""
@@ -121,7 +121,7 @@ class _BinaryWindow(_ScoredWindow):
 
     @property
     def _positive_code(self) -> int:
-        """Code of the positive class: 1 with pos_label, otherwise the code of the larger label."""
+        """Code of the positive class: 1 if pos_label is given, otherwise the code of the larger label."""
         if self.pos_label is not None or len(self._labels) < 2:
             return 1 if self.pos_label is not None else 0
         return int(self._labels[1] > self._labels[0])
@@ -195,7 +195,7 @@ class WindowAUC(_BinaryWindow):
         self._window = AucWindow(self.window)
 
     def get(self) -> float:
-        """Return the AUC of the window; ``nan`` with a warning if it contains fewer than two classes.
+        """Return the AUC of the window, or ``nan`` with a warning if it has fewer than two classes.
 
         Returns
         -------
@@ -205,7 +205,8 @@ class WindowAUC(_BinaryWindow):
         doubled_pairs = 2 * n_first * n_second
         if not doubled_pairs:
             return formulas.defined_or_warn("roc_auc", math.nan)
-        doubled_wins = int(self._window.doubled_wins()[0, 0])  # pairs won by rows of class code 1, times two
+        # Twice the number of pairs in which class code 1 scores higher.
+        doubled_wins = int(self._window.doubled_wins()[0, 0])
         return float((doubled_wins if self._positive_code else doubled_pairs - doubled_wins) / doubled_pairs)
 
 
@@ -249,7 +250,7 @@ class WindowPMAUC(_ScoredWindow):
         self._window = AucWindow(self.window, self._n_columns)
 
     def get(self) -> float:
-        """Return the mean over all pairs of classes; ``nan`` with a warning if there is no pair.
+        """Return the mean over all pairs of classes, or ``nan`` with a warning if there is no pair.
 
         Returns
         -------
@@ -336,7 +337,7 @@ class WindowScores(_BinaryWindow):
         self._window = _ArrayWindow(self.window)
 
     def get(self) -> float:
-        """Return the measure of the window; ``nan`` with a warning if it is undefined.
+        """Return the measure of the window, or ``nan`` with a warning if it is undefined.
 
         Returns
         -------
@@ -365,7 +366,7 @@ class WindowScores(_BinaryWindow):
 
 
 class _ArrayWindow:
-    """Window that stores the last rows in two arrays, with the interface of the native ``AucWindow``."""
+    """Window that stores its rows in two arrays, with the interface of the native ``AucWindow``."""
 
     def __init__(self, window: int) -> None:
         self._size = window
@@ -373,7 +374,7 @@ class _ArrayWindow:
 
     def clear(self) -> None:
         self._codes, self._scores = np.zeros(0, dtype=np.int32), np.zeros((0, 1))
-        self._begin = 0  # rows before this position have left the window; push() removes them
+        self._begin = 0  # rows before this index have left the window and are removed by push()
 
     def push(self, codes: NDArray[np.int32], scores: NDArray[np.float64]) -> None:
         self._codes = np.append(self._codes[self._begin :], codes)

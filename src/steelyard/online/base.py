@@ -32,7 +32,7 @@ __all__ = ["OnlineLearner", "Signs", "draw_seed", "stored_seed"]
 
 Signs = NDArray[np.int8]
 
-_MIRRORED_TARGET = 1  # index of the target that starts as a copy of target 0
+_MIRRORED_TARGET = 1  # index of the target that is created as a copy of target 0
 
 
 class OnlineLearner(Learner):
@@ -43,17 +43,17 @@ class OnlineLearner(Learner):
     call changes nothing. Predictions take the lock of the learner because they read the same machines.
     """
 
-    _labels: list[Label]  # in order of first appearance
+    _labels: list[Label]  # labels in order of first appearance
 
-    # -- methods of subclasses --------------------------------------------------------------------------
+    # -- abstract methods of subclasses ------------------------------------------------------------------
 
     @abstractmethod
     def _start_machines(self, X: NDArray[Any]) -> None:
-        """Create an empty state without targets, for rows with the width and dtype of ``X``."""
+        """Create a state without targets for rows with the number of columns and the dtype of ``X``."""
 
     @abstractmethod
     def _add_target(self) -> None:
-        """Append an untrained machine."""
+        """Append an untrained machine for a new target."""
 
     @abstractmethod
     def _copy_target(self) -> None:
@@ -61,11 +61,11 @@ class OnlineLearner(Learner):
 
     @abstractmethod
     def _copy_machines(self) -> None:
-        """Replace the machines by copies of them."""
+        """Replace the machines by copies."""
 
     @abstractmethod
     def _sweep(self, X: NDArray[Any], signs: Signs) -> None:
-        """Learn rows in one native call that cannot fail; ``signs[target, i]`` is +1 or -1 for row i."""
+        """Learn rows by one native call, which cannot fail; ``signs[target, i]`` is +1 or -1 for row i."""
 
     @abstractmethod
     def _target_scores(self, X: NDArray[Any]) -> FloatArray:
@@ -98,7 +98,7 @@ class OnlineLearner(Learner):
             if new_label is not None:
                 self._add_label(new_label)
             position = {label: index for index, label in enumerate(self._labels)}
-            # A label that first appears in a later segment has no position yet and no row in this one.
+            # A label that first occurs in a later segment has no index yet and no row in this segment.
             signs = self._signs(np.array([position.get(label, -1) for label in batch.labels]))
             self._sweep(X[begin:end], signs.take(codes[begin:end], axis=1))
 
@@ -128,9 +128,9 @@ class OnlineLearner(Learner):
     def _segments(
         self, labels: list[Label], codes: NDArray[np.int32]
     ) -> Iterator[tuple[int, int, Label | None]]:
-        """Split the rows where new labels first occur; yield (begin, end, new label or None) per segment."""
+        """Split the rows at the first occurrence of new labels; yield (begin, end, new label or None)."""
         unknown = [code for code, label in enumerate(labels) if label not in self._labels]
-        # A label counts as absent if all its rows have weight 0.
+        # A label is ignored while all its rows have weight 0.
         present = np.bincount(codes, minlength=len(labels)) if unknown else codes
         new = [code for code in unknown if present[code]]
         starts = sorted((int(np.argmax(codes == code)), code) for code in new)
@@ -144,7 +144,7 @@ class OnlineLearner(Learner):
     def _add_label(self, label: Label) -> None:
         self._labels = [*self._labels, label]
         if len(self._labels) == 2:
-            return  # the second class is the negative side of the first machine
+            return  # the second class is the negative side of the first machine, so it needs no target
         if len(self._labels) == 3:
             self._copy_target()
         self._add_target()
@@ -153,7 +153,7 @@ class OnlineLearner(Learner):
         return 1 if len(self._labels) <= 2 else len(self._labels)
 
     def _orientation(self) -> NDArray[np.int8]:
-        """Return +1 for machines that are positive for their own label, and -1 for the mirrored machine."""
+        """Return +1 for machines whose positive class is their own label, and -1 for the mirrored machine."""
         orientation = np.ones(self._n_targets(), dtype=np.int8)
         orientation[_MIRRORED_TARGET : _MIRRORED_TARGET + 1] = -1
         return orientation
@@ -168,16 +168,16 @@ class OnlineLearner(Learner):
     @property
     @synchronized
     def classes_(self) -> NDArray[Any]:
-        """Labels seen, sorted."""
+        """Labels of all classes seen so far, sorted."""
         self._need("classes_")
         return sorted_classes(self._labels)
 
     def _class_order(self) -> list[int]:
-        """Return the target of each class, for classes in sorted order."""
+        """Return the target index of each class in sorted order."""
         return [self._labels.index(label) for label in sorted(self._labels)]
 
     def _by_class(self, values: FloatArray) -> FloatArray:
-        """Convert values per target (first axis) to values per sorted class.
+        """Convert values per target (first axis) to values per class in sorted order.
 
         For one or two classes there is one value, positive for the second class.
         """
@@ -186,7 +186,7 @@ class OnlineLearner(Learner):
             return towards_label if self._labels[0] == max(self._labels) else -towards_label
         return towards_label[self._class_order()]
 
-    # Reads take the lock because native calls change the machines in place.
+    # Reads acquire the lock, because native calls change the machines in place.
     decision_function = synchronized(Learner.decision_function)
     predict = synchronized(Learner.predict)
     explain = synchronized(Learner.explain)
@@ -217,7 +217,7 @@ class OnlineLearner(Learner):
         self._set_machines_state(state["machines"])
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return parameters and learned state without native objects, for copying and pickling."""
+        """Return parameters and learned state without native objects, for copy and pickle."""
         with lock_of(self):
             return {"parameters": self.get_params(deep=False), "state": self._get_state()}
 
@@ -227,7 +227,7 @@ class OnlineLearner(Learner):
 
 
 def stored_seed(value: Any) -> int:
-    """Return the seed read from a file; raise ValueError unless it fits 64 bits."""
+    """Return the seed from a file; raise ValueError if it does not fit in 64 bits."""
     if not 0 <= int(value) < 2**64:
         raise ValueError("the seed is not an unsigned 64-bit integer")
     return int(value)

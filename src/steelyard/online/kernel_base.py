@@ -52,37 +52,37 @@ KERNEL_CONSTRAINTS: dict[str, Constraint] = {
 
 
 def resolve_kernel(learner: Any, X: Any) -> Kernel:
-    """Return the kernel of a learner; a rule such as gamma="median" is evaluated on the rows ``X``."""
+    """Return the kernel of a learner; a rule such as gamma="median" is evaluated on the rows of ``X``."""
     kernel = Kernel(learner.kernel, gamma=learner.gamma, degree=learner.degree, coef0=learner.coef0)
     return kernel.resolve(X)
 
 
 def former_gamma(saved: float | str) -> float | str:
-    """Translate gamma from a file: files of earlier versions write "auto" for the median rule."""
+    """Translate gamma from a file: earlier versions stored the median rule as "auto"."""
     return "median" if saved == "auto" else saved
 
 
 class KernelRowsMixin:
-    """Mixin for machines that process the rows of ``X``, or indices of sequences in an item table."""
+    """Mixin for machines that process the rows of ``X``, or slot numbers of sequences in an item table."""
 
-    _items: ItemTable | None  # table of the sequences; None if the rows are numbers
+    _items: ItemTable | None  # table of sequences, or None if rows are numbers
     n_features_in_: int
 
     @abstractmethod
     def _used_kernels(self) -> list[Kernel]:
-        """Return the kernels, each with a numeric gamma."""
+        """Return the kernels with numeric gamma."""
 
     @abstractmethod
     def _convert_rows(self, X: NDArray[Any]) -> Any:
-        """Return ``X`` in the dtype of the machines; float32 machines become float64 if ``X`` is float64."""
+        """Return ``X`` in the dtype of the machines. Float32 machines become float64 if ``X`` is float64."""
 
     @abstractmethod
     def _learn_rows(self, rows: Any, signs: Signs) -> None:
-        """Update all machines with rows, in one native call."""
+        """Update all machines with rows by one native call."""
 
     @abstractmethod
     def _stored_rows(self) -> NDArray[Any]:
-        """Return the support vectors as rows of the machines."""
+        """Return the support vectors in the row format of the machines."""
 
     @abstractmethod
     def _copy_machines(self) -> None: ...
@@ -97,15 +97,15 @@ class KernelRowsMixin:
         return [kernel.spec() for kernel in self._used_kernels()]
 
     def _width(self) -> int:
-        """Return the number of columns of the rows that the machines process."""
+        """Return the number of columns of the machines' rows."""
         return self.n_features_in_ if self._items is None else 1
 
     def _to_samples(self, rows: NDArray[Any]) -> Any:
-        """Convert rows of the machines to samples as a caller passes them."""
+        """Convert rows in the format of the machines to samples in the format of the caller."""
         return rows if self._items is None else self._items.at(rows)
 
     def _to_rows(self, samples: Any) -> Any:
-        """Convert samples from a file to rows of the machines."""
+        """Convert samples from a file to the row format of the machines."""
         return samples if self._items is None else self._items.restored(samples)
 
     def _learn(self, batch: Batch) -> None:
@@ -115,7 +115,8 @@ class KernelRowsMixin:
     def _sweep(self, X: Any, signs: Signs) -> None:
         if self._items is None:
             self._learn_rows(self._convert_rows(X), signs)
-        else:  # the item table computes kernel values of new sequences in blocks, one native call per block
+        # The item table computes kernel values of new sequences in blocks, by one native call per block.
+        else:
             self._copy_machines()
             self._items.sweep(
                 X,
@@ -186,13 +187,13 @@ class KernelExpansionLearner(KernelRowsMixin, OnlineLearner):
         return self._kernel.block(items, stored) @ np.asarray(expansion.coef) + expansion.bias
 
     def _vectors(self, expansion: Expansion) -> Any:
-        """Return the support vectors of an expansion as samples."""
+        """Return the support vectors of an expansion in the format of the caller."""
         return self._to_samples(np.asarray(expansion.vectors))
 
     @property
     @synchronized
     def support_vectors_(self) -> Any:
-        """Support vectors: an array for two classes, a list with one array per class for more.
+        """Support vectors: an array for two classes, a list with one array per class for more classes.
 
         With a sequence kernel it is a list of sequences, or a list of such lists.
         """
@@ -215,7 +216,7 @@ class KernelExpansionLearner(KernelRowsMixin, OnlineLearner):
         rows = np.asarray(self._stored_rows(), dtype=np.float64)
         if len(self._expansions) > 1 or len(self._labels) < 2:
             return RememberedRows(rows)
-        labels = np.empty(len(rows), dtype=object)  # the sign of a row's weight tells its class
+        labels = np.empty(len(rows), dtype=object)  # the class of a support vector is the sign of its weight
         labels[:] = [self._labels[int(weight <= 0.0)] for weight in self._expansions[0].coef]
         return RememberedRows(rows, labels)
 

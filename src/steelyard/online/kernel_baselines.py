@@ -137,7 +137,7 @@ class NORMA(KernelExpansionLearner):
 @expand_shared_text
 @storable("RBP")
 class RBP(KernelExpansionLearner):
-    r"""Randomized budget perceptron: removes a random support vector when the budget is full.
+    r"""Randomized budget perceptron: removes a random support vector when the budget is exceeded.
 
     Parameters
     ----------
@@ -290,7 +290,7 @@ class Forgetron(KernelExpansionLearner):
 @expand_shared_text
 @storable("Projectron")
 class Projectron(KernelExpansionLearner):
-    r"""Projectron: kernel perceptron that projects samples close to the span of the support vectors onto it.
+    r"""Projectron: kernel perceptron that projects samples onto the span of its support vectors.
 
     Parameters
     ----------

@@ -193,13 +193,13 @@ class KOIL(KoilLearner):
     @property
     @synchronized
     def dual_coef_(self) -> FloatArray:
-        """Weights of the support vectors."""
+        """Weights of the support vectors, one row per target."""
         self._need("dual_coef_")
         return self._by_class(self._coefficients()[:, 0])
 
     @property
     @synchronized
     def intercept_(self) -> FloatArray:
-        """Negated thresholds."""
+        """Negative decision thresholds."""
         self._need("intercept_")
         return self._by_class(-self._target_thresholds())

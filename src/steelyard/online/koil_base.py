@@ -38,7 +38,8 @@ _POLICIES = ("reservoir++", "fifo++", "reservoir", "fifo", "unbounded")
 Ensemble = _native.KoilEnsemble64 | _native.KoilEnsemble32
 
 _MAX_FLOAT32_C = (
-    1e3  # limit of C for float32, because stored weights (divided by the accumulated decay) far exceed C
+    # Limit of C for float32, because weights are stored divided by the accumulated decay and far exceed C.
+    1e3
 )
 
 
@@ -61,7 +62,7 @@ class KoilLearner(KernelRowsMixin, OnlineLearner):
         "threshold": OneOf("gmean", "zero"),
         "random_state": RandomSeed(),
     }
-    # Cached thresholds by scoring rule, each with the number of rows seen when it was computed.
+    # Cached thresholds by scoring rule, with the number of rows seen when each was computed.
     _thresholds: dict[str, tuple[int, FloatArray]]
 
     C: float
@@ -78,7 +79,7 @@ class KoilLearner(KernelRowsMixin, OnlineLearner):
 
     @abstractmethod
     def _make_kernels(self, X: NDArray[Any]) -> list[Kernel]:
-        """Return the kernels, with gamma computed from the first rows."""
+        """Return the kernels; gamma is computed from the first rows."""
 
     def _used_kernels(self) -> list[Kernel]:
         return self._kernels
@@ -104,7 +105,7 @@ class KoilLearner(KernelRowsMixin, OnlineLearner):
         super()._start(batch)
 
     def _resolve_budgets(self, batch: Batch) -> tuple[int, int]:
-        """Return the capacities of the negative and the positive buffers of a machine; 0 means unbounded.
+        """Return the capacity of the negative and of the positive buffer of a machine; 0 means unbounded.
 
         The positive class of a machine is the first label of the stream; the positive class of the learner
         is the second in sorted order.
@@ -147,10 +148,10 @@ class KoilLearner(KernelRowsMixin, OnlineLearner):
         )
 
     def _ensemble_type(self, rows: Any) -> Any:
-        """Return the native type for rows: float32 if weights and scores stay in the range of float32."""
+        """Return the native ensemble type: float32 if weights and scores stay in the range of float32."""
         if self._items is not None or rows.dtype != np.float32:
             return _native.KoilEnsemble64
-        # Steps on squared losses can diverge; float32 would overflow sooner than float64.
+        # Gradient steps on squared losses can diverge, and float32 would overflow earlier than float64.
         stable = self.loss == "hinge" or self.learning_rate * self.C * self.n_neighbors <= 0.5
         fits = stable and self.C <= _MAX_FLOAT32_C and all(map(_has_float32_values, self._kernels))
         return _native.KoilEnsemble32 if fits else _native.KoilEnsemble64
@@ -196,13 +197,13 @@ class KoilLearner(KernelRowsMixin, OnlineLearner):
         return X.astype(np.float64, copy=False)
 
     def _float64_ensemble(self) -> Any:
-        """Return a float64 copy of a float32 ensemble; every value is represented exactly."""
+        """Return a float64 copy of a float32 ensemble. The conversion is exact."""
         return self._build(self._machines_state(), np.asarray(self._ensemble.vectors, dtype=np.float64))
 
     # -- prediction -------------------------------------------------------------------------------------
 
     def _machines(self) -> list[Any]:
-        """Return the buffers of every machine, grouped by target."""
+        """Return the support vector buffers of all machines, grouped by target."""
         return self._ensemble.machines()
 
     def _machine_scores(self, X: NDArray[Any]) -> FloatArray:
@@ -242,17 +243,17 @@ class KoilLearner(KernelRowsMixin, OnlineLearner):
         return cached[1]
 
     def _scoring_rule(self) -> str:
-        """Return the value of the parameter, besides the buffers, on which scores depend."""
+        """Return the parameter value on which scores depend besides the buffers."""
         return ""
 
     def _gmean_threshold(self, target: int) -> float:
-        """Return the threshold with the largest G-mean on the support vectors, each counted once."""
+        """Return the threshold with the largest G-mean on the support vectors; each vector counts once."""
         vectors, sides = self._buffered(target)
         scores = self._target_scores(vectors)[target] if len(vectors) else np.zeros(0)
         return gmean_threshold(scores[sides == 0], scores[sides == 1])
 
     def _buffered(self, target: int) -> tuple[Any, NDArray[np.int64]]:
-        """Return the support vectors of a target and their sides: 0 negative, 1 positive."""
+        """Return the support vectors of a target and the side of each (0 negative, 1 positive)."""
         first = target * len(self._kernels)
         machines = self._machines()[first : first + len(self._kernels)]
         ids = [np.unique(np.concatenate([m["sides"][side]["ids"] for m in machines])) for side in (0, 1)]
@@ -262,7 +263,7 @@ class KoilLearner(KernelRowsMixin, OnlineLearner):
     @property
     @synchronized
     def support_vectors_(self) -> Any:
-        """Support vectors of all buffers without duplicates; a list if they are sequences."""
+        """Distinct support vectors of all buffers; a list if they are sequences."""
         self._need("support_vectors_")
         return self._to_samples(np.asarray(self._ensemble.vectors))
 
@@ -283,7 +284,8 @@ class KoilLearner(KernelRowsMixin, OnlineLearner):
         if len(parts) == 1:
             (rows, sides), n_rows = parts[0], len(parts[0][1])
             labels = [positive if side else other for side in sides.tolist()]
-        else:  # each class is the positive side of its own target; in the mirrored target, the negative side
+        # Each class is the positive side of its own target, or the negative side of the mirrored target.
+        else:
             own = self._orientation() > 0
             chosen = [rows[sides == own[target]] for target, (rows, sides) in enumerate(parts)]
             rows, n_rows = np.concatenate(chosen), sum(map(len, chosen))
@@ -337,11 +339,11 @@ class KoilLearner(KernelRowsMixin, OnlineLearner):
 
 
 def _has_float32_values(kernel: Kernel) -> bool:
-    """Return whether all values of a kernel fit in float32; kernels of distances have values in [0, 1]."""
+    """Return whether all kernel values fit in float32. Kernels of distances have values in [0, 1]."""
     return kernel.kernel in {"rbf", "laplacian"} and 1e-30 <= float(kernel.gamma) <= 1e30
 
 
 def _stored_budgets(state: dict[str, Any]) -> tuple[int, int]:
-    """Return both budgets; files of version 0.1 store one number for both."""
+    """Return both budgets. Version 0.1 files store one number for both."""
     first, second = state["budgets"] if "budgets" in state else (state["budget"], state["budget"])
     return int(first), int(second)

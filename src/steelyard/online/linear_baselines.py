@@ -1,4 +1,4 @@
-"""Online linear learners: AROW, and OnlinePerceptron, OAM and OPAUC to compare KOIL with."""
+"""Online linear learners: AROW, and the KOIL baselines OnlinePerceptron, OAM and OPAUC."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ class LinearLearner(OnlineLearner):
 
     @abstractmethod
     def _shapes(self, n_features: int) -> Shapes:
-        """Return shape and dtype of each array of a target."""
+        """Return shape and dtype of each state array of a target."""
 
     @abstractmethod
     def _learn_arrays(self, arrays: dict[str, list[NDArray[Any]]], X: Any, signs: Signs) -> None:
-        """Learn rows in place; each name maps to one array per target."""
+        """Learn rows in place; each name is mapped to a list with one array per target."""
 
     def _start_machines(self, X: NDArray[Any]) -> None:  # noqa: ARG002 - arrays need only the number of features
         self._targets = []
@@ -74,21 +74,21 @@ class LinearLearner(OnlineLearner):
     def _target_scores(self, X: NDArray[Any]) -> FloatArray:
         if sp.issparse(X):
             return np.array([X @ arrays["weights"] for arrays in self._targets])
-        # einsum, because with BLAS the rounding of scores would depend on the number of rows in the call.
+        # einsum is used because the rounding of BLAS results depends on the number of rows in the call.
         rows = X.astype(np.float64, copy=False)
         return np.array([np.einsum("ij,j->i", rows, arrays["weights"]) for arrays in self._targets])
 
     @property
     @synchronized
     def coef_(self) -> FloatArray:
-        """Weights of the features: one row, or one row per class for more than two classes."""
+        """Feature weights: one row for two classes, else one row per class."""
         self._need("coef_")
         return self._by_class(np.array([arrays["weights"] for arrays in self._targets]))
 
     @property
     @synchronized
     def intercept_(self) -> FloatArray:
-        """Negated thresholds, one per row of ``coef_``."""
+        """Negative thresholds, one per row of ``coef_``."""
         self._need("intercept_")
         return self._by_class(-self._target_thresholds())
 
@@ -326,7 +326,7 @@ class OPAUC(LinearLearner):
         }
 
     def _add_target(self) -> None:
-        """Append a target; all earlier rows belong to its other class, whose statistics are merged."""
+        """Append a target. All earlier rows are negative for it, so their statistics are merged."""
         super()._add_target()
         if len(self._targets) == 1:
             return
@@ -437,7 +437,7 @@ class AROW(LinearLearner):
         new = self._targets[-1]
         new["variances"][:] = 1.0
         new["bias"][1] = 1.0
-        if len(self._targets) > 1:  # all earlier rows belong to the other class of the new target
+        if len(self._targets) > 1:  # all earlier rows are negative for the new target
             new["seen"][0] = self._targets[0]["seen"].sum()
 
     def _learn_arrays(self, arrays: dict[str, Any], X: Any, signs: Signs) -> None:
@@ -452,7 +452,7 @@ class AROW(LinearLearner):
 
 
 def sparse_arrays(X: Any) -> tuple[FloatArray, NDArray[np.int32], NDArray[np.int64]]:
-    """Return values, columns and row starts of a CSR matrix with the dtypes that native loops expect."""
+    """Return values, columns and row pointers of a CSR matrix with the dtypes that native loops expect."""
     return (
         X.data.astype(np.float64, copy=False),
         X.indices.astype(np.int32, copy=False),

@@ -188,7 +188,7 @@ class MultiKernelKOIL(KoilLearner):
         return kernels[0] if alike and is_sequence_kernel(kernels[0]) else None
 
     def _shares(self) -> FloatArray:
-        """Return normalized kernel weights, of shape (n_targets, n_kernels), from log weights."""
+        """Return normalized kernel weights of shape (n_targets, n_kernels), given log weights."""
         logs = np.array([machine["log_weight"] for machine in self._machines()]).reshape(
             -1, len(self._kernels)
         )
@@ -207,7 +207,7 @@ class MultiKernelKOIL(KoilLearner):
     @property
     @synchronized
     def kernels_(self) -> list[Kernel]:
-        """The kernels in use."""
+        """Kernels in use."""
         self._need("kernels_")
         return list(self._kernels)
 

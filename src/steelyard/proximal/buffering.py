@@ -1,4 +1,4 @@
-"""Buffering of the first rows of a stream until their feature map can be fitted.
+"""Buffer of the first rows of a stream, which are kept until a feature map can be fitted to them.
 
 A feature map with ``gamma="rows"`` is fitted to the first rows and never changes. It needs enough rows:
 if a column is constant in the first hundred rows, a map fitted to these rows would ignore it forever.
@@ -27,8 +27,8 @@ from steelyard.proximal.statistics import ClassStatistics, never_learned
 
 __all__ = ["BufferedRows", "BufferingState"]
 
-_MAP_ROWS = 1000  # rows to which the final map is fitted
-_MAX_STREAM_ROWS = 4000  # after this many rows, including forgotten ones, the buffer counts as full
+_MAP_ROWS = 1000  # number of rows to which the final feature map is fitted
+_MAX_STREAM_ROWS = 4000  # number of arrived rows, including forgotten ones, at which the buffer is full
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class BufferedRows:
 
     @property
     def is_full(self) -> bool:
-        """Whether the final map can be fitted."""
+        """Whether the buffer has enough rows to fit the final feature map."""
         return self.capacity == 0
 
     @property
@@ -61,11 +61,11 @@ class BufferedRows:
 
     @property
     def n_preliminary(self) -> int:
-        """Number of rows for the preliminary map: the largest power of two that is at most ``len(self)``."""
+        """Number of rows for the preliminary feature map: the largest power of two up to ``len(self)``."""
         return 1 << (len(self).bit_length() - 1) if len(self) else 0
 
     def fitted_map(self) -> RandomFeatures:
-        """Return the map fitted to these rows; it is final if the buffer is full, else preliminary."""
+        """Return the feature map fitted to the buffered rows; it is preliminary until the buffer is full."""
         if not len(self):
             return self.unfitted_map.fitted_on(np.zeros((1, self.X.shape[1])))
         return self.unfitted_map.fitted_on(self.X[: len(self) if self.is_full else self.n_preliminary])
@@ -99,7 +99,7 @@ class BufferedRows:
         )
 
     def without_rows(self, batch: Batch, source: str) -> BufferedRows:
-        """Return the buffer without the rows of a batch; raise DataError if it does not contain them."""
+        """Return the buffer without the rows of a batch; raise DataError for rows that are not in it."""
         places: defaultdict[tuple[Label, bytes], list[int]] = defaultdict(list)
         for place, (label, row) in enumerate(zip(self.labels, _dense(self.X), strict=True)):
             places[label, (row + 0.0).tobytes()].append(place)  # + 0.0 turns -0.0 into 0.0
@@ -107,7 +107,7 @@ class BufferedRows:
         to_remove = np.ones(batch.X.shape[0]) if batch.weights is None else batch.weights.copy()
         for i, row in enumerate(_dense(batch.X)):
             label = batch.labels[batch.codes[i]]
-            # The newest equal row is removed first, so the order of the other rows does not change.
+            # Of several equal rows the newest is removed, so the order of the other rows does not change.
             for place in reversed(places.get((label, (row + 0.0).tobytes()), [])):
                 removed = min(to_remove[i], weights[place])
                 to_remove[i] -= removed
@@ -117,7 +117,7 @@ class BufferedRows:
         return replace(self, weights=weights)._select(np.flatnonzero(weights > 0.0))
 
     def decayed(self, factor: float, labels: list[Label]) -> BufferedRows:
-        """Return the buffer with rows of the given classes only, and all weights multiplied by a factor."""
+        """Return a buffer with only the rows of the given classes, all weights multiplied by a factor."""
         known = set(labels)
         rows = np.array([i for i, label in enumerate(self.labels) if label in known], dtype=np.intp)
         return replace(self, weights=self.weights * factor)._select(rows)
@@ -145,7 +145,7 @@ class BufferedRows:
         n = len(buffer.labels)
         if buffer.X.ndim != 2 or len(buffer.X) != n or buffer.weights.shape != (n,):
             raise ValueError("buffered rows, labels and weights differ in number")
-        # Written as `not <=`, the comparison also refuses NaN.
+        # The form `not <=` of the comparison also refuses NaN.
         if not (np.abs(buffer.X) <= LARGEST_VALUE).all() or not np.isfinite(buffer.weights).all():
             raise ValueError("a buffered row has a value that no learner accepts")
         check_label_types(buffer.labels, "a file")
@@ -154,7 +154,7 @@ class BufferedRows:
 
 
 class BufferingState(FoldState):
-    """Fold state of a stream whose feature map is not final yet.
+    """State of a ProximalSVC while its feature map is not final, with the buffered rows.
 
     It contains the buffered rows and their statistics, computed with the preliminary map. The result depends
     neither on the sizes of the batches nor on rows that have been forgotten. When the buffer is full, the
@@ -163,7 +163,7 @@ class BufferingState(FoldState):
 
     @classmethod
     def of(cls, buffer: BufferedRows, n_folds: int) -> FoldState:
-        """Return the state that results from learning the buffered rows."""
+        """Return the state that results from learning the buffered rows with a preliminary feature map."""
         state = cls.start(buffer.X.shape[1], n_folds, buffer.fitted_map())
         if len(buffer):
             FoldState.add(state, buffer.batch())
@@ -216,7 +216,8 @@ class BufferingState(FoldState):
 
     def _replace_by(self, other: FoldState) -> None:
         selected_C = self.selected_C if other.feature_map is self.feature_map else None
-        self.__dict__ = {**other.__dict__, "selected_C": selected_C}  # a single assignment is atomic
+        # A single assignment is atomic for other threads.
+        self.__dict__ = {**other.__dict__, "selected_C": selected_C}
 
 
 def _rows_of(batch: Batch, rows: slice) -> Batch:

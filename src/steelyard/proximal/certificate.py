@@ -74,7 +74,7 @@ class Certificate:
 
     @classmethod
     def of(cls, before: ProximalSVC, forgotten: ProximalSVC, after: ProximalSVC) -> Certificate:
-        """Return the certificate; ``forgotten`` is a learner that has learned the forgotten rows only."""
+        """Create a certificate; ``forgotten`` is a learner that has learned only the forgotten rows."""
         feature_map = after.feature_map_
         return cls(
             rows=float(forgotten.class_count_.sum()),
@@ -97,7 +97,7 @@ class Certificate:
         *,
         feature_map: RandomFeatures | None = None,
     ) -> bool:
-        """Return whether a new learner that learns only these rows has the certified digest.
+        """Return whether a new learner that learns only the given rows has the certified digest.
 
         Parameters
         ----------
@@ -140,7 +140,7 @@ class Certificate:
         """Return the certificate that :meth:`to_json` wrote; raise FileFormatError for other texts."""
         try:
             values = json.loads(text)
-        except UnicodeDecodeError as error:  # the message of this error would contain the whole text
+        except UnicodeDecodeError as error:  # the message of this error would contain the whole file
             raise FileFormatError("this is not JSON: it is not text.", source="Certificate") from error
         except (ValueError, RecursionError) as error:
             raise FileFormatError(f"this is not JSON ({error}).", source="Certificate") from error

@@ -1,4 +1,4 @@
-"""Drift report: tells from class-wise sums whether class frequencies, features or the concept changed."""
+"""Drift report: which of class frequencies, features and concept changed, computed from class-wise sums."""
 
 from __future__ import annotations
 
@@ -26,12 +26,14 @@ __all__ = [
     "renamed_event",
 ]
 
-_MIN_CLASS_ROWS = 20  # classes with fewer rows in a period are only used for the class frequencies
-_PRIOR_ROWS = 20.0  # pseudo-rows with the pooled variance, added to each class
-_MIN_CORRELATION_ROWS = 100  # correlations are compared only if every class has this many rows per period
-_SIGNIFICANCE = 1e-3  # level of the test of each cause, with a Bonferroni correction for columns
-_MIN_EFFECT = 0.1  # smaller shifts, in standard deviations, are not reported
-_RIDGE = 1e-6  # relative to the mean variance; makes the covariance of dependent columns invertible
+# Minimum number of rows per class and period; smaller classes count only for the class frequencies.
+_MIN_CLASS_ROWS = 20
+_PRIOR_ROWS = 20.0  # number of pseudo-rows with the pooled variance that are added to each class
+# Correlations are compared only if every class has at least this many rows in each period.
+_MIN_CORRELATION_ROWS = 100
+_SIGNIFICANCE = 1e-3  # significance level of the test of each cause, with a Bonferroni correction for columns
+_MIN_EFFECT = 0.1  # minimum reported shift of a mean, in standard deviations
+_RIDGE = 1e-6  # ridge relative to the mean variance; makes the covariance of dependent columns invertible
 _TINY = 1e-300
 CAUSES = ("prior", "features", "concept")
 
@@ -56,7 +58,7 @@ class ClassMoments:
 
     @classmethod
     def of_rows(cls, X: FloatArray, codes: np.ndarray[Any, Any], labels: Sequence[Label]) -> ClassMoments:
-        """Return the moments of rows; ``labels[codes[i]]`` is the class of row ``i``."""
+        """Return the moments of rows, where ``labels[codes[i]]`` is the class of row ``i``."""
         parts = {label: X[codes == code] for code, label in enumerate(labels)}
         parts = {label: rows for label, rows in parts.items() if len(rows)}
         return cls(
@@ -100,7 +102,7 @@ class ClassMoments:
 
 @dataclass(frozen=True)
 class ColumnChange:
-    """Change of one column.
+    """Change of one column between two periods, with its cause and p-value.
 
     Attributes
     ----------
@@ -134,7 +136,7 @@ class ColumnChange:
 
 @dataclass(frozen=True)
 class DriftReport:
-    """Differences between two periods and their causes.
+    """Differences between two periods of a stream and their causes.
 
     Attributes
     ----------
@@ -165,11 +167,11 @@ class DriftReport:
 
     @property
     def has_changed(self) -> bool:
-        """Whether any cause is significant."""
+        """Whether any cause of drift is significant."""
         return bool(self.causes)
 
     def renamed(self, names: Sequence[str]) -> DriftReport:
-        """Return a copy of the report in which columns called x0, x1, ... have the given names."""
+        """Return a copy of the report with the given names for the columns x0, x1, ..."""
         return replace(
             self,
             columns=[replace(change, column=_renamed(change.column, names)) for change in self.columns],
@@ -177,7 +179,7 @@ class DriftReport:
         )
 
     def columns_of(self, cause: str) -> list[str]:
-        """Return the names of the columns with this cause, the most significant first."""
+        """Return the names of the columns that changed for a given cause, most significant column first."""
         return [change.column for change in self.columns if change.cause == cause]
 
     def __str__(self) -> str:
@@ -233,7 +235,7 @@ _EVENT_TEXTS = {
 
 
 def event_of(row: int, report: DriftReport) -> dict[str, Any]:
-    """Return a drift as a dictionary with the row, the causes, the columns of each cause, and a text."""
+    """Return a drift event as a dictionary: row, causes, columns of each cause, and a text."""
     found = [
         {"cause": cause, "columns": [c.column for c in report.columns if c.cause == cause][:3]}
         for cause in report.causes or ["unknown"]
@@ -242,7 +244,7 @@ def event_of(row: int, report: DriftReport) -> dict[str, Any]:
 
 
 def renamed_event(event: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """Return a copy of an event in which columns called x0, x1, ... have the given names."""
+    """Return a copy of an event with the given names for the columns x0, x1, ..."""
     parts = [
         {
             "cause": part["cause"],
@@ -337,7 +339,7 @@ def compare_moments(
 
 
 def _prior_p_value(before: ClassMoments, after: ClassMoments, labels: Sequence[Label]) -> float:
-    """Return the p-value of a G-test for equal class frequencies, with Yates' correction for two classes."""
+    """Return the p-value of a G-test for equal class frequencies; two classes use Yates' correction."""
     table = np.array([[period.counts.get(label, 0.0) for label in labels] for period in (before, after)])
     table = table[:, table.sum(axis=0) > 0]
     if table.shape[1] < 2:
@@ -347,11 +349,12 @@ def _prior_p_value(before: ClassMoments, after: ClassMoments, labels: Sequence[L
 
 @dataclass(frozen=True)
 class _Tests:
-    """Log p-values by test and column, for the same change in all classes and for different changes."""
+    """Log p-values by test and column, for changes shared by all classes and for class-specific changes."""
 
-    common: FloatArray  # shape (2, n_features); tests of the mean and the standard deviation
-    different: FloatArray  # shape (3, n_features); tests of the mean, standard deviation and correlation
-    shifts: FloatArray  # shape (n_classes, n_features)
+    common: FloatArray  # log p-values of tests of the mean and the standard deviation, shape (2, n_features)
+    # Log p-values for the mean, standard deviation and correlation, shape (3, n_features).
+    different: FloatArray
+    shifts: FloatArray  # shift of each mean in standard deviations, shape (n_classes, n_features)
     scales: FloatArray
 
 
@@ -364,7 +367,7 @@ def _column_tests(before: ClassMoments, after: ClassMoments, labels: Sequence[La
     floor = 1e-12 * np.maximum(variances.max(axis=(0, 1)), np.square(means).max(axis=(0, 1))) + _TINY
     variances = np.maximum(variances, floor)
     pooled = (variances * n[:, :, None]).sum(axis=0) / n.sum(axis=0)[:, None]
-    # A class with few rows may have variance zero in a binary column, so its variances are shrunk.
+    # The variances of small classes are shrunk, because a binary column may have variance zero in a few rows.
     overall = (variances * n[:, :, None]).sum(axis=(0, 1)) / n.sum()
     weight = n[:, :, None]
     variances = (weight * variances + _PRIOR_ROWS * overall) / (weight + _PRIOR_ROWS)
@@ -385,7 +388,7 @@ def _column_tests(before: ClassMoments, after: ClassMoments, labels: Sequence[La
 
 
 def _split_log_p(change: FloatArray, variance: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return log p-values of the same change in all classes, and of different changes in the classes."""
+    """Return the log p-values of a change shared by all classes, and of class-specific changes."""
     weights = 1.0 / variance
     common = (change * weights).sum(axis=0) / weights.sum(axis=0)
     z = np.abs(common) * np.sqrt(weights.sum(axis=0))
@@ -396,14 +399,14 @@ def _split_log_p(change: FloatArray, variance: FloatArray) -> tuple[FloatArray, 
 
 
 def _correlation_log_p(covariances: FloatArray, variances: FloatArray, n: FloatArray) -> FloatArray:
-    """Return for each column the smallest log p-value for correlations that changed differently by class."""
+    """Return for each column the smallest log p-value of a class-specific change of its correlations."""
     n_features = variances.shape[2]
     if n_features < 2 or n.shape[1] < 2 or n.min() < _MIN_CORRELATION_ROWS:
         return np.zeros(n_features)
     sd = np.sqrt(variances)
     r = np.clip(covariances / (sd[:, :, :, None] * sd[:, :, None, :]), -0.999, 0.999)
     change = np.arctanh(r[1]) - np.arctanh(r[0])
-    # This is twice the variance for normal columns, because heavy tails make correlations less certain.
+    # The variance of a normal column is doubled, because heavy tails make correlations less certain.
     variance = np.broadcast_to((2.0 / n).sum(axis=0)[:, None, None], change.shape)
     shape = (len(change), -1)
     _, different = _split_log_p(change.reshape(shape), variance.reshape(shape))
@@ -413,13 +416,13 @@ def _correlation_log_p(covariances: FloatArray, variances: FloatArray, n: FloatA
 
 
 def _changed_columns(tests: _Tests, labels: Sequence[Label], names: Sequence[str]) -> list[ColumnChange]:
-    """Return an entry for each changed column, with the cause that has the smaller corrected p-value."""
+    """Return one entry per changed column, with the cause that has the smaller corrected p-value."""
     n_features = len(names)
     log_p = {
         "features": tests.common.min(axis=0) + math.log(len(tests.common) * n_features),
         "concept": tests.different.min(axis=0) + math.log(len(tests.different) * n_features),
     }
-    # If all classes change in scale, their means shift differently, so only the stronger cause is reported.
+    # A common change of scale shifts class means differently, so only the stronger cause is reported.
     is_large = (np.abs(tests.shifts).max(axis=0) >= _MIN_EFFECT) | (
         np.abs(np.log(tests.scales)).max(axis=0) >= _MIN_EFFECT
     )
@@ -441,7 +444,7 @@ def _changed_columns(tests: _Tests, labels: Sequence[Label], names: Sequence[str
 
 
 def _plane_correlation(before: ClassMoments, after: ClassMoments, labels: Sequence[Label]) -> float | None:
-    """Return the correlation of the linear scores of both periods; None unless there are two classes."""
+    """Return the correlation of the linear scores of both periods, or None unless there are two classes."""
     if len(labels) != 2:
         return None
     one, other = labels

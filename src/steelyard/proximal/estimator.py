@@ -65,7 +65,7 @@ from steelyard.proximal.statistics import ClassStatistics
 
 __all__ = ["ProximalSVC"]
 
-_MIN_WIDE_FEATURES = 1000  # with fewer features, the matrices are small and memory is not checked
+_MIN_WIDE_FEATURES = 1000  # with fewer features, the matrices are small and available memory is not checked
 _WIDE_HINT = (
     "use fewer columns, for example HashingVectorizer(n_features=1000); or feature_map=RandomFeatures(...), "
     "which has a width of your choice; StreamClassifier and steelyard.online.AROW learn sparse rows directly"
@@ -245,7 +245,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         classes: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
     ) -> Self:
-        # The docstring is inherited. After the first row, learning a single row is one native call.
+        # The docstring is inherited. Learning a single row after the first one takes one native call.
         attributes = self.__dict__
         if classes is not None or sample_weight is not None or "_state" not in attributes:
             return super().partial_fit(X, y, classes, sample_weight)
@@ -287,14 +287,14 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         if self._ledger is None:
             self._add(self._state, batch, "partial_fit")
             return
-        state = self._state.copy()  # the copy is changed, so that state and ledger are replaced together
+        state = self._state.copy()  # a copy is changed, so that state and ledger are replaced together
         state.selected_C = self._state.selected_C
         self._add(state, batch, "partial_fit")
         self._state, self._ledger = state, self._ledger.with_hashes(batch_hashes(batch))
 
     def _add(self, state: FoldState, batch: Batch, method: str) -> None:
         self._warn_of_wide_rows(state, batch)
-        if not state.is_plain:  # rows are learned in blocks, so all values are checked first
+        if not state.is_plain:  # rows are learned block by block, so all values are checked before
             self._check_range(batch.X, method)
         try:
             state.add(batch)
@@ -302,7 +302,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
             raise nonfinite_error(self, batch.X, method) from None
 
     def _warn_of_wide_rows(self, state: FoldState, batch: Batch) -> None:
-        """Warn before new classes take a large part of the memory; raise an error if they do not fit.
+        """Warn if the matrices of new classes need much memory; raise an error if they do not fit.
 
         Each class has one square matrix per fold; computing the planes takes two more matrices per class, and
         two for all classes together.
@@ -321,7 +321,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         warn_of_large_memory(n_bytes, what, _WIDE_HINT, is_sparse=sp.issparse(batch.X))
 
     def _check_range(self, X: Any, method: str) -> None:
-        """Raise an error for NaN, infinity and values that could overflow, before anything changes."""
+        """Raise an error for NaN, infinity and values that could overflow, before any state changes."""
         check_finite(self, X, method)
         check_magnitude(X, f"ProximalSVC.{method}", self._max_feature)
 
@@ -390,7 +390,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         return certificate
 
     def _apply(self, add: Batch | None, forget: Batch | None, method: str) -> None:
-        # A copy of the state is changed in place and then replaces the state; after an error it is discarded.
+        # A copy of the state is changed and then replaces the state. After an error the copy is discarded.
         state, ledger, source = self._state.copy(), self._ledger, f"ProximalSVC.{method}"
         if add is not None:
             self._add(state, add, method)
@@ -400,7 +400,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
                 ledger = ledger and ledger.without_hashes(batch_hashes(forget), source)
                 state.remove(forget, source)
             except DataError:
-                self._check_range(forget.X, method)  # report invalid values before any other error
+                self._check_range(forget.X, method)  # invalid values are reported before any other error
                 raise
         self._state, self._ledger = state, ledger
 
@@ -461,7 +461,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
     # -- merging ------------------------------------------------------------------------------------
 
     def statistics(self) -> FoldedStatistics:
-        """Return everything that was learned, as a message for :meth:`merge` of another learner.
+        """Return all learned sums as a message for :meth:`merge` of another learner.
 
         Returns
         -------
@@ -473,7 +473,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
             return FoldedStatistics.of(self._state.copy(), self._features()["feature_names"], self._ledger)
 
     def drift_report(self, before: Self | FoldedStatistics | ClassStatistics) -> DriftReport:
-        """Return what changed since an earlier period and why, computed from the statistics alone.
+        """Compare the statistics with those of an earlier period; return which columns changed and why.
 
         Parameters
         ----------
@@ -551,7 +551,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         return self
 
     def _mergeable(self, other: Any) -> FoldState:
-        """Return the validated state of ``other``; a learner without rows adopts the features and folds."""
+        """Return the validated state of ``other``. A learner without rows adopts its features and folds."""
         if isinstance(other, ClassStatistics):
             if not self._is_started():
                 self.n_features_in_ = other.n_features
@@ -586,7 +586,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         return theirs
 
     def _map_for(self, n_features: int) -> RandomFeatures | None:
-        """Return the feature map of this learner, to complete a message from which the map was omitted."""
+        """Return the feature map of this learner, which completes a message without its map."""
         if self._is_started():
             return self._state.feature_map
         return None if self.feature_map is None else self.feature_map.fitted_for(n_features)
@@ -595,13 +595,13 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
 
     @property
     def classes_(self) -> NDArray[Any]:
-        """Labels of the classes that have rows now."""
+        """Labels of the classes that currently have rows."""
         self._need("classes_")
         return self._state.class_labels().array
 
     @property
     def class_count_(self) -> FloatArray:
-        """Number of rows of each class now."""
+        """Current number of rows of each class."""
         self._need("class_count_")
         with lock_of(self):
             statistics = self._state.total
@@ -621,7 +621,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
 
     @property
     def C_(self) -> float:
-        """The C in use."""
+        """Value of C in use, given or selected."""
         self._need("C_")
         return self._predictor().planes.C
 
@@ -633,18 +633,18 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
 
     @property
     def feature_map_(self) -> RandomFeatures | None:
-        """The fitted feature map, if there is one."""
+        """Fitted feature map, or None."""
         self._need("feature_map_")
         return self._state.feature_map
 
     @property
     def quantizer_(self) -> Quantizer:
-        """Steps to which values are rounded; unless given, they are preliminary during the first 256 rows."""
+        """Steps to which feature values are rounded; preliminary for the first 256 rows unless given."""
         self._need("quantizer_")
         return self._state.statistics.quantizer
 
     def digest(self) -> str:
-        """Return a hash of everything that was learned: the exact sums of all rows, and the feature map.
+        """Return a hash of the learned state: the exact sums of all rows, and the feature map.
 
         Two learners with equal rows, rounded in the same way, have equal digests, whatever their histories.
         After :meth:`forget` it is the digest of a learner that never learned those rows. It does not depend
@@ -661,7 +661,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
     # -- model selection ----------------------------------------------------------------------------
 
     def cross_validate(self, statistics: FoldedStatistics) -> dict[str, Any]:
-        """Cross-validate the parameters of this learner, without another pass over the rows.
+        """Cross-validate the parameters of this learner from its statistics, without reading the rows again.
 
         Parameters
         ----------
@@ -678,7 +678,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
 
     @transactional
     def reselect_C(self) -> Self:
-        """Select C again from all current rows at the next prediction; only useful with ``C="auto"``.
+        """Select C again from all current rows at the next prediction. Only useful with ``C="auto"``.
 
         Returns
         -------
@@ -689,7 +689,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         return self
 
     def regularization_path(self, Cs: ArrayLike) -> tuple[FloatArray, FloatArray]:
-        """Return the planes for several values of C, from one decomposition if the planes share their matrix.
+        """Return the planes for several values of C; planes that share a matrix need one decomposition.
 
         Parameters
         ----------
@@ -707,7 +707,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         try:
             values = np.asarray(Cs, dtype=np.float64)
         except (TypeError, ValueError):
-            values = np.array([])  # an empty array raises an error below
+            values = np.array([])  # an empty array raises an error in the following check
         if values.ndim != 1 or not len(values) or not (np.isfinite(values).all() and (values > 0.0).all()):
             raise ParameterError(
                 f"Cs must be positive, finite numbers; got {Cs!r}.", source="ProximalSVC.regularization_path"
@@ -726,7 +726,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         return _cached_rule(self.C, weights, standardize, *others)
 
     def _predictor(self) -> Predictor:
-        """Return the planes and classes of the current rows, computed once for each version of the state."""
+        """Return planes and classes of the current rows, cached for the current version of the state."""
         rule, state = self._rule(), self._state
 
         def make() -> Predictor:
@@ -738,7 +738,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
 
     @staticmethod
     def _selected_C(rule: PlaneRule, state: FoldState) -> SelectedC:
-        """Return the selected C of the state; select it if there is no valid one."""
+        """Return the C selected for this state, or select it."""
         n_rows = state.statistics.n_rows
         if state.selected_C is None or not state.selected_C.is_valid(rule, n_rows):
             state.selected_C = SelectedC(rule.select_C(state.total, state), rule, n_rows)
@@ -771,13 +771,14 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         return classes.decode(codes)
 
     def _enable_single_row_path(self) -> None:
-        """Create the single-row model, if this learner supports it.
+        """Create the native single-row model if this learner supports it.
 
         With a ledger, this model can only predict, and it is discarded whenever a row is learned. So it is
         created only at the second of two predictions between which nothing was learned.
         """
         if type(self) is not ProximalSVC or not isinstance(self.class_weight, (str, dict, NoneType)):
-            return  # a subclass may override methods; changes of other mappings cannot be detected
+            # A subclass may override methods, and changes inside other mapping types cannot be detected.
+            return
         state, version = self._state, self._state.statistics.version
         if self._ledger is not None and state.last_predict_version != version:
             state.last_predict_version = version
@@ -807,7 +808,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         return self._probabilities_of(self._scores(X, "predict_proba")[0], prior)
 
     def _probabilities_of(self, scores: FloatArray, prior: str | Mapping[Label, float]) -> FloatArray:
-        """Return class probabilities, given scores with one column per plane; see ``predict_proba``."""
+        """Return class probabilities for scores with one column per plane."""
         predictor = self._predictor()
         labels = predictor.classes.array.tolist()
         if len(labels) == 1:
@@ -850,17 +851,17 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
 
     def _validated_rows(self, X: Any, method: str) -> Any:
         rows = validate_rows(self, X, method)
-        # With C="auto", predicting may select and store C. Invalid rows must raise an error before that.
+        # With C="auto", predicting may select and store C, so invalid rows must raise an error first.
         return check_finite(self, rows, method) if self.C == "auto" else rows
 
     def _blocks(self, X: Any, predictor: Predictor, method: str) -> Iterator[tuple[slice, Any]]:
-        """Yield blocks of (mapped) rows, each with its slice of X."""
+        """Yield blocks of rows, mapped if there is a feature map, each with its slice of X."""
         if predictor.feature_map is not None:
             self._check_range(X, method)
         return mapped_blocks(X, predictor.feature_map)
 
     def _check_scores(self, X: Any, planes: Planes, method: str, *, finite: bool) -> None:
-        """Raise an error for NaN or infinity in X; X is not read if finite scores already rule them out."""
+        """Raise an error for NaN or infinity in X. If all scores are finite, X is not read."""
         if not finite or np.count_nonzero(planes.coef) < planes.coef.size:
             check_finite(self, X, method)
 
@@ -899,12 +900,12 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
 
 @lru_cache(maxsize=64, typed=True)
 def _cached_rule(*parameters: Any) -> PlaneRule:
-    """Return the rule with these parameters; it is cached because every row of a stream needs it."""
+    """Return a cached rule with these parameters, because every row of a stream needs the rule."""
     return PlaneRule(*parameters)
 
 
 def _ledger_of(other: Any) -> RowLedger:
-    """Return the ledger of ``other``, for a learner that tracks rows."""
+    """Return the row ledger of ``other`` for a learner that tracks rows."""
     ledger = other.ledger if isinstance(other, FoldedStatistics) else None
     if ledger is None:
         raise DataError(
@@ -916,7 +917,7 @@ def _ledger_of(other: Any) -> RowLedger:
 
 
 def _message(other: Any) -> Any:
-    """Return the statistics of another learner, holding only its lock, to avoid deadlocks."""
+    """Return the statistics of another learner. Only the lock of that learner is held, to avoid deadlocks."""
     if not isinstance(other, ProximalSVC):
         return other
     check_started(other, "merge")

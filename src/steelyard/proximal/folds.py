@@ -1,4 +1,4 @@
-"""State and message of ProximalSVC: class statistics by fold, and the feature map applied before them."""
+"""State and message of ProximalSVC: class statistics by fold, and the feature map of the rows."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 __all__ = ["ClassLabels", "FoldState", "FoldedStatistics", "mapped_blocks"]
 
-_BLOCK_ROWS = 2048  # rows that a feature map transforms at a time
-_MAX_FOLDS = 100  # largest number of folds in a file; the cost of selecting C grows with it
+_BLOCK_ROWS = 2048  # number of rows that a feature map transforms at a time
+_MAX_FOLDS = 100  # largest number of folds that is read from a file; the cost of selecting C grows with it
 _MAX_ROWS_FOR_TOTAL_UPDATE = (
-    512  # up to this size, adding a batch to the total is faster than adding up the folds
+    512  # batch size up to which adding a batch to the total is faster than summing the folds
 )
 
 _FORMAT = "steelyard folded statistics"
@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 
 def mapped_blocks(X: Any, feature_map: RandomFeatures | None) -> Iterator[tuple[slice, Any]]:
-    """Yield pairs of a slice of X and its mapped rows; without a feature map, all of X unchanged."""
+    """Yield pairs of a slice of X and its mapped rows; without a feature map, one pair with all of X."""
     if feature_map is None:
         yield slice(None), X
         return
@@ -49,15 +49,15 @@ def mapped_blocks(X: Any, feature_map: RandomFeatures | None) -> Iterator[tuple[
 
 
 class ClassLabels:
-    """Sorted labels of the classes, and their 8-byte codes that the native code writes."""
+    """Sorted labels of the classes and the 8-byte codes by which native code represents them."""
 
     def __init__(self, labels: list[Label]) -> None:
         self.labels = labels
         self.array = sorted_classes(labels)
-        # Numeric labels of eight bytes are their own codes; other labels are coded by their position.
+        # A numeric label of eight bytes is its own code. The code of any other label is its index.
         self._is_code = self.array.dtype.kind in "iuf" and self.array.itemsize == 8
         codes = self.array.view(np.uint64) if self._is_code else np.arange(len(labels), dtype=np.uint64)
-        # With a single class, both sides of the plane have its label.
+        # If there is only one class, both sides of the plane have its label.
         self.codes = np.repeat(codes, 2) if len(codes) == 1 else codes
 
     def decode(self, codes: NDArray[np.uint64]) -> NDArray[Any]:
@@ -66,14 +66,14 @@ class ClassLabels:
 
 
 class OmittedMap(NamedTuple):
-    """Description of a feature map that was left out of a message; the digest may be unknown."""
+    """Placeholder for a feature map that was left out of a message; its digest may be unknown."""
 
     n_features: int
     digest: str | None
 
 
 class FoldState:
-    """Everything that ProximalSVC learns from rows: class statistics by fold, and the feature map.
+    """Learned state of ProximalSVC: class statistics by fold, and the feature map.
 
     All folds share one quantizer and one :class:`ClassStatistics` with the class keys :class:`FoldLabel`, so
     every change applies to all folds at once. ``add`` changes the state in place by one native call; all
@@ -103,11 +103,11 @@ class FoldState:
         self.feature_map = feature_map
         self.omitted_map = omitted_map
         self.is_plain = feature_map is None and n_folds == 1
-        self.buffer: BufferedRows | None = None  # only BufferingState uses it
-        self.selected_C: SelectedC | None = None  # remains valid while rows are only added
+        self.buffer: BufferedRows | None = None  # used only by BufferingState
+        self.selected_C: SelectedC | None = None  # stays valid while rows are added but not removed
         self.single_row: SingleRowModel | None = None
         self.last_predict_version: int | None = (
-            None  # version of the statistics at the last prediction of a single row
+            None  # version of the statistics at the last single-row prediction
         )
         self._cache: dict[str, tuple[Any, Any]] = {}
         self._class_labels: ClassLabels | None = None
@@ -120,18 +120,21 @@ class FoldState:
         feature_map: RandomFeatures | None = None,
         quantizer: Quantizer | None = None,
     ) -> Self:
-        """Return a state without rows. With a feature map, the default quantizer uses the step of the map."""
+        """Return a state without rows.
+
+        By default the quantizer has the step of the feature map, if there is one.
+        """
         width = n_features if feature_map is None else feature_map.n_components
         if feature_map is not None and quantizer is None:
             quantizer = Quantizer.uniform(width, feature_map.step, rounds=False)
         return cls(ClassStatistics(width, quantizer=quantizer), n_folds, feature_map)
 
     def empty(self) -> FoldState:
-        """Return a state without rows, with the same folds, map and quantizer."""
+        """Return a state without rows that has the same folds, feature map and quantizer."""
         return self._with(self.statistics.empty())
 
     def copy(self) -> FoldState:
-        """Return an independent copy (copy-on-write), without caches."""
+        """Return an independent copy (copy-on-write) without cached results."""
         return self._with(self.statistics.copy())
 
     def _with(self, statistics: ClassStatistics) -> FoldState:
@@ -139,7 +142,7 @@ class FoldState:
 
     @property
     def n_features(self) -> int:
-        """Number of features of the rows, before the map."""
+        """Number of features of the rows before the feature map is applied."""
         if self.omitted_map is not None:
             return self.omitted_map.n_features
         return (
@@ -148,22 +151,22 @@ class FoldState:
 
     @property
     def is_mapped(self) -> bool:
-        """Whether the rows passed through a feature map."""
+        """Whether a feature map is applied to the rows."""
         return self.feature_map is not None or self.omitted_map is not None
 
     @property
     def map_digest(self) -> str | None:
-        """Digest of the feature map, if there is one and its digest is known."""
+        """Digest of the feature map; None without a map or if its digest is unknown."""
         if self.omitted_map is not None:
             return self.omitted_map.digest
         return None if self.feature_map is None else self.feature_map.digest()
 
     @property
     def version(self) -> tuple[int, ...]:
-        """Identifier of the contents; it changes whenever the state is changed in place."""
+        """Identifier of the contents, which changes whenever the state changes in place."""
         return id(self.statistics), self.statistics.version
 
-    # -- rows ---------------------------------------------------------------------------------------
+    # -- adding and removing rows ------------------------------------------------------------------------
 
     def add(self, batch: Batch) -> None:
         """Add a validated batch in place; on error nothing changes."""
@@ -183,12 +186,12 @@ class FoldState:
             self._cache["total"] = (self.version, None), total
 
     def _updated_total(self, batch: Batch, block: Batch) -> ClassStatistics | None:
-        """Return the cached total with this batch added, if the total is cached."""
+        """Return the total with a batch added, or None if the total is not cached."""
         entry = self._cache.pop("total", None)
         if entry is None or entry[0] != (self.version, None) or not self.statistics.is_frozen:
             return None
         total: ClassStatistics = entry[1].copy()
-        del entry  # the old total has no other reference now, so its matrices can be changed in place
+        del entry  # the old total has no other reference now, so native code can change its matrices in place
         total.add_batch(Batch(block.X, batch.labels, block.codes // self.n_folds, block.weights))
         return total
 
@@ -201,7 +204,7 @@ class FoldState:
             self.statistics.remove_batch(block, source)
 
     def _blocks(self, batch: Batch) -> Iterator[Batch]:
-        """Yield the batch in mapped blocks, with one class code for each pair of label and fold."""
+        """Yield blocks of mapped rows of a batch, with one class code for each pair of label and fold."""
         labels, codes = batch.labels, batch.codes
         if self.n_folds > 1:
             labels = [FoldLabel(label, fold) for label in labels for fold in range(self.n_folds)]
@@ -222,7 +225,7 @@ class FoldState:
         return self.statistics.regrouped({key: key.label for key in self.statistics.classes})
 
     def class_labels(self) -> ClassLabels:
-        """Return the classes. The same object is returned until the classes change."""
+        """Return the class labels; the same object is returned until the classes change."""
         labels = self.total.classes
         if self._class_labels is None or self._class_labels.labels != labels:
             self._class_labels = ClassLabels(labels)
@@ -230,7 +233,7 @@ class FoldState:
 
     @property
     def folds(self) -> list[ClassStatistics]:
-        """Statistics of each fold."""
+        """Statistics of the rows of each fold."""
         if self.n_folds == 1:
             return [self.statistics]
         return [self.statistics.regrouped(self._labels_in({fold})) for fold in range(self.n_folds)]
@@ -240,11 +243,11 @@ class FoldState:
         return ClassSubset(self.statistics, self._labels_in(folds))
 
     def _labels_in(self, folds: Container[int]) -> dict[Label, Label]:
-        """Return a mapping from class keys to labels, for the keys in the given folds."""
+        """Return a mapping from class keys to labels for all keys of the given folds."""
         return {key: key.label for key in self.statistics.classes if key.fold in folds}
 
     def cached(self, name: str, key: Any, make: Callable[[], T], lock: AbstractContextManager[Any]) -> T:
-        """Return ``make()``, cached until the statistics or ``key`` change.
+        """Return ``make()``; the result is cached until the statistics or ``key`` change.
 
         A valid cache entry is returned without the lock, so it does not wait for calls that learn.
         """
@@ -257,7 +260,7 @@ class FoldState:
         return value
 
     def __getstate__(self) -> dict[str, Any]:
-        # Copies and pickles have no caches.
+        # Copies and pickles are made without cached results.
         return self.__dict__ | {
             "single_row": None,
             "last_predict_version": None,
@@ -266,7 +269,10 @@ class FoldState:
         }
 
     def digest(self) -> str:
-        """Return a hash of the sums of all rows and of the map; it does not depend on the folds."""
+        """Return a hash of the sums of all rows and of the feature map.
+
+        The hash does not depend on the folds.
+        """
         total, map_digest = self.total.digest(), self.map_digest
         if map_digest is None:
             return total
@@ -277,7 +283,10 @@ class FoldState:
     # -- new states ---------------------------------------------------------------------------------
 
     def merged(self, other: FoldState) -> FoldState:
-        """Return the state of the rows of both states; if one has buffered rows, the other learns them."""
+        """Return a state with the rows of both states.
+
+        Buffered rows of one state are learned by the other.
+        """
         if other.buffer is None and self.buffer is None:
             return self._with(self.statistics + other.statistics)
         result, rows = (self, other.buffer) if other.buffer is not None else (other, self.buffer)
@@ -298,7 +307,7 @@ class FoldState:
         return self._with(self.statistics - other.statistics)
 
     def subtracted(self, other: FoldState, source: str) -> FoldState:
-        """Return the state without the rows of ``other``; raise DataError for rows that this state lacks."""
+        """Return the state without the rows of ``other``; raise DataError for unknown rows."""
         if other.buffer is not None:
             result = self.copy()
             result.remove(other.buffer.batch(), source)
@@ -308,7 +317,7 @@ class FoldState:
         return self._with(self.statistics.copy().subtract(other.statistics, source))
 
     def widened(self, n_features: int) -> FoldState:
-        """Return the state with more features at the end, which are zero in all rows so far."""
+        """Return the state with more features appended, which are zero in all rows so far."""
         if self.feature_map is not None:
             raise DataError(
                 "the feature map fixes the number of features, so it cannot grow.",
@@ -343,7 +352,7 @@ class FoldState:
         if self.omitted_map is not None or other.omitted_map is not None:
             same = self.map_digest == other.map_digest
         elif self.buffer is not None or other.buffer is not None:
-            # At least one map is preliminary: equal parameters are enough.
+            # If a feature map is preliminary, equal map parameters are sufficient.
             same = mine is not None and theirs is not None and mine.get_params() == theirs.get_params()
         else:
             same = theirs is None if mine is None else mine.same_map(theirs)
@@ -353,7 +362,7 @@ class FoldState:
             raise _different_folds()
 
     def check_has_folds(self) -> None:
-        """Raise DataError if there is only one fold: C="auto" needs several."""
+        """Raise DataError if there is only one fold, because C="auto" needs several."""
         if self.n_folds == 1:
             raise _different_folds()
 
@@ -394,7 +403,7 @@ class FoldState:
 
 
 class FoldedStatistics:
-    """Message of a ProximalSVC: its state, the names of its features and the ledger of its rows.
+    """Message of a ProximalSVC: its state, feature names and row ledger.
 
     :meth:`steelyard.ProximalSVC.statistics` returns it and :meth:`steelyard.ProximalSVC.merge` accepts it.
     Messages with equal feature maps and numbers of folds can be added with ``+``; ``-`` removes the rows of
@@ -472,12 +481,12 @@ class FoldedStatistics:
 
     @property
     def feature_map(self) -> RandomFeatures | None:
-        """The feature map, if the message contains it."""
+        """Feature map of the message, or None if the map was omitted."""
         return self.state.feature_map
 
     @property
     def n_features(self) -> int:
-        """Number of features of the rows, before the map."""
+        """Number of features of the rows before the feature map is applied."""
         return self.state.n_features
 
     @property
@@ -487,15 +496,18 @@ class FoldedStatistics:
 
     @property
     def kind(self) -> tuple[int, str | None]:
-        """Number of folds and digest of the map; only messages of the same kind can be added."""
+        """Number of folds and digest of the feature map. Only messages of the same kind can be added."""
         return self.n_folds, self.state.map_digest
 
     def digest(self) -> str:
-        """Return a hash of the sums of all rows and of the map; it does not depend on the folds."""
+        """Return a hash of the sums of all rows and of the feature map.
+
+        The hash does not depend on the folds.
+        """
         return self.state.digest()
 
     def without_map(self) -> FoldedStatistics:
-        """Return the message without its map, for a receiver that already has it; maps are often large."""
+        """Return the message without its (often large) feature map, for a receiver that has the map."""
         state = self.state
         if state.feature_map is None:
             return self
@@ -504,7 +516,7 @@ class FoldedStatistics:
         return self.of(state, self.feature_names, self.ledger)
 
     def with_map(self, feature_map: RandomFeatures | None) -> FoldedStatistics:
-        """Return the message with its omitted map; raise DataError for a different map."""
+        """Return the message with the given feature map; raise DataError if another map was omitted."""
         state = self.state
         if state.omitted_map is None:
             return self
@@ -526,7 +538,7 @@ class FoldedStatistics:
         return self.of(self.state.subtracted(other.state, source), names, ledger)
 
     def difference(self, other: FoldedStatistics) -> FoldedStatistics:
-        """Return one message that adds the rows of this message and removes those of ``other``.
+        """Return a message that, when merged, adds the rows of this message and removes those of ``other``.
 
         It is used by algorithm 4 of the paper on the distributed incremental wLPSVM: one set of sums instead
         of two. Counts may be negative, and it has no ledger, so ``merge`` of a learner that tracks
@@ -555,7 +567,7 @@ class FoldedStatistics:
         return message
 
     def _check_addable(self, other: FoldedStatistics) -> Any:
-        """Raise an error if two messages cannot be added; return the names of the features if known."""
+        """Raise an error if two messages cannot be added; return the feature names, if known."""
         if not isinstance(other, FoldedStatistics):
             raise DataTypeError(
                 f"expected FoldedStatistics; got {type(other).__name__}.", source="FoldedStatistics"
@@ -574,7 +586,7 @@ class FoldedStatistics:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> FoldedStatistics:
-        """Return the message that :meth:`to_bytes`, or ``ClassStatistics.to_bytes``, wrote."""
+        """Return the message written by :meth:`to_bytes` or ``ClassStatistics.to_bytes``."""
         source = "FoldedStatistics.from_bytes"
         tree = decode(data)
         if isinstance(tree, Mapping) and tree.get("format") == _FORMAT:
@@ -606,7 +618,7 @@ class FoldedStatistics:
 
 
 def _joined(states: Sequence[Mapping[str, Any]]) -> ClassStatistics:
-    """Return one statistics object from the folds of a file of version 0.1."""
+    """Return one statistics object from the separate folds of a version 0.1 file."""
     folds = [serialization.from_state(fold, ClassStatistics) for fold in states]
     if len(folds) == 1:
         return folds[0]

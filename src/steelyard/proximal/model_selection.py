@@ -1,4 +1,4 @@
-"""Cross-validation and selection of C from the statistics of the folds, without reading the rows again."""
+"""Cross-validation and selection of C from the statistics of folds, without reading the rows again."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ if TYPE_CHECKING:
 __all__ = ["C_GRID", "SelectedC", "measure", "select_C", "validate_folds"]
 
 C_GRID: FloatArray = np.logspace(-6.0, 8.0, 29)
-_TIE_TOLERANCE = 1e-9  # losses with a smaller relative difference are ties; the smallest C wins
+# Losses with a smaller relative difference are ties, for which the smallest C is selected.
+_TIE_TOLERANCE = 1e-9
 _MEASURES = ("squared_error", "auc", "sensitivity", "specificity", "gmean")
 
 
 @dataclass(frozen=True)
 class SelectedC:
-    """A selected C, with the rule and the number of rows for which it was selected.
+    """A selected C, with the rule and the number of rows that were used to select it.
 
     Selecting C costs far more than solving, and the best C changes slowly. So a selection is valid until the
     number of rows has doubled.
@@ -39,11 +40,11 @@ class SelectedC:
     n_rows: float
 
     def is_valid(self, rule: Any, n_rows: float) -> bool:
-        """Return whether the selection is valid for a rule and a number of rows."""
+        """Return whether the selected C is still valid for a rule and a number of rows."""
         return bool(rule == self.rule and self.n_rows <= n_rows < 2.0 * self.n_rows)
 
     def decayed(self, factor: float) -> SelectedC:
-        """Return the selection after the weights of all rows were multiplied by ``factor``."""
+        """Return the selected C for the state after all weights were multiplied by ``factor``."""
         return replace(self, n_rows=factor * self.n_rows)
 
 
@@ -67,7 +68,7 @@ def select_C(
         if test_rows.classes and training_rows.classes:
             test, training = System(test_rows), System(training_rows, standardize=system.standardize)
             paths = solve_path(make_equations(training), C_GRID)
-            # Scores of an extreme test row may overflow; the loss of its fold is bounded anyway.
+            # Scores of an extreme test row may overflow, but the loss of a fold is bounded.
             with np.errstate(over="ignore", invalid="ignore"):
                 losses += _loss(system, equations, training, paths, test)
     best = losses.min()
@@ -77,7 +78,7 @@ def select_C(
 def _loss(
     system: System, equations: PlaneEquations, training: System, paths: FloatArray, test: System
 ) -> FloatArray:
-    """Return the squared error on the test rows, for every C, of planes fitted to the training rows."""
+    """Return the squared error on the test rows for every C; the planes are fitted to the training rows."""
     loss = np.zeros(len(paths))
     planes = {
         training.labels[index]: plane for plane, index in enumerate(plane_classes(len(training.labels)))
@@ -99,7 +100,7 @@ def _loss(
 
 
 class _Scores:
-    """Counts, sums and sums of squares of the scores of the test rows, for one class and for the rest."""
+    """Count, sum and sum of squares of the test scores, for one class and for all other classes."""
 
     def __init__(
         self, training: System, solutions: FloatArray, test: System, label: object, *, has_intercept: bool
@@ -123,7 +124,7 @@ class _Scores:
         return result
 
     def pair_error(self) -> FloatArray:
-        """Return the squared error summed over all pairs of rows; zero if there are no pairs."""
+        """Return the squared error summed over all pairs of rows, or zero if there are no pairs."""
         if (self.counts <= 0.0).any():
             return np.zeros(self.sums.shape[1])
         means, squares = self.sums / self.counts[:, None], self.squares / self.counts[:, None]
@@ -132,11 +133,11 @@ class _Scores:
         return self.counts.prod() * np.fmin(error, 1.0)
 
 
-# -- measures ---------------------------------------------------------------------------------------
+# -- evaluation measures -----------------------------------------------------------------------------
 
 
 def validate_folds(rule: PlaneRule, state: FoldState) -> dict[str, FloatArray]:
-    """Return measures of each fold, scored by planes that are fitted to the other folds.
+    """Return measures of each fold under planes that are fitted to the other folds.
 
     Parameters
     ----------
@@ -160,7 +161,7 @@ def validate_folds(rule: PlaneRule, state: FoldState) -> dict[str, FloatArray]:
 
 
 def measure(model: Any, statistics: ClassStatistics) -> dict[str, float]:
-    """Return the measures of :func:`validate_folds` for a fitted learner, on the rows of ``statistics``."""
+    """Return the measures of :func:`validate_folds` for a fitted learner on the rows of ``statistics``."""
     found = _measures(model.coef_, model.intercept_, model.classes_.tolist(), statistics)
     return {name.removeprefix("test_"): value for name, value in found.items()}
 
@@ -204,7 +205,8 @@ def _plane_measures(coef: FloatArray, intercept: float, test: System, label: obj
     """Return the five ``test_`` measures of :func:`validate_folds` for one plane."""
     if label not in test.labels or len(test.labels) < 2:
         return np.full(len(_MEASURES), np.nan)
-    u = np.append(coef * test.unit, -(intercept + coef @ test.origin))  # relative to the origin of the fold
+    # Coordinates relative to the origin of the fold.
+    u = np.append(coef * test.unit, -(intercept + coef @ test.origin))
     means, variances = score_moments(test, test.labels.index(label), u).T
     deviations = np.sqrt(np.maximum(variances, np.finfo(np.float64).tiny))
     squared_error = 0.5 * float(np.sum(variances + np.square(means - np.array([1.0, -1.0]))))

@@ -1,4 +1,4 @@
-"""Planes of the proximal SVM: the rule that computes them from statistics, and their scores.
+"""Planes of the proximal SVM: computation from statistics, and scores.
 
 Two solvers compute the planes. Only :func:`uses_native_solver` chooses between them.
 """
@@ -39,25 +39,27 @@ from steelyard.thresholds import normal_gmean_threshold
 
 __all__ = ["PlaneRule", "Planes", "Predictor", "uses_native_solver"]
 
-_MAX_FEATURES_FOR_ALL_FOLDS = 256  # with more features, C is selected by the errors on only two folds
-# Limits of the native solver; beyond each of them LAPACK is faster.
-_MAX_NATIVE_FEATURES = 2000  # with more features, the threads of LAPACK outweigh the cost of the Python code
-_MAX_NATIVE_CLASSES = 30  # with more classes, LAPACK shares one Cholesky factor among the planes
-_MAX_NATIVE_FEATURES_MANY_CLASSES = 64  # up to this number, SIMD over the planes beats a shared factor
-_MAX_NATIVE_FEATURES_LEAVE_ONE_OUT = 200  # with more features, LAPACK inverts the matrix faster
-_MIN_FEATURES_FOR_THREADS = 101  # with fewer features, starting threads costs more than they save
-_MIN_ROWS_FOR_THREADS = 17  # with fewer rows to score, starting threads costs more than they save
+# Maximum number of features for which C is selected with all folds; above it, only two folds are used.
+_MAX_FEATURES_FOR_ALL_FOLDS = 256
+# Limits of the native solver. LAPACK is faster beyond any of them.
+_MAX_NATIVE_FEATURES = 2000  # above this, the threads of LAPACK outweigh the cost of the Python code
+_MAX_NATIVE_CLASSES = 30  # above this, LAPACK is faster because all planes share one Cholesky factor
+# Up to this number, SIMD over the planes is faster than a shared factor.
+_MAX_NATIVE_FEATURES_MANY_CLASSES = 64
+_MAX_NATIVE_FEATURES_LEAVE_ONE_OUT = 200  # above this, LAPACK inverts the matrix faster
+_MIN_FEATURES_FOR_THREADS = 101  # below this, starting threads costs more than they save
+_MIN_ROWS_FOR_THREADS = 17  # minimum number of rows to score with several threads
 
-_MAX_LEVERAGE = 0.95  # upper limit for a mean leverage; a class with a single row has leverage 1
+_MAX_LEVERAGE = 0.95  # upper limit of a mean leverage; a class with a single row has leverage 1
 _TARGETS = np.array([1.0, -1.0])
-_MEAN_TOLERANCE = 1e-12  # relative rounding error of means of scores
+_MEAN_TOLERANCE = 1e-12  # relative rounding error of mean scores
 
 
 @dataclass(frozen=True)
 class Planes:
     """Fitted planes: scores are ``x @ coef.T + intercept``."""
 
-    coef: FloatArray  # normals in units of the (mapped) features, of shape (n_planes, n_features)
+    coef: FloatArray  # normals in units of the features after the feature map, shape (n_planes, n_features)
     intercept: FloatArray
     slope: float  # log-odds per unit of score
     C: float
@@ -74,7 +76,7 @@ class Planes:
         return finite or self._rewrite_overflown(rows, scores)
 
     def _rewrite_overflown(self, rows: Any, scores: FloatArray) -> bool:
-        """Recompute scores whose terms overflowed, with separate exponents; return whether all are finite.
+        """Recompute scores whose terms overflowed, using separate exponents; return whether all are finite.
 
         A score beyond the largest double becomes the largest double. Scores of rows with NaN or inf are kept.
         """
@@ -95,7 +97,7 @@ class Planes:
             return np.clip(np.ldexp(sums, top[:, 0]), -limit, limit)
 
     def write_labels(self, rows: Any, labels_of: NDArray[np.uint64], labels: NDArray[np.uint64]) -> bool:
-        """Write for each row the label of the highest score; return whether all scores are finite.
+        """Write the label of the highest score of each row; return whether all scores are finite.
 
         With a single plane, ``labels_of`` has two labels: of the negative side and of the positive side.
         """
@@ -109,7 +111,7 @@ class Planes:
         return finite
 
     def probabilities(self, scores: FloatArray) -> FloatArray:
-        """Return probabilities for equally frequent classes; a single plane has two columns."""
+        """Return probabilities that assume equally frequent classes. A single plane gives two columns."""
         scaled = self.slope * scores
         if scaled.shape[1] == 1:
             return np.column_stack([expit(-scaled[:, 0]), expit(scaled[:, 0])])
@@ -118,7 +120,7 @@ class Planes:
 
 @dataclass(frozen=True, slots=True)
 class Predictor:
-    """Everything that a prediction needs, for one version of the statistics."""
+    """Planes and classes for predictions, valid for one version of the statistics."""
 
     classes: ClassLabels
     planes: Planes
@@ -144,7 +146,7 @@ def uses_native_solver(rule: PlaneRule, n_features: int, n_classes: int) -> bool
 
 @dataclass(frozen=True)
 class PlaneRule:
-    """The parameters of :class:`~steelyard.ProximalSVC` that determine the planes of given statistics."""
+    """Parameters of :class:`~steelyard.ProximalSVC` that determine the planes for given statistics."""
 
     C: float | str
     class_weight: Any
@@ -154,7 +156,7 @@ class PlaneRule:
     penalize_intercept: bool
 
     def planes(self, statistics: ClassStatistics, C: float, labels: list[Label] | None = None) -> Planes:
-        """Return the planes for one C; ``labels`` are the classes, if the caller knows them."""
+        """Return the planes for one value of C; ``labels`` are the classes, if known."""
         labels = labels or _labels(statistics)
         if uses_native_solver(self, statistics.n_features, len(labels)):
             planes = self.native_planes(statistics, C, labels)
@@ -163,7 +165,7 @@ class PlaneRule:
         return self.reference_planes(statistics, C)
 
     def native_planes(self, statistics: ClassStatistics, C: float, labels: list[Label]) -> Planes | None:
-        """Return the planes of the native solver; None if a matrix is not positive definite."""
+        """Return the planes computed by the native solver, or None if a matrix is not positive definite."""
         d, n_classes = statistics.n_features, len(labels)
         n_planes = n_classes if n_classes > 2 else 1
         coef, intercept = np.empty((n_planes, d)), np.empty(n_planes)
@@ -188,7 +190,7 @@ class PlaneRule:
         )
 
     def reference_planes(self, statistics: ClassStatistics, C: float) -> Planes:
-        """Return the planes of the LAPACK solver, which solves every case."""
+        """Return the planes computed by the LAPACK solver, which supports every case."""
         with limit_blas(statistics.n_features):
             system = self._system(statistics)
             equations = self._equations(system)
@@ -197,7 +199,7 @@ class PlaneRule:
     def select_C(
         self, statistics: ClassStatistics, state: FoldState, folds: Sequence[int] | None = None
     ) -> float:
-        """Return C, or for ``C="auto"`` the C selected by cross-validation on some or all folds.
+        """Return the numeric C; ``C="auto"`` is selected by cross-validation on some or all folds.
 
         ``statistics`` is the sum of the statistics of these folds.
         """
@@ -210,7 +212,7 @@ class PlaneRule:
                 "the first rows on.",
                 hint='set C="auto" before fit() or the first partial_fit()',
             )
-        # Decomposing a wide system is slow, and two of five test folds select a C that is about as good.
+        # Decomposing a wide system is slow, and two of five folds select a C that is about as good.
         # On twelve data sets with 600 mapped features, mean AUC and G-mean differed by 0.0003.
         tested = folds if statistics.n_features <= _MAX_FEATURES_FOR_ALL_FOLDS else folds[::3][:2]
         splits = ((state.subset({fold}), state.subset({*folds} - {fold})) for fold in tested)
@@ -240,7 +242,7 @@ class PlaneRule:
         return margin_equations(system, self.class_weight, regularizer)
 
     def _side_weights(self, system: System) -> FloatArray:
-        """Return the weight of a row of the second class and of a row of the first class, for two classes."""
+        """Return the weights of a row of the second class and of a row of the first class (two classes)."""
         if self.objective == "auc":
             return 1.0 / system.counts[::-1]
         if self.class_weight == "balanced":
@@ -248,7 +250,7 @@ class PlaneRule:
         return class_factors(self.class_weight, system.labels)[::-1]
 
     def _finish(self, system: System, equations: PlaneEquations, solutions: FloatArray, C: float) -> Planes:
-        """Convert solutions of the system to planes in raw units, with thresholds and probabilities."""
+        """Convert solutions of the linear system to planes in raw units with thresholds and slopes."""
         if not equations.has_intercept:
             solutions = np.column_stack([solutions, np.zeros(len(solutions))])
         moments = all_score_moments(system, equations.classes, solutions)
@@ -279,18 +281,18 @@ def _threads_for(rows: Any) -> int:
 
 
 def _logistic_slope(positive: FloatArray, negative: FloatArray) -> FloatArray:
-    """Return the log-odds per unit of score for normal scores, with the mean of the variances of both sides.
+    """Return the log-odds per unit of score, assuming normal scores with the average variance of both sides.
 
     ``positive`` and ``negative`` have one row per plane: mean and variance of the scores of that side.
     """
     gap = positive[:, 0] - negative[:, 0]
-    # If a plane has the same score for all rows (a class of weight zero), the gap is only rounding error.
+    # A class of weight zero gives the same score to all rows, so the gap is only a rounding error.
     gap[np.abs(gap) <= _MEAN_TOLERANCE * np.maximum(np.abs(positive[:, 0]), np.abs(negative[:, 0]))] = 0.0
     variance = 0.5 * (positive[:, 1] + negative[:, 1])
     slope = np.divide(
         gap, variance, out=np.where(gap == 0.0, 0.0, np.inf), where=(variance > 0.0) & (gap != 0.0)
     )
-    # With a positive slope, the probabilities have the same order as the scores.
+    # A positive slope gives the probabilities the same order as the scores.
     return np.clip(slope, 1e-9, 1e9)
 
 
@@ -300,7 +302,7 @@ def _logistic_slope(positive: FloatArray, negative: FloatArray) -> FloatArray:
 def leave_one_out_moments(
     system: System, equations: PlaneEquations, moments: FloatArray, weights: FloatArray, C: float
 ) -> FloatArray:
-    """Return mean and variance of leave-one-out scores for two classes; for more, the given moments.
+    """Return mean and variance of leave-one-out scores for two classes; for more classes, the given moments.
 
     A training row pulls the plane towards itself, so training scores are farther apart than scores of new
     rows, and a threshold should lie between the scores of new rows. In a (weighted) ridge regression with the
@@ -330,7 +332,7 @@ def leave_one_out_moments(
     else:
         # Up to scale, w is the same as in least squares with weights 1 / l_c and an unpenalized intercept.
         # Let d be the difference of the class means, B the matrix without dd', and q = d' inv(B) d.
-        # Then w is inv(B) d / (1 + q) for the pairwise loss and inv(B) d / (1 + q / 2) for least squares.
+        # The pairwise loss gives w = inv(B) d / (1 + q), least squares gives w = inv(B) d / (1 + q / 2).
         # The means of the scores differ by q / (1 + q), which determines q.
         scale, center = 2.0 / (2.0 - float(means[0] - means[1])), float(means.mean())
         traces = _pair_traces(inverse, equations.rhs[0], matrices, counts)
@@ -361,7 +363,7 @@ def _pair_traces(
 
 
 def _inverse(lower: FloatArray) -> FloatArray | None:
-    """Return the lower triangle of the inverse; None if the matrix is numerically singular."""
+    """Return the lower triangle of the inverse, or None if the matrix is numerically singular."""
     factor, failed = lapack.dpotrf(lower.T, lower=0, clean=0)
     if failed:
         return None

@@ -1,4 +1,4 @@
-"""The quantizer: fixed-point rounding of feature values, and its constants."""
+"""Fixed-point quantizer of feature values, and its constants."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from steelyard._types import FloatArray
 from steelyard.exceptions import DataError
 from steelyard.persistence import storable
 
-# The native code defines these three constants, and all modules import them from here.
-# QUANTIZER_ROWS: number of first rows that determine the steps of a learner without a given quantizer.
+# The native code defines the following constants. Python modules import them from here.
+# QUANTIZER_ROWS: number of first rows to which the steps are fitted if no quantizer is given.
 # WEIGHT_FRACTION_BITS: weights that are not integers are rounded to multiples of 2**-WEIGHT_FRACTION_BITS.
 # LARGEST_VALUE: largest magnitude of a feature value.
 __all__ = ["LARGEST_VALUE", "QUANTIZER_ROWS", "WEIGHT_FRACTION_BITS", "Quantizer"]
 
-_MAX_EXPONENT = 1074  # largest absolute exponent; the smallest double is 2**-1074
+_MAX_EXPONENT = 1074  # largest absolute value of an exponent; the smallest double is 2**-1074
 
 
 @storable("Quantizer", former_name="Grid")
@@ -103,7 +103,7 @@ class Quantizer:
 
     @property
     def steps(self) -> FloatArray:
-        """The step of each feature."""
+        """Step of each feature."""
         return np.ldexp(1.0, self.exponents)
 
     quanta = renamed_attribute("steps", "quanta")
@@ -121,7 +121,7 @@ class Quantizer:
         return ", ".join(parts)
 
     def arrays(self) -> tuple[NDArray[np.int32], FloatArray, NDArray[np.uint8], NDArray[np.uint8]]:
-        """Return all arrays with the types of the native code."""
+        """Return all arrays with the dtypes of the native code."""
         return self.exponents, self.origins, self.rounds.view(np.uint8), self.mixed
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:  # noqa: ARG002 - signature of scikit-learn
@@ -144,7 +144,7 @@ class Quantizer:
         return {name: array.tolist() for name, array in self.get_params().items()}
 
     def __sklearn_clone__(self) -> Quantizer:
-        return self  # a quantizer is immutable, so clones of a learner share it
+        return self  # a quantizer is immutable, so clones of a learner can share it
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Quantizer):
@@ -163,7 +163,7 @@ class Quantizer:
 
 
 def _integers(values: ArrayLike, dtype: type[np.integer[Any]]) -> NDArray[Any]:
-    """Return values as an array of an integer type; raise DataError if they are not integers in its range."""
+    """Return values as an integer array; raise DataError for values that are not integers in range."""
     found, limits = np.asarray(values), np.iinfo(dtype)
     is_integer = found.dtype.kind in "iub" or (found.dtype.kind == "f" and (found == np.floor(found)).all())
     if found.ndim != 1 or not is_integer or ((found < limits.min) | (found > limits.max)).any():

@@ -1,4 +1,4 @@
-"""Row hashes: the ledger of learned rows, and the folds of cross-validation."""
+"""Row hashes, the ledger of learned rows, and the assignment of rows to folds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Hashes = NDArray[np.uint64]
 
 
 class FoldLabel(NamedTuple):
-    """Class key of statistics in several folds: the label, and the fold of the rows."""
+    """Key of a class in one fold: the label and the fold."""
 
     label: Label
     fold: int
@@ -42,14 +42,14 @@ class RowLedger:
 
     @classmethod
     def of(cls, hashes: Hashes) -> RowLedger:
-        """Return the ledger with these hashes, as a file stores them."""
+        """Return a ledger with the given hashes, as read from a file."""
         array = np.asarray(hashes)
         if array.dtype != np.uint64 or array.ndim != 1:
             raise ValueError("a ledger is a list of hashes")
         return cls().with_hashes(array)
 
     def __bool__(self) -> bool:
-        return True  # even if the ledger is empty
+        return True  # a ledger is true even if it is empty
 
     def __len__(self) -> int:
         return sum(map(len, self._added)) - sum(map(len, self._removed))
@@ -64,7 +64,7 @@ class RowLedger:
         return RowLedger(_with_run(self._added, np.sort(hashes)), self._removed)
 
     def without_hashes(self, hashes: Hashes, source: str) -> RowLedger:
-        """Return the ledger without some rows; raise DataError for rows that it does not contain."""
+        """Return the ledger without some rows; raise DataError for rows that are not in the ledger."""
         wanted, times = np.unique(hashes, return_counts=True)
         missing = np.maximum(times - self._counts(wanted), 0)
         if missing.any():
@@ -82,7 +82,7 @@ class RowLedger:
         return RowLedger(self._added, removed)
 
     def contains(self, other: RowLedger) -> bool:
-        """Return whether this ledger contains every row of ``other`` at least as often."""
+        """Return whether every row of ``other`` occurs at least as often in this ledger."""
         wanted, times = np.unique(other.to_array(), return_counts=True)
         return bool((self._counts(wanted) >= times).all())
 
@@ -101,21 +101,24 @@ class RowLedger:
 
 
 def row_hashes(X: Any) -> Hashes:
-    """Return a hash of each row. It depends on the values only: dense and sparse rows have equal hashes."""
+    """Return a hash of each row.
+
+    The hash depends only on the values: dense and sparse rows have equal hashes.
+    """
     if sp.issparse(X):
         return _native.sparse_row_hashes(X.data, X.indices, X.indptr)
     return _native.row_hashes(X)
 
 
 def fold_numbers(X: Any, n_folds: int) -> Hashes:
-    """Return the fold of each row. It depends on the values only, so forgetting a row finds its fold."""
+    """Return the fold of each row. The fold depends only on the values, so ``forget`` finds it again."""
     if n_folds == 1:
         return np.zeros(X.shape[0], dtype=np.uint64)
     return row_hashes(X) % np.uint64(n_folds)
 
 
 def batch_hashes(batch: Batch) -> Hashes:
-    """Return a hash of each row with its label and weight; rows of weight zero are left out."""
+    """Return a hash of each row with its label and weight. Rows of weight zero are left out."""
     labels = np.array([_label_hash(label) for label in batch.labels], dtype=np.uint64)[batch.codes]
     weights = np.ones(len(batch.codes)) if batch.weights is None else batch.weights
     mixed: Hashes = _scrambled(row_hashes(batch.X) + labels) ^ weights.view(np.uint64)
@@ -123,7 +126,7 @@ def batch_hashes(batch: Batch) -> Hashes:
 
 
 def _scrambled(hashes: Hashes) -> Hashes:
-    """Apply a xor-shift-multiply finalizer: every input bit affects every output bit (overflow wraps)."""
+    """Apply a xor-shift-multiply finalizer: every input bit affects every output bit."""
     shift, factor = np.uint64(32), np.uint64(0xD6E8FEB86659FD93)
     for _ in range(2):
         hashes = (hashes ^ (hashes >> shift)) * factor
@@ -132,7 +135,7 @@ def _scrambled(hashes: Hashes) -> Hashes:
 
 def _label_hash(label: Label) -> int:
     if isinstance(label, float) and label.is_integer():
-        label = int(label)  # a column of integers may be read as int or as float
+        label = int(label)  # a column of integers may be read as int or as float, so both get the same hash
     return int.from_bytes(blake2b(repr(label).encode(), digest_size=8).digest(), "little")
 
 
@@ -150,7 +153,7 @@ def _joined(runs: tuple[Hashes, ...]) -> Hashes:
 
 
 def _difference(added: Hashes, removed: Hashes) -> Hashes:
-    """Return the difference of two sorted multisets, the second being contained in the first."""
+    """Return the difference of two sorted multisets; the first must contain the second."""
     if not len(removed):
         return added
     values, counts = np.unique(added, return_counts=True)

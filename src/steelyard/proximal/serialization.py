@@ -36,7 +36,7 @@ __all__ = [
 _FORMAT = "steelyard class statistics"
 _VERSION = 2
 _FLOAT_VERSION = 1  # message format of version 0.1, with floating-point sums
-_DEVIATION_BITS = 37  # steps are chosen such that a standard deviation has 2**36 to 2**37 of them
+_DEVIATION_BITS = 37  # steps are chosen so that a standard deviation is 2**36 to 2**37 steps
 
 T = TypeVar("T")
 
@@ -58,7 +58,7 @@ def from_bytes(data: bytes, cls: type[ClassStatistics]) -> ClassStatistics:
 def open_message(
     tree: Mapping[str, Any], versions: Sequence[int], make: Callable[[Any], T], source: str
 ) -> T:
-    """Return ``make(tree)``; raise FileFormatError if it is damaged or its version is not in ``versions``."""
+    """Return ``make(tree)``; raise FileFormatError for a damaged message or another format version."""
     if tree.get("version") not in versions:
         raise FileFormatError(
             f"the message has version {tree.get('version')!r}; this library reads version {versions[0]}.",
@@ -146,7 +146,7 @@ def from_state(state: Mapping[str, Any], cls: type[ClassStatistics]) -> ClassSta
 def from_sums(
     quantizer: Quantizer, sums: Mapping[Any, Sequence[int]], cls: type[ClassStatistics], *, fractions: bool
 ) -> ClassStatistics:
-    """Return the statistics with these integer sums; raise DataError for sums that no rows can have."""
+    """Return the statistics with the given integer sums; raise DataError if no rows can have these sums."""
     statistics = cls(quantizer.n_features, quantizer=quantizer)
     statistics._sums.set_weight_exponent(-WEIGHT_FRACTION_BITS if fractions else 0)
     n = quantizer.n_features + 1
@@ -162,7 +162,7 @@ def from_sums(
 
 
 def _set_triangle(statistics: ClassStatistics, label: Any, triangle: Sequence[int]) -> None:
-    """Set the sums of a new class in a new slot."""
+    """Set the sums of a new class, which gets a new slot."""
     slot = statistics._slots.setdefault(label, len(statistics._slots))
     bytes_per_number = max(value.bit_length() for value in triangle) // 8 + 1
     data = b"".join(value.to_bytes(bytes_per_number, "little", signed=True) for value in triangle)
@@ -170,7 +170,7 @@ def _set_triangle(statistics: ClassStatistics, label: Any, triangle: Sequence[in
 
 
 def _rows(values: Any) -> NDArray[np.float64]:
-    """Return rows as an array of doubles; raise ValueError for NaN and values that no learner accepts."""
+    """Return rows as an array of doubles; raise ValueError for NaN and for values that are too large."""
     rows = _array(values, np.float64)
     if not (np.abs(rows) <= LARGEST_VALUE).all():
         raise ValueError("a row has a value that no learner accepts")
@@ -188,7 +188,7 @@ def _array(values: Any, dtype: Any) -> NDArray[Any]:
 
 
 def convert_maps(convert: Callable[[Any], Any], state: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a state with converted feature maps: model files store them as objects, messages as arrays."""
+    """Return a state with converted feature maps. Model files store maps as objects, messages as arrays."""
     result = {**state, "map": convert(state["map"])}
     if state.get("gathered") is not None:
         result["gathered"] = {**state["gathered"], "unsettled": convert(state["gathered"]["unsettled"])}
@@ -212,7 +212,7 @@ def map_from_array(data: Any) -> RandomFeatures | None:
 
 
 def _from_float_state(state: Mapping[str, Any], cls: type[ClassStatistics]) -> ClassStatistics:
-    """Return statistics of version 0.1: triangles of doubles relative to an origin, and pending rows."""
+    """Return the statistics of a version 0.1 file: matrices of doubles about an origin, and pending rows."""
     n_features, origin = state["n_features"], state["origin"]
     entries = [
         (
@@ -251,14 +251,14 @@ def _fit_quantizer(origin: NDArray[np.float64], total: NDArray[np.float64]) -> Q
     deviation = np.sqrt(np.maximum(variance, 0.0))
     size = np.where(deviation > 0.0, deviation, np.maximum(np.abs(origin), 1.0))
     wanted = np.frexp(size)[1] - _DEVIATION_BITS
-    # The origin has 53 bits. It is an integer multiple of any step that is not finer than its last bit.
+    # The origin has 53 bits, so it is an integer multiple of any step that is not finer than its last bit.
     last_bit = np.frexp(np.where(origin == 0.0, 1e-300, origin))[1] - 52
     exponents = np.maximum(wanted, np.where(origin == 0.0, wanted, last_bit))
     return Quantizer(exponents, np.round(np.ldexp(origin, -exponents)))
 
 
 def _rounded(gram: NDArray[np.float64], quantizer: Quantizer) -> list[int]:
-    """Return the lower triangle as integers in units of the steps; the constant column -1 becomes 1."""
+    """Return the lower triangle as integers in units of the steps. The constant column -1 becomes 1."""
     scales = [*(Fraction(2) ** -int(exponent) for exponent in quantizer.exponents), Fraction(-1)]
     return [
         round(Fraction(float(gram[a, b])) * scales[a] * scales[b] * 2**WEIGHT_FRACTION_BITS)

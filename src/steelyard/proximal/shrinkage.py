@@ -4,7 +4,8 @@ from __future__ import annotations
 
 __all__ = ["CANDIDATE_ROWS", "borrowed_share"]
 
-CANDIDATE_ROWS = (3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 10_000.0)  # numbers of borrowed rows to compare
+# Numbers of borrowed rows among which cross-validation selects.
+CANDIDATE_ROWS = (3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 10_000.0)
 
 
 def borrowed_share(n_rows: float, borrow: float) -> float:

@@ -1,4 +1,4 @@
-"""The single-row path: predict and learn one row with one native call each."""
+"""Single-row path: prediction and learning of one row by one native call."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["SingleRowModel"]
 
 
 class SingleRowModel(_native.SingleRowModel):
-    """Native model for calls with one row; it owns the single-row path of a ProximalSVC.
+    """Native model for calls with one row, which implements the single-row path of a ProximalSVC.
 
     ``label(attributes, X)`` predicts and ``learn(learner, attributes, X, y)`` learns one row. They return
     None and False, respectively, and change nothing if the call needs the general path: X is not an array
@@ -27,7 +27,7 @@ class SingleRowModel(_native.SingleRowModel):
     def create(
         cls, rule: PlaneRule, state: FoldState, parameters: Mapping[str, Any], *, can_learn: bool
     ) -> Self | None:
-        """Return the model of a state, or None if the single-row path does not support the state or the rule.
+        """Create the model of a state, or return None if the state or the rule is not supported.
 
         The model is valid while the parameters of the learner are the same objects as ``parameters``. Without
         ``can_learn`` it only predicts.

@@ -1,4 +1,4 @@
-"""Solver of the planes with LAPACK: Cholesky, eigendecomposition and the Woodbury identity.
+"""LAPACK solver of the planes: Cholesky factorization, eigendecomposition and the Woodbury identity.
 
 For class ``j`` against the rest with weights ``sigma`` the plane ``[w; b]`` minimizes
 
@@ -29,8 +29,8 @@ from steelyard.proximal.system import Regularizer, System, symmetric
 
 __all__ = ["PlaneEquations", "auc_equations", "margin_equations", "solve", "solve_path"]
 
-_FACTORS_PER_EIGEN = 30  # an eigendecomposition costs about as much as this many Cholesky factors
-_MAX_RANK_FRACTION = 0.6  # use a low-rank factor when n_rows <= 0.6 * n_features
+_FACTORS_PER_EIGEN = 30  # cost of an eigendecomposition in units of one Cholesky factorization
+_MAX_RANK_FRACTION = 0.6  # a low-rank factor is used if n_rows <= 0.6 * n_features
 _EPS = float(np.finfo(np.float64).eps)
 _REFLECTOR_BLOCK = 64  # largest block of Householder reflectors in LAPACK
 
@@ -44,12 +44,13 @@ class PlaneEquations:
     a: FloatArray  # coefficient of ``total`` for each plane
     kappa: FloatArray  # coefficient of the class matrix ``own`` for each plane
     own: Callable[[int], FloatArray]  # returns the lower triangle of the matrix of one class
-    # returns a few weighted rows whose Gram matrix is ``own``; None if there would be too many rows
+    # returns a few weighted rows whose Gram matrix is ``own``, or None if there would be too many rows
     own_rows: Callable[[int], tuple[FloatArray, FloatArray] | None]
     rhs: FloatArray  # right-hand sides, of shape (n_planes, size)
     regularizer: Regularizer
-    n_rows: float  # weight of all rows, an upper bound of the rank if all weights are 1
-    has_intercept: bool = True  # whether the last coordinate is the intercept; otherwise the plane has only w
+    n_rows: float  # total weight of all rows, which bounds the rank if all weights are 1
+    # Whether the last coordinate is the intercept; if False, there is no intercept.
+    has_intercept: bool = True
 
     def matrix(self, plane: int) -> FloatArray:
         """Return the lower triangle of one plane's matrix without the penalty."""
@@ -69,7 +70,10 @@ class PlaneEquations:
 
 
 def plane_classes(n_classes: int) -> list[int]:
-    """Return the positive class of each plane; for two classes, the second is positive in the only plane."""
+    """Return the positive class of each plane.
+
+    Two classes have one plane, whose positive class is the second.
+    """
     return list(range(n_classes)) if n_classes > 2 else [n_classes - 1]
 
 
@@ -77,11 +81,11 @@ def margin_equations(system: System, class_weight: Any, regularizer: Regularizer
     """Return the linear systems of planes fitted by (weighted) least squares."""
     classes = plane_classes(len(system.labels))
     factors = None if class_weight == "balanced" else class_factors(class_weight, system.labels)
-    if factors is None:  # balanced weights depend on the plane
+    if factors is None:  # balanced weights differ between planes
         shares = system.counts[classes] / system.n_rows
         a, kappa = shares, 1.0 - 2.0 * shares
         rhs = system.v[classes] - shares[:, None] * system.v.sum(axis=0)
-        if len(system.labels) == 1:  # without other classes, both weights and the plane are zero
+        if len(system.labels) == 1:  # with a single class, both weights and the plane are zero
             a, kappa = np.ones(1), np.zeros(1)
     else:
         a, kappa = np.ones(len(classes)), np.zeros(len(classes))
@@ -103,7 +107,7 @@ def auc_equations(system: System, regularizer: Regularizer) -> PlaneEquations:
     total = system.all_rows
     counts, sums = system.counts, system.sums
     rest_counts, rest_sums = counts.sum() - counts, sums.sum(axis=0) - sums
-    if len(system.labels) == 1:  # without a second class there are no pairs to rank
+    if len(system.labels) == 1:  # with a single class there are no pairs to rank
         zero = np.zeros((d, d))
         return PlaneEquations(
             classes, zero, np.ones(1), np.zeros(1), lambda _: zero, lambda _: None,
@@ -126,7 +130,7 @@ def auc_equations(system: System, regularizer: Regularizer) -> PlaneEquations:
     )  # fmt: skip
 
 
-# -- one value of C ---------------------------------------------------------------------------------
+# -- solutions for one value of C --------------------------------------------------------------------
 
 
 def solve(equations: PlaneEquations, C: float) -> FloatArray:
@@ -148,7 +152,7 @@ def solve(equations: PlaneEquations, C: float) -> FloatArray:
 
 
 def _families(equations: PlaneEquations) -> tuple[list[int], dict[float, list[int]]]:
-    """Return the planes that need their own matrix, and the other planes grouped by their ``a``."""
+    """Return the planes that need their own matrix, and the other planes grouped by coefficient ``a``."""
     alone: list[int] = []
     families: dict[float, list[int]] = defaultdict(list)
     size = equations.rhs.shape[1]
@@ -164,7 +168,7 @@ def _families(equations: PlaneEquations) -> tuple[list[int], dict[float, list[in
 
 
 def _solve_family(equations: PlaneEquations, planes: list[int], C: float) -> FloatArray:
-    """Solve all planes with the same ``a`` by one Cholesky factor and the Woodbury identity."""
+    """Solve all planes with the same coefficient ``a`` by one Cholesky factor and the Woodbury identity."""
     common = equations.penalized(equations.a[planes[0]] * equations.total, C)
     rows, weights, starts = _own_rows(equations, planes)
     solved = _solve_definite(common, np.concatenate([equations.rhs[planes], rows]).T).T
@@ -179,7 +183,7 @@ def _solve_family(equations: PlaneEquations, planes: list[int], C: float) -> Flo
 
 
 def _own_rows(equations: PlaneEquations, planes: list[int]) -> tuple[FloatArray, FloatArray, list[int]]:
-    """Stack the ``own_rows`` of some planes; return rows, weights, and the first row of each plane."""
+    """Stack the ``own_rows`` of several planes; return rows, weights, and the first row of each plane."""
     rows, weights, starts = [np.empty((0, equations.rhs.shape[1]))], [np.empty(0)], [0]
     for plane in planes:
         own = equations.own_rows(equations.classes[plane]) if equations.kappa[plane] != 0.0 else None
@@ -208,7 +212,7 @@ def _correction(
 
 
 def _solve_definite(lower: FloatArray, rhs: FloatArray) -> FloatArray:
-    """Solve with a positive definite matrix; if it is numerically singular, use its pseudo-inverse."""
+    """Solve a positive definite system; use the pseudo-inverse if the matrix is numerically singular."""
     factor, info = lapack.dpotrf(lower.T, lower=0, clean=0)
     if info == 0:
         solution: FloatArray = lapack.dpotrs(factor, rhs, lower=0)[0]
@@ -221,7 +225,7 @@ def _solve_definite(lower: FloatArray, rhs: FloatArray) -> FloatArray:
 
 
 def _eigh(matrix: FloatArray, driver: str | None = None) -> tuple[FloatArray, FloatArray]:
-    """Return eigenvalues and eigenvectors; raise DataError if sums overflowed, as in a damaged file."""
+    """Return eigenvalues and eigenvectors; raise DataError if sums of a damaged file overflow."""
     if not np.isfinite(matrix).all():
         raise DataError(
             "the sums of products are not finite, so the planes cannot be computed.",
@@ -232,11 +236,11 @@ def _eigh(matrix: FloatArray, driver: str | None = None) -> tuple[FloatArray, Fl
     return values, vectors
 
 
-# -- several values of C ----------------------------------------------------------------------------
+# -- solutions for several values of C ---------------------------------------------------------------
 
 
 def _translated(lower: FloatArray, center: FloatArray) -> FloatArray:
-    """Return the Gram matrix (lower triangle) of rows ``[x - center, -1]``, given that of ``[x, -1]``."""
+    """Return the Gram matrix (lower triangle) of rows ``[x - center, -1]`` from that of rows ``[x, -1]``."""
     side, corner = lower[-1, :-1], float(lower[-1, -1])
     half, full = np.append(side + 0.5 * corner * center, 0.0), np.append(center, 0.0)
     result: FloatArray = blas.dsyr2(1.0, half, full, a=lower.T, lower=0).T
@@ -245,7 +249,7 @@ def _translated(lower: FloatArray, center: FloatArray) -> FloatArray:
 
 
 class _Eigen:
-    """Generalized eigendecomposition of a matrix and the penalty, valid for every C.
+    """Generalized eigendecomposition of a matrix and the penalty, which gives the solution for every C.
 
     ``U' penalty U = I`` and ``U' matrix U = diag(values)``, hence
     ``inv(a * matrix + penalty / C) = U diag(1 / (a * values + 1 / C)) U'``.
@@ -254,7 +258,7 @@ class _Eigen:
     def __init__(self, matrix: FloatArray, equations: PlaneEquations) -> None:
         self.equations = equations
         regularizer = equations.regularizer
-        self._free: tuple[FloatArray, float] | None = None  # only set if the intercept is not penalized
+        self._free: tuple[FloatArray, float] | None = None  # set only if the intercept is not penalized
         if not equations.has_intercept:
             self._scale = sp.diags_array(1.0 / regularizer.scale)
             lower = matrix.copy()
@@ -273,7 +277,7 @@ class _Eigen:
         self._decompose(lower)
 
     def _decompose(self, lower: FloatArray) -> None:
-        """Decompose a matrix given by its lower triangle, which is overwritten."""
+        """Decompose a matrix, given by its lower triangle, which is overwritten."""
         self.values, vectors = _eigh(lower, driver="evd")
         self.U = self._scale @ vectors
 
@@ -316,7 +320,7 @@ class _Eigen:
 
 
 class _Tridiagonal(_Eigen):
-    """Householder tridiagonalization; for one right-hand side a third of the cost of eigenvectors.
+    """Householder tridiagonalization. For one right-hand side it costs a third of computing eigenvectors.
 
     With fewer rows than features, the matrix ``S = F'F`` has low rank and the right-hand side ``F'g`` is in
     its range. Then ``inv(S + I / C) F'g = F' inv(FF' + I / C) g``, and only the small ``FF'`` is
@@ -350,7 +354,7 @@ class _Tridiagonal(_Eigen):
         return result
 
     def _rotate(self, vectors: FloatArray, trans: str) -> FloatArray:
-        """Multiply by the product of the Householder reflectors; the first coordinate does not change."""
+        """Multiply by the product of the Householder reflectors, which keeps the first coordinate."""
         columns = np.array(vectors.reshape(len(vectors), -1), order="F")
         if len(columns) > 1:
             rest = np.asfortranarray(columns[1:])
@@ -363,12 +367,12 @@ class _Factor:
     """Pivoted Cholesky factor: a few rows ``F`` with ``F'F`` equal to a matrix of low rank."""
 
     def __init__(self, lower: FloatArray, order: NDArray[np.intp]) -> None:
-        self._lower = lower  # F' with its rows in `order`
+        self._lower = lower  # F' with its rows in the order given by `order`
         self._order = order
 
     @classmethod
     def of(cls, lower: FloatArray) -> _Factor | None:
-        """Return the factor of a lower triangle; None if its rank is 1 or too large."""
+        """Return the factor of a lower triangle, or None if the rank is 1 or too large."""
         # LAPACK reads a row-major lower triangle as a column-major upper triangle.
         factored, pivots, rank, info = lapack.dpstrf(lower.T, lower=0)
         if info < 0 or not 1 < rank <= _MAX_RANK_FRACTION * len(lower):
@@ -412,13 +416,13 @@ def solve_path(equations: PlaneEquations, Cs: ArrayOfC) -> FloatArray:
             paths[:, plane] = eigen.solve(plane, Cs)
     for plane in alone:
         matrix = equations.matrix(plane)
-        decomposition = _Tridiagonal if len(matrix) > 4 else _Eigen  # tiny matrices are not tridiagonalized
+        decomposition = _Tridiagonal if len(matrix) > 4 else _Eigen  # tiny matrices use an eigendecomposition
         paths[:, plane] = decomposition(matrix, equations).solve_rhs(equations.rhs[plane], Cs)
     return paths
 
 
 def score_moments(system: System, index: int, u: FloatArray) -> FloatArray:
-    """Return [mean, variance] of the scores ``e'u`` of a class, and of the rest: an array of shape (2, 2)."""
+    """Return [mean, variance] of the scores ``e'u`` of a class and of all other classes, shape (2, 2)."""
     moments: FloatArray = all_score_moments(system, [index], u[None])[0]
     return moments
 

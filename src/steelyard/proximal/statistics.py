@@ -1,4 +1,4 @@
-"""Class statistics: class-wise Gram matrices in exact integer arithmetic."""
+"""Class statistics: one Gram matrix per class in exact integer arithmetic."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ from steelyard.proximal.row_ledger import FoldLabel
 
 __all__ = ["ClassStatistics", "ClassSubset", "label_bytes", "never_learned"]
 
-_MAX_SCALE_FACTOR = 2.0**32  # largest factor that scale() accepts
+_MAX_SCALE_FACTOR = 2.0**32  # largest factor accepted by scale()
 _INDEFINITE_TOLERANCE = (
-    1e-8  # tolerance relative to the diagonal; far above the rounding error of one conversion to double
+    1e-8  # tolerance relative to the diagonal, far above the rounding error of a conversion to double
 )
 _TOO_MANY_ROWS = 1  # native error code: more rows to remove than the class has
-_MIN_ROWS_FOR_THREADS = 9  # with fewer rows to add, one thread is faster
-_MIN_VALUES_FOR_THREADS = 1_000_000  # with fewer values to check, one thread is faster
+_MIN_ROWS_FOR_THREADS = 9  # minimum number of rows to add with several threads
+_MIN_VALUES_FOR_THREADS = 1_000_000  # minimum number of values to check with several threads
 
 
 class ClassStatistics:
-    """Sufficient statistics of a proximal SVM: one Gram matrix per class, in integers.
+    """Sufficient statistics of a proximal SVM: one Gram matrix of integers per class.
 
     For each class ``c`` with extended rows ``E_c = [X_c, -1]`` this is the matrix ``E_c' E_c``. A
     :class:`Quantizer` turns values into integers, so sums of products are integers too. Rows are added and
@@ -95,8 +95,8 @@ class ClassStatistics:
             )
         _check_fits_memory(n_features, 1)
         self._sums = _native.ExactSums(int(n_features))
-        self._slots: dict[Label, int] = {}  # native slot of every label, even without rows
-        self.from_floats = False  # whether the sums come from a file of version 0.1 with floating-point sums
+        self._slots: dict[Label, int] = {}  # native slot of every known label, including labels without rows
+        self.from_floats = False  # whether the sums come from a version 0.1 file with floating-point sums
         if quantizer is not None:
             if quantizer.n_features != n_features:
                 raise DataError(
@@ -109,7 +109,7 @@ class ClassStatistics:
     def from_sums(
         cls, quantizer: Quantizer, sums: Mapping[Label, Sequence[int]], *, fractions: bool = False
     ) -> ClassStatistics:
-        """Return statistics from sums that were computed elsewhere, such as in a database.
+        """Return statistics from sums that were computed outside, for example by a database.
 
         Parameters
         ----------
@@ -148,7 +148,7 @@ class ClassStatistics:
 
     @property
     def version(self) -> int:
-        """Number of changes so far; cached results are valid for one version."""
+        """Number of changes so far. Cached results are valid for one version."""
         return self._sums.version
 
     @property
@@ -183,7 +183,7 @@ class ClassStatistics:
 
     @property
     def quantizer(self) -> Quantizer:
-        """Quantizer of the features; until it is fixed, the one that follows from the rows so far."""
+        """Quantizer of the features; preliminary, fitted to the current rows, until it is fixed."""
         sums = self._sums
         if not self.is_frozen:
             sums = sums.copy()
@@ -194,7 +194,7 @@ class ClassStatistics:
         return Quantizer(exponents, origins, rounds, mixed)
 
     def view(self, labels: Sequence[Label] | None = None) -> _native.ExactView:
-        """Return counts, sums and matrices of some classes, or of all, as correctly rounded doubles."""
+        """Return counts, sums and matrices of classes (default: all) as correctly rounded doubles."""
         sums, slots = self.slots_of(self.classes if labels is None else labels)
         return _native.ExactView(sums, [[slot] for slot in slots], num_threads())
 
@@ -227,7 +227,7 @@ class ClassStatistics:
         return view.origin + sums / total * units, view.variance * np.square(units)
 
     def digest(self) -> str:
-        """Return a hash of the statistics: equal sums have equal digests, whatever their history.
+        """Return a hash of the sums. Equal sums have equal digests, independent of the history.
 
         It depends on the exact counts, sums and sums of products of all classes. It does not depend on the
         origins of the quantizer or on the size of its steps, as long as values were rounded in the same way.
@@ -291,7 +291,7 @@ class ClassStatistics:
         missing = [label for label in batch.labels if label not in known]
         if missing:
             _check_fits_memory(self.n_features, len(missing))
-            # Assign a new dict instead of changing the old one, which other threads may be reading.
+            # The dict is replaced instead of changed, because other threads may be reading it.
             self._slots = {**known, **{label: len(known) + k for k, label in enumerate(missing)}}
             known = self._slots
         if len(batch.labels) == 1:
@@ -308,7 +308,7 @@ class ClassStatistics:
         source: str,
         hint: str | None = None,
     ) -> None:
-        """Raise DataError if the native code refused a removal, or if no rows can have the remaining sums."""
+        """Raise DataError if native code refused a removal, or if no rows can have the remaining sums."""
         kind, refused_slot, wanted, present = refusal
         if kind:
             label = _class_label(next(label for label, slot in self._slots.items() if slot == refused_slot))
@@ -322,7 +322,7 @@ class ClassStatistics:
                 if not view.is_semidefinite(0, _INDEFINITE_TOLERANCE):
                     raise never_learned(source, _class_label(label), hint)
 
-    # -- whole statistics ---------------------------------------------------------------------------
+    # -- merging, copying and scaling --------------------------------------------------------------------
 
     def merge(self, other: ClassStatistics) -> Self:
         """Add the rows of ``other``; ``other`` does not change."""
@@ -330,7 +330,7 @@ class ClassStatistics:
         return self
 
     def subtract(self, other: ClassStatistics, source: str = "ClassStatistics.subtract") -> Self:
-        """Remove the rows of ``other``, which were added here before; on error nothing changes."""
+        """Remove the rows of ``other``, which must have been added before; on error nothing changes."""
         self._combine(other, -1, source)
         return self
 
@@ -338,18 +338,21 @@ class ClassStatistics:
         return self.copy().merge(other)
 
     def __sub__(self, other: ClassStatistics) -> ClassStatistics:
-        """Return the difference: merged into ``other`` it gives ``self``. Its counts may be negative."""
+        """Return the difference, which gives ``self`` when merged into ``other``.
+
+        Its counts may be negative.
+        """
         result = self.copy()
         result._combine(other, -1, None)
         return result
 
     def check_learned(self, difference: ClassStatistics, source: str) -> None:
-        """Raise DataError if no rows can have these sums, after ``difference`` was merged into them."""
+        """Raise DataError if no set of rows can have these sums after ``difference`` was merged into them."""
         for label in difference.classes:
             left, change = self.count(label), difference.count(label)
             if left < 0.0:
                 raise too_many_rows_error(-change, left - change, source, _class_label(label))
-        folded = self.copy().fold()  # adds stored rows of negative weight to the sums
+        folded = self.copy().fold()  # fold() adds stored rows of negative weight to the sums
         self._check_removal((0, 0, 0.0, 0.0), folded._sums, difference.classes, source)
 
     def _combine(self, other: ClassStatistics, sign: int, source: str | None) -> None:
@@ -386,7 +389,10 @@ class ClassStatistics:
         self.from_floats |= other.from_floats
 
     def regrouped(self, labels: Mapping[Label, Label]) -> ClassStatistics:
-        """Return a copy with new labels. Equal labels are merged; classes without a new label are dropped."""
+        """Return a copy with new labels.
+
+        Classes with equal new labels are merged; classes without one are dropped.
+        """
         slots = {label: k for k, label in enumerate(dict.fromkeys(labels.values()))}
         places = np.full(len(self._slots), -1, dtype=np.int32)
         for label, new in labels.items():
@@ -406,7 +412,7 @@ class ClassStatistics:
         return result
 
     def empty(self) -> ClassStatistics:
-        """Return statistics without rows, with the same quantizer if it is fixed."""
+        """Return statistics without rows; a fixed quantizer is kept."""
         return ClassStatistics(self.n_features, quantizer=self.quantizer if self.is_frozen else None)
 
     def copy(self) -> ClassStatistics:
@@ -420,19 +426,19 @@ class ClassStatistics:
         return self.copy()
 
     def freeze_quantizer(self) -> Self:
-        """Fix the quantizer by the current rows, even if there are fewer than 256."""
+        """Fix the quantizer to fit the current rows, even if there are fewer than 256."""
         self._sums.freeze_quantizer(num_threads())
         return self
 
     settle = renamed_method("freeze_quantizer", "settle")
 
     def fold(self) -> Self:
-        """Add all stored rows to the sums, so that no single row is sent with the statistics."""
+        """Add all stored rows to the sums, so that messages contain no single rows."""
         self._sums.fold_all(num_threads())
         return self
 
     def scale(self, factor: float) -> Self:
-        """Multiply the weight of every row (exponential decay).
+        """Multiply the weights of all rows by a factor (exponential decay).
 
         The scaled sums are rounded to multiples of 2**-20. A class whose weight becomes zero is removed.
         """
@@ -498,7 +504,7 @@ class ClassStatistics:
 
 
 class ClassSubset:
-    """View of some classes under new labels, without a copy; classes with equal labels are merged.
+    """View of some classes under new labels, without a copy. Classes with equal new labels are merged.
 
     Parameters
     ----------
@@ -516,7 +522,7 @@ class ClassSubset:
 
     @property
     def classes(self) -> list[Label]:
-        """The new labels, sorted."""
+        """New labels of the classes, sorted."""
         return sorted(self._members)
 
     def view(self, labels: Sequence[Label]) -> _native.ExactView:
@@ -567,13 +573,13 @@ def _bad_values(batch: Batch, error: ValueError) -> DataError:
     largest = _native.largest_magnitude(values, threads)
     if LARGEST_VALUE < largest < np.inf:
         return magnitude_error(largest, "ClassStatistics", LARGEST_VALUE)
-    if not largest < np.inf:  # also true for NaN
+    if not largest < np.inf:  # true for NaN as well
         return DataError("X has NaN or inf; nothing was changed.", source="ClassStatistics")
     return DataError(f"{error}; nothing was changed.", source="ClassStatistics")
 
 
 def _check_fits_memory(n_features: int, n_matrices: int) -> None:
-    """Raise an error before any allocation if the matrices of so many features do not fit in memory."""
+    """Raise an error, before any allocation, if matrices of this size do not fit in memory."""
     check_fits_memory(
         8 * (n_features + 1) ** 2 * max(n_matrices, 1),
         f"class statistics of {n_features:,} features",

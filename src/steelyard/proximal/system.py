@@ -1,4 +1,4 @@
-"""Linear systems of the planes: matrices of all classes as doubles, and the regularizer.
+"""Linear systems of the planes: class matrices as doubles, and the penalty.
 
 All matrices are lower triangles in the coordinates of the statistics, ``e = [x - origin, -1]``.
 A standardized row ``z`` is ``[z, -1] = e T`` with a matrix ``T``. Solving for ``e`` with the regularizer
@@ -25,8 +25,8 @@ __all__ = ["Regularizer", "System", "symmetric", "times"]
 _EPS = float(np.finfo(np.float64).eps)
 _MIN_RAW_SCALE = (
     2.0**-200
-)  # minimum scale of a raw feature; smaller scales have no effect in floating-point arithmetic
-_MAX_CLASSES_WITHOUT_FACTORS = 30  # up to this number, one matrix for each plane is cheap
+)  # minimum scale of a raw feature; a smaller scale would have no effect in floating-point arithmetic
+_MAX_CLASSES_WITHOUT_FACTORS = 30  # up to this number of classes, one matrix per plane is cheap
 
 
 def symmetric(lower: FloatArray) -> FloatArray:
@@ -49,7 +49,7 @@ class Regularizer:
     """Penalty on a plane ``[w; b]``: ``|scale * w|^2``, plus ``(b - center'w)^2`` if ``b`` is penalized."""
 
     scale: FloatArray  # standard deviations of the features; 1 / unit if they are not standardized
-    center: FloatArray | None  # point relative to the origin; None if the intercept ``b`` is not penalized
+    center: FloatArray | None  # point relative to the origin, or None if the intercept ``b`` is not penalized
 
     def add_to(self, lower: FloatArray, factor: float) -> FloatArray:
         """Return ``lower + factor * penalty`` as a new lower triangle."""
@@ -63,7 +63,7 @@ class Regularizer:
         return result
 
     def congruence(self) -> Any:
-        """Return the sparse matrix ``T`` with ``T' penalty T = I``; only for a penalized intercept."""
+        """Return the sparse matrix ``T`` with ``T' penalty T = I``. The intercept must be penalized."""
         assert self.center is not None
         d = len(self.scale)
         places = np.arange(d + 1)
@@ -118,7 +118,7 @@ class System:
             self.sums *= self._scaling[:-1]
 
     def _raise_small_units(self) -> FloatArray | None:
-        """Raise units to at least 1; return the factors of all coordinates, or None if all factors are 1."""
+        """Raise units to at least 1; return the factor of each coordinate, or None if all factors are 1."""
         if (self.unit >= 1.0).all():
             return None
         scaling = np.append(np.minimum(self.unit, 1.0), 1.0)
@@ -138,7 +138,7 @@ class System:
 
     @cached_property
     def v(self) -> FloatArray:
-        """Sum of the rows ``e`` of every class; one row per class."""
+        """Sum of the rows ``e`` of each class; the result has one row per class."""
         return np.column_stack([self.sums, -self.counts])
 
     @cached_property
@@ -168,7 +168,7 @@ class System:
         return self._dense[index]
 
     def factor(self, index: int) -> tuple[FloatArray, FloatArray] | None:
-        """Return a few rows ``F`` with ``F' F = E_c' E_c``, with weights of 1; None if this is not faster.
+        """Return a few rows ``F`` with ``F' F = E_c' E_c`` and weights of 1, or None if this is not faster.
 
         ``F`` is computed from the matrix, so it depends on the current rows only.
         """
@@ -181,7 +181,7 @@ class System:
         return self._factors[index]
 
     def total(self, class_factors: FloatArray | None = None) -> FloatArray:
-        """Return the lower triangle of the sum of all class matrices, each times its factor."""
+        """Return the lower triangle of the sum of all class matrices, each multiplied by its factor."""
         if class_factors is None:
             return self._scaled(self._view.total())
         total = np.zeros((self.n_features + 1,) * 2)
@@ -190,7 +190,7 @@ class System:
         return total
 
     def quadratics(self, index: int | None, vectors: FloatArray) -> FloatArray:
-        """Return ``u' E_c' E_c u`` of one class, or of all rows, for each row ``u`` of ``vectors``."""
+        """Return ``u' E_c' E_c u`` for each row ``u`` of ``vectors``, for one class or for all rows."""
         factor = None if index is None else self.factor(index)
         if factor is not None:
             rows, weights = factor

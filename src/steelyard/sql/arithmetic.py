@@ -1,4 +1,4 @@
-"""Integer arithmetic of database engines: types, and the largest sums of products that fit into them."""
+"""Integer arithmetic of database engines: types and maximum sizes of sums of products."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from steelyard.exceptions import ParameterError
 
 __all__ = ["ARITHMETICS", "DIALECTS", "Arithmetic", "arithmetic_of"]
 
-NARROW_BITS = 62  # maximum bits of a product or sum in 64-bit integers, with a safety margin
+NARROW_BITS = 62  # maximum number of bits of a product or sum in 64-bit integers, with a safety margin
 
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """Integer arithmetic of an engine.
+    """Integer types of an engine and their limits.
 
     Attributes
     ----------
@@ -62,7 +62,7 @@ DIALECTS = tuple(ARITHMETICS)
 
 
 def arithmetic_of(dialect: str) -> Arithmetic:
-    """Return the arithmetic of an engine."""
+    """Return the integer arithmetic of an engine."""
     if dialect not in ARITHMETICS:
         raise ParameterError(
             f"dialect must be one of {', '.join(DIALECTS)}; got {dialect!r}.", source="steelyard.sql"

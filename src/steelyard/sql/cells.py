@@ -30,7 +30,7 @@ MAX_SECONDS = 253_402_300_800.0  # seconds from 1970 to the end of the year 9999
 
 
 def cell_codes(columns: Sequence[Coded]) -> tuple[list[str], NDArray[np.int32]]:
-    """Return the names of the cells of some rows, and for each row the index of its cell.
+    """Return the names of the cells of some rows, and the index of each row's cell in them.
 
     Parameters
     ----------
@@ -48,12 +48,12 @@ def _name_of(key: tuple[Any, ...]) -> str:
 
 
 def key_of(name: object) -> tuple[Any, ...]:
-    """Decode the name of a cell: the values, the bucket, the fold (if any) and the class."""
+    """Decode the name of a cell: column values, time bucket, fold (if any) and class."""
     return tuple(json.loads(str(name)))
 
 
 def encode(values: NDArray[np.int64]) -> Coded:
-    """Return distinct integers, and for each value its index among them."""
+    """Return the distinct integers, and the index of each value in them."""
     found, codes = np.unique(values, return_inverse=True)
     return found.tolist(), codes
 
@@ -66,7 +66,7 @@ def missing_last(key: Any) -> list[tuple[bool, Any]]:
 def _distinct_rows(
     columns: Sequence[NDArray[np.int64]], sizes: Sequence[int]
 ) -> tuple[Sequence[NDArray[Any]], NDArray[np.int32]]:
-    """Return the distinct rows of integer columns, and for each row its index among them."""
+    """Return the distinct rows of integer columns, and the index of each row in them."""
     sizes = [max(size, 1) for size in sizes]
     if math.prod(sizes) < 2**63:
         found, codes = _distinct(np.ravel_multi_index(columns, sizes), math.prod(sizes))
@@ -76,7 +76,7 @@ def _distinct_rows(
 
 
 def _distinct(numbers: NDArray[np.int64], n: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """Return the sorted distinct numbers, all below ``n``, and for each number its index among them."""
+    """Return the sorted distinct numbers (all below ``n``), and the index of each number in them."""
     if n > 4 * len(numbers):
         found, codes = np.unique(numbers, return_inverse=True)
         return found, codes.astype(np.int32)
@@ -87,7 +87,7 @@ def _distinct(numbers: NDArray[np.int64], n: int) -> tuple[NDArray[np.int64], ND
 
 
 def bucket_codes(batch: ColumnBatch, time: str | None, length: float, source: str) -> Coded:
-    """Return dictionary-encoded time buckets of ``length`` seconds; a single bucket if ``time`` is None."""
+    """Return codes of time buckets of ``length`` seconds, or a single bucket if ``time`` is None."""
     if time is None:
         return [0], np.zeros(batch.n_rows, dtype=np.int64)
     values = batch.columns[time]
@@ -106,7 +106,7 @@ def bucket_codes(batch: ColumnBatch, time: str | None, length: float, source: st
 
 
 def seconds(value: Any) -> float:
-    """Return a time in seconds; nan if the value is not a time."""
+    """Return a time in seconds, or nan if the value is not a time."""
     try:
         return seconds_of(value)
     except (TypeError, ValueError):
@@ -114,7 +114,7 @@ def seconds(value: Any) -> float:
 
 
 def batched(batches: Iterable[ColumnBatch], min_rows: Callable[[], int]) -> Iterator[ColumnBatch]:
-    """Yield the same rows in batches of at least ``min_rows()`` rows; the last may have fewer."""
+    """Yield the rows in batches of at least ``min_rows()`` rows; the last batch may have fewer."""
     buffered: list[ColumnBatch] = []
     n_buffered = 0
     for batch in batches:

@@ -1,4 +1,4 @@
-"""Statistics cube: computes the model of any slice without reading the rows again."""
+"""Statistics cube, which computes the model of any slice without reading the rows again."""
 
 from __future__ import annotations
 
@@ -45,15 +45,15 @@ __all__ = ["StatisticsCube"]
 
 _MAX_CLASSES = 500
 _MAX_FOLDS = 100
-_MAX_BUFFER_BYTES = 1 << 26  # memory limit for rows that are collected before they are added
+_MAX_BUFFER_BYTES = 1 << 26  # memory limit of rows that are buffered before they are added
 _MIN_BYTES_TO_COMPACT = 1 << 25  # smaller cubes are not compacted
-_CELL_OVERHEAD_BYTES = 400  # memory of each cell and class in addition to its sums
+_CELL_OVERHEAD_BYTES = 400  # memory per cell and class in addition to its sums
 _SOURCE = "StatisticsCube"
 
 
 @storable("StatisticsCube")
 class StatisticsCube:
-    """Statistics cube: statistics for each combination (cell) of column values and a time bucket.
+    """Statistics cube: one set of statistics for each cell, a combination of column values and time bucket.
 
     The model of a slice is solved from the sum of its cells. It equals a fit on the rows of the slice.
 
@@ -123,7 +123,7 @@ class StatisticsCube:
         self._statistics: ClassStatistics | None = None
         self._labels = LabelReader(target, _MAX_CLASSES)
 
-    # -- rows ---------------------------------------------------------------------------------------
+    # -- adding and removing rows ------------------------------------------------------------------------
 
     @transactional
     def add(
@@ -180,17 +180,17 @@ class StatisticsCube:
             return
         d = statistics.n_features
         if statistics.nbytes > max(9 * (d + 1) * (d + 2) * len(statistics.classes), _MIN_BYTES_TO_COMPACT):
-            # Serializing and reading the statistics frees the unused capacity of the emptied row buffers.
+            # Writing and reading the statistics frees the unused capacity of emptied row buffers.
             self._statistics = ClassStatistics.from_bytes(statistics.fold().to_bytes())
 
     def _copy_state(self) -> None:
-        """Copy the state that a call changes, so that the change becomes visible atomically."""
+        """Copy the state that a call changes, so that the changes become visible atomically."""
         self._encoder, self._labels = deepcopy(self._encoder), deepcopy(self._labels)
         self._statistics = None if self._statistics is None else self._statistics.copy()
 
     @snapshot_read
     def empty(self) -> StatisticsCube:
-        """Return a cube without rows, with the same columns and quantizer; workers fill such cubes."""
+        """Return a cube without rows that has the same columns and quantizer, for a worker to fill."""
         other = StatisticsCube(**self.get_params())
         other._encoder, other._labels = deepcopy(self._encoder), deepcopy(self._labels)
         if self._statistics is not None:
@@ -202,7 +202,7 @@ class StatisticsCube:
     @transactional
     def forget(self, source: Any) -> Self:
         """Remove rows that were added before. A failing call removes none of them."""
-        self._keys()  # raises if nothing was added
+        self._keys()  # raises an error if nothing was added
         self._copy_state()
         assert self._statistics is not None
         for batch in self._read(source, None, ()):
@@ -260,7 +260,7 @@ class StatisticsCube:
             reader.close()
 
     def _encode(self, batch: ColumnBatch, *, learn: bool) -> tuple[FloatArray, list[str], NDArray[np.int32]]:
-        """Return features, the names of pairs of cell and class, and for each row the index of its name."""
+        """Return features, the names of (cell, class) pairs, and the index of each row's pair."""
         place = Place(_SOURCE)
         _, classes = self._labels.encode(batch.columns[self.target], place, 0)
         X, _ = self._encoder.encode(batch, place, 0, learn=learn)
@@ -281,7 +281,7 @@ class StatisticsCube:
         return length.total_seconds()
 
     def _check_memory(self, labels: Sequence[str]) -> None:
-        """Raise an error before new cells are allocated, if they would exceed the memory limit."""
+        """Raise an error if new cells would exceed the memory limit. No cell has been allocated yet."""
         assert self._statistics is not None
         self._check_n_bytes(labels, self._statistics.n_features)
 
@@ -304,7 +304,7 @@ class StatisticsCube:
             )
         check_fits_memory(n_new * size, what, hint)
 
-    # -- slices -------------------------------------------------------------------------------------
+    # -- models of slices --------------------------------------------------------------------------------
 
     @property
     def n_rows(self) -> float:
@@ -318,7 +318,7 @@ class StatisticsCube:
 
     @property
     def cells(self) -> list[tuple[Any, ...]]:
-        """Values and bucket of every cell with rows, sorted with missing values last."""
+        """Column values and time bucket of every cell that has rows, sorted with missing values last."""
         return sorted({key[: len(self.by) + 1] for key in self._keys().values()}, key=missing_last)
 
     def _keys(self) -> dict[str, tuple[Any, ...]]:
@@ -330,7 +330,7 @@ class StatisticsCube:
     def statistics(
         self, /, *, since: str | float | None = None, until: str | float | None = None, **where: Any
     ) -> ClassStatistics:
-        """Return the statistics of a slice.
+        """Return the statistics of the rows of a slice.
 
         Parameters
         ----------
@@ -396,7 +396,7 @@ class StatisticsCube:
         estimator: ProximalSVC | None = None,
         **where: Any,
     ) -> TableModel:
-        """Return the model of a slice, which equals a fit on its rows.
+        """Return the model of a slice, which equals a fit on the rows of the slice.
 
         Parameters
         ----------
@@ -481,7 +481,7 @@ class StatisticsCube:
     @renamed_parameters(learner="estimator")
     @snapshot_read
     def compare(self, by: str | Sequence[str], estimator: ProximalSVC | None = None) -> list[SliceSummary]:
-        """Compare the common model with the model of each slice; largest slices first."""
+        """Compare the common model with the model of each slice, largest slice first."""
         return summarize_slices(self.statistics(), self._slices(by), _parameters(estimator))
 
     # -- files --------------------------------------------------------------------------------------

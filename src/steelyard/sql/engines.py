@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["add_partitions", "add_sums"]
 
-_N_CALIBRATION_ROWS = 1000  # first rows, which determine the columns and the quantizer for all workers
+# Number of first rows that determine the columns and the quantizer for all workers.
+_N_CALIBRATION_ROWS = 1000
 Options = Sequence[str]
 
 
@@ -40,14 +41,14 @@ def add_partitions(
         )
         first.attrs.clear()  # Spark stores its query plan in attrs, which cannot be converted to Arrow
         start = start.add(first, features=features, drop=drop).empty()
-        cube._statistics = None  # start without the calibration rows
+        cube._statistics = None  # the cube starts without the calibration rows
         cube._merge(start)
     for message in (_spark if engine == "pyspark" else _dask)(frame, to_bytes(start)):
         cube._merge(from_bytes(message))
 
 
 def _filled(message: bytes, part: Any) -> bytes:
-    """Return the cube of one partition; runs in a worker."""
+    """Return the cube of one partition. This function runs in a worker."""
     return to_bytes(from_bytes(message).add(part) if len(part) else from_bytes(message))
 
 

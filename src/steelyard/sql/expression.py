@@ -39,7 +39,7 @@ def expression(model: TableModel, table: str, dialect: str = "duckdb", *, truths
     """
     from sqlglot import exp
 
-    arithmetic_of(dialect)  # raises for an unknown dialect
+    arithmetic_of(dialect)  # raises an error for an unknown dialect
     estimator = model.estimator
     if not isinstance(estimator, ProximalSVC) or estimator.feature_map is not None:
         raise DataError(
@@ -57,7 +57,7 @@ def expression(model: TableModel, table: str, dialect: str = "duckdb", *, truths
 
 
 def _table(exp: Any, name: str) -> Any:
-    """Return the SQLGlot expression of a table name, in which dots separate schema and table."""
+    """Return the SQLGlot expression of a table name. Dots separate schema and table."""
     parts = [exp.to_identifier(part, quoted=True) for part in reversed(name_parts(name))]
     return exp.Table(**dict(zip(("this", "db", "catalog"), parts, strict=False)))
 
@@ -78,7 +78,7 @@ def _plane(exp: Any, model: TableModel, coef: Any, intercept: float, truths: Seq
         column = exp.column(name, quoted=True)
         if name not in numbers:
             condition = exp.EQ(this=column, expression=exp.Literal.string(value))
-        elif value == VALUE:  # the value of a numeric column that the first table did not have
+        elif value == VALUE:  # value of a numeric column that the first table did not have
             shift = _number(exp, encoder.shift_of(name))
             shifted = exp.Sub(this=_value(exp, encoder, name, truths), expression=shift)
             terms.append(exp.Mul(this=_number(exp, weight), expression=exp.Paren(this=shifted)))
@@ -105,7 +105,7 @@ def _value(exp: Any, encoder: TableEncoder, name: str, truths: Sequence[str]) ->
 
 
 def _number(exp: Any, value: float) -> Any:
-    """Return a double literal with all digits; engines parse bare decimals as a less precise type."""
+    """Return a double literal with all digits, because engines parse bare decimals as a less precise type."""
     literal = exp.Literal.number(repr(abs(float(value))))
     number = exp.Cast(this=literal, to=exp.DataType.build("double"))
     return exp.Neg(this=number) if value < 0 else number

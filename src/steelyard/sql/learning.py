@@ -37,12 +37,13 @@ from steelyard.tables.databases import (
 __all__ = ["HOW", "fit", "forget", "learn", "partial_fit", "queries", "source"]
 
 HOW = ("auto", "pushed", "streamed")
-# Maximum numbers of (double columns, numeric columns) for which push-down is faster than reading the rows.
-# They are measured by benchmarks/speed/bench_sql.py. For DuckDB reading is always faster: it copies no rows.
-# d columns need d * (d + 3) / 2 sums, and each double column is split into two digits.
+# Maximum numbers of (double, numeric) columns for which push-down is faster than reading the rows.
+# The limits are measured by benchmarks/speed/bench_sql.py. For DuckDB, reading is always faster.
+# Push-down of d columns needs d * (d + 3) / 2 sums, and each double column is split into two digits.
 _MAX_PUSHDOWN_COLUMNS = {"duckdb": (0, 0), "postgres": (4, 8), "sqlite": (2, 3)}
-_MAX_PUSHDOWN_CATEGORICAL = 2  # maximum number of categorical columns; each pair needs a query
-_CHUNK_ROWS = 16_384  # rows read and learned at a time
+# Maximum number of categorical columns, because each pair of them needs a query.
+_MAX_PUSHDOWN_CATEGORICAL = 2
+_CHUNK_ROWS = 16_384  # number of rows that are read and learned at a time
 _UNKNOWN_TABLE_MESSAGES = ("does not exist", "no such table", "doesn't exist")
 _SOURCE = "steelyard.sql"
 
@@ -136,7 +137,7 @@ def partial_fit(
     weight: str | None = None,
     how: str = "auto",
 ) -> TableModel:
-    """Learn more rows with the columns of the model. A failing call learns none of them.
+    """Learn more rows with the columns of the model. A failing call learns none.
 
     Parameters
     ----------
@@ -164,7 +165,7 @@ def forget(
     weight: str | None = None,
     how: str = "auto",
 ) -> TableModel:
-    """Forget rows that were learned before. A failing call forgets none of them.
+    """Forget rows that were learned before. A failing call forgets none.
 
     Parameters
     ----------
@@ -263,7 +264,7 @@ def queries_of(
     weight: str | None = None,
     dialect: str | None = None,
 ) -> list[str]:
-    """Return the SELECTs for an open source, as :func:`queries` does, and close the source."""
+    """Return the SELECT statements for an open source, as :func:`queries` does, and close the source."""
     try:
         if dialect is not None:
             arithmetic_of(dialect)
@@ -315,7 +316,7 @@ def source(
 def learn(
     model: TableModel, rows: DatabaseSource, columns: Columns, *, weight: str | None = None, how: str = "auto"
 ) -> TableModel:
-    """Learn the rows of a source by push-down or streaming, and close it. A failing call learns none.
+    """Learn the rows of a source by push-down or streaming, and close the source. A failing call learns none.
 
     Parameters
     ----------
@@ -345,7 +346,7 @@ def learn(
 def _streaming_reason(
     model: TableModel, rows: DatabaseSource, columns: Columns, weight: str | None, how: str
 ) -> str | None:
-    """Return the reason for streaming the rows, or None for push-down."""
+    """Return the reason why rows are streamed, or None for push-down."""
     if weight is not None and weight not in rows.names:
         Columns(weight).chosen(rows.names, rows.place.source)  # raises an error that lists all columns
     if how == "streamed":
@@ -395,7 +396,7 @@ def _learn_pushdown(
 def _learn_streamed(
     model: TableModel, rows: DatabaseSource, columns: Columns, weight: str | None
 ) -> TableModel:
-    copy = deepcopy(model)  # the model must not change if a query fails halfway
+    copy = deepcopy(model)  # the model must not change if a query fails
     options: dict[str, Any] = {}
     if "columns_" not in vars(copy.encoder):
         options = {

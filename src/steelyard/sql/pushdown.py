@@ -1,4 +1,4 @@
-"""Push-down: the statistics of a ProximalSVC computed inside a database.
+"""Push-down: computation of the statistics of a ProximalSVC inside a database.
 
 :func:`plan_pushdown` first determines what an estimator learns from its first rows: the numeric columns,
 the categories in order of appearance, and the quantizer. :func:`execute` then lets the engine compute sums of
@@ -39,11 +39,13 @@ __all__ = [
     "unsupported_reason",
 ]
 
-_LABEL_ROW = 1 << 20  # row number passed to LabelReader; for rows this late it only counts labels
+_LABEL_ROW = 1 << 20  # row number passed to LabelReader; for such late rows it only counts labels
 _MAX_WEIGHT = 2.0**40
-_MAX_STEPS = 2**53  # doubles represent integers exactly below this
-_MAX_ROW_BITS = 46  # bits of row count and weights, out of 62; digits then have at least eight bits each
-_MAX_EXPONENT = 240  # engines scale values by powers of two up to this exponent without overflow or underflow
+_MAX_STEPS = 2**53  # doubles represent integers below this exactly
+# Maximum number of bits, out of 62, of row count and weights, so that digits have at least eight bits.
+_MAX_ROW_BITS = 46
+# Limit of exponents of powers of two by which engines scale values without overflow or underflow.
+_MAX_EXPONENT = 240
 _MAX_REFINEMENTS = 8  # maximum number of times that the quantizer is refined
 
 
@@ -52,11 +54,11 @@ class PushdownNotSupported(DataError):  # noqa: N818  not an error with how="aut
 
 
 class TooFewRows(PushdownNotSupported):
-    """There are too few rows to choose a quantizer. They are streamed even with how="pushed"."""
+    """There are too few rows to choose a quantizer. Such rows are streamed even with how="pushed"."""
 
 
 def unsupported_reason(estimator: Any, engine: str | None, missing: str) -> str | None:
-    """Return the reason why the rows must be streamed for this estimator; None if push-down is possible."""
+    """Return the reason why push-down is not possible for an estimator, or None if it is."""
     if type(estimator) is not ProximalSVC:
         return f"{type(estimator).__name__} cannot be fitted from sums"
     reasons = {
@@ -72,7 +74,7 @@ def unsupported_reason(estimator: Any, engine: str | None, missing: str) -> str 
 
 @dataclass(frozen=True)
 class PushdownPlan:
-    """Push-down plan: everything needed to write the queries.
+    """Push-down plan: everything that is needed to write the queries.
 
     Attributes
     ----------
@@ -104,7 +106,7 @@ class PushdownPlan:
     fractions: bool
 
     def queries(self) -> list[Sums]:
-        """Return the SELECTs that compute the statistics."""
+        """Return the SELECT statements that compute the statistics."""
         return self.writer.sums(self.numbers, self.encoder.categorical_, self.n_rows, self.weight_bits)
 
 
@@ -119,7 +121,7 @@ def plan_pushdown(
     dialect: str | None = None,
     cells: tuple[str, ...] = (),
 ) -> PushdownPlan:
-    """Return the plan for some rows; raise PushdownNotSupported if the sums would not be exact.
+    """Return the push-down plan of some rows; raise PushdownNotSupported if sums would not be exact.
 
     Parameters
     ----------
@@ -182,7 +184,7 @@ def _refine(
     statistics: ClassStatistics,
     max_classes: int,
 ) -> tuple[list[Number], _Bounds]:
-    """Refine the quantizer until it represents or rounds all values; return numeric columns and bounds."""
+    """Refine the quantizer until it fits all values; return numeric columns and their bounds."""
     kinds = [_number_kind(source, name) for name in encoder.numeric_]
     for _ in range(_MAX_REFINEMENTS):
         quantizer = statistics.quantizer
@@ -233,7 +235,7 @@ def _writer_for(
 def _encode_first_rows(
     source: DatabaseSource, columns: Columns, names: list[str], encoder: TableEncoder
 ) -> tuple[TableEncoder, Any]:
-    """Fit a copy of the encoder to the first rows; return it and the encoded rows."""
+    """Fit a copy of the encoder to the first rows; return this copy and the encoded rows."""
     encoder = encoder.copy()
     if encoder.is_fitted and len(encoder.numbers) > len(encoder.numeric_):
         raise PushdownNotSupported(
@@ -289,7 +291,7 @@ class _Bounds:
     def of(
         cls, source: DatabaseSource, writer: Writer, numbers: Sequence[Number], categories: Sequence[str]
     ) -> _Bounds:
-        """Query the database for the bounds."""
+        """Query the database for counts and value ranges."""
         text, keys = writer.bounds(numbers, categories)
         return cls(dict(zip(keys, next(run_query(source, text)), strict=True)), source.place.source)
 
@@ -297,7 +299,7 @@ class _Bounds:
         return self._values[key]
 
     def get(self, bound: str, name: str) -> int:
-        """Return one of the queried counts; 0 if it was not queried."""
+        """Return one of the queried counts, or 0 if it was not queried."""
         return int(self._values.get((bound, name)) or 0)
 
     @property
@@ -308,7 +310,7 @@ class _Bounds:
     def check(
         self, numbers: Sequence[Number], encoder: TableEncoder, weight: str | None, max_classes: int
     ) -> None:
-        """Raise DataError for values that an estimator would reject, with the names of the columns."""
+        """Raise DataError, with column names, for values that an estimator would reject."""
         self._check_labels(max_classes)
         for number in numbers:
             self._check_values(number.name)
@@ -385,7 +387,7 @@ class _Bounds:
 def _off_rows(
     source: DatabaseSource, writer: Writer, numbers: Sequence[Number], off: Sequence[str], width: int
 ) -> tuple[Any, Any]:
-    """Return the first rows with values that are not multiples of the step; they refine the quantizer."""
+    """Return the first rows with values that are not multiples of the step, to refine the quantizer."""
     rows = list(run_query(source, writer.rows_off_step(numbers, off, FIRST_ROWS)))
     X = np.zeros((len(rows), width))
     X[:, : len(numbers)] = [[0.0 if value is None else float(value) for value in row] for row in rows]
@@ -393,7 +395,7 @@ def _off_rows(
 
 
 def _learn_categories(source: DatabaseSource, writer: Writer, encoder: TableEncoder) -> None:
-    """Add the categories of the rows to the encoder, in order of appearance."""
+    """Add the categories of the rows to the encoder in order of appearance."""
     new: list[tuple[int, int, str, str]] = []
     known = set(encoder.categories_)
     for order, name in enumerate(encoder.categorical_):
@@ -413,14 +415,14 @@ def _learn_categories(source: DatabaseSource, writer: Writer, encoder: TableEnco
 
 
 def _to_steps(value: float, exponent: int) -> int:
-    """Return a value in units of the step, rounded to the nearest integer, halves upwards."""
+    """Return a value in units of the step, rounded to the nearest integer (ties up)."""
     top, bottom = value.as_integer_ratio()
     top, bottom = (top << -exponent, bottom) if exponent < 0 else (top, bottom << exponent)
     return (2 * top + bottom) // (2 * bottom)
 
 
 def _check_size(plan: PushdownPlan) -> None:
-    """Raise if sums could overflow the integers of the engine."""
+    """Raise an error if sums could overflow the integers of the engine."""
     arithmetic, source = plan.writer.arithmetic, plan.source.place.source
     needed = plan.writer.bits_needed(plan.numbers, plan.n_rows, plan.weight_bits)
     if arithmetic.wide is not None and needed > arithmetic.wide_bits:
@@ -477,7 +479,7 @@ def execute(
 
 
 class _LabelCache:
-    """Cache of converted labels; they are equal to the labels of streamed rows."""
+    """Cache of converted labels, which equal the labels of streamed rows."""
 
     def __init__(self, plan: PushdownPlan, max_classes: int) -> None:
         target = plan.writer.target

@@ -1,4 +1,4 @@
-"""SELECTs that compute sums of products inside a database, written by SQLGlot.
+"""SELECT statements that compute sums of products inside a database, generated with SQLGlot.
 
 Every query reads the rows of the caller once, as ``steelyard_rows``. Values are quantized first, so sums of
 products are integers and the engine adds them without rounding:
@@ -33,7 +33,7 @@ BoundKey = tuple[str, str | None]
 
 @dataclass(frozen=True)
 class Number:
-    """Numeric column and its quantization.
+    """Numeric column with its quantization.
 
     Attributes
     ----------
@@ -64,7 +64,7 @@ class Number:
 
 @dataclass(frozen=True)
 class Piece:
-    """Digit of a quantized column: a column of the subquery ``counted`` or ``digits``.
+    """Digit of a quantized column, which is a column of the subquery ``counted`` or ``digits``.
 
     Attributes
     ----------
@@ -88,13 +88,13 @@ class Piece:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the digit is the complete number."""
+        """Whether this digit is the complete number."""
         return self.last and not self.shift
 
 
 @dataclass(frozen=True)
 class Aggregate:
-    """One sum in a SELECT: of the product of up to two digits, with the indices of their columns."""
+    """Sum in a SELECT over the product of up to two digits, with the indices of their columns."""
 
     places: tuple[int, ...]
     pieces: tuple[Piece, ...]
@@ -107,7 +107,7 @@ class Aggregate:
 
 @dataclass(frozen=True)
 class Sums:
-    """SELECT with its GROUP BY columns and its sums; the sum of the weights comes first."""
+    """SELECT statement with its GROUP BY columns and sums. The first sum is that of the weights."""
 
     text: str
     keys: tuple[str, ...]
@@ -115,7 +115,7 @@ class Sums:
 
 
 class Writer:
-    """Writer of the queries for one engine.
+    """Generator of the queries for one engine.
 
     Parameters
     ----------
@@ -138,7 +138,7 @@ class Writer:
         self.arithmetic, self.given = arithmetic, given
         self.target, self.weight = target, weight
 
-    # -- bounds -------------------------------------------------------------------------------------
+    # -- queries for value ranges ------------------------------------------------------------------------
 
     def bounds(self, numbers: Sequence[Number], categories: Sequence[str]) -> tuple[str, list[BoundKey]]:
         """Return a query for counts and value ranges, which decide whether push-down is possible.
@@ -168,7 +168,7 @@ class Writer:
         return self._text(query), [key for key, _ in requested]
 
     def _plain(self, numbers: Sequence[Number], others: Sequence[str]) -> Any:
-        """Return a SELECT of numeric columns as doubles, with NaN as NULL."""
+        """Return a SELECT of numeric columns as doubles, with NULL in place of NaN."""
         columns = [self._named(self._double(number), number.name) for number in numbers]
         chosen = self._exp.select(*map(self._column, (self.target, *others)), *columns).from_(ROWS)
         return self._computed_once(chosen)
@@ -202,7 +202,7 @@ class Writer:
         return self._text(query.where(exp.or_(*conditions)).limit(limit))
 
     def categories(self, name: str, max_values: int) -> str:
-        """Return a query for the categories in order of appearance; its limit is ``max_values + 1``."""
+        """Return a query for the categories in order of appearance, limited to ``max_values + 1`` rows."""
         exp = self._exp
         column = self._column(name)
         number = exp.Window(this=exp.RowNumber())
@@ -212,7 +212,7 @@ class Writer:
         chosen = chosen.where(exp.Not(this=exp.Is(this=exp.column("value"), expression=exp.Null())))
         return self._text(chosen.group_by("value").order_by("first").limit(max_values + 1))
 
-    # -- sums ---------------------------------------------------------------------------------------
+    # -- queries for sums --------------------------------------------------------------------------------
 
     def sums(
         self, numbers: Sequence[Number], categories: Sequence[str], n_rows: int, weight_bits: int = 0
@@ -250,7 +250,7 @@ class Writer:
         return 2 * max_bits + n_rows.bit_length() + weight_bits
 
     def _product_bits(self, row_bits: int, weight_bits: int) -> int:
-        """Return the maximum number of bits of a product so that products and their sums do not overflow."""
+        """Return the maximum number of bits of a product for which sums of products do not overflow."""
         if self.arithmetic.wide is not None:
             return self.arithmetic.wide_bits
         return NARROW_BITS - (weight_bits if self.arithmetic.sums_widen else row_bits)
@@ -278,7 +278,7 @@ class Writer:
         return Sums(self._text(query.group_by(*grouped)), keys, tuple(aggregates))
 
     def _total(self, aggregate: Aggregate, row_bits: int, weight_bits: int) -> Any:
-        """Return the SQL sum of a product, in a type that cannot overflow."""
+        """Return the SQL sum of a product in a type that cannot overflow."""
         exp, wide = self._exp, self.arithmetic.wide
         factors = [self._column(piece.name) for piece in aggregate.pieces]
         bits = sum(piece.bits for piece in aggregate.pieces) + weight_bits
@@ -296,7 +296,7 @@ class Writer:
     def _stages(
         self, keys: tuple[str, ...], numbers: Sequence[Number], aggregates: Sequence[Aggregate]
     ) -> list[tuple[str, Any]]:
-        """Return the subqueries that convert columns to integers; each selects from the previous one."""
+        """Return the subqueries that convert columns to integers. Each one selects from the previous one."""
         passed = [self._column(name) for name in (self.target, *self.cells, *keys)]
         counted = [*numbers] if self.weight is None else [*numbers, self._weight_number()]
         if not counted:
@@ -316,7 +316,8 @@ class Writer:
         ]
 
     def _computed_once(self, stage: Any) -> Any:
-        """Return a subquery that the engine does not inline; inlining would recompute it for each sum.
+        """Return a subquery that the engine does not inline, because inlining would recompute it for each
+        sum.
 
         OFFSET 0 prevents inlining in PostgreSQL, LIMIT -1 in SQLite.
         """
@@ -333,7 +334,7 @@ class Writer:
         return self._times_power(self._filled(value, number), -number.exponent)
 
     def _counted(self, number: Number) -> Any:
-        """Round to the nearest integer, halves up; adding 0.5 first would itself cause rounding errors."""
+        """Round to the nearest integer (ties up) without adding 0.5, which would cause rounding errors."""
         exp = self._exp
         scaled = self._column(number.name)
         below = exp.Cast(this=self._floor(scaled), to=exp.DataType.build("bigint"))
@@ -382,7 +383,7 @@ class Writer:
         return self._exp.Neg(this=literal) if value < 0 else literal
 
     def _times_power(self, value: Any, exponent: int) -> Any:
-        """Return the exact product with ``2**exponent``, written as a double with all digits."""
+        """Return the exact product with ``2**exponent``, which is written as a double with all digits."""
         exp = self._exp
         if exponent == 0:
             return value
@@ -406,7 +407,7 @@ class Writer:
         return exp.Case().when(column, self._integer(1)).when(exp.Not(this=column.copy()), self._integer(0))
 
     def _double(self, number: Number, *, checked: bool = False) -> Any:
-        """Return a column as doubles, with NaN as NULL."""
+        """Return a column as doubles, with NULL in place of NaN."""
         exp = self._exp
         if self.arithmetic.changing and not checked:  # a cast would convert text to numbers
             return self._number(number)
@@ -425,7 +426,7 @@ class Writer:
         return exp.Floor(this=value.copy())
 
     def _text(self, query: Any) -> str:
-        """Return the SQL text of a query, preceded by the subquery of the rows that it reads."""
+        """Return the SQL text of a query, preceded by the subquery for the rows."""
         from sqlglot import ErrorLevel
 
         body = str(query.sql(self.arithmetic.dialect, pretty=True, unsupported_level=ErrorLevel.RAISE))
@@ -434,11 +435,12 @@ class Writer:
 
 
 def _piece_sizes(numbers: Sequence[Number], max_bits: int) -> tuple[int, int]:
-    """Return the digit sizes of the first and second factor that need the fewest products."""
+    """Return the digit sizes of the first and the second factor that need the fewest products."""
 
     def products(sizes: tuple[int, int]) -> int:
         first, second = ([_n_pieces(number.bits, size) for number in numbers] for size in sizes)
-        following = accumulate(reversed(second))  # each column is multiplied with itself and all later ones
+        # Each column is multiplied by itself and by all later columns.
+        following = accumulate(reversed(second))
         return sum(map(mul, first, reversed(list(following))))
 
     return min(((max_bits - size, size) for size in range(max_bits // 2, max_bits)), key=products)
@@ -449,11 +451,11 @@ def _n_pieces(bits: int, size: int) -> int:
 
 
 def _pieces(number: Number, index: int, size: int) -> list[Piece]:
-    """Split a column into digits of ``size`` bits; the last digit may have fewer bits."""
+    """Split a column into digits of ``size`` bits. The last digit may have fewer bits."""
     n_pieces = _n_pieces(number.bits, size)
     if n_pieces == 1:
         return [Piece(number.name, number.name, 0, number.bits)]
-    # PostgreSQL truncates names to 63 bytes, so the names of two digits could become equal.
+    # PostgreSQL truncates names to 63 bytes, so the names of two digits could collide.
     name = number.name if len(number.name.encode()) <= _MAX_NAME_BYTES else f"column {index}"
     shifts = [size * k for k in range(n_pieces)]
     digits = [Piece(f"{name}, bits {s} to {s + size - 1}", number.name, s, size, last=False) for s in shifts]

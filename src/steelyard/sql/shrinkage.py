@@ -19,7 +19,7 @@ _CANDIDATE_ROWS = (0.0, *CANDIDATE_ROWS)
 
 @dataclass(frozen=True)
 class Cells:
-    """Cells of a cube by name.
+    """Cells of a cube, by cell name.
 
     Attributes
     ----------
@@ -37,12 +37,12 @@ class Cells:
 
 
 def shrink(all_rows: ClassStatistics, borrow: float) -> ClassStatistics:
-    """Scale statistics in place to the weight of at most ``borrow`` rows, and return them."""
+    """Scale statistics in place to a total weight of at most ``borrow`` rows, and return them."""
     return all_rows.scale(borrowed_share(all_rows.n_rows, borrow))
 
 
 def select_shrinkage(cells: Cells, own: Mapping[Any, Any], parameters: Mapping[str, Any]) -> float:
-    """Return the total weight of all rows of the cube that minimizes the cross-validated error on a slice.
+    """Return the weight of all rows of the cube that minimizes the cross-validated error on a slice.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ def select_shrinkage(cells: Cells, own: Mapping[Any, Any], parameters: Mapping[s
     for fold in range(cells.n_folds):
         left_out = {label: c for label, c in own.items() if cells.folds_and_classes[label][0] == fold}
         if len(set(left_out.values())) < 2:
-            continue  # a fold with one class cannot be scored
+            continue  # a fold with a single class cannot be evaluated
         test = cells.sum_of(left_out)
         rest = {label: c for label, c in own.items() if label not in left_out}
         others = {label: c for label, (_, c) in cells.folds_and_classes.items() if label not in left_out}

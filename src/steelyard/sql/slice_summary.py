@@ -1,4 +1,4 @@
-"""Comparison of the model of all rows with the models of the slices of a cube."""
+"""Comparison of the common model with the models of the slices of a cube."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["SliceSummary", "format_slice", "summarize_slices"]
 
 @dataclass(frozen=True)
 class SliceSummary:
-    """Errors of the common model and of the local model on a slice.
+    """Errors of the common model and of the local model on one slice.
 
     Attributes
     ----------
@@ -48,7 +48,7 @@ class SliceSummary:
 
 
 def format_slice(values: Iterable[str | None]) -> str:
-    """Return the values of a slice as one line of text."""
+    """Return the column values of a slice as one line of text."""
     return " · ".join("no value" if value is None else value for value in values)
 
 

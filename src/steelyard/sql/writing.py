@@ -1,4 +1,4 @@
-"""Writes predictions to a new table in the database that contains the rows."""
+"""Writing of predictions to a new table in the database that contains the rows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from steelyard.tables.databases import DatabaseSource, connect, open_database, q
 __all__ = ["write_answers"]
 
 _TYPES = {bool: "BOOLEAN", int: "BIGINT", float: "DOUBLE PRECISION"}
-_INSERT_ROWS = 200  # rows per INSERT statement
+_INSERT_ROWS = 200  # number of rows per INSERT statement
 Lines = list[dict[str, Any]]
 
 
@@ -24,7 +24,7 @@ def write_answers(
     into: str,
     answers: Callable[[DatabaseSource], Iterator[Lines]],
 ) -> int:
-    """Create a table of predictions for rows of the same database in one transaction.
+    """Write predictions for rows of a database to a new table of the same database in one transaction.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ def write_answers(
         Number of lines written.
     """
     writing = connect(address, writes=True)
-    # With two connections SQLite would deadlock.
+    # SQLite would deadlock with two connections.
     # DuckDB cannot open a read-only connection while another connection writes.
     scheme = urlsplit(address).scheme
     reading = writing if scheme == "sqlite" else writing.cursor() if scheme == "duckdb" else connect(address)
@@ -61,7 +61,7 @@ def write_answers(
 
 @contextmanager
 def _transaction(connection: Any) -> Iterator[None]:
-    """Commit at the end; roll back if an exception is raised."""
+    """Context manager that commits at the end, or rolls back if an exception is raised."""
     run = connected(connection).run
     if not hasattr(connection, "pgconn"):  # psycopg begins transactions implicitly
         run("BEGIN")
@@ -95,7 +95,7 @@ def _insert(cursor: Any, insert: str, lines: Lines) -> None:
     if not hasattr(cursor, "register"):
         cursor.executemany(insert, rows)
         return
-    # DuckDB's executemany() inserts single rows and is slow. One statement with many rows is fast.
+    # DuckDB's executemany() inserts single rows and is slow; one statement with many rows is fast.
     for begin in range(0, len(rows), _INSERT_ROWS):
         some = rows[begin : begin + _INSERT_ROWS]
         one = insert[insert.index("VALUES ") + len("VALUES ") :]

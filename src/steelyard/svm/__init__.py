@@ -1,4 +1,4 @@
-"""Exact incremental kernel SVM: the estimator IncrementalSVC, its state and its kernel expansion."""
+"""Exact incremental kernel SVM: the estimator IncrementalSVC, its state and its decision function."""
 
 from steelyard.svm.estimator import IncrementalSVC
 

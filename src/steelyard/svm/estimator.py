@@ -29,11 +29,11 @@ __all__ = ["IncrementalSVC"]
 
 
 _MEGABYTE = 1 << 20
-_MAX_CACHE_MEGABYTES = 1 << 40  # far more memory than any computer has
+_MAX_CACHE_MEGABYTES = 1 << 40  # far more memory than any machine has
 
 
 class _KernelConstraint:
-    """Constraint: the name of a positive semi-definite kernel, or a function."""
+    """Parameter constraint: the name of a positive semi-definite kernel, or a function."""
 
     names = ("linear", "poly", "polynomial", "rbf", "laplacian")
     description = (
@@ -243,7 +243,7 @@ class IncrementalSVC(ForgettingMixin):
             return self if self._slide(add, forget) else super()._change(add, forget, method)
 
     def _slide(self, add: object, forget: object) -> bool:
-        """Learn one row and forget another in one native call; if that is not possible, only return False.
+        """Learn one row and forget another in one native call; return False if this is not possible.
 
         A sliding window over single rows calls it for every row.
         """
@@ -257,12 +257,12 @@ class IncrementalSVC(ForgettingMixin):
 
     @property
     def classes_(self) -> NDArray[Any]:
-        """Labels of the classes that have rows now."""
+        """Labels of the classes that currently have rows."""
         return sorted_classes(self._learned("classes_").labels.classes)
 
     @property
     def class_count_(self) -> NDArray[np.int64]:
-        """Number of rows of each class now."""
+        """Current number of rows of each class."""
         labels = self._learned("class_count_").labels
         return np.array([labels.counts[labels.codes[label]] for label in labels.classes], dtype=np.int64)
 
@@ -288,7 +288,7 @@ class IncrementalSVC(ForgettingMixin):
 
     @property
     def coef_(self) -> FloatArray:
-        """Normals of the planes; only with the linear kernel."""
+        """Normals of the planes, for the linear kernel only."""
         expansion = self._expansion("coef_")
         if self.kernel != "linear":
             raise AttributeError(
@@ -311,7 +311,7 @@ class IncrementalSVC(ForgettingMixin):
 
     @property
     def margin_size_(self) -> int:
-        """Number of rows in the margin set, over all planes."""
+        """Number of rows in the margin sets of all planes."""
         with lock_of(self):
             return self._learned("margin_size_").margin_size
 
@@ -338,7 +338,7 @@ class IncrementalSVC(ForgettingMixin):
     # -- prediction ---------------------------------------------------------------------------------
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
-        # The docstring is inherited. A single row takes one native call, if no thread is learning.
+        # The docstring is inherited. A single row takes one native call unless another thread is learning.
         attributes = self.__dict__
         state: SupportState | None = attributes.get("_state")
         if state is not None and attributes["threshold"] == "zero":
@@ -355,9 +355,9 @@ class IncrementalSVC(ForgettingMixin):
         return predictor.expansion.scores(X.toarray() if sp.issparse(X) else X), predictor.classes
 
     def _need_finite(self, X: Any, method: str) -> None:
-        if isinstance(X, list):  # sequences are validated by their kernel
+        if isinstance(X, list):  # the kernel validates sequences
             return
-        # For single rows the native check is faster than a NumPy sum.
+        # For single rows the native check for NaN is faster than a NumPy sum.
         if type(X) is not np.ndarray or X.dtype != np.float64 or not _native.all_finite(X):
             check_finite(self, X, method)
 
@@ -393,7 +393,7 @@ class IncrementalSVC(ForgettingMixin):
 
 
 def _resolved(kernel: Kernel, batch: Batch) -> Kernel:
-    """Return the kernel with a numeric gamma; a row of weight w counts as w rows."""
+    """Return the kernel with gamma computed from the rows; a row of weight w counts as w rows."""
     X, weights = batch.X, batch.weights
     if isinstance(X, list):
         return kernel.resolve(X)

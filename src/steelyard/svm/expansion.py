@@ -15,19 +15,20 @@ from steelyard.kernels import Kernel
 __all__ = ["KernelExpansion"]
 
 
-_MAX_BLOCK_VALUES = 1 << 22  # maximum number of kernel values in memory at a time
-_MAX_VALUES_FOR_ONE_THREAD = 1 << 12  # with fewer kernel values, one thread is faster
+_MAX_BLOCK_VALUES = 1 << 22  # maximum number of kernel values that are held in memory at a time
+_MAX_VALUES_FOR_ONE_THREAD = 1 << 12  # number of kernel values up to which one thread is faster
 
 
 @dataclass(frozen=True)
 class KernelExpansion:
     """Decision functions ``k(x, vectors) @ coef.T + intercept``."""
 
-    kernel: Kernel  # its gamma is a number
+    kernel: Kernel  # kernel with a numeric gamma
     vectors: Any  # support vectors of all planes: an array, or a list of sequences
-    coef: FloatArray  # of shape (n_planes, n_vectors)
+    coef: FloatArray  # coefficients, shape (n_planes, n_vectors)
     intercept: FloatArray
-    _packed: list[_native.PackedRows64] = field(default_factory=list)  # empty until the first use
+    # Packed vectors; empty until the first use.
+    _packed: list[_native.PackedRows64] = field(default_factory=list)
 
     def scores(self, X: Any) -> FloatArray:
         """Return the scores of rows, one column per plane."""
@@ -51,7 +52,7 @@ class KernelExpansion:
         return self.kernel.spec(), self._pack(), self.coef[0], float(self.intercept[0])
 
     def _threads(self, X: FloatArray) -> int:
-        """Return the number of threads; it is one for few kernel values, because more would not be faster."""
+        """Return the number of threads, which is 1 if there are few kernel values."""
         return num_threads() if len(X) * len(self.vectors) > _MAX_VALUES_FOR_ONE_THREAD else 1
 
     def _pack(self) -> _native.PackedRows64:

@@ -1,4 +1,4 @@
-"""State of the incremental kernel SVM: its rows and the solutions of its binary problems."""
+"""State of the incremental kernel SVM: rows, and the solutions of the binary problems."""
 
 from __future__ import annotations
 
@@ -26,30 +26,31 @@ from steelyard.thresholds import smooth_gmean_threshold
 
 __all__ = ["SupportState"]
 
-_MAX_FILE_VIOLATION = 1e-6  # a file may have been written with a larger tolerance than the current one
+# Larger than the current tolerance, because a file may have been written with a larger one.
+_MAX_FILE_VIOLATION = 1e-6
 
 ClassWeight = str | Mapping[Label, float] | None
-# (X, index of each row's label in the list of codes, codes of the labels, weights or None)
+# Tuple of X, index of each row's label in the list of codes, codes of the labels, and weights or None.
 CodedRows = tuple[FloatArray, NDArray[np.int32], list[int], FloatArray | None]
 
 
 class RowLabels(NamedTuple):
-    """Labels, codes and counts of the rows. They are immutable, except that ``slide`` updates the counts."""
+    """Labels, codes and counts of the rows. Only ``slide`` changes an instance: it updates the counts."""
 
-    labels: list[Label]  # in the order of their codes
+    labels: list[Label]  # labels in the order of their codes
     codes: dict[Label, int]
     counts: list[int]  # number of rows of each label
-    has_weights: bool  # whether any row has had a weight other than 1
-    slide_key: tuple[Any, ...]  # (C, tol) of the last solution if slide() can start from it, else ()
+    has_weights: bool  # whether any row, including forgotten ones, has had a weight other than 1
+    slide_key: tuple[Any, ...]  # (C, tol) of the last solution if slide() can continue from it, else ()
 
     @property
     def classes(self) -> list[Label]:
-        """Labels that have rows now, sorted."""
+        """Labels that currently have rows, sorted."""
         return sorted(label for label, count in zip(self.labels, self.counts, strict=True) if count)
 
 
 class Predictor(NamedTuple):
-    """Everything that a prediction needs, for one version of the state."""
+    """Classes and decision functions for predictions, valid for one version of the state."""
 
     version: int
     threshold: str
@@ -59,7 +60,7 @@ class Predictor(NamedTuple):
 
 
 class SupportState:
-    """Rows, labels and solutions. :meth:`update` is atomic.
+    """Rows, labels and solutions of an incremental SVM. :meth:`update` is atomic.
 
     Labels have codes in the order of their first occurrence. A learner of two classes has one binary problem
     (the second label in sorted order is positive), one of more classes has a problem for each class, and one
@@ -88,7 +89,7 @@ class SupportState:
         self._labels = VersionedValue(-1, empty, empty)
         self._predictor: Predictor | None = None  # created at the first prediction after a change
         self._side_labels: tuple[RowLabels, tuple[NDArray[Any], NDArray[Any]]] | None = None
-        # Whether kernel values cannot overflow, or the kernel itself validates them.
+        # True if kernel values cannot overflow or if the kernel validates them itself.
         self._is_bounded = not kernel.is_native or kernel.kernel in {"rbf", "laplacian"}
         self._problems: tuple[Any, list[int], FloatArray] | None = None
 
@@ -158,7 +159,10 @@ class SupportState:
     def _unweighted_problems(
         self, labels: list[Label], counts: list[int], C: float
     ) -> tuple[list[int], FloatArray]:
-        """Return problems and bounds without class weights; they are cached, because they rarely change."""
+        """Return problems and bounds without class weights.
+
+        The result is cached, because it rarely changes.
+        """
         key = (C, [count > 0 for count in counts])
         if self._problems is None or self._problems[0] != key:
             positives = _positive_codes(labels, counts)
@@ -168,7 +172,7 @@ class SupportState:
     def _coded(
         self, batch: Batch, codes: Mapping[Label, int], counts: list[int], sign: int, source: str
     ) -> CodedRows:
-        """Return the batch for the solver, without rows of weight 0, and update the counts."""
+        """Return a batch in the form that the solver needs, without rows of weight 0; update the counts."""
         dense = _dense if self.catalogue is None else self.catalogue.add
         X, numbers, weights = dense(batch.X), batch.codes, batch.weights
         if weights is not None and not weights.all():
@@ -211,7 +215,7 @@ class SupportState:
                 )
         return [float(total) if count else 0.0 for total, count in zip(sums, counts, strict=True)]
 
-    # -- results ------------------------------------------------------------------------------------
+    # -- results of the solver ---------------------------------------------------------------------------
 
     @property
     def margin_size(self) -> int:
@@ -231,7 +235,7 @@ class SupportState:
                 if threshold == "gmean" and self._solver.n_problems:
                     thresholds = self._gmean_thresholds(expansion)
                     expansion = replace(expansion, intercept=expansion.intercept - thresholds)
-                # While a window slides, the labels object and thus the classes stay the same.
+                # While a window slides, the labels object stays the same, and so do the classes.
                 is_same = cached is not None and cached.labels is labels
                 classes = cached.classes if cached and is_same else sorted_classes(labels.classes)
                 cached = Predictor(self._solver.version, threshold, labels, classes, expansion)
@@ -239,7 +243,7 @@ class SupportState:
         return cached
 
     def label(self, row: object) -> NDArray[Any] | None:
-        """Return the label of a single row for the threshold zero; None if :meth:`predictor` is needed.
+        """Return the label of a single row at threshold zero, or None if :meth:`predictor` is needed.
 
         None is returned while another thread changes the state. For one row, computing the score alone is
         cheaper than creating an expansion, which the next learned row would invalidate.
@@ -255,7 +259,7 @@ class SupportState:
         return cached[1][side].copy()
 
     def _gmean_thresholds(self, expansion: KernelExpansion) -> FloatArray:
-        """Return the threshold with the largest G-mean for each problem; a row's score omits its own term.
+        """Return the threshold with the largest G-mean for each problem. Each row's score omits its own term.
 
         The score without the term ``z_i k(x_i, x_i)`` is a lower bound of the leave-one-out margin (Jaakkola
         and Haussler, 1999). Thresholds of training scores would be too high.
@@ -270,7 +274,7 @@ class SupportState:
         return np.array(thresholds)
 
     def _expand(self) -> KernelExpansion:
-        """Return the decision functions of the problems; a constant 0 if there are no problems."""
+        """Return the decision functions of all problems, or a constant 0 if there are no problems."""
         n_problems = self._solver.n_problems
         if n_problems == 0:
             return KernelExpansion(self.kernel, self._samples([]), np.empty((1, 0)), np.zeros(1))
@@ -288,7 +292,7 @@ class SupportState:
         return numbers, np.asarray(self._solver.codes())[numbers]
 
     def _samples(self, numbers: Any) -> Any:
-        """Return the rows with these numbers, or the sequences that they represent."""
+        """Return the rows with these row numbers; for sequence kernels, return the sequences."""
         rows = self._solver.rows(np.asarray(numbers, dtype=np.int64))
         return rows if self.catalogue is None else self.catalogue.at(rows)
 
@@ -298,7 +302,7 @@ class SupportState:
     # -- files and copies ---------------------------------------------------------------------------
 
     def remembered_rows(self) -> RememberedRows:
-        """Return all rows with their labels; the caller holds the lock of the learner."""
+        """Return all rows with their labels. The caller must hold the lock of the learner."""
         labels = np.array([*self.labels.labels, None], dtype=object)[:-1]
         return RememberedRows(self._samples(np.arange(len(self._solver))), labels[self._solver.codes()])
 
@@ -331,7 +335,7 @@ class SupportState:
         codes = np.ascontiguousarray(tree["codes"], dtype=np.int32)
         known = not len(codes) or 0 <= codes.min() <= codes.max() < len(
             labels
-        )  # a huge code would make bincount use too much memory
+        )  # a huge code would make bincount allocate too much memory
         if not known or len(row_labels.codes) != len(labels):
             raise ValueError("a row has an unknown label")
         if np.bincount(codes, minlength=len(labels)).tolist() != counts:
@@ -355,7 +359,7 @@ class SupportState:
         return state
 
     def check_optimal(self, tolerance: float) -> None:
-        """Raise ValueError if the optimality conditions do not hold. All sums are computed again.
+        """Raise ValueError if the optimality conditions do not hold, computed from scratch.
 
         Solutions from files are checked, because a file may be damaged or forged. Copies in memory skip this
         check, which costs as much as a prediction for all rows.
@@ -376,7 +380,7 @@ class SupportState:
 
 
 class _KernelCallback:
-    """Callback of the solver for a kernel function; it copies its arguments, which the solver owns."""
+    """Callback from the solver to a kernel function; it copies its arguments, which the solver owns."""
 
     def __init__(self, kernel: Kernel, catalogue: SequenceStore | None) -> None:
         self.kernel = kernel
@@ -388,7 +392,7 @@ class _KernelCallback:
 
 
 def _check_solution(problem: Mapping[str, Any]) -> None:
-    """Raise ValueError for an inconsistent solution in a file, on which the solver might never terminate."""
+    """Raise ValueError if the solution in a file is inconsistent; the solver might never terminate on it."""
     values = {name: np.asarray(value) for name, value in problem.items()}
     if not all(np.isfinite(value).all() for value in values.values()):
         raise ValueError("a solution must be finite")

@@ -1,4 +1,4 @@
-"""Forgetting of old rows: wrappers that limit which part of a stream an estimator has learned.
+"""Wrappers that forget old rows and limit the part of a stream that an estimator has learned.
 
 :class:`SlidingWindow` keeps the newest rows. :class:`ExponentialDecay` reduces the weight of a row with its
 age. :class:`AdaptiveWindows` maintains windows of several lengths and predicts with the most accurate one.

@@ -1,4 +1,4 @@
-"""Adaptive windows: several window lengths in parallel, the most accurate one predicts."""
+"""Adaptive windows: several window lengths in parallel, of which the most accurate one predicts."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from steelyard.windowing.base import RowBuffer, WindowWrapper
 __all__ = ["AdaptiveWindows"]
 
 
-_BLEND_SHARPNESS = 20.0  # a window whose G-mean is 0.05 higher has e times the weight
+_BLEND_SHARPNESS = 20.0  # a window with a G-mean higher by 0.05 has e times the weight
 
 
 @dataclass
 class _RecallRecord:
-    """Recent recall of each class for one window: exponentially decayed counts of rows and hits."""
+    """Recent recall of each class under one window, from exponentially decayed counts of rows and hits."""
 
     rows: dict[Any, float] = field(default_factory=dict)
     hits: dict[Any, float] = field(default_factory=dict)
@@ -50,14 +50,14 @@ class _RecallRecord:
             self.hits[label] = self.hits.get(label, 0.0) + float((predicted[of_class] == label).sum())
 
     def score(self) -> tuple[float, float]:
-        """Return the G-mean and the mean recall, which breaks ties between G-means of zero."""
+        """Return the G-mean and the mean recall, which breaks ties if several G-means are zero."""
         recalls = np.array([self.hits[label] / n for label, n in self.rows.items() if n >= 1.0])
         if not len(recalls):
             return 0.0, 0.0
         return float(np.prod(recalls) ** (1.0 / len(recalls))), float(recalls.mean())
 
     def uncertainty(self, confidence: float) -> float:
-        """Return Hoeffding's bound for the deviation of the mean recall, as ADWIN uses it."""
+        """Return Hoeffding's bound of the error of the mean recall, as in ADWIN."""
         rows = [n for n in self.rows.values() if n >= 1.0]
         spread = sum(1.0 / n for n in rows) / max(len(rows), 1) ** 2
         return math.sqrt(0.5 * spread * math.log(2.0 / confidence))
@@ -70,7 +70,7 @@ def _has_probabilities(model: AdaptiveWindows) -> bool:
 @renamed_parameters(learner="estimator")
 @storable("AdaptiveWindows", former_name="DriftWindows", former_parameters={"learner": "estimator"})
 class AdaptiveWindows(WindowWrapper):
-    """Adaptive windows: several window lengths in parallel, the one with the best recent G-mean predicts.
+    """Adaptive windows: several window lengths in parallel; the one with the best recent G-mean predicts.
 
     After a sudden concept drift a short window is accurate and a long one is not; without drift it is the
     other way round. All windows predict every block of rows before they learn it. A block that leaves a
@@ -113,10 +113,10 @@ class AdaptiveWindows(WindowWrapper):
     }
 
     _pending: RowBuffer  # rows of a block that is not full yet
-    _blocks: deque[Any]  # estimators, each fitted on the rows of one block
+    _blocks: deque[Any]  # estimators, each fitted on one block of rows
     _totals: list[Any]  # estimators, one per window; empty before the first full block
     _records: list[_RecallRecord]
-    _n_blocks: list[int]  # blocks in each window
+    _n_blocks: list[int]  # number of blocks in each window
     best_: int
     drifts_: list[int]
 
@@ -154,7 +154,7 @@ class AdaptiveWindows(WindowWrapper):
         self._check_methods("merge", "grow")
 
     def _learn_rows(self, rows: FloatArray, labels: NDArray[Any], *, is_first: bool) -> None:
-        """Predict, then learn, every full block; keep the remaining rows until their block is full."""
+        """Predict and then learn every full block; keep the remaining rows until their block is full."""
         ClassStatistics(rows.shape[1]).add(rows, labels)  # raises an error for invalid values
         if is_first:
             self._initialize(rows.shape[1])
@@ -195,7 +195,7 @@ class AdaptiveWindows(WindowWrapper):
         return [record.score()[0] for record in self._records]
 
     def _scores_of(self, estimator: Any, rows: Any) -> FloatArray:
-        """Return the scores of the best window, or the weighted average over the windows."""
+        """Return the scores of the best window, or the weighted average over all windows."""
         if self.rule == "best" or not self._totals:
             return super()._scores_of(estimator, rows)
         has_same_classes = [np.array_equal(total.classes_, estimator.classes_) for total in self._totals]
@@ -271,11 +271,11 @@ class AdaptiveWindows(WindowWrapper):
         self._totals = [self._moved(window, block) for window in range(len(self.lengths))]
         if self.shrink:
             self._replace_outdated()
-        # Among equally good windows the longest one has learned the most rows.
+        # Of equally good windows the longest one is selected, because it has learned the most rows.
         self.best_ = max(range(len(self._records)), key=lambda k: (*self._records[k].score(), k))
 
     def _moved(self, window: int, block: Any) -> Any:
-        """Return the estimator of a window after adding a block and subtracting the block that leaves."""
+        """Return the estimator of a window after adding a new block and subtracting the oldest block."""
         limit = self._max_blocks[window]
         self._n_blocks[window] += 1
         if not self._totals:
@@ -285,7 +285,8 @@ class AdaptiveWindows(WindowWrapper):
             self._n_blocks[window] = limit
             try:
                 total.subtract(self._blocks[-limit - 1])
-            except DataError:  # after too many rounding errors, merge the remaining blocks instead
+            # Rounding errors prevent subtraction, so the remaining blocks are merged instead.
+            except DataError:
                 total = self._merged(list(self._blocks)[-limit:])
         return total
 
@@ -297,7 +298,7 @@ class AdaptiveWindows(WindowWrapper):
         return total
 
     def _replace_outdated(self) -> None:
-        """Replace longer windows by a shorter one whose mean recall is significantly higher."""
+        """Replace longer windows by a shorter window whose mean recall is significantly higher."""
         for short, record in enumerate(self._records[:-1]):
             mean, bound = record.score()[1], record.uncertainty(self.confidence)
             outdated = [
@@ -359,12 +360,13 @@ class AdaptiveWindows(WindowWrapper):
 
     def _estimator_with_map(self, state: dict[str, Any]) -> Any:
         """Restore an estimator from the result of ``_state_without_map``."""
-        row = np.broadcast_to(0.0, (1, int(state["n_features"])))  # a view, so wide rows need no memory
+        # A view of one number, so wide rows need no memory.
+        row = np.broadcast_to(0.0, (1, int(state["n_features"])))
         estimator = self._new_estimator(row)
         estimator._set_state({**state, "map": self._map})
         return estimator
 
 
 def _state_without_map(estimator: Any) -> dict[str, Any]:
-    """Return the state of an estimator; the feature map that all estimators share is stored once."""
+    """Return the state of an estimator without the feature map, which all estimators share."""
     return {**estimator._get_state(), "map": None}

@@ -1,4 +1,4 @@
-"""Base class of the window wrappers, and the rows that a window keeps."""
+"""Base class of the window wrappers, and the buffer of the rows in a window."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ __all__ = ["RowBuffer", "WindowWrapper"]
 
 @dataclass(slots=True, eq=False)
 class RowBuffer:
-    """Rows that a window keeps, oldest first, with their labels and times; methods return new buffers."""
+    """Rows of a window with labels and times, oldest first. Methods return new buffers."""
 
     X: FloatArray
     y: NDArray[Any]
@@ -46,7 +46,7 @@ class RowBuffer:
 
     @classmethod
     def from_arrays(cls, X: Any, y: Any, time: Any, max_features: int) -> RowBuffer:
-        """Return a buffer of arrays from a file; raise ValueError if the arrays are inconsistent."""
+        """Return a buffer of arrays read from a file; raise ValueError if the arrays are inconsistent."""
         X, y, time = np.asarray(X), np.asarray(y), np.asarray(time)
         if X.ndim != 2 or X.dtype != np.float64 or X.shape[1] > max_features:
             raise ValueError("the rows of a window must be a two-dimensional array of numbers")
@@ -58,7 +58,7 @@ class RowBuffer:
         return len(self.y)
 
     def append(self, X: FloatArray, y: NDArray[Any], time: FloatArray | None = None) -> RowBuffer:
-        """Return a buffer with more rows at the end; narrower rows are padded with zeros."""
+        """Return a buffer with rows appended; narrower rows are padded with zeros."""
         return RowBuffer(
             np.concatenate([padded(self.X, X.shape[1]), X]),
             np.concatenate([self.y, y]) if len(self) else y,
@@ -66,7 +66,7 @@ class RowBuffer:
         )
 
     def without_oldest(self, n_rows: int) -> RowBuffer:
-        """Return the newer rows, copied if they are the minority: a view would keep all rows in memory."""
+        """Return a buffer of the newer rows; few rows are copied, because a view keeps all."""
         newer = self.X[n_rows:], self.y[n_rows:], self.time[n_rows:]
         return RowBuffer(*(array.copy() for array in newer) if 2 * n_rows > len(self) else newer)
 
@@ -81,7 +81,8 @@ class WindowWrapper(GrowingMixin, Learner):
     _finds_nonfinite = True  # the estimator checks for NaN and infinity
 
     _removed_by_fit: ClassVar[frozenset[str]] = frozenset({"_lock", "feature_names_in_", "n_rebuilt_"})
-    _full_after_rows: int | None = None  # number of rows after which the saved state stops growing, if any
+    # Number of rows after which the saved state stops growing; None if it never does.
+    _full_after_rows: int | None = None
 
     estimator: Any
     estimator_: Any
@@ -102,7 +103,7 @@ class WindowWrapper(GrowingMixin, Learner):
 
     @transactional
     def fit(self, /, X: ArrayLike, y: ArrayLike, **kwargs: Any) -> Self:  # type: ignore[override]
-        """Discard the learned state, then learn these rows.
+        """Discard the learned state and learn the given rows.
 
         Parameters
         ----------
@@ -130,7 +131,7 @@ class WindowWrapper(GrowingMixin, Learner):
         y: ArrayLike,
         classes: ArrayLike | None = None,  # noqa: ARG002  every learner has this parameter
     ) -> Self:
-        """Learn these rows and forget rows that are too old; the call is atomic.
+        """Learn the given rows and forget rows that are too old. The call is atomic.
 
         Parameters
         ----------
@@ -153,7 +154,7 @@ class WindowWrapper(GrowingMixin, Learner):
 
     @abstractmethod
     def _learn_rows(self, rows: FloatArray, labels: NDArray[Any], *, is_first: bool) -> None:
-        """Learn validated rows; runs on a shallow copy of this learner."""
+        """Learn validated rows. The method runs on a shallow copy of this learner."""
 
     def _check_methods(self, *methods: str) -> None:
         for method in methods:
@@ -165,12 +166,12 @@ class WindowWrapper(GrowingMixin, Learner):
 
     @property
     def labels_follow_scores(self) -> bool:  # type: ignore[override]
-        """Whether predict() is the sign or argmax of decision_function(), as for the estimator."""
+        """Whether predict() is the sign or argmax of decision_function(); True if it is for the estimator."""
         return bool(getattr(self.estimator, "labels_follow_scores", False))
 
     @property
     def classes_(self) -> NDArray[Any]:
-        """Labels of the classes that the estimator knows now."""
+        """Labels of the classes that the estimator currently knows."""
         self._need("classes_")
         return np.asarray(self.estimator_.classes_)
 
@@ -221,8 +222,8 @@ class WindowWrapper(GrowingMixin, Learner):
         return np.asarray(estimator.decision_function(rows))
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
-        # Fast path: the estimator predicts a single row that needs no conversion.
-        # Only one attribute is read, so no snapshot is necessary.
+        # Fast path: the estimator directly predicts a single row that needs no conversion.
+        # A single attribute is read, so no snapshot is necessary.
         attributes = self.__dict__
         if "estimator_" in attributes and self._can_delegate(attributes, X):
             return np.asarray(attributes["estimator_"].predict(X))
@@ -286,13 +287,13 @@ class WindowWrapper(GrowingMixin, Learner):
 
     def _set_state(self, state: dict[str, Any]) -> None:
         self.estimator_ = self._checked_estimator(state["learner"])
-        names, self._map = state.get("names"), state.get("map")  # not in files of earlier versions
+        names, self._map = state.get("names"), state.get("map")  # missing in files of earlier versions
         if self._map is not None and not isinstance(self._map, RandomFeatures):
             raise ValueError("the feature map must be an object of class RandomFeatures")
         self._set_features({"n_features": self.estimator_.n_features_in_, "feature_names": names})
 
     def _checked_estimator(self, estimator: Any) -> Any:
-        """Return the fitted estimator of a file; raise ValueError if it has another class."""
+        """Return the fitted estimator of a file; raise ValueError if its class differs."""
         if type(estimator) is not type(self.estimator) or not getattr(estimator, "_is_started", bool)():
             raise ValueError(f"the estimator must be a fitted {type(self.estimator).__name__}")
         return estimator

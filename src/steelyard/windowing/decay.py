@@ -16,7 +16,7 @@ from steelyard.windowing.base import WindowWrapper
 
 __all__ = ["ExponentialDecay"]
 
-_MIN_CLASS_WEIGHT = 1e-9  # a class whose rows together weigh less is removed
+_MIN_CLASS_WEIGHT = 1e-9  # a class is removed when the total weight of its rows is below this
 
 
 @renamed_parameters(learner="estimator")
@@ -59,7 +59,7 @@ class ExponentialDecay(WindowWrapper):
     """
 
     _constraints: ClassVar[dict[str, Constraint]] = {"half_life": Positive()}
-    _full_after_rows = 0  # no rows are kept
+    _full_after_rows = 0  # the state contains no rows, so its size is constant
 
     def __init__(self, estimator: Any, half_life: float = 10_000) -> None:
         self.estimator = estimator
@@ -70,14 +70,14 @@ class ExponentialDecay(WindowWrapper):
         super()._check_params()
 
     def _learn_rows(self, rows: FloatArray, labels: NDArray[Any], *, is_first: bool) -> None:
-        """Reduce the weights of the earlier rows, then add the new rows."""
+        """Reduce the weights of earlier rows, then add the new rows."""
         weights = np.exp2(-np.arange(len(labels) - 1, -1, -1) / self.half_life)
         is_relevant = weights >= _MIN_CLASS_WEIGHT * 1e-3
         new = self._new_estimator(rows).fit(
             rows[is_relevant], labels[is_relevant], sample_weight=weights[is_relevant]
         )
         if not is_first:
-            decayed = shallow_copy(self.estimator_)  # a copy, because the merge may raise an error
+            decayed = shallow_copy(self.estimator_)  # works on a copy, because merging may raise an error
             decayed.decay(float(np.exp2(-len(labels) / self.half_life)), drop_below=_MIN_CLASS_WEIGHT)
             new.merge(decayed)
         self.estimator_ = new

@@ -1,4 +1,4 @@
-"""Periodic refitting: any classifier with ``fit`` as a learner of streams."""
+"""Periodic refitting, which turns any classifier with ``fit`` into a stream learner."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from steelyard.windowing.sliding import n_leaving, validated_times, window_size
 
 __all__ = ["Refit"]
 
-_MIN_ROWS = 100  # rows before the first fit; also the minimum between fits if `every` is a share
+_MIN_ROWS = 100  # number of rows before the first fit, and minimum number between fits if `every` is a share
 
 
 class Refit(WindowWrapper):
@@ -83,9 +83,9 @@ class Refit(WindowWrapper):
         {"_lock", "feature_names_in_", "estimator_", "n_fits_", "_fitted_classes", "_n_fitted", "_n_new"}
     )
     _fitted_classes: NDArray[Any]
-    _n_fitted = 0  # rows of the last fit
-    _n_new = 0  # rows since the last fit
-    _rows: tuple[RowBuffer, ...] = ()  # oldest first; joined at every fit
+    _n_fitted = 0  # number of rows in the last fit
+    _n_new = 0  # number of rows since the last fit
+    _rows: tuple[RowBuffer, ...] = ()  # row buffers, oldest first, which are joined at every fit
 
     def __init__(
         self, estimator: Any, every: float = 500, window: int | str | timedelta | None = 5000
@@ -118,7 +118,7 @@ class Refit(WindowWrapper):
         *,
         time: ArrayLike | None = None,
     ) -> Self:
-        """Add rows to the window, and fit the estimator again if a fit is due.
+        """Add rows to the window, and refit the estimator if a fit is due.
 
         Parameters
         ----------
@@ -149,7 +149,7 @@ class Refit(WindowWrapper):
         return self
 
     def _learn_rows(self, rows: FloatArray, labels: NDArray[Any], *, is_first: bool) -> None:
-        raise NotImplementedError  # partial_fit() of this class does not call it
+        raise NotImplementedError  # partial_fit() of this class does not call _learn_rows()
 
     def _size(self) -> int | timedelta | None:
         return None if self.window is None else window_size(self.window, "window", "Refit")
@@ -174,7 +174,7 @@ class Refit(WindowWrapper):
         self._rows = (joined,)
         labels, codes = np.unique(joined.y, return_inverse=True)
         if len(labels) < 2:
-            return  # the previous fit is kept
+            return  # keeps the previous fit
         estimator = _with_class_numbers(clone(self.estimator), labels.tolist())
         try:
             self.estimator_ = estimator.fit(joined.X, codes)
@@ -190,20 +190,20 @@ class Refit(WindowWrapper):
 
     @property
     def classes_(self) -> NDArray[Any]:
-        """Labels of the last fit, sorted."""
+        """Labels of the last fit in sorted order."""
         if "_fitted_classes" not in self.__dict__:
             raise AttributeError("Refit has no classes_ before its first fit.")
         return self._fitted_classes
 
     @property
     def labels_follow_scores(self) -> bool:  # type: ignore[override]
-        """Whether predict() is the sign or argmax of decision_function(), as for the estimator."""
+        """Whether predict() is the sign or argmax of decision_function(); True if it is for the estimator."""
         return bool(getattr(self.estimator, "labels_follow_scores", False))
 
     grow = GrowingMixin.grow
 
     def _grow(self, n_features: int) -> None:
-        """Do nothing: rows are padded at the next fit, and new features are ignored until then."""
+        """Do nothing: stored rows are padded at the next fit; until then, new features are ignored."""
 
     def _fitted_estimator(self, method: str) -> Any:
         if "estimator_" not in self.__dict__:
@@ -225,7 +225,7 @@ class Refit(WindowWrapper):
         return np.asarray(estimator.decision_function(self._known_features(rows)))
 
     def _known_features(self, rows: Any) -> Any:
-        """Return the rows without features that were added after the last fit."""
+        """Return the rows without the features that were added after the last fit."""
         return rows[:, : self._rows[0].X.shape[1]]
 
     @estimator_has("predict_proba")
@@ -248,7 +248,7 @@ class Refit(WindowWrapper):
 
 
 def _with_class_numbers(estimator: Any, labels: list[Any]) -> Any:
-    """Return the estimator with class numbers instead of labels in each ``class_weight`` dictionary."""
+    """Return the estimator with class numbers in place of labels in ``class_weight`` dictionaries."""
     number_of = {label: number for number, label in enumerate(labels)}
     translated = {
         name: {number_of[label]: weight for label, weight in value.items() if label in number_of}

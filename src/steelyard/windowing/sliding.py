@@ -32,7 +32,7 @@ _UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 def window_size(
     size: int | str | timedelta, name: str = "size", source: str = "SlidingWindow"
 ) -> int | timedelta:
-    """Return a window as a number of rows or a duration; parse text such as "5000", "30d" or "12h".
+    """Return a window as a number of rows or as a duration, parsed from text such as "5000", "30d" or "12h".
 
     Error messages contain ``name``, the name of the parameter, and ``source``, the name of its class.
 
@@ -42,7 +42,7 @@ def window_size(
     if isinstance(size, str):
         match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhdw]?)", size.strip())
         if match is not None and match[2]:
-            with contextlib.suppress(OverflowError):  # longer than the longest timedelta
+            with contextlib.suppress(OverflowError):  # the duration exceeds the largest timedelta
                 size = timedelta(seconds=float(match[1]) * _UNIT_SECONDS[match[2]])
         elif match is not None and match[1].isdigit():
             size = int(match[1])
@@ -60,7 +60,7 @@ def window_size(
 @renamed_parameters(learner="estimator")
 @storable("SlidingWindow", former_parameters={"learner": "estimator"})
 class SlidingWindow(WindowWrapper):
-    """Sliding window: the estimator always equals one fitted on the newest rows only.
+    """Sliding window: the estimator always equals one that is fitted only on the newest rows.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ class SlidingWindow(WindowWrapper):
 
     takes_time = True
     n_rebuilt_ = 0
-    _window: VersionedValue[RowBuffer]  # the version of the estimator selects the rows
+    _window: VersionedValue[RowBuffer]  # rows by version of the estimator
 
     def __init__(self, estimator: Any, size: int | str | timedelta = 10_000) -> None:
         self.estimator = estimator
@@ -119,7 +119,7 @@ class SlidingWindow(WindowWrapper):
         *,
         time: ArrayLike | None = None,
     ) -> Self:
-        """Learn these rows and forget the rows that leave the window; the call is atomic.
+        """Learn the given rows and forget the rows that leave the window. The call is atomic.
 
         Parameters
         ----------
@@ -144,7 +144,7 @@ class SlidingWindow(WindowWrapper):
         return self
 
     def _slide(self, X: ArrayLike, y: ArrayLike, time: ArrayLike | None, *, published: SlidingWindow) -> None:
-        """Learn and forget on this shallow copy; ``published`` is the window that other threads see."""
+        """Learn and forget on a shallow copy; ``published`` is the window that other threads see."""
         size = window_size(self.size)
         is_first = not self._is_started()
         rows, labels = validate_plain_rows(self, X, y, "partial_fit")
@@ -157,14 +157,14 @@ class SlidingWindow(WindowWrapper):
             self.estimator_ = clone(self.estimator).fit(after.X, after.y)
         else:
             estimator = shallow_copy(self.estimator_)
-            # Other threads see an estimator that is changed in place, so they must see the new rows as well.
+            # Other threads see the estimator that is changed in place, so they must see the new rows too.
             published._window = VersionedValue(_version(estimator), before, after)
             leaving = (joined.X[:n_old], joined.y[:n_old]) if n_old else None
             self.estimator_ = self._updated(estimator, (rows, labels), leaving, after)
         self._window = VersionedValue.constant(after)
 
     def _updated(self, estimator: Any, new: Rows, leaving: Rows | None, after: RowBuffer) -> Any:
-        """Return the updated estimator, or a new one if the update refuses to forget the leaving rows.
+        """Return the updated estimator, or a new one if the estimator refuses to forget the leaving rows.
 
         All leaving rows were learned, so an estimator that refuses to forget them, for example because of
         rounding errors, is inconsistent. Then a new estimator is fitted on the remaining rows.
@@ -177,7 +177,7 @@ class SlidingWindow(WindowWrapper):
             try:
                 fitted = clone(self.estimator).fit(after.X, after.y)
             except SteelyardError:
-                raise refusal from None  # the new rows were invalid
+                raise refusal from None  # the new rows are invalid
             self.n_rebuilt_ += 1
             return fitted
 
@@ -200,8 +200,8 @@ class SlidingWindow(WindowWrapper):
         with lock_of(self):
             state = super().__getstate__()
             if self._is_started():
-                # A copied estimator counts its versions from the start, so the rows are selected here.
-                # Meanwhile the lock prevents changes of the estimator.
+                # The version counter of a copied estimator restarts, so the rows are selected here.
+                # The lock prevents changes of the estimator during the copy.
                 state["_window"] = VersionedValue.constant(self._rows)
                 state["estimator_"] = FrozenState(self.estimator_)
             return state
@@ -225,7 +225,7 @@ def _version(estimator: Any) -> Any:
 def validated_times(
     time: ArrayLike | None, n_rows: int, size: int | timedelta | None, latest: FloatArray, source: str
 ) -> FloatArray:
-    """Return the validated times of new rows; zeros if the window is not a duration."""
+    """Return the validated times of new rows, or zeros if the window is not a duration."""
     if not isinstance(size, timedelta):
         return np.zeros(n_rows)
     if time is None:
