@@ -40,8 +40,8 @@ __all__ = [
     "save",
 ]
 
-# Maps each public name to its module. Modules are imported on first use, because importing scikit-learn
-# takes seconds, and `steelyard --help` and shell completion must be fast.
+# Module of each public name. Modules are imported on first use, because importing scikit-learn takes seconds.
+# Commands such as `steelyard --help` and shell completion must be fast.
 _MODULES = {
     "AlignedSVC": "alignment",
     "Client": "service.client",
@@ -87,7 +87,7 @@ def __getattr__(name: str) -> _Any:
         return _import_module(f"steelyard.{name}")
     else:
         raise AttributeError(f"module 'steelyard' has no attribute {name!r}")
-    globals()[name] = value  # __getattr__ is not called again for this name
+    globals()[name] = value  # later accesses to this name do not call __getattr__
     return value
 
 

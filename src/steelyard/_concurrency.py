@@ -49,11 +49,11 @@ _V = TypeVar("_V")
 _new = object.__new__
 
 
-_locks: WeakSet[Any] = WeakSet()  # locks of all learners; they are acquired before a fork
+_locks: WeakSet[Any] = WeakSet()  # locks of all learners, which are acquired before a fork
 
 
 def lock_of(owner: Any) -> Any:
-    """Return the lock of a learner, and create it if there is none yet."""
+    """Return the lock of a learner; create it if there is none yet."""
     attributes = owner.__dict__
     lock = attributes.get("_lock")
     if lock is None:
@@ -63,33 +63,33 @@ def lock_of(owner: Any) -> Any:
 
 
 def optional_lock(owner: Any) -> AbstractContextManager[Any]:
-    """Return the lock of an object, or a context manager that does nothing if the object has no lock."""
+    """Return the lock of an object, or a null context if the object has no lock."""
     lock: Any = getattr(owner, "__dict__", {}).get("_lock")
     return nullcontext() if lock is None else lock
 
 
 def state_without_lock(owner: Any) -> dict[str, Any]:
-    """Return the attributes of an object for ``__getstate__``: a copy gets a lock of its own."""
+    """Return the attributes of an object without its lock, for ``__getstate__``; a copy gets its own lock."""
     with lock_of(owner):
         return {name: value for name, value in owner.__dict__.items() if name != "_lock"}
 
 
 def shallow_copy(learner: _S) -> _S:
-    """Return an object of the same class with the same attributes, in a ``__dict__`` of its own."""
+    """Return a new object of the same class that has the same attribute values."""
     copy = _new(type(learner))
     copy.__dict__ = learner.__dict__.copy()
     return copy
 
 
 def snapshot_view(learner: _S) -> _S:
-    """Return a view of the current state of a learner; transactional calls do not change the view."""
+    """Return a view of the current state of a learner, which later transactional calls do not change."""
     view = _new(type(learner))
     view.__dict__ = learner.__dict__
     return view
 
 
 def transactional(method: Callable[Concatenate[_S, _P], _R]) -> Callable[Concatenate[_S, _P], _R]:
-    """Decorate a mutating method: it holds the lock, and its changes are published together or not at all.
+    """Decorate a mutating method: it holds the lock and publishes its changes together or not at all.
 
     The method runs on a shallow copy of the learner. If it returns, the ``__dict__`` of the copy becomes that
     of the learner. If it raises, the copy is discarded.
@@ -108,7 +108,7 @@ def transactional(method: Callable[Concatenate[_S, _P], _R]) -> Callable[Concate
 
 
 def synchronized(method: Callable[Concatenate[_S, _P], _R]) -> Callable[Concatenate[_S, _P], _R]:
-    """Decorate a reading method of a learner that is changed in place: it holds the lock.
+    """Decorate a method that reads a learner changed in place: the method holds the lock.
 
     Another decorator of this module on the method is removed, because the lock makes it unnecessary.
     """
@@ -123,7 +123,7 @@ def synchronized(method: Callable[Concatenate[_S, _P], _R]) -> Callable[Concaten
 
 
 def snapshot_read(method: Callable[Concatenate[_S, _P], _R]) -> Callable[Concatenate[_S, _P], _R]:
-    """Decorate a reading method: it sees the learner as it was when the call began."""
+    """Decorate a reading method: it sees the learner as of the start of the call."""
 
     @wraps(method)
     def guarded(self: Any, /, *args: _P.args, **kwargs: _P.kwargs) -> Any:
@@ -135,7 +135,7 @@ def snapshot_read(method: Callable[Concatenate[_S, _P], _R]) -> Callable[Concate
 
 
 class VersionedValue(Generic[_V]):
-    """A value that changes together with a native object that has a version number.
+    """Value that changes together with a native object that has a version number.
 
     Both values are stored before the native call. The version of the native object selects one of them, so
     the value changes in the same instant as the object.
@@ -155,16 +155,16 @@ class VersionedValue(Generic[_V]):
 
     @classmethod
     def constant(cls, value: _V) -> VersionedValue[_V]:
-        """Return a versioned value that is the same at every version."""
+        """Return a versioned value that is the same for every version."""
         return cls(None, value, value)
 
     def at(self, version: object) -> _V:
-        """Return the value at a version."""
+        """Return the value for a version."""
         return self._before if version == self._version else self._after
 
 
 class FrozenState:
-    """Saved state of an object; pickling or copying the saved state restores an object of the same class."""
+    """Saved state of an object. Pickling or copying it restores an object of the same class."""
 
     def __init__(self, value: Any) -> None:
         self._class_and_state = type(value), value.__getstate__()
@@ -183,9 +183,9 @@ def _restore(cls: Any, state: Any) -> object:
 
 
 class _ForkGuard:
-    """Acquires all locks before a fork and releases them afterwards, in the parent and in the child."""
+    """Fork guard: acquires all locks before a fork, and releases them afterwards in parent and child."""
 
-    timeout_seconds = 60.0  # after this time the fork proceeds; the child may see a partial update
+    timeout_seconds = 60.0  # after this time the fork proceeds, and the child may see a partial update
     _ACQUIRE_SECONDS, _RETRY_SECONDS = 0.05, 0.001
 
     def __init__(self) -> None:
@@ -197,7 +197,7 @@ class _ForkGuard:
         self._forking.acquire()
         deadline = time.monotonic() + self.timeout_seconds
         while not self._acquire_all() and time.monotonic() < deadline:
-            # The thread that holds the missing lock may be waiting for one of the acquired locks.
+            # The thread that holds the missing lock may be waiting for a lock that is already acquired.
             self._release()
             time.sleep(self._RETRY_SECONDS)
 

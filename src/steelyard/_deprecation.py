@@ -25,7 +25,7 @@ __all__ = [
 
 Thing = TypeVar("Thing", bound=Callable[..., Any])
 
-_SINCE, _GONE_IN = "0.3.0", "0.4.0"  # names that changed in 0.3 stay until 0.4
+_SINCE, _GONE_IN = "0.3.0", "0.4.0"  # names that changed in 0.3 are removed in 0.4
 
 
 def deprecated(*, since: str, gone_in: str, instead: str) -> Callable[[Thing], Thing]:
@@ -79,7 +79,7 @@ def deprecated(*, since: str, gone_in: str, instead: str) -> Callable[[Thing], T
 
 
 def renamed_parameters(**new_names: str) -> Callable[[Thing], Thing]:
-    """Let a class or function accept its former parameter names, with a ``FutureWarning``.
+    """Decorate a class or function to accept former parameter names with a ``FutureWarning``.
 
     Parameters
     ----------
@@ -112,7 +112,7 @@ def renamed_parameters(**new_names: str) -> Callable[[Thing], Thing]:
 
 
 def renamed_attribute(new: str, old: str) -> Any:
-    """Return a property that reads the attribute ``new`` under its former name ``old``."""
+    """Return a property with a former name that reads the attribute ``new``."""
 
     def read(self: Any) -> Any:
         value = getattr(self, new)
@@ -123,7 +123,7 @@ def renamed_attribute(new: str, old: str) -> Any:
 
 
 def renamed_method(new: str, old: str) -> Any:
-    """Return a method that calls the method ``new`` under its former name ``old``."""
+    """Return a method with a former name that calls the method ``new``."""
 
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         _warn(f"{type(self).__name__}.{old}()", f"{new}()", stacklevel=3)
@@ -135,7 +135,7 @@ def renamed_method(new: str, old: str) -> Any:
 
 
 def renamed_class(module: str, former: Mapping[str, str], name: str) -> Any:
-    """Return the class that a module once exported as ``name``; for a module's ``__getattr__``."""
+    """Return the class that a module formerly exported as ``name``, for the module's ``__getattr__``."""
     if name not in former:
         raise AttributeError(f"module {module!r} has no attribute {name!r}")
     _warn(f"{module}.{name}", f"{module}.{former[name]}", stacklevel=4)
@@ -143,7 +143,7 @@ def renamed_class(module: str, former: Mapping[str, str], name: str) -> Any:
 
 
 def private_name(module: str, current: Mapping[str, str], name: str) -> Any:
-    """Return a name that a module no longer exports; for the ``__getattr__`` of the module."""
+    """Return a name that a module no longer exports, for the module's ``__getattr__``."""
     if name not in current:
         raise AttributeError(f"module {module!r} has no attribute {name!r}")
     warnings.warn(
@@ -162,7 +162,7 @@ def redirect_modules(former: Mapping[str, str]) -> None:
 
 
 class _RedirectFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finder for former module names, the last in ``sys.meta_path``, so other imports are not slower."""
+    """Finder of former module names, last in ``sys.meta_path`` so that other imports are not slower."""
 
     def __init__(self, former: Mapping[str, str]) -> None:
         self._former = former
@@ -192,7 +192,7 @@ class _RedirectFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 class _Redirected(ModuleType):
-    """A module under its former name: every attribute is read from the current module."""
+    """Module under its former name, whose attributes are read from the current module."""
 
     def __init__(self, name: str, current: ModuleType) -> None:
         super().__init__(name, current.__doc__)

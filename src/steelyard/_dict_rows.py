@@ -1,4 +1,4 @@
-"""Rows as dictionaries, one at a time, as in river."""
+"""Rows as dictionaries, processed one at a time as in river."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ __all__ = ["DictRowsMixin"]
 
 
 class DictRowsMixin:
-    """``learn_one`` and ``predict_one`` for a learner that can grow.
+    """Mixin that adds ``learn_one`` and ``predict_one`` to a learner whose features can grow.
 
     The first row determines the feature names. A missing feature is zero. A new feature is appended, exactly
     as if its value had been zero in all earlier rows.
     """
 
-    _keys: dict[Hashable, int]  # column of every feature, by name
+    _keys: dict[Hashable, int]  # column index of every feature name
 
     @transactional
     def learn_one(self, x: Mapping[Hashable, float], y: Label, w: float = 1.0) -> None:
@@ -50,7 +50,7 @@ class DictRowsMixin:
         learner.partial_fit(_row(x, keys), np.array([y]), sample_weight=weights)
 
     def predict_one(self, x: Mapping[Hashable, float]) -> Label | None:
-        """Return the predicted label of one row; None before the first row was learned.
+        """Return the predicted label of one row, or None before the first row is learned.
 
         Parameters
         ----------
@@ -80,9 +80,10 @@ class DictRowsMixin:
 
 
 def _row(x: Mapping[Hashable, float], keys: Mapping[Hashable, int]) -> FloatArray:
-    if len(x) == len(keys) and list(x) == list(keys):  # fast path: the known features in the same order
+    # Fast path: the row has the known features in the same order.
+    if len(x) == len(keys) and list(x) == list(keys):
         values = np.array(list(x.values()), dtype=np.float64)
-        if values.ndim == 1:  # otherwise the loop below reports the invalid value
+        if values.ndim == 1:  # other shapes are reported by the following loop
             return values[None]
     row = np.zeros((1, len(keys)))
     for name, value in x.items():

@@ -1,4 +1,4 @@
-"""Shared parts of the HTTP clients: closing connections, retries, authorization, JSON responses."""
+"""Code shared by HTTP clients: closing connections, retries, authorization, JSON responses."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 __all__ = ["RETRY_STATUSES", "HttpClient", "attempts", "auth_headers", "json_object"]
 
-RETRY_STATUSES = frozenset({429, 503})  # responses of a service that is busy
+RETRY_STATUSES = frozenset({429, 503})  # HTTP status codes of a busy service
 _MIN_ATTEMPTS = 4
 _MAX_PAUSE_SECONDS = 2.0
 
 
 class HttpClient:
-    """HTTP client and context manager that keeps its connections open until it is closed."""
+    """HTTP client and context manager that keeps connections open until it is closed."""
 
     _http: httpx.Client
 
@@ -34,12 +34,12 @@ class HttpClient:
 
 
 def auth_headers(key: str | None) -> dict[str, str]:
-    """Return the authorization header for a key; no header if the key is None."""
+    """Return the authorization header for a key, or no header if the key is None."""
     return {} if key is None else {"Authorization": f"Bearer {key}"}
 
 
 def attempts(seconds: float = 0.0) -> Iterator[None]:
-    """Yield once per attempt, with exponentially increasing pauses in between.
+    """Yield once per attempt, with exponentially increasing pauses.
 
     There are at least four attempts, and further ones until the given time has passed.
     """
@@ -53,7 +53,7 @@ def attempts(seconds: float = 0.0) -> Iterator[None]:
 
 
 def json_object(response: httpx.Response) -> dict[str, Any]:
-    """Return the JSON object in the body of a response; an empty dict if the body is not a JSON object."""
+    """Return the JSON object in the body of a response, or an empty dict if there is none."""
     try:
         content = response.json()
     except ValueError:

@@ -1,4 +1,4 @@
-"""Class labels: encoding as integer codes, sorting, checks, and labels from scores."""
+"""Class labels: integer codes, sorting, validation, and labels from scores."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ Codes = NDArray[np.intp]
 
 PLAIN_LABEL_KINDS = "iubU"  # NumPy kinds that need no further checks: integers, booleans and strings
 _MAX_INT64 = np.iinfo(np.int64).max
-_MAX_LOOKUP_RANGE = 10_000  # largest range of integer labels that a lookup table covers
+_MAX_LOOKUP_RANGE = 10_000  # maximum range of integer labels for a lookup table
 
 
 _POSITIVE_LABELS = frozenset({"1", "1.0", "True", "true"})
 _NEGATIVE_LABELS = frozenset({"0", "0.0", "-1", "-1.0", "False", "false"})
-_HELD_FACTOR = 2.0  # a class stays the positive one until it has twice as many rows as the other
+_HELD_FACTOR = 2.0  # the positive class changes only when it has twice as many rows as the other class
 
 
 def positive_class(
     counts: Mapping[Label, float], given: Label | None = None, held: Label | None = None
 ) -> Label | None:
-    """Return the positive class; None if there are not exactly two classes and none is given.
+    """Return the positive class, or None if it is not given and there are not exactly two classes.
 
     Parameters
     ----------
@@ -105,9 +105,9 @@ class LabelEncoder:
     def __init__(self, labels: Iterable[Label] = ()) -> None:
         self.labels: list[Label] = list(labels)
         self._codes: dict[Label, int] = {label: code for code, label in enumerate(self.labels)}
-        # Entry i is the code of the integer label `_lowest` + i; -1 if that integer is not a label.
+        # Entry i is the code of the integer label `_lowest` + i, or -1 if this integer is not a label.
         self._lowest, self._lookup = 0, np.zeros(0, dtype=np.intp)
-        self._lookup_is_dense = False  # whether every integer in the range is a label
+        self._lookup_is_dense = False  # whether every integer in the range of the table is a label
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -116,7 +116,7 @@ class LabelEncoder:
         return label in self._codes
 
     def codes(self, y: NDArray[Any]) -> Codes:
-        """Return the codes of labels; new labels get codes in the order of the rows."""
+        """Return the codes of labels; new labels get codes in row order."""
         if not len(y):
             return np.zeros(0, dtype=np.intp)
         if y.dtype.kind == "i" and (known := self.looked_up(y)) is not None:
@@ -135,7 +135,7 @@ class LabelEncoder:
         return self.numbers(distinct)[positions]
 
     def looked_up(self, y: NDArray[Any]) -> Codes | None:
-        """Return the codes of integer labels from the lookup table; None if a label is not in the table."""
+        """Return the codes of integer labels from the lookup table, or None if a label is not in it."""
         offsets = y - self._lowest
         if not len(y) or offsets.min() < 0 or offsets.max() >= len(self._lookup):
             return None
@@ -143,7 +143,7 @@ class LabelEncoder:
         return codes if self._lookup_is_dense or codes.min() >= 0 else None
 
     def add(self, label: Label) -> int:
-        """Return the code of a label, which is added if new; raise DataTypeError if it cannot be sorted."""
+        """Return the code of a label, added if it is new; raise DataTypeError if it cannot be sorted."""
         code = self._codes.get(label)
         if code is not None:
             return code
@@ -157,11 +157,11 @@ class LabelEncoder:
         return code
 
     def numbers(self, labels: Iterable[Label]) -> Codes:
-        """Return the codes of a list of labels; new labels are added."""
+        """Return the codes of a list of labels and add new labels."""
         return np.array([self.add(label) for label in labels], dtype=np.intp)
 
     def texts(self, y: NDArray[Any]) -> Codes:
-        """Return the codes of an object array of strings; new labels get codes in the order of the rows."""
+        """Return the codes of an object array of strings; new labels get codes in row order."""
         codes, values = self._codes, y.tolist()
         try:
             return np.array([codes[label] for label in values], dtype=np.intp)
@@ -173,14 +173,14 @@ class LabelEncoder:
         return np.array(self.labels)
 
     def find(self, label: Label) -> int | None:
-        """Return the code of a label, or of the label with this text; None if there is no such label."""
+        """Return the code of a label, given as value or text, or None if there is no such label."""
         if label in self._codes:
             return self._codes[label]
         return next((code for code, known in enumerate(self.labels) if str(known) == label), None)
 
 
 class EncodedLabels(np.ndarray[Any, Any]):
-    """Array of labels that carries its codes, so that :func:`encode_labels` need not compute them.
+    """Array of labels with known codes, which :func:`encode_labels` need not compute.
 
     Slices and results of computations are ordinary arrays without codes.
     """
@@ -192,7 +192,7 @@ class EncodedLabels(np.ndarray[Any, Any]):
 
     @classmethod
     def of(cls, y: NDArray[Any], codes: NDArray[np.integer[Any]], labels: list[Label]) -> EncodedLabels:
-        """Return labels with known codes; ``labels[code]`` is the label of a code."""
+        """Return labels with known codes, where ``labels[code]`` is the label of a code."""
         counts = np.bincount(codes, minlength=len(labels))
         present = sorted(np.flatnonzero(counts).tolist(), key=labels.__getitem__)
         ranks = np.zeros(len(labels), dtype=np.int32)
@@ -203,7 +203,7 @@ class EncodedLabels(np.ndarray[Any, Any]):
 
 
 def is_plain_labels(y: Any, n_rows: int) -> bool:
-    """Return whether y is a column of labels that needs no conversion and no checks."""
+    """Return whether y is an array of labels that needs no conversion and no checks."""
     return (
         (type(y) is np.ndarray or type(y) is EncodedLabels)
         and y.ndim == 1
@@ -213,7 +213,7 @@ def is_plain_labels(y: Any, n_rows: int) -> bool:
 
 
 def numpy_labels(y: Any) -> Any:
-    """Convert labels of extension types to NumPy types, if scikit-learn would reject or round them.
+    """Convert labels of extension types to NumPy types if scikit-learn would reject or round them.
 
     Strings that NumPy would truncate are kept as objects, so that :func:`encode_labels` can reject them.
     """
@@ -222,7 +222,7 @@ def numpy_labels(y: Any) -> Any:
     dtype = getattr(y, "dtype", None)
     if getattr(dtype, "kind", None) == "T":  # NumPy strings of variable length
         return np.asarray(y, dtype=object)
-    numpy_dtype = getattr(dtype, "numpy_dtype", None)  # only the nullable pandas types have this attribute
+    numpy_dtype = getattr(dtype, "numpy_dtype", None)  # only nullable pandas types have this attribute
     if getattr(numpy_dtype, "kind", "") in set("iub") and not y.isna().any():
         return y.to_numpy(dtype=numpy_dtype)
     return y
@@ -233,7 +233,7 @@ def _ends_with_nul(label: object) -> bool:
 
 
 def _check_no_trailing_nul(labels: Iterable[Label]) -> None:
-    """Raise DataError for strings that NumPy arrays, such as ``classes_``, would truncate."""
+    """Raise DataError for strings that NumPy arrays such as ``classes_`` would truncate."""
     truncated = next(filter(_ends_with_nul, labels), None)
     if truncated is not None:
         raise DataError(
@@ -281,7 +281,7 @@ def unsortable_error(source: str, error: TypeError) -> DataTypeError:
 
 
 def encode_labels(y: NDArray[Any]) -> tuple[list[Label], NDArray[np.int32]]:
-    """Return the sorted distinct labels, and for each row the index of its label in them.
+    """Return the sorted distinct labels, and the index of each row's label in them.
 
     >>> labels, codes = encode_labels(np.array(["ok", "fraud", "ok"]))
     >>> labels
@@ -316,13 +316,13 @@ def sorted_classes(labels: list[Label]) -> NDArray[Any]:
     classes = np.array(sorted(labels))
     if classes.dtype.kind == "f" and any(type(label) is int for label in labels):
         exact = np.array(sorted(labels), dtype=object)
-        # NumPy would round integers that exceed its integer types, and two labels might become equal.
+        # NumPy would round integers that exceed its integer types, and two labels could become equal.
         return classes if (classes == exact).all() else exact
     return classes
 
 
 def winners(scores: NDArray[np.float64], n_classes: int) -> NDArray[np.intp]:
-    """Return for each row the index of the predicted class in the sorted classes.
+    """Return the index of the predicted class in the sorted classes for each row.
 
     One column, or a one-dimensional array, is a decision function of two classes: positive scores predict the
     second class. With several columns the column with the largest score is predicted.
@@ -335,7 +335,7 @@ def winners(scores: NDArray[np.float64], n_classes: int) -> NDArray[np.intp]:
 
 
 def all_forgotten_error(source: str) -> DataError:
-    """Return the error for a prediction after all rows were forgotten."""
+    """Return the error for a prediction after all rows have been forgotten."""
     return DataError(
         "all rows have been forgotten, so there is no class to predict.",
         source=source,

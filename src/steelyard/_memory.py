@@ -1,4 +1,4 @@
-"""Checks of the available memory before large allocations."""
+"""Checks of available memory before large allocations."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ __all__ = ["available_bytes", "check_fits_memory", "warn_of_large_memory"]
 
 _MEMINFO = Path("/proc/meminfo")
 _MIN_CHECKED_BYTES = 64 << 20  # smaller allocations are not checked
-_MAX_SILENT_SPARSE_BYTES = 256 << 20  # up to this size, dense matrices of sparse input cause no warning
-_MAX_SILENT_SHARE = 0.25  # larger shares of the available memory cause a warning
+# Up to this size, converting sparse input to dense matrices causes no warning.
+_MAX_SILENT_SPARSE_BYTES = 256 << 20
+_MAX_SILENT_SHARE = 0.25  # a larger share of the available memory causes a warning
 
 
 def available_bytes() -> int | None:
-    """Return the bytes that can be allocated without swapping; None if the system does not report them."""
+    """Return the number of bytes that can be allocated without swapping, or None if it is unknown."""
     try:
         for line in _MEMINFO.read_text(encoding="ascii").splitlines():
             if line.startswith("MemAvailable:"):

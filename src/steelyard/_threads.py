@@ -28,8 +28,8 @@ __all__ = [
     "run_tasks",
 ]
 
-# For matrices of a smaller order, a second BLAS thread gains little on an idle machine. On a busy machine
-# the threads wait for each other: decompositions of order 1,000 took up to 10 times as long.
+# Below this matrix order, a second BLAS thread gains little on an idle machine.
+# On a busy machine BLAS threads wait for each other: order 1,000 took up to 10 times as long.
 _MIN_BLAS_ORDER_FOR_THREADS = 3000
 _CGROUP = Path("/sys/fs/cgroup")
 
@@ -39,7 +39,7 @@ _reserved_cores: contextvars.ContextVar[int] = contextvars.ContextVar("_reserved
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Limit native loops in this context to one thread, for callers that run such loops in parallel."""
+    """Limit native loops in this context to one thread, for callers that run them in parallel."""
     token = _single_threaded.set(True)
     try:
         yield
@@ -49,7 +49,7 @@ def one_thread() -> Iterator[None]:
 
 @contextmanager
 def reserve_core() -> Iterator[None]:
-    """Limit native loops in this context to all cores except one, which remains free for other threads."""
+    """Limit native loops in this context to all cores but one, which stays free for other threads."""
     token = _reserved_cores.set(1)
     try:
         yield
@@ -77,7 +77,7 @@ def num_threads() -> int:
 
 @cache
 def _cgroup_cores() -> int:
-    """Return the CPU quota of the container in cores, rounded up; a large number if there is no quota."""
+    """Return the CPU quota of the container in cores, rounded up, or a large number without a quota."""
     return cgroup_quota(_CGROUP)
 
 
@@ -92,13 +92,14 @@ def cgroup_quota(root: Path) -> int:
             )
         except OSError:
             return 1 << 16
-    if not quota.isdecimal() or not period.isdecimal() or int(period) == 0:  # "max" or -1: no quota
+    # "max" and -1 mean that there is no quota.
+    if not quota.isdecimal() or not period.isdecimal() or int(period) == 0:
         return 1 << 16
     return max(1, ceil(int(quota) / int(period)))
 
 
 class _OneBlasThread:
-    """Limit of BLAS to one thread, shared by all threads of the process that need it at the same time.
+    """Limit of BLAS to one thread, which concurrent users in the process share.
 
     The number of BLAS threads belongs to the process. The first user sets it to one, the last restores it.
     """
@@ -108,7 +109,7 @@ class _OneBlasThread:
         self.reset()
 
     def reset(self) -> None:
-        """Reset the number of users in a forked child, in which no other thread runs."""
+        """Reset the number of users in a forked child, which has no other threads."""
         self._lock = threading.Lock()
         self._n_users = 0
         self._before: list[int] = []
@@ -131,7 +132,7 @@ class _OneBlasThread:
 
     def _set(self, numbers: list[int]) -> None:
         for library, number in zip(self._libraries or (), numbers, strict=True):
-            # Recent threadpoolctl ignores set_num_threads() while another thread controls the number.
+            # Recent threadpoolctl versions ignore set_num_threads() while another thread controls the number.
             getattr(library, "_real_set_num_threads", library.set_num_threads)(number)
 
 
@@ -142,7 +143,7 @@ if hasattr(os, "register_at_fork"):
 
 @contextmanager
 def limit_blas(order: int) -> Iterator[None]:
-    """Run BLAS and LAPACK on one thread for matrices of this order, unless they are large enough for several.
+    """Limit BLAS and LAPACK to one thread unless matrices of this order are large enough for several.
 
     Matrices below order 100 need no limit: BLAS itself uses one thread for them.
     """
@@ -168,7 +169,7 @@ _Task = tuple[int, Callable[[], None]]
 
 
 def run_tasks(tasks: Sequence[Callable[[], None]], *, parallel: bool) -> None:
-    """Run independent tasks; if several fail, raise the error of the first in the list.
+    """Run independent tasks on several threads; if tasks fail, raise the error of the first one in the list.
 
     The result does not depend on the number of threads.
 
@@ -187,7 +188,7 @@ def run_tasks(tasks: Sequence[Callable[[], None]], *, parallel: bool) -> None:
         return
     queue, errors = deque(enumerate(tasks)), dict[int, BaseException]()
     first = queue.popleft()
-    # New threads instead of a pool, so that no idle threads exist during a fork or at process exit.
+    # New threads are started instead of a pool, so that no idle threads exist during a fork or at exit.
     others = [
         threading.Thread(
             target=contextvars.copy_context().run,
@@ -208,7 +209,7 @@ def run_tasks(tasks: Sequence[Callable[[], None]], *, parallel: bool) -> None:
 
 
 def _run_queue(current: _Task, queue: deque[_Task], errors: dict[int, BaseException]) -> None:
-    """Run a task, then tasks from the queue until it is empty or some task has failed."""
+    """Run a task and then tasks from the queue until it is empty or a task has failed."""
     with one_thread():
         while True:
             number, task = current
@@ -220,5 +221,5 @@ def _run_queue(current: _Task, queue: deque[_Task], errors: dict[int, BaseExcept
                 return
             try:
                 current = queue.popleft()
-            except IndexError:  # another thread took the last task
+            except IndexError:  # another thread has taken the last task
                 return

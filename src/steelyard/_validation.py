@@ -54,23 +54,23 @@ __all__ = [
     "validate_rows",
 ]
 
-MAX_FEATURE = 1e75  # the square of a product of two such features is still finite
+MAX_FEATURE = 1e75  # limit for which the square of a product of two features is finite
 MAX_QUANTIZED_FEATURE = 1e300  # limit for learners that sum quantized features as integers
-MAX_KERNEL_VALUE = 1e100  # sums of products of two kernel values are still finite
+MAX_KERNEL_VALUE = 1e100  # limit for which sums of products of two kernel values are finite
 
 
 @dataclass(slots=True)
 class Batch:
-    """Validated rows and labels; code that receives a batch need not check the input again."""
+    """Validated rows and labels. Code that receives a batch need not check the input again."""
 
     X: Any  # dense C-ordered array of float32 or float64, a CSR matrix, or a list of sequences
-    labels: list[Label]  # the distinct labels of this batch, sorted
-    codes: NDArray[np.int32]  # for each row, the index of its label in `labels`
+    labels: list[Label]  # distinct labels of this batch, sorted
+    codes: NDArray[np.int32]  # index of the label of each row in `labels`
     weights: FloatArray | None  # None if every row has weight 1
 
 
 def check_started(learner: BatchLearner, method: str) -> None:
-    """Raise NotFittedError if a learner has not learned any rows yet."""
+    """Raise NotFittedError if a learner has not learned any rows."""
     if not learner._is_started():
         raise NotFittedError(
             "this learner is not fitted yet, it has seen no rows.",
@@ -138,14 +138,14 @@ def validate_batch(
 def validate_plain_rows(
     learner: BatchLearner, X: Any, y: Any, method: str
 ) -> tuple[FloatArray, NDArray[Any]]:
-    """Return rows as a dense float64 array and labels as an array, which every inner estimator accepts."""
+    """Return rows as a dense float64 array and labels as an array, a format that every estimator accepts."""
     batch = validate_batch(learner, X, y, None, method, reset=not learner._is_started())
     rows = np.ascontiguousarray(check_finite(learner, batch.X, method), dtype=np.float64)
     return rows, sorted_classes(batch.labels)[batch.codes]
 
 
 def validate_rows(learner: BatchLearner, X: Any, method: str) -> Any:
-    """Return rows to score; they must have the learned number and names of features and be finite."""
+    """Return validated rows to score, which must be finite and have the learned features."""
     check_started(learner, method)
     if not is_plain(learner, X):
         return _validate_table(learner, X, method, reset=False, learn=False)
@@ -153,7 +153,7 @@ def validate_rows(learner: BatchLearner, X: Any, method: str) -> Any:
 
 
 def is_plain(learner: BatchLearner, X: Any) -> bool:
-    """Return whether X needs no conversion: a C-ordered float array of the learned width, without names."""
+    """Return whether X is a C-ordered float array of the learned width, which needs no conversion."""
     return (
         type(X) is np.ndarray
         and X.ndim == 2
@@ -168,13 +168,13 @@ def is_plain(learner: BatchLearner, X: Any) -> bool:
 
 
 def check_finite(learner: BatchLearner, X: Any, method: str) -> Any:
-    """Return X; raise DataError if it has a value that is NaN or infinite."""
+    """Return X; raise DataError if a value is NaN or infinite."""
     if type(X) is np.ndarray and X.dtype == np.float64 and X.flags.c_contiguous:
         if not _native.all_finite(X):
             raise nonfinite_error(learner, X, method)
         return X
     values = X.data if sp.issparse(X) else X
-    # A finite sum proves that all values are finite; the slower search runs only if the sum is not finite.
+    # A finite sum proves that all values are finite. The slower search runs only if the sum is not finite.
     with np.errstate(over="ignore", invalid="ignore"):
         is_suspicious = values.size and not np.isfinite(values.sum(dtype=np.float64))
     if is_suspicious and not np.isfinite(values).all():
@@ -183,14 +183,14 @@ def check_finite(learner: BatchLearner, X: Any, method: str) -> Any:
 
 
 def check_not_infinite(learner: BatchLearner, X: FloatArray, method: str) -> None:
-    """Raise DataError if X has infinite values; NaN is a missing value."""
+    """Raise DataError if X has infinite values. NaN is allowed as a missing value."""
     infinite = np.isinf(X)
     if infinite.any():
         raise nonfinite_error(learner, np.where(infinite, X, 0.0), method)
 
 
 def largest_magnitude(X: Any) -> float:
-    """Return the largest absolute value of a finite array or sparse matrix, 0 if it is empty."""
+    """Return the largest absolute value of a finite array or sparse matrix, or 0 if it is empty."""
     values = X.data if sp.issparse(X) else X
     return max(float(values.max(initial=0.0)), -float(values.min(initial=0.0))) if values.size else 0.0
 
@@ -258,7 +258,7 @@ def _validate_table(learner: BatchLearner, X: Any, method: str, *, reset: bool, 
 
 
 def _conversion_error(learner: BatchLearner, X: Any, error: ValueError, source: str) -> DataError:
-    """Return the error for rows that scikit-learn rejects; a column of text is named, with a hint."""
+    """Return the error for rows that scikit-learn rejects; it names a column with text and has a hint."""
     if "could not convert" not in str(error) or not hasattr(X, "columns"):
         return DataError(f"{error}", source=source)
     for name in X.columns:
@@ -274,7 +274,7 @@ def _conversion_error(learner: BatchLearner, X: Any, error: ValueError, source: 
 
 
 def _validate_sequences(learner: BatchLearner, kernel: Any, X: Any, source: str, *, reset: bool) -> list[Any]:
-    """Return copies of sequences; their elements must have the learned number of dimensions."""
+    """Return copies of sequences, whose elements must have the learned number of dimensions."""
     if isinstance(X, str | bytes) or not hasattr(X, "__len__") or not len(X):
         raise DataTypeError(
             f"this kernel compares sequences, so X must be a list of one or more of them; "
@@ -307,7 +307,7 @@ def _validate_labels(y: NDArray[Any], source: str) -> tuple[list[Label], NDArray
 
 
 def _check_labels_present(y: NDArray[Any], source: str) -> None:
-    """Raise DataError if labels are missing: None, NaN, NaT or pandas.NA."""
+    """Raise DataError if labels are missing (None, NaN, NaT or pandas.NA)."""
     if y.dtype.kind == "f":
         missing = np.flatnonzero(np.isnan(y)).tolist()
     elif y.dtype.kind == "O":
@@ -327,15 +327,15 @@ def _is_missing(label: Any) -> bool:
 
 
 def _check_label_type(learner: BatchLearner, labels: list[Label], source: str) -> None:
-    """Raise DataTypeError if labels cannot be sorted together with the labels learned before."""
+    """Raise DataTypeError if labels cannot be sorted together with labels learned before."""
     if type(labels[0]) is learner.__dict__.get("_label_type"):
-        return  # the usual case: the labels have the same type as in the previous call
+        return  # usual case: the labels have the same type as in the previous call
     check_sortable([*learner.classes_.tolist(), *labels], source)
     learner._label_type = type(labels[0])
 
 
 def checked_times(time: Any, n_rows: int) -> FloatArray:
-    """Return the times of rows as an array; raise DataError if there is not one finite time for each row."""
+    """Return the times of rows as an array; raise DataError unless every row has one finite time."""
     times = np.asarray(time, dtype=np.float64)
     if times.shape != (n_rows,) or not np.isfinite(times).all():
         raise DataError(f"expected one finite time for each of {n_rows} rows; got {times.shape}.")

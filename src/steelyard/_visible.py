@@ -1,4 +1,4 @@
-"""Escaping of control characters in untrusted text; terminals and web pages would interpret them."""
+"""Escaping of control characters in untrusted text, which terminals and web pages would interpret."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import re
 
 __all__ = ["CONTROL_CHARACTERS", "visible"]
 
-# Control characters (which begin escape sequences), bidirectional and invisible format characters, line
-# separators, and lone surrogates, which occur in file names that are not valid text. The joiners U+200C and
-# U+200D, which some scripts need, and variation selectors are not included.
+# Escaped are control characters, which begin escape sequences, and invisible format characters.
+# Line separators and lone surrogates, which occur in invalid file names, are escaped too.
+# Joiners U+200C and U+200D, which some scripts need, and variation selectors are not escaped.
 CONTROL_CHARACTERS = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
     "\ud800-\udfff\U000e0000-\U000e007f]"

@@ -1,4 +1,4 @@
-"""Base classes of all learners, and the contract that every learner fulfils.
+"""Base classes of all learners, and the contract of every learner.
 
 A learner is a scikit-learn classifier for streams: ``partial_fit`` learns more rows, new labels become new
 classes, a call that raises changes nothing, and other threads may predict while one thread learns (see
@@ -61,7 +61,7 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class Traits:
-    """Properties that a learner guarantees in addition to its methods; :mod:`steelyard.checks` tests each.
+    """Guarantees of a learner in addition to its methods, each tested by :mod:`steelyard.checks`.
 
     Attributes
     ----------
@@ -84,7 +84,7 @@ class Traits:
 
 
 def estimator_has(name: str) -> Callable[[Method], Method]:
-    """Return a decorator: the decorated method exists only if the wrapped estimator has ``name``."""
+    """Return a decorator for methods that exist only if the wrapped estimator has the method ``name``."""
     has: Callable[[Method], Method] = available_if(lambda self: hasattr(self.estimator, name))
     return has
 
@@ -98,12 +98,12 @@ class BatchLearner(ClassifierMixin, BaseEstimator):
 
     _constraints: ClassVar[Mapping[str, Constraint]] = {}
     _traits: ClassVar[Traits] = Traits()
-    # Whether predict() is the sign or argmax of decision_function(), so that labels follow from scores.
+    # Whether predict() is the sign or argmax of decision_function().
     labels_follow_scores: ClassVar[bool] = True
-    # Attributes whose values are modified in place by native calls; other attributes are only reassigned.
+    # Attributes that native calls modify in place. All other attributes are only reassigned.
     _in_place: ClassVar[tuple[str, ...]] = ()
     _accepts_sparse: ClassVar[bool] = False
-    # Whether the learner itself detects NaN and infinity, so that validation can skip the check.
+    # Whether the learner itself detects NaN and infinity, so that validation can skip this check.
     _finds_nonfinite: ClassVar[bool] = False
     _max_feature: ClassVar[float] = MAX_FEATURE  # largest absolute value of a feature
 
@@ -113,7 +113,7 @@ class BatchLearner(ClassifierMixin, BaseEstimator):
 
     @transactional
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
-        """Discard the learned state, then learn these rows.
+        """Discard the learned state and learn the given rows.
 
         Parameters
         ----------
@@ -148,7 +148,7 @@ class BatchLearner(ClassifierMixin, BaseEstimator):
 
     @abstractmethod
     def _get_state(self) -> dict[str, Any]:
-        """Return the learned state as arrays and plain values; empty if nothing was learned yet."""
+        """Return the learned state as arrays and plain values, or an empty dict before learning."""
 
     @abstractmethod
     def _set_state(self, state: dict[str, Any]) -> None:
@@ -158,7 +158,7 @@ class BatchLearner(ClassifierMixin, BaseEstimator):
 
     @snapshot_read
     def decision_function(self, X: ArrayLike) -> FloatArray:
-        """Return scores: positive for the second of two classes, or one column per class if there are more.
+        """Return scores: positive for the second of two classes, or one column per class for more classes.
 
         Parameters
         ----------
@@ -190,7 +190,7 @@ class BatchLearner(ClassifierMixin, BaseEstimator):
 
     @abstractmethod
     def _scored(self, X: Any, method: str) -> tuple[FloatArray, NDArray[Any]]:
-        """Return scores, one column per decision function, and the sorted classes."""
+        """Return scores with one column per decision function, and the sorted classes."""
 
     # -- explanation --------------------------------------------------------------------------------
 
@@ -198,7 +198,7 @@ class BatchLearner(ClassifierMixin, BaseEstimator):
     def explain(
         self, X: ArrayLike, *, background: ArrayLike | None = None, changes: bool | None = None
     ) -> RowExplanations:
-        """Explain the predictions of rows: what each column contributes to the score.
+        """Explain the predictions of rows by the contribution of each column to the score.
 
         Contributions are Shapley values: the average change of the score when the value of the row replaces
         the reference value of a column. They add up to the score:
@@ -232,22 +232,22 @@ class BatchLearner(ClassifierMixin, BaseEstimator):
         return column_names(self, n_columns)
 
     def _explained_scores(self, X: FloatArray) -> tuple[FloatArray, NDArray[Any]]:
-        """Return scores (one column per decision function) and classes, without recording a prediction."""
+        """Return scores (one column per decision function) and classes without recording a prediction."""
         return self._scored(X, "explain")
 
     def _remembered_rows(self) -> RememberedRows | None:
-        """Return rows that the learner remembers, for comparison; None if it remembers no rows."""
+        """Return rows that the learner remembers for comparison, or None if it remembers no rows."""
         return None
 
     def _attribution(self, X: FloatArray, background: FloatArray | None) -> Attribution:
-        """Return contributions of the columns to the scores of rows, compared with the background."""
+        """Return the contributions of columns to the scores of rows, relative to background rows."""
         reference = np.zeros(X.shape[1]) if background is None else background.mean(axis=0)
         return explain_function(lambda rows: self._explained_scores(rows)[0], X, reference)
 
     # -- locking and copies -------------------------------------------------------------------------
 
     def set_params(self, **params: Any) -> Self:
-        """Set parameters; waits while another thread learns.
+        """Set parameters; the call waits while another thread learns.
 
         Parameters
         ----------
@@ -269,13 +269,13 @@ class BatchLearner(ClassifierMixin, BaseEstimator):
             return state | {name: FrozenState(state[name]) for name in self._in_place if name in state}
 
     def _in_place_version(self) -> tuple[Any, ...]:
-        """Return the versions of the objects that are changed in place, even if a call is interrupted."""
+        """Return the versions of the objects that are changed in place, even by interrupted calls."""
         return tuple(getattr(self.__dict__.get(name), "version", None) for name in self._in_place)
 
     def __copy__(self) -> Self:
         return deepcopy(self)  # a copy must not share state that is changed in place
 
-    # -- checks -------------------------------------------------------------------------------------
+    # -- validation --------------------------------------------------------------------------------------
 
     def _is_started(self) -> bool:
         return "n_features_in_" in self.__dict__
@@ -284,17 +284,17 @@ class BatchLearner(ClassifierMixin, BaseEstimator):
         return self._is_started()
 
     def _sequence_kernel(self) -> Any:
-        """Return the kernel if it compares sequences, which are passed as a list; otherwise None."""
+        """Return the kernel if it compares sequences, which are passed as a list, or else None."""
         kernel = self.__dict__.get("kernel")
         return kernel if getattr(kernel, "takes_collections", False) else None
 
     def _need(self, attribute: str) -> None:
-        # scikit-learn calls hasattr(): a fitted attribute must not exist before the first rows are learned.
+        # scikit-learn calls hasattr(), so fitted attributes must not exist before the first rows are learned.
         if not self._is_started():
             raise AttributeError(f"{type(self).__name__} has no {attribute} before it has seen rows.")
 
     def _check_params(self) -> None:
-        # Parameters rarely change between calls; comparing them is cheaper than checking them again.
+        # Parameters rarely change between calls, and comparing them is cheaper than checking them again.
         values = list(map(self.__dict__.__getitem__, self._constraints))
         checked = self.__dict__.get("_checked_params")
         if checked is not None and all(map(operator.is_, checked, values)):
@@ -305,7 +305,7 @@ class BatchLearner(ClassifierMixin, BaseEstimator):
     # -- features -----------------------------------------------------------------------------------
 
     def _encode_table(self, X: Any, source: str, *, reset: bool, learn: bool) -> FloatArray | None:  # noqa: ARG002
-        """Return a table as numbers; None if the learner takes X only as an array of numbers."""
+        """Return a table as numbers, or None if the learner accepts only arrays of numbers."""
         return None
 
     def _features(self) -> dict[str, Any]:
@@ -316,7 +316,7 @@ class BatchLearner(ClassifierMixin, BaseEstimator):
         }
 
     def _set_features(self, features: Mapping[str, Any]) -> None:
-        """Set the number and the names of the features, as ``_features`` returns them."""
+        """Set the number and the names of the features as returned by ``_features``."""
         self.n_features_in_ = int(features["n_features"])
         if features["feature_names"] is not None:
             self.feature_names_in_ = features["feature_names"]
@@ -327,7 +327,7 @@ class BatchLearner(ClassifierMixin, BaseEstimator):
 
     @deprecated(since="0.3.0", gone_in="0.4.0", instead="validate_rows(self, X, method)")
     def _check_rows(self, X: Any, method: str) -> Any:
-        """Validate rows; the documentation of 0.2 recommended this method to authors of learners."""
+        """Validate rows (kept, because the documentation of 0.2 recommended this method)."""
         return validate_rows(self, X, method)
 
     def __sklearn_tags__(self) -> Any:
@@ -337,7 +337,7 @@ class BatchLearner(ClassifierMixin, BaseEstimator):
 
 
 class Learner(BatchLearner):
-    """Base of learners for streams: ``_learn`` adds rows to the learned state."""
+    """Base class of stream learners, in which ``_learn`` adds rows to the learned state."""
 
     @transactional
     def partial_fit(
@@ -393,15 +393,15 @@ class Learner(BatchLearner):
 
 
 class GrowingMixin(BatchLearner):
-    """Learner that accepts additional features later. A subclass defines ``_grow``."""
+    """Mixin for learners that accept additional features later. Subclasses define ``_grow``."""
 
     @abstractmethod
     def _grow(self, n_features: int) -> None:
-        """Widen the learned state, with zeros for the earlier rows; runs on a shallow copy."""
+        """Widen the learned state with zeros for earlier rows. The method runs on a shallow copy."""
 
     @transactional
     def grow(self, n_features: int) -> Self:
-        """Append features, exactly as if these features had been zero in all earlier rows.
+        """Append features, exactly as if they had been zero in all earlier rows.
 
         Parameters
         ----------
@@ -420,10 +420,10 @@ class GrowingMixin(BatchLearner):
 
 
 class ForgettingMixin(Learner):
-    """Learner that can forget rows as if they had never been learned. A subclass defines ``_apply``."""
+    """Mixin for learners that forget rows as if they had never been learned. Subclasses define ``_apply``."""
 
     def forget(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
-        """Forget rows; afterwards the model is as if these rows had never been learned.
+        """Forget rows, so that the model is as if these rows had never been learned.
 
         Parameters
         ----------
@@ -484,7 +484,7 @@ class ForgettingMixin(Learner):
         return self
 
     def _triple(self, rows: Any, method: str) -> tuple[Any, Any, Any]:
-        """Return (X, y) or (X, y, sample_weight) as three items."""
+        """Return (X, y) or (X, y, sample_weight) as a triple."""
         if not isinstance(rows, tuple) or len(rows) not in {2, 3}:
             raise DataError(
                 f"expected a tuple (X, y) or (X, y, sample_weight); got {type(rows).__name__}.",
@@ -494,19 +494,19 @@ class ForgettingMixin(Learner):
 
     @abstractmethod
     def _apply(self, add: Batch | None, forget: Batch | None, method: str) -> None:
-        """Learn one validated batch and forget another one atomically; one of the two may be None."""
+        """Learn one validated batch and forget another atomically; either may be None."""
 
 
 class MergingMixin:
-    """Learner that can be merged with another learner of its class."""
+    """Mixin for learners that can be merged with learners of the same class."""
 
     @abstractmethod
     def merge(self, other: Self) -> Self:
-        """Add everything that ``other`` has learned; ``other`` does not change."""
+        """Add everything that ``other`` has learned. ``other`` does not change."""
 
 
 def traits_of(learner: object) -> Traits:
-    """Return the traits of a learner; other estimators guarantee nothing."""
+    """Return the traits of a learner, or no guarantees for other estimators."""
     return learner._traits if isinstance(learner, BatchLearner) else Traits(bounded_memory=False)
 
 
@@ -532,7 +532,7 @@ def check_parameters(learner: object) -> None:
 
 
 def check_same_features(features: Mapping[str, Any], other: Mapping[str, Any], source: str) -> None:
-    """Raise DataError if the features differ; names are compared only if both learners have names."""
+    """Raise DataError if features differ. Names are compared only if both learners have names."""
     if features["n_features"] != other["n_features"]:
         raise DataError(
             f"both learners must have the same features; this one has "

@@ -1,4 +1,4 @@
-"""Exceptions: their messages name the source, the expectation, the value and a hint.
+"""Exceptions, whose messages contain the source, the expectation, the value and a hint.
 
 Every error of the package is a :class:`SteelyardError` and also the corresponding built-in or scikit-learn
 error, so ``except ValueError`` works.
@@ -56,7 +56,7 @@ class SteelyardError(Exception):
         return self.message if self.source is None else f"{self.source}: {self.message}"
 
     def with_source(self, source: str) -> SteelyardError:
-        """Return the same error with another source, for callers that know the source more precisely."""
+        """Return the same error with a more precise source."""
         return type(self)(self.message, source=source, hint=self.hint)
 
     sentence = renamed_attribute("message", "sentence")
@@ -87,8 +87,8 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    # The class is created on first use, because its base class is in scikit-learn, whose import takes
-    # seconds; commands that only show their help must not wait for this.
+    # The class is created on first use, because importing its base class from scikit-learn takes seconds.
+    # Commands that only print help must not wait for this import.
     if name != "NotFittedError":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from sklearn.exceptions import NotFittedError as Base

@@ -1,4 +1,4 @@
-"""Fitted feature maps. The output of a row is bit-identical on every machine and in every batch."""
+"""Fitted feature maps. The mapped values of a row are bit-identical on every machine and in every batch."""
 
 from __future__ import annotations
 
@@ -18,27 +18,28 @@ from steelyard._types import FloatArray
 
 __all__ = ["KERNEL_BITS", "FittedMap", "FourierMap", "LandmarkMap", "ProjectionMap", "ReluMap", "SigmoidMap"]
 
-# Output values have 20 bits including the sign. Intermediate sums have at most 53 bits, so no sum is rounded.
+# Output values have 20 bits including the sign. Intermediate sums have at most 53 bits and are not rounded.
 _VALUE_BITS = 19
 KERNEL_BITS = 23
 _ROOT_BITS = 53 - KERNEL_BITS
-_RIDGE = 1e-6  # added to eigenvalues of the kernel matrix of the landmarks when its inverse root is computed
-_BLOCK_ROWS = 2048  # the kernel values of a block stay in the CPU cache until they are multiplied
-_MIN_ROWS_FOR_THREADS = 17  # with fewer rows, reading the number of threads takes as long as mapping them
-_MAX_UNSHIFTED_MEAN = 8.0  # standard deviations; a feature with a larger mean is centered
-_RELU_CEILING = 16.0  # standard deviations; larger outputs of a rectified unit of a "rows" map are clipped
-_COORDINATE_STEP = 2.0**-19  # Euclidean coordinates are multiples of this, so their squares have 52 bits
-_MAX_COORDINATE = 64.0  # at this distance the kernel is 2**-64, which rounds to 0
+# Added to the eigenvalues of the kernel matrix of the landmarks before its inverse root is computed.
+_RIDGE = 1e-6
+_BLOCK_ROWS = 2048  # number of rows per block, whose kernel values stay in the CPU cache until they are used
+_MIN_ROWS_FOR_THREADS = 17  # with fewer rows, determining the number of threads takes as long as the mapping
+_MAX_UNSHIFTED_MEAN = 8.0  # in standard deviations; a feature with a larger mean is centered
+_RELU_CEILING = 16.0  # in standard deviations; larger outputs of rectified units of a "rows" map are clipped
+_COORDINATE_STEP = 2.0**-19  # Euclidean coordinates are multiples of this step, so their squares have 52 bits
+_MAX_COORDINATE = 64.0  # the kernel of this distance is 2**-64, which rounds to 0
 
 
 def _power_below(value: float) -> float:
-    """Return the largest power of two that is not larger than the value."""
+    """Return the largest power of two that does not exceed the value."""
     return float(2.0 ** np.floor(np.log2(value)))
 
 
 @dataclass(frozen=True)
 class ProjectionMap(ABC):
-    """A function of ``starts + ((x - shift) * scale) @ weights``, rounded to multiples of ``quantum``.
+    """Base class of rounded functions of the projection ``starts + ((x - shift) * scale) @ weights``.
 
     Weights and coordinates have 24 bits, so products are exact. Sums are computed from the first feature to
     the last, so the output is bit-identical in every batch. The names of the fields are keys in files.
@@ -75,11 +76,11 @@ class ProjectionMap(ABC):
         return out
 
     def inside(self, X: FloatArray) -> FloatArray:
-        """Return values of which the output features are linear functions; here the output features."""
+        """Return intermediate values, of which the output features are linear functions."""
         return self.apply(X)
 
     def native_inside(self) -> tuple[Any, ...]:
-        """Return the arguments of the native call behind :meth:`inside`: function, arrays and numbers."""
+        """Return function, arrays and numbers for the native call that computes :meth:`inside`."""
         return self.function, self.shift, self.scale, self.weights, self.starts, *self._numbers()
 
     def carried_inside(self, coef: FloatArray) -> FloatArray:
@@ -87,12 +88,12 @@ class ProjectionMap(ABC):
         return coef
 
     def completed(self, inside: FloatArray) -> FloatArray:
-        """Compute the output features from the intermediate values of :meth:`inside`."""
+        """Compute the output features from the intermediate values returned by :meth:`inside`."""
         return inside
 
     @abstractmethod
     def _numbers(self) -> tuple[float, float, float]:
-        """Return amplitude, step and ceiling for the native code."""
+        """Return amplitude, step and ceiling as arguments of the native code."""
 
 
 class FourierMap(ProjectionMap):
@@ -164,7 +165,7 @@ class LandmarkMap:
 
     shift: FloatArray
     scale: FloatArray
-    landmarks: FloatArray  # transposed, of shape (n_features, n_components)
+    landmarks: FloatArray  # transposed landmarks, shape (n_features, n_components)
     root: FloatArray
     step: float
     quantum: float
@@ -186,10 +187,10 @@ class LandmarkMap:
         d = len(mean)
         kernel = np.empty((len(landmarks),) * 2)
         _write_halvings(_rows(places.T), _halving(np.zeros(d), np.ones(d), places, euclidean), kernel)
-        with one_blas_thread:  # the rounding of LAPACK depends on the number of threads
+        with one_blas_thread:  # LAPACK results are rounded differently for different numbers of threads
             values, vectors = eigh(kernel * 2.0**-KERNEL_BITS, driver="evd", overwrite_a=True)
             values = np.maximum(values, 0.0)
-            # The symmetric root is unique, so it does not depend on the order or signs of the eigenvectors.
+            # The symmetric root is unique, so it does not depend on order or signs of the eigenvectors.
             root = (vectors * (np.sqrt(values) / (values + _RIDGE))) @ vectors.T
         return cls.with_root(mean, scale, landmarks, root, rate, euclidean=euclidean)
 
@@ -226,13 +227,13 @@ class LandmarkMap:
         return out
 
     def inside(self, X: FloatArray) -> FloatArray:
-        """Return the kernel values at the landmarks; before rounding, output features are linear in them."""
+        """Return kernel values at the landmarks, of which the output features are linear functions."""
         out = np.empty((len(X), len(self.root)))
         _write_halvings(np.ascontiguousarray(X, dtype=np.float64), self._halving, out)
         return out
 
     def native_inside(self) -> tuple[Any, ...]:
-        """Return the arguments of the native call behind :meth:`inside`: function, arrays and numbers."""
+        """Return function, arrays and numbers for the native call that computes :meth:`inside`."""
         return self._halving
 
     @cached_property
@@ -276,7 +277,7 @@ def _check_shapes(fitted: ProjectionMap | LandmarkMap, weights: FloatArray, outp
         raise ValueError("a map needs one list entry per feature and per component")
     if fitted.scale.shape != fitted.shift.shape or weights.shape != (len(fitted.shift), len(outputs)):
         raise ValueError("the map has another number of features")
-    # A damaged file may contain a step of zero, by which the native code would divide.
+    # A damaged file may contain a step of zero, by which native code would divide.
     if not (np.frexp(fitted.quantum)[0] == 0.5 and 2.0**-200 < fitted.quantum < 2.0**200):
         raise ValueError("the map must have a power of two as its least step")
 
@@ -305,7 +306,7 @@ def _shifted(
 
 
 def _places(landmarks: FloatArray, rate: float, *, euclidean: bool) -> FloatArray:
-    """Return the transposed landmarks, in units of the distance at which the kernel is 1/2."""
+    """Return the transposed landmarks in units of the distance at which the kernel is 1/2."""
     places = _rows(landmarks.T) * (rate / np.log(2.0))
     if not euclidean:
         return places
@@ -318,13 +319,13 @@ _Halving = tuple[str, FloatArray, FloatArray, FloatArray, FloatArray, float, flo
 
 
 def _halving(shift: FloatArray, scale: FloatArray, places: FloatArray, euclidean: bool) -> _Halving:
-    """Return the arguments of the native function that computes ``2**-distance``."""
+    """Return arguments of the native function that computes ``2**-distance``."""
     function, starts = "halving_2" if euclidean else "halving", np.zeros(places.shape[1])
     return function, shift, scale, places, starts, 2.0**KERNEL_BITS, 1.0, 1.0
 
 
 def _write_halvings(rows: FloatArray, halving: _Halving, out: FloatArray) -> None:
-    """Write ``2**-distance`` as integers of 23 bits."""
+    """Write ``2**-distance`` as 23-bit integers."""
     threads = num_threads() if len(rows) >= _MIN_ROWS_FOR_THREADS else 1
     _native.map_rows(halving[0], rows, *halving[1:5], out, *halving[5:], threads)
 

@@ -42,12 +42,12 @@ from steelyard.persistence import storable
 
 __all__ = ["RandomFeatures"]
 
-_WIDTHS = (0.05, 0.25, 1.0, 4.0)  # gamma of Fourier features, in multiples of 1 / median_distance**2
+_WIDTHS = (0.05, 0.25, 1.0, 4.0)  # gamma values of Fourier features in multiples of 1 / median_distance**2
 _MAX_SAMPLE_ROWS = 2000  # maximum number of rows to which a map is fitted
-_MAX_SQUARED_VALUE = 1e100  # sums of squares of smaller values are finite
-_MAX_DISTANCE_ROWS = 500  # number of rows from which the median distance is computed
-_MAX_EUCLIDEAN_FEATURES = 3  # up to this number of features that vary, distances are Euclidean
-_MAX_CACHED_ROWS = 512  # a batch of up to this many rows is cached with its mapped values
+_MAX_SQUARED_VALUE = 1e100  # sums of squares of values below this are finite
+_MAX_DISTANCE_ROWS = 500  # maximum number of rows for computing the median distance
+_MAX_EUCLIDEAN_FEATURES = 3  # up to this number of varying features, distances are Euclidean
+_MAX_CACHED_ROWS = 512  # batches of up to this many rows are cached with their mapped values
 
 _MAPS: dict[str, type[FittedMap]] = {
     "fourier": FourierMap,
@@ -196,11 +196,11 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
 
     @property
     def step(self) -> float:
-        """Step of a fitted map: a power of two; all output values are multiples of it."""
+        """Step of a fitted map, a power of two. All output values are multiples of the step."""
         return self._map.quantum
 
     def fitted_on(self, X: Any) -> RandomFeatures:
-        """Return a copy of this map if it is fitted, otherwise a map that is fitted to these rows."""
+        """Return a copy of this map if it is fitted, or else a map fitted to the given rows."""
         if not self.is_fitted:
             unfitted = type(self)(**self.get_params(deep=False))
             return unfitted.fit(check_array(X, accept_sparse="csr", dtype=np.float64))
@@ -212,7 +212,7 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         return copy.copy(self)
 
     def fitted_for(self, n_features: int) -> RandomFeatures:
-        """Return a fitted map for this number of features; the map must not depend on rows."""
+        """Return a fitted map for a number of features; the map must not depend on rows."""
         if not self.is_fitted and self.gamma == "rows":
             raise DataError(
                 'a map with gamma="rows" must be fitted to rows.',
@@ -227,7 +227,7 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     settled_for = renamed_method("fitted_for", "settled_for")
 
     def map_rows(self, X: Any) -> FloatArray:
-        """Map validated rows; the result is read-only.
+        """Map validated rows. The result is read-only.
 
         A batch is often predicted and then learned, so the mapped rows of the last small batch are cached.
         """
@@ -243,14 +243,14 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         return mapped
 
     def inside(self, X: FloatArray) -> FloatArray:
-        """Return and cache values of which the output features are linear functions."""
+        """Return, and cache, intermediate values of which the output features are linear functions."""
         inside = self._map.inside(X)
         if 1 < len(X) <= _MAX_CACHED_ROWS:
             self._last_inside = self._map, np.array(X), inside  # a single assignment is thread-safe
         return inside
 
     def native_inside(self) -> tuple[Any, ...]:
-        """Return the arguments of the native call behind :meth:`inside`: function, arrays and numbers."""
+        """Return function, arrays and numbers for the native call that computes :meth:`inside`."""
         return self._map.native_inside()
 
     def carried_inside(self, coef: FloatArray) -> FloatArray:
@@ -258,7 +258,7 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         return self._map.carried_inside(coef)
 
     def typical_rows(self) -> FloatArray:
-        """Return rows similar to those to which the map was fitted: its landmarks, or its center."""
+        """Return rows similar to those on which the map was fitted: its landmarks or its center."""
         fitted = self._map
         if not isinstance(fitted, LandmarkMap):
             return np.asarray(fitted.shift)[None]
@@ -268,7 +268,7 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     def explain_inside(
         self, X: FloatArray, coef: FloatArray, intercept: FloatArray, background: FloatArray
     ) -> Attribution:
-        """Return contributions of the features to ``inside(X) @ coef.T + intercept``.
+        """Return the contributions of features to ``inside(X) @ coef.T + intercept``.
 
         Kernel values of landmarks in more than three features are products over the features, so their
         Shapley values are computed directly; for other maps the function is evaluated.
@@ -288,7 +288,7 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         )
 
     def map_from_inside(self, X: FloatArray) -> FloatArray:
-        """Return the same values as :meth:`map_rows`, bit-identical, but computed without BLAS.
+        """Return the values of :meth:`map_rows`, bit-identical but computed without BLAS.
 
         Threads of BLAS would slow down learners that run in parallel.
         """
@@ -311,7 +311,7 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         return mine.keys() == theirs.keys() and all(np.array_equal(mine[key], theirs[key]) for key in mine)
 
     def digest(self) -> str:
-        """Return a hash of a fitted map: bit-identical maps have equal digests."""
+        """Return a hash of a fitted map. Bit-identical maps have equal digests."""
         name = blake2b(digest_size=16)
         for key, value in sorted(self._get_state().items()):
             name.update(f"{key}:".encode())
@@ -322,7 +322,7 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         return self.is_fitted
 
     def __sklearn_clone__(self) -> RandomFeatures:
-        # clone() keeps the fitted map, because it is a parameter of a model that several learners may share.
+        # clone() keeps a fitted map, because it is a parameter that several learners may share.
         return copy.copy(self)
 
     def __sklearn_tags__(self) -> Any:
@@ -338,7 +338,7 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         return {"map": name, "n_features": int(self.n_features_in_), **values}
 
     def _set_state(self, state: dict[str, Any]) -> None:
-        if self.gamma == "auto":  # older files contain "auto" instead of "rows"
+        if self.gamma == "auto":  # older files contain "auto" in place of "rows"
             self.gamma = "rows"
         values = dict(state)
         name, self.n_features_in_ = values.pop("map"), int(values.pop("n_features"))
@@ -348,7 +348,7 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
 
 
 def _legacy_map(name: str, values: dict[str, Any]) -> FittedMap:
-    """Return the map from a file of version 0.1, in which output values were not rounded to steps."""
+    """Return the map of a version 0.1 file, whose output values were not rounded."""
     if name == "landmarks":
         return LandmarkMap.with_root(**values)
     return FourierMap.make(**values) if name == "fourier" else ReluMap.make(**values, full=False)
@@ -382,9 +382,9 @@ def _sample(X: Any, rng: np.random.Generator) -> FloatArray:
 
 
 def _standardization(rows: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return the mean and the inverse standard deviation of each feature; 0 for a constant's inverse."""
+    """Return mean and inverse standard deviation of each feature; the inverse is 0 for constants."""
     largest = np.abs(rows).max(axis=0, initial=0.0)
-    unit = np.where(largest > _MAX_SQUARED_VALUE, largest, 1.0)  # the squares of larger values overflow
+    unit = np.where(largest > _MAX_SQUARED_VALUE, largest, 1.0)  # squares of larger values overflow
     mean, deviation = rows.mean(axis=0), (rows / unit).std(axis=0) * unit
     varies = deviation > 1e-9 * np.maximum(1.0, np.abs(mean))
     return mean, np.divide(1.0, deviation, out=np.zeros_like(deviation), where=varies)
@@ -393,7 +393,7 @@ def _standardization(rows: FloatArray) -> tuple[FloatArray, FloatArray]:
 def _numbered_map(
     owner: RandomFeatures, mean: FloatArray, scale: FloatArray, gammas: FloatArray, rng: np.random.Generator
 ) -> FourierMap | ReluMap | SigmoidMap:
-    """Return a map with weights drawn from the spectrum of the kernel, the same number for each width."""
+    """Return a map with weights drawn from the spectrum of the kernel, equally many for each width."""
     d, m = len(mean), owner.n_components
     shares = np.resize(np.asarray(gammas, dtype=np.float64), m)
     if owner.kind == "relu":
@@ -426,7 +426,7 @@ def _landmark_map(
 def _blend_neighbours(
     rows: FloatArray, max_points: int, rng: np.random.Generator, *, euclidean: bool
 ) -> FloatArray:
-    """Return random points between rows and one of their three nearest neighbours, up to three per row."""
+    """Return random points between rows and their three nearest neighbours, up to three per row."""
     n_rows, n_near = len(rows), min(3, len(rows) - 1)
     if n_near == 0:
         return rows
@@ -440,7 +440,7 @@ def _blend_neighbours(
 
 
 def _median_distance(rows: FloatArray, *, euclidean: bool) -> float:
-    """Return the median of the nonzero distances between rows; 1 if all rows are equal."""
+    """Return the median of the nonzero distances between rows, or 1 if all rows are equal."""
     sample = rows[:_MAX_DISTANCE_ROWS]
     distances = _distances(sample, sample, euclidean=euclidean)
     positive = distances[distances > 0.0]
@@ -448,7 +448,7 @@ def _median_distance(rows: FloatArray, *, euclidean: bool) -> float:
 
 
 def _distances(A: FloatArray, B: FloatArray, *, euclidean: bool) -> FloatArray:
-    """Return the distances of all pairs, summed feature by feature.
+    """Return the distances of all pairs of rows, summed feature by feature.
 
     This avoids cancellation and an array of shape (n, m, d).
     """

@@ -1,4 +1,4 @@
-"""The MLflow flavor, a short name for :mod:`steelyard.compat.mlflow`."""
+"""Short name of the MLflow flavor :mod:`steelyard.compat.mlflow`."""
 
 from steelyard.compat.mlflow import FLAVOR_NAME, load_model, log_model, save_model
 

@@ -48,18 +48,18 @@ MAX_COUNT = 2**31 - 1  # native code uses 32-bit counts for objects in memory
 
 
 class Constraint(Protocol):
-    """Interface of constraints."""
+    """Interface of parameter constraints."""
 
     @property
     def description(self) -> str:
-        """Description of the accepted values; it follows "must be" in error messages."""
+        """Description of the accepted values, used after "must be" in error messages."""
 
     def accepts(self, value: object) -> bool:
         """Return whether the value satisfies the constraint."""
 
 
 def _number(value: object) -> float:
-    """Return a real number as a float, NaN for all other objects."""
+    """Return a real number as a float, or NaN for all other objects."""
     if not isinstance(value, Real) or isinstance(value, bool | np.bool_):
         return math.nan
     try:
@@ -70,7 +70,7 @@ def _number(value: object) -> float:
 
 @dataclass(frozen=True)
 class Finite:
-    """Any finite number."""
+    """Constraint: any finite number."""
 
     description: str = "a finite number"
 
@@ -80,7 +80,7 @@ class Finite:
 
 @dataclass(frozen=True)
 class Positive:
-    """A finite number above zero."""
+    """Constraint: a finite number above zero."""
 
     description: str = "a positive, finite number"
 
@@ -90,7 +90,7 @@ class Positive:
 
 @dataclass(frozen=True)
 class NonNegative:
-    """A finite number, zero or above."""
+    """Constraint: a finite number, zero or above."""
 
     description: str = "a finite number of at least 0"
 
@@ -100,7 +100,7 @@ class NonNegative:
 
 @dataclass(frozen=True)
 class Fraction:
-    """A number between two bounds; each bound may be included or excluded."""
+    """Constraint: a number between two bounds, each of which may be included or excluded."""
 
     low: float = 0.0
     high: float = 1.0
@@ -118,7 +118,7 @@ class Fraction:
 
 @dataclass(frozen=True)
 class Integer:
-    """An integer of at least ``minimum`` and, if given, at most ``maximum``."""
+    """Constraint: an integer of at least ``minimum`` and, if given, at most ``maximum``."""
 
     minimum: int = 1
     maximum: int | None = None
@@ -137,7 +137,7 @@ class Integer:
 
 @dataclass(frozen=True)
 class Switch:
-    """True or False."""
+    """Constraint: True or False."""
 
     description: str = "True or False"
 
@@ -146,7 +146,7 @@ class Switch:
 
 
 class OneOf:
-    """One of the given values, usually strings."""
+    """Constraint: one of the given values, usually strings."""
 
     def __init__(self, *values: object) -> None:
         self.values = values
@@ -161,7 +161,7 @@ class OneOf:
 
 
 class Instance:
-    """An object of one of the given types."""
+    """Constraint: an object of one of the given types."""
 
     def __init__(self, *types: type, description: str | None = None) -> None:
         self.types = types
@@ -173,7 +173,7 @@ class Instance:
 
 @dataclass(frozen=True)
 class ListOf:
-    """A non-empty list, tuple or array whose items satisfy a constraint."""
+    """Constraint: a non-empty list, tuple or array whose items satisfy another constraint."""
 
     item: Constraint
 
@@ -191,7 +191,7 @@ class ListOf:
 
 @dataclass(frozen=True)
 class PairOf:
-    """A tuple or list of two values that satisfy a constraint."""
+    """Constraint: a tuple or list of two values that satisfy another constraint."""
 
     item: Constraint
 
@@ -204,7 +204,7 @@ class PairOf:
 
 
 class AnyOf:
-    """A value that satisfies at least one of several constraints."""
+    """Constraint: a value that satisfies at least one of several constraints."""
 
     def __init__(self, *constraints: Constraint) -> None:
         self.constraints = constraints
@@ -218,7 +218,7 @@ class AnyOf:
 
 
 class Former:
-    """A constraint with hints for values that earlier versions accepted."""
+    """Constraint with hints for values that earlier versions accepted."""
 
     def __init__(self, constraint: Constraint, **hints: str) -> None:
         self.constraint = constraint
@@ -232,13 +232,13 @@ class Former:
         return self.constraint.accepts(value)
 
     def hint(self, value: object) -> str | None:
-        """Return the replacement for a value that earlier versions accepted."""
+        """Return the replacement for a value that an earlier version accepted."""
         return self.hints.get(value) if isinstance(value, str) else None
 
 
 @dataclass(frozen=True)
 class LabelOrNone:
-    """A class label, or None."""
+    """Constraint: a class label, or None."""
 
     description: str = "a label (text, a whole number or a boolean) or None"
 
@@ -247,7 +247,7 @@ class LabelOrNone:
 
 
 def absent_parameters(**advice: tuple[str, str]) -> Callable[[type[T]], type[T]]:
-    """Decorate a class: explain parameters that similar classes have but this class does not.
+    """Decorate a class with hints for parameters that similar classes have but this class does not.
 
     Parameters
     ----------
@@ -273,7 +273,7 @@ def absent_parameters(**advice: tuple[str, str]) -> Callable[[type[T]], type[T]]
 
 @dataclass(frozen=True)
 class ClassWeight:
-    """Class weights: "balanced", None for equal weights, or factors by label; 0 ignores a class."""
+    """Constraint: "balanced", None for equal weights, or factors by label, where 0 ignores a class."""
 
     description: str = "'balanced', None or a dict of finite numbers of at least 0 by label"
 
@@ -284,7 +284,7 @@ class ClassWeight:
 
 
 def class_factors(class_weight: Mapping[Any, float] | None, labels: Sequence[Any]) -> NDArray[np.float64]:
-    """Return the factor of each label, 1 for labels that are not listed.
+    """Return the factor of each label, which is 1 for labels that are not listed.
 
     >>> class_factors({"fraud": 5, "test": 0}, ["fraud", "other", "test"])
     array([5., 1., 0.])
@@ -299,7 +299,7 @@ def prior_factors(
     observed: Callable[[], NDArray[np.float64]],
     source: str,
 ) -> NDArray[np.float64] | None:
-    """Return the prior probability of each label up to a common factor; None if all are equal.
+    """Return the prior probability of each label up to a common factor, or None if all are equal.
 
     ``observed`` returns the observed frequencies; it is called only for ``prior="observed"``.
     """
@@ -325,7 +325,7 @@ def prior_factors(
 
 @dataclass(frozen=True)
 class RandomSeed:
-    """The parameter ``random_state`` of scikit-learn."""
+    """Constraint: the parameter ``random_state`` of scikit-learn."""
 
     description: str = "None, a whole number from 0 to 2**32 - 1 or a NumPy random generator"
 

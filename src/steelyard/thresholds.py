@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 _PROMISES = ("alarms", "alarms_per_day", "recall", "precision")
-_ROUNDING = 1e-12  # tolerance when shares are compared
+_ROUNDING = 1e-12  # tolerance for comparing shares
 _MAX_SMOOTHED_SCORES = 256  # if a class has more scores, they are replaced by this many quantiles
 _GRID_THRESHOLDS = 65  # number of thresholds in each grid search
 
@@ -74,7 +74,7 @@ def smooth_gmean_threshold(negative: FloatArray, positive: FloatArray) -> float:
     min_width = 1e-9 * (high - low)
     width_neg, width_pos = (max(_bandwidth(scores), min_width) for scores in (negative, positive))
     negative, positive = _quantiles_if_many(negative), _quantiles_if_many(positive)
-    for _ in range(2):  # a coarse grid, then a fine one
+    for _ in range(2):  # first a coarse grid, then a fine grid
         thresholds = np.linspace(low, high, _GRID_THRESHOLDS)
         sensitivity = ndtr((positive - thresholds[:, None]) / width_pos).mean(axis=1)
         specificity = ndtr((thresholds[:, None] - negative) / width_neg).mean(axis=1)
@@ -90,12 +90,12 @@ def _bandwidth(scores: FloatArray) -> float:
     spread = float(scores.std())
     robust = (
         float(upper - lower) / 1.349
-    )  # for a normal distribution this is the standard deviation; it is robust to outliers
+    )  # robust to outliers; equals the standard deviation for a normal distribution
     return float(1.06 * (min(spread, robust) or spread) * len(scores) ** -0.2)
 
 
 def _quantiles_if_many(scores: FloatArray) -> FloatArray:
-    """Return the scores, or evenly spaced quantiles if there are many."""
+    """Return the scores, or evenly spaced quantiles if there are many scores."""
     if len(scores) <= _MAX_SMOOTHED_SCORES:
         return scores
     return np.asarray(np.quantile(scores, (np.arange(_MAX_SMOOTHED_SCORES) + 0.5) / _MAX_SMOOTHED_SCORES))
@@ -132,11 +132,11 @@ def normal_gmean_threshold(negative: FloatArray, positive: FloatArray) -> FloatA
     return thresholds
 
 
-# -- the positive class -------------------------------------------------------------------------------------
+# -- predicted class for a threshold -----------------------------------------------------------------
 
 
 def alarm_indices(alarms: NDArray[np.bool_], *, is_mirrored: bool = False) -> NDArray[np.intp]:
-    """Return the index of each predicted class; ``is_mirrored`` if the first class is the positive one."""
+    """Return the index of each predicted class; with ``is_mirrored`` the first class is positive."""
     return np.where(alarms, 0, 1) if is_mirrored else np.where(alarms, 1, 0)
 
 
@@ -168,7 +168,7 @@ class ThresholdChoice:
 
 
 def choose_threshold(positive: FloatArray, negative: FloatArray, threshold: Any, share: float) -> float:
-    """Return the threshold that is best on recent rows; rows above it are predicted positive.
+    """Return the threshold that is best on recent rows. Rows with higher scores are predicted positive.
 
     Parameters
     ----------
@@ -192,7 +192,8 @@ def choose_threshold(positive: FloatArray, negative: FloatArray, threshold: Any,
         quality = _MEASURES[threshold](misses, alarms, share)
     elif "alarms" in threshold:
         raised = share * (1.0 - misses) + (1.0 - share) * alarms
-        quality = np.where(raised <= threshold["alarms"], raised, -1.0)  # the most alarms within the limit
+        # The largest number of alarms within the limit is best.
+        quality = np.where(raised <= threshold["alarms"], raised, -1.0)
     elif "recall" in threshold:
         quality = np.where(1.0 - misses >= threshold["recall"] - _ROUNDING, 1.0 - alarms, -1.0)
     elif "precision" in threshold:
@@ -205,24 +206,24 @@ def choose_threshold(positive: FloatArray, negative: FloatArray, threshold: Any,
 
 
 def mirrored_threshold(second: FloatArray, first: FloatArray, threshold: Any, share: float) -> float:
-    """Return the best threshold if low scores belong to the positive class.
+    """Return the best threshold for scores that are low for the positive class.
 
     Rows up to the threshold are predicted positive; ``share`` is the share of the other class, ``second``.
     """
     best = choose_threshold(-first, -second, threshold, 1.0 - share)
-    return float(np.nextafter(-best, -np.inf))  # a score of -best belongs to the other class
+    return float(np.nextafter(-best, -np.inf))  # a score of exactly -best belongs to the other class
 
 
 def _error_rates(positive: FloatArray, negative: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return all thresholds between different scores in ascending order, with miss and false alarm rates."""
+    """Return all thresholds between distinct scores (ascending) with miss and false alarm rates."""
     scores = np.concatenate([positive, negative])
     order = np.argsort(scores, kind="stable")
     scores, is_positive = scores[order], (order < len(positive)).astype(np.float64)
-    last = np.flatnonzero(np.append(np.diff(scores) > 0.0, True))  # end of every run of equal scores
+    last = np.flatnonzero(np.append(np.diff(scores) > 0.0, True))  # last index of each run of equal scores
     missed = np.cumsum(is_positive)[last] / len(positive)
     quiet = np.cumsum(1.0 - is_positive)[last] / len(negative)
     values = scores[last]
-    # The first threshold is below all scores, the last one equals the highest score.
+    # The first threshold is below all scores, and the last one equals the highest score.
     middles = 0.5 * (values + np.append(values[1:], values[-1]))
     thresholds = np.append(np.nextafter(values[0], -np.inf), middles)
     return thresholds, np.append(0.0, missed), np.append(1.0, 1.0 - quiet).clip(min=0.0)

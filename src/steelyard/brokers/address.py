@@ -12,7 +12,7 @@ from steelyard.exceptions import ParameterError
 
 __all__ = ["SCHEMES", "Address", "is_address", "without_credentials"]
 
-# Default port of each broker, and the address options that only this broker has.
+# Default port of each broker, and the address options that only this broker accepts.
 SCHEMES: Mapping[str, tuple[int, tuple[str, ...]]] = {
     "kafka": (9092, ("group",)),
     "nats": (4222, ("tls", "stream")),
@@ -77,7 +77,7 @@ class Address:
 
     @property
     def name(self) -> str:
-        """Name of the topic in the store; the host is left out, because it may change."""
+        """Name of the topic in the store, without the host, which may change."""
         return f"{self.scheme}:{self.topic}"
 
     @property
@@ -86,7 +86,7 @@ class Address:
         return self.options.get("tls", "false").lower() in {"1", "true", "yes"}
 
     def hide(self, text: str) -> str:
-        """Replace the credentials in a text, such as the error message of a client library."""
+        """Replace the credentials in a text, for example in an error message of a client library."""
         secrets = (self.password, self.username, *(v for k, v in self.options.items() if "password" in k))
         for secret in secrets:
             if secret:
@@ -104,7 +104,7 @@ def is_address(text: object) -> bool:
 
 
 def without_credentials(text: str) -> str:
-    """Return an address without user and password, so that it can be shown."""
+    """Return an address without user and password, for display."""
     return str(Address.parse(text)) if is_address(text) else _USER.sub(r"\1", text)
 
 

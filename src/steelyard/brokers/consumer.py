@@ -1,4 +1,4 @@
-"""Consumer of a topic: reads messages, passes them to the writer of the service and tracks its position.
+"""Consumer of a topic, which reads messages, passes them to the writer and tracks the position.
 
 The position in the topic is saved in the transaction that saves the rows. After any error the topic is opened
 again at the stored position, so a message is neither lost nor learned twice. Predictions and dead letters are
@@ -44,24 +44,24 @@ from steelyard.tables.columns import ColumnBatch
 __all__ = ["Consumer", "consumers_of"]
 
 _log = logging.getLogger("steelyard.service")
-_READ_SECONDS = 0.5  # how long a read waits for the first message
+_READ_SECONDS = 0.5  # maximum time that a read waits for the first message
 _LAG_SECONDS = 1.0  # interval at which the lag is measured
 _FIRST_BACKOFF_SECONDS = 0.2
 _MAX_BACKOFF_SECONDS = 30.0
 _JOIN_SECONDS = 15.0
-_BATCH_BYTES = 16 << 20  # a batch of messages is limited to about this size
-_FIRST_MESSAGES = 64  # size of the first batch, when the length of the messages is not known yet
-_RATE_SECONDS = 10.0  # the throughput is an average over about this time
+_BATCH_BYTES = 16 << 20  # approximate maximum size of a batch of messages
+_FIRST_MESSAGES = 64  # size of the first batch, because the length of messages is not known yet
+_RATE_SECONDS = 10.0  # averaging time of the throughput
 _MAX_UNUSED_LABELS = 1_000
-_PAUSE_SECONDS = 0.2  # pause before a retry if the queue is full or too many rows wait for labels
+_PAUSE_SECONDS = 0.2  # pause before a retry if the queue is full or too many rows are waiting for labels
 
 
 class StoppedError(Exception):
-    """The service is stopping."""
+    """Raised when the service is stopping."""
 
 
 class Consumer:
-    """Thread that consumes one topic of a model.
+    """Thread that consumes one topic for a model.
 
     Parameters
     ----------
@@ -92,21 +92,21 @@ class Consumer:
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
 
-    # -- start and stop -----------------------------------------------------------------------------
+    # -- starting and stopping ---------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start the thread."""
+        """Start the consumer thread."""
         self._thread = threading.Thread(target=self._run, name=f"steelyard-{self.role}", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Finish the batch in progress and stop; return when the thread has ended."""
+        """Finish the current batch and stop; return when the thread has ended."""
         self._stopping.set()
         if self._thread is not None:
             self._thread.join(_JOIN_SECONDS)
 
     def describe(self) -> dict[str, Any]:
-        """Return the state and the counts for the API and the web page; they contain no secrets."""
+        """Return state and counts for the API and the web page, without secrets."""
         return {
             "role": self.role,
             "address": str(self.address),
@@ -123,7 +123,7 @@ class Consumer:
         backoff = _FIRST_BACKOFF_SECONDS
         while not self._stopping.is_set():
             if not (self.writer.is_alive and self.writer.leads):
-                self.state = "follows"  # the process that has the write lock consumes the topic
+                self.state = "follows"  # the process that holds the write lock consumes the topic
                 self._stopping.wait(1.0)
                 continue
             n_before = self.n_messages
@@ -132,7 +132,7 @@ class Consumer:
             except StoppedError:
                 break
             except PositionMoved:
-                pass  # these messages were consumed already; continue after them
+                pass  # these messages were already consumed, so continue after them
             except Exception as error:  # noqa: BLE001  the thread must survive; it opens the topic again
                 self._failed(error)
             backoff = _FIRST_BACKOFF_SECONDS if self.n_messages > n_before else backoff
@@ -173,7 +173,7 @@ class Consumer:
                 messages = [] if is_stopping else source.read(self._max_messages(), _READ_SECONDS)
                 parsed = self._parse(messages)
                 if batch is not None:
-                    batch.finish()  # while this batch was committed, the next one was read and parsed
+                    batch.finish()  # the next batch was read and parsed while this one was committed
                     source.acknowledge(batch.messages)
                     batch = None
                 if is_stopping:
@@ -229,7 +229,7 @@ class Consumer:
     # -- requests of the writer ---------------------------------------------------------------------
 
     def request(self, messages: Sequence[Message], **content: Any) -> Consume:
-        """Return a request that applies the messages and moves the stored position past them."""
+        """Return a request that applies messages and advances the stored position."""
         after = {message.part: message.position for message in messages if message.position}
         moves = {part: (self._positions.get(part), position) for part, position in after.items()}
         last = messages[-1].id if messages else ""
@@ -237,7 +237,7 @@ class Consumer:
         return Consume(self.model, self.topic, moves, **content, origin=origin)
 
     def submit(self, request: Consume) -> RequestFuture:
-        """Submit a request to the writer; wait while its queue is full."""
+        """Submit a request to the writer; wait while the queue is full."""
         while True:
             try:
                 return self.writer.submit(request).future
@@ -245,7 +245,7 @@ class Consumer:
                 self._pause()
 
     def wait_for(self, request: Consume, future: RequestFuture) -> None:
-        """Wait until a request is durable; submit it again while too many rows wait for labels."""
+        """Wait until a request is durable; submit it again while too many rows are waiting for labels."""
         while True:
             try:
                 response = future.result()
@@ -271,10 +271,10 @@ class Consumer:
         if self._stopping.wait(_PAUSE_SECONDS):
             raise StoppedError
 
-    # -- output -------------------------------------------------------------------------------------
+    # -- sending messages --------------------------------------------------------------------------------
 
     def send(self, address: Address | None, messages: Sequence[tuple[str, bytes]]) -> None:
-        """Send messages to a topic of the feed, connecting if necessary."""
+        """Send messages to a topic of the feed; connect if necessary."""
         if address is None or not messages:
             return
         if address not in self._sinks:
@@ -282,7 +282,7 @@ class Consumer:
         self._sinks[address].send(messages)
 
     def send_dead_letters(self, bad: Sequence[BadMessage]) -> None:
-        """Send unusable messages to the dead-letter topic; raise DataError if the feed has no such topic."""
+        """Send unusable messages to the dead-letter topic; raise DataError if there is none."""
         if not bad:
             return
         if self.feed.dead_letter is None:
@@ -303,7 +303,7 @@ class Consumer:
         _log.warning(template, self.topic, self.model, len(letters), bad[0].message.id)
 
     def _send_unused_labels(self) -> None:
-        """Send labels that were refused, or that waited too long for their rows, to the dead-letter topic."""
+        """Send labels that were refused or have waited too long for their rows to the dead-letter topic."""
         now = time.monotonic()
         if self.role != "labels" or self.feed.dead_letter is None or now < self._next_labels:
             return
@@ -325,7 +325,7 @@ class Consumer:
 
 
 class _Batch:
-    """Messages that are applied in one transaction, or in several if some messages are refused."""
+    """Messages that are applied in one transaction, or in several transactions if some are refused."""
 
     def __init__(
         self,
@@ -341,16 +341,16 @@ class _Batch:
         self._refusal: SteelyardError | None = None
 
     def submit(self) -> None:
-        """Send predictions and dead letters, and submit the rows to the writer."""
+        """Send predictions and dead letters, and submit rows to the writer."""
         try:
             request = self._request()
-        except (DataError, Conflict) as error:  # a row was refused; finish() finds its message
+        except (DataError, Conflict) as error:  # a row was refused, and finish() identifies its message
             self._refusal = error
             return
         self._running = request, self.consumer.submit(request)
 
     def finish(self) -> None:
-        """Wait until all messages are durable; refused messages become dead letters."""
+        """Wait until all messages are durable. Refused messages become dead letters."""
         consumer = self.consumer
         try:
             if self._refusal is not None:
@@ -365,7 +365,7 @@ class _Batch:
             consumer.n_messages += len(self.messages)
 
     def _split(self, error: SteelyardError) -> None:
-        """Apply the halves of a refused batch separately; send a single message to the dead-letter topic."""
+        """Apply the halves of a refused batch separately; a single refused message becomes a dead letter."""
         consumer = self.consumer
         if len(self.messages) > 1:
             half = len(self.messages) // 2
@@ -382,7 +382,8 @@ class _Batch:
     def _request(self) -> Consume:
         consumer = self.consumer
         if len(self._parsed) > 1 and len(self.messages) > 1:
-            raise DataError("the messages have several formats.")  # finish() applies the halves separately
+            # Finish() then applies the halves separately.
+            raise DataError("the messages have several formats.")
         content: dict[str, Any] = {"skips_known": not self._source.has_positions}
         for parsed in self._parsed:
             content |= self._labels(parsed) if consumer.role == "labels" else self._rows(parsed)
@@ -391,7 +392,7 @@ class _Batch:
         return consumer.request(self.messages, **content)
 
     def _labels(self, parsed: ParsedMessages) -> dict[str, Any]:
-        """Return the labels, keyed by row id."""
+        """Return the labels by row id."""
         spec, batch = self.consumer.published().spec, parsed.batch
         assert spec.id is not None
         for name in (spec.id, spec.target):
@@ -405,7 +406,7 @@ class _Batch:
         return {"labels": {row_id: _plain(label) for row_id, label in zip(ids, labels, strict=True)}}
 
     def _rows(self, parsed: ParsedMessages) -> dict[str, Any]:
-        """Send the predictions; return the rows to learn and the rows that wait for labels."""
+        """Send predictions; return the rows to learn and the rows that wait for labels."""
         consumer, batch = self.consumer, parsed.batch
         published = consumer.published()
         needs_predictions = published.is_ready and (consumer.feed.sink or consumer.feed.labels)
@@ -436,7 +437,7 @@ class _Batch:
                     f"the column {published.spec.target!r} is missing.",
                     hint="rows without labels need a [labels] topic or a [sink] topic",
                 )
-            return []  # without a topic of labels, rows are only predicted
+            return []  # without a label topic, rows are only predicted
         if published.spec.id not in batch.columns:
             raise DataError(f"a row without a label needs the id column {published.spec.id!r}.")
         return pending_rows(published.spec, batch, answers, self.consumer.writer.clock())
@@ -477,7 +478,7 @@ def _plain(label: Any) -> Any:
 
 
 def consumers_of(writer: Writer, feeds: dict[str, Feed]) -> list[Consumer]:
-    """Return one consumer for each topic that the feeds read."""
+    """Return one consumer for each topic that a feed reads."""
     return [
         Consumer(writer, model, feed, role)
         for model, feed in feeds.items()

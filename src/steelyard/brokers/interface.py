@@ -18,19 +18,19 @@ _MODULES = {
     "redis": "steelyard.brokers.redis_streams",
     "mqtt": "steelyard.brokers.mqtt",
 }
-_REFUSAL_WORDS = ("authori", "authenti", "password", "sasl")  # errors with these words concern credentials
+_REFUSAL_WORDS = ("authori", "authenti", "password", "sasl")  # words of errors that concern credentials
 
 
 class BrokerError(SteelyardError, OSError):
-    """A broker cannot be reached, or has no such topic."""
+    """A broker is unreachable or does not have the topic."""
 
 
 class Message(NamedTuple):
     """One message of a topic."""
 
     payload: bytes
-    id: str  # topic, part and offset; the same each time the message is read, except with MQTT
-    part: str = ""  # the partition, if the topic has several
+    id: str  # topic, part and offset; the same whenever the message is read, except with MQTT
+    part: str = ""  # partition of the message, if the topic has partitions
     position: str = ""  # position after this message; empty if the broker has no positions
 
 
@@ -50,30 +50,30 @@ class Source(Protocol):
     missed: str | None
 
     def read(self, max_messages: int, seconds: float) -> list[Message]:
-        """Return the next messages; an empty list if none arrives within ``seconds``."""
+        """Return the next messages, or an empty list if none arrives within ``seconds``."""
 
     def lag(self) -> int | None:
-        """Return the number of messages in the topic after the last one read; None if it is unknown."""
+        """Return the number of unread messages in the topic, or None if it is unknown."""
 
     def acknowledge(self, messages: Sequence[Message]) -> None:
         """Acknowledge messages whose effect is durable in the store."""
 
     def close(self) -> None:
-        """Disconnect."""
+        """Close the connection."""
 
 
 class Sink(Protocol):
     """Writer of a topic."""
 
     def send(self, messages: Sequence[tuple[str, bytes]]) -> None:
-        """Send messages, each with a stable id; return when the broker has accepted all of them."""
+        """Send messages with stable ids; return when the broker has accepted all of them."""
 
     def close(self) -> None:
-        """Disconnect."""
+        """Close the connection."""
 
 
 def open_source(address: Address, positions: Mapping[str, str] | None = None) -> Source:
-    """Open a topic after the given position of each part; without positions, as the ``start`` option says."""
+    """Open a topic after the given position of each part, or without positions at the ``start`` option."""
     source: Source = _module(address).open_source(address, dict(positions or {}))
     return source
 
@@ -86,7 +86,7 @@ def open_sink(address: Address) -> Sink:
 
 @contextmanager
 def client_errors(address: Address, *kinds: type[BaseException]) -> Iterator[None]:
-    """Turn errors of a client library into BrokerError, without credentials."""
+    """Context manager that converts errors of a client library to BrokerError, without credentials."""
     try:
         yield
     except BrokerError:

@@ -1,4 +1,4 @@
-"""NATS JetStream: a subject of a stream; the position is the sequence number in the stream."""
+"""NATS JetStream: a topic is a subject of a stream, and a position is a sequence number of the stream."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ __all__ = ["open_sink", "open_source"]
 
 T = TypeVar("T")
 _CONNECT_SECONDS = 5.0
-_INACTIVE_SECONDS = 120.0  # the server deletes the consumer of a client that has been silent for this long
+_INACTIVE_SECONDS = 120.0  # time of inactivity after which the server deletes the consumer of a client
 _ANSWER_SECONDS = 5.0  # maximum delay of a response after the request for messages has expired
-_NO_MESSAGES = ("404", "408")  # status codes: there are no messages, or none arrived in time
+_NO_MESSAGES = ("404", "408")  # status codes for "no messages" and "no messages in time"
 _ERRORS = (nats.errors.Error, OSError, asyncio.TimeoutError)
 
 
 class _Connection:
-    """Connection with its own event loop, which runs only during calls."""
+    """NATS connection with its own event loop, which runs only during calls."""
 
     def __init__(self, address: Address) -> None:
         self.address = address
-        self.is_done = asyncio.Event()  # set when the awaited response has arrived or the connection was lost
+        self.is_done = asyncio.Event()  # set when the expected response has arrived or the connection is lost
         self._loop = asyncio.new_event_loop()
         try:
             self.client = self.run(self._connect())
@@ -48,7 +48,7 @@ class _Connection:
             connect_timeout=int(_CONNECT_SECONDS),
             max_reconnect_attempts=1,
             reconnect_time_wait=0,
-            allow_reconnect=False,  # the consumer itself reconnects, at the stored position
+            allow_reconnect=False,  # the consumer itself reconnects at the stored position
             error_cb=_ignore,
             closed_cb=self._closed,
         )
@@ -57,7 +57,7 @@ class _Connection:
         self.is_done.set()
 
     def check(self) -> None:
-        """Raise BrokerError if the connection was lost."""
+        """Raise BrokerError if the connection is lost."""
         if not self.client.is_connected:
             raise BrokerError("the connection was lost.", source=str(self.address))
 
@@ -75,7 +75,7 @@ class _Connection:
 
 
 async def _ignore(_error: Exception) -> None:
-    """Keep errors out of the log of the client library; every call raises its own errors."""
+    """Suppress logging of errors by the client library, because every call raises its own errors."""
 
 
 class JetStreamSource(Source):
@@ -86,7 +86,7 @@ class JetStreamSource(Source):
     def __init__(self, address: Address, positions: Mapping[str, str]) -> None:
         self.missed: str | None = None
         self._address = address
-        self._arrived: list[Any] = []  # messages that read() has not returned yet
+        self._arrived: list[Any] = []  # messages that have arrived but were not yet returned by read()
         self._status: str | None = None  # status with which the server ended the last request
         self._n_wanted = 0
         self._connection = _Connection(address)
@@ -149,7 +149,7 @@ class JetStreamSource(Source):
         return messages
 
     async def _fetch(self, max_messages: int, seconds: float) -> None:
-        """Get the available messages; if there are none, wait for the first one.
+        """Return the available messages; if there are none, wait for the first one.
 
         PullSubscription.fetch would wait until all requested messages have arrived or the time is over.
         """
@@ -198,7 +198,7 @@ class JetStreamSource(Source):
 
 
 def _sequence(reply: str) -> int:
-    """Return the sequence number in the stream, which is the sixth part of the reply subject.
+    """Return the sequence number of a message, the sixth part of its reply subject.
 
     The subject is $JS.ACK.STREAM.CONSUMER.DELIVERED.SEQUENCE...; a domain and an account, if present, are two
     additional parts before the name of the stream.
@@ -208,7 +208,7 @@ def _sequence(reply: str) -> int:
 
 
 class JetStreamSink(Sink):
-    """Sender to a subject; the server drops a message whose id it has seen in the last minutes."""
+    """Sender to a subject. The server drops messages whose ids it has seen in the last minutes."""
 
     def __init__(self, address: Address) -> None:
         self._address, self._connection = address, _Connection(address)

@@ -1,4 +1,4 @@
-"""Kafka: a topic with partitions; the position of each partition is the next offset.
+"""Kafka: a topic has partitions, and the position of a partition is the next offset.
 
 One process reads all partitions, so no consumer group assigns them. If the address has the option ``group``,
 the offsets are also committed to that group as soon as they are durable here; monitoring tools can then show
@@ -28,8 +28,8 @@ __all__ = ["open_sink", "open_source"]
 
 _CONNECT_SECONDS = 5.0
 _SEND_SECONDS = 30.0
-_MORE_SECONDS = 0.02  # how long a read waits for more messages after the first one
-_QUEUED_KILOBYTES = 16_384  # size of the messages that the client library prefetches
+_MORE_SECONDS = 0.02  # maximum time that a read waits for more messages after the first one
+_QUEUED_KILOBYTES = 16_384  # maximum size of the messages that the client library prefetches
 _PARTITIONS_SECONDS = 60.0  # interval at which the source checks for new partitions
 _UNKNOWN_TOPIC = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
 _IGNORED = (KafkaError._PARTITION_EOF, KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT)
@@ -39,7 +39,7 @@ def _config(address: Address, **more: Any) -> dict[str, Any]:
     config: dict[str, Any] = {
         "bootstrap.servers": f"{address.host}:{address.port}",
         "socket.connection.setup.timeout.ms": int(1000 * _CONNECT_SECONDS),
-        "log_level": 0,  # errors are raised; the log of the client library could contain user names
+        "log_level": 0,  # errors are raised, and log messages of the client library could contain user names
         **{name: value for name, value in address.options.items() if "." in name},
         **more,
     }
@@ -115,7 +115,7 @@ class KafkaSource(Source):
         return found
 
     def _checked(self, number: int, offset: int) -> int:
-        """Return the offset, or the nearest one that still exists; record which messages are missing."""
+        """Return the offset, or the nearest one that still exists; record missing messages."""
         low, high = self._watermarks(number)
         self._ends[number] = high
         if offset in {OFFSET_BEGINNING, OFFSET_END}:
@@ -138,14 +138,14 @@ class KafkaSource(Source):
         with client_errors(self._address, KafkaException):
             self._check_partitions()
             found = self._consumer.consume(1, timeout=seconds)
-            if found and max_messages > 1:  # consume() waits for all of them, hence the short timeout
+            if found and max_messages > 1:  # consume() waits for all messages, so the timeout is short
                 found += self._consumer.consume(max_messages - 1, timeout=_MORE_SECONDS)
         messages = []
         for one in found:
             error = one.error()
             if error is not None:
                 if error.code() in _IGNORED:
-                    continue  # the client library itself reconnects, with backoff
+                    continue  # the client library reconnects by itself, with backoff
                 raise BrokerError(f"{error.str()}.", source=str(self._address))
             number, offset = one.partition(), one.offset()
             self._next[number] = offset + 1
@@ -165,14 +165,14 @@ class KafkaSource(Source):
             return sum(max(0, self._end(number) - offset) for number, offset in self._next.items())
 
     def _end(self, number: int) -> int:
-        """Return the end of a partition as of the last fetch; a query would wait for a fetch in progress."""
+        """Return the end of a partition at the last fetch; a query would wait for a fetch in progress."""
         partition = TopicPartition(self._address.topic, number)
         known = self._consumer.get_watermark_offsets(partition, cached=True)
         self._ends[number] = max(self._ends[number], known[1] if known else 0)
         return self._ends[number]
 
     def acknowledge(self, messages: Sequence[Message]) -> None:
-        """Commit the offsets to the consumer group that the address names, if any."""
+        """Commit the offsets to the consumer group given in the address, if any."""
         if "group" not in self._address.options or not messages:
             return
         offsets = {message.part: message.position for message in messages}
@@ -188,7 +188,7 @@ class KafkaSource(Source):
 
 
 class KafkaSink(Sink):
-    """Sender to a topic; retries create no duplicates, and the key of a message is its id."""
+    """Sender to a topic. Retries create no duplicates, and the key of a message is its id."""
 
     def __init__(self, address: Address) -> None:
         self._address = address

@@ -1,4 +1,4 @@
-"""MQTT 5 with quality of service 1: the broker keeps the messages of a session until they are acknowledged.
+"""MQTT 5 with quality of service 1: the broker keeps messages of a session until they are acknowledged.
 
 MQTT has no positions from which a topic could be read again. Messages are acknowledged after they are durable
 here, so none is lost; after a crash the broker redelivers the messages that were not acknowledged.
@@ -23,13 +23,13 @@ __all__ = ["open_sink", "open_source"]
 
 _CONNECT_SECONDS = 5.0
 _SEND_SECONDS = 30.0
-_SESSION_SECONDS = 7 * 86_400  # how long the broker keeps messages for a client that is not connected
-_MAX_UNACKNOWLEDGED = 1_000  # prefetch limit; many brokers have a lower one
+_SESSION_SECONDS = 7 * 86_400  # time for which the broker keeps messages of a disconnected client
+_MAX_UNACKNOWLEDGED = 1_000  # prefetch limit of this client; many brokers have a lower limit
 _QOS = 1
 
 
 class _Connection:
-    """Client with its network thread."""
+    """MQTT client with its network thread."""
 
     def __init__(self, address: Address, client_id: str, *, keeps_session: bool) -> None:
         self.address, self.lost = address, ""
@@ -38,7 +38,7 @@ class _Connection:
             client_id=client_id,
             protocol=MQTTProtocolVersion.MQTTv5,
             manual_ack=keeps_session,
-            reconnect_on_failure=False,  # the consumer reconnects, with backoff
+            reconnect_on_failure=False,  # the consumer reconnects with backoff
         )
         if address.username is not None:
             self.client.username_pw_set(address.username, address.password)
@@ -55,7 +55,7 @@ class _Connection:
         self._start = (not keeps_session, properties)
 
     def open(self) -> None:
-        """Connect; messages of an earlier session may arrive immediately."""
+        """Connect to the broker; messages of an earlier session may arrive immediately."""
         is_new, properties = self._start
         with client_errors(self.address, OSError, ValueError):
             self.client.connect(
@@ -91,7 +91,7 @@ class MqttSource(Source):
 
     def __init__(self, address: Address, _positions: Mapping[str, str]) -> None:
         self._address = address
-        self._queue: queue.Queue[Any] = queue.Queue()  # its length is limited by _MAX_UNACKNOWLEDGED
+        self._queue: queue.Queue[Any] = queue.Queue()  # _MAX_UNACKNOWLEDGED limits the length
         self._unacknowledged: dict[str, int] = {}
         self._n_read = 0
         client_id = address.options.get("client", f"steelyard-{address.topic.replace('/', '-')}")
@@ -119,7 +119,7 @@ class MqttSource(Source):
         return messages
 
     def lag(self) -> int | None:
-        """Return None: an MQTT broker does not report how many messages it keeps for a session."""
+        """Return None, because an MQTT broker does not report the number of messages in a session."""
         return None
 
     def acknowledge(self, messages: Sequence[Message]) -> None:

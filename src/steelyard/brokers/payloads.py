@@ -1,4 +1,4 @@
-"""Parser of message payloads: JSON, CSV and Arrow, recognised by their first bytes."""
+"""Parser of message payloads: JSON, CSV and Arrow, detected by their first bytes."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ _decode = msgspec.json.Decoder().decode
 
 
 class BadMessage(NamedTuple):
-    """A message that cannot be used, and the reason."""
+    """An unusable message and the reason."""
 
     message: Message
     reason: str
 
     @classmethod
     def of(cls, message: Message, error: SteelyardError) -> BadMessage:
-        """Return the message with the text of an error, without the words "the request" at its start."""
+        """Return an unusable message with the text of an error, without "the request" at its start."""
         return cls(message, error.summary.removeprefix("the request").lstrip(":, "))
 
 
 class ParsedMessages(NamedTuple):
-    """Rows of messages that have the same format."""
+    """Rows of messages that all have the same format."""
 
     messages: list[Message]
     counts: list[int]  # number of rows in each message
     batch: ColumnBatch
 
     def ids(self) -> list[str]:
-        """Return the stable id of each row: the message id, plus the row number if there are several rows."""
+        """Return the stable id of each row: the message id, and the row number if there are several rows."""
         return [
             message.id if count == 1 else f"{message.id}/{row}"
             for message, count in zip(self.messages, self.counts, strict=True)
@@ -50,7 +50,7 @@ class ParsedMessages(NamedTuple):
 
 
 def payload_kind(payload: bytes) -> str:
-    """Return "arrow", "json" or "csv"."""
+    """Return the format of a payload: "arrow", "json" or "csv"."""
     if payload.startswith(_ARROW_STREAM):
         return "arrow"
     return "json" if payload.lstrip()[:1] in {b"{", b"["} else "csv"
@@ -59,7 +59,7 @@ def payload_kind(payload: bytes) -> str:
 def parse(
     messages: Sequence[Message], text_columns: Sequence[str], header: str | None = None
 ) -> tuple[list[ParsedMessages], list[BadMessage]]:
-    """Parse messages; ``header`` names the CSV columns; without it, each CSV message starts with a header."""
+    """Parse messages; ``header`` names the CSV columns, otherwise each CSV message starts with a header."""
     parsed: list[ParsedMessages] = []
     bad: list[BadMessage] = []
     first_line = None if header is None else header.encode() + b"\n"

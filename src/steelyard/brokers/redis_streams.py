@@ -1,4 +1,4 @@
-"""Redis streams: a topic is one key; a position is the id of an entry and the number of entries up to it.
+"""Redis streams: a topic is a key, and a position is an entry id with the number of entries up to it.
 
 The number is only used to compute the lag: Redis does not count the entries after an id.
 """
@@ -34,7 +34,7 @@ def _connect(address: Address) -> Any:
         ssl=address.uses_tls,
         socket_connect_timeout=_CONNECT_SECONDS,
         health_check_interval=30,
-        retry=Retry(NoBackoff(), 0),  # the consumer opens the topic again, with backoff
+        retry=Retry(NoBackoff(), 0),  # the consumer opens the topic again with backoff
     )
 
 
@@ -62,7 +62,8 @@ class RedisSource(Source):
             last, n_added = _text(info["last-generated-id"]), int(info.get("entries-added", info["length"]))
             is_end = address.options.get("start") == "end"
             self._entry = last if is_end else _FIRST
-            self._n_entries = n_added if is_end else n_added - int(info["length"])  # entries read or deleted
+            # Number of entries that were read or deleted.
+            self._n_entries = n_added if is_end else n_added - int(info["length"])
             if "" in positions:
                 self._entry, _, count = positions[""].partition("/")
                 self._n_entries = int(count)
@@ -75,7 +76,7 @@ class RedisSource(Source):
                 source=str(self._address),
                 hint="give the new stream another name, or create the model again",
             )
-        deleted = _text(info.get("max-deleted-entry-id", _FIRST))  # reported since Redis 7
+        deleted = _text(info.get("max-deleted-entry-id", _FIRST))  # reported by Redis 7 and later
         if _order(deleted) > _order(self._entry):
             self.missed = (
                 f"messages of {self._address} after {self._entry} were deleted before they were read"
@@ -143,7 +144,7 @@ def _order(position: str) -> tuple[int, int]:
 
 
 def _row(fields: Mapping[bytes, bytes]) -> bytes:
-    """Return the fields of an entry as CSV; the CSV reader infers which columns are numeric."""
+    """Return the fields of an entry as CSV, so that the CSV reader infers numeric columns."""
     text = io.StringIO()
     writer = csv.writer(text)
     writer.writerow([name.decode(errors="replace") for name in fields])

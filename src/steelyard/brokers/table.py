@@ -1,4 +1,4 @@
-"""A topic as a table, for ``steelyard stream``."""
+"""Topics as tables, for ``steelyard stream``."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class TopicTable:
     def __init__(self, address: Address) -> None:
         self.place = Place(str(address))
         self.bad_rows = BadRows(self.place)
-        self.bytes_source = self  # TableStream ends a live feed with bytes_source.stop()
+        self.bytes_source = self  # TableStream calls bytes_source.stop() to end a live feed
         self._address, self._source = address, open_source(address)
         self._stopped = threading.Event()
         self._ends = address.options.get("until") == "end"
@@ -54,14 +54,14 @@ class TopicTable:
         self.names = list(self._sample)
 
     def _count(self) -> int:
-        """Return the number of messages that remain until the end of the topic."""
+        """Return the number of messages until the end of the topic."""
         count = self._source.lag()
         if count is None:
             raise DataError("this broker cannot tell where a topic ends.", source=self.place.source)
         return count
 
     def _read_first(self) -> tuple[list[Message], ColumnBatch]:
-        """Read until a message can be parsed; return all messages read, and the rows that could be parsed."""
+        """Read until a message can be parsed; return all messages read and the parsed rows."""
         first: list[Message] = []
         while messages := self._read():
             first += messages
@@ -73,7 +73,7 @@ class TopicTable:
         raise DataError("there are no rows.", source=self.place.source)
 
     def kinds(self, columns: Columns, wanted: list[str]) -> dict[str, str]:
-        """Return "text" for categories and for columns that contain text in the first messages."""
+        """Return "text" for categorical columns and for columns with text in the first messages."""
         return {
             name: "text" if name in columns.categorical or self._sample[name].dtype == object else "number"
             for name in wanted
@@ -96,7 +96,7 @@ class TopicTable:
             self.bad_rows.handle(DataError(one.reason, source=source))
 
     def _read(self) -> list[Message]:
-        """Return the next messages; an empty list at the end."""
+        """Return the next messages, or an empty list at the end."""
         while not self._stopped.is_set() and (self._n_left is None or self._n_left > 0):
             limit = _MAX_MESSAGES if self._n_left is None else min(self._n_left, _MAX_MESSAGES)
             messages = self._source.read(limit, _READ_SECONDS)
@@ -107,26 +107,26 @@ class TopicTable:
         return []
 
     def fraction_read(self) -> float | None:
-        """Return None: the length of a topic is not known."""
+        """Return None, because the length of a topic is not known."""
         return None
 
     def fingerprint(self) -> str | None:
-        """Return None: a topic is not a file."""
+        """Return None, because a topic is not a file."""
         return None
 
     def stop(self) -> None:
-        """End the feed."""
+        """Stop reading the topic."""
         self._stopped.set()
 
     def close(self) -> None:
-        """Disconnect."""
+        """Close the connection."""
         self._source.close()
 
 
 def _with_columns(
     batch: ColumnBatch, wanted: Sequence[str], kinds: Mapping[str, str], place: Place
 ) -> ColumnBatch:
-    """Return the wanted columns with their kinds; columns that the messages lack get missing values."""
+    """Return the wanted columns with their kinds; absent columns get missing values."""
     columns: dict[str, Any] = {}
     for name in wanted:
         is_text, values = kinds[name] == "text", batch.columns.get(name)

@@ -34,7 +34,7 @@ _CHECKS: dict[str, Check] = {
     for name, check in vars(module).items()
     if name.startswith("check_")
 }
-# Checks that do not apply to a learner that needs all rows at once.
+# Checks that do not apply to learners that need all rows at once.
 _STREAM_CHECKS = frozenset(
     {
         "chunk_borders_do_not_matter",
@@ -56,7 +56,7 @@ class CheckResult:
 
 
 def learner_checks(learner: BatchLearner) -> Iterator[tuple[str, Check]]:
-    """Yield the name and the function of every check.
+    """Yield name and function of every check.
 
     Each function takes a learner, which it clones. It raises AssertionError if the learner violates the
     contract, or :class:`NotApplicable` with a reason.

@@ -28,7 +28,7 @@ from steelyard.checks.tools import (
 
 
 def check_loaded_learner_continues_identically(learner: BatchLearner) -> None:
-    """After further rows, a loaded learner and the saved learner have bit-identical scores and states."""
+    """A loaded learner and the saved learner have bit-identical scores and states after further rows."""
     stream = example_stream(8)
     original = clone(learner).fit(*stream.rows(0, 100))
     loaded = persistence.from_bytes(to_bytes(original))
@@ -40,9 +40,9 @@ def check_loaded_learner_continues_identically(learner: BatchLearner) -> None:
 
 
 def check_copies_are_independent(learner: BatchLearner) -> None:
-    """A copy and its original do not affect each other, and no cached value is shared."""
+    """A copy and its original are independent, and no cached value is shared."""
     stream = example_stream(19)
-    other = Stream(9.0 * stream.X, np.where(stream.y == 1, 7, stream.y))  # different rows, with a new class
+    other = Stream(9.0 * stream.X, np.where(stream.y == 1, 7, stream.y))  # different rows with a new class
     original = clone(learner).fit(*stream.rows(0, 100))
     before = original.decision_function(stream.X)
     for make in (copy.deepcopy, copy.copy, pickle_copy, saved_copy):
@@ -51,7 +51,7 @@ def check_copies_are_independent(learner: BatchLearner) -> None:
         model.predict(stream.X)
         copied = make(model)
         learn(copied, *other.rows(100))
-        copied.predict(stream.X)  # must not use values cached before the copy
+        copied.predict(stream.X)  # predictions of the copy must not use values cached before the copy
         expected = persistence.from_bytes(to_bytes(original))
         learn(expected, *other.rows(100))
         assert_same_scores(
@@ -63,9 +63,10 @@ def check_copies_are_independent(learner: BatchLearner) -> None:
 
 
 def check_predictions_see_one_state(learner: BatchLearner) -> None:
-    """While one thread learns, another predicts with the state before or after a call, never in between."""
+    """A thread that predicts while another learns sees the state before or after a call, never between."""
     stream = example_stream(20)
-    questions = stream.X + 0.125  # rows never learned: a learner may remember the scores of predicted rows
+    # Rows that were never learned, because a learner may remember the scores of predicted rows.
+    questions = stream.X + 0.125
     model = clone(learner).fit(*stream.rows(0, 60))
     is_streaming = isinstance(learner, Learner)
     chunks = [stream.rows(k if is_streaming else 0, k + 10) for k in range(60, 100, 10)]
@@ -87,7 +88,7 @@ def check_predictions_see_one_state(learner: BatchLearner) -> None:
 
     reader = threading.Thread(target=predict)
     before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)  # more frequent thread switches than by default
+    sys.setswitchinterval(1e-5)  # threads switch more often than by default
     reader.start()
     try:
         for _ in range(3):
@@ -102,7 +103,7 @@ def check_predictions_see_one_state(learner: BatchLearner) -> None:
 
 
 def check_interrupted_calls_are_atomic(learner: BatchLearner) -> None:
-    """A call interrupted by a signal handler leaves the state from before the call or the one after it."""
+    """A call that a signal handler interrupts leaves the state from before or after the call."""
     stream = example_stream(21)
     fitted = clone(learner).fit(*stream.rows(0, 60))
     chunk = stream.rows(60 if isinstance(learner, Learner) else 0, 64)
@@ -118,7 +119,7 @@ def check_interrupted_calls_are_atomic(learner: BatchLearner) -> None:
         assert _score_bytes(model, stream.X) in states, (
             f"partially changed after an interruption at moment {moment}"
         )
-        moment += 1 + moment // 4  # test all early moments, then increasingly few
+        moment += 1 + moment // 4  # tests all early moments, then increasingly few
 
 
 def _interrupted(call: Callable[[], None], moment: int) -> bool:
@@ -136,7 +137,7 @@ def _interrupted(call: Callable[[], None], moment: int) -> bool:
                 sys.setprofile(None)
                 raise KeyboardInterrupt
 
-    hook, sys.unraisablehook = sys.unraisablehook, lambda _: None  # ignore errors in closed generators
+    hook, sys.unraisablehook = sys.unraisablehook, lambda _: None  # ignores errors in closed generators
     try:
         sys.setprofile(profiler)
         call()

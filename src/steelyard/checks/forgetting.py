@@ -54,7 +54,7 @@ def check_merge_equals_learning_together(learner: BatchLearner) -> None:
     require(isinstance(learner, MergingMixin), "this learner does not merge")
     stream = example_stream(12, n_classes=3)
     together, parts = clone(learner).fit(stream.X, stream.y), []
-    for label in range(3):  # every merging learner can merge disjoint classes
+    for label in range(3):  # every learner that merges can merge disjoint classes
         of_class = stream.y == label
         parts.append(clone(learner).partial_fit(stream.X[of_class], stream.y[of_class]))
     for order in ([0, 1, 2], [2, 0, 1]):
@@ -67,7 +67,7 @@ def check_merge_equals_learning_together(learner: BatchLearner) -> None:
 
 
 def check_errors_change_nothing(learner: BatchLearner) -> None:
-    """A call that raises leaves the learner bitwise unchanged."""
+    """A call that raises an error leaves the learner bitwise unchanged."""
     stream = example_stream(13)
     model = clone(learner).fit(stream.X, stream.y)
     learning = [getattr(model, name) for name in ("fit", "partial_fit") if hasattr(model, name)]

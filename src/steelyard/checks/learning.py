@@ -54,7 +54,7 @@ def check_chunk_borders_do_not_matter(learner: BatchLearner) -> None:
 
 
 def check_fit_equals_partial_fit(learner: BatchLearner) -> None:
-    """fit() discards the earlier state and then learns like one call of partial_fit()."""
+    """fit() discards the earlier state and then learns as one call of partial_fit() does."""
     stream = example_stream(2)
     expected = clone(learner).partial_fit(stream.X, stream.y)
     refitted = clone(learner).fit(*example_stream(3, n_classes=3).rows(0)).fit(stream.X, stream.y)
@@ -67,7 +67,7 @@ def check_order_does_not_matter(learner: BatchLearner) -> None:
     stream = example_stream(4)
     order = np.random.default_rng(0).permutation(len(stream.y))
     shuffled = Stream(stream.X[order], stream.y[order])
-    # The first call may fit a kernel width or a feature map, so each learner gets all rows in one call.
+    # Each learner gets all rows in one call, because the first call may fit a kernel width or a feature map.
     assert_same_scores(
         clone(learner).fit(*shuffled.rows(0)),
         clone(learner).fit(*stream.rows(0)),

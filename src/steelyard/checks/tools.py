@@ -33,7 +33,10 @@ class Stream:
 
 
 def example_stream(seed: int = 0, n_rows: int = 240, n_classes: int = 2, rare: float = 0.15) -> Stream:
-    """Return rows of overlapping classes. All but class 0 are rare; the first rows contain every class."""
+    """Return rows of overlapping classes.
+
+    All classes except 0 are rare; the first rows contain every class.
+    """
     rng = np.random.default_rng(seed)
     shares = np.array([1.0, *([rare] * (n_classes - 1))])
     y = rng.choice(n_classes, size=n_rows, p=shares / shares.sum())
@@ -43,7 +46,7 @@ def example_stream(seed: int = 0, n_rows: int = 240, n_classes: int = 2, rare: f
 
 
 def fitted_in_chunks(learner: BatchLearner, stream: Stream, cuts: list[int]) -> BatchLearner:
-    """Return a clone that has learned a stream in chunks that end at the rows in ``cuts``."""
+    """Return a clone that has learned a stream in chunks that end at the rows ``cuts``."""
     model = clone(learner)
     for begin, end in zip([0, *cuts], [*cuts, len(stream.y)], strict=True):
         if begin < end:
@@ -68,13 +71,13 @@ def assert_same_scores(
 
 
 def partial_fit_if_possible(model: BatchLearner, X: Any, y: Any) -> None:
-    """Learn further rows if the learner has partial_fit()."""
+    """Learn more rows if the learner has partial_fit()."""
     if isinstance(model, Learner):
         model.partial_fit(X, y)
 
 
 def learn(model: BatchLearner, X: Any, y: Any) -> None:
-    """Learn rows with partial_fit() if the learner has it, otherwise with fit()."""
+    """Learn rows by partial_fit() if the learner has it, else by fit()."""
     (model.partial_fit if hasattr(model, "partial_fit") else model.fit)(X, y)
 
 
@@ -101,7 +104,7 @@ def require(condition: bool, reason: str) -> None:
 
 
 def rounds(learner: BatchLearner) -> bool:
-    """Return whether chunk borders may change the results of a learner by rounding errors."""
+    """Return whether rounding errors of a learner may depend on chunk borders."""
     return learner._traits.exact or learner._traits.rounding
 
 

@@ -1,4 +1,4 @@
-"""Coefficients and names of a linear model, for exports."""
+"""Coefficients and feature names of a linear model, for exports."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ __all__ = ["LinearModel"]
 
 @dataclass(frozen=True, slots=True)
 class LinearModel:
-    """Coefficients, labels and feature names; the features of categories come last."""
+    """Coefficients, labels and feature names of a linear model; features of categories come last."""
 
-    coef: FloatArray  # (n_planes, n_features); n_planes is 1 for up to two classes, else n_classes
-    intercept: FloatArray  # (n_planes,)
+    # Shape (n_planes, n_features), where n_planes is 1 for up to two classes, else n_classes.
+    coef: FloatArray
+    intercept: FloatArray  # one intercept per plane, shape (n_planes,)
     classes: list[Label]
     features: list[str]
     categories: list[tuple[str, str]]

@@ -44,7 +44,7 @@ def c_header(model: Any, name: str = "model") -> str:
     if not _IDENTIFIER.fullmatch(name):
         raise ParameterError(f"name must be a C identifier; got {name!r}.", source="c_header")
     linear = LinearModel.of(model, "c_header")
-    # In the templates, @ is a placeholder for the name; _text escapes any @ in labels and feature names.
+    # In the templates, @ is a placeholder for the name. _text escapes @ in labels and feature names.
     parts = [_TOP, _numbers(linear), _SCORES, _class(linear)]
     if linear.categories:
         parts += [_categories(linear)]
@@ -136,7 +136,7 @@ def _texts(texts: list[str]) -> str:
 
 
 def _text(text: str) -> str:
-    """Return a C string literal; characters that are not plain ASCII text are escaped in octal."""
+    """Return a C string literal; characters outside printable ASCII are escaped in octal."""
     plain = set(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 _=-+.,:;/()[]{}<>!#$%&*^|~")
     letters = (
         chr(byte) if byte in plain else f"\\{byte:03o}" for byte in text.encode("utf-8", "surrogatepass")

@@ -1,4 +1,4 @@
-"""Learners as CapyMOA classifiers, for CapyMOA streams and evaluations (extra ``capymoa``; needs Java)."""
+"""Learners as CapyMOA classifiers, for CapyMOA streams and evaluations (extra ``capymoa``, needs Java)."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ def to_capymoa(learner: Any, schema: Any, random_seed: int = 1) -> Any:
 
 @cache
 def _classifier() -> type:
-    """Return the class; it is created on first use because importing CapyMOA starts Java."""
+    """Return the adapter class, which is created on first use because importing CapyMOA starts Java."""
     from capymoa.base import Classifier
 
     class CapyMOAClassifier(Classifier):
-        """CapyMOA classifier around a learner."""
+        """CapyMOA classifier that wraps a learner."""
 
         def __init__(self, learner: Any, schema: Any, random_seed: int = 1) -> None:
             super().__init__(schema=schema, random_seed=random_seed)
@@ -60,11 +60,11 @@ def _classifier() -> type:
             self.learner.partial_fit(instance.x.reshape(1, -1), [instance.y_index])
 
         def predict(self, instance: Any) -> int | None:
-            """Return the index of the label; None before the first instance was learned."""
+            """Return the index of the predicted label, or None before the first instance is learned."""
             return int(self.learner.predict(instance.x.reshape(1, -1))[0]) if self._is_fitted() else None
 
         def predict_proba(self, instance: Any) -> FloatArray | None:
-            """Return a probability for each label; 0 or 1 if the learner has no predict_proba()."""
+            """Return a probability for each label, which is 0 or 1 if the learner has no predict_proba()."""
             if not self._is_fitted():
                 return None
             probabilities = np.zeros(self.schema.get_num_classes())

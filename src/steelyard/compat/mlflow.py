@@ -16,7 +16,7 @@ _FILE = "model.steelyard"
 
 
 def save_model(model: Any, path: str, mlflow_model: Any = None, **description: Any) -> None:
-    """Write a model to a folder that MLflow can load, also as a ``pyfunc``.
+    """Write a model to a folder that MLflow can load, also as ``pyfunc``.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ def log_model(model: Any, name: str, **options: Any) -> Any:
 
 
 def load_model(model_uri: str) -> Any:
-    """Return the model as a learner, which can continue to learn and forget.
+    """Return the model as a learner that can continue to learn and forget.
 
     Parameters
     ----------

@@ -23,8 +23,8 @@ from steelyard.proximal import ProximalSVC
 __all__ = ["to_onnx"]
 
 OPSET = 17
-_IR_VERSION = 8  # the version released together with opset 17, so that older runtimes accept the graph
-_POINT_RADIUS = 1e-100  # replaces the radius 0 of a single point, as in EnclosingClassifier
+_IR_VERSION = 8  # IR version that was released with opset 17, so that older runtimes accept the graph
+_POINT_RADIUS = 1e-100  # replaces the radius 0 of a body with a single point, as in EnclosingClassifier
 
 
 def to_onnx(model: Any) -> Any:
@@ -58,7 +58,7 @@ def to_onnx(model: Any) -> Any:
 
 
 class _Graph:
-    """Builder of an ONNX graph; adding an operation returns the name of its result."""
+    """Builder of an ONNX graph. Adding an operation returns the name of its result."""
 
     def __init__(self, n_features: int) -> None:
         self.n_features = n_features
@@ -74,7 +74,7 @@ class _Graph:
         return name
 
     def __call__(self, operation: str, *inputs: Any, out: str | None = None, **attributes: Any) -> str:
-        """Add an operation. Inputs are names of earlier results; numbers become constants."""
+        """Add an operation and return the name of its result. Inputs are names of results, or numbers."""
         from onnx import helper
 
         names = [value if isinstance(value, str) else self.constant(value) for value in inputs]
@@ -113,7 +113,7 @@ class _Graph:
         return onnx_model
 
     def _winner(self, n_classes: int) -> str:
-        """Add operations that compute the index of the predicted class of each row."""
+        """Add operations that compute the index of the predicted class for each row."""
         if n_classes > 2:
             return self("ArgMax", "scores", axis=1, keepdims=0)
         flat = self("Squeeze", "scores", np.array([1]))
@@ -156,7 +156,7 @@ def _mapped(features: RandomFeatures, graph: _Graph) -> str:
     entries = graph("Cast", graph("Cast", graph("Clip", scaled, -1e30, 1e30), to=1), to=11)
     turns = graph("Add", graph("MatMul", entries, fitted.weights), fitted.starts)
     if isinstance(fitted, FourierMap):
-        fractions = graph("Sub", turns, graph("Floor", turns))  # in units of turns, the cosine has period 1
+        fractions = graph("Sub", turns, graph("Floor", turns))  # in turns, the cosine has period 1
         values = graph("Mul", _cosine_of_turns(fractions, graph), fitted.height)
     elif isinstance(fitted, SigmoidMap):
         powers = graph("Exp", graph("Mul", graph("Clip", turns, -1000.0, 1000.0), -np.log(2.0)))
@@ -168,7 +168,7 @@ def _mapped(features: RandomFeatures, graph: _Graph) -> str:
 
 
 def _cosine_of_turns(turns: str, graph: _Graph) -> str:
-    """Add the cosine of 2 pi t as 1 - 2 sin(pi t)^2, where t is ``turns``.
+    """Add the cosine of 2 pi t as 1 - 2 sin(pi t)^2, where ``turns`` is t.
 
     Most versions of onnxruntime support the sine of doubles but not the cosine.
     """
@@ -195,7 +195,10 @@ def _rounded(values: str, quantum: float, graph: _Graph) -> str:
 
 
 def _differences(rows: str, others: FloatArray, graph: _Graph) -> str:
-    """Add the differences of all pairs of ``rows`` and ``others``, which are accurate for any offset."""
+    """Add the differences of all pairs of ``rows`` and ``others``.
+
+    Differences are accurate for any offset.
+    """
     return graph("Sub", graph("Unsqueeze", rows, np.array([1])), others[None])
 
 
@@ -206,7 +209,7 @@ def _kernel_values(kernel: Kernel, others: FloatArray, graph: _Graph) -> str:
         sizes = graph("Mul", differences, differences) if name == "rbf" else graph("Abs", differences)
         distances = graph("ReduceSum", sizes, np.array([2]), keepdims=0)
         return graph("Exp", graph("Mul", distances, -float(kernel.gamma)))
-    # The matrix is multiplied by gamma here, because onnxruntime would convert a separate factor to float32.
+    # Multiply the matrix by gamma here, because onnxruntime would convert a separate factor to float32.
     return _of_products(kernel, graph("MatMul", "X", _gamma(kernel) * others.T), graph)
 
 
@@ -222,7 +225,7 @@ def _gamma(kernel: Kernel) -> float:
 
 
 def _of_products(kernel: Kernel, products: str, graph: _Graph) -> str:
-    """Add kernel values, given inner products of rows that are already multiplied by gamma."""
+    """Add kernel values, given inner products that are already multiplied by gamma."""
     if kernel.kernel == "linear":
         return products
     inner = graph("Add", products, float(kernel.coef0))
@@ -234,7 +237,7 @@ def _check_vectors(model: Any) -> None:
         raise DataError("sequence kernels have no ONNX form.", source="to_onnx")
 
 
-# -- KOIL and spheres ---------------------------------------------------------------------------------
+# -- KOIL and enclosing spheres ----------------------------------------------------------------------
 
 
 def _koil(model: KOIL, graph: _Graph) -> str:
@@ -259,7 +262,7 @@ def _enclosing(model: EnclosingClassifier, graph: _Graph) -> str:
 
 
 def _squared_distance(body: Any, support: FloatArray, graph: _Graph) -> str:
-    """Add operations that compute the squared distance of each row to the center, as a column."""
+    """Add the squared distance of each row to the center, as a column."""
     if isinstance(body, Sphere):
         differences = graph("Sub", "X", body.center)
         return graph("ReduceSum", graph("Mul", differences, differences), np.array([1]), keepdims=1)
@@ -274,4 +277,4 @@ _WRITERS: dict[type, Callable[[Any, _Graph], str]] = {
     KOIL: _koil,
     EnclosingClassifier: _enclosing,
 }
-CONVERTED = tuple(_WRITERS)  # the learners that can be converted to ONNX
+CONVERTED = tuple(_WRITERS)  # learners that can be converted to ONNX

@@ -23,7 +23,7 @@ Row = Mapping[Hashable, Any]
 
 
 class RiverClassifier(Classifier):
-    """A learner with the interface of a river classifier: rows are dictionaries, learned one by one.
+    """Adapter of a learner to the interface of river classifiers: rows are dictionaries, learned one by one.
 
     A feature that is missing in a row counts as zero. Learners with ``grow``, such as
     :class:`~steelyard.ProximalSVC`, add features that appear later, exactly as if they had been zero in all
@@ -56,7 +56,7 @@ class RiverClassifier(Classifier):
         self.features = features
         self._fitted = copy.deepcopy(learner)
         self._columns = {name: column for column, name in enumerate(self._initial_names())}
-        # Rows are passed to the learner as arrays without names; this class maps names to columns.
+        # The learner receives rows as arrays without names; this class maps names to columns.
         self._fitted.__dict__.pop("feature_names_in_", None)
 
     def _initial_names(self) -> list[Hashable]:
@@ -98,18 +98,19 @@ class RiverClassifier(Classifier):
         columns = self._columns
         started = hasattr(self._fitted, "n_features_in_")
         if hasattr(self._fitted, "grow") or (not started and self.features is None):
-            # Names are sorted, so that sums do not depend on the order of the names in a row.
+            # Names are sorted, so that sums do not depend on the order of the keys in a row.
             new = sorted((name for name in x if name not in columns), key=str)
             columns = columns | {name: len(columns) + offset for offset, name in enumerate(new)}
         row = _row(x, columns, "learn_one")
         fitted = self._fitted
         if started and len(columns) > fitted.n_features_in_:
-            fitted = copy.deepcopy(fitted).grow(len(columns))  # on a copy: a rejected row adds no feature
+            # Grows a copy, so that a rejected row adds no feature.
+            fitted = copy.deepcopy(fitted).grow(len(columns))
         fitted.partial_fit(row, np.array([y]))
         self._fitted, self._columns = fitted, columns
 
     def predict_one(self, x: Row, **kwargs: Any) -> Label | None:  # noqa: ARG002  river's signature
-        """Return the label of one row; None before the first row was learned.
+        """Return the predicted label of one row, or None before the first row is learned.
 
         Parameters
         ----------
@@ -128,7 +129,7 @@ class RiverClassifier(Classifier):
         return label
 
     def predict_proba_one(self, x: Row, **kwargs: Any) -> dict[Label, float]:  # noqa: ARG002
-        """Return the probabilities of the labels seen so far; empty before the first row was learned.
+        """Return the probabilities of all labels seen so far; empty before the first row is learned.
 
         Parameters
         ----------
@@ -185,7 +186,7 @@ def _row(x: Row, columns: Mapping[Hashable, int], method: str) -> FloatArray:
 
 
 def to_river(learner: Any, features: Sequence[Hashable] | None = None) -> RiverClassifier:
-    """Return a learner as a river classifier, for river pipelines and evaluations.
+    """Return a learner as a river classifier for river pipelines and evaluations.
 
     Parameters
     ----------
@@ -202,7 +203,7 @@ def to_river(learner: Any, features: Sequence[Hashable] | None = None) -> RiverC
 
 
 def from_river(model: Any, *, labels: Sequence[Label] = (), features: Sequence[Hashable] = ()) -> Any:
-    """Return a river model as a learner that takes arrays, or the learner that :func:`to_river` wrapped.
+    """Return a river model as a learner for arrays, or the learner that :func:`to_river` wrapped.
 
     Parameters
     ----------

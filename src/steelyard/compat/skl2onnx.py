@@ -1,4 +1,4 @@
-"""Learners in the registry of skl2onnx: importing this module registers them (extra ``onnx``).
+"""Registration of the learners in skl2onnx, which happens when this module is imported (extra ``onnx``).
 
 skl2onnx can then convert scikit-learn pipelines that end in a learner of this package. The learner becomes
 the graph of :func:`steelyard.compat.onnx.to_onnx`, always in double precision; its outputs are ``label`` and
@@ -33,7 +33,7 @@ _TYPES = {
 
 
 def register() -> None:
-    """Register the learners that can be converted to ONNX; called when this module is imported."""
+    """Register the learners that can be converted to ONNX. Importing this module calls this function."""
     for kind in CONVERTED:
         update_registered_converter(
             kind, f"Steelyard{kind.__name__}", _checked, _converted, overwrite=True, parser=_declared
@@ -41,7 +41,7 @@ def register() -> None:
 
 
 def _declared(scope: Any, model: Any, inputs: Any, custom_parsers: Any = None) -> Any:  # noqa: ARG001
-    """Declare the outputs of a learner, ``label`` and ``scores``, with the types of their ONNX graph."""
+    """Declare the outputs ``label`` and ``scores`` of a learner with the types in its ONNX graph."""
     operator = scope.declare_local_operator(f"Steelyard{_kind(model).__name__}", model)
     operator.inputs.extend(inputs)
     for value in to_onnx(model).graph.output:
@@ -56,13 +56,13 @@ def _kind(model: Any) -> type:
 
 
 def _checked(operator: Any) -> None:
-    """Check that the inputs are numeric; ``_declared`` sets the types of the outputs."""
+    """Check that all inputs are numeric. The output types are set by ``_declared``."""
     numbers = [data_types.DoubleTensorType, data_types.FloatTensorType, data_types.Int64TensorType]
     check_input_and_output_types(operator, good_input_types=numbers)
 
 
 def _converted(scope: Any, operator: Any, container: Any) -> None:
-    """Copy nodes and constants of the learner's graph, under names that are unique in the outer graph."""
+    """Copy nodes and constants of the learner's graph, renamed to be unique in the outer graph."""
     graph = to_onnx(operator.raw_operator).graph
     outputs = zip(graph.output, operator.outputs, strict=True)
     names = {value.name: output.full_name for value, output in outputs}

@@ -1,4 +1,4 @@
-"""Learners in skops files: importing this module registers them (extra ``skops``).
+"""Registration of the learners for skops files, which happens when this module is imported (extra ``skops``).
 
 A learner, alone or in a scikit-learn pipeline, becomes one entry of the archive, in the file format of this
 package. Nothing is unpickled, so no type needs to be listed as trusted.
@@ -25,7 +25,7 @@ __all__ = ["LearnerNode"]
 
 
 class LearnerNode(_audit.Node):
-    """Node of a skops archive that contains a learner in the file format of this package."""
+    """Node of a skops archive whose content is a learner in the file format of this package."""
 
     def __init__(self, state: dict[str, Any], load_context: Any, trusted: Any = None) -> None:
         super().__init__(state, load_context, trusted)

@@ -18,20 +18,23 @@ class Entry:
 
     rows: int
     features: int
-    classes: Mapping[Any, int] = field(default_factory=dict)  # rows of each label; not checked if empty
-    complete: Mapping[Any, int] = field(default_factory=dict)  # rows of each label that have no missing cells
+    # Number of rows of each label; not checked if empty.
+    classes: Mapping[Any, int] = field(default_factory=dict)
+    # Number of rows of each label without missing cells.
+    complete: Mapping[Any, int] = field(default_factory=dict)
     kind: str = "table"  # "table", "images" or "texts"
     labelled: bool = True
     packaged: str | None = None  # a key of `sources._PACKAGED`
     openml: int | None = None  # `data_id` in OpenML
-    openml_labels: Mapping[str, Any] = field(default_factory=dict)  # maps labels in OpenML to labels here
+    # Mapping from OpenML labels to labels of this package.
+    openml_labels: Mapping[str, Any] = field(default_factory=dict)
 
 
 def _koil(rows: int, features: int, rare: int) -> Entry:
     return Entry(rows, features, {-1: rows - rare, 1: rare})
 
 
-# Files of the KOIL authors, named koil_<name>: number of rows, of features, and of rows of the rare class.
+# Files of the KOIL authors (koil_<name>): numbers of rows, features and rows of the rare class.
 _KOIL_SETS = {
     "sonar": (208, 60, 97),
     "australian": (690, 14, 307),

@@ -13,7 +13,7 @@ from steelyard.exceptions import DataError
 
 __all__ = ["Dataset", "Split", "Splits"]
 
-# Levels of ordinal text columns, from low to high; the levels of other columns are sorted alphabetically.
+# Levels of ordinal text columns from low to high. Levels of other columns are sorted alphabetically.
 _ORDERS = {
     ("car", "buying"): ("low", "med", "high", "vhigh"),
     ("car", "maint"): ("low", "med", "high", "vhigh"),
@@ -111,11 +111,11 @@ class Dataset:
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """One run: indices of training and test rows, and the inner fold of each training row."""
+    """One run of cross-validation: training rows, test rows, and the inner fold of each training row."""
 
     train: NDArray[np.intp]
     test: NDArray[np.intp]
-    inner: NDArray[np.int8]  # fold of each training row, 1 to 5; 0 if the file is damaged there
+    inner: NDArray[np.int8]  # fold (1 to 5) of each training row, or 0 where the file is damaged
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,7 +150,7 @@ class Splits:
         partition, fold = divmod(number, 5)
         column = self.folds[:, partition]
         train = np.flatnonzero(column != fold + 1)
-        # As in the authors' program, each run uses the next len(train) entries.
+        # Each run uses the next len(train) entries, as in the program of the authors.
         head = sum(int((column != earlier + 1).sum()) for earlier in range(fold))
         inner = self.inner_folds[head : head + len(train), partition]
         return Split(train, np.flatnonzero(column == fold + 1), inner)

@@ -23,7 +23,7 @@ _HINT = (
 
 
 def available() -> tuple[str, ...]:
-    """Return the names that :func:`load` accepts; some of these datasets may be unavailable on this machine.
+    """Return the names that :func:`load` accepts. Some datasets may be unavailable on this machine.
 
     Returns
     -------

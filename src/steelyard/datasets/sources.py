@@ -1,4 +1,4 @@
-"""Functions that load a dataset from one source; each returns a :class:`Dataset`, or None if it has none."""
+"""Functions that load a dataset from one source. Each returns a :class:`Dataset`, or None."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _OPENML_SECONDS = 10.0
 
 
 def from_package(name: str, *, whole: bool = True) -> Dataset | None:
-    """Return the dataset from scikit-learn or another installed package; None if no package has it.
+    """Return the dataset from scikit-learn or another installed package, or None if no package has it.
 
     Some packages omit incomplete rows; their datasets are returned only if ``whole`` is false.
     """
@@ -40,7 +40,7 @@ def from_package(name: str, *, whole: bool = True) -> Dataset | None:
 
 
 def from_folder(name: str, folder: Path) -> Dataset | None:
-    """Return the dataset from a file in a local folder; None if the file does not exist."""
+    """Return the dataset from a file in a local folder, or None if there is no such file."""
     path = folder / f"{name}.{_ENDINGS[CATALOG[name].kind]}"
     if not path.exists():
         return None
@@ -49,7 +49,7 @@ def from_folder(name: str, folder: Path) -> Dataset | None:
 
 
 def from_openml(name: str) -> Dataset | None:
-    """Return the dataset from OpenML; None if the catalog lists no OpenML source for it."""
+    """Return the dataset from OpenML, or None if the catalog lists no OpenML source for it."""
     entry = CATALOG[name]
     if entry.openml is None:
         return None
@@ -71,7 +71,7 @@ def from_openml(name: str) -> Dataset | None:
 
 
 def needs_pandas() -> None:
-    """Raise DatasetUnavailable if pandas, which is needed to read tables, is not installed."""
+    """Raise DatasetUnavailable if pandas, which reads tables, is not installed."""
     if find_spec("pandas") is None:
         raise DatasetUnavailable(
             "reading tables needs pandas, which is not installed.",
@@ -81,7 +81,7 @@ def needs_pandas() -> None:
 
 
 def _validated(dataset: Dataset) -> Dataset:
-    """Return the dataset if its shape and class counts agree with the catalog; raise otherwise."""
+    """Return the dataset; raise an error if shape or class counts differ from the catalog."""
     entry = CATALOG[dataset.name]
     shape = (len(dataset.X), entry.features if entry.kind != "table" else dataset.X.shape[1])
     counts = dict(Counter(np.asarray(dataset.y).tolist())) if entry.classes else {}

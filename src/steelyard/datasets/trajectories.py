@@ -1,4 +1,4 @@
-"""Synthetic surveillance trajectories of cars in a parking lot, few of them suspicious."""
+"""Synthetic surveillance trajectories of cars in a parking lot, a few of which are suspicious."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def make_trajectories(
     noise: float = 0.7,
     random_state: int | np.random.Generator | None = None,
 ) -> tuple[list[FloatArray], NDArray[np.str_]]:
-    """Generate trajectories of cars in a parking lot, with various lengths, and the pattern of each.
+    """Generate trajectories of cars in a parking lot, with various lengths, and their patterns.
 
     Most cars drive along a lane and turn into a slot ("parking") or leave at the other end ("go-straight").
     A few circle around a block of slots ("circling"), weave ("zigzag"), or go back and forth.
@@ -63,14 +63,14 @@ def make_trajectories(
 
 def _drive(pattern: str, noise: float, rng: np.random.Generator) -> FloatArray:
     path = _PATHS[pattern](rng)
-    if rng.random() < 0.5:  # half of the cars enter at the other end
+    if rng.random() < 0.5:  # half of the cars enter at the opposite end
         path = np.array([_LENGTH, 0.0]) + path * [-1.0, 1.0]
     positions = _at_pace(path, int(rng.integers(25, 91)), rng)
     return positions + noise * rng.normal(size=positions.shape)
 
 
 def _at_pace(path: FloatArray, n_steps: int, rng: np.random.Generator) -> FloatArray:
-    """Return positions along a path at regular time steps, with slowly changing speed."""
+    """Return positions along a path at regular times, with slowly changing speed."""
     steps = np.linalg.norm(np.diff(path, axis=0), axis=1)
     way = np.concatenate([[0.0], np.cumsum(steps)])
     pace = np.exp(0.4 * np.cumsum(rng.normal(size=n_steps)) / np.sqrt(n_steps))
@@ -90,7 +90,7 @@ def _go_straight(rng: np.random.Generator) -> FloatArray:
 
 
 def _parking(rng: np.random.Generator) -> FloatArray:
-    """Return a path along a lane, sometimes past the slot and back, then around the corner into the slot."""
+    """Return a path along a lane, sometimes past the slot and back, and around the corner into the slot."""
     path = _along_lane(rng, rng.uniform(15.0, 90.0))
     if rng.random() < 0.25:
         path = np.concatenate([path, _line(path[-1], path[-1] - [rng.uniform(4.0, 12.0), 0.0])])
@@ -103,7 +103,7 @@ def _parking(rng: np.random.Generator) -> FloatArray:
 
 
 def _circling(rng: np.random.Generator) -> FloatArray:
-    """Return a path into a lane, then once or twice around a block of slots."""
+    """Return a path into a lane and then once or twice around a block of slots."""
     start = _along_lane(rng, rng.uniform(15.0, 60.0))
     angle = np.linspace(0.0, 2.0 * np.pi * rng.uniform(1.0, 2.0), 80)
     side = rng.choice([-1.0, 1.0])

@@ -4,4 +4,4 @@
 (``pip install steelyard[dask]``, ``steelyard[spark]``); ``steelyard.distributed.files`` needs nothing.
 """
 
-__all__: list[str] = []  # import the module of an engine by name; other engines need not be installed
+__all__: list[str] = []  # engines are imported by module name, because not all of them need be installed

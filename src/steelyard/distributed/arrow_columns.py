@@ -12,7 +12,7 @@ from steelyard.exceptions import DataError
 
 __all__ = ["Columns", "quoted"]
 
-_SPARSE = 0  # type code of sparse vectors in Spark; 1 is dense
+_SPARSE = 0  # type code of sparse vectors in Spark (dense vectors have code 1)
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Columns:
 
     @property
     def names(self) -> list[str]:
-        """Return all columns to read, without duplicates."""
+        """Return the names of all columns to read, without duplicates."""
         features = (self.features,) if isinstance(self.features, str) else self.features
         return list(dict.fromkeys([*features, *filter(None, (self.label, self.weight, self.key))]))
 
@@ -68,17 +68,17 @@ class Columns:
         return column.to_numpy(zero_copy_only=False)
 
     def weights(self, batch: Any) -> Any:
-        """Return the weights of a batch, or None."""
+        """Return the weights of a batch, or None if there is no weight column."""
         return None if self.weight is None else _numbers(batch.column(self.weight), self.weight)
 
 
 def quoted(name: str) -> str:
-    """Quote a column name for Spark; otherwise a dot in the name would select a nested field."""
+    """Return a column name quoted for Spark, which would read a dot as access to a nested field."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def _numbers(column: Any, name: str) -> Any:
-    """Return a column as floats; missing values become NaN, for which learners raise an error."""
+    """Return a column as floats. Missing values become NaN, for which learners raise an error."""
     try:
         return column.to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
     except (TypeError, ValueError) as error:
@@ -118,7 +118,7 @@ def _vectors(column: Any, name: str) -> Any:
 
 
 def _fields(column: Any, name: str) -> tuple[Any, Any, Any, Any]:
-    """Return type codes, sizes, indices and values of Spark vectors. Plain arrays have only values."""
+    """Return type codes, sizes, indices and values of Spark vectors; plain arrays have only values."""
     import pyarrow as pa
 
     if pa.types.is_struct(column.type) and {field.name for field in column.type} >= {"type", "values"}:

@@ -1,4 +1,4 @@
-"""Training on Dask: workers compute statistics of partitions and add them, the client solves for the model.
+"""Training on Dask: workers compute and add statistics of partitions, and the client solves for the model.
 
 Learning a partition and adding statistics are ordinary Dask tasks, so Dask handles failing workers. Without
 an active client a ``LocalCluster`` is started for the call, which takes a second or two; scripts then need
@@ -48,13 +48,13 @@ __all__ = ["cross_validate", "fit", "forget", "local_cluster", "partial_fit", "p
 
 Names = tuple[str, str | None]  # names of the label column and of the weight column
 
-_MESSAGES_PER_REDUCTION = 4  # number of messages that one task adds
-# By default, Dask profiles workers and checks their event loops often, which takes a few percent of the CPU.
+_MESSAGES_PER_REDUCTION = 4  # number of messages that one reduction task adds
+# By default Dask profiles its workers, which takes a few percent of the CPU.
 _WITHOUT_PROFILING = {"distributed.worker.profile.enabled": False, "distributed.admin.tick.interval": "1s"}
 
 
 def fit(models: Models, X: Any, y: Any = None, sample_weight: Any = None, *, client: Any = None) -> Models:
-    """Fit models on these rows; the result equals ``fit`` on one machine.
+    """Fit models on Dask collections. The result equals ``fit`` on one machine.
 
     Parameters
     ----------
@@ -97,12 +97,12 @@ def fit(models: Models, X: Any, y: Any = None, sample_weight: Any = None, *, cli
 def partial_fit(
     models: Models, X: Any, y: Any = None, sample_weight: Any = None, *, client: Any = None
 ) -> Models:
-    """Learn more rows. Parameters as for :func:`fit`."""
+    """Learn more rows; the parameters are those of :func:`fit`."""
     return _run(models, "partial_fit", (X, y, sample_weight), client)
 
 
 def forget(models: Models, X: Any, y: Any = None, sample_weight: Any = None, *, client: Any = None) -> Models:
-    """Unlearn rows that were learned before. Parameters as for :func:`fit`."""
+    """Unlearn rows that were learned before; the parameters are those of :func:`fit`."""
     return _run(models, "forget", (X, y, sample_weight), client)
 
 
@@ -168,7 +168,7 @@ def _pair(rows: tuple[Any, ...] | None, name: str) -> tuple[Any, Any, Any] | Non
 
 
 def _task_inputs(parts: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """Return the arguments of each partition's task: the data, or a recipe that computes the data."""
+    """Return the arguments of each partition's task: its data, or a recipe that computes the data."""
     return [
         part if recipe is None else (recipe,)
         for part, recipe in zip(parts, find_recipes(parts), strict=True)
@@ -182,7 +182,7 @@ def _learn_both(
     *pieces: Any,
     names: tuple[Names | None, Names | None],
 ) -> list[Message]:
-    """Return the messages of the rows to add, then of the rows to forget; None for a side without rows."""
+    """Return the messages of the rows to add and of the rows to forget; None if there are no such rows."""
     sides = zip((pieces[:n_add], pieces[n_add:]), names, ("add", "forget"), strict=True)
     messages: list[Message] = []
     for side, side_names, operation in sides:
@@ -195,7 +195,7 @@ def _learn_both(
 
 
 def predict(model: ProximalSVC, X: Any) -> Any:
-    """Predict labels lazily.
+    """Predict labels lazily, as a Dask collection.
 
     Parameters
     ----------
@@ -286,7 +286,7 @@ def local_cluster(n_workers: int | None = None, **options: Any) -> Any:
         return distributed.LocalCluster(n_workers=n_workers or num_threads(), **chosen)
 
 
-# -- one pass -------------------------------------------------------------------------------------------
+# -- one pass over the partitions --------------------------------------------------------------------
 
 
 def _run(models: Any, method: str, data: tuple[Any, Any, Any], client: Any) -> Any:
@@ -318,14 +318,14 @@ def _merged(level: list[Any], engine: Any) -> list[Message]:
 
 
 def _shared(configs: list[StatisticsConfig]) -> Any:
-    """Return the configurations as an argument of all tasks: a list if small, otherwise a shared task."""
+    """Return the configurations as an argument of all tasks: a list if it is small, else a shared task."""
     small = all(config.feature_map is None or not config.feature_map.is_fitted for config in configs)
     return configs if small else dask.delayed(configs)
 
 
 @contextmanager
 def _engine(client: Any) -> Iterator[Any]:
-    """Yield the client to use, or a temporary local cluster."""
+    """Yield the current Dask client, or that of a temporary local cluster."""
     if client is None:
         try:
             client = distributed.default_client()
@@ -339,7 +339,7 @@ def _engine(client: Any) -> Iterator[Any]:
 
 
 def _first_rows(parts: Sequence[tuple[Any, ...]], names: Names | None, engine: Any) -> Any:
-    """Return the rows of enough partitions to fit a quantizer; None if there are no rows."""
+    """Return the rows of enough partitions to fit a quantizer, or None if there are no rows."""
     head = dask.delayed(partial(_head, names=names))
     found: list[Any] = []
     for part in parts:
@@ -362,7 +362,7 @@ def _head(*part: Any, names: Names | None) -> Any:
 
 
 def _unpacked(part: tuple[Any, ...], names: Names | None, where: str) -> tuple[Any, Any, Any]:
-    """Return rows, labels and weights of a part, which may consist of a single table or tuple."""
+    """Return rows, labels and weights of a part, which may be a single table or a tuple."""
     if len(part) == 3:
         return part
     (rows,) = part

@@ -46,26 +46,26 @@ class StatisticsPart(BaseEstimator):
 
     @property
     def sources(self) -> dict[str, str]:
-        """Return the origin of every contained part, by its id."""
+        """Return the origin of every part that is contained, by part id."""
         found: dict[str, str] = self.__dict__.setdefault("sources_", {})
         return found
 
     def note(self, digest: RowDigest, source: str) -> Self:
-        """Record id and origin of these rows; a part without rows has no id."""
+        """Record the id and the origin of learned rows; a part without rows has no id."""
         if digest.n_rows:
             self.sources[digest.id] = source
         return self
 
     @transactional
     def merge(self, other: StatisticsPart) -> Self:
-        """Add another part atomically; raise DataError if it is already contained."""
+        """Add another part atomically; raise DataError if this part already contains it."""
         other = snapshot_view(other)
         self._check_not_contained(other)
         retired = self.retired
         if other.retired is not None:
             retired = other.retired if retired is None else _copy(retired).merge(other.retired)
         if other.sources:
-            # merge() replaces attributes and never modifies them in place, so a shallow copy is enough.
+            # merge() replaces attributes and never modifies them in place, so a shallow copy is sufficient.
             self.model = shallow_copy(self.model).merge(other.model) if self.sources else _copy(other.model)
             self.sources_ = {**self.sources, **other.sources}
         self.retired = retired
@@ -156,7 +156,7 @@ def _learn(model: Any, chunks: Iterable[Sequence[Any]], source: str) -> RowDiges
 
 
 def unlearned(model: Any) -> Any:
-    """Return a model with the same features, feature map, quantizer and folds, but without rows.
+    """Return a model without rows that has the same features, feature map, quantizer and folds.
 
     Its statistics use the same quantizer, so rows can be added to the model and removed from it exactly.
 
@@ -214,7 +214,7 @@ def update(model: Any, parts: Iterable[StatisticsPart | str | os.PathLike[str]])
             changed.merge(total.model)
         if total.retired is not None:
             changed.subtract(total.retired.model)
-        model.__dict__ = {**changed.__dict__, "_lock": lock}  # atomic replacement
+        model.__dict__ = {**changed.__dict__, "_lock": lock}  # the new state is published atomically
     return model
 
 
@@ -251,7 +251,7 @@ def combine(parts: Iterable[StatisticsPart | str | os.PathLike[str]]) -> Statist
 
 
 def _ledger_of(model: Any) -> Any:
-    """Return the row ledger of a model or of the estimator of a table model, or None."""
+    """Return the row ledger of a model, or of the estimator in a table model, or None."""
     return getattr(getattr(model, "estimator", model), "_ledger", None)
 
 
@@ -266,7 +266,7 @@ def write(part: StatisticsPart, path: str | os.PathLike[str]) -> None:
 
 
 def read(path: str | os.PathLike[str]) -> StatisticsPart:
-    """Read a part; raise FileFormatError for any other content."""
+    """Read a part from a file; raise FileFormatError for any other content."""
     part = load(path)
     if not isinstance(part, StatisticsPart):
         raise FileFormatError(

@@ -1,4 +1,4 @@
-"""Shared code of the engines: compute the statistics of partitions, add them, merge the sum into models.
+"""Code shared by all engines: compute the statistics of partitions, add them, merge them into models.
 
 A worker fits one learner per partition and sends its statistics, a
 :class:`~steelyard.proximal.FoldedStatistics` without the feature map. Messages can be added in any order; the
@@ -50,7 +50,7 @@ Models = TypeVar("Models", ProximalSVC, Sequence[ProximalSVC])
 
 Message = FoldedStatistics | None  # None for an empty partition
 
-MAP_ROWS = 2000  # maximum number of rows of a partition on which a feature map is fitted
+MAP_ROWS = 2000  # maximum number of rows of a partition to which a feature map is fitted
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +82,7 @@ class StatisticsConfig:
 
     @classmethod
     def of(cls, model: ProximalSVC, method: str) -> StatisticsConfig:
-        """Return the configuration for a model; ``fit`` starts without earlier statistics."""
+        """Return the configuration for a model; with ``fit``, earlier statistics are discarded."""
         try:
             current = model.statistics()
         except NotFittedError as error:
@@ -100,13 +100,13 @@ class StatisticsConfig:
 
     @property
     def needs_rows(self) -> bool:
-        """Return whether the feature map (without a map: the quantizer) must first be fitted on rows."""
+        """Return whether the feature map, or without one the quantizer, must first be fitted on rows."""
         if self.feature_map is None:
             return self.quantizer is None
         return not self.feature_map.is_fitted and self.feature_map.gamma == "rows"
 
     def fitted(self, rows: Any) -> StatisticsConfig:
-        """Return a copy with feature map or quantizer fitted on these rows, as a learner would fit them."""
+        """Return a copy whose feature map or quantizer is fitted on rows, as a learner would fit it."""
         if not self.needs_rows:
             return self
         if self.feature_map is not None:
@@ -115,13 +115,13 @@ class StatisticsConfig:
         return replace(self, quantizer=ProximalSVC().fit(rows, labels).quantizer_)
 
     def with_map(self, total: FoldedStatistics) -> FoldedStatistics:
-        """Return a sum of messages together with the feature map of the workers."""
+        """Return a sum of messages with the feature map of the workers added."""
         if self.feature_map is None:
             return total
         return total.with_map(self.feature_map.fitted_for(total.n_features))
 
     def learner(self) -> ProximalSVC:
-        """Return a learner without rows that computes these statistics."""
+        """Return a learner without rows that computes statistics for this configuration."""
         learner = ProximalSVC(
             C="auto" if self.n_folds > 1 else 1.0,
             feature_map=self.feature_map,
@@ -136,7 +136,7 @@ class StatisticsConfig:
         return learner.merge(FoldedStatistics.of(state, self.feature_names, ledger))
 
     def equals(self, other: StatisticsConfig) -> bool:
-        """Return whether models with these two configurations can share statistics."""
+        """Return whether models with two configurations can share statistics."""
         return (
             self.n_folds == other.n_folds
             and self.n_features == other.n_features
@@ -148,7 +148,7 @@ class StatisticsConfig:
 
 
 class Pass:
-    """One pass over all rows for one or several models.
+    """One pass over all rows that updates one or several models.
 
     Parameters
     ----------
@@ -179,14 +179,14 @@ class Pass:
 
     @property
     def n_sides(self) -> int:
-        """Return the number of sums per configuration: 2 for an update, otherwise 1."""
+        """Return the number of sums per configuration: 2 for an update (add and forget), else 1."""
         return 2 if self.method == "update" else 1
 
     def fit_maps(self, first_rows: Callable[[], Any]) -> None:
-        """Fit feature maps and quantizers; ``first_rows`` is called only if needed."""
+        """Fit feature maps and quantizers; ``first_rows`` is called only if rows are needed."""
         if not any(config.needs_rows for config in self.configs):
             return
-        # Errors in the first rows are reported by the worker that reads them, with the partition number.
+        # An error in the first rows is reported by the worker that reads them, with the partition number.
         with suppress(Exception):
             rows = first_rows()
             if rows is not None:
@@ -219,7 +219,7 @@ class Pass:
             model.__dict__ = copied.__dict__
 
     def _updated(self, model: ProximalSVC, added: Message, removed: Message) -> ProximalSVC:
-        """Return a copy of the model in which rows are first added, then removed."""
+        """Return a copy of the model with rows first added, then removed."""
         if self.method == "fit":
             assert added is not None
             return ProximalSVC(**model.get_params(deep=False)).merge(added)
@@ -237,7 +237,7 @@ class Pass:
 def learn_partition(
     configs: Sequence[StatisticsConfig], X: Any, y: Any, sample_weight: Any, where: str
 ) -> list[Message]:
-    """Return the statistics of one partition, for each configuration."""
+    """Return the statistics of one partition for each configuration."""
     learners = [config.learner() for config in configs]
     _check_width(configs, as_rows(X), where)
     learn_rows(learners, X, y, sample_weight, where)
@@ -254,7 +254,7 @@ def message_of(learner: ProximalSVC) -> Message:
 
 
 def check_fitted(model: ProximalSVC, method: str) -> None:
-    """Raise NotFittedError if the model has seen no rows."""
+    """Raise NotFittedError if the model has not learned any rows."""
     try:
         model.statistics()
     except NotFittedError as error:
@@ -266,7 +266,7 @@ def _check_width(configs: Sequence[StatisticsConfig], X: Any, where: str) -> Non
     width = X.shape[1] if len(getattr(X, "shape", ())) == 2 else None
     for config in configs:
         if config.quantizer is None or config.feature_map is not None or config.n_features is not None:
-            continue  # the quantizer does not give the number of features, or the learner checks it
+            continue  # the quantizer does not determine the number of features, or the learner checks it
         if width not in {None, config.quantizer.n_features}:
             raise DataError(
                 f"the partitions have different features, {config.quantizer.n_features} and {width}; "
@@ -276,7 +276,7 @@ def _check_width(configs: Sequence[StatisticsConfig], X: Any, where: str) -> Non
 
 
 def learn_rows(learners: Iterable[ProximalSVC], X: Any, y: Any, sample_weight: Any, where: str) -> None:
-    """Fit learners on some rows; error messages contain ``where``, the location of the rows."""
+    """Fit learners on rows; error messages contain ``where``, the location of the rows."""
     X = as_rows(X)
     if n_rows(X) == 0:
         return
@@ -289,7 +289,7 @@ def learn_rows(learners: Iterable[ProximalSVC], X: Any, y: Any, sample_weight: A
 
 
 def merge_parts(partitions: Sequence[Sequence[Message]]) -> list[Message]:
-    """Return the sum of the messages of several partitions, for each configuration."""
+    """Return the sum of the messages of several partitions for each configuration."""
     with one_thread():
         return [add_up(messages) for messages in zip(*partitions, strict=True)]
 

@@ -17,11 +17,11 @@ import distributed
 
 __all__ = ["Recipe", "find_recipes"]
 
-_EXTERNAL = object()  # key of a result that is not computed by the graph
+_EXTERNAL = object()  # placeholder key of results that the graph does not compute
 
 
 class Recipe:
-    """Tasks that compute one partition.
+    """Tasks that compute one partition of a Dask collection.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ class Recipe:
 
 
 def find_recipes(parts: Sequence[tuple[Any, ...]]) -> list[Recipe | None]:
-    """Return the recipe of each part; a part is a tuple whose items are delayed values or None.
+    """Return the recipe of each part, a tuple whose items are delayed values or None.
 
     A part has no recipe (None) if it shares tasks with another part or depends on results that are stored on
     a cluster. The scheduler then runs its tasks.
@@ -73,7 +73,7 @@ def find_recipes(parts: Sequence[tuple[Any, ...]]) -> list[Recipe | None]:
 
 
 def _common_graph(parts: Sequence[tuple[Any, ...]]) -> dict[Any, Any]:
-    """Return the union of the graphs of all parts."""
+    """Return the union of the task graphs of all parts."""
     graphs = {id(value.dask): value.dask for part in parts for value in part if value is not None}
     common: dict[Any, Any] = {}
     for graph in graphs.values():
@@ -86,11 +86,11 @@ def _keys_of(part: tuple[Any, ...]) -> list[Any]:
 
 
 def _dependencies(graph: Mapping[Any, Any], key: Any) -> set[Any]:
-    """Return the keys on which a task depends; a special key represents results stored on a cluster."""
+    """Return the keys that a task depends on; a special key represents results stored on a cluster."""
     task = graph[key]
     if _contains_future(task):
         return {_EXTERNAL}
-    # Tasks have a ``dependencies`` attribute, or are tuples in older versions of Dask.
+    # Dask tasks have an attribute ``dependencies``; in older versions they are tuples.
     return set(task.dependencies) if hasattr(task, "dependencies") else get_dependencies(graph, key)
 
 

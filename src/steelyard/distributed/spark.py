@@ -1,4 +1,4 @@
-"""Training on Spark: executors compute and add statistics of a DataFrame, the client solves for the model.
+"""Training on Spark: executors compute and add statistics, and the client solves for the model.
 
 Only the DataFrame interface is used (``mapInArrow``), so it also works with Spark Connect. Executors need
 this package in their Python environment.
@@ -50,14 +50,14 @@ __all__ = [
 
 Features = Sequence[str] | str
 
-_PARTITIONS_PER_BUCKET = 32  # number of partitions whose messages one executor adds up
+_PARTITIONS_PER_BUCKET = 32  # number of partitions whose messages one executor adds
 _MESSAGES = "bucket int, partition int, config int, message binary, error string"
 
 
 def fit(
     models: Models, df: Any, *, features: Features, label: str = "y", weight: str | None = None
 ) -> Models:
-    """Fit models on the rows of a DataFrame; the result equals ``fit`` on one machine.
+    """Fit models on the rows of a DataFrame. The result equals ``fit`` on one machine.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ def fit(
 def partial_fit(
     models: Models, df: Any, *, features: Features, label: str = "y", weight: str | None = None
 ) -> Models:
-    """Learn more rows. Parameters as for :func:`fit`; ``models`` may also be a KeyedClassifier.
+    """Learn more rows, with the parameters of :func:`fit`; ``models`` may also be a KeyedClassifier.
 
     The rows of a :class:`~steelyard.KeyedClassifier` are partitioned by key, and every partition sends the
     sums of its keys. ``features`` are the numeric columns without the key.
@@ -108,7 +108,7 @@ def partial_fit(
 def forget(
     models: Models, df: Any, *, features: Features, label: str = "y", weight: str | None = None
 ) -> Models:
-    """Unlearn rows that were learned before. Parameters as for :func:`fit`."""
+    """Unlearn rows that were learned before; the parameters are those of :func:`fit`."""
     return _run(models, "forget", [_Side(df, _columns(df, features, label, weight, "forget"), "forget")])
 
 
@@ -169,7 +169,7 @@ def stream(
     max_rows: int = 100_000,
     trigger: Mapping[str, Any] | None = None,
 ) -> Any:
-    """Learn the rows of a streaming DataFrame, each micro-batch exactly once, and return the running query.
+    """Learn the rows of a streaming DataFrame, each micro-batch exactly once; return the running query.
 
     The model is saved in the checkpoint together with the id of its last micro-batch, in one file that is
     replaced atomically. A query that is started again with the same checkpoint continues where it stopped.
@@ -215,7 +215,8 @@ def stream(
             hint="read it with spark.readStream, or call partial_fit() for a DataFrame with an end",
         )
     saved = ModelCheckpoint.open(checkpoint, model)
-    _collect(df.sparkSession.range(1).mapInArrow(_unchanged, "id long"))  # raises if workers are unsuitable
+    # Raises an error if the workers lack required packages.
+    _collect(df.sparkSession.range(1).mapInArrow(_unchanged, "id long"))
 
     def learn_batch(target: ModelCheckpoint, rows: Any) -> None:
         if isinstance(model, StreamClassifier):
@@ -230,7 +231,7 @@ def stream(
 
 
 def load_stream(checkpoint: str) -> Any:
-    """Return the model in the checkpoint of a streaming query, after its last micro-batch.
+    """Return the model after the last micro-batch from the checkpoint of a streaming query.
 
     Parameters
     ----------
@@ -329,7 +330,7 @@ def cross_validate(
     return model.cross_validate(probe.statistics())
 
 
-# -- on the client --------------------------------------------------------------------------------------
+# -- functions that run on the client ----------------------------------------------------------------
 
 
 def _columns(
@@ -376,10 +377,10 @@ def _learn_keyed(model: KeyedClassifier, df: Any, columns: Columns) -> None:
 
 
 def _collect(df: Any) -> list[Any]:
-    """Return all rows; if the workers are unsuitable, raise an error that says what to change."""
+    """Return all rows; if the workers are unsuitable, raise an error that says how to fix them."""
     try:
         rows: list[Any] = df.collect()
-    except Exception as error:  # the errors of classic sessions and of Spark Connect have no common class
+    except Exception as error:  # classic sessions and Spark Connect have no common base class of errors
         text = str(error)
         if "PYTHON_VERSION_MISMATCH" in text or "Python in worker has different version" in text:
             versions = re.search(r"Python in worker has different version:? (\S+?) (?:than|from|vs)", text)
@@ -404,7 +405,7 @@ def _collect(df: Any) -> list[Any]:
 
 @dataclass(frozen=True)
 class _Side:
-    """Rows to add or rows to forget."""
+    """Rows to add, or rows to forget, in one pass."""
 
     df: Any
     columns: Columns
@@ -437,7 +438,7 @@ def _run(models: Any, method: str, sides: Sequence[_Side]) -> Any:
     messages = (
         reduce(lambda a, b: a.union(b), (side.messages(work.configs) for side in sides))
         .repartition("bucket")
-        .sortWithinPartitions("bucket", "config", "partition")  # fixed order, for reproducible sums
+        .sortWithinPartitions("bucket", "config", "partition")  # the fixed order makes sums reproducible
         .mapInArrow(_add_up, _MESSAGES)
     )
     received = sorted(_collect(messages), key=lambda row: (row["config"], row["bucket"]))
@@ -452,7 +453,7 @@ def _run(models: Any, method: str, sides: Sequence[_Side]) -> Any:
 
 
 def _first_rows(rows: Any, columns: Columns) -> Any:
-    """Return the first rows, with column names unless features are vectors; None if there are no rows."""
+    """Return the first rows, or None if there are none; columns have names unless features are vectors."""
     packed = _collect(rows.limit(MAP_ROWS).mapInArrow(partial(_pack_rows, columns), "rows binary"))
     if not packed:
         return None
@@ -466,7 +467,7 @@ def _first_rows(rows: Any, columns: Columns) -> Any:
     return pd.DataFrame(X, columns=list(columns.features))
 
 
-# -- on the executors -----------------------------------------------------------------------------------
+# -- functions that run on the executors -------------------------------------------------------------
 
 
 def _statistics(
@@ -493,7 +494,7 @@ def _statistics(
             data = columns.rows(batch), columns.labels(batch), columns.weights(batch)
             learn_rows(learners, *data, where)
         except SteelyardError as error:
-            for _ in batches:  # Spark requires that the input is consumed
+            for _ in batches:  # Spark requires that the whole input is consumed
                 pass
             yield _message(partition // bucket, partition, first, error=_serialized(error, where))
             return
@@ -505,7 +506,7 @@ def _statistics(
 
 
 def _add_up(batches: Iterable[Any]) -> Iterator[Any]:
-    """Add the messages of each bucket and configuration; forward errors."""
+    """Add the messages of each bucket and configuration; pass errors on."""
     rows = (row for batch in batches for row in batch.to_pylist())
     for (bucket, config), group in groupby(rows, key=lambda row: (row["bucket"], row["config"])):
         total: Message = None

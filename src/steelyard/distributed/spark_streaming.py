@@ -1,4 +1,4 @@
-"""Spark Structured Streaming: the rows of every micro-batch are learned exactly once.
+"""Spark Structured Streaming, in which the rows of every micro-batch are learned exactly once.
 
 ``foreachBatch`` calls the learner on the driver with the id of the micro-batch. The model and the id of its
 last micro-batch are one file in the checkpoint, which is replaced atomically, so a micro-batch that Spark
@@ -55,7 +55,7 @@ class ModelCheckpoint:
 
     @classmethod
     def open(cls, folder: str | os.PathLike[str], model: Any = None) -> ModelCheckpoint:
-        """Return the stored checkpoint, or a new one for the model if nothing is stored.
+        """Return the stored checkpoint, or a new one for the model if there is none.
 
         The stored state replaces the state of the given model.
         """
@@ -91,7 +91,7 @@ class ModelCheckpoint:
         return cls(path, model or stored["model"], stored["batch_id"], stored["counts"])
 
     def learn(self, df: Any, batch_id: int, learn_batch: Any) -> None:
-        """Learn a micro-batch, unless the model has learned it already."""
+        """Learn a micro-batch unless the model has already learned it."""
         if batch_id == self.batch_id:
             return  # Spark repeats the last micro-batch if its commit was interrupted
         if batch_id < self.batch_id:
@@ -109,7 +109,7 @@ class ModelCheckpoint:
         self.batch_id, self.counts = batch_id, updated.counts
 
     def save(self) -> None:
-        """Replace the file atomically."""
+        """Replace the checkpoint file atomically."""
         labels = list(self.counts)
         content = {
             "batch_id": self.batch_id,
@@ -130,7 +130,7 @@ def _read(path: Path) -> dict[str, Any]:
         raise FileFormatError(f"{path} is not the model of a streaming query: {error}") from error
 
 
-# -- rows that are sent to the driver -------------------------------------------------------------------
+# -- rows that executors send to the driver ----------------------------------------------------------
 
 
 def learn_sample(
@@ -178,11 +178,11 @@ def learn_keyed(
     parts = df.select(*map(quoted, columns.names)).repartition(quoted(columns.key)).mapInArrow(work, _PARTS)
     for content in _contents(collect(parts)):
         worker.merge(from_bytes(content))
-    model.merge(worker)  # a single change, so that an error leaves the model as it was
+    model.merge(worker)  # one atomic change, so that an error leaves the model unchanged
 
 
 def _contents(rows: Iterable[Any]) -> list[bytes]:
-    """Return the contents of all partitions in order; raise the first error that a partition sent."""
+    """Return the contents of all partitions in order; raise the first error that a partition reported."""
     ordered = sorted(rows, key=lambda row: (row["partition"], row["position"]))
     for row in ordered:
         if row["error"]:
@@ -190,7 +190,7 @@ def _contents(rows: Iterable[Any]) -> list[bytes]:
     return [bytes(row["content"]) for row in ordered]
 
 
-# -- on the executors -----------------------------------------------------------------------------------
+# -- functions that run on the executors -------------------------------------------------------------
 
 
 def _sampled(columns: Columns, frequent: Label, rate: float, batches: Iterable[Any]) -> Iterator[Any]:
@@ -219,11 +219,14 @@ def _keyed_sums(columns: Columns, model: bytes, source: str, batches: Iterable[A
 
 
 def _parts(work: Any, source: str, batches: Iterable[Any]) -> Iterator[Any]:
-    """Yield the results of a partition's batches; errors are sent too, because Spark would retry the task."""
+    """Yield the results of a partition's batches.
+
+    Errors are sent as results, because Spark would retry the task.
+    """
     failed = False
     for position, batch in enumerate(batches):
         if failed or not batch.num_rows:
-            continue  # Spark requires that the input is consumed
+            continue  # Spark requires that the whole input is consumed
         try:
             content = work(batch)
         except SteelyardError as error:

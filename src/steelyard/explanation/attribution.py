@@ -31,20 +31,21 @@ __all__ = [
     "sampled_rows",
 ]
 
-_MAX_EXACT_COLUMNS = 10  # up to 1,024 sets of columns are enumerated; beyond that, orders are sampled
-_MAX_SCORED_ROWS = 1 << 16  # rows that are scored in one call
-_SCORED_ROWS_FOR_ORDERS = 1 << 17  # limit on the rows scored for all sampled orders together
+# Up to this number of columns (1,024 sets), all sets are enumerated; above it, orders are sampled.
+_MAX_EXACT_COLUMNS = 10
+_MAX_SCORED_ROWS = 1 << 16  # maximum number of rows that are scored in one call
+_SCORED_ROWS_FOR_ORDERS = 1 << 17  # maximum number of rows that are scored for all sampled orders
 _MAX_ORDER_PAIRS = 32
-_MAX_FACTORS = 1 << 18  # kernel factors in memory at a time
+_MAX_FACTORS = 1 << 18  # maximum number of kernel factors in memory at a time
 _BACKGROUND_ROWS = 100
-_SOFTMAX_NODES = 16  # Gauss-Legendre nodes of the path integral
+_SOFTMAX_NODES = 16  # number of Gauss-Legendre nodes of the path integral
 
 Scores = Callable[[FloatArray], FloatArray]
 
 
 @dataclass(frozen=True)
 class Attribution:
-    """Scores as sums: ``contributions.sum(axis=1) + base``.
+    """Decomposition of scores: a score is ``contributions.sum(axis=1) + base``.
 
     Attributes
     ----------
@@ -58,7 +59,7 @@ class Attribution:
     base: FloatArray
 
     def adjusted(self, scores: FloatArray) -> Attribution:
-        """Return contributions that add up exactly to these scores.
+        """Return contributions that add up exactly to the given scores.
 
         Rounding and quadrature errors are distributed over the columns in proportion to their contributions.
         """
@@ -73,7 +74,7 @@ class Attribution:
         return Attribution(contributions, self.base)
 
     def shifted(self, difference: Any) -> Attribution:
-        """Return the attribution of the scores plus a constant."""
+        """Return the attribution of the scores after a constant is added."""
         return Attribution(self.contributions, self.base + difference)
 
     def by_source(self, sources: IntArray, n_columns: int) -> Attribution:
@@ -93,7 +94,7 @@ class Attribution:
 def explain_linear(
     X: Any, coef: FloatArray, intercept: FloatArray, mean: FloatArray | None = None
 ) -> Attribution:
-    """Return the contributions ``coef * (x - mean)``; without a mean, the reference is a row of zeros."""
+    """Return the contributions ``coef * (x - mean)``. Without a mean, the reference is a row of zeros."""
     X = np.asarray(X, dtype=np.float64)
     mean = np.zeros(X.shape[1]) if mean is None else mean
     contributions = (X - mean)[:, :, None] * coef.T
@@ -109,7 +110,7 @@ def sampled_rows(X: FloatArray, n_rows: int = _BACKGROUND_ROWS) -> FloatArray:
 
 
 def product_factors(kernel: str, gamma: float, X: FloatArray, vectors: FloatArray) -> FloatArray:
-    """Return the factor of each column in the kernel values, (n_rows, n_vectors, n_columns)."""
+    """Return the factors of kernel values by column, shape (n_rows, n_vectors, n_columns)."""
     difference = X[:, None, :] - vectors[None]
     size = np.abs(difference, out=difference) if kernel == "laplacian" else np.square(difference, difference)
     size *= -gamma
@@ -175,7 +176,7 @@ def explain_kernel_sum(
 def explain_function(
     scores: Scores, X: FloatArray, reference: FloatArray, columns: Sequence[int] | None = None
 ) -> Attribution:
-    """Return Shapley values of any function of rows, with one reference row.
+    """Return the Shapley values of any function of rows, relative to one reference row.
 
     Up to 10 columns all sets of columns are enumerated, so the values are exact. With more columns, the
     average is over sampled orders of the columns, each together with its reverse; the values still add up to
@@ -207,7 +208,7 @@ def explain_function(
 def _mixed_scores(
     scores: Scores, X: FloatArray, reference: FloatArray, columns: IntArray, masks: NDArray[np.bool_]
 ) -> FloatArray:
-    """Return the scores of rows in which some columns are replaced by the reference.
+    """Return the scores of rows after some columns are replaced by those of the reference row.
 
     ``masks`` has one row for each set of columns that are not replaced. The result has the shape
     (n_rows, n_sets, n_scores).
@@ -221,7 +222,7 @@ def _mixed_scores(
 def _by_sets(
     scores: Scores, X: FloatArray, reference: FloatArray, columns: IntArray, n_rows: int
 ) -> FloatArray:
-    del n_rows  # the number of sets does not depend on it
+    del n_rows  # the number of sets does not depend on the number of rows
     masks, weights = _all_sets(len(columns))
     values = _mixed_scores(scores, X, reference, columns, masks)
     return np.asarray(np.einsum("cs,nsp->ncp", weights, values))
@@ -232,7 +233,7 @@ def _all_sets(n: int) -> tuple[NDArray[np.bool_], FloatArray]:
     """Return all subsets of n columns as masks, and the weight of each subset in each Shapley value."""
     masks = (np.arange(2**n)[:, None] >> np.arange(n)) & 1 == 1
     size = masks.sum(axis=1)
-    # Weights by the size of a set: for sets that contain the column, and for sets that do not.
+    # Weights by set size, for sets that contain the column and for sets that do not.
     joining = np.array([0.0, *(1.0 / (n * comb(n - 1, s)) for s in range(n))])
     leaving = np.append(joining[1:], 0.0)
     return masks, np.where(masks.T, joining[size], -leaving[size])

@@ -31,7 +31,7 @@ def explain_rows(
     rows = learner._explained_rows(X)
     names = learner._explained_names(rows.shape[1])
     others = None if background is None else learner._explained_rows(background)
-    plain = shallow_copy(learner)  # the rows are validated, so column names need no second check
+    plain = shallow_copy(learner)  # the rows are already validated, so column names are not checked again
     plain.__dict__.pop("feature_names_in_", None)
     scores, classes = plain._explained_scores(rows)
     remembered = plain._remembered_rows()
@@ -57,7 +57,7 @@ def explain_rows(
 
 
 def mean_contributions(learner: BatchLearner, X: Any, *, are_remembered: bool = False) -> FloatArray:
-    """Return the mean absolute contribution of each column over rows; remembered rows are not validated."""
+    """Return the mean absolute contribution of each column over given or remembered rows."""
     plain = shallow_copy(learner)
     plain.__dict__.pop("feature_names_in_", None)
     rows = X if are_remembered else plain._explained_rows(X)
@@ -67,13 +67,13 @@ def mean_contributions(learner: BatchLearner, X: Any, *, are_remembered: bool = 
 
 
 def column_names(learner: Any, n_columns: int) -> list[str]:
-    """Return the names of the columns that a learner has seen, or x0, x1 and so on."""
+    """Return the column names that a learner has seen, or x0, x1, ... if there were none."""
     names = getattr(learner, "feature_names_in_", None)
     return [f"x{k}" for k in range(n_columns)] if names is None else [str(name) for name in names]
 
 
 def dense_rows(learner: BatchLearner, X: Any) -> FloatArray:
-    """Return validated, finite, dense rows of float64."""
+    """Return validated (finite, dense) rows of float64."""
     rows = validate_rows(learner, X, "explain")
     if isinstance(rows, list) or getattr(learner, "kernel", None) == "precomputed":
         raise DataError(

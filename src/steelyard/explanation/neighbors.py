@@ -18,15 +18,15 @@ __all__ = ["Change", "ChangeSearch", "NearRow", "RememberedRows", "find_nearest"
 _NEAREST_ROWS = 3  # per class
 _MAX_CHANGES = 3  # per row
 _MAX_CHANGED_COLUMNS = 4  # per change
-_MAX_TRIED_COLUMNS = 20  # only the columns that support the prediction most are tried
+_MAX_TRIED_COLUMNS = 20  # number of columns to try: those that support the prediction most
 _TRIED_QUANTILES = np.linspace(0.02, 0.98, 13)
 _MAX_COMPARED_ROWS = 2000
-_MAX_DISTANCES = 1 << 22  # distances in memory at a time
+_MAX_DISTANCES = 1 << 22  # maximum number of distances in memory at a time
 
 
 @dataclass(frozen=True)
 class NearRow:
-    """A remembered row near an explained row.
+    """Remembered row near an explained row.
 
     Attributes
     ----------
@@ -48,7 +48,7 @@ class NearRow:
 
 @dataclass(frozen=True)
 class Change:
-    """Other values with which the model would predict another class.
+    """Changed values of a row with which the model would predict another class.
 
     Attributes
     ----------
@@ -67,7 +67,7 @@ class Change:
 
 @dataclass(frozen=True)
 class RememberedRows:
-    """Rows that a learner remembers, with their labels.
+    """Remembered rows of a learner with their labels.
 
     Attributes
     ----------
@@ -90,13 +90,13 @@ class RememberedRows:
     has_values: bool = True
 
     def near_row(self, place: int, distance: float) -> NearRow:
-        """Return the remembered row with index ``place`` and its distance from the explained row."""
+        """Return the remembered row with index ``place``, and its distance from the explained row."""
         label = None if self.labels is None else self.labels[place]
         number = None if self.numbers is None else int(self.numbers[place])
         return NearRow(label, float(distance), number, self.X[place] if self.has_values else None)
 
     def compared(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return the rows ``X`` and the remembered rows, transformed for the computation of distances."""
+        """Return ``X`` and the remembered rows in the coordinates in which distances are computed."""
         if self.compare is not None:
             return self.compare(X), self.compare(self.X) if self.has_values else self.X
         spread = self.X.std(axis=0)
@@ -105,7 +105,7 @@ class RememberedRows:
 
 
 def find_nearest(remembered: RememberedRows | None, X: FloatArray) -> list[list[NearRow]]:
-    """Return for each row the three nearest remembered rows of each class, nearest first."""
+    """Return the three nearest remembered rows of each class for each row, nearest first."""
     if remembered is None or remembered.labels is None or not len(remembered.X):
         return [[] for _ in X]
     near: list[list[NearRow]] = [[] for _ in X]
@@ -122,7 +122,7 @@ def find_nearest(remembered: RememberedRows | None, X: FloatArray) -> list[list[
 
 
 def _smallest(distances: FloatArray) -> list[int]:
-    """Return the indices of the smallest distances; ties are broken in favour of newer rows."""
+    """Return the indices of the smallest distances; of equal distances, newer rows come first."""
     k = min(_NEAREST_ROWS, len(distances))
     limit = np.partition(distances, k - 1)[k - 1]
     places = np.flatnonzero(distances <= limit)[::-1]
@@ -130,12 +130,12 @@ def _smallest(distances: FloatArray) -> list[int]:
     return nearest
 
 
-# -- changes ------------------------------------------------------------------------------------------
+# -- changes of a row that change the prediction -----------------------------------------------------
 
 
 @dataclass(frozen=True)
 class ChangeSearch:
-    """Search for small changes of a row that lead to another prediction.
+    """Search for small changes of a row that change its prediction.
 
     Columns are tried one at a time, with values of remembered rows. If no single column suffices, the value
     that helps most is kept and another column is tried, up to four columns.
@@ -158,7 +158,7 @@ class ChangeSearch:
     remembered: RememberedRows | None
 
     def of_row(self, row: FloatArray, support: FloatArray) -> list[Change]:
-        """Return the changes of a row, the smallest first.
+        """Return the changes of a row, smallest first.
 
         ``support`` has the contribution of each column to the score of the predicted class.
         """
@@ -202,14 +202,14 @@ class ChangeSearch:
 
 
 def _margins(scores: FloatArray, place: int) -> FloatArray:
-    """Return the margin of each row: how far its prediction is from changing to another class."""
+    """Return the margin of each row: the score distance to a prediction of another class."""
     if scores.shape[1] == 1:
         return scores[:, 0] if place else -scores[:, 0]
     return np.asarray(scores[:, place] - np.delete(scores, place, axis=1).max(axis=1))
 
 
 def _tried_values(column: FloatArray, now: float) -> tuple[FloatArray, FloatArray]:
-    """Return remembered values of a column, and the share of rows between each value and the current one."""
+    """Return remembered values of a column, and the share of rows between each and the current value."""
     known = np.sort(column[~np.isnan(column)])
     if not len(known):
         return known, known

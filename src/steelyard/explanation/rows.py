@@ -15,7 +15,7 @@ from steelyard.explanation.neighbors import Change, NearRow
 
 __all__ = ["RowExplanations"]
 
-_MAX_COLUMNS = 10  # columns shown in text, table and plot
+_MAX_COLUMNS = 10  # maximum number of columns shown in text, table and plot
 _MAX_TEXT_ROWS = 5
 _BAR_PIXELS = 110  # width of the longest bar in HTML
 _POSITIVE, _NEGATIVE, _NEUTRAL = "#b5432e", "#1f5a92", "#8a8f98"
@@ -80,7 +80,7 @@ class RowExplanations:
 
     @property
     def feature_importances(self) -> FloatArray:
-        """Mean absolute contribution of each column over the rows and, if there are several, the classes."""
+        """Mean absolute contribution of each column, over all rows and classes."""
         return mean_sizes(self.contributions)
 
     def support(self, row: int) -> FloatArray:
@@ -88,7 +88,7 @@ class RowExplanations:
         return self.of_class(row)[0]
 
     def of_class(self, row: int, label: Any = None) -> tuple[FloatArray, float, float, Any]:
-        """Return contributions, base, score and label of a class, by default of the predicted class.
+        """Return contributions, base, score and label for a class; the default is the predicted class.
 
         With two classes, the score of the first class is the negative of that of the second class.
         """
@@ -105,7 +105,7 @@ class RowExplanations:
     def largest(
         self, row: int, n_columns: int = _MAX_COLUMNS, label: Any = None
     ) -> list[tuple[str, Any, float]]:
-        """Return name, value and contribution of the columns with the largest contributions.
+        """Return name, value and contribution of the columns with the largest contributions to a row.
 
         They are contributions to the score of the given class, by default of the predicted class.
         """
@@ -114,7 +114,7 @@ class RowExplanations:
         return [(self.column_names[c], self.values[row, c], float(contributions[c])) for c in order.tolist()]
 
     def _shown(self, row: int, n_columns: int = _MAX_COLUMNS) -> list[tuple[str, float]]:
-        """Return text and contribution of the most important columns, and one entry for all others."""
+        """Return text and contribution of the most important columns, and one entry for the other columns."""
         largest = self.largest(row, n_columns)
         shown = [(f"{name} = {value_text(value)}", size) for name, value, size in largest]
         n_others = len(self.column_names) - len(shown)
@@ -182,10 +182,10 @@ class RowExplanations:
             f"{_html_line('score', score, 0.0)}</table>{f'<ul>{notes}</ul>' if notes else ''}</div>"
         )
 
-    # -- picture ------------------------------------------------------------------------------------
+    # -- plot --------------------------------------------------------------------------------------------
 
     def plot(self, row: int = 0, *, n_columns: int = _MAX_COLUMNS, ax: Any = None) -> Any:
-        """Draw the contributions of a row as a waterfall, from the base to the score.
+        """Draw the contributions of a row as a waterfall plot from the base to the score.
 
         Parameters
         ----------
@@ -241,7 +241,7 @@ class RowExplanations:
     # -- plain values -------------------------------------------------------------------------------
 
     def to_dicts(self) -> list[dict[str, Any]]:
-        """Return each row as plain values for JSON, with contributions by column name."""
+        """Return one dictionary of plain values per row, for JSON, with contributions by column name."""
         return [self._row_dict(row) for row in range(len(self))]
 
     def _row_dict(self, row: int) -> dict[str, Any]:

@@ -37,12 +37,12 @@ from steelyard.proximal import ProximalSVC, Quantizer
 __all__ = ["KeyedClassifier"]
 
 _MAX_WEIGHT = 2.0**40  # larger weights are rejected, because they cannot be numbers of rows
-_MAX_EXACT_KEY = 2**53  # a float cannot represent all larger integers
+_MAX_EXACT_KEY = 2**53  # largest integer up to which floats represent all integers
 
 
 @storable("KeyedClassifier")
 class KeyedClassifier(ForgettingMixin, MergingMixin):
-    r"""One proximal SVM for each key, with class statistics that are shrunk towards those of all rows.
+    r"""One proximal SVM for each key. Class statistics of a key are shrunk towards those of all rows.
 
     Every key (a customer, a machine) has exact integer statistics of its own. At prediction, its hyperplane
     is computed from these statistics and from the statistics of all keys, which count as ``borrow`` rows of
@@ -122,7 +122,7 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
     )
     _in_place = ("_state",)
     _state: KeyedSums
-    _texts: tuple[str, ...] = ()  # text keys of the current call; X contains their indices
+    _texts: tuple[str, ...] = ()  # text keys of the current call, whose indices X contains
 
     def __init__(
         self,
@@ -141,7 +141,7 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
 
     @transactional
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
-        # The docstring is inherited.
+        # The docstring is inherited from the base class.
         super().fit(self._with_numeric_keys(X, "fit"), y, sample_weight)
         self._texts = ()
         return self
@@ -154,7 +154,7 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
         classes: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
     ) -> Self:
-        # The docstring is inherited.
+        # The docstring is inherited from the base class.
         super().partial_fit(self._with_numeric_keys(X, "partial_fit"), y, classes, sample_weight)
         self._texts = ()
         return self
@@ -196,7 +196,7 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
         added = None if add is None else self._keyed_rows(add, method)
         forgotten = None if forget is None else self._keyed_rows(forget, method)
         if added is not None and forgotten is not None:
-            self._state = deepcopy(self._state)  # both changes become visible together, or none
+            self._state = deepcopy(self._state)  # both changes become visible together or not at all
         if added is not None:
             self._state.add(added, source)
         if forgotten is not None:
@@ -230,7 +230,7 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
 
     @transactional
     def merge(self, other: Self) -> Self:
-        """Add all rows that another learner has learned; the other learner does not change.
+        """Add all rows that another learner has learned. The other learner does not change.
 
         Parameters
         ----------
@@ -257,7 +257,7 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
         self._select_borrow()
         return self
 
-    # -- keys ---------------------------------------------------------------------------------------
+    # -- conversion of keys ------------------------------------------------------------------------------
 
     def _with_numeric_keys(self, X: Any, method: str) -> Any:
         """Return X with a numeric key column; text keys are replaced by their indices in ``_texts``."""
@@ -266,7 +266,7 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
         return X
 
     def _split_texts(self, X: Any, method: str, begin: int = 0) -> tuple[Any, list[str]]:
-        """Replace text keys by consecutive integers from ``begin`` on; return X and the text keys."""
+        """Replace text keys by consecutive integers starting at ``begin``; return X and the text keys."""
         if hasattr(X, "to_pandas"):
             X = X.to_pandas()
         if not hasattr(X, "iloc") or not isinstance(self.key, str):
@@ -349,21 +349,21 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
 
     @property
     def classes_(self) -> NDArray[Any]:
-        """Labels of the classes that have rows now."""
+        """Labels of the classes that currently have rows."""
         self._need("classes_")
         with lock_of(self):
             return sorted_classes(self._state.frozen().classes())
 
     @property
     def keys_(self) -> list[Key]:
-        """Keys that have rows now, in no particular order."""
+        """Keys that currently have rows, in arbitrary order."""
         self._need("keys_")
         with lock_of(self):
             return self._state.keys
 
     @property
     def quantizer_(self) -> Quantizer:
-        """Steps to which features are rounded; before 256 rows, the steps that the rows so far determine."""
+        """Steps to which features are rounded; preliminary for the first 256 rows."""
         self._need("quantizer_")
         with lock_of(self):
             quantizer = self._state.frozen().quantizer
@@ -372,14 +372,14 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
 
     @property
     def group_(self) -> ProximalSVC:
-        """The model of all rows."""
+        """Model of all rows."""
         self._need("group_")
         with lock_of(self):
             return self._cached("group", self._make_group)
 
     @property
     def borrow_(self) -> float:
-        """The number of borrowed rows in use."""
+        """Number of borrowed rows in use."""
         self._need("borrow_")
         with lock_of(self):
             return self._borrowed()
@@ -392,7 +392,7 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
 
     @synchronized
     def digest(self) -> str:
-        """Return a hash of the exact sums of all keys: the same rounded rows give the same digest.
+        """Return a hash of the exact sums of all keys. Equal rounded rows give equal digests.
 
         After :meth:`forget` and :meth:`forget_key` it is the digest of a learner with the same quantizer that
         never learned those rows.
@@ -413,7 +413,7 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
         return self._cached("system", lambda: GroupSystem.of(sums, sums.classes(), self.C))
 
     def _cached(self, name: str, make: Any) -> Any:
-        """Return the result of ``make``, cached until the state or C changes."""
+        """Return the result of ``make``; it is cached until the state or C changes."""
         cache, version = self._state.cache, (self._state.version, self.C)
         if name not in cache or cache[name][0] != version:
             cache[name] = version, make()
@@ -432,7 +432,7 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
         return float(self._cached("borrow", lambda: self._system().select_borrow()))
 
     def _select_borrow(self) -> None:
-        """Select the number of borrowed rows if the number of rows has doubled or halved.
+        """Select the number of borrowed rows again if the number of rows has doubled or halved.
 
         Every call that learns or forgets does this, so the number does not depend on predictions; a
         prediction selects it only after an interrupted call. Before there is a quantizer, predictions select
@@ -451,12 +451,12 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
 
     @synchronized
     def decision_function(self, X: ArrayLike) -> FloatArray:
-        # The docstring is inherited.
+        # The docstring is inherited from the base class.
         return super().decision_function(X)
 
     @synchronized
     def predict_proba(self, X: ArrayLike, *, prior: str | Mapping[Label, float] = "observed") -> FloatArray:
-        """Return the probabilities of the classes, with the calibration of the model of all rows.
+        """Return class probabilities, calibrated by the model of all rows.
 
         Parameters
         ----------
@@ -485,7 +485,7 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
     def _scores_of(
         self, features: FloatArray, numbers: IntArray, method: str
     ) -> tuple[FloatArray, NDArray[Any]]:
-        """Return the scores of rows whose keys have these numbers, and the classes."""
+        """Return the scores of rows, whose keys are given by number, and the classes."""
         sums = self._state.frozen()
         classes = sums.classes()
         if not classes:
@@ -532,7 +532,7 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
         return super().explain(X, background=background, changes=False)
 
     def _explained_rows(self, X: Any) -> FloatArray:
-        """Return validated rows in which each key is replaced by its internal number."""
+        """Return validated rows with each key replaced by its internal number."""
         X, texts = self._split_texts(X, "explain")
         rows = dense_rows(self, X).copy()
         self._check_key_type("explain", is_text=bool(texts))
@@ -540,7 +540,7 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
         return rows
 
     def _explained_scores(self, X: FloatArray) -> tuple[FloatArray, NDArray[Any]]:
-        """Return the scores of rows of :meth:`_explained_rows`, and the classes."""
+        """Return the scores of rows returned by :meth:`_explained_rows`, and the classes."""
         numbers = X[:, self._place].astype(np.intp)
         return self._scores_of(np.delete(X, self._place, axis=1), numbers, "explain")
 
@@ -621,7 +621,7 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
 
 
 def _plain_key(key: Any) -> Key:
-    """Return a key as text or number; equal numbers of different types become the same key."""
+    """Return a key as text or number. Equal numbers of different types become the same key."""
     value = key.item() if isinstance(key, np.generic) else key
     if isinstance(value, bool | int) or (isinstance(value, float) and value.is_integer()):
         return int(value)
@@ -629,7 +629,7 @@ def _plain_key(key: Any) -> Key:
 
 
 def _packed(keys: list[Key]) -> Any:
-    """Return keys as arrays, for files."""
+    """Return keys as arrays for files."""
     if keys and isinstance(keys[0], str):
         encoded = [key.encode("utf-8", "surrogatepass") for key in keys]
         data = np.frombuffer(b"".join(encoded), dtype=np.uint8)

@@ -18,13 +18,13 @@ from steelyard.proximal.shrinkage import CANDIDATE_ROWS, borrowed_share
 
 __all__ = ["GroupSystem"]
 
-_SAMPLED_KEYS = 2000  # keys on which the number of borrowed rows is selected
-_BLOCK_KEYS = 8192  # keys whose systems are in memory at a time
+_SAMPLED_KEYS = 2000  # number of keys on which the number of borrowed rows is selected
+_BLOCK_KEYS = 8192  # number of keys whose systems are in memory at a time
 
 
 @dataclass(frozen=True)
 class GroupSystem:
-    """Scaling and regularizer of the group, which the linear systems of all keys share.
+    """Scaling and penalty computed from all keys, which the linear systems of all keys share.
 
     Attributes
     ----------
@@ -60,7 +60,7 @@ class GroupSystem:
         return cls(sums, labels, scale, penalty / C)
 
     def planes(self, numbers: IntArray, borrow: float) -> FloatArray:
-        """Return the hyperplanes of keys, of shape (n_keys, n_planes, n_features + 1)."""
+        """Return the hyperplanes of keys as an array of shape (n_keys, n_planes, n_features + 1)."""
         group = self._scaled(np.zeros(1, dtype=np.intp)).sum(axis=2)[0]
         blocks = [
             self._solved(self._scaled(numbers[begin : begin + _BLOCK_KEYS]).sum(axis=2), group, borrow)
@@ -69,7 +69,7 @@ class GroupSystem:
         return np.concatenate(blocks)
 
     def scores(self, X: FloatArray, numbers: IntArray, borrow: float) -> FloatArray:
-        """Return the scores of rows by the hyperplanes of their keys."""
+        """Return the scores of rows under the hyperplanes of their keys."""
         distinct, places = np.unique(numbers, return_inverse=True)
         planes = self.planes(distinct, borrow) * self.scale
         values = self.sums.coordinates(X)
@@ -80,7 +80,7 @@ class GroupSystem:
         return scores
 
     def select_borrow(self) -> float:
-        """Choose how many rows to borrow: the number with the smallest error in two-fold validation.
+        """Select the number of borrowed rows with the smallest error in two-fold validation.
 
         The hyperplanes of up to 2,000 keys are fitted on one fold of their rows and tested on the other fold.
         The squared error is averaged over the rows of each class, then over the classes. If no candidate is
@@ -94,7 +94,7 @@ class GroupSystem:
             training, held_out = 1 - fold, own[:, :, fold]
             counts = held_out[:, :, -1].sum(axis=0)
             if (group[:, training, -1] == 0.0).any() or (counts == 0.0).any():
-                continue  # a fold that lacks a class cannot be evaluated
+                continue  # a fold without rows of some class cannot be evaluated
             for place, borrow in enumerate(candidates):
                 planes = self._solved(own[:, :, training], group[:, training], borrow)
                 errors[place] += self._squared_error(planes, held_out, counts)
@@ -112,12 +112,12 @@ class GroupSystem:
         return total
 
     def _scaled(self, numbers: IntArray) -> FloatArray:
-        """Return the sums of keys by class and fold, with features in units of standard deviations."""
+        """Return the sums of keys by class and fold, with features scaled to unit standard deviation."""
         left, right = np.tril_indices(len(self.scale))
         return self.sums.gather(numbers, self.labels) * (self.scale[left] * self.scale[right])
 
     def _solved(self, own: FloatArray, group: FloatArray, borrow: float) -> FloatArray:
-        """Return the hyperplanes of keys with the sums ``own``, of shape (n_keys, n_classes, n_sums)."""
+        """Return the hyperplanes of keys with the class sums ``own`` of shape (n_keys, n_classes, n_sums)."""
         counts = group[:, -1]
         if np.isinf(borrow):
             solved = self._solved(np.zeros((1, *group.shape)), group, 1.0)
@@ -137,14 +137,14 @@ class GroupSystem:
 
 
 def _targets(n_classes: int) -> FloatArray:
-    """Return the targets of all classes for each hyperplane: 1 for its own class, -1 for the others."""
+    """Return the regression targets of each hyperplane: 1 for its own class, -1 for all others."""
     if n_classes == 2:
         return np.array([[-1.0, 1.0]])
     return 2.0 * np.eye(n_classes) - 1.0
 
 
 def _unpacking(size: int) -> IntArray:
-    """Return for each entry of a symmetric matrix its index in the packed lower triangle."""
+    """Return the index of each entry of a symmetric matrix in the packed lower triangle."""
     high, low = (
         np.maximum.outer(np.arange(size), np.arange(size)),
         np.minimum.outer(np.arange(size), np.arange(size)),

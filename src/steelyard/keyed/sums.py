@@ -1,4 +1,4 @@
-"""Statistics of many keys: one packed triangle of integer sums for every key, class and fold.
+"""Statistics of many keys: one packed triangle of integer sums for each key, class and fold.
 
 All sums are rows of one array. A table maps a key, a class and a fold to a row of this array (a slot). Key
 number 0 is the group, which is the sum of all keys. A triangle is the lower half of the sum of ``w e e'``
@@ -32,17 +32,18 @@ __all__ = ["Key", "KeyedRows", "KeyedSums", "Triangles", "fitted_quantizer"]
 Key = Any  # str, int or float
 Sums = NDArray[np.int64]
 
-_RANGE_BITS = 13  # the largest deviation of the first rows is 2**12 to 2**13 steps
-_MAX_STEPS = 1 << 20  # larger values are clipped; 128 times the largest deviation of the first rows
-_MAX_SUM = 1 << 62  # the sum of two smaller numbers fits in 64 bits
-_MAX_CENTER_BITS = 50  # keeps origins below 2**53, so that they are exact integers
-_BLOCK_ROWS = 16_384  # rows whose products are in memory at a time
-_GROWTH = 1.25  # factor by which the arrays grow
+_RANGE_BITS = 13  # the largest deviation in the first rows is 2**12 to 2**13 steps
+# Values are clipped at this number of steps, 128 times the largest deviation in the first rows.
+_MAX_STEPS = 1 << 20
+_MAX_SUM = 1 << 62  # the sum of two numbers below this fits in 64 bits
+_MAX_CENTER_BITS = 50  # limit that keeps origins below 2**53, so that they are exact integers
+_BLOCK_ROWS = 16_384  # number of rows whose products are in memory at a time
+_GROWTH = 1.25  # factor by which arrays grow
 
 
 @dataclass(frozen=True)
 class KeyedRows:
-    """Validated rows with their keys, labels and weights."""
+    """Validated rows with keys, labels and weights."""
 
     X: FloatArray
     keys: list[Key]
@@ -53,7 +54,7 @@ class KeyedRows:
         return len(self.keys)
 
     def joined(self, other: KeyedRows) -> KeyedRows:
-        """Return these rows, followed by the other ones."""
+        """Return these rows followed by other rows."""
         return KeyedRows(
             np.concatenate([self.X, other.X]),
             self.keys + other.keys,
@@ -62,7 +63,7 @@ class KeyedRows:
         )
 
     def without(self, other: KeyedRows, source: str) -> KeyedRows:
-        """Return these rows without the other ones; raise DataError if a row is missing."""
+        """Return these rows without some others; raise DataError if a row is missing."""
         wanted = Counter(other._identities())
         kept = []
         for place, identity in enumerate(self._identities()):
@@ -76,7 +77,7 @@ class KeyedRows:
         return self.selected(kept)
 
     def selected(self, places: Sequence[int]) -> KeyedRows:
-        """Return the rows with these indices."""
+        """Return the rows with the given indices."""
         keys, labels = [self.keys[i] for i in places], [self.labels[i] for i in places]
         return KeyedRows(self.X[places], keys, labels, self.weights[places])
 
@@ -86,7 +87,7 @@ class KeyedRows:
 
 
 class Triangles(NamedTuple):
-    """Sums of all keys; ``places`` has the key index of each triangle, ``columns`` its table column."""
+    """Sums of all keys: key index (``places``), table column (``columns``) and numbers of each triangle."""
 
     keys: list[Key]
     labels: list[Label]
@@ -117,12 +118,14 @@ class KeyedSums:
         self.n_features, self.n_folds, self.quantizer = n_features, n_folds, quantizer
         self.version = 0
         self.labels: list[Label] = []
-        self.early: KeyedRows | None = None  # the first rows, before there is a quantizer
-        self.cache: dict[str, Any] = {}  # results with the version that they belong to
-        self.selected: tuple[float, float] | None = None  # number of borrowed rows; rows at the selection
+        self.early: KeyedRows | None = None  # first rows, stored until there is a quantizer
+        self.cache: dict[str, Any] = {}  # cached results with the version for which they are valid
+        # Number of borrowed rows, and number of rows at the time of its selection.
+        self.selected: tuple[float, float] | None = None
         self._numbers: dict[Key, int] = {}
-        self._n_numbers, self._free_numbers = 1, list[int]()  # number 0 is the group
-        self._table: NDArray[np.int32] = np.zeros((16, 0), dtype=np.int32)  # slots; 0: no rows
+        self._n_numbers, self._free_numbers = 1, list[int]()  # number 0 denotes the group of all keys
+        # Slot of each key and class; 0 means no rows.
+        self._table: NDArray[np.int32] = np.zeros((16, 0), dtype=np.int32)
         n_sums = (n_features + 1) * (n_features + 2) // 2
         check_fits_memory(8 * n_sums, f"sums of {n_features:,} features for each key", "use fewer columns")
         self._sums: Sums = np.zeros((1, n_sums), dtype=np.int64)
@@ -133,10 +136,10 @@ class KeyedSums:
 
     @property
     def nbytes(self) -> int:
-        """Memory of the sums and of the table in bytes; the names of the keys are not counted."""
+        """Memory of the sums and of the slot table in bytes, without the key names."""
         return self._sums.nbytes + self._table.nbytes
 
-    # -- rows ---------------------------------------------------------------------------------------
+    # -- adding and removing rows ------------------------------------------------------------------------
 
     def add(self, rows: KeyedRows, source: str) -> None:
         """Add rows; on error no sum changes."""
@@ -158,7 +161,7 @@ class KeyedSums:
             self._replace_early(none.without(rows, source))
 
     def remove_key(self, key: Key, source: str) -> None:
-        """Remove all rows of a key, and the key."""
+        """Remove a key with all its rows."""
         if self.quantizer is None and self.early is not None:
             kept = [place for place, other in enumerate(self.early.keys) if other != key]
             if len(kept) == len(self.early):
@@ -202,7 +205,7 @@ class KeyedSums:
         self.early = early
 
     def frozen(self) -> KeyedSums:
-        """Return these sums if they have a quantizer, otherwise sums with a quantizer of the rows so far."""
+        """Return these sums, or if there is no quantizer yet, sums with one fitted to the rows so far."""
         if self.quantizer is not None:
             return self
         if "frozen" not in self.cache or self.cache["frozen"][0] != self.version:
@@ -241,7 +244,7 @@ class KeyedSums:
         self._add_sums(numbers[first], columns[first], sums if sign > 0 else -sums, source)
 
     def _in_steps(self, X: FloatArray, weights: NDArray[np.int64], source: str) -> Sums:
-        """Return rows as integers; raise DataError if their sums could overflow."""
+        """Return rows as integer numbers of steps; raise DataError if sums could overflow."""
         values = np.floor(self.coordinates(X) + 0.5)
         steps = np.clip(values, -_MAX_STEPS, _MAX_STEPS).astype(np.int64)
         largest = float(max(np.abs(steps).max(initial=0), 1))
@@ -250,7 +253,7 @@ class KeyedSums:
         return steps
 
     def coordinates(self, X: FloatArray) -> FloatArray:
-        """Return values in steps of the quantizer, relative to its origins and not rounded."""
+        """Return unrounded values in steps of the quantizer, relative to its origins."""
         assert self.quantizer is not None
         result: FloatArray = np.ldexp(np.asarray(X, dtype=np.float64), -self.quantizer.exponents)
         result -= self.quantizer.origins
@@ -266,12 +269,12 @@ class KeyedSums:
         return [key for key, number in sums._numbers.items() if present[number]]
 
     def numbers(self, keys: Iterable[Key]) -> IntArray:
-        """Return the numbers of keys; for unknown keys 0, the number of the group."""
+        """Return the numbers of keys, where unknown keys have the number 0 of the group."""
         find = self._numbers.get
         return np.array([find(key, 0) for key in keys], dtype=np.intp)
 
     def _registered(self, keys: Sequence[Key]) -> IntArray:
-        """Return the numbers of keys; new keys get new numbers."""
+        """Return the numbers of keys and register new keys."""
         numbers = self.numbers(keys)
         for place in np.flatnonzero(numbers == 0).tolist():
             key = keys[place]
@@ -287,7 +290,7 @@ class KeyedSums:
         return numbers
 
     def _columns(self, labels: Sequence[Label]) -> IntArray:
-        """Return the first table column of each label; new labels get new columns."""
+        """Return the first table column of each label and add columns for new labels."""
         places = {label: place for place, label in enumerate(self.labels)}
         for label in sorted(set(labels).difference(places)):
             places[label] = len(places)
@@ -309,7 +312,7 @@ class KeyedSums:
         return int(self.gather(np.zeros(1, dtype=np.intp))[..., -1].sum())
 
     def gather(self, numbers: IntArray, labels: Sequence[Label] | None = None) -> Sums:
-        """Return the sums of some keys, of shape (n_keys, n_classes, n_folds, n_sums)."""
+        """Return the sums of some keys as an array of shape (n_keys, n_classes, n_folds, n_sums)."""
         chosen = range(len(self.labels)) if labels is None else [self.labels.index(label) for label in labels]
         columns = [c * self.n_folds + fold for c in chosen for fold in range(self.n_folds)]
         sums: Sums = self._sums[self._table[numbers][:, columns]]
@@ -324,7 +327,7 @@ class KeyedSums:
         return ClassStatistics.from_sums(self.quantizer, triangles)
 
     def sampled_numbers(self, size: int) -> IntArray:
-        """Return the numbers of up to ``size`` keys, those with the smallest hashes."""
+        """Return the numbers of at most ``size`` keys: those with the smallest hashes."""
         keys = list(self._numbers)
         hashes = np.array([zlib.crc32(label_bytes(key)) for key in keys], dtype=np.int64)
         chosen = np.argsort(hashes, kind="stable")[:size]
@@ -333,7 +336,7 @@ class KeyedSums:
     # -- sums ---------------------------------------------------------------------------------------
 
     def _add_sums(self, numbers: IntArray, columns: IntArray, sums: Sums, source: str) -> None:
-        """Add sums to distinct pairs of key number and table column, and to the group.
+        """Add sums to distinct pairs of key number and table column, and to the group of all keys.
 
         One assignment changes all sums, so an interrupted call has changed all of them or none.
         """
@@ -364,7 +367,7 @@ class KeyedSums:
             raise never_learned(source, self.labels[int(columns[place]) // self.n_folds])
 
     def _allocated(self, numbers: IntArray, columns: IntArray) -> NDArray[np.int32]:
-        """Return the slots of pairs of key number and table column; new pairs get new slots."""
+        """Return the slots of pairs of key number and table column; allocate slots for new pairs."""
         slots = self._table[numbers, columns]
         missing = np.flatnonzero(slots == 0)
         if len(missing):
@@ -423,7 +426,7 @@ def fitted_quantizer(X: FloatArray) -> Quantizer:
 
 
 def _sums_of_groups(steps: Sums, weights: NDArray[np.int64], order: IntArray, starts: IntArray) -> Sums:
-    """Return the triangles of groups of rows; each group begins in ``order`` at an index in ``starts``."""
+    """Return the triangles of groups of rows; ``starts`` are the first indices of the groups in ``order``."""
     n_rows, d = steps.shape
     left, right = np.tril_indices(d + 1)
     totals = np.zeros((len(starts), len(left)), dtype=np.int64)
@@ -441,13 +444,13 @@ def _sums_of_groups(steps: Sums, weights: NDArray[np.int64], order: IntArray, st
 
 
 def _grown(array: Any, n_rows: int) -> Any:
-    """Return the array with at least ``n_rows`` rows; new rows are zero. Large arrays grow in place."""
+    """Return the array with at least ``n_rows`` rows. New rows are zero. Large arrays grow in place."""
     if n_rows <= len(array):
         return array
     shape = (max(n_rows, int(_GROWTH * len(array))), array.shape[1])
     if not array.flags.owndata:
         array = array.copy()
-    array.resize(shape, refcheck=False)  # the array is private, and there are no views of it
+    array.resize(shape, refcheck=False)  # the array is private and has no views
     return array
 
 

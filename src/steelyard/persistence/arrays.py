@@ -1,4 +1,4 @@
-"""Array section of a file: raw arrays, 64-byte aligned, with descriptors for the header.
+"""Array section of a file: raw arrays with 64-byte alignment, described in the header.
 
 The position of every array is fixed: directly after the previous one, padded with zeros to the next multiple
 of 64. The reader computes this position and rejects any other, so arrays cannot overlap, hide bytes between
@@ -23,11 +23,11 @@ AnyArray = NDArray[Any]
 
 ALIGNMENT = 64
 MAX_DIMENSIONS = 32
-# An array without elements takes no bytes, so the file size does not limit its dimensions.
+# The file size does not limit the dimensions of an array without elements, which takes no bytes.
 MAX_EMPTY_DIMENSION = 2**31
 MAX_CODE_POINT = 0x10FFFF
 
-# Objects are not allowed, nor is long double: its padding is undefined and its size depends on the machine.
+# Object arrays are not allowed, nor is long double, whose padding is undefined and whose size varies.
 _DTYPE = re.compile(
     r"\|b1|\|[iu]1|[<>][iu][248]|[<>]f[248]|[<>]c(8|16)|\|S[1-9]\d{0,6}|[<>]U[1-9]\d{0,5}"
     r"|[<>][mM]8(\[([1-9]\d{0,8})?(Y|M|W|D|h|m|s|ms|us|ns|ps|fs|as)\])?",
@@ -37,7 +37,7 @@ _FIELDS = {"dtype", "order", "shape", "offset", "length"}
 
 
 class ArrayWriter:
-    """Writer of arrays: ``descriptors`` for the header, ``blocks`` for the bytes after it."""
+    """Writer of arrays: ``descriptors`` belong to the header, ``blocks`` to the bytes after it."""
 
     def __init__(self) -> None:
         self.descriptors: list[dict[str, Any]] = []
@@ -45,7 +45,7 @@ class ArrayWriter:
         self._end = 0
 
     def add(self, array: AnyArray, where: str) -> int:
-        """Append an array, without a copy if possible, and return its index."""
+        """Append an array, if possible without a copy, and return its index."""
         if not _DTYPE.fullmatch(array.dtype.str) or array.dtype.fields is not None:
             raise DataTypeError(
                 f"{where} is an array of type {array.dtype}, which cannot be saved.",
@@ -77,7 +77,7 @@ class ArrayWriter:
 
 
 def read_arrays(descriptors: object, body: memoryview) -> list[AnyArray]:
-    """Return copies of all arrays in `body`; raise FileFormatError for bytes that belong to no array."""
+    """Return copies of all arrays in `body`; raise FileFormatError for bytes that no array uses."""
     if type(descriptors) is not list:
         raise FileFormatError("The header's list of arrays is not a list.")
     arrays: list[AnyArray] = []
@@ -99,7 +99,7 @@ def read_arrays(descriptors: object, body: memoryview) -> list[AnyArray]:
 
 
 def parse_dtype(text: object) -> np.dtype[Any]:
-    """Return the dtype for the name of an allowed type."""
+    """Return the dtype with the given name, which must be allowed."""
     if type(text) is str and _DTYPE.fullmatch(text):
         try:
             dtype = np.dtype(text)
@@ -112,7 +112,7 @@ def parse_dtype(text: object) -> np.dtype[Any]:
 
 
 def check_shape(shape: object, itemsize: int) -> tuple[int, ...]:
-    """Return the shape as a tuple; raise FileFormatError if it is invalid. Nothing is allocated."""
+    """Return the shape as a tuple; raise FileFormatError if it is invalid. No memory is allocated."""
     if type(shape) is not list or len(shape) > MAX_DIMENSIONS:
         raise FileFormatError(f"{quote(shape)} is not the shape of an array.")
     for n in shape:
@@ -153,14 +153,14 @@ def _read_array(
     flat = np.frombuffer(block, dtype=dtype)
     if fault := _content_fault(flat):
         raise FileFormatError(f"Array {number} contains {fault}.")
-    # The copy is writable and aligned, and it does not keep the file in memory.
+    # The copy is writable and aligned, and does not keep the file in memory.
     if order == "F":
         return flat.reshape(shape[::-1]).copy().T
     return flat.reshape(shape).copy()
 
 
 def _content_fault(flat: AnyArray) -> str | None:
-    """Return a description of values that are invalid for the array's type, or None if all are valid."""
+    """Return a description of values that are invalid for the array's type, or None if there are none."""
     if flat.dtype.kind == "b" and flat.view(np.uint8).max(initial=0) > 1:
         return "booleans other than 0 and 1"
     if flat.dtype.kind == "U" and flat.view(flat.dtype.str[0] + "u4").max(initial=0) > MAX_CODE_POINT:

@@ -53,7 +53,7 @@ _MAX_INT_DIGITS = 20
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """Content of a file with a valid checksum and header, not yet decoded."""
+    """Content of a file whose checksum and header are valid; values are not decoded yet."""
 
     versions: dict[str, str]
     content: Any
@@ -105,7 +105,7 @@ def unpack(data: bytes | bytearray | memoryview) -> Envelope:
 
 
 def check_beginning(beginning: bytes | memoryview, n_bytes: int | None) -> None:
-    """Check magic bytes and length before the rest is read; ``n_bytes`` (file size) is None if unknown."""
+    """Check magic bytes and length before the rest is read; ``n_bytes`` is the file size, None if unknown."""
     magic = bytes(beginning[: len(MAGIC)])
     if not magic:
         raise FileFormatError("The file is empty.")
@@ -128,7 +128,7 @@ def check_beginning(beginning: bytes | memoryview, n_bytes: int | None) -> None:
 
 @cache
 def library_versions() -> dict[str, str]:
-    """Return the versions of the libraries, as recorded in the header."""
+    """Return the library versions that are recorded in the header."""
     return {
         "steelyard": metadata.version("steelyard"),
         "python": platform.python_version(),
@@ -148,7 +148,7 @@ def _raise_wrong_format(file_format: int, text: memoryview) -> NoReturn:
     try:
         writer = _parse_json(text)["written_by"]["steelyard"]
     except (FileFormatError, KeyError, TypeError, IndexError):
-        writer = None  # a future header may have another structure
+        writer = None  # the header of a future version may have another structure
     known = type(writer) is str and writer.isascii() and writer.isprintable() and len(writer) < 50
     by = f"steelyard {writer}" if known else "an unknown version of steelyard"
     raise FileFormatError(
@@ -164,7 +164,7 @@ def _check_versions(versions: object) -> dict[str, str]:
 
 
 def _parse_json(text: memoryview) -> Any:
-    """Parse strict JSON: no NaN, no duplicate names, no numbers that would be rounded."""
+    """Parse strict JSON: NaN, duplicate names and numbers that would be rounded are errors."""
     try:
         return json.loads(
             str(text, "utf-8"),

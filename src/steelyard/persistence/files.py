@@ -1,4 +1,4 @@
-"""Saving to files, atomically, and loading with validation."""
+"""Atomic saving to files, and loading with validation."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ if TYPE_CHECKING:
 
 __all__ = ["describe", "load", "save", "write_atomically"]
 
-# Names of temporary files contain the machine and the process, so that later calls can remove orphaned ones.
+# Names of temporary files contain machine and process, so that later calls can remove orphaned files.
 _TEMPORARY_NAME = re.compile(r"\.steelyard-([0-9a-f]{8})-(\d{1,10})-[0-9a-f]{16}\.tmp", re.ASCII)
-_CANNOT_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EBADF, errno.EROFS}  # errors of file systems without fsync
+# Errors that file systems without fsync report.
+_CANNOT_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EBADF, errno.EROFS}
 
 PathOrFile = str | os.PathLike[str] | IO[bytes]
 Result = TypeVar("Result")
@@ -115,7 +116,7 @@ def write_atomically(
         os.makedirs(os.path.dirname(target), exist_ok=True)  # noqa: PTH103, PTH120
         _replace_file(target, parts)
     except BrokenPipeError:
-        raise  # the reader has closed the pipe
+        raise  # the reader of the pipe has closed it
     except SteelyardError:
         raise
     except OSError as error:
@@ -125,7 +126,7 @@ def write_atomically(
 
 
 def load(path: PathOrFile) -> Any:
-    """Load a model that :func:`save` has written.
+    """Load a model written by :func:`save`.
 
     Only objects of registered classes are created; nothing in a file is executed or imported.
 
@@ -187,7 +188,7 @@ def _read(path: PathOrFile, caller: str, interpret: Callable[[bytes], Result]) -
     try:
         with open(name, "rb") as file:  # noqa: PTH123  # the name was checked above
             status = os.fstat(file.fileno())
-            # Foreign and truncated files are rejected before they are read into memory.
+            # Files of other formats and truncated files are rejected before they are read into memory.
             n_bytes = status.st_size if stat.S_ISREG(status.st_mode) else None
             check_beginning(file.peek(PRELUDE_SIZE), n_bytes)
             data = file.read()
@@ -199,7 +200,7 @@ def _read(path: PathOrFile, caller: str, interpret: Callable[[bytes], Result]) -
 
 
 def _replace_file(target: str, parts: Iterable[bytes | memoryview]) -> None:
-    # Devices and pipes are rejected, because renaming would replace them.
+    # Devices and pipes are rejected, because renaming a file would replace them.
     if os.path.lexists(target) and not os.path.isfile(target):  # noqa: PTH113
         kind = "a folder" if os.path.isdir(target) else "not a regular file"  # noqa: PTH112
         raise OSError(f"it is {kind}")
@@ -210,7 +211,7 @@ def _replace_file(target: str, parts: Iterable[bytes | memoryview]) -> None:
     try:
         _write_beside(temporary, target, parts)
         os.replace(temporary, target)  # noqa: PTH105
-    except BaseException:  # also after Ctrl-C
+    except BaseException:  # includes KeyboardInterrupt
         with contextlib.suppress(OSError):
             os.unlink(temporary)  # noqa: PTH108
         raise
@@ -218,10 +219,10 @@ def _replace_file(target: str, parts: Iterable[bytes | memoryview]) -> None:
 
 
 def _write_beside(temporary: str, target: str, parts: Iterable[bytes | memoryview]) -> None:
-    """Write and sync a temporary file with the permissions of the file that it will replace."""
+    """Write and sync a temporary file with the permissions of the file that will be replaced."""
     mode = _mode_of(target)
-    # The tempfile module creates private files, but a new file must have the permissions of the umask.
-    # A file that replaces another one never has wider permissions than that file, not even temporarily.
+    # The tempfile module creates private files, but a new file must have the permissions given by the umask.
+    # A file that replaces another one never has wider permissions, not even temporarily.
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     descriptor = os.open(temporary, flags, 0o666 if mode is None else 0o600)
     with open(descriptor, "wb") as file:  # noqa: PTH123
@@ -251,7 +252,7 @@ def _remove_abandoned(folder: str) -> None:
 
 @cache
 def _machine_id() -> str:
-    """Return an identifier of this machine; several machines may share a network folder."""
+    """Return an identifier of this machine, because several machines may share a network folder."""
     return hashlib.blake2b(platform.node().encode(errors="replace"), digest_size=4).hexdigest()
 
 
@@ -268,10 +269,10 @@ def _is_alive(process: int) -> bool:
 
 
 def _sync_folder(folder: str) -> None:
-    """Make the new directory entry durable, if the file system supports it."""
+    """Make a new directory entry durable if the file system supports this."""
     try:
         descriptor = os.open(folder or ".", os.O_RDONLY)
-    except OSError:  # no permission to list the folder, or a system that cannot open folders
+    except OSError:  # the folder cannot be listed, or the system cannot open folders
         return
     try:
         os.fsync(descriptor)
@@ -290,7 +291,7 @@ def _sync_folder(folder: str) -> None:
 def _write_all(file: IO[bytes], data: bytes) -> None:
     view = memoryview(data)
     try:
-        while view:  # an unbuffered file may accept fewer bytes
+        while view:  # an unbuffered file may accept only a part of the bytes
             view = view[file.write(view) or 0 :]
     except TypeError as error:
         raise DataTypeError(

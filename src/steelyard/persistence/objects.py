@@ -1,4 +1,4 @@
-"""Conversion of models to trees: registered class name, parameters and learned state."""
+"""Conversion of models to trees of values: registered class name, parameters and learned state."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _classes: dict[str, type[Storable]] = {}
 _names: dict[type, str] = {}
 _former_parameters: dict[type, dict[str, str]] = {}
 
-# Modules of this package that register classes. Other packages register theirs when they are imported.
+# Modules of this package that register classes. Other packages register their classes on import.
 _REGISTERING_MODULES = (
     "alignment", "distributed.files", "enclosing", "ensemble", "features", "kernels", "keyed", "online",
     "proximal", "sql", "svm", "tables", "windowing",
@@ -55,7 +55,7 @@ _PARTS = {"class", "parameters", "state"}
 def storable(
     name: str, *, former_name: str | None = None, former_parameters: Mapping[str, str] | None = None
 ) -> Callable[[StorableClass], StorableClass]:
-    """Register a class under the name that identifies it in files.
+    """Register a class under a name that identifies it in files.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ def storable(
 
     def register(cls: StorableClass) -> StorableClass:
         other = _classes.get(name, cls)
-        # The same class may be defined again, for example by running a notebook cell twice.
+        # A class may be defined again, for example by running a notebook cell twice.
         if (other.__module__, other.__qualname__) != (cls.__module__, cls.__qualname__):
             raise ParameterError(
                 f"the name {name!r} is taken by {other.__module__}.{other.__qualname__}.", source="storable"
@@ -128,7 +128,7 @@ def to_bytes(model: Storable) -> bytes:
 
 
 def to_parts(model: Storable) -> list[bytes | memoryview]:
-    """Return the encoded model in parts, some of which are views of its arrays."""
+    """Return the encoded model as a list of byte blocks, some of which are views of its arrays."""
     name = type(model).__name__
     if type(model) not in _names:
         raise DataTypeError(
@@ -141,7 +141,7 @@ def to_parts(model: Storable) -> list[bytes | memoryview]:
 
 
 def from_bytes(data: bytes | bytearray | memoryview) -> Any:
-    """Return the model that :func:`to_bytes` has encoded.
+    """Return the model encoded by :func:`to_bytes`.
 
     Parameters
     ----------
@@ -166,7 +166,7 @@ def from_bytes(data: bytes | bytearray | memoryview) -> Any:
 
 
 def describe_bytes(data: bytes | bytearray | memoryview) -> dict[str, Any]:
-    """Return a summary of the bytes of :func:`to_bytes`, without creating the model."""
+    """Return a summary of an encoded model without creating the model."""
     envelope = unpack(data)
     summary = read_tree(envelope, _summarise)
     if type(summary) is not dict or set(summary) != {"class", "parameters"}:
@@ -181,7 +181,7 @@ def describe_bytes(data: bytes | bytearray | memoryview) -> dict[str, Any]:
 
 
 def _convert(value: object, where: str) -> Node:
-    """Convert a storable object or a random generator to a node."""
+    """Convert a storable object or a random generator to a node of the tree."""
     if name := _names.get(type(value)):
         model: Any = value
         with optional_lock(model):
@@ -207,7 +207,7 @@ def _convert(value: object, where: str) -> Node:
 
 
 class _Builder:
-    """Builder of objects from nodes; it creates objects of registered classes only."""
+    """Builder of objects from nodes, restricted to registered classes."""
 
     def __init__(self, writer: str) -> None:
         self.writer = writer
@@ -251,7 +251,7 @@ class _Builder:
 
 
 def _import_registering_modules() -> None:
-    """Import all modules of this package that register classes, regardless of the content of the file."""
+    """Import all modules of this package that register classes. The file does not influence the list."""
     for module in _REGISTERING_MODULES:
         import_module(f"steelyard.{module}")
 

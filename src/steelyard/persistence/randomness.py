@@ -1,4 +1,4 @@
-"""Random generators as plain values: the name of the bit generator and its state.
+"""Random generators as plain values: name of the bit generator and its state.
 
 The position in the sequence of numbers is saved. The seed sequence is not, so ``Generator.spawn`` returns
 different generators after loading.
@@ -22,7 +22,7 @@ _BIT_GENERATORS = {
         np.random.SFC64,
     )
 }
-# NumPy does not check these values; larger ones would make it read outside its buffers.
+# NumPy does not check these values. Larger values would make it read outside its buffers.
 _UPPER_BOUNDS = {"pos": 624, "buffer_pos": 4, "has_uint32": 1, "has_gauss": 1}
 
 
@@ -40,7 +40,7 @@ def state_of(random: np.random.Generator | np.random.RandomState) -> dict[str, A
 
 
 def make_generator(state: dict[str, Any]) -> np.random.Generator:
-    """Return a generator with this state."""
+    """Return a generator with the given state."""
     random = np.random.Generator(_bit_generator(state))
     _check_structure(state, state_of(random))
     random.bit_generator.state = state
@@ -49,7 +49,7 @@ def make_generator(state: dict[str, Any]) -> np.random.Generator:
 
 
 def make_random_state(state: dict[str, Any]) -> np.random.RandomState:
-    """Return a legacy generator with this state."""
+    """Return a legacy RandomState with the given state."""
     random = np.random.RandomState(_bit_generator(state))
     _check_structure(state, state_of(random))
     random.set_state(state)
@@ -77,7 +77,7 @@ def _check_structure(state: Any, example: Any) -> None:
 
 
 def _check_unchanged(state: Any, actual: Any) -> None:
-    """Raise ValueError if NumPy has changed a number of the state; it truncates numbers that are too big."""
+    """Raise ValueError if NumPy has changed a number of the state, because it truncates large numbers."""
     if isinstance(state, dict):
         for name in state:
             _check_unchanged(state[name], actual[name])

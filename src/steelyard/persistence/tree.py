@@ -1,4 +1,4 @@
-"""Encoding of plain values as bytes, without loss.
+"""Lossless encoding of plain values as bytes.
 
 In the header a value is plain JSON if JSON represents it exactly: null, true, false, 64-bit integers, finite
 floats, text, lists. All other values are JSON objects with a single key, the tag: ``{"tuple": [...]}``,
@@ -32,7 +32,7 @@ _FLOAT = struct.Struct(">d")
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """Kind and parts of a value that a higher layer encodes and decodes."""
+    """Value that a higher layer encodes and decodes, given by its kind and parts."""
 
     kind: str
     content: dict[str, Any]
@@ -68,7 +68,7 @@ def encode(tree: object) -> bytes:
 
 
 def encode_parts(tree: object, convert: Convert, where: str) -> list[bytes | memoryview]:
-    """Return the encoded tree in parts; `convert` converts a value that is not plain to a node.
+    """Return the encoded tree as a list of byte blocks; `convert` turns other values into nodes.
 
     Error messages refer to the tree by the name `where`.
     """
@@ -78,7 +78,7 @@ def encode_parts(tree: object, convert: Convert, where: str) -> list[bytes | mem
 
 
 def decode(data: bytes | bytearray | memoryview) -> Any:
-    """Return the tree that :func:`encode` has encoded.
+    """Return the tree encoded by :func:`encode`.
 
     Parameters
     ----------
@@ -125,7 +125,7 @@ class _Writer:
         return result
 
     def _write_one(self, value: object) -> Any:
-        # Only exact types are encoded here, because the class of a subclass instance would be lost.
+        # Only exact types are encoded, because the class of a subclass instance would be lost.
         if method := self._methods.get(type(value)):
             return method(self, value)
         if isinstance(value, np.generic):
@@ -167,7 +167,7 @@ class _Writer:
         )
 
     def _write_at(self, key: object, item: object) -> Any:
-        """Encode an item of a dictionary; error messages contain its key."""
+        """Encode an item of a dictionary; error messages then contain its key."""
         parent = self.where
         self.where = f"{parent}.{key}" if type(key) is str else f"{parent}[{quote(key)}]"
         result = self.write(item)
@@ -185,7 +185,7 @@ class _Writer:
         return {"objects": {"shape": list(value.shape), "items": self._list(items)}}
 
     def _numpy_scalar(self, value: np.generic) -> Any:
-        # As array elements, NumPy strings would lose trailing NUL characters.
+        # NumPy strings would lose trailing NUL characters as array elements.
         if isinstance(value, np.str_):
             return {"scalar": ["str", str(value).encode("utf-8", "surrogatepass").hex()]}
         if isinstance(value, np.bytes_):
@@ -287,7 +287,7 @@ class _Reader:
         return result
 
     def _array(self, content: Any) -> AnyArray:
-        # Arrays are stored in the order in which the tree refers to them, and each is used once.
+        # Arrays are stored in the order in which the tree references them, and each is used once.
         if type(content) is not int or content != self.n_used or content >= len(self.arrays):
             raise FileFormatError(
                 f"Array {self.n_used} is expected next; the content refers to {quote(content)}."
@@ -356,7 +356,7 @@ def _no_nodes(node: Node) -> Any:
 
 
 def _is_unicode(text: str) -> bool:
-    """Return whether UTF-8 can encode a string; it cannot encode lone surrogates."""
+    """Return whether a string can be encoded as UTF-8; lone surrogates cannot."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -367,7 +367,7 @@ def _is_unicode(text: str) -> bool:
 def _is_key(value: object) -> bool:
     try:
         hash(value)
-    except (TypeError, ValueError):  # NumPy cannot hash a duration without a unit
+    except (TypeError, ValueError):  # NumPy cannot hash a timedelta without a unit
         return False
     return isinstance(value, _SCALARS)
 

@@ -316,8 +316,7 @@ class Writer:
         ]
 
     def _computed_once(self, stage: Any) -> Any:
-        """Return a subquery that the engine does not inline, because inlining would recompute it for each
-        sum.
+        """Return a subquery that the engine does not inline, so that it is computed only once.
 
         OFFSET 0 prevents inlining in PostgreSQL, LIMIT -1 in SQLite.
         """
