@@ -83,7 +83,7 @@ def assert_same_output(shown, printed):
     "page",
     [pytest.param(page, id=str(page.relative_to(ROOT))) for page in PAGES if any(code_blocks(page))],
 )
-def test_code_blocks_of_page_print_the_shown_output(page, tmp_path, monkeypatch):
+def test_code_blocks_of_documentation_page_print_the_shown_output(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     tutorial = page.parent.name == "tutorials"
     if tutorial:

@@ -106,7 +106,7 @@ def _kinds():
         ),
     ],
 )
-def test_hint_of_python_error_can_be_followed(call, advice, follow):
+def test_following_the_hint_of_a_python_error_succeeds(call, advice, follow):
     assert advice in _hint(call)
     follow()
 
@@ -146,7 +146,7 @@ def test_messages_count_rows_from_0_and_lines_from_1():
         assert place in str(error.value)
 
 
-def test_no_message_adds_1_to_a_row_number():
+def test_no_message_in_the_source_adds_1_to_a_row_number():
     found = []
     for path in sorted(Path(steelyard.__file__).parent.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

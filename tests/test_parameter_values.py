@@ -43,7 +43,7 @@ def used_gamma(model):
     [(learner, rule) for learner in (IncrementalSVC, AlignedSVC) for rule in ("scale", "auto", "median")]
     + [(learner, rule) for learner in STREAMING for rule in ("scale", "median")],
 )
-def test_named_gamma_rule_gives_same_gamma_in_every_learner(learner, rule, rows):
+def test_gamma_rule_gives_same_gamma_in_every_learner(learner, rule, rows):
     X, y = rows
     model = learner(kernel="rbf", gamma=rule).fit(X, y)
     assert used_gamma(model) == Kernel("rbf", gamma=rule).resolve(X).gamma

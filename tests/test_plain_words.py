@@ -46,7 +46,7 @@ def rules(plain_words):
         "// Whoever holds the lock",
     ],
 )
-def test_excluded_word_or_name_is_reported(rules, line):
+def test_excluded_word_or_name_is_reported_by_lint(rules, line):
     assert list(rules.check("src/example.py", line))
 
 
@@ -62,7 +62,7 @@ def test_excluded_word_or_name_is_reported(rules, line):
         "def what_if(): ...",
     ],
 )
-def test_plain_line_gives_no_finding(rules, line):
+def test_line_of_plain_words_gives_no_finding(rules, line):
     assert not list(rules.check("src/example.py", line))
 
 

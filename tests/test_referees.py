@@ -69,7 +69,7 @@ def test_table_lists_cases_in_which_stream_classifier_is_not_first(referees):
     assert lines[5] == "| b: F1 | **.900** | none | peer .900 | 1 of 2 |"
 
 
-def test_rows_are_predicted_before_they_are_learned(referees):
+def test_referee_predicts_rows_before_it_learns_them(referees):
     class Recorder(GaussianNB):
         learned = 0
 

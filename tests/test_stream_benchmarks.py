@@ -248,7 +248,7 @@ for line in sys.stdin:
 """
 
 
-def test_worker_returns_scores_or_error(bench, file, tmp_path):
+def test_benchmark_worker_returns_scores_or_error(bench, file, tmp_path):
     script = tmp_path / "fake.py"
     script.write_text(FAKE)
     with bench.client.MoaClient(sys.executable, script) as client:
@@ -277,7 +277,7 @@ class Counting:
 
 
 @pytest.mark.parametrize(("chunk", "late"), [(1, 0), (100, 0), (100, 500)])
-def test_worker_scores_rows_before_learning(bench, file, tmp_path, chunk, late):
+def test_benchmark_worker_scores_rows_before_learning(bench, file, tmp_path, chunk, late):
     moa = SimpleNamespace(learner=lambda *_: Counting(), rows=lambda X, *_: list(range(len(X))))
     job = {"learner": "", "rows": file, "scores": tmp_path / "s.npy", "chunk": chunk, "late": late}
     bench.worker.score(job, moa)
@@ -289,7 +289,7 @@ def test_worker_scores_rows_before_learning(bench, file, tmp_path, chunk, late):
     ("votes", "share"),
     [([], 0.5), ([3.0], 0.0), ([1.0, 3.0], 0.75), ([0.0, 0.0], 0.5), ([float("nan"), 2.0], 1.0)],
 )
-def test_votes_of_a_model_are_converted_to_share_of_positive_class(bench, votes, share):
+def test_votes_of_a_model_are_converted_to_positive_class_share(bench, votes, share):
     assert bench.worker.shares(votes, 2) == [1.0 - share, share]
 
 

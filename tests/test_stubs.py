@@ -10,7 +10,7 @@ from steelyard import _native
 COMMAND = "python -m nanobind.stubgen -m steelyard._native -o src/steelyard/_native.pyi"
 
 
-def test_stub_equals_generated_stub():
+def test_stub_file_equals_generated_stub():
     generator = StubGen(_native)
     generator.put(_native)
     committed = Path(steelyard.__file__).with_name("_native.pyi").read_text(encoding="utf-8")

@@ -11,7 +11,7 @@ from scipy.special import erfcx, log_ndtr
 from steelyard.thresholds import gmean_threshold, normal_gmean_threshold, smooth_gmean_threshold
 
 
-def test_thresholds_are_midway_between_separated_classes():
+def test_all_thresholds_are_midway_between_separated_classes():
     negative, positive = np.array([-1.2, -1.0, -0.8]), np.array([2.8, 3.0, 3.2])
     assert gmean_threshold(negative, positive) == pytest.approx(1.0)
     assert smooth_gmean_threshold(negative, positive) == pytest.approx(1.0, abs=0.1)
@@ -19,14 +19,14 @@ def test_thresholds_are_midway_between_separated_classes():
     assert normal_gmean_threshold(*moments)[0] == pytest.approx(1.0)
 
 
-def test_all_thresholds_agree_on_many_normal_scores(rng):
+def test_all_threshold_methods_agree_on_many_normal_scores(rng):
     negative, positive = rng.normal(size=4000), rng.normal(size=400) * 0.5 + 1.5
     moments = [np.array([[side.mean(), side.var()]]) for side in (negative, positive)]
     cuts = [gmean_threshold(negative, positive), smooth_gmean_threshold(negative, positive)]
     np.testing.assert_allclose(cuts, normal_gmean_threshold(*moments)[0], atol=0.12)
 
 
-def test_threshold_is_close_to_class_with_small_variance():
+def test_threshold_is_closer_to_class_with_smaller_variance():
     """The variance of the other class is so large that its scores do not matter."""
     for spread in (1e-3, 1e-9, 0.0):
         cut = normal_gmean_threshold(np.array([[0.0, 1e12]]), np.array([[1.0, spread**2]]))[0]

@@ -37,7 +37,7 @@ def several_rounds(X, y, **parameters):
 
 
 @pytest.mark.parametrize("kernel", ["rbf", "laplacian", "polynomial"])
-def test_prediction_matches_explicit_matrices_for_all_rounds(data, fresh, kernel):
+def test_prediction_after_every_round_matches_explicit_kernel_matrix(data, fresh, kernel):
     X, y = data
     model = AlignedSVC(10.0, kernel=kernel, gamma=1.0, shift=False, tol=0.0).fit(X, y)
     betas = [one.beta for one in model.rounds_ if one.kept][:-1]
@@ -50,7 +50,7 @@ def test_prediction_matches_explicit_matrices_for_all_rounds(data, fresh, kernel
     )
 
 
-def test_prediction_after_accepted_round_matches_explicit_matrix(data, fresh):
+def test_prediction_after_accepted_round_matches_explicit_kernel_matrix(data, fresh):
     X, y = data
     model = several_rounds(X, y, shift=False, max_iter=1)
     betas = [one.beta for one in model.rounds_ if one.kept][:-1]
@@ -69,7 +69,7 @@ def test_transformed_kernel_is_positive_semidefinite_with_same_trace(data):
     np.testing.assert_allclose(np.trace(K), len(X), rtol=1e-9)
 
 
-def test_svc_attribute_reproduces_decision_function(data):
+def test_decision_function_of_svc_attribute_equals_that_of_aligned_svc(data):
     X, y = data
     model = several_rounds(X, y)
     D = model.alignment_factor(X)
@@ -80,7 +80,7 @@ def test_svc_attribute_reproduces_decision_function(data):
 
 
 @pytest.mark.parametrize("class_weight", [None, "balanced", {0: 1.0, 1: 4.0}])
-def test_alignment_none_equals_plain_svc(data, fresh, class_weight):
+def test_aligned_svc_without_alignment_equals_svc(data, fresh, class_weight):
     X, y = data
     model = AlignedSVC(2.0, alignment=None, class_weight=class_weight).fit(X, y)
     plain = SVC(C=2.0, class_weight=class_weight).fit(X, y)
@@ -103,7 +103,7 @@ def test_swapped_labels_flip_the_sign_of_scores(data, fresh):
     np.testing.assert_array_equal(mirrored.decision_function(fresh), -model.decision_function(fresh))
 
 
-def test_g_mean_on_new_rows_exceeds_plain_svc():
+def test_aligned_svc_has_higher_g_mean_on_new_rows_than_svc():
     gains = []
     for seed in range(4):
         rng = np.random.default_rng(seed)
@@ -262,7 +262,7 @@ def test_fit_allocates_only_one_copy_of_kernel_matrix(rng):
         (lambda K: -K, "must not be negative"),
     ],
 )
-def test_invalid_precomputed_matrix_raises(rng, change, message):
+def test_fit_with_invalid_precomputed_matrix_raises(rng, change, message):
     X, y = imbalanced(rng, 40, 10)
     with pytest.raises(DataError, match=message):
         AlignedSVC(kernel="precomputed").fit(change(Kernel("rbf").block(X)), y)
@@ -282,7 +282,7 @@ def test_act_alignment_with_precomputed_kernel_raises(data):
         AlignedSVC(alignment="act", kernel="precomputed").fit(Kernel("rbf").block(X), y)
 
 
-def test_single_string_as_X_raises():
+def test_fit_with_single_string_as_X_raises():
     with pytest.raises(DataTypeError, match="X must be a list"):
         AlignedSVC(kernel=EditKernel()).fit("abcd", [0, 1, 0, 1])
 
@@ -299,7 +299,7 @@ def test_predict_before_fit_raises(fresh):
         AlignedSVC().alignment_factor(fresh)
 
 
-def test_file_with_inconsistent_arrays_raises(data):
+def test_load_file_with_inconsistent_arrays_raises(data):
     model = several_rounds(*data)
     state = model._get_state()
     state["machines"][0]["dual"] = state["machines"][0]["dual"][:-1]

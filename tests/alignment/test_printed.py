@@ -39,12 +39,12 @@ def test_paper_variant_of_kba_matches_reference_implementation(data, rng, kernel
     assert model.shift_ == 0.0
 
 
-def test_beta_of_each_round_is_half_of_one_plus_eta(data):
+def test_kba_beta_of_each_round_is_half_of_one_plus_eta(data):
     model = AlignedSVC(10.0, gamma=0.5, max_iter=2, **PRINTED).fit(*data)
     assert all(one.beta == (1.0 + one.eta) / 2.0 and 0.0 <= one.eta <= 1.0 for one in model.rounds_)
 
 
-def test_early_stopping_false_runs_max_iter_rounds(data):
+def test_fit_without_early_stopping_runs_max_iter_rounds(data):
     assert AlignedSVC(gamma=0.5, early_stopping=False, max_iter=4).fit(*data).n_iter_ == 5
 
 
@@ -66,7 +66,7 @@ def test_boundary_shift_minimizes_custom_costs(rng, class_costs):
     )
 
 
-def test_higher_cost_of_misses_increases_shift(rng):
+def test_higher_cost_of_misses_increases_boundary_shift(rng):
     scores, signs = rng.uniform(-1.0, 1.0, 200), np.where(rng.random(200) < 0.2, 1.0, -1.0)
     cheap, dear = (
         boundary_shift(scores, signs, (lambda margins, c=c: c * np.exp(-margins), "logistic"))
@@ -118,7 +118,7 @@ def test_model_with_paper_variants_can_be_saved_and_loaded(data):
         ({"early_stopping": 1}, "early_stopping must be True or False"),
     ],
 )
-def test_invalid_parameters_raise(data, parameters, message):
+def test_aligned_svc_with_invalid_parameters_raises(data, parameters, message):
     with pytest.raises(ParameterError, match=message):
         AlignedSVC(**parameters).fit(*data)
 

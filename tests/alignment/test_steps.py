@@ -31,7 +31,7 @@ def view_of(phi, rng):
     return View(hidden @ hidden.T, np.sum(hidden**2, axis=1), factor, factor)
 
 
-def test_shift_minimizes_cost_function_of_the_paper(rng):
+def test_boundary_shift_minimizes_cost_function_of_the_paper(rng):
     for _ in range(8):
         scores, signs = rng.normal(size=60) * 0.8, np.where(rng.random(60) < 0.3, 1.0, -1.0)
         costs = [reference.cost(eta, scores, signs) for eta in np.linspace(0, 1, 401)]
@@ -40,24 +40,24 @@ def test_shift_minimizes_cost_function_of_the_paper(rng):
         assert shift_cost(shift, scores, signs) == pytest.approx(reference.cost(shift, scores, signs))
 
 
-def test_shift_is_zero_without_missed_rare_rows():
+def test_boundary_shift_is_zero_without_missed_rare_rows():
     assert boundary_shift(np.array([0.5, 0.3, -2.0]), np.array([1.0, -1.0, -1.0])) == 0.0
 
 
-def test_shift_is_one_if_only_rare_rows_are_missed():
+def test_boundary_shift_is_one_if_only_rare_rows_are_missed():
     assert boundary_shift(np.array([-0.5, -0.3]), np.array([1.0, -1.0])) == 1.0
 
 
-def test_rows_outside_the_margin_do_not_affect_shift():
+def test_rows_outside_the_margin_do_not_affect_boundary_shift():
     assert boundary_shift(np.array([-1.5, -0.3]), np.array([1.0, -1.0])) == 0.0
 
 
-def test_nearest_pairs_are_nearest_in_feature_space(phi, rng):
+def test_matched_pairs_are_nearest_rows_in_feature_space(phi, rng):
     first, second = match_pairs(view_of(phi, rng), RARE, OTHER, "nearest")
     assert list(zip(first, second, strict=True)) == reference.nearest_pairs(phi, RARE, OTHER)
 
 
-def test_pairs_beyond_the_limit_are_sampled_evenly(phi, rng):
+def test_boundary_pairs_beyond_the_limit_are_sampled_evenly(phi, rng):
     view = view_of(phi, rng)
     assert len(match_pairs(view, RARE, OTHER, "all")[0]) == 6 * 19
     first, second = match_pairs(view, np.arange(100), np.arange(100, 200), "all")
@@ -79,7 +79,7 @@ def test_conformal_factor_matches_explicit_boundary_points(phi, rng, margin, bet
 
 
 @pytest.mark.parametrize(("neighbours", "most"), [("all", None), ("nearest", 5)])
-def test_widths_of_conformal_factor_are_means_over_all_or_nearest_points(phi, rng, neighbours, most):
+def test_bump_widths_are_mean_distances_to_all_or_nearest_points(phi, rng, neighbours, most):
     view = view_of(phi, rng)
     pairs = match_pairs(view, RARE, OTHER, "nearest")
     bumps = make_boundary_bumps(view, pairs, 0.7, 0.1, Variant(neighbours=neighbours))
@@ -94,13 +94,13 @@ def test_conformal_factors_of_same_rows_are_equal_in_training_and_prediction(phi
     np.testing.assert_allclose(bumps.factor(view), bumps.factor(as_new_rows), rtol=1e-12)
 
 
-def test_single_boundary_point_has_width_of_its_pair_distance(phi, rng):
+def test_bump_width_of_single_boundary_point_is_the_distance_of_its_pair(phi, rng):
     view = view_of(phi, rng)
     bumps = make_boundary_bumps(view, (RARE[:1], OTHER[:1]), 0.5, 1.0, Variant())
     np.testing.assert_allclose(bumps.widths, [np.sum((phi[0] - phi[6]) ** 2)], rtol=1e-9)
 
 
-def test_pairs_of_equal_rows_give_finite_factors(rng):
+def test_pairs_of_equal_rows_give_finite_conformal_factors(rng):
     same = np.ones((4, 2))
     view = View(same @ same.T, np.full(4, 2.0), np.ones(4), np.ones(4))
     bumps = make_boundary_bumps(view, (np.array([0, 1]), np.array([2, 3])), 0.5, 1.0, Variant())
@@ -164,7 +164,7 @@ def test_mean_ranking_loss_is_one_minus_auc(rng):
     assert ranking_losses(scores, signs).mean() == pytest.approx(1.0 - roc_auc_score(signs, scores))
 
 
-def test_clearly_lower_requires_decrease_larger_than_tol_and_standard_error():
+def test_clearly_lower_is_true_only_for_decrease_above_tol_and_standard_error():
     before = np.array([0.4, 0.3, 0.2, 0.3])
     assert clearly_lower(before - 0.1, before, 0.05)
     assert not clearly_lower(before - 0.1, before, 0.15)
@@ -187,13 +187,13 @@ def test_best_shift_maximizes_smoothed_g_mean(rng, n_rare, n_other, apart):
     assert own >= most - 1e-5
 
 
-def test_best_shift_of_many_rows_is_as_good_as_grid_search(rng):
+def test_best_shift_of_many_rows_equals_grid_search(rng):
     scores, signs = two_sides(rng, 300, 2000)
     own = reference.smooth_product(-best_shift(scores, signs), scores, signs)
     assert own >= max(reference.smooth_product(cut, scores, signs) for cut in np.linspace(-1, 2, 61)) - 1e-4
 
 
-def test_best_shift_has_less_variance_than_empirical_g_mean(rng):
+def test_best_shift_has_lower_variance_than_maximum_of_empirical_g_mean(rng):
     def best_of_the_rows(scores, signs):
         cuts = np.sort(scores)
         return -max(cuts, key=lambda c: np.mean(scores[signs > 0] > c) * np.mean(scores[signs < 0] <= c))

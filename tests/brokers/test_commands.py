@@ -129,7 +129,7 @@ def test_service_with_topics_shows_lag_and_hides_credentials(brokers, tmp_path):
         ("nats://a:$STEELYARD_UNSET_VARIABLE@127.0.0.1/payments", "STEELYARD_UNSET_VARIABLE"),
     ],
 )
-def test_invalid_broker_address_raises(text, message):
+def test_parsing_invalid_broker_address_raises(text, message):
     with pytest.raises(ParameterError, match=message):
         Address.parse(text)
 
@@ -150,6 +150,6 @@ def test_password_is_read_from_the_environment(monkeypatch):
         ({"source": {"address": f"{HOST}/x"}, "sink": {"address": f"{HOST}/y", "only": "x"}}, "only must be"),
     ],
 )
-def test_invalid_topic_settings_raise(tables, message):
+def test_feed_with_invalid_topic_settings_raises(tables, message):
     with pytest.raises(ParameterError, match=message):
         split_settings({**SETTINGS, **tables})

@@ -183,7 +183,7 @@ def test_sent_predictions_have_unique_and_stable_ids(positioned, fed):
     assert all(one["id"].lower().startswith(name) for one in found)
 
 
-def test_alarms_only_omits_predictions_of_the_most_frequent_class(brokers, fed):
+def test_alarms_only_option_omits_predictions_of_the_most_frequent_class(brokers, fed):
     broker, rows, name, out = brokers("redis"), records(300), topic(), topic()
     broker.create(name, out)
     broker.send(name, encoded(rows[:200]))
@@ -210,7 +210,7 @@ def test_feed_pauses_while_too_many_rows_wait_for_labels(brokers, fed):
     assert model.digest == digest(rows, model.settings)
 
 
-def test_recreated_topic_is_an_error(brokers):
+def test_feed_of_recreated_topic_stops_with_error(brokers):
     for kind in ("nats", "redis", "kafka"):
         broker, name = brokers(kind), topic()
         broker.create(name)

@@ -162,7 +162,7 @@ def test_unknown_command_is_a_usage_error(run):
     assert run("nonsense").exit_code == 2
 
 
-def test_set_option_applies_to_models_with_that_parameter():
+def test_set_option_applies_to_all_models_with_that_parameter():
     models = make_models(["proximal", "plain=proximal-unweighted"], parse_settings(["C=3", "plain.C=5"]))
     assert models["proximal"].C == 3
     assert models["plain"].C == 5
@@ -179,7 +179,7 @@ def test_unknown_model_error_lists_known_models():
         make_models(["nonsense"], {})
 
 
-def test_model_whose_class_does_not_exist_is_not_available(monkeypatch):
+def test_models_command_marks_model_of_missing_class_as_unavailable(monkeypatch):
     monkeypatch.setitem(LEARNERS, "ghost", LEARNERS["proximal"].__class__("Ghost", "not there"))
     assert "ghost" not in available()
 

@@ -25,7 +25,7 @@ def run(*arguments):
     return CliRunner().invoke(main, [str(argument) for argument in arguments])
 
 
-def test_verify_accepts_remaining_rows_and_rejects_others(table, tmp_path):
+def test_verify_command_accepts_remaining_rows_and_rejects_other_rows(table, tmp_path):
     for name, part in (("all", table), ("removed", table[:80]), ("rest", table[80:]), ("less", table[81:])):
         part.to_csv(tmp_path / f"{name}.csv", index=False)
     model, certificate = tmp_path / "model.sy", tmp_path / "certificate.json"

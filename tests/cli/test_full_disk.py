@@ -85,7 +85,7 @@ def test_forget_on_full_disk_keeps_model_and_certificate(rows, earlier):
 
 @pytest.mark.parametrize("form", ["csv", "csv.gz", "parquet", "jsonl"])
 @pytest.mark.parametrize("command", ["stream", "tune"])
-def test_positive_class_without_rows_is_an_error_before_learning(command, form, rows):
+def test_stream_with_positive_class_without_rows_is_an_error_before_learning(command, form, rows):
     table = pd.read_csv(rows / "rows.csv")[["x0", "x1", "y"]]
     path = rows / f"rows2.{form}"
     if form == "parquet":
@@ -103,7 +103,7 @@ def test_positive_class_without_rows_is_an_error_before_learning(command, form, 
     assert result.exit_code == 0, result.output
 
 
-def test_positive_class_is_searched_in_all_rows_up_to_limit(tmp_path):
+def test_stream_searches_positive_class_in_all_rows_up_to_limit(tmp_path):
     rng = np.random.default_rng(1)
     table = pd.DataFrame({"a": rng.normal(size=900), "y": [0] * 450 + [0, 1] * 200 + [2] * 50})
     table.to_csv(tmp_path / "rows.csv", index=False)

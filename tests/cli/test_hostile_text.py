@@ -64,7 +64,7 @@ def commands(table, model, folder):
 NAMES = list(commands("", "", Path()))
 
 
-def test_fixture_strings_contain_control_characters():
+def test_data_of_this_module_contains_control_characters():
     assert CONTROL_CHARACTERS.search(LABEL)
     assert CONTROL_CHARACTERS.search(COLUMN)
 

@@ -74,7 +74,7 @@ def _saved_rows(path):
     return int(model.estimator.class_count_.sum())
 
 
-def test_live_feed_is_learned_during_pauses_and_ctrl_c_loses_no_row(tmp_path):
+def test_live_feed_interrupted_by_ctrl_c_has_learned_all_rows(tmp_path):
     """Forty rows, far fewer than a chunk, are learned and saved while the feed is open."""
     out = tmp_path / "m.steelyard"
     feed = Feed("--chunk", 1000, "--save", out, "--save-every", 10, "--json")

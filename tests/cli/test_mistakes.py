@@ -82,7 +82,7 @@ def test_fit_continue_with_model_options_is_a_usage_error(run, table, model, tmp
 
 
 @pytest.mark.parametrize("command", ["fit", "stream", "tune"])
-def test_unsavable_model_is_an_error_before_learning(run, table, tmp_path, command):
+def test_fit_of_model_that_cannot_be_saved_is_an_error_before_learning(run, table, tmp_path, command):
     out = "--save" if command == "stream" else "-o"
     peer = "sklearn:linear_model.SGDClassifier"
     grid = ["--grid", "alpha=0.1"] if command == "tune" else []

@@ -82,7 +82,7 @@ def test_cost_uses_probabilities_at_learned_class_frequencies(predict, folder):
     assert ((odds > n_fraud / n_ok) == (own["label"] == "fraud")).all()
 
 
-def test_higher_miss_cost_gives_more_alarms(predict):
+def test_predict_with_higher_miss_cost_gives_more_alarms(predict):
     counts = [
         (lines(predict("--json", "--cost", f"miss={c}"))["label"] == "fraud").sum() for c in (1, 10, 100)
     ]
@@ -90,7 +90,7 @@ def test_higher_miss_cost_gives_more_alarms(predict):
     assert counts[0] < counts[-1]
 
 
-def test_mean_probability_is_near_class_frequency(predict):
+def test_mean_predicted_probability_is_near_class_frequency(predict):
     table = lines(predict("--json", "--proba"))
     assert table["proba_fraud"].mean() == pytest.approx(0.1, abs=0.04)
 
@@ -127,7 +127,7 @@ def test_predict_bad_row_keeps_previous_output_file(folder, tmp_path):
     assert out.read_text(encoding="utf-8") == "previous"
 
 
-def test_threshold_with_three_classes_needs_positive(predict):
+def test_predict_threshold_with_three_classes_needs_positive_option(predict):
     result = predict("--threshold", 0, model="three")
     assert result.exit_code == 1
     assert "hint: --positive LABEL" in result.stderr
@@ -161,7 +161,7 @@ def test_evaluate_unknown_positive_class_is_an_error_before_reading(folder):
 
 
 @pytest.mark.parametrize("command", ["evaluate", "tune"])
-def test_evaluate_and_tune_write_report(folder, tmp_path, command):
+def test_evaluate_and_tune_commands_write_report(folder, tmp_path, command):
     out = str(tmp_path / "r.html")
     source = [str(folder / "rows"), str(folder / "rows.csv")] if command == "evaluate" else [
         str(folder / "rows.csv"), "--target", "y", "--grid", "C=0.1,1"

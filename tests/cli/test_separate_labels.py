@@ -45,7 +45,7 @@ def test_labels_in_separate_file_give_same_result_as_labels_in_table(files):
     assert result.stderr == ""
 
 
-def test_rows_without_label_are_counted_and_not_learned(files):
+def test_stream_counts_but_does_not_learn_rows_without_label(files):
     labels = pd.read_csv(files / "labels.csv", dtype=str)
     labels.loc[:99, "y"] = None
     labels[:-50].to_csv(files / "labels.csv", index=False)

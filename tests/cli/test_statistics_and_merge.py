@@ -160,7 +160,7 @@ def done(result):
     return result
 
 
-def test_statistics_with_forget_slide_window_bit_identically(run, window, tmp_path):
+def test_statistics_with_forget_moves_window_bit_identically(run, window, tmp_path):
     model, change, moved = (tmp_path / name for name in ("model", "change.stats", "moved"))
     done(run("statistics", window[0], "--target", "label", "-o", tmp_path / "week0.stats"))
     like = ("--like", tmp_path / "week0.stats")  # all files use the same quantizer

@@ -72,7 +72,7 @@ def test_unknown_built_in_stream_is_usage_error(run):
     assert "builtin:payments or builtin:gaussians" in result.stderr
 
 
-def test_stream_prints_table_to_stdout_and_nothing_to_stderr(run, table):
+def test_stream_prints_result_table_to_stdout_and_nothing_to_stderr(run, table):
     result = run("stream", table, "--target", "label")
     assert result.exit_code == 0
     assert result.stdout.splitlines()[0].startswith("model\tpositive\tg_mean")

@@ -67,7 +67,7 @@ def _commands():
     }
 
 
-def test_commands_tested_on_a_terminal_include_every_command():
+def test_list_of_commands_tested_on_a_terminal_is_complete():
     groups = {"serve", "hub", "site"}  # tested elsewhere
     assert {name.split()[0] for name in _commands()} == set(main.list_commands(None)) - groups
 
@@ -148,7 +148,7 @@ def test_note_is_printed_above_live_display(folder):
     assert "'constant'" in after[: after.index("╭")]
 
 
-def test_fraction_read_excludes_buffered_rows(folder):
+def test_progress_fraction_excludes_buffered_rows(folder):
     """A small gzip file is read into memory at once; the progress bar counts processed rows only."""
     stream = open_stream(folder / "rows.csv.gz", "label", chunk=100)
     assert [stream.fraction_read() for _ in stream][4] == pytest.approx(500 / 1500)

@@ -107,7 +107,7 @@ def test_unusable_peer_is_an_error_before_rows_are_read(table, name, message):
     assert message in result.stderr
 
 
-def test_rows_with_empty_labels_are_predicted_and_not_learned(table, tmp_path):
+def test_stream_predicts_but_does_not_learn_rows_with_empty_labels(table, tmp_path):
     frame = pd.read_csv(table, dtype=str)
     frame.loc[[0, 5, 1500, *range(2900, 3000)], "y"] = None
     frame.to_csv(tmp_path / "gaps.csv", index=False)
@@ -130,7 +130,7 @@ def test_rows_with_empty_labels_are_predicted_and_not_learned(table, tmp_path):
     assert "none of the 3,000 rows has a label in column 'y'" in empty.stderr
 
 
-def test_tune_with_a_loss_selects_the_smallest_value(table):
+def test_tune_by_a_loss_selects_the_smallest_value(table):
     arguments = ("tune", table, "--target", "y", "--drop", "when", "--grid", "C=0.0001,1", "--json")
     for by in ("log_loss", "average_precision"):
         found = json.loads(run(*arguments, "--by", by).stdout)

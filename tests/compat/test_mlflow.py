@@ -37,7 +37,7 @@ def test_saved_mlflow_folder_loads_as_model_and_pyfunc(model, rows, tmp_path):
     np.testing.assert_array_equal(answers, model.predict(rows))
 
 
-def test_logged_model_loads_from_tracking_folder(model, rows, tmp_path, monkeypatch):
+def test_model_logged_to_mlflow_loads_from_tracking_folder(model, rows, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     mlflow.set_tracking_uri(f"sqlite:///{tmp_path / 'tracking.db'}")
     mlflow.set_experiment(experiment_id=mlflow.create_experiment("e", (tmp_path / "artifacts").as_uri()))

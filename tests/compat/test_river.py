@@ -49,7 +49,7 @@ def test_river_pipeline_runs_progressive_validation(make):
     assert result.get() > 0.8
 
 
-def test_categories_work_with_river_encoder():
+def test_categories_are_learned_through_river_encoder():
     model = preprocessing.OneHotEncoder() | to_river(ProximalSVC())
     for _ in range(5):
         for country, label in (("NZ", "no"), ("AU", "yes"), ("FR", "no")):
@@ -79,7 +79,7 @@ def test_fitted_learner_is_copied_into_river(data):
     assert model.clone().to_learner().digest() == before
 
 
-def test_feature_names_of_table_are_kept_in_river(data):
+def test_feature_names_of_table_are_kept_in_river_classifier(data):
     pd = pytest.importorskip("pandas", reason="tables need pandas")
     X, y = data
     frame = pd.DataFrame(X, columns=list("abc"))
@@ -89,7 +89,7 @@ def test_feature_names_of_table_are_kept_in_river(data):
     assert [model.predict_one(x) for x in turned] == learner.predict(frame).tolist()
 
 
-def test_learner_without_grow_ignores_new_features(data):
+def test_river_classifier_of_learner_without_grow_ignores_new_features(data):
     X, y = data
     model = to_river(KOIL(gamma=0.5, random_state=0), features="ab")
     for x, label in zip(rows_of(X), y.tolist(), strict=True):

@@ -41,7 +41,7 @@ def frame():
         ),
     ],
 )
-def test_sample_weight_is_routed_through_pipeline_and_search(frame, scoring):
+def test_sample_weight_is_routed_through_pipeline_and_grid_search(frame, scoring):
     table, y, weights = frame
     X = table[["a", "b", "c"]].to_numpy()
     with sklearn.config_context(enable_metadata_routing=True):

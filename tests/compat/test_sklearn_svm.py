@@ -109,7 +109,7 @@ def _values(function: Any) -> dict[str, Any]:
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(("name", "values"), _cases())
-def test_scikit_learn_svc_test_passes(name, values, monkeypatch):
+def test_incremental_svc_passes_test_of_scikit_learn_svc(name, values, monkeypatch):
     monkeypatch.setattr(suite, "svm", Module())
     monkeypatch.setattr(suite, "SVC", SVC, raising=False)
     getattr(suite, name)(**{key: SVC if value is sklearn.svm.SVC else value for key, value in values.items()})

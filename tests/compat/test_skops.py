@@ -58,7 +58,7 @@ def test_skops_roundtrip_of_unfitted_learner_keeps_parameters():
     assert back.get_params() == ProximalSVC(C=3.0).get_params()
 
 
-def test_damaged_archive_raises(data):
+def test_damaged_skops_archive_raises(data):
     packed = skops.dumps(ProximalSVC().fit(*data))
     out = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(packed)) as source, zipfile.ZipFile(out, "w") as target:

@@ -59,7 +59,7 @@ def test_full_dataset_in_folder_is_preferred_to_shortened_packaged_dataset(tmp_p
     assert len(load("heart_cleveland", data_dir=tmp_path).y) == 303
 
 
-def test_file_with_wrong_shape_raises(tmp_path):
+def test_loading_file_with_wrong_shape_raises(tmp_path):
     pd.DataFrame(np.ones((30, 4)), columns=["a", "b", "c", "target"]).to_csv(
         tmp_path / "oil_spill.csv.gz", index=False
     )

@@ -17,7 +17,7 @@ def test_default_numbers_of_trajectories_match_the_paper():
     assert np.isin(patterns, SUSPICIOUS).sum() == 92
 
 
-def test_lengths_and_positions_are_in_range():
+def test_trajectory_lengths_and_positions_are_in_range():
     X, _ = make_trajectories(
         {"circling": 20, "zigzag": 20, "back-and-forth": 20, "parking": 20}, random_state=1
     )

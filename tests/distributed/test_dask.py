@@ -139,7 +139,7 @@ def test_update_forgetting_unknown_rows_raises_and_keeps_state(rng):
         engine.update(model, add=dask_array(X, [50]))
 
 
-def test_update_sends_one_message_per_partition(rng, client):
+def test_update_sends_one_message_per_dask_partition(rng, client):
     X, y = imbalanced(rng, 440)
     model = engine.fit(ProximalSVC(), dask_array(X[:300], [100, 200]), y[:300])
     parts = {"add": dask_array(X[300:], [40, 80]), "forget": dask_array(X[:90], [30, 60])}
@@ -286,7 +286,7 @@ def test_fit_without_client_uses_temporary_local_cluster(rng, monkeypatch):
     assert [cluster.status.name for cluster in clusters] == ["closed"]
 
 
-def test_fit_with_large_feature_offset_keeps_precision(rng):
+def test_fit_with_large_feature_offset_equals_local_fit(rng):
     X, y = imbalanced(rng, 4000, 4)
     X[:, 2] += 1.7e9  # the offset of a timestamp
     model = engine.fit(ProximalSVC(), dask_array(X, [7, 2000]), y)

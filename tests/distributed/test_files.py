@@ -85,7 +85,7 @@ def test_combine_keeps_parts_unchanged(rng):
     assert [len(part.sources) for part in parts] == [1, 1]
 
 
-def test_nan_raises_with_source_chunk_and_column(rng):
+def test_statistics_of_nan_raise_with_source_chunk_and_column(rng):
     X, y = imbalanced(rng)
     X[250, 3] = np.nan
     with pytest.raises(DataError, match="january, chunk 2: X has NaN in row 50, column 3"):
@@ -122,7 +122,7 @@ def test_combine_with_empty_part_equals_local_fit(rng, tmp_path):
 
 
 @given(st.randoms(use_true_random=False))
-def test_part_id_changes_with_row_label_or_weight(random):
+def test_part_id_depends_on_rows_labels_and_weights(random):
     rng = np.random.default_rng(random.randrange(2**32))
     X, y, weight = rng.integers(0, 3, (6, 3)).astype(float), rng.integers(0, 2, 6), np.ones(6)
 

@@ -53,7 +53,7 @@ def test_data_dependent_feature_map_is_fitted_on_first_rows(rng):
     np.testing.assert_allclose(model.decision_function(X), fresh.decision_function(X), rtol=0, atol=1e-9)
 
 
-def test_fitted_feature_map_is_used_unchanged(rng):
+def test_already_fitted_feature_map_is_used_unchanged(rng):
     X, y = imbalanced(rng, 300, 4)
     settled = RandomFeatures(30).fit(X[200:])
     model = run(ProximalSVC(feature_map=settled), "fit", cut(X, y, [100]))

@@ -278,7 +278,7 @@ def test_fit_unknown_column_raises_with_name(rng, spark):
         engine.fit(ProximalSVC(), df, features=["age", "colour"])
 
 
-def test_fit_of_other_object_raises(rng):
+def test_fit_of_object_that_is_not_a_dataframe_raises(rng):
     with pytest.raises(DataTypeError, match="expected a Spark DataFrame; got ndarray"):
         engine.fit(ProximalSVC(), imbalanced(rng)[0], features=NAMES)
 

@@ -43,7 +43,7 @@ def assert_optimal(G, bounds, answer, tolerance):
 @pytest.mark.parametrize("outliers", [0.0, 0.2])
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.kernel)
 @pytest.mark.parametrize("seed", range(3))
-def test_ball_matches_general_solver(kernel, outliers, seed):
+def test_ball_matches_general_quadratic_solver(kernel, outliers, seed):
     X = np.random.default_rng(seed).normal(size=(24, 3))
     bounds = weight_bounds(np.ones(24), None, outliers)
     G = kernel.block(X)
@@ -132,7 +132,7 @@ def test_rbf_sphere_matches_one_class_svm():
     assert (machine.decision_function(X)[inside] > 0).all()
 
 
-def test_upper_bounds_are_raised_until_they_sum_to_one():
+def test_upper_bounds_of_row_weights_are_raised_until_they_sum_to_one():
     bounds = weight_bounds(np.ones(5), 0.1, 0.0)
     np.testing.assert_allclose(bounds, 0.2)
     assert bounds.sum() >= 1.0
@@ -140,7 +140,7 @@ def test_upper_bounds_are_raised_until_they_sum_to_one():
     np.testing.assert_allclose(solve(KERNELS[0], X, bounds)["alpha"], 0.2)
 
 
-def test_mismatched_shapes_raise():
+def test_solver_arguments_of_mismatched_shapes_raise():
     with pytest.raises(ValueError, match="array shapes disagree"):
         solve(KERNELS[0], np.zeros((3, 2)), np.ones(2))
     with pytest.raises(ValueError, match="expected 1 to"):

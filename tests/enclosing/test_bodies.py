@@ -99,7 +99,7 @@ def test_linear_sphere_in_kernel_form_matches_explicit_form():
     )
 
 
-def test_fewer_rows_than_features_use_kernel_form():
+def test_body_of_fewer_rows_than_features_uses_kernel_form():
     rows = rows_of(np.random.default_rng(4).normal(size=(5, 600)))
     assert isinstance(build_body(rows, settings_of()), KernelEllipsoid)
     assert isinstance(build_body(rows_of(rows.X[:, :100]), settings_of()), Ellipsoid)

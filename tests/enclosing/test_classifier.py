@@ -40,7 +40,7 @@ def blobs(rng):
 
 
 @models
-def test_predict_matches_four_steps_of_the_paper(model, blobs, rng):
+def test_predict_matches_the_four_steps_of_the_mhe_paper(model, blobs, rng):
     X, y = blobs
     model = clone(model).fit(X, y)
     fresh = rng.normal(size=(400, 3)) * 4
@@ -53,14 +53,14 @@ def test_predict_matches_four_steps_of_the_paper(model, blobs, rng):
     assert inside.max() > 1
 
 
-def test_smallest_ratio_matches_four_steps_on_random_distances(rng):
+def test_class_of_smallest_ratio_matches_the_four_steps_of_the_mhe_paper(rng):
     for _ in range(500):
         distances, radii = rng.gamma(2.0, size=(2, rng.integers(1, 6)))
         assert four_steps(distances, radii) == np.argmin(distances / radii)
 
 
 @models
-def test_scores_are_derived_from_distance_ratios(model, blobs):
+def test_decision_function_is_derived_from_distance_ratios(model, blobs):
     X, y = blobs
     model = clone(model).fit(X, y)
     ratio = model.distance_ratio(X)
@@ -109,7 +109,7 @@ def test_outliers_parameter_is_fraction_of_training_rows_outside_their_body(shap
     assert np.mean(shares) == pytest.approx(0.05, abs=0.01)
 
 
-def test_C_and_outliers_are_equivalent(blobs):
+def test_C_and_equivalent_outliers_give_same_model(blobs):
     X, y = blobs
     named = EnclosingClassifier(outliers=0.1).fit(X[y == 0], y[y == 0])
     bounded = EnclosingClassifier(C=1 / (0.1 * 80)).fit(X[y == 0], y[y == 0])
@@ -123,7 +123,7 @@ def test_C_and_outliers_are_equivalent(blobs):
 # -- unknown rows -----------------------------------------------------------------------------------
 
 
-def test_rows_outside_all_bodies_are_unknown(blobs):
+def test_rows_outside_all_bodies_are_predicted_as_unknown(blobs):
     X, y = blobs
     model = EnclosingClassifier().fit(X, y)
     far = np.full((1, 3), 1e3)
@@ -186,7 +186,7 @@ def test_model_is_bitwise_independent_of_row_order(model, blobs, rng):
 
 
 @models
-def test_new_rows_change_only_their_class(model, blobs):
+def test_new_rows_change_only_the_body_of_their_class(model, blobs):
     X, y = blobs
     first = np.arange(len(y)) % 2 == 0
     model = clone(model).fit(X[first | (y != 1)], y[first | (y != 1)])
@@ -319,7 +319,7 @@ def test_class_of_repeated_rows_has_radius_zero():
     assert model.distance_ratio(np.full((1, 3), 0.1)).tolist() == [[0.0]]
 
 
-def test_fewer_rows_than_features_are_inside_their_body(rng):
+def test_rows_of_class_with_fewer_rows_than_features_are_inside_its_body(rng):
     X = rng.normal(size=(8, 50))
     for ridge in (0.01, "auto"):
         model = EnclosingClassifier(ridge=ridge).fit(X, np.zeros(8))
@@ -327,7 +327,7 @@ def test_fewer_rows_than_features_are_inside_their_body(rng):
         assert model.novelty_score(rng.normal(size=(20, 50)) + 3.0).min() > 0.0
 
 
-def test_values_that_would_overflow_raise(blobs):
+def test_fit_of_values_that_would_overflow_raises(blobs):
     X, y = blobs
     model = EnclosingClassifier().fit(X, y)
     with pytest.raises(DataError, match="squares overflow"):
@@ -360,7 +360,7 @@ def test_float32_rows_match_float64_rows(blobs):
 
 
 @models
-def test_damaged_state_raises(model, blobs):
+def test_loading_damaged_state_raises(model, blobs):
     model = clone(model).fit(*blobs)
     damages = [
         lambda s: s["classes"].pop(),
@@ -406,7 +406,7 @@ def test_copy_of_used_model_gives_same_scores(shape, kernel):
 
 @pytest.mark.parametrize("n_rows", [4, 40])
 @pytest.mark.parametrize("kernel", ["linear", "polynomial"])
-def test_ridge_zero_uses_pseudo_inverse(rng, n_rows, kernel):
+def test_ellipsoid_with_ridge_zero_uses_pseudo_inverse(rng, n_rows, kernel):
     """Check (7) with pinv in the explicit feature space; with few rows most directions have no variance."""
     X, fresh = rng.normal(size=(n_rows, 6)), rng.normal(size=(20, 6))
     degree = 1 if kernel == "linear" else 2

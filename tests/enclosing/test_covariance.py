@@ -56,7 +56,7 @@ def test_closed_form_leave_one_out_distances_match_refitting(shrinkage):
 
 
 @pytest.mark.parametrize("shrinkage", [0.02, 1.0])
-def test_noise_over_signal_matches_formula(shrinkage):
+def test_noise_to_signal_ratio_matches_formula(shrinkage):
     X = np.random.default_rng(1).normal(size=(30, 4)) * [1, 2, 3, 4]
     distances, unseen = distances_by_leaving_out(X, shrinkage)
     variances = np.linalg.eigvalsh(np.cov(X.T, bias=True))
@@ -70,7 +70,7 @@ def test_covariance_of_many_rows_is_not_shrunk():
     assert estimate_shrinkage(spread_of(X)) == 1e-9
 
 
-def test_estimated_shrinkage_makes_left_out_distances_twice_training_distances():
+def test_leave_one_out_distances_at_estimated_shrinkage_are_twice_training_distances():
     X = np.random.default_rng(2).normal(size=(60, 40)) * np.geomspace(1, 30, 40)
     shrinkage = estimate_shrinkage(spread_of(X))
     distances, unseen = distances_by_leaving_out(X, shrinkage)

@@ -146,7 +146,7 @@ def test_interrupted_call_is_applied_completely_or_not_at_all(stream, make):
     assert found == {0, 1}
 
 
-def test_invalid_estimator_or_call_raises_error_with_reason():
+def test_adaptive_threshold_with_invalid_estimator_or_call_raises():
     with pytest.raises(NotFittedError, match="has seen no rows"):
         AdaptiveThresholdClassifier(ProximalSVC()).predict(np.zeros((1, 2)))
     with pytest.raises(ParameterError, match="partial_fit"):

@@ -46,7 +46,7 @@ def _scores(expert, X):
     return expert.rule.scores(type("Rows", (), {"X": X}))
 
 
-def test_tree_expert_gets_weight_on_data_it_predicts_well(taught):
+def test_boosting_expert_gets_weight_on_data_it_predicts_well(taught):
     _, _, model = taught
     record = {expert.name: expert for expert in model.explain().experts}["trees"]
     assert record.weight > 0.1
@@ -85,7 +85,7 @@ def test_copied_and_loaded_models_have_the_same_trees(taught):
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
-def test_model_state_without_tree_experts_loads(n_classes):
+def test_model_state_without_boosting_experts_loads(n_classes):
     X, y = _rows(1200, 5, n_classes, seed=3)
     model = StreamClassifier()
     for begin in range(0, 1000, 100):
@@ -170,7 +170,7 @@ def _long_model(X, y):
     return model
 
 
-def test_forget_with_many_rows_refits_trees_on_sample_first_and_fully_later():
+def test_forget_in_large_buffer_refits_trees_on_sample_first_and_on_all_rows_later():
     rng = np.random.default_rng(6)
     X = rng.normal(size=(24_000, 4))
     y = ((X[:, 0] > 0.5) ^ (rng.random(24_000) < 0.1)).astype(np.int64)
@@ -197,7 +197,7 @@ def test_forget_with_many_rows_refits_trees_on_sample_first_and_fully_later():
     assert model._ensemble.experts[longest].is_sampled  # one extra refit between two regular ones
 
 
-def test_trees_after_forget_with_many_rows_do_not_depend_on_forgotten_row():
+def test_trees_after_forget_in_large_buffer_do_not_depend_on_forgotten_row():
     rng = np.random.default_rng(7)
     X = rng.normal(size=(12_000, 4))
     y = ((X[:, 0] > 0.5) ^ (rng.random(12_000) < 0.1)).astype(np.int64)

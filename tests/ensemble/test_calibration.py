@@ -144,7 +144,7 @@ def test_wrapper_probabilities_are_calibrated_for_observed_shares():
 # -- confidence intervals of rates ------------------------------------------------------------------------
 
 
-def test_interval_contains_drifting_mean_rate_at_all_times():
+def test_rate_interval_contains_drifting_mean_rate_at_all_times():
     missed = 0
     for seed in range(80):
         rng = np.random.default_rng(seed)
@@ -159,7 +159,7 @@ def test_interval_contains_drifting_mean_rate_at_all_times():
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 500), st.integers(0, 500))
-def test_interval_contains_observed_rate_and_shrinks_with_lower_level(n_events, n_others):
+def test_rate_interval_contains_observed_rate_and_shrinks_with_lower_level(n_events, n_others):
     low, high = rate_interval(n_events, n_events + n_others)
     narrow = rate_interval(n_events, n_events + n_others, level=0.5)
     rate = n_events / max(n_events + n_others, 1)

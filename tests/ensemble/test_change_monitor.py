@@ -84,7 +84,7 @@ def test_shiryaev_roberts_sums_equal_recursion():
     np.testing.assert_allclose(_shiryaev_roberts(start, bets), expected)
 
 
-def test_expected_detector_sum_for_class_shares_is_at_most_number_of_rows():
+def test_expected_drift_statistic_of_class_shares_is_at_most_number_of_rows():
     # The guarantee E[S] <= t, on which the false alarm rate rests, averaged over many short streams.
     sums = []
     for seed in range(400):

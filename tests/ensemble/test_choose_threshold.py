@@ -35,7 +35,7 @@ def _quality(cut, positive, negative, threshold, share):
 @pytest.mark.parametrize("threshold", ["gmean", "f1", "kappa", {"miss": 20.0, "alarm": 1.0}, {"alarms": 0.2}])
 @settings(max_examples=60, deadline=None)
 @given(positive=scores, negative=scores, share=st.sampled_from([0.01, 0.3, 0.9]))
-def test_chosen_threshold_is_optimal_on_the_given_scores(threshold, positive, negative, share):
+def test_chosen_threshold_is_optimal_on_given_scores(threshold, positive, negative, share):
     chosen = choose_threshold(positive, negative, threshold, share)
     every = np.concatenate([positive, negative, [-1e9, 1e9], positive - 1e-9, negative - 1e-9])
     best = max(_quality(cut, positive, negative, threshold, share) for cut in every)

@@ -22,7 +22,7 @@ def _detected(rates, shares, n_rows, seed, chunk=50):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_stationary_stream_reports_at_most_one_drift(seed):
+def test_stationary_stream_has_at_most_one_reported_drift(seed):
     detector = _detected(lambda _: [0.9, 0.7], lambda _: [0.9, 0.1], 20_000, seed)
     assert len(detector.drifts) <= 1
 

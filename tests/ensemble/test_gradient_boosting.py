@@ -203,7 +203,7 @@ def test_fit_many_rows_is_independent_of_threads():
 
 
 @pytest.mark.parametrize("n", [65_535, 65_536, 1_048_575])
-def test_leaf_of_all_rows_contains_newton_step_of_exact_sums(n):
+def test_single_leaf_equals_newton_step_of_exact_sums(n):
     """Hessians have fewer bits from 65,536 rows on; the sums must not overflow at any size."""
     y = (np.arange(n) % 3 == 0).astype(np.int64)
     weights = np.full(n, np.nextafter(1.0, 0.0))  # weights just below 1 give the largest sums
@@ -293,12 +293,12 @@ def test_contributions_equal_shapley_values_by_enumeration():
     np.testing.assert_array_equal(trees.contributions(X, 2), trees.contributions(X, 1))
 
 
-def test_logistic_is_accurate_to_eight_digits():
+def test_native_logistic_function_is_accurate_to_eight_digits():
     for score in np.linspace(-40.0, 40.0, 1001).tolist():
         assert logistic(score) == pytest.approx(1.0 / (1.0 + np.exp(-score)), rel=1e-8)
 
 
-def test_portable_log_is_accurate_to_fifteen_digits():
+def test_native_log_function_is_accurate_to_fifteen_digits():
     for x in np.geomspace(1e-9, 1e9, 1001).tolist():
         assert portable_log(x) == pytest.approx(math.log(x), rel=1e-15, abs=1e-15)
 
@@ -365,7 +365,7 @@ def test_tree_ensemble_of_corrupt_arrays_raises(number, index, value):
         _native.TreeEnsemble(*_changed(fitted, number, index, value), 4)
 
 
-def test_default_boosted_trees_equal_those_of_earlier_versions():
+def test_default_boosted_trees_equal_trees_of_earlier_versions():
     """The sum of the scores is the one of version 0.2."""
     X = (np.arange(4000) * 7919 % 1009).reshape(800, 5) / 1009.0
     y = (X[:, 0] * X[:, 1] > X[:, 2] - 0.5).astype(np.int64)
@@ -375,7 +375,7 @@ def test_default_boosted_trees_equal_those_of_earlier_versions():
         assert math.fsum(scores[:, 0].tolist()) == EARLIER_SUM
 
 
-def test_contributions_of_trees_from_earlier_versions_raise():
+def test_contributions_of_trees_loaded_from_earlier_versions_raise():
     X, y = _rows(100, 3, 2, seed=0)
     rule = TreeRule([0, 1], BoostedTrees().fit(X, y).forest[:4], 3)
     with pytest.raises(ValueError, match="no row counts"):

@@ -32,7 +32,7 @@ def _reference_lengths(scores):
 @given(
     st.lists(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 60)), min_size=1, max_size=3), max_size=4)
 )
-def test_label_run_marks_rows_in_runs_longer_than_the_limit(drawn):
+def test_label_run_marks_rows_in_runs_longer_than_limit(drawn):
     blocks = [np.repeat([x for x, _ in runs], [n for _, n in runs]).astype(float) for runs in drawn]
     run, marked = LabelRun(), []
     for block in blocks:

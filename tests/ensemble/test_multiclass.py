@@ -42,7 +42,7 @@ def test_ensemble_is_more_accurate_than_proximal_svc_with_100_classes(hundred):
     assert model.decision_function(X[:5]).shape == (5, 100)
 
 
-def test_explain_reports_restrictions_with_a_hundred_classes(hundred):
+def test_explain_with_100_classes_lists_restricted_experts(hundred):
     _, _, model = hundred
     explanation = model.explain()
     assert model._ensemble.experts[NAMES.index("kernel")].learner is None
@@ -151,7 +151,7 @@ def test_expert_weight_depends_on_recall_and_not_on_scale_of_scores():
         assert weights.recall[expert] == pytest.approx(np.mean(rates))
 
 
-def test_thresholds_increase_the_mean_recall():
+def test_per_class_thresholds_increase_the_mean_recall():
     rng = np.random.default_rng(1)
     buffer = _recent_scores(rng, 1000, [1.5, 1.5, 1.5])
     places, raw = buffer.recent()

@@ -63,7 +63,7 @@ KINDS = ["rising", "falling", "constant", "jumps", "bursts", "heavy tails", "tie
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("target", [0.0, 0.01, 0.3])
-def test_alarms_in_any_window_are_within_20_of_target_for_adversarial_scores(kind, target):
+def test_number_of_alarms_in_any_window_is_within_20_of_target_for_adversarial_scores(kind, target):
     rng = np.random.default_rng(0)
     scores, model = _adversary(kind, 6000, rng), OnlineThreshold({"alarms": target})
     sizes = rng.integers(1, 400, 100)
@@ -86,7 +86,7 @@ def test_alarm_balance_stays_within_tolerance_for_any_sequence_of_rows(limits, t
         assert -9.5 - target <= log.balance <= 10.5 - target
 
 
-def test_adversary_that_sees_the_state_cannot_exceed_the_bound():
+def test_adversary_that_sees_the_controller_state_cannot_exceed_alarm_bound():
     rng = np.random.default_rng(1)
     model, alarms = OnlineThreshold({"alarms": 0.05}), []
     for _ in range(3000):
@@ -132,7 +132,7 @@ def test_alarms_per_day_without_any_times_raises_with_hint():
 
 
 @pytest.mark.parametrize("delay", [0, 500, 5000])
-def test_recall_on_drifting_scores_matches_promised_recall(delay):
+def test_observed_recall_on_drifting_scores_matches_promised_recall(delay):
     rng = np.random.default_rng(3)
     n, share = 40_000, 0.1
     positive = rng.random(n) < share
@@ -177,7 +177,7 @@ def _recall_adversary(kind, threshold, balance, rng):
 @pytest.mark.parametrize(
     "kind", ["always missed", "always found", "against the balance", "with the balance", "random"]
 )
-def test_number_of_misses_against_an_adversary_stays_within_the_bound(kind, delay):
+def test_number_of_misses_with_adversarial_scores_stays_within_the_bound(kind, delay):
     rng = np.random.default_rng(4)
     n, share, size = 12_000, 0.1, 50
     keys = np.arange(n, dtype=np.uint64)
@@ -220,7 +220,7 @@ def test_realised_recall_of_both_classifiers_matches_promise_despite_drift(make)
 # -- precision ----------------------------------------------------------------------------------------
 
 
-def test_levels_below_promised_precision_are_rarely_ever_accepted():
+def test_levels_with_lower_precision_than_promised_are_rarely_accepted():
     accepted = 0
     for seed in range(60):
         rng = np.random.default_rng(seed)
@@ -234,7 +234,7 @@ def test_levels_below_promised_precision_are_rarely_ever_accepted():
     assert accepted <= 60 * ERROR + 4
 
 
-def test_imprecise_level_is_rarely_accepted_even_if_adversary_sees_the_state():
+def test_imprecise_level_is_rarely_accepted_even_for_adaptive_adversary():
     n_runs, accepted = 60, 0
     for seed in range(n_runs):
         rng, levels = np.random.default_rng([seed, 1]), PrecisionLevels(0.8)
@@ -369,7 +369,7 @@ def test_alarms_of_concurrent_predictions_are_all_counted():
     assert abs(sum(found) - 300) <= MAX_EXCESS
 
 
-def test_changed_goal_replaces_promised_rate():
+def test_changing_the_goal_changes_the_promised_rate():
     X, y = _stream(1000, seed=5)
     model = StreamClassifier(threshold={"alarms": 0.1})
     _run(model, X, y)
@@ -439,7 +439,7 @@ def test_prequential_evaluation_uses_the_alarms_of_predict(make):
 
 
 @pytest.mark.parametrize("make", [StreamClassifier, _wrapped], ids=["ensemble", "wrapper"])
-def test_expensive_rows_raise_alarms_at_lower_probability(make):
+def test_rows_with_high_miss_cost_raise_alarms_at_lower_probability(make):
     X, y = _stream(1000, seed=8)
     model = make(threshold={"miss": 1.0, "alarm": 10.0}).partial_fit(X[:200], y[:200])
     model.partial_fit(X[200:800], y[200:800])

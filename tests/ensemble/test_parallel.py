@@ -39,7 +39,7 @@ def test_first_task_runs_in_calling_thread_and_others_in_new_threads(threads):
 
 
 @pytest.mark.parametrize("n", [1, 2, 5])
-def test_first_of_several_errors_is_raised_and_no_thread_remains(threads, n):
+def test_run_tasks_raises_first_of_several_errors_and_leaves_no_thread(threads, n):
     threads(n)
     before = threading.active_count()
 

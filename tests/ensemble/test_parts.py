@@ -127,7 +127,7 @@ def test_score_buffer_keeps_the_last_rows_of_every_class():
     assert sides.share == pytest.approx(0.05, abs=0.03)
 
 
-def test_score_buffer_drop_removes_scores_of_forgotten_rows():
+def test_dropping_forgotten_rows_removes_their_scores_from_score_buffer():
     buffer = ScoreBuffer(1)
     buffer.set_classes([0, 1])
     keys = np.arange(6, dtype=np.uint64)
@@ -243,7 +243,7 @@ def test_calibrated_log_odds_of_normal_scores_are_linear_and_correct():
     np.testing.assert_allclose(weights.scores(x[:, None]), 1.5 * (x - 0.75), atol=0.25)
 
 
-def test_scores_beyond_all_recent_scores_keep_their_order():
+def test_log_odds_of_scores_beyond_all_recent_scores_keep_their_order():
     weights = weigh_experts(_sides(shift=(1.5,)), "gmean", np.ones(1))
     x = np.concatenate([-np.logspace(7, 0, 40), np.logspace(0, 7, 40)])
     assert (np.diff(weights.scores(x[:, None])) > 0.0).all()

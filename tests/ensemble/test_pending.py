@@ -64,7 +64,7 @@ def test_labels_of_pending_rows_update_label_frequencies_immediately(rows, model
     assert after.counts[1] == pytest.approx(labels.counts[1] * after.decay + 1.0)
 
 
-def test_predicting_a_row_just_before_learning_it_does_not_change_the_model(rows):
+def test_predicting_a_row_before_learning_it_does_not_change_the_model(rows):
     X, y = rows
     asked, silent = (StreamClassifier().partial_fit(X[:600], y[:600]) for _ in range(2))
     for row in range(600, 620):

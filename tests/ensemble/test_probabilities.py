@@ -93,7 +93,7 @@ def test_probabilities_of_many_classes_are_calibrated():
     assert sure.mean() == pytest.approx(hits.mean(), abs=0.07)
 
 
-def test_single_class_has_probability_1_and_two_single_row_classes_have_less():
+def test_predict_proba_is_1_for_single_class_and_less_for_two_classes_of_one_row():
     assert StreamClassifier().partial_fit([[0.0], [1.0]], [3, 3]).predict_proba([[5.0]]).tolist() == [[1.0]]
     early = StreamClassifier().partial_fit([[0.0], [1.0]], [0, 1]).predict_proba([[0.0], [1.0]])
     assert ((early > 0.0) & (early < 1.0)).all()

@@ -103,7 +103,7 @@ def test_correction_keeps_last_rows_and_last_hundred_rows_of_rare_class():
     assert SETTINGS.correction_rows <= np.count_nonzero(places == 0) <= 1.5 * SETTINGS.correction_rows
 
 
-def test_correction_after_forget_equals_correction_without_those_rows():
+def test_correction_after_forget_equals_correction_without_forgotten_rows():
     z, y = _log_odds(600, (1.0, 0.5))
     weights, gone = np.array([0.5, 0.5]), np.flatnonzero(y)[:30]
     both = _solved(_remembered(z, y), weights, 0.2)

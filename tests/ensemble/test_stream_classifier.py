@@ -59,7 +59,7 @@ def test_nonlinear_classes_are_learned(curved, learned):
     assert model.explain().leader in {"kernel", "mapped", "trees"}
 
 
-def test_scores_after_sudden_drift_are_better_than_with_fit_on_all_rows():
+def test_scores_after_sudden_drift_are_better_than_those_of_fit_on_all_rows():
     X = np.random.default_rng(3).normal(size=(3000, 5))
     y = (np.where(np.arange(3000) < 1500, X[:, 0], X[:, 1]) > 1.0).astype(int)
     scores, _ = _run(StreamClassifier(), X, y)

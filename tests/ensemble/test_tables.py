@@ -274,7 +274,7 @@ def alarms(labels, goal, wrapper, positive=None):
 
 @pytest.mark.parametrize("wrapper", [False, True])
 @pytest.mark.parametrize("goal", [{"alarms": 0.05}, {"miss": 20, "alarm": 1}, "f1"])
-def test_goal_applies_to_rare_class_independent_of_its_label(goal, wrapper):
+def test_threshold_goal_applies_to_rare_class_independent_of_its_label(goal, wrapper):
     positive, found = alarms(("fraud", "ok"), goal, wrapper)
     assert positive == "fraud"
     other, expected = alarms(("yes", "no"), goal, wrapper)
@@ -283,7 +283,7 @@ def test_goal_applies_to_rare_class_independent_of_its_label(goal, wrapper):
     assert alarms((1, 0), goal, wrapper) == (1, expected)
 
 
-def test_goal_applies_to_given_positive_class():
+def test_threshold_goal_applies_to_given_positive_class():
     positive, found = alarms(("fraud", "ok"), {"alarms": 0.05}, False, positive="ok")
     assert positive == "ok"
     assert 1.0 - np.mean(found) < 0.1

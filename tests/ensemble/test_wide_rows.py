@@ -162,7 +162,7 @@ def test_dense_columns_of_any_scale_are_standardized():
     assert roc_auc_score(y[300:], X[300:] @ rule.coef[0]) > 0.9
 
 
-def test_columns_with_mean_zero_are_scaled_like_other_columns():
+def test_columns_with_mean_zero_are_scaled_as_other_columns():
     values = np.array([[-3.0, 5.0, 1.0], [3.0, 7.0, 0.0], [-3.0, 5.0, 0.0], [3.0, 7.0, 0.0]])
     X = sp.csr_matrix(values)
     shift, factor = wide._standardization(X, values.mean(axis=0))
@@ -170,7 +170,7 @@ def test_columns_with_mean_zero_are_scaled_like_other_columns():
     np.testing.assert_allclose(((values - shift) * factor).std(axis=0)[:2], 1.0)
 
 
-def test_model_loaded_from_file_without_wide_rows_uses_hashed_rows_only(stream, model):
+def test_model_from_file_without_wide_rows_uses_only_hashed_rows(stream, model):
     X, y = stream
     state = model._get_state()
     state["wide"] = False

@@ -63,7 +63,7 @@ def test_totals_of_stream_with_times_are_means_over_days():
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 400])
-def test_label_order_warns_with_counts_for_sorted_rows_only(chunk):
+def test_label_order_warning_with_counts_is_given_for_sorted_rows_only(chunk):
     codes = np.repeat([0, 1, 0], [200, 100, 100])
     ordered, mixed = LabelOrder(), LabelOrder()
     shuffled = np.random.default_rng(0).permutation(codes)

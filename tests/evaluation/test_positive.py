@@ -61,7 +61,7 @@ def test_measures_do_not_depend_on_chunks(chunk):
 
 
 @pytest.mark.parametrize("labels", [("a", "b"), ("b", "a")])
-def test_positive_class_has_the_higher_scores(labels):
+def test_positive_rows_have_higher_scores_whatever_class_is_positive(labels):
     X, y = _rows_with_changing_minority(labels)
     result = prequential(Scripted(labels), ArrayStream(X, y, chunk=300))
     assert result.positive == labels[0]
@@ -116,7 +116,7 @@ def test_class_appearance_events_do_not_depend_on_chunks():
         assert (event.row, event.kind, event.model) == (4321, "class", None)
 
 
-def test_stream_command_reports_the_rarer_class_as_positive(tmp_path):
+def test_stream_command_treats_the_rarer_class_as_positive(tmp_path):
     X, y = _rows_with_changing_minority()
     pd.DataFrame({"a": X[:, 0], "y": y}).to_csv(tmp_path / "t.csv", index=False)
     documents = {}

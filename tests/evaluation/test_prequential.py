@@ -97,7 +97,7 @@ def test_warmup_rows_are_learned_and_not_tested():
     assert result.summary()[0]["tested"] == 15
 
 
-def test_last_line_of_table_equals_measures_of_last_window():
+def test_last_line_of_result_table_equals_measures_of_last_window():
     stream = Gaussians(6000, schedule=ImbalanceSchedule.constant(0.2), distance=1.2, chunk=300)
     result = prequential(ProximalSVC(), stream, window=900, positive=1)
     true, predicted, scores = _by_hand(stream, ProximalSVC(), 900)
@@ -181,7 +181,7 @@ def test_sklearn_model_counts_rejected_rows_of_class_that_appears_late():
     assert peer.n_refused_ == n_late > 0
 
 
-def test_error_in_the_stream_contains_result_of_earlier_rows(tmp_path):
+def test_error_of_the_stream_contains_result_for_earlier_rows(tmp_path):
     path = tmp_path / "data.csv"
     lines = [f"{i % 7},{i % 2}" for i in range(2500)]
     path.write_text("\n".join(["a,y", *lines, "1,0,3"]) + "\n", encoding="utf-8")

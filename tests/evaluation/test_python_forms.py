@@ -39,7 +39,7 @@ def _summary(*arguments, **options):
     return {name: value for name, value in line.items() if name != "rows_per_second"}
 
 
-def test_arrays_frames_and_files_give_the_same_measures(rows, tmp_path):
+def test_prequential_measures_are_equal_for_arrays_frames_and_files(rows, tmp_path):
     X, y = rows
     frame = pd.DataFrame(X, columns=["a", "b"])
     labelled = frame.assign(y=y)
@@ -58,7 +58,7 @@ def test_arrays_frames_and_files_give_the_same_measures(rows, tmp_path):
         assert found == pytest.approx(expected)
 
 
-def test_pairs_of_record_and_label_are_accepted(rows):
+def test_prequential_accepts_pairs_of_record_and_label(rows):
     X, y = rows
     pairs = [({"a": a, 1: b}, bool(label)) for (a, b), label in zip(X.tolist(), y.tolist(), strict=True)]
     assert _summary(iter(pairs)) == pytest.approx(_summary(X, y))
@@ -89,7 +89,7 @@ def test_river_dataset_is_accepted():
         (lambda X, y: _summary([({}, 1)]), DataError, "no rows"),
     ],
 )
-def test_invalid_data_raises(rows, call, error, message):
+def test_prequential_with_invalid_data_raises(rows, call, error, message):
     with pytest.raises(error, match=message):
         call(*rows)
 

@@ -127,7 +127,7 @@ def test_log_softmax_contributions_add_up():
     np.testing.assert_allclose(found.contributions.sum(axis=1) + found.base, expected, atol=1e-9)
 
 
-def test_contributions_of_view_columns_are_summed_by_source():
+def test_contributions_of_encoded_columns_are_summed_by_original_column():
     part = Attribution(np.arange(12.0).reshape(1, 4, 3), np.zeros(3))
     summed = part.by_source(np.array([0, 2, 2, 0]), 3)
     assert summed.contributions[0].tolist() == [[9.0, 11.0, 13.0], [0.0, 0.0, 0.0], [9.0, 11.0, 13.0]]

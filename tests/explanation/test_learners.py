@@ -80,7 +80,7 @@ def test_contributions_add_up_to_decision_function(name, n_classes):
     np.testing.assert_array_equal(model.decision_function(rows), scores)
 
 
-def test_linear_learner_compares_with_mean_of_learned_rows():
+def test_linear_contributions_are_relative_to_mean_of_learned_rows():
     X, y = labelled_rows(2)
     model = ProximalSVC().fit(X + 3.0, y)
     found = model.explain(X[:7] + 3.0)

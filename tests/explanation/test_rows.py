@@ -43,7 +43,7 @@ def test_text_shows_score_of_predicted_class(found):
         assert found.support(row).sum() + (found.base if label == "yes" else -found.base) > 0.0
 
 
-def test_index_and_slice_return_the_same_rows(found):
+def test_index_and_slice_of_explanations_return_the_same_rows(found):
     assert len(found[2:5]) == 3
     assert len(found[-1]) == 1
     np.testing.assert_array_equal(found[-1].contributions[0], found.contributions[7])

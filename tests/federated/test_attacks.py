@@ -39,7 +39,7 @@ def test_two_updates_with_open_policy_reveal_the_row_added_between_them():
     assert set(found) == {"age", "country", "pressure"}
 
 
-def test_publish_with_policy_raises_until_enough_rows_changed():
+def test_publish_with_policy_raises_until_enough_rows_have_changed():
     site = Site("a", "ill")
     site.learn(table(100, 0))
     before = site.publish()

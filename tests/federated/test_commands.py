@@ -208,7 +208,7 @@ def test_hub_over_http_keeps_acknowledged_updates_after_kill(run):
     assert digests[0] != digests[1]
 
 
-def test_compare_and_publish_output_fits_80_columns(run, tmp_path):
+def test_output_of_compare_and_publish_fits_80_columns(run, tmp_path):
     for name in NAMES:
         done(run("site", "publish", f"{name}.csv", *PUBLISH, "--name", name, "--to", "shared"))
     compared, published = in_terminal(

@@ -150,7 +150,7 @@ def test_folder_find_while_files_change_returns_complete_updates(tmp_path):
     assert versions
 
 
-def test_folder_without_access_raises_file_access_error(tmp_path):
+def test_folder_without_access_rights_raises_file_access_error(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(FileAccessError, match="cannot be created"):
         Folder(tmp_path / "file" / "shared").write("x", b"")

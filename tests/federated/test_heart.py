@@ -33,7 +33,7 @@ def write(folder, name, n, seed):
     rows.to_csv(folder / f"fed_heart_{name}.csv.gz", header=False, index=False)
 
 
-def test_table_lists_every_method_and_secure_aggregation_is_bit_identical(
+def test_heart_benchmark_lists_every_method_and_secure_aggregation_is_bit_identical(
     heart, tmp_path, capsys, monkeypatch
 ):
     pytest.importorskip("cryptography", reason="secure aggregation needs the extra 'sites'")

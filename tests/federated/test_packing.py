@@ -198,7 +198,7 @@ def message():
     return update_of(np.round(np.random.default_rng(0).normal(size=(50, 4)), 2)).to_bytes()
 
 
-def test_message_rebuilt_with_checksum_is_accepted(message):
+def test_message_repacked_with_valid_checksum_is_accepted(message):
     header, parts = opened(message)
     assert SiteUpdate.from_bytes(sealed(header, parts)).statistics.n_rows == 50
 

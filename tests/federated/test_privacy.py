@@ -118,14 +118,14 @@ def test_accountant_with_invalid_parameters_raises(bad):
     st.integers(0, 1),
 )
 @settings(max_examples=100, deadline=None)
-def test_any_single_row_changes_numbers_by_at_most_sensitivity(age, pressure, ill):
+def test_single_row_changes_numbers_by_at_most_the_sensitivity(age, pressure, ill):
     frame = pd.DataFrame({"age": [age], "pressure": [pressure], "ill": [ill]})
     numbers = to_numbers(exact(frame), (0, 1), UNITS.quantizer, "test")
     powers = np.tile([60, 60, 60, 30, 30, 0], 2) + 20  # xx, yx, yy, sum x, sum y, count
     assert np.linalg.norm(np.ldexp(np.array(numbers, dtype=float), -powers)) <= SENSITIVITY
 
 
-def test_clipped_row_changes_numbers_by_full_sensitivity():
+def test_clipped_row_changes_numbers_by_the_full_sensitivity():
     frame = pd.DataFrame({"age": [1e6], "pressure": [0.0], "ill": [1]})
     numbers = to_numbers(exact(frame), (0, 1), UNITS.quantizer, "test")[6:]
     norm = np.linalg.norm(np.ldexp(np.array(numbers, dtype=float), -np.array([80, 80, 80, 50, 50, 20])))

@@ -147,7 +147,7 @@ def test_round_with_missing_keys_or_reused_name_raises(this):
         _ = Round(this.folder, "never").config
 
 
-def test_send_without_confirmation_writes_no_message(this):
+def test_send_without_confirmation_of_keys_writes_no_message(this):
     def refuse(_agreement):
         raise DataError("other fingerprints.")
 
@@ -180,7 +180,7 @@ def test_open_with_two_sites_raises(tmp_path):
         Round(Folder(tmp_path), "r").open(few)
 
 
-def test_renamed_site_parameter_and_round_attribute_warn(this):
+def test_deprecated_site_parameter_and_round_attribute_warn(this):
     with pytest.warns(FutureWarning, match="'learner' of Site"):
         site = Site("a", "ill", learner=ProximalSVC(C=3.0))
     assert site.model.estimator.C == 3.0

@@ -60,7 +60,7 @@ def parts(X, *cuts):
     ("kernel", "make"), [(ALIGNMENT, trajectories), (EDIT, words)], ids=["paths", "words"]
 )
 @pytest.mark.parametrize("name", ALL)
-def test_sequences_are_classified(name, kernel, make, rng):
+def test_every_sequence_learner_classifies_sequences(name, kernel, make, rng):
     X, y = make(rng)
     model = ALL[name](kernel).fit(X[:60], y[:60])
     assert model.n_features_in_ == (2 if make is trajectories else 1)

@@ -222,7 +222,7 @@ def test_sparse_laplacian_in_blocks_matches_dense(monkeypatch):
     np.testing.assert_array_equal(kernel.block(sparse.csr_array(X)), kernel.block(X))
 
 
-def test_integers_strided_views_and_mixed_types_become_float64():
+def test_integers_strided_views_and_mixed_types_are_converted_to_float64():
     kernel = Kernel("rbf", gamma=0.1)
     X = np.arange(24).reshape(6, 4)
     expected = kernel.block(X.astype(np.float64))
@@ -346,7 +346,7 @@ def test_gamma_rule_on_equal_rows_gives_one(rule):
     assert Kernel(gamma=rule).resolve(np.ones((5, 2))).gamma == 1.0
 
 
-def test_kernel_with_numeric_gamma_resolves_to_itself():
+def test_resolving_kernel_with_numeric_gamma_returns_it_unchanged():
     for kernel in (Kernel(gamma=2.0), Kernel("linear", gamma="scale"), Kernel(np.dot, gamma="scale")):
         assert kernel.resolve(None) is kernel
 
@@ -410,7 +410,7 @@ def test_packed_rows_give_same_kernel_values_as_float64_rows(kernel, dtype, pack
     np.testing.assert_allclose(sums, values @ weights, rtol=1e-12, atol=1e-12)
 
 
-def test_removed_packed_row_is_replaced_by_last_row():
+def test_removing_a_packed_row_moves_last_row_to_its_index():
     Z = table(5, 3)
     stored = _native.PackedRows64(3)
     stored.append(Z)

@@ -133,7 +133,7 @@ def test_sequences_whose_lengths_differ_by_the_band_have_similarity_zero():
     assert GlobalAlignmentKernel(1.0, band=5)([short], [long])[0, 0] > 0.0
 
 
-def test_large_gamma_edit_kernel_approaches_edit_distance():
+def test_edit_kernel_with_large_gamma_approaches_edit_distance():
     values = -np.log(EditKernel(20.0)(["kitten"], ["sitting", "kitten", ""]))[0] / 20.0
     np.testing.assert_allclose(values, [3.0, 0.0, 6.0], atol=0.1)
 

@@ -30,7 +30,7 @@ def tabled(X, names=("customer", "a", "b", "c")):
 
 @pytest.mark.parametrize("n_classes", [2, 3])
 @pytest.mark.parametrize("borrow", [1.0, 50.0, 1e9])
-def test_scores_equal_formula(rng, n_classes, borrow):
+def test_keyed_scores_equal_formula(rng, n_classes, borrow):
     X, y = panel(rng)
     if n_classes == 3:
         y = y + (rng.random(len(y)) < 0.3)
@@ -40,7 +40,7 @@ def test_scores_equal_formula(rng, n_classes, borrow):
     np.testing.assert_allclose(model.decision_function(questions), expected, rtol=1e-9, atol=1e-9)
 
 
-def test_unknown_key_has_scores_of_proximal_svc_on_all_rows(rng):
+def test_unknown_key_gets_scores_of_proximal_svc_on_all_rows(rng):
     X, y = panel(rng)
     model = KeyedClassifier(borrow=20.0).fit(X, y)
     questions = X[:30].copy()
@@ -55,7 +55,7 @@ def test_unknown_key_has_scores_of_proximal_svc_on_all_rows(rng):
     assert model.group_.digest() == group.digest()
 
 
-def test_borrow_auto_is_small_if_keys_differ_and_large_if_they_are_alike(rng):
+def test_borrow_auto_is_small_for_different_keys_and_large_for_similar_keys(rng):
     X, y = panel(rng, n_keys=20, n_rows=4000)
     assert KeyedClassifier().fit(X, y).borrow_ <= 10.0
     X[:, 1:] = rng.normal(size=(4000, 3)) + y[:, None]

@@ -61,7 +61,7 @@ def random_predictions(seed, labels, n=200):
         (f_beta_score, 2 * (2 / 3) * (2 / 4) / (2 / 3 + 2 / 4)),
     ],
 )
-def test_scores_of_a_small_example_equal_manual_calculation(score, value):
+def test_measures_of_small_example_equal_manual_calculation(score, value):
     assert score(Y_TRUE, Y_PRED) == pytest.approx(value, rel=1e-15)
 
 
@@ -75,7 +75,7 @@ def test_f_beta_without_true_positives_is_zero():
 
 @pytest.mark.parametrize("labels", [[0, 1], ["no", "yes"], [True, False]])
 @pytest.mark.parametrize("seed", range(3))
-def test_two_classes_agree_with_imbalanced_learn(seed, labels):
+def test_measures_of_two_classes_equal_imbalanced_learn(seed, labels):
     y_true, y_pred, _ = random_predictions(seed, labels)
     for positive in labels:
         ours = [score(y_true, y_pred, pos_label=positive) for score in LABEL_SCORES[:3]]
@@ -89,7 +89,7 @@ def test_two_classes_agree_with_imbalanced_learn(seed, labels):
 
 # imbalanced-learn is not used here because it ignores the weights of true negatives.
 @pytest.mark.parametrize("labels", [[0, 1], ["no", "yes"], [-1.0, 1.0]])
-def test_weighted_rows_agree_with_scikit_learn(labels):
+def test_measures_of_weighted_rows_equal_scikit_learn(labels):
     y_true, y_pred, weights = random_predictions(4, labels)
     for positive, negative in (labels, labels[::-1]):
         options = {"pos_label": positive, "sample_weight": weights}
@@ -108,7 +108,7 @@ def test_g_mean_over_all_classes_agrees_with_imbalanced_learn(labels):
     assert g_mean_score(y_true, y_pred, sample_weight=weights) == pytest.approx(expected)
 
 
-def test_pos_label_with_three_classes_is_one_against_rest():
+def test_pos_label_with_three_classes_compares_one_class_with_the_rest():
     y_true, y_pred, _ = random_predictions(1, ["a", "b", "c"])
     for positive in "abc":
         assert sensitivity_score(y_true, y_pred, pos_label=positive) == pytest.approx(
@@ -211,7 +211,7 @@ def test_beta_must_be_positive_and_finite(beta):
         f_beta_score([0, 1], [0, 1], beta=beta)
 
 
-def test_imbalance_ratio_is_largest_over_smallest():
+def test_imbalance_ratio_is_largest_class_divided_by_smallest_class():
     assert imbalance_ratio(["a"] * 6 + ["b"] * 2 + ["c"] * 3) == 3.0
     assert imbalance_ratio([0, 1], sample_weight=[1, 5]) == 5.0
 

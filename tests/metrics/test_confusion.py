@@ -186,7 +186,7 @@ def test_label_without_rows_in_the_window_is_removed():
     assert stream.confusion()[0] == ["a", "b"]
 
 
-def test_row_with_huge_weight_leaves_no_rounding_error():
+def test_row_with_huge_weight_leaves_no_rounding_error_after_leaving_the_window():
     stream = WindowConfusion(2).update([0, 0, 1], [1, 0, 1], sample_weight=[1e30, 0.1, 0.2])
     np.testing.assert_array_equal(stream.confusion()[1], [[0.1, 0], [0, 0.2]])
 

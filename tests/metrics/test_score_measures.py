@@ -74,7 +74,7 @@ def test_measures_of_three_classes_equal_scikit_learn():
     assert cohen_kappa_score(y, predicted) == pytest.approx(sklearn_metrics.cohen_kappa_score(y, predicted))
 
 
-def test_two_columns_equal_one_column_of_probabilities():
+def test_probabilities_in_two_columns_give_same_measures_as_one_column():
     y, p, _ = rows(1)
     both = np.column_stack([1 - p, p])
     assert log_loss_score(y, both) == pytest.approx(log_loss_score(y, p))

@@ -177,7 +177,7 @@ def test_oam_reservoirs_are_uniform_samples():
     assert np.abs(deviations).max() < 4.5
 
 
-def test_opauc_late_class_uses_all_earlier_rows_as_other_class():
+def test_opauc_treats_all_rows_before_a_new_class_as_its_other_class():
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(300, 3)), np.r_[np.arange(200) % 2, np.full(100, 2)]
     late = OPAUC().fit(X, y)
@@ -185,7 +185,7 @@ def test_opauc_late_class_uses_all_earlier_rows_as_other_class():
     np.testing.assert_allclose(late.coef_[2], always.coef_[0], rtol=1e-9)
 
 
-def test_norma_learning_rate_that_flips_the_sign_of_weights_raises():
+def test_norma_with_learning_rate_that_flips_signs_of_weights_raises():
     with pytest.raises(ParameterError, match="must be below 1"):
         NORMA(2.0, 0.5).fit(AXIS, SIGNS)
 

@@ -225,7 +225,7 @@ def test_compensated_smooth_regret_satisfies_theorem_2(stream, C, k, oldest_firs
 
 
 @pytest.mark.parametrize("C", [1.0, 0.3])
-def test_compensation_by_equal_support_vector_does_not_change_scores(C):
+def test_compensation_by_an_equal_support_vector_does_not_change_scores(C):
     """Check the remark below (3.25): if a removed vector has a duplicate, the regret does not change."""
     rng = np.random.default_rng(0)
     points = rng.normal(size=(3, 2))

@@ -64,7 +64,7 @@ def test_generated_faces_reserve_one_image_in_five_for_testing():
 
 
 @pytest.mark.parametrize("n_features", [2, 60])
-def test_saved_random_feature_learner_is_at_most_as_large_as_koil(n_features):
+def test_saved_random_feature_learner_is_not_larger_than_saved_koil(n_features):
     from papers.own.candidates import automatic
     from steelyard.persistence import to_bytes
 

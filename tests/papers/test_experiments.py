@@ -59,7 +59,7 @@ def test_other_seed_changes_results(name, reports):
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
-def test_printed_figures_do_not_affect_results(name, reports, monkeypatch):
+def test_printed_figures_of_the_paper_do_not_affect_results(name, reports, monkeypatch):
     before = numbers(reports(name))
     for module in [m for key, m in sys.modules.items() if key.startswith("papers.")]:
         for constant in [c for c in vars(module) if c.startswith("PAPER_")]:
@@ -81,7 +81,7 @@ def perturbed(figures):
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
-def test_tables_and_figures_are_written(name, reports, tmp_path):
+def test_experiment_writes_tables_and_figures(name, reports, tmp_path):
     report = reports(name)
     write_report(report, tmp_path)
     with (tmp_path / name / "rows.csv").open() as file:

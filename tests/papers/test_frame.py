@@ -48,7 +48,7 @@ def test_result_with_missing_number_has_no_verdict(pair):
     assert str(judge(row(*pair))) == "-"
 
 
-def test_row_has_mean_and_standard_deviation_of_rounds():
+def test_result_row_has_mean_and_standard_deviation_of_rounds():
     made = Row.of("set", "learner", "AUC", [1.0, 3.0])
     assert (made.mean, made.std, made.rounds) == (2.0, pytest.approx(math.sqrt(2)), 2)
 
@@ -67,7 +67,7 @@ def test_wide_table_has_one_column_per_measure():
     assert markdown_table(result).splitlines()[1] == "|---|---|---|---|"
 
 
-def test_curve_points_are_written():
+def test_points_of_curves_are_written_to_file():
     text = series_csv([Series("figure", "panel", "curve", [1, 2], [0.1, 0.2], [0.0, 0.5])])
     assert text.splitlines()[1:] == ["figure,panel,curve,1,0.1,0.0", "figure,panel,curve,2,0.2,0.5"]
 

@@ -80,7 +80,7 @@ def test_published_tables_are_complete():
     assert set(PAPER_MANY_KERNELS) == set(REAL)
 
 
-def test_paired_test_finds_difference_of_overlapping_runs():
+def test_paired_test_detects_difference_between_overlapping_runs():
     rng = np.random.default_rng(0)
     theirs = rng.normal(0.9, 0.05, size=20)
     ours = theirs + rng.normal(0.01, 0.005, size=20)
@@ -102,7 +102,7 @@ def test_bayes_error_and_auc_match_sampled_rows():
 
 
 @pytest.mark.parametrize("gamma", [0.5, 2.0])
-def test_plain_koil_matches_koil_without_removals(gamma, rng):
+def test_koil_baseline_without_removals_matches_koil(gamma, rng):
     y = (rng.random(150) < 0.3).astype(int)
     X = rng.normal(size=(150, 2)) + y[:, None]
     plain = PlainKOIL(150, 0, 3.0, gamma).fit(X, y)

@@ -124,7 +124,7 @@ def test_gradient_step_needs_minus_sign_in_equations_3_12_and_3_19(rng):
 
 
 @pytest.mark.parametrize("kernel", ["rbf", "laplacian"])
-def test_kba_round_of_the_paper_increases_no_similarity_and_keeps_angles(rows, kernel):
+def test_kba_round_of_the_paper_increases_no_similarity_and_preserves_angles(rows, kernel):
     """Check that (5) is at most 1, so (8) reduces positive similarities and keeps cosines."""
     X, y = rows[0][:300], rows[1][:300]
     forced = {"variant": "printed", "early_stopping": False, "max_iter": 1, "shift": False}

@@ -45,7 +45,7 @@ def test_model_selection_prefers_kernel_on_ring_data(contest):
     assert set(answers) == {CHOSEN, STREAM, AUTOMATIC, "wLPSVM"}
 
 
-def test_outcomes_are_grouped_by_subject(contest):
+def test_paired_outcomes_are_grouped_by_subject(contest):
     outcomes = held(Context(), [contest, replace(contest, seed=1), replace(contest, subject="again")])
     assert {subject: len(outcome.chosen) for subject, outcome in outcomes.items()} == {"disc": 2, "again": 1}
     assert len(outcomes["disc"].values[CHOSEN, "AUC"]) == 2

@@ -24,7 +24,7 @@ def rows(request):
     return rng.random((300, 3)) + 0.2 * y[:, None], y
 
 
-def test_plain_perceptron_updates_on_mistakes_only(rows):
+def test_perceptron_without_averaging_updates_on_mistakes_only(rows):
     X, y = rows
     weights = np.zeros(3)
     for x, sign in zip(X, 2 * y - 1, strict=True):

@@ -69,7 +69,7 @@ def test_auc_objective_on_standardized_rows_equals_the_minimiser_over_all_pairs(
     assert relative_difference(model.coef_[0], direction) < 1e-10
 
 
-def test_free_intercept_with_inverse_counts_gives_direction_of_auc_solution(rng):
+def test_direction_with_free_intercept_and_inverse_count_weights_equals_auc_solution(rng):
     X, y = imbalanced(rng, 200, 4)
     counts = np.bincount(y)
     weights = {label: 1.0 / counts[label] for label in (0, 1)}
@@ -83,7 +83,9 @@ def test_free_intercept_with_inverse_counts_gives_direction_of_auc_solution(rng)
 @pytest.mark.parametrize("penalize_intercept", [True, False])
 @pytest.mark.parametrize("class_weight", ["balanced", None])
 @pytest.mark.parametrize("shares", [(0.8, 0.2), (0.5, 0.3, 0.1, 0.02)])
-def test_regularization_path_equals_single_fits(rng, objective, penalize_intercept, class_weight, shares):
+def test_planes_of_regularization_path_equal_single_fits(
+    rng, objective, penalize_intercept, class_weight, shares
+):
     X, y = imbalanced(rng, 150, 70, shares)
     options = {"objective": objective, "penalize_intercept": penalize_intercept, "class_weight": class_weight}
     quantizer = [1e-3, 1.0, 50.0]

@@ -37,7 +37,7 @@ def test_C_is_selected_again_when_the_rows_have_doubled(rng, selections):
     assert selections == [50, 100, 200, 400, 800]
 
 
-def test_planes_use_all_rows_and_the_selected_C(rng):
+def test_planes_are_fitted_to_all_rows_with_the_selected_C(rng):
     X, y = imbalanced(rng, 900, 4)
     model = ProximalSVC(C="auto").fit(X[:500], y[:500])
     model.predict(X)

@@ -28,7 +28,7 @@ def _left_out(model):
 
 @pytest.mark.parametrize("penalize_intercept", [True, False])
 @pytest.mark.parametrize("class_weight", WEIGHTS.values(), ids=list(WEIGHTS))
-def test_leverages_equal_those_of_the_weighted_regression(rng, class_weight, penalize_intercept):
+def test_leave_one_out_leverages_equal_those_of_weighted_regression(rng, class_weight, penalize_intercept):
     X, y = imbalanced(rng, 120, 6)
     model = ProximalSVC(
         C=2.0, class_weight=class_weight, penalize_intercept=penalize_intercept, standardize=False
@@ -49,7 +49,7 @@ def test_leverages_equal_those_of_the_weighted_regression(rng, class_weight, pen
         np.testing.assert_allclose(left_out[side], [mean, learned[side, 1] / kept**2], rtol=1e-9)
 
 
-def test_auc_objective_is_a_regression_with_free_intercept(rng):
+def test_auc_objective_equals_regression_with_free_intercept(rng):
     X, y = imbalanced(rng, 150, 5)
     model = ProximalSVC(C=3.0, objective="auc", standardize=False).fit(X, y)
     sigma = 1.0 / np.bincount(y)[y]
@@ -91,7 +91,7 @@ def test_leave_one_out_moments_are_near_those_of_refits(rng):
 
 
 @pytest.mark.parametrize("objective", ["margin", "auc"])
-def test_leave_one_out_threshold_of_overfitted_learner_suits_new_rows(objective):
+def test_leave_one_out_threshold_of_overfitted_learner_generalizes_to_new_rows(objective):
     """With twelve rows of the rare class and 300 features, training scores are far from new scores."""
     rng = np.random.default_rng(5)
     y = np.repeat([1, 0], [12, 900])

@@ -114,7 +114,7 @@ def test_uses_native_solver_depends_on_rule_and_sizes(parameters, n_features, n_
     assert uses_native_solver(rule, n_features, n_classes) == native
 
 
-def test_unsupported_settings_of_native_solver_use_the_reference_solver(rng):
+def test_settings_unsupported_by_native_solver_use_reference_solver(rng):
     X, y = _rows(rng, 200, 3, 2)
     model = ProximalSVC(threshold="gmean", objective="auc").fit(X, y)
     expected = model._rule().reference_planes(model.statistics_, 1.0)

@@ -67,7 +67,7 @@ def test_statistics_minus_themselves_are_empty(rng):
 
 
 @given(seed=st.integers(0, 10**6), cuts=st.lists(st.integers(0, 400), max_size=5))
-def test_sums_do_not_depend_on_the_partition(seed, cuts):
+def test_sums_do_not_depend_on_the_partition_of_the_rows(seed, cuts):
     X, y = imbalanced(np.random.default_rng(seed), 400, 3, (0.9, 0.1))
     total = ClassStatistics(3)
     borders = [0, *sorted(cuts), 400]

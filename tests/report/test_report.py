@@ -159,7 +159,7 @@ def test_headline_of_stream_with_one_class_says_nothing_could_be_measured():
     _parsed(page)
 
 
-def test_report_of_evaluated_model_says_it_did_not_learn():
+def test_report_of_evaluated_model_says_that_the_model_did_not_learn():
     rng = np.random.default_rng(0)
     y = rng.random(2000) < 0.2
     X = rng.normal(size=(2000, 2)) + y[:, None]

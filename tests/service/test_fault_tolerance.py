@@ -179,7 +179,7 @@ def test_classes_can_grow_but_must_contain_learned_classes(tmp_path):
 
 
 @pytest.mark.parametrize("classes", [[], ["a"], ["a", "a"], [1, "1"], "ab", [True, False], [0.5, 1]], ids=str)
-def test_spec_with_invalid_classes_raises(classes):
+def test_spec_with_invalid_class_list_raises(classes):
     with pytest.raises(ParameterError, match="classes must be"):
         spec(classes=classes)
 
@@ -241,7 +241,7 @@ def test_check_reports_damaged_chunk_and_repair_keeps_readable_rows(tmp_path):
     assert again.do(Learn("m", batch(records(40))))["learned"] == 40
 
 
-def test_only_the_model_with_a_damaged_chunk_is_set_aside_at_tick(tmp_path):
+def test_damaged_chunk_found_at_tick_sets_aside_only_its_model(tmp_path):
     path = tmp_path / "store.db"
     session = ModelSession(path, Clock(1_000.0))
     for name in ("bad", "good"):

@@ -78,7 +78,7 @@ def test_failed_commit_changes_nothing_and_raises(session, monkeypatch):
     assert session.do(Learn("m", batch(records(5, first=100))))["learned"] == 5
 
 
-def test_learn_with_bad_last_row_changes_nothing(session):
+def test_learn_request_with_bad_last_row_changes_nothing(session):
     session.do(Learn("m", batch(records(50))))
     before = session.model().summary()
     bad = records(20, first=50)

@@ -170,7 +170,7 @@ def test_write_lock_on_a_locked_store_raises_until_the_lock_is_released(tmp_path
     second.close()
 
 
-def test_error_log_contains_function_name_but_no_data_values(session, monkeypatch, caplog):
+def test_error_log_contains_function_name_and_no_data_values(session, monkeypatch, caplog):
     def failing(*_args):
         raise ValueError("the row of customer c7")
 
@@ -427,7 +427,7 @@ def test_spec_with_invalid_learner_raises(odd):
         spec(**odd)
 
 
-def test_refused_request_with_first_missing_value_adds_no_feature():
+def test_refused_request_with_missing_value_adds_no_feature():
     engine = Engine("m", Spec.from_mapping({"target": "y", "missing": "indicator"}))
     numbers = {"a": np.array([0.0, 1.0, 2.0, 3.0]), "y": np.array([0.0, 1.0, 0.0, 1.0])}
     engine.learn(ColumnBatch(numbers, 4), at=0.0)
@@ -446,7 +446,7 @@ def test_integer_labels_stay_integers_if_a_text_label_is_quarantined(tmp_path):
     assert session.model().learner.classes_.tolist() == [0, 1]
 
 
-def test_label_can_be_corrected_to_a_class_of_the_spec_that_has_no_rows(tmp_path):
+def test_label_can_be_corrected_to_a_listed_class_without_rows(tmp_path):
     session = ModelSession(tmp_path / "a.db")
     session.do(Put("m", spec(classes=[0, 1, 2])))
     session.do(Learn("m", batch(records(20))))

@@ -198,7 +198,7 @@ def test_requests_with_idempotency_keys_are_grouped_and_learned_once(where):
     assert session.again().model().summary() == session.model().summary()
 
 
-def test_model_whose_learner_stopped_is_taken_over_at_next_request(cluster):
+def test_model_of_stopped_learner_is_taken_over_at_next_request(cluster):
     url = cluster.empty()
     first = ModelSession(url)
     first.do(Put("m", spec()))

@@ -294,7 +294,7 @@ def _failing(*_args):
 GUARDED = {"classes": [0, 1], "ranges": {"amount": [-10, 10]}}
 
 
-def test_rows_with_unexpected_class_or_value_out_of_range_are_refused(tmp_path):
+def test_row_with_unexpected_class_or_value_out_of_range_is_refused(tmp_path):
     session = ModelSession(tmp_path / "s.db")
     session.do(Put("m", spec(**GUARDED)))
     learn(session, 20)

@@ -50,7 +50,7 @@ def agree(session):
     return stored_rows(session) == engine.n_rows == int(engine.learner.class_count_.sum())
 
 
-def test_row_window_in_service_equals_row_window_of_learner(where):
+def test_row_window_of_service_equals_row_window_of_learner(where):
     session, offline = start(where, memory=100), StreamClassifier(window=100)
     for number in range(6):
         rows = rows_of(number)
@@ -101,7 +101,7 @@ def test_rows_expire_by_arrival_time_at_the_tick(tmp_path):
     assert agree(session)
 
 
-def test_corrected_label_is_learned_as_a_new_row(tmp_path):
+def test_corrected_label_is_learned_with_its_row_as_a_new_row(tmp_path):
     session = start(tmp_path / "a.db", memory=100)
     for number in range(2):
         session.do(Learn("m", batch(rows_of(number))))

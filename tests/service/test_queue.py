@@ -53,7 +53,7 @@ def test_queue_waits_for_as_many_requests_as_in_last_group(monkeypatch):
         thread.join()
 
 
-def test_queue_waits_for_remaining_requests_of_expected_group(monkeypatch):
+def test_queue_waits_for_remaining_requests_of_an_expected_group(monkeypatch):
     monkeypatch.setattr(queue, "_SECONDS_PER_EXPECTED_REQUEST", TIMEOUT_SECONDS)
     monkeypatch.setattr(queue, "_MAX_GATHER_SECONDS", TIMEOUT_SECONDS)
     monkeypatch.setattr(queue, "_MAX_GAP_SECONDS", TIMEOUT_SECONDS)

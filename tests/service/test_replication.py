@@ -161,7 +161,7 @@ def test_database_outage_keeps_predictions_and_learning_resumes(cluster):
         assert learner.get("/v1/models/m").json()["rows"] == 55
 
 
-def test_terminated_session_cannot_write_after_takeover(cluster):
+def test_terminated_database_session_cannot_write_after_takeover(cluster):
     import psycopg
 
     first = ModelSession(cluster.empty())

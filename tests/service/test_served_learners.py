@@ -86,7 +86,7 @@ def test_every_served_learner_forgets_rows_or_raises(session):
     assert session.again().model().summary() == before
 
 
-def test_alarms_raised_by_all_published_copies_are_counted(tmp_path):
+def test_alarms_of_all_published_copies_are_counted(tmp_path):
     session = ModelSession(tmp_path / "store.db")
     learner = {"class": "StreamClassifier", "threshold": {"alarms": 0.1}}
     session.do(Put("m", spec(learner=learner)))

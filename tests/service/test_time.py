@@ -31,7 +31,7 @@ def _index(n_chunks):
 
 
 @pytest.mark.parametrize("window", [timedelta(seconds=5_000), 5_000])
-def test_expired_rows_are_found_without_visiting_all_chunks(window, monkeypatch):
+def test_search_for_expired_rows_does_not_visit_all_chunks(window, monkeypatch):
     index = _index(5_000)
     index.newest()
     index.expired(window, 4_999.0)  # builds the heap
@@ -51,7 +51,7 @@ def test_expired_rows_are_found_without_visiting_all_chunks(window, monkeypatch)
     assert index.n_rows == 5_000
 
 
-def test_expired_rows_equal_full_scan():
+def test_rows_found_as_expired_equal_full_scan():
     rng = np.random.default_rng(0)
     index, rows = RowWindowIndex(), {}
     for chunk in range(300):

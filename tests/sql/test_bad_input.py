@@ -187,7 +187,7 @@ def test_fit_accepts_adbc_and_sqlalchemy_connections(postgres):
 
 
 @pytest.mark.parametrize("dialect", ["bigquery", "snowflake", "clickhouse", "spark", "postgres", "sqlite"])
-def test_queries_in_other_dialects_return_same_sums(dialect):
+def test_queries_in_all_dialects_return_same_sums(dialect):
     import sqlglot
 
     with opened("duckdb") as connection:

@@ -147,7 +147,7 @@ def test_cube_with_invalid_arguments_raises():
         StatisticsCube(["a"], "y").model()
 
 
-def test_missing_value_differs_from_text_none(tmp_path):
+def test_cube_distinguishes_missing_value_from_text_none(tmp_path):
     frame = shops().drop(columns="day")
     frame["channel"] = frame["channel"].map({"web": None, "shop": "(none)"})
     made = StatisticsCube(["channel"], "fraud").add(frame)
@@ -166,7 +166,7 @@ def test_missing_value_differs_from_text_none(tmp_path):
     assert told["digest"] == made.model(channel=None).estimator.digest()
 
 
-def test_read_while_other_thread_adds_sees_consistent_state():
+def test_cube_read_while_another_thread_adds_is_consistent():
     frame = shops(120)
     made = cube(frame)
     known = {made.model(country="DE").estimator.digest()}

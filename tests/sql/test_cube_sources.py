@@ -88,7 +88,7 @@ def test_borrow_auto_selects_best_shrinkage_by_cross_validation():
         cube.model(country="NZ", borrow="much")
 
 
-def test_folds_keep_models_and_are_saved(tmp_path):
+def test_cube_with_folds_keeps_models_and_can_be_saved(tmp_path):
     frame = without_time()
     plain = StatisticsCube(["country"], "fraud").add(frame)
     folded = StatisticsCube(["country"], "fraud", folds=5).add(frame)

@@ -112,7 +112,7 @@ def test_pushdown_with_missing_zero_equals_streaming(database):
     assert_same(*both(connection, "pay", missing="zero"))
 
 
-def test_nan_in_database_is_missing_value(database):
+def test_nan_in_database_is_treated_as_missing_value(database):
     if database[1] == "sqlite":
         pytest.skip("SQLite keeps NaN as NULL")
     connection = fill(database[0], "pay", payments())

@@ -104,6 +104,6 @@ def test_noise_flips_the_given_share_of_labels():
     assert (clean != noisy).mean() == pytest.approx(0.2, abs=0.01)
 
 
-def test_each_class_occurs_only_in_its_range_of_rows():
+def test_each_class_occurs_only_in_its_given_range_of_rows():
     stream = Gaussians(9000, n_classes=4, presence={2: (3000, 6000), 3: (6000, 9000)}, chunk=3000)
     assert [sorted(set(chunk.y.tolist())) for chunk in stream] == [[0, 1], [0, 1, 2], [0, 1, 3]]

@@ -37,7 +37,7 @@ def test_label_codes_of_object_arrays_equal_those_of_string_arrays(parts):
 
 
 @given(st.lists(st.sampled_from([7, 3, 5]), min_size=1, max_size=30))
-def test_numbered_labels_are_encoded_like_plain_labels(labels):
+def test_labels_given_as_codes_are_encoded_as_plain_labels(labels):
     y = np.array(labels)
     table = LabelEncoder()
     table.numbers([5, 7, 9, 3])
@@ -72,7 +72,7 @@ def test_table_stream_encodes_labels():
 
 @pytest.mark.parametrize("n_classes", [2, 3])
 @pytest.mark.parametrize("name", sorted(available()))
-def test_labels_derived_from_scores_equal_predict_for_all_learners(name, n_classes):
+def test_labels_derived_from_scores_equal_predict_of_every_learner(name, n_classes):
     """This includes rows far from the training data and models with a single class."""
     rng = np.random.default_rng(n_classes)
     y = rng.integers(0, n_classes, size=120)

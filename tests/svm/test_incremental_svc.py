@@ -207,7 +207,7 @@ def test_solution_of_large_window_is_optimal_after_every_slide(rng):
 
 
 @pytest.mark.parametrize("class_weight", [None, "balanced"])
-def test_multiclass_is_one_against_the_rest(rng, class_weight):
+def test_multiclass_svc_trains_one_class_against_the_rest(rng, class_weight):
     y = rng.choice(4, size=240, p=[0.5, 0.3, 0.15, 0.05])
     X = rng.normal(size=(240, 2)) + np.array([[0, 0], [2, 0], [0, 2], [3, 3]])[y]
     model = IncrementalSVC(0.5, gamma=0.5, class_weight=class_weight)
@@ -382,7 +382,7 @@ def test_sparse_and_float32_rows_equal_dense_rows(stream):
 
 
 @pytest.mark.parametrize("copy", [lambda m: from_bytes(to_bytes(m)), lambda m: pickle.loads(pickle.dumps(m))])
-def test_copy_continues_bit_identically(stream, copy):
+def test_copy_of_incremental_svc_continues_bit_identically(stream, copy):
     X, y = stream
     model = IncrementalSVC(3.0, gamma=0.5, class_weight="balanced").fit(X[:100], y[:100])
     for begin in range(0, 60, 10):

@@ -93,7 +93,7 @@ def test_calibrated_classifier_gives_probabilities():
     assert np.mean(calibrated.predict(X) == Y) > 0.9
 
 
-def test_larger_class_weight_predicts_the_class_more_often():
+def test_larger_class_weight_gives_more_predictions_of_the_class():
     plain = IncrementalSVC(kernel="linear", C=0.05).fit(X, Y)
     heavy = IncrementalSVC(kernel="linear", C=0.05, class_weight={2: 10.0}).fit(X, Y)
     assert (heavy.predict(X) == 2).sum() > (plain.predict(X) == 2).sum()

@@ -49,7 +49,7 @@ def test_gmean_threshold_follows_updates_and_set_params(rare):
     np.testing.assert_allclose(model.decision_function(X), fresh.decision_function(X), atol=1e-6)
 
 
-def test_every_class_has_a_threshold_that_is_saved(rare, tmp_path):
+def test_every_class_has_a_threshold_and_thresholds_are_saved(rare, tmp_path):
     X, y = rare[0], rare[1] + 2 * (rare[0][:, 0] < -1.5)
     model = IncrementalSVC(gamma=0.3, threshold="gmean").fit(X, y)
     assert model.decision_function(X).shape == (900, len(np.unique(y)))

@@ -72,7 +72,7 @@ def test_text_column_with_unique_values_raises_within_200_rows(name, chunk):
     assert option in error.value.hint
 
 
-def test_columns_named_by_the_user_are_not_checked():
+def test_feature_columns_named_by_the_user_are_not_checked():
     table = frame(900, when=TEXTS["ids"][0][:900])
     assert noticed(table, categorical="when") == []
     assert noticed(table, features=["a", "when"]) == []
@@ -147,7 +147,7 @@ def test_fit_command_error_names_column_and_option(tmp_path):
 
 
 @pytest.mark.parametrize("chunk", [1, 300, 5000])
-def test_column_constant_only_in_first_thousand_rows_is_not_called_constant(chunk):
+def test_column_constant_in_first_thousand_rows_only_is_not_reported_as_constant(chunk):
     late = np.where(np.arange(N) < 1200, 0.003467, np.random.default_rng(0).random(N))
     assert noticed(frame(late=late, never=1.0), chunk=chunk) == [
         f"column 'never' is constant in all {N:,} rows (--drop never)"

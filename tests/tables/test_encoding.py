@@ -94,7 +94,7 @@ def test_loaded_encoder_continues_like_original():
     assert again.feature_names == stream.encoder.feature_names
 
 
-def test_text_in_fitted_number_column_raises():
+def test_text_in_column_fitted_as_numbers_raises():
     stream, _ = _read(_frame([1.0, 2.0]))
     with pytest.raises(DataError, match="row 0, column 'a': expected a number; got 'lots'"):
         list(open_stream(pd.DataFrame({"a": ["lots"]}), None, encoder=stream.encoder))

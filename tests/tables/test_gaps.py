@@ -165,7 +165,7 @@ def test_table_model_supports_sample_weights_priors_and_batch_estimators(people)
     assert cross_val_score(TableModel(ProximalSVC()), frame, y, cv=3).mean() > 0.6
 
 
-def test_table_model_fitted_on_array_names_columns_by_position():
+def test_table_model_fitted_on_array_names_columns_by_index():
     X = np.random.default_rng(0).normal(size=(40, 3))
     y = X[:, 0] > 0
     model = TableModel(ProximalSVC()).fit(X, y)

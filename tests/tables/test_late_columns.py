@@ -171,7 +171,7 @@ def test_label_and_time_columns_are_not_features():
     assert model.forget(frame, again=True) == 60
 
 
-def test_update_learns_and_forgets_atomically():
+def test_table_model_update_learns_and_forgets_atomically():
     frame, y = _people()
     model = TableModel(ProximalSVC()).fit(frame[:120], y[:120])
     expected = from_bytes(to_bytes(model)).partial_fit(frame[120:], y[120:])

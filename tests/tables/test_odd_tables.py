@@ -209,7 +209,7 @@ def test_text_mode_file_raises():
 
 
 @pytest.mark.parametrize("chunk", [10, 100, 1000])
-def test_target_with_100_classes_is_accepted_and_target_of_identifiers_raises(chunk):
+def test_target_with_100_classes_is_accepted_but_target_of_identifiers_raises(chunk):
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({"a": rng.normal(size=3000), "y": rng.integers(0, 100, size=3000)})
     assert sum(len(part) for part in open_stream(frame, "y", chunk=chunk)) == 3000

@@ -61,7 +61,7 @@ def test_encode_returns_the_same_codes_for_every_kind_of_table(form):
     np.testing.assert_array_equal(restored.encode(table, "test", learn=False), CODED)
 
 
-def test_encode_of_object_array_names_columns_by_position():
+def test_encode_of_object_array_names_columns_by_index():
     schema = Schema()
     rows = np.array([[1, "a", None], [None, "b", 2.5]], dtype=object)
     np.testing.assert_array_equal(schema.encode(rows, "test", learn=True), [[1, 0, NAN], [NAN, 1, 2.5]])
@@ -224,7 +224,7 @@ def test_from_state_with_inconsistent_state_raises(change):
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.sampled_from([None, "a", "b", "c", "d"]), min_size=1, max_size=20), st.integers(1, 7))
-def test_codes_do_not_depend_on_chunk_boundaries(cells, size):
+def test_category_codes_do_not_depend_on_chunk_boundaries(cells, size):
     whole, parts = Schema(), Schema()
     records = [{"a": cell, "n": 1.0} for cell in cells]
     expected = whole.encode(records, "test", learn=True)

@@ -93,7 +93,7 @@ def engine(request, monkeypatch):
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_all_formats_give_the_same_rows(name, tmp_path):
+def test_all_file_formats_give_the_same_rows(name, tmp_path):
     X, y = _rows(FORMATS[name](tmp_path / "rows"), chunk=100)
     np.testing.assert_array_equal(X[:, 0], FRAME["amount"])
     np.testing.assert_array_equal(X[:, 1], FRAME["count"])
@@ -139,7 +139,7 @@ def test_time_column_can_be_text_numbers_or_timestamps():
         assert chunks[0].X.shape[1] == 5
 
 
-def test_dash_as_path_reads_standard_input(monkeypatch):
+def test_path_of_a_dash_reads_standard_input(monkeypatch):
     class Pipe:
         buffer = io.BufferedReader(io.BytesIO(gzip.compress(FRAME.to_csv(index=False).encode())))
 

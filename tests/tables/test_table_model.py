@@ -29,7 +29,7 @@ def test_learner_parameter_and_attribute_are_deprecated_aliases_of_estimator():
         assert model.learner is inner
 
 
-def test_answers_method_is_a_deprecated_alias_of_predictions():
+def test_answers_is_a_deprecated_alias_of_predictions():
     table, y = frame()
     model = TableModel(ProximalSVC()).fit(table, y)
     with pytest.warns(FutureWarning, match="predictions"):
@@ -37,7 +37,7 @@ def test_answers_method_is_a_deprecated_alias_of_predictions():
     assert found.labels.tolist() == model.predict(table).tolist()
 
 
-def test_clone_keeps_all_parameters():
+def test_clone_of_table_model_keeps_all_parameters():
     model = TableModel(ProximalSVC(C=3.0), target="fraud", time="when")
     copied = clone(model)
     assert copied.estimator is not model.estimator

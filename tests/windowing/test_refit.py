@@ -74,7 +74,7 @@ def test_estimator_is_refitted_when_rows_double_and_later_every_n_rows():
     assert fitted_at == [100, 200, 400, 800, 1300, 1800]
 
 
-def test_refit_by_share_of_window_waits_for_at_least_100_new_rows():
+def test_refit_every_share_of_window_waits_for_at_least_100_new_rows():
     X, y = _rows(3000)
     model = Refit(DecisionTreeClassifier(random_state=0), every=0.2, window=1000)
     fitted_at = []
@@ -110,7 +110,7 @@ def test_estimator_receives_class_indices_and_translated_class_weights():
     assert pipeline.get_params()["logisticregression__class_weight"] == weights
 
 
-def test_predict_before_first_fit_raises_and_single_class_window_keeps_fit():
+def test_predict_before_first_fit_raises_and_window_of_one_class_keeps_last_fit():
     X, y = _rows(400)
     model = Refit(LogisticRegression(), every=100, window=100).partial_fit(X[:60], y[:60])
     with pytest.raises(NotFittedError, match="there are 60 rows"):

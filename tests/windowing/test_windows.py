@@ -315,7 +315,7 @@ def test_pickled_state_is_not_changed_by_later_updates():
 
 
 @pytest.mark.parametrize("wrapper", [SlidingWindow, ExponentialDecay, AdaptiveWindows])
-def test_former_parameter_learner_is_deprecated(wrapper):
+def test_deprecated_parameter_learner_warns(wrapper):
     with pytest.warns(FutureWarning, match="write estimator"):
         model = wrapper(learner=ProximalSVC())
     assert isinstance(model.estimator, ProximalSVC)
