@@ -251,7 +251,7 @@ def check_label_types(labels: Iterable[Label], source: str) -> None:
                 f"labels must be numbers, strings or booleans; got {str(label)[:40]!r}, which is of type "
                 f"{type(label).__name__}; nothing was changed.",
                 source=source,
-                hint="convert them to strings, for example with str(label)",
+                hint="convert the labels to strings, for example with str(label)",
             )
 
 

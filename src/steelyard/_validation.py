@@ -277,7 +277,7 @@ def _validate_sequences(learner: BatchLearner, kernel: Any, X: Any, source: str,
     """Return copies of sequences, whose elements must have the learned number of dimensions."""
     if isinstance(X, str | bytes) or not hasattr(X, "__len__") or not len(X):
         raise DataTypeError(
-            f"this kernel compares sequences, so X must be a list of one or more of them; "
+            f"this kernel compares sequences, so X must be a non-empty list of sequences; "
             f"got {type(X).__name__}.",
             source=source,
         )

@@ -264,22 +264,22 @@ class LandmarkMap:
 
 def _check_finite(*parts: Any) -> None:
     if not all(np.isfinite(part).all() for part in parts):
-        raise ValueError("a map has numbers that are not finite")
+        raise ValueError("a feature map contains numbers that are not finite")
 
 
 def _check_single(*parts: Any) -> None:
     if not all(isinstance(part, Real) for part in parts):  # a damaged file may contain a list here
-        raise ValueError("a map has a list instead of a number")
+        raise ValueError("a feature map contains a list in place of a number")
 
 
 def _check_shapes(fitted: ProjectionMap | LandmarkMap, weights: FloatArray, outputs: FloatArray) -> None:
     if fitted.shift.ndim != 1 or outputs.ndim != 1:
-        raise ValueError("a map needs one list entry per feature and per component")
+        raise ValueError("a feature map needs one array entry per feature and per component")
     if fitted.scale.shape != fitted.shift.shape or weights.shape != (len(fitted.shift), len(outputs)):
-        raise ValueError("the map has another number of features")
+        raise ValueError("the feature map has another number of features than the model")
     # A damaged file may contain a step of zero, by which native code would divide.
     if not (np.frexp(fitted.quantum)[0] == 0.5 and 2.0**-200 < fitted.quantum < 2.0**200):
-        raise ValueError("the map must have a power of two as its least step")
+        raise ValueError("the step of a feature map must be a power of two")
 
 
 def _rows(X: Any) -> FloatArray:

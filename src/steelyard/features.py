@@ -174,7 +174,7 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         """
         if not self.is_fitted:
             raise NotFittedError(
-                "this map is not fitted yet.",
+                "this feature map is not fitted yet.",
                 source="RandomFeatures.transform",
                 hint="call fit() with the first rows",
             )
@@ -344,7 +344,7 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         name, self.n_features_in_ = values.pop("map"), int(values.pop("n_features"))
         self._map = _legacy_map(name, values) if "mean" in values else _MAPS[name](**values)
         if len(self._map.shift) != self.n_features_in_:
-            raise ValueError("the map has another number of features")
+            raise ValueError("the feature map has another number of features than the model")
 
 
 def _legacy_map(name: str, values: dict[str, Any]) -> FittedMap:

@@ -60,7 +60,7 @@ def test_missing_topic_error_does_not_show_credentials(brokers):
     address = brokers("redis").address("missing")
     code, _, errors = _invoke("stream", address, "--target", "kind")
     assert code == 1
-    assert "no such stream" in errors
+    assert "stream does not exist" in errors
 
 
 @pytest.mark.parametrize(

@@ -140,7 +140,7 @@ def test_auc_is_nan_after_a_class_leaves_the_window():
         ({"y_true": [0, 1], "y_score": [0.5, math.inf]}, "finite number"),
         ({"y_true": [0, 1]}, "y_score is required"),
         ({"y_true": [0, 1], "y_score": [0.5]}, r"must have shape \(2,\); got \(1,\)"),
-        ({"y_true": [0, 1], "y_score": ["x", "y"]}, "must hold numbers"),
+        ({"y_true": [0, 1], "y_score": ["x", "y"]}, "must contain numbers"),
         ({"y_true": [0, 2], "y_score": [0.5, 0.5]}, "two labels, 0 and 1; got 2 as well"),
         ({"y_true": [0, None], "y_score": [0.5, 0.5]}, "needs a label"),
         ({"y_true": [0, 1], "y_score": [0.5, 0.5], "sample_weight": [1, 2]}, "has weight 1"),

@@ -259,9 +259,9 @@ def test_feature_map_height_and_step_must_be_scalars():
     assert isinstance(made, FourierMap)
     parts = (made.shift, made.scale, made.weights, made.starts)
     for numbers in ((made.quantum, [made.height]), ([made.quantum], made.height)):
-        with pytest.raises(ValueError, match="a list instead of a number"):
+        with pytest.raises(ValueError, match="a list in place of a number"):
             FourierMap(*parts, *numbers)
-    with pytest.raises(ValueError, match="one list entry per feature"):
+    with pytest.raises(ValueError, match="one array entry per feature"):
         FourierMap(made.shift[:, None], made.scale[:, None], *parts[2:], made.quantum, made.height)
 
 

@@ -64,7 +64,7 @@ class Address:
         if unknown:
             raise _error(f"there is no option {unknown[0]!r}; the options are {', '.join(known)}.")
         if options.get("start", "first") not in _STARTS or options.get("until", "end") != "end":
-            raise _error("start is first or end, and until is end.")
+            raise _error("start must be first or end, and until must be end.")
         return cls(
             scheme,
             parts.hostname,

@@ -211,7 +211,10 @@ class Consumer:
         """Return the published model; raise Unavailable if it was deleted."""
         found = self.writer.published.get(self.model)
         if found is None:
-            raise Unavailable(f"there is no model {self.model!r}.", hint="restart the service with its file")
+            raise Unavailable(
+                f"there is no model {self.model!r}.",
+                hint="restart the service with the file that describes the model",
+            )
         return found
 
     def _measure(self, source: Source) -> None:
@@ -288,7 +291,7 @@ class Consumer:
         if self.feed.dead_letter is None:
             first = bad[0]
             raise DataError(
-                f"message {first.message.id} cannot be used: {first.reason} Nothing after it is read.",
+                f"message {first.message.id} cannot be used: {first.reason} Later messages are not read.",
                 source=str(self.address),
                 hint="a [dead_letter] topic lets the feed continue without such messages",
             )
@@ -398,7 +401,7 @@ class _Batch:
         for name in (spec.id, spec.target):
             if name not in batch.columns:
                 raise DataError(
-                    f"a label has the columns {spec.id!r} and {spec.target!r}; this one has no {name!r}."
+                    f"labels need the columns {spec.id!r} and {spec.target!r}; this message has no {name!r}."
                 )
         ids, labels = wire.identifiers(batch, spec.id), batch.columns[spec.target].tolist()
         if any(row_id is None for row_id in ids) or any(label is None or label != label for label in labels):  # noqa: PLR0124  nan

@@ -174,7 +174,7 @@ class JetStreamSource(Source):
             raise BrokerError("the server does not answer.", source=str(self._address)) from None
         connection.check()
         if self._status is not None and not self._status.startswith(_NO_MESSAGES):
-            raise BrokerError(f"the server answers {self._status}.", source=str(self._address))
+            raise BrokerError(f"the server responded with status {self._status}.", source=str(self._address))
 
     async def _receive(self, message: Any) -> None:
         status = (message.headers or {}).get("Status")

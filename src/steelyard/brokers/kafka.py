@@ -102,7 +102,7 @@ class KafkaSource(Source):
         ]
         if topic.error is not None and topic.error.code() in _UNKNOWN_TOPIC:
             raise BrokerError(
-                "there is no such topic.", source=str(self._address), hint="kafka-topics --create"
+                "this topic does not exist.", source=str(self._address), hint="kafka-topics --create"
             )
         if topic.error is not None:
             raise KafkaException(topic.error)

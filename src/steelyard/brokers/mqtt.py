@@ -73,7 +73,7 @@ class _Connection:
             raise BrokerError("the broker does not answer.", source=str(self.address)) from None
         if reason.is_failure:
             self.close()
-            raise BrokerError(f"the broker refuses: {reason}.", source=str(self.address))
+            raise BrokerError(f"the broker refused the request: {reason}.", source=str(self.address))
 
     def _disconnected(self, _client: Any, _data: Any, _flags: Any, reason: Any, _properties: Any) -> None:
         self.lost = str(reason)
@@ -151,7 +151,7 @@ class MqttSink(Sink):
             for one in sent:
                 one.wait_for_publish(max(0.0, end - time.monotonic()))
         if not all(one.is_published() for one in sent):
-            raise BrokerError("messages were not accepted in time.", source=str(self._address))
+            raise BrokerError("the broker did not accept the messages in time.", source=str(self._address))
 
     def close(self) -> None:
         self._connection.close()

@@ -54,9 +54,9 @@ class RedisSource(Source):
         with client_errors(address, redis.RedisError, OSError):
             if not self._client.exists(address.topic):
                 raise BrokerError(
-                    "there is no such stream.",
+                    "this stream does not exist.",
                     source=str(address),
-                    hint="XADD creates it with the first message",
+                    hint="XADD creates a stream with its first message",
                 )
             info = self._client.xinfo_stream(address.topic)
             last, n_added = _text(info["last-generated-id"]), int(info.get("entries-added", info["length"]))

@@ -57,7 +57,7 @@ class TopicTable:
         """Return the number of messages until the end of the topic."""
         count = self._source.lag()
         if count is None:
-            raise DataError("this broker cannot tell where a topic ends.", source=self.place.source)
+            raise DataError("this broker does not report the end of a topic.", source=self.place.source)
         return count
 
     def _read_first(self) -> tuple[list[Message], ColumnBatch]:

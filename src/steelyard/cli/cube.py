@@ -137,7 +137,7 @@ def ask_command(
 
 @cube_command.command("compare")
 @click.argument("cube", type=IN_FILE)
-@click.option("--by", metavar="COL", multiple=True, help="Slice by this column. Default: all of CUBE.")
+@click.option("--by", metavar="COL", multiple=True, help="Column to slice by. Default: all columns of CUBE.")
 @settings_option()
 @report_option
 @json_option

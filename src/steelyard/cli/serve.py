@@ -439,7 +439,7 @@ def revoke_key(*, key_id: str, keys_file: Path) -> None:
 
 @serve_command.command("audit")
 @click.option("--model", metavar="NAME", help="Only this model.")
-@click.option("--verb", metavar="learn|forget|...", help="Only this operation.")
+@click.option("--verb", metavar="learn|forget|...", help="Show only this operation.")
 @click.option("--key", metavar="ID", help="Only this key.")
 @click.option("--limit", type=int, default=50, show_default=True, help="Number of entries.")
 @json_option
@@ -453,7 +453,7 @@ def audit_command(
     from steelyard.service.audit import AuditLog
 
     if "://" not in store and not Path(store).exists():
-        raise FileAccessError("this store does not exist.", source=store, hint="name the store with --store")
+        raise FileAccessError("this store does not exist.", source=store, hint="pass the store with --store")
     opened = open_store(store)
     try:
         selection: dict[str, Any] = {
@@ -488,7 +488,7 @@ def backup_command(store: str, *, target: Path) -> None:
     from steelyard.service import SQLiteStore
 
     if not _store_path(store).exists():
-        raise FileAccessError("this store does not exist.", source=store, hint="name the store with --store")
+        raise FileAccessError("this store does not exist.", source=store, hint="pass the store with --store")
     if target.exists():
         raise FileAccessError("this file exists already.", source=str(target), hint="choose another name")
     source = SQLiteStore(store)

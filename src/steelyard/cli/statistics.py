@@ -57,7 +57,9 @@ class FeatureMapOptions:
 @click.command("statistics", cls=renamed_options({"--retire": "--forget"}))
 @click.argument("data", required=False)
 @target_option("Label column; with --like, the label column of that file is used.")
-@click.option("--forget", metavar="DATA", help="Table of learned rows that are to be removed.")
+@click.option(
+    "--forget", metavar="DATA", help="Table of rows to forget, which must have been learned before."
+)
 @click.option(
     "--like",
     type=IN_FILE,

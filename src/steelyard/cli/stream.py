@@ -180,7 +180,7 @@ class StreamOptions:
     type=click.Choice(("stop", "skip")),
     default="stop",
     show_default=True,
-    help="Whether a row that cannot be parsed ends the run, or is skipped and listed.",
+    help="End the run at a row that cannot be parsed, or skip and list such rows.",
 )
 @count_option("--seed", "Random seed of models, samples and the built-in stream. Default: 0.", minimum=0)
 @shuffle_option

@@ -378,7 +378,7 @@ def _read(message: bytes, form: str, proof: str, source: str) -> dict[str, Any]:
         raise FileFormatError(
             f"the message has version {tree.get('version')!r}; this library reads version {_VERSION}.",
             source=source,
-            hint="update the library on this side",
+            hint="update steelyard to a newer version",
         )
     numbers = tree.get("numbers")
     is_valid = (

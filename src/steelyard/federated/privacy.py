@@ -173,7 +173,7 @@ class FeatureBounds:
         numbers = [*self.scales.values(), self.norm]
         if not (np.isfinite([*self.centers.values(), *numbers]).all() and min(numbers) > 0):
             raise ParameterError(
-                "scales and norm must be positive, all numbers finite.", source="FeatureBounds"
+                "scales and norm must be positive, and all numbers must be finite.", source="FeatureBounds"
             )
 
     @property

@@ -24,12 +24,15 @@ def triangle_size(n_features: int) -> int:
 def on_quantizer(statistics: ClassStatistics, quantizer: Quantizer, source: str) -> ClassStatistics:
     """Convert statistics to the steps of the agreed quantizer; raise an error if this is not exact."""
     if statistics.from_floats:
-        raise DataError("floating-point sums of an earlier version are not integers.", source=source)
+        raise DataError(
+            "the statistics contain floating-point sums of an earlier version; integer sums are needed.",
+            source=source,
+        )
     if not quantizer.rounds.all():
         raise DataError(
-            "the agreed quantizer may still become finer.",
+            "the steps of the agreed quantizer are not final.",
             source=source,
-            hint="create it with rounds=True for all features",
+            hint="create the quantizer with rounds=True for all features",
         )
     converted = ClassStatistics(quantizer.n_features, quantizer=quantizer).merge(statistics).fold()
     now = converted.quantizer

@@ -94,7 +94,7 @@ def _indices(samples: Any, n_rows: int) -> NDArray[np.intp]:
         raise DataError(
             f"samples must be row indices of the matrix in one column; got shape {values.shape}.",
             source=_SOURCE,
-            hint="learn np.arange(n)[:, None], not the matrix",
+            hint="pass np.arange(n)[:, None] as X, not the matrix",
         )
     indices = values[:, 0].astype(np.intp)
     if not (np.array_equal(indices, values[:, 0]) and ((indices >= 0) & (indices < n_rows)).all()):

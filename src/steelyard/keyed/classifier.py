@@ -527,7 +527,7 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
             raise ParameterError(
                 "changes=True is not available for models per key.",
                 source="KeyedClassifier.explain",
-                hint="leave it out, or explain group_, the model of all rows",
+                hint="omit changes=True, or explain group_, the model of all rows",
             )
         return super().explain(X, background=background, changes=False)
 

@@ -80,9 +80,9 @@ def _check_label(label: Label, source: str, name: str) -> None:
         raise DataError(f"every row of {name} needs a label; got {label!r}.", source=source)
     if isinstance(label, float) and not label.is_integer():
         raise DataError(
-            f"{name} must hold class labels; got {label!r}.",
+            f"{name} must contain class labels; got {label!r}.",
             source=source,
-            hint="scores and probabilities go into y_score",
+            hint="pass scores and probabilities as y_score",
         )
 
 
@@ -93,7 +93,7 @@ def check_weights(sample_weight: ArrayLike | None, n_rows: int, source: str) -> 
     weights = np.atleast_1d(np.asarray(sample_weight, dtype=np.float64))
     if weights.shape != (n_rows,):
         raise DataError(
-            f"sample_weight must hold one number for each of {n_rows} rows; got shape {weights.shape}.",
+            f"sample_weight must contain one number for each of {n_rows} rows; got shape {weights.shape}.",
             source=source,
         )
     if not (np.isfinite(weights) & (weights >= 0)).all():
@@ -108,7 +108,7 @@ def check_scores(y_score: ArrayLike, n_rows: int, n_columns: int, source: str) -
     try:
         scores = np.asarray(y_score, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise DataError(f"y_score must hold numbers; got {y_score!r:.60}.", source=source) from error
+        raise DataError(f"y_score must contain numbers; got {y_score!r:.60}.", source=source) from error
     expected = (n_rows,) if n_columns == 1 else (n_rows, n_columns)
     is_single_row = n_rows == 1 and scores.shape == (expected[1:])
     if scores.shape not in {expected, (n_rows, n_columns)} and not is_single_row:

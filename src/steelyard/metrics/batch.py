@@ -718,7 +718,7 @@ def _scored_code(labels: list[Label], pos_label: Label | None, source: str) -> i
         return labels.index(pos_label) if pos_label in labels else -1
     if len(labels) > 2:
         raise ParameterError(
-            f"y_true holds {len(labels)} classes, so pos_label must say which one the scores are for; "
+            f"y_true contains {len(labels)} classes, so pos_label must say which one the scores are for; "
             "got None.",
             source=source,
             hint="pmauc_score takes one column of scores per class",

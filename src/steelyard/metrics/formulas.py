@@ -247,7 +247,7 @@ def positive_index(table: ConfusionTable, pos_label: Label | None, source: str) 
         return table.labels.index(pos_label) if pos_label in table.labels else None
     if len(table.labels) > 2:
         raise ParameterError(
-            f"the rows are of {len(table.labels)} classes, so pos_label must say which one is "
+            f"the rows have {len(table.labels)} classes, so pos_label must say which one is "
             "positive against the rest; got None.",
             source=source,
             hint="g_mean, accuracy and the macro means cover all classes at once",

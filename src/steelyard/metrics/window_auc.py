@@ -270,7 +270,7 @@ class WindowPMAUC(_ScoredWindow):
             raise DataError(
                 f"every label must be one of {self.labels}; got {unknown[0]!r}.",
                 source=self._source,
-                hint="every class needs a column of scores: name all labels at the start",
+                hint="pass all labels when the metric is created: every class needs a column of scores",
             )
         return np.array([self.labels.index(label) for label in labels], dtype=np.int32)
 

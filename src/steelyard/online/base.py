@@ -110,7 +110,7 @@ class OnlineLearner(Learner):
         check_fits_memory(
             8 * int(width) * int(batch.weights.sum()),
             f"{type(self).__name__}: rows repeated as often as sample_weight says",
-            "scale the weights down, or set C for the size of a step",
+            "scale the weights down, or use C to change the size of the steps",
         )
         times = batch.weights.astype(np.int64)
         if not np.array_equal(times, batch.weights):
@@ -118,7 +118,7 @@ class OnlineLearner(Learner):
                 "sample_weight must contain integers, because a row of weight k is learned k times; "
                 "nothing was changed.",
                 source=type(self).__name__,
-                hint="set C for the size of a step",
+                hint="use C to change the size of the steps",
             )
         codes = np.repeat(batch.codes, times)
         if isinstance(batch.X, list):

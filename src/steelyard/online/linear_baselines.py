@@ -254,7 +254,7 @@ class OAM(LinearLearner):
         self._budget, self._seed = int(state["budget"]), stored_seed(state["seed"])
         super()._set_machines_state(state)
         if any((arrays["stored"] > self._budget).any() for arrays in self._targets):
-            raise ValueError("a reservoir holds more rows than its budget")
+            raise ValueError("a reservoir contains more rows than its budget")
 
 
 @expand_shared_text

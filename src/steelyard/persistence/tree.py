@@ -180,7 +180,8 @@ class _Writer:
         items = value.reshape(-1).tolist()
         if not all(isinstance(item, _SCALARS) for item in items):
             raise DataTypeError(
-                f"{self.where} is an object array of more than text, numbers and labels.", source="save"
+                f"{self.where} is an object array with items other than text, numbers and labels.",
+                source="save",
             )
         return {"objects": {"shape": list(value.shape), "items": self._list(items)}}
 

@@ -145,13 +145,13 @@ class Certificate:
         except (ValueError, RecursionError) as error:
             raise FileFormatError(f"this is not JSON ({error}).", source="Certificate") from error
         if not isinstance(values, Mapping) or values.get("format") != _FORMAT:
-            raise FileFormatError("this is no certificate of forgetting.", source="Certificate")
+            raise FileFormatError("this is not a certificate of forgetting.", source="Certificate")
         if values.get("format_version") != _VERSION:
             raise FileFormatError(
                 f"the certificate has version {values.get('format_version')!r}; this library reads "
                 f"version {_VERSION}.",
                 source="Certificate",
-                hint="update the library on this side",
+                hint="update steelyard to a newer version",
             )
         try:
             given = {field.name: values[field.name] for field in fields(cls) if field.name != "quantizer"}

@@ -558,9 +558,9 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
                 self._set_empty(FoldState.start(other.n_features, 1, quantizer=self.quantizer))
             if not self._state.is_plain or self.C == "auto":
                 raise DataError(
-                    "class statistics have neither folds nor a feature map, but this learner has.",
+                    "class statistics have neither folds nor a feature map, but this learner needs them.",
                     source="ProximalSVC.merge",
-                    hint="merge the learner of the statistics instead",
+                    hint="merge the learner that computed the statistics instead",
                 )
             return FoldState(other)
         if not isinstance(other, FoldedStatistics):
@@ -909,7 +909,7 @@ def _ledger_of(other: Any) -> RowLedger:
     ledger = other.ledger if isinstance(other, FoldedStatistics) else None
     if ledger is None:
         raise DataError(
-            "this learner keeps a ledger of its rows, and the other side has none; nothing was changed.",
+            "this learner keeps a ledger of its rows, and the other learner has none; nothing was changed.",
             source="ProximalSVC.merge",
             hint="give track_rows=True to both, or to neither",
         )

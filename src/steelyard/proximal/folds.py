@@ -320,7 +320,7 @@ class FoldState:
         """Return the state with more features appended, which are zero in all rows so far."""
         if self.feature_map is not None:
             raise DataError(
-                "the feature map fixes the number of features, so it cannot grow.",
+                "the feature map fixes the number of features, so features cannot be added.",
                 source="ProximalSVC.grow",
                 hint="reserve features for new categories before the map, for example by hashing",
             )
@@ -396,9 +396,9 @@ class FoldState:
         omitted = None if state.get("left_map") is None else OmittedMap(n_features, str(state["left_map"]))
         width = n_features if state["map"] is None else state["map"].n_components
         if omitted is None and statistics.n_features != width:
-            raise ValueError("the statistics do not have the width of the features")
+            raise ValueError("the width of the statistics does not match the number of features")
         if any(isinstance(key, FoldLabel) != (n_folds > 1) for key in statistics.classes):
-            raise ValueError("the statistics have another number of folds")
+            raise ValueError("the number of folds does not match the statistics")
         return cls(statistics, n_folds, state["map"], omitted)
 
 

@@ -137,7 +137,7 @@ class Quantizer:
         return {}
 
     def _set_state(self, state: dict[str, Any]) -> None:  # noqa: ARG002 - a quantizer has no learned state
-        raise ValueError("a quantizer has no state beside its parameters")
+        raise ValueError("a quantizer has no state besides its parameters")
 
     def to_dict(self) -> dict[str, list[Any]]:
         """Return the parameters as lists, for JSON."""

@@ -45,7 +45,7 @@ class RowLedger:
         """Return a ledger with the given hashes, as read from a file."""
         array = np.asarray(hashes)
         if array.dtype != np.uint64 or array.ndim != 1:
-            raise ValueError("a ledger is a list of hashes")
+            raise ValueError("a ledger must be an array of hashes")
         return cls().with_hashes(array)
 
     def __bool__(self) -> bool:

@@ -63,7 +63,7 @@ def open_message(
         raise FileFormatError(
             f"the message has version {tree.get('version')!r}; this library reads version {versions[0]}.",
             source=source,
-            hint="update the library on this side",
+            hint="update steelyard to a newer version",
         )
     try:
         return make(tree)
@@ -228,7 +228,7 @@ def _from_float_state(state: Mapping[str, Any], cls: type[ClassStatistics]) -> C
         statistics = cls(n_features)
     else:
         if origin is None:
-            raise ValueError("a matrix without an origin")
+            raise ValueError("a matrix has no origin")
         quantizer = _fit_quantizer(_finite(origin, (n_features,)), np.sum(grams, axis=0))
         statistics = cls(n_features, quantizer=quantizer)
         statistics._sums.set_weight_exponent(-WEIGHT_FRACTION_BITS)

@@ -475,7 +475,7 @@ class ClassStatistics:
         """Append features that are zero in all rows so far."""
         if not Integer(self.n_features).accepts(n_features):
             raise DataError(
-                f"n_features must be at least the present {self.n_features}; got {n_features!r}.",
+                f"n_features must be at least the current {self.n_features}; got {n_features!r}.",
                 source="ClassStatistics.grow",
             )
         if n_features > self.n_features:

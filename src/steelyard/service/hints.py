@@ -21,7 +21,7 @@ _TEXTS = {
         "give the window as a number of rows, or use the setting memory"
     ),
     'set C="auto" before fit() or the first partial_fit()': 'create a model with learner.C = "auto"',
-    "convert them to strings, for example with str(label)": "send them as strings",
+    "convert the labels to strings, for example with str(label)": "send them as strings",
     "remove the character, for example with label.rstrip('\\0')": "remove the character",
 }
 

@@ -449,7 +449,7 @@ class StatisticsCube:
             raise DataError(
                 "there are no rows in this slice.",
                 source=_SOURCE,
-                hint="the attribute `cells` has all values",
+                hint="the attribute `cells` lists all slices with rows",
             )
         assert self._statistics is not None
         return self._statistics.regrouped(chosen)

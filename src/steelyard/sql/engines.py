@@ -80,7 +80,7 @@ def add_sums(cube: StatisticsCube, source: DatabaseSource, features: Options | N
         raise PushdownNotSupported(
             "time buckets and folds cannot be computed by push-down.",
             source="StatisticsCube",
-            hint='how="auto" reads the rows',
+            hint='use how="auto", which reads the rows',
         )
     encoder = cube._encoder
     is_fitted = "columns_" in vars(encoder)

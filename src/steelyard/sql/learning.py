@@ -358,7 +358,9 @@ def _streaming_reason(
     if how == "pushed":
         if reason is not None:
             raise PushdownNotSupported(
-                f"push-down is not possible: {reason}.", source=_SOURCE, hint='how="auto" reads the rows'
+                f"push-down is not possible: {reason}.",
+                source=_SOURCE,
+                hint='use how="auto", which reads the rows',
             )
         return None
     if reason is not None:

@@ -218,7 +218,7 @@ def _check_steps(numbers: Sequence[Number], source: str) -> None:
             f"column {invalid[0].name!r} has steps of 2**{invalid[0].exponent}; push-down supports steps "
             f"from 2**-{_MAX_EXPONENT} to 2**{_MAX_EXPONENT}.",
             source=source,
-            hint='how="auto" reads the rows',
+            hint='use how="auto", which reads the rows',
         )
 
 
@@ -342,18 +342,18 @@ class _Bounds:
     def _check_values(self, name: str) -> None:
         if n := self.get("strange", name):
             raise DataError(
-                f"column {name!r} holds {n:,} values that are not numbers.",
+                f"column {name!r} contains {n:,} values that are not numbers.",
                 source=self._source,
                 hint="declare the column as categorical, or leave it out",
             )
         largest = max(map(abs, self._range(name)))
         if math.isinf(largest):
             raise DataError(
-                f"column {name!r} holds an infinite value, which cannot be used.", source=self._source
+                f"column {name!r} contains an infinite value, which cannot be used.", source=self._source
             )
         if largest > MAX_QUANTIZED_FEATURE:
             raise DataError(
-                f"column {name!r} holds values beyond {MAX_QUANTIZED_FEATURE:g}.", source=self._source
+                f"column {name!r} contains values beyond {MAX_QUANTIZED_FEATURE:g}.", source=self._source
             )
 
     def _check_weight(self, name: str) -> None:

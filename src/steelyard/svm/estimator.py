@@ -389,7 +389,7 @@ class IncrementalSVC(ForgettingMixin):
         self._state.check_optimal(float(self.tol))
         self._set_features(state)
         if self._state.catalogue is None and self.n_features_in_ != self._state.n_features:
-            raise ValueError("the number of features differs from that of the rows")
+            raise ValueError("the number of features does not match the rows")
 
 
 def _resolved(kernel: Kernel, batch: Batch) -> Kernel:

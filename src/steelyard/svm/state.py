@@ -339,7 +339,7 @@ class SupportState:
         if not known or len(row_labels.codes) != len(labels):
             raise ValueError("a row has an unknown label")
         if np.bincount(codes, minlength=len(labels)).tolist() != counts:
-            raise ValueError("the counts differ from the rows")
+            raise ValueError("the class counts do not match the rows")
         weights = np.ascontiguousarray(tree["weights"], dtype=np.float64)
         rows = tree["rows"]
         if state.catalogue is not None:
