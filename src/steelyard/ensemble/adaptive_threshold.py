@@ -47,7 +47,7 @@ _FORMER_PARAMETERS = {"classifier": "estimator"}
 
 
 class _Known(NamedTuple):
-    """Recent scores, thresholds derived from them, the online threshold, the positive class and row costs."""
+    """Recent scores, thresholds, online threshold, positive class and row costs of one version."""
 
     buffer: ScoreBuffer
     thresholds: FloatArray
@@ -134,7 +134,7 @@ class AdaptiveThresholdClassifier(ThresholdedClassifier):
     _finds_nonfinite = True  # this class checks rows before it passes them to the classifier
 
     estimator_: Any
-    # State before and after an update in place; the version of the classifier selects one of them.
+    # States before and after an update in place. The version of the classifier selects the valid one.
     _known: VersionedValue[_Known]
 
     classifier_ = renamed_attribute("estimator_", "classifier_")
@@ -153,7 +153,7 @@ class AdaptiveThresholdClassifier(ThresholdedClassifier):
 
     @transactional
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:  # type: ignore[override]
-        """Discard the learned state, then learn these rows in ten parts, each scored before it is learned.
+        """Discard the learned state and learn rows in ten parts, each scored before it is learned.
 
         Parameters
         ----------
@@ -183,7 +183,7 @@ class AdaptiveThresholdClassifier(ThresholdedClassifier):
         time: ArrayLike | None = None,
         sample_cost: ArrayLike | None = None,
     ) -> Self:
-        """Score these rows, adapt the threshold, then let the classifier learn them.
+        """Score the given rows, adapt the threshold, and let the classifier learn the rows.
 
         Parameters
         ----------
@@ -229,7 +229,7 @@ class AdaptiveThresholdClassifier(ThresholdedClassifier):
         times: FloatArray | None = None,
         costs: RowCosts = RowCosts(),  # noqa: B008  immutable
     ) -> None:
-        """Score rows, then learn them; other threads meanwhile read the object ``published``."""
+        """Score rows and then learn them, while other threads read the object ``published``."""
         first = "estimator_" not in self.__dict__
         working = clone(self.estimator, safe=False) if first else _copy(self.estimator_)
         before = _Known(ScoreBuffer(1), np.full(1, np.nan), None) if first else self._now
@@ -457,7 +457,7 @@ class AdaptiveThresholdClassifier(ThresholdedClassifier):
 
 
 def _is_changed_in_place(estimator: Any) -> bool:
-    """Return whether updates of a shallow copy change the original too."""
+    """Return whether updates of a shallow copy also change the original."""
     return isinstance(estimator, BatchLearner) and bool(estimator._in_place)
 
 

@@ -16,12 +16,13 @@ __all__ = ["AlarmLog"]
 
 Keys = NDArray[np.uint64]
 
-_IDLE_BALANCE = -0.7  # lowest balance after a period without rows, as a multiple of the tolerance
-_RECENT_ROWS = 2000  # predicted rows whose scores are kept
-_MIN_RECENT_ROWS = 200  # with fewer predicted rows, the labelled rows are used
-_REFRESH_ROWS = 50  # new rows after which the recent scores are sorted again
+_IDLE_BALANCE = -0.7  # lowest balance after a period without rows, in multiples of the tolerance
+_RECENT_ROWS = 2000  # number of predicted rows whose scores are kept
+_MIN_RECENT_ROWS = 200  # with fewer predicted rows, labelled rows are used instead
+_REFRESH_ROWS = 50  # number of new rows after which the recent scores are sorted again
 _GAP_HALF_LIFE_ROWS = 5000.0  # half-life of the decayed mean time between rows
-_MAX_EXCESS_ENTRIES = 1000  # entries of AlarmLog._excess; if there are more, every second one is dropped
+# Maximum number of entries of AlarmLog._excess; beyond it, every second entry is dropped.
+_MAX_EXCESS_ENTRIES = 1000
 _LOG_NUMBERS = ("n_rows", "n_alarms", "balance", "last_time", "seconds_per_row")
 
 
@@ -34,14 +35,14 @@ class AlarmLog:
 
     def __init__(self) -> None:
         self.n_rows = self.n_alarms = 0
-        self.balance = 0.0  # alarms minus target number of alarms
+        self.balance = 0.0  # number of alarms minus their target number
         self.last_time = self.seconds_per_row = float("nan")
         self.raw: FloatArray | None = None  # raw scores of recent rows, oldest first
         self.keys: Keys = np.zeros(0, dtype=np.uint64)
-        # Three numbers for each predicted row whose label has not arrived yet:
-        # the alarm (1, 0, or NaN if there was no threshold), the row number, and the result of tails().
+        # Alarm, row number and result of tails() for each predicted row whose label has not arrived yet.
+        # The alarm is 1, 0, or NaN if there was no threshold.
         self.decided = PredictedScores()
-        # Pairs: the number of predicted rows, and the cumulative sum over these rows (see note_excess).
+        # Pairs of the number of predicted rows and the cumulative excess (see note_excess).
         self._excess: list[tuple[int, float]] = [(0, 0.0)]
         # Cache of tails(): the combining function, the number of rows, and the sorted scores.
         self._sorted: tuple[object, int, FloatArray] | None = None
@@ -73,7 +74,7 @@ class AlarmLog:
             self.n_alarms += int(np.nansum(alarms))
 
     def note_excess(self, excess: float) -> None:
-        """Add ``excess``, the expected minus the promised miss rate, for each row since the last call."""
+        """Add ``excess``, the expected minus the promised miss rate, for every row since the last call."""
         n_rows, total = self._excess[-1]
         if self.n_rows > n_rows:
             self._excess.append((self.n_rows, total + excess * (self.n_rows - n_rows)))
@@ -81,21 +82,24 @@ class AlarmLog:
             self._excess = [*self._excess[1::2], self._excess[-1]]
 
     def last_excess(self, n_rows: float) -> float:
-        """Return the sum of the noted excesses over the last ``n_rows`` predicted rows."""
+        """Return the sum of the recorded excesses over the last ``n_rows`` predicted rows."""
         if n_rows <= 0.0:
             return 0.0
         rows, sums = zip(*self._excess, strict=True)
         return float(sums[-1] - np.interp(self.n_rows - n_rows, rows, sums))
 
     def take(self, keys: Keys) -> FloatArray:
-        """Remove and return alarm, row number and tail of these rows; NaN for rows not predicted before."""
+        """Remove and return alarm, row number and tail of the given rows;
+
+        NaN for rows that were not predicted.
+        """
         found = self.decided.take(keys, [0, 1])
         return np.array([np.full(3, np.nan) if one is None else one[:, 0] for one in found]).reshape(-1, 3)
 
     def tails(
         self, scores: FloatArray, combine: Callable[[FloatArray], FloatArray], default: Any, sign: float
     ) -> FloatArray:
-        """Return the share of recent predicted rows with an equal or higher score under the current weights.
+        """Return the share of recent predicted rows whose score is equal or higher under the current weights.
 
         ``scores`` are combined scores times ``sign``.
         """
@@ -109,7 +113,7 @@ class AlarmLog:
         return np.asarray((n_as_high + 1.0) / (len(ascending) + 1.0))
 
     def decide(self, limits: FloatArray, due: FloatArray, tolerance: float) -> FloatArray:
-        """Decide row by row which rows are alarms, and update the balance.
+        """Decide row by row whether to raise an alarm, and update the balance.
 
         A row is an alarm if the balance is at most its entry in ``limits``. ``due`` is the number of alarms
         that each row adds to the target.
@@ -118,7 +122,7 @@ class AlarmLog:
         for limit, allowance in zip(limits.tolist(), due.tolist(), strict=True):
             is_alarm = balance <= limit
             alarms.append(is_alarm)
-            # Alarms not raised in a period without rows must not be raised in a burst afterwards.
+            # A period without rows must not be followed by a burst of the alarms that were not raised.
             lowest = -tolerance - 1.0 if allowance <= 1.0 else min(balance, _IDLE_BALANCE * tolerance)
             balance = max(balance + is_alarm - allowance, lowest)
         self.balance = balance
@@ -142,7 +146,7 @@ class AlarmLog:
         return {**state_without_lock(self), "_sorted": None}
 
     def get_state(self) -> dict[str, Any]:
-        """Return everything but the decisions about unlabelled rows, as arrays and plain values."""
+        """Return the log as arrays and plain values, without the decisions on unlabelled rows."""
         with lock_of(self):
             numbers = {name: getattr(self, name) for name in _LOG_NUMBERS}
             return {**numbers, "raw": self.raw, "keys": self.keys}

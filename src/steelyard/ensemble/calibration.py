@@ -15,11 +15,11 @@ __all__ = ["OnlineCalibration"]
 
 _HALF_LIVES_ROWS: FloatArray = np.array([300.0, 1000.0, 4000.0])
 _LOSS_HALF_LIFE_ROWS = 1000.0
-_PRIOR_ROWS = 10.0  # strength of the ridge penalty that pulls every calibration towards the identity
+_PRIOR_ROWS = 10.0  # strength of the ridge penalty that pulls each calibration towards the identity
 _MAX_STEP = 0.5
 _MIN_SLOPE = 0.05
 _MAX_LOG_ODDS = 14.0
-_BLOCK_ROWS = 100  # one step of Newton's method per block
+_BLOCK_ROWS = 100  # number of rows per step of Newton's method
 _IDENTITY: FloatArray = np.array([1.0, 1.0, 0.0])  # slope below 0, slope above 0, bias
 
 
@@ -79,7 +79,7 @@ class OnlineCalibration:
         return OnlineCalibration(coefficients, curvature, decay * self.losses + losses)
 
     def _calibrated(self, log_odds: FloatArray) -> FloatArray:
-        """Return an array whose first row is the unchanged log-odds, followed by one row per calibration."""
+        """Return an array with the unchanged log-odds in the first row, and one row per calibration."""
         z = np.clip(log_odds, -_MAX_LOG_ODDS, _MAX_LOG_ODDS)
         return np.concatenate([z[None], self.coefficients @ _features(log_odds).T])
 
@@ -91,12 +91,12 @@ class OnlineCalibration:
         return np.asarray(np.log(weights @ expit(z)) - np.log(weights @ expit(-z)))
 
     def get_state(self) -> dict[str, Any]:
-        """Return everything as arrays."""
+        """Return the calibration as arrays."""
         return {"coefficients": self.coefficients, "curvature": self.curvature, "losses": self.losses}
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any] | None) -> OnlineCalibration:
-        """Restore a calibration from the result of :meth:`get_state`; if it is None, return the identity."""
+        """Restore a calibration from :meth:`get_state`, or return the identity if the state is None."""
         fresh = cls()
         if state is None:
             return fresh

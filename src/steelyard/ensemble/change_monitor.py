@@ -29,18 +29,18 @@ from steelyard.proximal.drift_report import (
 __all__ = ["ChangeMonitor"]
 
 ROWS_PER_FALSE_ALARM = 100_000.0
-_BLOCK_ROWS = 250  # rows that are tested together; alarms are raised at the ends of blocks
+_BLOCK_ROWS = 250  # number of rows that are tested together; alarms are raised at the ends of blocks
 _DAY_SECONDS = 86_400.0
 _MAX_PENDING_ROWS = 20_000  # maximum number of rows that wait for the end of a day
-_N_RECENT_BLOCKS = 12  # after an alarm, the start of the change is searched in the last blocks
-_N_BINS = 8  # quantile bins of a column; ranks are computed from counts of bins
+_N_RECENT_BLOCKS = 12  # number of recent blocks in which the start of a change is searched after an alarm
+_N_BINS = 8  # number of quantile bins per column; ranks are computed from bin counts
 _MAX_COLUMNS = 100  # columns beyond this number are not monitored
-_MAX_CLASSES = 4  # columns are monitored only within the first classes, up to this number
-_SLOPE = 1.6  # the bets are 1 + slope * (p - 1/2) and 1 - slope * (p - 1/2)
-_SHARE_FACTORS = (0.4, 2.5)  # a bet assumes that a class share has changed by one of these factors
+_MAX_CLASSES = 4  # maximum number of classes within which columns are monitored
+_SLOPE = 1.6  # slope of the bets 1 + slope * (p - 1/2) and 1 - slope * (p - 1/2)
+_SHARE_FACTORS = (0.4, 2.5)  # factors by which a bet assumes that a class share has changed
 _PRIOR_WEIGHT = 0.25  # weight of the class frequencies among all bets
 _MAX_SUM = 1e60
-_MAX_COLUMN_ALARMS = 3  # a column with more alarms changes all the time and is ignored
+_MAX_COLUMN_ALARMS = 3  # a column with more alarms changes constantly and is ignored
 _MAX_EVENTS = 50
 
 
@@ -102,7 +102,7 @@ class ChangeMonitor:
         return monitor
 
     def _is_due(self) -> bool:
-        """Return whether the pending rows can be tested: they cover a day, or a block without times."""
+        """Return whether the pending rows can be tested: they cover a day or, without times, a block."""
         if self.n_pending < _BLOCK_ROWS:
             return False
         begin, end = self.pending[0][2][0], self.pending[-1][2][-1]
@@ -118,7 +118,7 @@ class ChangeMonitor:
         return float(min(self._mean_sum() / ROWS_PER_FALSE_ALARM, 1.0))
 
     def report(self, names: Sequence[str] | None = None) -> DriftReport | None:
-        """Compare the recent blocks with the earlier rows since the last change; None with too few rows."""
+        """Compare recent blocks with earlier rows since the last change; return None with too few rows."""
         if self.reference is None or not self.recent:
             return None
         report = compare_moments(self.reference, _added(self.recent), names)
@@ -131,7 +131,7 @@ class ChangeMonitor:
     # -- one block ----------------------------------------------------------------------------------
 
     def forgotten(self) -> ChangeMonitor:
-        """Return a monitor that keeps only the events, because all sums contain the forgotten rows."""
+        """Return a monitor with only the events, because all sums contain the forgotten rows."""
         return ChangeMonitor(n_rows=self.n_rows, events=self.events, column_alarms=self.column_alarms)
 
     def _tested(
@@ -187,7 +187,7 @@ class ChangeMonitor:
             moved = np.flatnonzero(by_column >= by_column.max() / 100.0)
             alarms[moved] += 1
             report = _confirmed(report, {_name(column, names) for column in moved.tolist()})
-        if not report.causes:  # there are too few rows to find a cause in the moments, so the bets decide
+        if not report.causes:  # with too few rows to find a cause in the moments, the bets decide
             report = self._report_of_bets(report, by_column, names)
         return ChangeMonitor(
             n_rows=self.n_rows, events=(*self.events, (self.n_rows, report))[-_MAX_EVENTS:], reference=after,
@@ -222,7 +222,7 @@ class ChangeMonitor:
     # -- files --------------------------------------------------------------------------------------
 
     def get_state(self) -> dict[str, Any]:
-        """Return the events as plain values; the sums start again when a model is loaded."""
+        """Return the events as plain values. The sums restart when a model is loaded."""
         return {
             "rows": self.n_rows,
             "events": [
@@ -258,7 +258,7 @@ def _name(column: int, names: Sequence[str] | None) -> str:
 
 
 def _confirmed(report: DriftReport, moved: set[str]) -> DriftReport:
-    """Return the report with only those columns whose ranks have changed too (``moved``).
+    """Return the report with only those columns whose ranks have also changed (``moved``).
 
     The tests of means and spreads assume light tails, so they give false alarms for columns such as amounts.
     """
@@ -307,7 +307,7 @@ def _one_hot(bins: IntArray) -> FloatArray:
 def _conformal_p_values(bins: IntArray, counts: FloatArray, rng: np.random.Generator) -> FloatArray:
     """Return smoothed conformal p-values of the bins, and of their distances from the middle bin."""
     hot = _one_hot(bins)
-    past = np.cumsum(hot, axis=0) - hot + counts  # counts before each row: (n_rows, n_columns, n_bins)
+    past = np.cumsum(hot, axis=0) - hot + counts  # counts before each row, shape (n_rows, n_columns, n_bins)
     half = _N_BINS // 2
     folded = past[:, :, half:] + past[:, :, half - 1 :: -1]
     levels = np.where(bins >= half, bins - half, half - 1 - bins)
@@ -328,12 +328,12 @@ def _smoothed_rank(past: FloatArray, bins: IntArray, uniform: FloatArray) -> Flo
 def _after_bets(sums: FloatArray, p: FloatArray) -> FloatArray:
     """Return the Shiryaev-Roberts sums, of shape (4, n_columns), updated with the p-values ``p``."""
     gain = _SLOPE * (p - 0.5)
-    bets = np.concatenate([1.0 + gain, 1.0 - gain])  # (4, n_rows, n_columns)
+    bets = np.concatenate([1.0 + gain, 1.0 - gain])  # shape (4, n_rows, n_columns)
     return _shiryaev_roberts(sums, np.moveaxis(bets, 1, 0))
 
 
 def _shiryaev_roberts(sums: FloatArray, bets: FloatArray) -> FloatArray:
-    """Return ``S = (S + 1) * bet`` after all bets; the first axis of bets is time."""
+    """Return ``S = (S + 1) * bet`` after all bets; the first axis of the bets is time."""
     wealth = np.cumprod(bets, axis=0)
     before = np.concatenate([np.ones((1, *wealth.shape[1:])), wealth[:-1]])
     return np.minimum(wealth[-1] * (sums + (1.0 / before).sum(axis=0)), _MAX_SUM)

@@ -53,15 +53,15 @@ class CostBudget:
         self.weigh_rows = self.interval_rows(fixed + each * self.n_planes, SETTINGS.weigh_share)
 
     def is_for(self, compute_budget: Any, n_classes: int, is_long: bool) -> bool:
-        """Return whether a budget constructed with these arguments would be equal to this one."""
+        """Return whether this budget equals a budget constructed with the given arguments."""
         return (self.compute_budget, self.n_classes, self.is_long) == (compute_budget, n_classes, is_long)
 
     def interval_rows(self, cost_us: float, share: float) -> float:
-        """Return the minimum number of rows between two runs of a step that gets this share of the budget."""
+        """Return the minimum number of rows between two runs of a step with a given share of the budget."""
         return cost_us / (share * self.microseconds)
 
     def passes_batch(self, n_before: int, n_seen: int) -> bool:
-        """Return whether the last block passed a multiple of :attr:`batch_rows` rows."""
+        """Return whether the last block completed a batch of :attr:`batch_rows` rows."""
         return n_seen // self.batch_rows != n_before // self.batch_rows
 
     def __str__(self) -> str:

@@ -20,12 +20,12 @@ from steelyard.ensemble.snapshot import EnsembleSnapshot
 
 __all__ = ["DecisionState"]
 
-_MIN_SHARE = 1e-6  # smallest share of a class in the prior log-odds
+_MIN_SHARE = 1e-6  # smallest class share in the prior log-odds
 
 
 @dataclass(frozen=True)
 class DecisionState:
-    """Learned state behind the decisions; immutable except for the online threshold.
+    """Learned state for decisions. Instances are immutable except for the online threshold.
 
     Attributes
     ----------
@@ -72,7 +72,7 @@ class DecisionState:
         return replace(self, calibration=self.calibration.after(log_odds, is_second))
 
     def goal_for(self, threshold: Any, labels: Sequence[Label]) -> Any:
-        """Return the goal by which the threshold between these classes is chosen."""
+        """Return the goal for choosing the threshold between the given classes."""
         if is_prices(threshold) and len(labels) == 2:
             return self.row_costs.prices(threshold, labels[0 if self.is_mirrored(labels) else 1])
         promise = self.online_threshold

@@ -14,10 +14,10 @@ from steelyard._types import FloatArray, IntArray
 __all__ = ["DriftDetector"]
 
 _HALF_LIVES_ROWS = np.array([[75.0], [1000.0]])  # half-lives of the short-term and of the long-term average
-_MIN_DECAYED_ROWS = 5.0  # classes with a smaller decayed number of rows are not compared
-_MIN_DEVIATIONS = 4.0  # standard deviations by which the hit rate must fall
-_MIN_FALL = 0.05  # smallest fall of the mean hit rate that counts as a drift
-_QUIET_ROWS = 500  # no drift is reported in the first rows of the stream and after a drift
+_MIN_DECAYED_ROWS = 5.0  # minimum decayed number of rows of a class for a comparison
+_MIN_DEVIATIONS = 4.0  # number of standard deviations by which the hit rate must fall
+_MIN_FALL = 0.05  # minimum fall of the mean hit rate that counts as a drift
+_QUIET_ROWS = 500  # number of rows without drift reports at the start of a stream and after a drift
 _MAX_DRIFTS = 100  # maximum number of drifts that are remembered
 
 
@@ -46,7 +46,7 @@ class DriftDetector:
         hits += np.bincount(codes, hit, minlength=n_classes)
         if n_seen < self.quiet_until or not _has_fallen(rows, hits):
             return DriftDetector(rows, hits, self.drifts, self.quiet_until)
-        rows[1], hits[1] = rows[0], hits[0]  # the long-term average starts again
+        rows[1], hits[1] = rows[0], hits[0]  # the long-term average restarts
         return DriftDetector(rows, hits, (*self.drifts, n_seen)[-_MAX_DRIFTS:], n_seen + _QUIET_ROWS)
 
     def is_within(self, n_rows: int, n_seen: int) -> bool:
@@ -75,7 +75,7 @@ def _has_fallen(rows: FloatArray, hits: FloatArray) -> bool:
     if not n:
         return False
     short, long = (hits[:, compared] + 0.5) / (rows[:, compared] + 1.0)
-    # A decayed average with the total weight w has the variance of a plain average over about 2 * w rows.
+    # A decayed average with total weight w has the variance of a plain average over about 2 * w rows.
     effective = 2.0 * rows[0, compared]
     deviation = np.sqrt((long * (1.0 - long) / effective).sum()) / n
     return bool((long - short).mean() > max(_MIN_FALL, _MIN_DEVIATIONS * deviation))

@@ -12,7 +12,7 @@ __all__ = ["labelled_report", "unlabelled_report"]
 
 
 def labelled_report(ensemble: ExpertEnsemble, class_count: IntArray) -> DriftReport:
-    """Compare the last labelled rows with the rows before them; with too few rows, report no change."""
+    """Compare the last labelled rows with earlier rows; with too few rows, report no change."""
     changes = ensemble.changes
     report = changes.report(ensemble.input.monitored_names)
     if report is not None:
@@ -24,7 +24,7 @@ def labelled_report(ensemble: ExpertEnsemble, class_count: IntArray) -> DriftRep
 
 
 def unlabelled_report(ensemble: ExpertEnsemble, X: FloatArray) -> DriftReport:
-    """Compare rows without labels, and their scores, with the rows in the row buffer."""
+    """Compare unlabelled rows and their scores with the rows in the row buffer."""
     snapshot, both = ensemble.snapshot, [ensemble.rows.block.X, X]
     known, new = map(ensemble.monitored, both)
     names = ensemble.input.monitored_names or [f"x{k}" for k in range(new.shape[1])]

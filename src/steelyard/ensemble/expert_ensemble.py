@@ -1,4 +1,4 @@
-"""The experts of StreamClassifier, the rows they share, and the five steps of learning a block of rows."""
+"""Experts of StreamClassifier, the rows that they share, and the five steps of learning a block of rows."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class EnsembleParams(NamedTuple):
 
 
 class ExpertEnsemble:
-    """Everything that a StreamClassifier has learned from coded rows.
+    """Learned state of a StreamClassifier for coded rows.
 
     A call that learns works on a shallow copy. Attributes are replaced, never changed in place, so the
     original stays valid when the call fails, and predictions of other threads may use it meanwhile.
@@ -93,7 +93,8 @@ class ExpertEnsemble:
         self.code_of: dict[Label, int] = {}
         self.counts: IntArray = np.zeros(0, dtype=np.int64)
         self.n_seen = self.low = 0
-        self.weighed_at = self.views_at = 0  # rows seen at the last weighing, and at the last fit of views
+        # Number of rows at the last weighing, and at the last fit of the views.
+        self.weighed_at = self.views_at = 0
         self.rows = RowBuffer.empty(min(n_columns, SETTINGS.max_columns))
         self.pending = PendingRows()
         self.views = Views()  # rows are plain numbers until the first missing value or category
@@ -112,13 +113,13 @@ class ExpertEnsemble:
         return {**self.__dict__, "experts": [FrozenState(expert) for expert in self.copied_experts()]}
 
     def copied_experts(self) -> list[Expert]:
-        """Return copies of the experts; updates of the copies do not change the originals."""
+        """Return copies of the experts, which can be updated without changing the originals."""
         return [expert.copy(self.rows, self.views) for expert in self.experts]
 
     # -- classes ------------------------------------------------------------------------------------
 
     def codes_of(self, labels: list[Label], *, learn: bool) -> IntArray:
-        """Return the class codes of labels; labels never seen before get new codes if ``learn``."""
+        """Return the class codes of labels; with ``learn``, new labels get new codes."""
         new = [label for label in labels if label not in self.code_of]
         if new and not learn:
             raise DataError(f"no rows of class {new[0]!r} were ever learned; nothing was changed.")
@@ -161,7 +162,7 @@ class ExpertEnsemble:
         counts[: len(self.counts)] += self.counts
         self.counts = counts
 
-    # -- new rows -----------------------------------------------------------------------------------
+    # -- preparation of new rows -------------------------------------------------------------------------
 
     @property
     def n_first(self) -> int | None:
@@ -203,7 +204,7 @@ class ExpertEnsemble:
     # -- learning -----------------------------------------------------------------------------------
 
     def change(self, added: Block | None, forgotten: Block | None) -> None:
-        """Learn some rows and forget others; a few new rows may be buffered until there are more."""
+        """Learn some rows and forget others; a few new rows may stay buffered until there are more."""
         if forgotten is None and added is not None and self._add_pending(added):
             if len(self.pending) < SETTINGS.pending_rows:
                 return
@@ -270,7 +271,7 @@ class ExpertEnsemble:
         return np.stack(given)  # type: ignore[arg-type]  # every row has scores now
 
     def _record(self, block: Block, scores: FloatArray | None) -> Stream:
-        """Add the rows to the row buffer, their scores to the recent scores, and adjust window and views."""
+        """Add rows to the row buffer and their scores to the score buffer; adjust window and views."""
         n_before, snapshot = self.n_seen, self.snapshot
         self.n_seen += len(block)
         if scores is not None:
@@ -293,11 +294,11 @@ class ExpertEnsemble:
         return stream
 
     def monitored(self, X: FloatArray) -> FloatArray:
-        """Return the columns of rows that are tested for drift."""
+        """Return the columns that are tested for drift."""
         return self.input.monitored(X, has_gaps=self.views.layout is not None)
 
     def _move_window(self) -> None:
-        """Advance the beginning of the window, and subtract the rows that leave it from the class counts."""
+        """Move the start of the window, and subtract the leaving rows from the class counts."""
         size, low = self.params.window_size(), 0
         if isinstance(size, int):
             low = self.n_seen - size
@@ -323,14 +324,14 @@ class ExpertEnsemble:
         place_of = np.full(len(self.labels), -1)
         place_of[classes] = np.arange(len(classes))
         recent.push(place_of[block.codes], scores, block.keys, block.weights)
-        # A short score buffer helps after a rare drift, but not in a stream that changes all the time.
+        # A short score buffer helps after a rare drift, but not in a stream that changes constantly.
         drifts = self.drift.drifts
         is_rare = len(drifts) < 2 or drifts[-1] - drifts[-2] >= SETTINGS.min_rows_between_drifts
         if is_rare and self.drift.is_within(SETTINGS.short_after_drift_rows, self.n_seen):
             recent.shorten()
 
     def _record_log_odds(self, block: Block, scores: FloatArray, classes: list[int]) -> None:
-        """Record the calibrated scores of these rows for the correction of the weights for two classes."""
+        """Record calibrated scores of rows, with which the weights for two classes are corrected."""
         weights = self.snapshot.weights
         if len(classes) != 2 or classes != self.snapshot.classes:
             self.correction = WeightCorrection.none(len(EXPERTS))
@@ -346,7 +347,7 @@ class ExpertEnsemble:
         )
 
     def _update(self, stream: Stream, monitor: Callable[[], None]) -> None:
-        """Update the experts that are due, expensive ones in parallel, and derive their rules.
+        """Update the experts that are due (expensive ones in parallel) and derive their rules.
 
         ``monitor`` does not depend on the experts and may run in parallel with them.
         """
@@ -361,9 +362,9 @@ class ExpertEnsemble:
                     expert.refresh_rule(stream)
 
         expensive = [expert for expert in ready if expert in due and expert.is_expensive]
-        # Experts that are updated in place come first, because the calling thread runs the first task:
-        # no other thread may change them after the call has ended.
-        # The longest of the other tasks come next, so that no thread waits for a long task that began late.
+        # Experts that are updated in place come first, because the calling thread runs the first task
+        # and no other thread may change these experts after the call has ended.
+        # The longest of the other tasks come next, so that no thread waits for a long task that starts late.
         # The longest tasks are refits with many rows.
         expensive.sort(key=lambda e: (not e.updates_in_place, not e.refits, -e.n_rows))
         cheap = [expert for expert in ready if expert not in expensive]
@@ -378,7 +379,7 @@ class ExpertEnsemble:
         run_tasks([*tasks, update_cheap, monitor], parallel=is_parallel)
 
     def _weigh(self, stream: Stream) -> ExpertWeights | MulticlassWeights | None:
-        """Return new weights if there were enough rows since the last weighing, else the current weights."""
+        """Return new weights if enough rows have arrived since the last weighing, else the old weights."""
         budget, classes = stream.budget, self.class_codes()
         waited = self.n_seen - self.weighed_at
         wait = float(SETTINGS.weigh_min_rows)
@@ -409,7 +410,7 @@ class ExpertEnsemble:
         return weights
 
     def _prior(self, expert: Expert) -> float:
-        """Return the prior weight of an expert; 0 if it cannot predict."""
+        """Return the prior weight of an expert, or 0 if it cannot predict."""
         is_outdated = self.label_run.is_long and not expert.uses_features
         return 0.0 if expert.rule is None or is_outdated else expert.config.prior
 
@@ -456,7 +457,7 @@ class ExpertEnsemble:
         block = self.rows.block
         self.views = self.views.fit(block.X, block.codes, budget.n_classes, self.params.random_state)
         self.views_at = self.n_seen
-        # Experts that use the ranks restart; the row buffer still has all rows that they had learned.
+        # Experts that use ranks restart. The row buffer still contains all rows that they have learned.
         self.experts = [expert.restart() if expert.uses_ranks else expert for expert in self.experts]
 
     def stream(self) -> Stream:

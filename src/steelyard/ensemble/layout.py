@@ -1,4 +1,4 @@
-"""Layout of coded rows: which columns are numbers or categories, and the features of linear experts.
+"""Layout of coded rows: kinds of columns, and the features of linear experts.
 
 A coded row has one number per column: numbers, category codes, and NaN where a value is missing. Linear
 experts get these features: the columns of numbers, an indicator of missing values for each column in which
@@ -20,9 +20,10 @@ from steelyard._types import FloatArray, IntArray
 
 __all__ = ["Layout"]
 
-_MAX_FEATURES = 320  # when linear experts have this many features, new categories share hash features
+# Maximum number of features of linear experts; beyond it, new categories share hash features.
+_MAX_FEATURES = 320
 _MAX_SHARED_FEATURES = 448
-_HASH_FEATURES = 16  # hash features per column, shared by categories that have no feature of their own
+_HASH_FEATURES = 16  # number of hash features per column, shared by categories without their own feature
 _VALUE, _MISSING, _PRESENT, _CATEGORY, _HASH = range(5)
 
 Feature = tuple[int, int, int]  # kind, column, and category code or index of the hash feature
@@ -66,7 +67,7 @@ class Layout:
 
     @cached_property
     def base(self) -> list[int]:
-        """Columns of numbers that are the first features."""
+        """Numeric columns, which are the first features."""
         categorical = set(self.categorical)
         return [column for column in self.early if column not in categorical]
 
@@ -82,11 +83,11 @@ class Layout:
 
     @property
     def columns_of_features(self) -> list[int]:
-        """For each feature of linear experts, the column of the coded row that it belongs to."""
+        """Index of the column of the coded row to which each feature of linear experts belongs."""
         return [*self.base, *(column for _, column, _ in self.added)]
 
     def extended(self, X: FloatArray, earlier: FloatArray, categorical: tuple[int, ...] = ()) -> Layout:
-        """Return the layout, extended for new rows.
+        """Return the layout after extension by new rows.
 
         Parameters
         ----------
@@ -104,7 +105,7 @@ class Layout:
         fills, shifts = dict(self.fills), dict(self.shifts)
         base = set(self.base)
         for column in np.flatnonzero(~missing.all(axis=0) & ~is_category).tolist():
-            if column not in base and (_VALUE, column, 0) not in known:  # the first values of this column
+            if column not in base and (_VALUE, column, 0) not in known:  # first values of this column
                 shifts[column] = float(np.nanmedian(X[:, column]))
                 new += [(_VALUE, column, 0), (_PRESENT, column, 0)]
         early = set(self.early)
@@ -161,7 +162,8 @@ class Layout:
             out[:, place] = ~np.isnan(X[:, column])
         for column, lookup in tables.categories.items():
             codes = np.nan_to_num(X[:, column], nan=-1.0).astype(np.int64)
-            places = lookup[np.minimum(codes, len(lookup) - 2)]  # a negative code reads the last entry, -1
+            # A negative code reads the last entry, which is -1.
+            places = lookup[np.minimum(codes, len(lookup) - 2)]
             places = np.where(codes < len(lookup) - 1, places, self._shared_place(column, codes))
             rows = np.flatnonzero(places >= 0)
             out[rows, places[rows]] = 1.0
@@ -217,7 +219,8 @@ class _Tables:
     values: list[tuple[int, int]]  # index of the feature, and its column
     gaps: list[tuple[int, int]]
     present: list[tuple[int, int]]
-    categories: dict[int, IntArray]  # per column: feature index by code, -1 for none; the last entry is -1
+    # For each column, the feature index by code, -1 for none; the last entry is -1.
+    categories: dict[int, IntArray]
     shared: dict[int, IntArray]
 
     @classmethod

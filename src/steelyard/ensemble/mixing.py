@@ -37,12 +37,12 @@ _NEWTON_TOLERANCE = 1e-3
 _MAX_NEWTON_STEP = 3.0
 _SLOPE_PENALTY = 3e-3  # ridge penalty of the slopes
 _MIN_SLOPE = 1e-6
-# Each slope is at least min(0.3, 5 / n) times the other one; n is the number of rows of the rarer class.
+# Each slope is at least min(0.3, 5 / n) times the other slope, where n is the size of the rarer class.
 _MAX_LEAST_SLOPE, _LEAST_SLOPE_ROWS = 0.3, 5.0
 _MAX_BIAS = 5.0  # limit of the log-odds at the middle between the classes
-# Knots of the calibration tables beyond the linear part: linear log-odds minus the limit.
+# Knots of the calibration tables beyond the linear part, as linear log-odds minus the limit.
 _EXCESS = np.array([0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 1e3, 1e4, 1e6, 1e9])
-_MIN_SHARE = 1e-4  # smallest class share in the log-loss with observed shares
+_MIN_SHARE = 1e-4  # smallest class share in the log-loss at observed shares
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class ExpertWeights:
         return _native.weigh_lookups(raw, *self._flat_tables, self.weights)
 
     def expert_log_odds(self, raw: FloatArray) -> FloatArray:
-        """Return the calibrated log-odds of every expert, 0 where a score is NaN or there is no table."""
+        """Return calibrated log-odds of every expert, 0 for NaN scores and for experts without a table."""
         out = np.zeros(raw.shape)
         for expert, (knots, values) in enumerate(self.tables):
             if len(knots) > 1:
@@ -93,7 +93,7 @@ class ExpertWeights:
         return np.where(np.isnan(out), 0.0, out)
 
     def totals(self, raw: FloatArray) -> FloatArray:
-        """Return :meth:`scores` for raw scores of shape (n_rows, n_experts, 1)."""
+        """Return :meth:`scores` of raw scores of shape (n_rows, n_experts, 1)."""
         return self.scores(np.ascontiguousarray(raw[:, :, 0]))
 
     def log_odds(self, decisions: FloatArray) -> FloatArray:
@@ -134,7 +134,7 @@ def weigh(
     is_mirrored: bool = False,
     correction: WeightCorrection | None = None,
 ) -> ExpertWeights | MulticlassWeights | None:
-    """Return weights from recent scores, None if there are too few; experts with prior 0 get no weight.
+    """Return weights from recent scores, or None if there are too few. Experts with prior 0 get no weight.
 
     ``is_mirrored`` says that the first of two classes is the positive one, for which the threshold is chosen.
     """
@@ -180,7 +180,7 @@ def weigh_experts(
     total = (weights[judged, None] * fitted.log_odds).sum(axis=0)
     choose = mirrored_threshold if is_mirrored and threshold != "gmean" else choose_threshold
     best = choose(total[:n_positive], total[n_positive:], threshold, sides.share)
-    if threshold == "gmean":  # shrink it towards 0, where both classes are about equally likely
+    if threshold == "gmean":  # the threshold is shrunk towards 0, where both classes are about equally likely
         is_small = min(n_positive, len(sides.negative)) < SETTINGS.min_threshold_rows
         best *= 0.0 if is_small else SETTINGS.threshold_trust
     slope, bias = _platt(total, n_positive)
@@ -192,10 +192,11 @@ class _Calibration:
     """Calibrated scores: one array row per expert and one column per stream row, positives first."""
 
     middle: FloatArray
-    below: FloatArray  # slope below the middle
-    above: FloatArray  # slope above the middle
+    below: FloatArray  # slope below the middle between the classes
+    above: FloatArray  # slope above the middle between the classes
     bias: FloatArray
-    limits: FloatArray  # log-odds up to which the calibration is linear: positive and negative side
+    # Log-odds up to which the calibration is linear, for the positive and the negative side.
+    limits: FloatArray
     log_odds: FloatArray  # calibrated log-odds; 0 where a score is unknown
     auc: FloatArray
 
@@ -259,7 +260,7 @@ def _fit_slopes(x: FloatArray, known: Any, n_positive: int, n_known: IntArray) -
         h_aa = np.where(is_below, hxx, 0.0).sum(axis=1)
         h_bb = hxx.sum(axis=1) - h_aa + _SLOPE_PENALTY
         h_aa = h_aa + _SLOPE_PENALTY
-        # The Hessian is 0 for the pair of slopes, so the system is solved by eliminating both slopes.
+        # The Hessian is 0 for the pair of slopes, so both slopes are eliminated from the system.
         step_c = (g.sum(axis=1) - h_ac * g_a / h_aa - h_bc * g_b / h_bb) / (
             h.sum(axis=1) + 1e-9 - h_ac * h_ac / h_aa - h_bc * h_bc / h_bb
         )
@@ -283,7 +284,7 @@ def _compressed(log_odds: FloatArray, limits: FloatArray) -> FloatArray:
 def _weights(
     fitted: _Calibration, n_positive: int, share: float, priors: FloatArray, *, is_long: bool
 ) -> FloatArray:
-    """Return the weights of calibrated experts; 0 for experts worse than chance, unless all are worse."""
+    """Return the weights of calibrated experts. Experts worse than chance get 0, unless all are worse."""
     share = min(max(share, _MIN_SHARE), 1.0 - _MIN_SHARE)
     entropy = -(share * np.log(share) + (1.0 - share) * np.log1p(-share))
     shift = np.log(share) - np.log1p(-share)

@@ -61,7 +61,7 @@ class MulticlassWeights:
         return np.asarray(scores - logsumexp(scores, axis=1, keepdims=True))
 
     def for_classes(self, classes: list[int]) -> MulticlassWeights:
-        """Return the same weights for other classes; a new class has threshold 0."""
+        """Return the same weights for other classes. New classes have threshold 0."""
         if classes == self.classes:
             return self
         known = dict(zip(self.classes, self.thresholds.tolist(), strict=True))
@@ -165,10 +165,12 @@ def _balancing_thresholds(total: FloatArray, places: IntArray, counts: IntArray)
             others = total - thresholds
             others[:, k] = -np.inf
             rival = others.argmax(axis=1)
-            margin = total[:, k] - others[rows, rival]  # class k is predicted if this exceeds its threshold
+            # Class k is predicted if the margin exceeds its threshold.
+            margin = total[:, k] - others[rows, rival]
             gain = np.where(places == k, hit_value, np.where(rival == places, -hit_value, 0.0))
             order = np.argsort(-margin)
-            gains = np.concatenate([[0.0], np.cumsum(gain[order])])  # gains[m]: m rows are predicted as k
+            # Gains[m] is the gain if m rows are predicted as k.
+            gains = np.concatenate([[0.0], np.cumsum(gain[order])])
             if gains.max() <= gain[margin > thresholds[k]].sum() + 1e-12:
                 continue
             falling = margin[order]

@@ -43,7 +43,7 @@ _ALARM_TOLERANCE = 9.5  # allowed deviation in alarms; 2 * 9.5 + 1 = 20 is one p
 _MISS_TOLERANCE = 8.0  # allowed deviation in missed positives
 _DAILY_TOLERANCE = (2.0, 0.1)  # allowed deviation: minimum in alarms, and fraction of the alarms per day
 _SECONDS_PER_DAY = 86_400.0
-_NO_ALARM_FACTOR = 1e6  # this multiple of the largest score is a threshold that gives no alarms
+_NO_ALARM_FACTOR = 1e6  # the threshold for no alarms is this multiple of the largest score
 
 
 def is_promise(goal: object) -> bool:
@@ -98,7 +98,7 @@ class RealisedRate:
 
 @dataclass(frozen=True)
 class RateControl:
-    """Integral control of the rate of events, with saturation.
+    """Integral controller of the rate of events, with saturation.
 
     Parameters
     ----------
@@ -112,7 +112,7 @@ class RateControl:
     tolerance: float
 
     def level(self, balance: float) -> float:
-        """Return the share of recent scores that count as events at this balance; 0 or 1 at the limits."""
+        """Return the share of recent scores that count as events at a balance; it is 0 or 1 at the limits."""
         if abs(balance) >= self.tolerance:
             return 0.0 if balance > 0.0 else 1.0
         with np.errstate(divide="ignore"):
@@ -152,7 +152,7 @@ class OnlineThreshold:
         self.log = AlarmLog()
         self.n_positives = self.n_found = self.n_labelled_alarms = self.n_true_alarms = 0
         self.balance = 0.0  # missed positives minus their target number
-        self.delay = 0.0  # number of rows predicted after the rows whose labels arrived last
+        self.delay = 0.0  # number of rows that were predicted after the rows with the latest labels
         self._excess = 0.0  # expected rate of misses at the current threshold, minus the promised rate
         self.levels = PrecisionLevels(self.target) if self.name == "precision" else None
         # Recent scores of labelled positives and negatives, and the share of positives.
@@ -175,7 +175,7 @@ class OnlineThreshold:
         return current.copy()
 
     def copy(self) -> OnlineThreshold:
-        """Return a copy that shares only the log."""
+        """Return a copy that shares only the alarm log."""
         other = object.__new__(type(self))
         other.__dict__.update(self.__dict__)
         return other
@@ -187,7 +187,7 @@ class OnlineThreshold:
 
     @property
     def per_row(self) -> str | dict[str, float]:
-        """The goal as :func:`choose_threshold` accepts it; "gmean" while the time per row is unknown."""
+        """Goal in the form that :func:`choose_threshold` accepts, or "gmean" without times of rows."""
         if self.name != "alarms_per_day":
             return {self.name: self.target}
         return "gmean" if np.isnan(self.log.seconds_per_row) else {"alarms": self._alarm_share()}
@@ -213,7 +213,7 @@ class OnlineThreshold:
         combine: Callable[[FloatArray], FloatArray],
         time: FloatArray | None = None,
     ) -> Flags:
-        """Decide row by row which rows are alarms, and count them.
+        """Decide row by row whether to raise an alarm, and count the alarms.
 
         Parameters
         ----------
@@ -249,7 +249,7 @@ class OnlineThreshold:
         return max(least, fraction * self.target)
 
     def _labelled_tails(self, scores: FloatArray) -> FloatArray:
-        """Return the share of recent labelled rows that score at least as high; 0.5 without such rows."""
+        """Return the share of recent labelled rows with an equal or higher score, 0.5 if there are none."""
         if self._sides is None:
             return np.full(len(scores), 0.5)
         positive, negative, share = self._sides
@@ -277,12 +277,12 @@ class OnlineThreshold:
             log.note_excess(self._excess)
 
     def without_threshold(self, decisions: FloatArray) -> FloatArray:
-        """Return the decisions while there is no threshold: no alarms if precision is promised."""
+        """Return the decisions for rows while there is no threshold: no alarms if precision is promised."""
         far = self.sign * _NO_ALARM_FACTOR * (1.0 + np.abs(decisions))
         return decisions - far if self.levels is not None else decisions
 
     def _top_tails(self, scores: FloatArray, combine: Callable[[FloatArray], FloatArray]) -> FloatArray:
-        """Return the share of rows that score at least as high, among labelled or among predicted rows.
+        """Return the share of labelled or predicted rows with an equal or higher score.
 
         The larger of the two shares is returned.
         """
@@ -292,7 +292,7 @@ class OnlineThreshold:
     # -- learning -----------------------------------------------------------------------------------
 
     def learn(self, scores: FloatArray, threshold: float, keys: Keys, is_positive: Flags) -> None:
-        """Update the state with labels; the current threshold decides rows that were never predicted.
+        """Update the state with labels. Rows that were never predicted are decided by the current threshold.
 
         Parameters
         ----------
@@ -321,7 +321,7 @@ class OnlineThreshold:
         if self.name == "recall":
             self.balance += (n_positives - n_found) - (1.0 - self.target) * n_positives
             if not is_new.all():
-                # In a block of n rows the last row is (n - 1) / 2 rows closer to the present than the mean.
+                # The last of n rows in a block is (n - 1) / 2 rows closer to the present than the mean row.
                 behind = self.log.n_rows - 1.0 - numbers[~is_new]
                 self.delay = max(0.0, float(behind.mean()) - 0.5 * (len(behind) - 1.0))
         elif self.levels is not None:
@@ -362,7 +362,7 @@ class OnlineThreshold:
     def _top_threshold(
         self, level: float, far: float, combine: Callable[[FloatArray], FloatArray] | None
     ) -> float:
-        """Return the lowest threshold such that all rows above it rank within the top ``level``."""
+        """Return the lowest threshold for which all rows above it are in the top share ``level``."""
         assert self._sides is not None
         scores = np.unique(np.concatenate(self._sides[:2]))
         tails = self._labelled_tails(scores)
@@ -370,7 +370,7 @@ class OnlineThreshold:
             with lock_of(self.log):
                 scores = np.unique(np.concatenate([scores, self.sign * combine(self.log.raw)]))
                 tails = self._top_tails(scores, combine)
-        n_below = int(np.count_nonzero(tails > level))  # tails fall with the score
+        n_below = int(np.count_nonzero(tails > level))  # tails decrease with the score
         return far if n_below == len(scores) else float(scores[max(n_below - 1, 0)])
 
     # -- results and files --------------------------------------------------------------------------
@@ -431,7 +431,7 @@ def plain_scores(raw: FloatArray) -> FloatArray:
 
 
 def continue_log(threshold: OnlineThreshold | None, predecessor: OnlineThreshold | None) -> None:
-    """Let a copy of a model count its predictions in the log of an earlier copy, if the goal is the same."""
+    """Let a copy of a model continue the alarm log of an earlier copy if both have the same goal."""
     if threshold is None or predecessor is None:
         return
     if (threshold.name, threshold.target) == (predecessor.name, predecessor.target):
@@ -439,7 +439,7 @@ def continue_log(threshold: OnlineThreshold | None, predecessor: OnlineThreshold
 
 
 def _below_quantile(ascending: FloatArray, level: float) -> float:
-    """Return a threshold such that the next score is below it with a probability of at most ``level``.
+    """Return a threshold that the next score falls below with probability at most ``level``.
 
     As in split conformal prediction, n scores are treated as n + 1. Below the lowest score the distribution
     is extrapolated with an exponential tail.

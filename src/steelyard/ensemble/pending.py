@@ -29,11 +29,11 @@ class PendingRows:
         return self.n_rows
 
     def added(self, block: Block, scores: FloatArray) -> PendingRows:
-        """Return these rows with another block at the end."""
+        """Return these rows with another block appended."""
         return PendingRows((*self.blocks, block), (*self.scores, scores), self.n_rows + len(block))
 
     def widened(self, n_columns: int) -> PendingRows:
-        """Return these rows, padded with columns of missing values at the end."""
+        """Return these rows padded with columns of missing values."""
         return PendingRows(tuple(block.widened(n_columns) for block in self.blocks), self.scores, self.n_rows)
 
     def together(self) -> tuple[Block, FloatArray]:

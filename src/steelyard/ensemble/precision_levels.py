@@ -11,10 +11,10 @@ from steelyard._types import FloatArray
 
 __all__ = ["ERROR", "LEVELS", "PrecisionLevels"]
 
-LEVELS: FloatArray = 0.5 ** np.arange(11, 0, -1.0)  # shares of the rows that would be alarms
-ERROR = 0.05  # maximum probability that a level with a lower precision than promised is ever accepted
+LEVELS: FloatArray = 0.5 ** np.arange(11, 0, -1.0)  # shares of the rows that would raise alarms
+ERROR = 0.05  # maximum probability of ever accepting a level with a lower precision than promised
 _BETS: FloatArray = np.array([0.2, 0.5, 0.9])  # bets as fractions of the largest possible bet
-_MAX_EXCESS = np.exp(2.0)  # wealth is limited to this multiple of the wealth at which a level is accepted
+_MAX_EXCESS = np.exp(2.0)  # limit of the wealth, as a multiple of the wealth at which a level is accepted
 
 
 def _accepting_wealth() -> float:
@@ -53,7 +53,7 @@ class PrecisionLevels:
     def after(self, tails: FloatArray, is_positive: NDArray[np.bool_]) -> PrecisionLevels:
         """Return the tests updated with labelled rows; ``tails`` are shares of rows with higher scores."""
         wealth, limit = self.wealth.copy(), _MAX_EXCESS * _accepting_wealth()
-        bets = _BETS / max(self.target, 1e-9)  # the wealth stays positive: every bet is below 1 / target
+        bets = _BETS / max(self.target, 1e-9)  # every bet is below 1 / target, so the wealth stays positive
         factors = {flag: 1.0 + bets * (float(flag) - self.target) for flag in (False, True)}
         first = np.searchsorted(LEVELS, tails, side="left")  # index of the first level that contains the row
         for begin, flag in zip(first.tolist(), is_positive.tolist(), strict=True):

@@ -1,4 +1,4 @@
-"""Prediction sets: for every row the classes that cannot be ruled out (conformal prediction)."""
+"""Prediction sets (conformal prediction): the classes that cannot be ruled out for a row."""
 
 from __future__ import annotations
 

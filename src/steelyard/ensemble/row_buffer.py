@@ -1,4 +1,4 @@
-"""Recent rows of the stream, shared by all experts."""
+"""Buffer of recent rows of the stream, shared by all experts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Block", "RowBuffer", "last_rows", "row_keys", "wide_from_state", "wi
 
 _SAVED = ("X", "codes", "weights", "times", "numbers")
 _COLUMNS = (*_SAVED, "keys")
-_MISSING_KEY = 1.5e-310  # hashed in place of a missing value
+_MISSING_KEY = 1.5e-310  # value that is hashed in place of a missing value
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Block:
         n_first: int | None = None,
         wide: sp.csr_matrix | None = None,
     ) -> Block:
-        """Return a block whose row numbers begin at ``first``; for ``n_first`` see :func:`row_keys`."""
+        """Return a block with row numbers from ``first`` on; :func:`row_keys` explains ``n_first``."""
         n = len(codes)
         weights = np.ones(n) if weights is None else weights
         times = np.zeros(n) if times is None else times
@@ -57,12 +57,12 @@ class Block:
         return len(self.codes)
 
     def take(self, rows: Any) -> Block:
-        """Return some of the rows, by slice, mask or index."""
+        """Return some of the rows, selected by slice, mask or index."""
         wide = None if self.wide is None else self.wide[rows]
         return Block(**{name: getattr(self, name)[rows] for name in _COLUMNS}, wide=wide)
 
     def joined(self, *others: Block) -> Block:
-        """Return these rows followed by the others."""
+        """Return these rows followed by another block."""
         blocks = [self, *(other for other in others if len(other))]
         if len(blocks) == 1:
             return self
@@ -77,13 +77,13 @@ class Block:
         return replace(self, numbers=numbers)
 
     def widened(self, n_columns: int) -> Block:
-        """Return the same rows, padded with columns of missing values at the end."""
+        """Return the same rows padded with columns of missing values."""
         X = np.full((len(self), n_columns), np.nan)
         X[:, : self.X.shape[1]] = self.X
         return replace(self, X=X)
 
     def training_rows(self, X: FloatArray | None = None) -> tuple[Any, ...]:
-        """Return features (or ``X`` instead), codes and, if they are not all 1, weights."""
+        """Return features (or ``X`` in their place), codes, and weights if they are not all 1."""
         X = np.ascontiguousarray(self.X if X is None else X)
         return (X, self.codes) if (self.weights == 1.0).all() else (X, self.codes, self.weights)
 
@@ -135,7 +135,7 @@ class RowBuffer:
         return self._store.take(slice(int(begin), int(end)))
 
     def at(self, numbers: IntArray) -> Block:
-        """Return the rows with these ascending numbers, all of which must be in the buffer."""
+        """Return the rows with the given ascending numbers, which must be in the buffer."""
         return self._store.take(self._places(numbers))
 
     def codes_at(self, numbers: IntArray) -> IntArray:
@@ -152,7 +152,7 @@ class RowBuffer:
         return self._begin + held.searchsorted(numbers)
 
     def has(self, numbers: IntArray) -> bool:
-        """Return whether the rows with these numbers are all in the buffer."""
+        """Return whether all rows with the given numbers are in the buffer."""
         return bool(np.isin(numbers, self.numbers).all())
 
     def last(self, n_rows: int, per_class: int = 0, low: int = 0) -> IntArray:
@@ -163,7 +163,7 @@ class RowBuffer:
         return last_rows(self.numbers, self.codes, n_rows, per_class, low)
 
     def append(self, block: Block) -> RowBuffer:
-        """Return a buffer with these rows at the end."""
+        """Return a buffer with rows appended."""
         begin, end, store = self._begin, self._end + len(block), self._store
         if end > len(store):
             held = self.block
@@ -186,7 +186,7 @@ class RowBuffer:
         return RowBuffer(store, 0, n)
 
     def widened(self, n_columns: int) -> RowBuffer:
-        """Return a buffer whose rows are padded with columns of missing values at the end."""
+        """Return a buffer whose rows are padded with columns of missing values."""
         return RowBuffer(self.block.widened(n_columns), 0, len(self))
 
     def without(self, places: NDArray[np.intp]) -> RowBuffer:
@@ -195,7 +195,7 @@ class RowBuffer:
         return RowBuffer(self._store.take(kept), 0, len(kept))
 
     def find(self, wanted: Block) -> NDArray[np.intp]:
-        """Return for each wanted row the index of the oldest equal row, -1 if there is none.
+        """Return the index of the oldest equal row for each wanted row, -1 if there is none.
 
         No row of the buffer is returned twice.
         """
@@ -217,7 +217,7 @@ class RowBuffer:
         return found
 
     def get_state(self, *, with_keys: bool = False) -> dict[str, Any]:
-        """Return the rows as arrays, with their hashes if these cannot be computed from the rows."""
+        """Return the rows as arrays; hashes are included if they cannot be recomputed from the rows."""
         block = self.block
         return {name: getattr(block, name).copy() for name in (_COLUMNS if with_keys else _SAVED)}
 
@@ -265,7 +265,7 @@ def row_keys(
 
 
 def last_rows(numbers: IntArray, codes: IntArray, n_rows: int, per_class: int, low: int) -> IntArray:
-    """Return the last ``n_rows`` numbers and the last ``per_class`` numbers of each class, if >= ``low``."""
+    """Return the last ``n_rows`` numbers and the last ``per_class`` of each class, all >= ``low``."""
     first = int(numbers.searchsorted(low))
     begin = max(len(numbers) - n_rows, first)
     if not per_class or begin == first:

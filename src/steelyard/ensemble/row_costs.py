@@ -1,4 +1,4 @@
-"""Costs per row: the price of a miss times a value of the row, such as the amount of a payment."""
+"""Costs per row: the price of a miss is multiplied by a value of the row, such as a payment amount."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class RowCosts:
     sums: dict[Any, tuple[float, float]] = field(default_factory=dict)
 
     def after(self, sample_cost: Any, y: Any, source: str) -> RowCosts:
-        """Return the means updated with more rows; raise DataError if the costs are not valid."""
+        """Return the means updated with more rows; raise DataError for invalid costs."""
         labels = np.asarray(y)
         costs, sums = _checked_costs(sample_cost, len(labels), source), dict(self.sums)
         for label in np.unique(labels).tolist():
@@ -55,7 +55,7 @@ class RowCosts:
         return RowCosts(sums)
 
     def prices(self, prices: Mapping[str, float], positive: Any) -> dict[str, float]:
-        """Return the prices, with the price of a miss times the mean cost of recent positive rows."""
+        """Return the prices; the price of a miss is multiplied by the mean cost of recent positive rows."""
         total, n = self.sums.get(positive, (0.0, 0.0))
         factor = total / n if n > 0.0 and total > 0.0 else 1.0
         return {"miss": prices["miss"] * factor, "alarm": prices["alarm"]}
@@ -66,7 +66,7 @@ class RowCosts:
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any] | None) -> RowCosts:
-        """Restore the means from the result of :meth:`get_state`; if it is None, there are no means."""
+        """Restore the means from :meth:`get_state`; a state of None has no means."""
         if state is None:
             return cls()
         pairs = zip(state["labels"], state["sums"], strict=True)

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 __all__ = ["attribution", "explain_snapshot", "remembered_rows", "unhashed", "with_table_values"]
 
-_RECENT_ROWS = 1000  # remembered rows that explanations compare with
-_ROWS_OF_CLASS = 200  # minimum per class, if there are that many
+_RECENT_ROWS = 1000  # number of remembered rows used as background of explanations
+_ROWS_OF_CLASS = 200  # minimum number of background rows per class, if there are that many
 
 
 def attribution(
@@ -61,7 +61,7 @@ def attribution(
 
 
 def remembered_rows(ensemble: ExpertEnsemble, dense: Callable[[FloatArray], FloatArray]) -> RememberedRows:
-    """Return the rows that explanations compare with; ``dense`` converts rows to the input of the experts."""
+    """Return the background rows of explanations; ``dense`` converts rows to the input of the experts."""
     recent, views = _recent_rows(ensemble), ensemble.views
     labels = np.array([*ensemble.labels, None], dtype=object)[:-1][recent.codes]
 
@@ -89,7 +89,7 @@ def explain_snapshot(
     wide: sp.csr_matrix | None = None,
     unhash: Callable[[Attribution], Attribution] | None = None,
 ) -> Attribution:
-    """Return contributions of the columns to the scores that :meth:`EnsembleSnapshot.decide` returns.
+    """Return contributions of columns to the scores returned by :meth:`EnsembleSnapshot.decide`.
 
     ``raw`` has the scores of all experts. If rows are hashed, ``wide`` has the original columns, and
     ``unhash`` divides the contributions of hashed columns among the original columns.
@@ -126,7 +126,7 @@ def explain_snapshot(
 
 
 def _answering(snapshot: EnsembleSnapshot, raw: FloatArray) -> list[int]:
-    """Return the indices of experts with a nonzero weight; without weights, of the first that has scores."""
+    """Return the indices of experts with nonzero weight; before weighing, of the first that has scores."""
     known = [e for e, rule in enumerate(snapshot.rules) if rule is not None and not np.isnan(raw[:, e]).all()]
     if snapshot.weights is None:
         return known[:1]
@@ -163,7 +163,7 @@ def _calibrated(part: Attribution, table: tuple[FloatArray, FloatArray], raw: Fl
     change, calibrated = raw - part.base, np.interp(raw, knots, values) - base
     slope = np.divide(calibrated, change, out=np.zeros_like(change), where=change != 0.0)
     same = change[:, 0] == 0.0
-    if same.any():  # the contributions cancel out: use the slope of the calibration there
+    if same.any():  # the contributions cancel out, so the slope of the calibration is used
         slope[same] = _slope_at(float(part.base[0]), knots, values)
     return Attribution(part.contributions * slope[:, None, :], base)
 
@@ -198,7 +198,7 @@ def unhashed(part: Attribution, X: FloatArray, view: HashedView) -> Attribution:
 
 
 def with_table_values(found: RowExplanations, schema: Schema) -> RowExplanations:
-    """Return an explanation of coded rows with the values of the table instead of category codes.
+    """Return an explanation with values of the table in place of category codes.
 
     A change of a category is dropped if its new value is not the code of a known category.
     """
@@ -241,6 +241,6 @@ def with_table_values(found: RowExplanations, schema: Schema) -> RowExplanations
 
 
 def _place(codes: FloatArray, n_known: int) -> NDArray[np.int64]:
-    """Return category codes as integers; ``n_known`` for a missing or unknown category."""
+    """Return category codes as integers, or ``n_known`` for a missing or unknown category."""
     known = (codes >= 0) & (codes < n_known)
     return np.where(known, np.nan_to_num(codes), n_known).astype(np.int64)

@@ -1,4 +1,4 @@
-"""Input of StreamClassifier: tables, sparse matrices and wide rows become coded rows.
+"""Input of StreamClassifier: conversion of tables, sparse matrices and wide rows to coded rows.
 
 A coded row has one number per column, see :mod:`steelyard.tables.schema`. Rows with more than
 ``SETTINGS.max_columns`` columns are hashed.
@@ -127,12 +127,12 @@ class RowInput:
         if self.hashed is not None:
             return self.hashed.apply(X)
         X = np.ascontiguousarray(X.toarray() if sp.issparse(X) else X, dtype=np.float64)
-        if X.shape[1] < n_columns:  # an array, after tables were learned
+        if X.shape[1] < n_columns:  # an array is passed after tables were learned
             X = np.pad(X, ((0, 0), (0, n_columns - X.shape[1])), constant_values=np.nan)
         return X
 
     def wide(self, X: Any) -> sp.csr_matrix | None:
-        """Return the rows before hashing as a sparse matrix; None if they are not hashed or are tables."""
+        """Return the rows before hashing as a sparse matrix, or None if they are tables or not hashed."""
         return None if self.hashed is None else self.hashed.wide(X)
 
     @property
@@ -141,7 +141,7 @@ class RowInput:
         return isinstance(self.hashed, HashedView) and self.hashed.keeps_wide
 
     def monitored(self, X: FloatArray, *, has_gaps: bool) -> FloatArray:
-        """Return the columns that are tested for drift, those of the first rows; missing values become 0.
+        """Return the columns of the first rows, which are tested for drift. Missing values become 0.
 
         Columns of times become 0 too, because their values always increase.
         """
@@ -156,14 +156,14 @@ class RowInput:
 
     @property
     def monitored_names(self) -> list[str] | None:
-        """Names of the monitored columns; None if they have no names or are hashed."""
+        """Names of the monitored columns, or None if they have no names or are hashed."""
         if self.hashed is not None:
             return None
         return self.feature_names if self.schema is None else self.schema.coded_names[: self.first_width]
 
 
 def has_feature_names(X: Any) -> bool:
-    """Return whether a table has named columns: arrays of objects and lists of lists have none."""
+    """Return whether a table has named columns. Arrays of objects and lists of lists have none."""
     return not isinstance(X, np.ndarray | list | tuple) or isinstance(X[0], Mapping)
 
 

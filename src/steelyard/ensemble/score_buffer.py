@@ -60,7 +60,7 @@ class ScoreLog(NamedTuple):
         return ScoreLog((scores, places, keys), len(places))
 
     def without(self, place: int, keys: NDArray[np.uint64]) -> ScoreLog:
-        """Return the log after removing, for each hash in ``keys``, the oldest row of a class with this hash.
+        """Return the log without the oldest row of a class for each hash in ``keys``.
 
         ``place`` is the index of the class.
         """
@@ -133,9 +133,9 @@ class ScoreBuffer:
                 self._log = self._log.take(wanted)
 
     def shorten(self) -> None:
-        """Keep only the newest rows, because scores from before a drift are misleading."""
+        """Keep only the newest rows, because scores before a drift are misleading."""
         newest_first = self._log.rows[1][::-1]
-        n_newer = np.zeros(len(newest_first), dtype=np.int64)  # newer rows of the same class
+        n_newer = np.zeros(len(newest_first), dtype=np.int64)  # number of newer rows of the same class
         for place in range(len(self.classes)):
             of_class = newest_first == place
             n_newer[of_class] = np.arange(np.count_nonzero(of_class))
@@ -181,7 +181,7 @@ class ScoreBuffer:
         return places[rows], scores[rows]
 
     def sides(self) -> list[TwoSides]:
-        """Return the recent scores of each class against the rest; for two classes, of the second only."""
+        """Return the recent scores of each class against the rest; two classes have one such pair."""
         places, scores = self.recent()
         shares = self.shares()
         positives = [1] if len(self.classes) == 2 else range(len(self.classes))
@@ -191,7 +191,7 @@ class ScoreBuffer:
         ]
 
     def copy(self) -> ScoreBuffer:
-        """Return a copy; only one of the two may be appended to."""
+        """Return a copy. Only one of the two buffers may be appended to."""
         other = object.__new__(type(self))
         other.__dict__.update(self.__dict__)
         return other
@@ -249,7 +249,7 @@ class PredictedScores:
     def keep(self, keys: NDArray[np.uint64], classes: list[int], scores: FloatArray) -> None:
         """Store the scores of a batch; the oldest rows are dropped if there are too many."""
         limit = SETTINGS.predicted_rows
-        # Best effort: a thread does not wait for the lock, which a forked child might never get.
+        # Best effort: the thread does not wait for the lock, which a forked child might never get.
         if len(keys) > limit or not self._lock.acquire(blocking=False):
             return
         try:
@@ -262,7 +262,7 @@ class PredictedScores:
             self._lock.release()
 
     def take(self, keys: NDArray[np.uint64], classes: list[int]) -> list[FloatArray | None]:
-        """Remove and return the scores of these rows for these classes; None for rows without scores."""
+        """Remove and return the scores of rows for given classes; None for rows without scores."""
         if not self._scores or not self._lock.acquire(blocking=False):
             return [None] * len(keys)
         try:
@@ -276,7 +276,7 @@ class PredictedScores:
 
 
 def n_planes(n_classes: int) -> int:
-    """Return the number of scores of a row: one for two classes, otherwise one per class."""
+    """Return the number of scores per row: one for two classes, else one per class."""
     return n_classes if n_classes > 2 else 1
 
 

@@ -14,52 +14,57 @@ class Settings:
     # Blocks of rows that are scored and then learned together.
     first_block_rows: int = 50
     max_block_rows: int = 1000
-    pending_rows: int = 10  # single rows wait until this many can be learned together
-    min_rows_for_threads: int = 50  # for smaller blocks starting a thread takes longer than it saves
+    pending_rows: int = 10  # number of single rows that are collected and learned together
+    # Minimum block size for threads; for smaller blocks, starting a thread takes longer than it saves.
+    min_rows_for_threads: int = 50
     max_columns: int = 256  # wider rows are hashed into this many columns
 
     # Row buffer: recent rows kept in addition to the rows that experts remember.
     buffer_rows: int = 5000
-    buffer_rows_of_classes: int = 1000  # additional rows, divided among all classes
-    max_label_run_rows: int = 50  # longer runs of rows without a new label do not weigh the label experts
+    buffer_rows_of_classes: int = 1000  # number of additional rows, divided among all classes
+    # Longer runs of rows without a new label are not used to weigh the label frequency experts.
+    max_label_run_rows: int = 50
     slack: float = 0.5  # fraction by which a buffer may exceed its size before it is compacted
 
-    # Numbers of rows after which the rank transformation and the random map are fitted.
-    # The first fit is provisional, the second one final.
+    # Numbers of rows after which the rank transformation and the random map are fitted, first provisionally.
     view_rows: tuple[int, int] = (100, 1000)
 
-    # Compute budget, microseconds per row with compute_budget="auto".
+    # Compute budget in microseconds per row for compute_budget="auto".
     budget_us: float = 120.0
     long_budget_us: float = 80.0  # budget after `long_stream_rows` rows
     long_stream_rows: int = 20_000
     long_after_drift_rows: int = (
-        2500  # a long stream gets the first budget again for this many rows after a drift
+        2500  # number of rows after a drift for which a long stream gets the first budget again
     )
-    long_batch_rows: int = 500  # rows that expensive experts learn together in a long stream
+    long_batch_rows: int = 500  # number of rows that expensive experts learn together in a long stream
     solve_share: float = 0.15  # fraction of the budget for solving one linear system
     weigh_share: float = 0.15  # fraction of the budget for weighing the experts
-    weigh_cost_us: tuple[float, float] = (1600.0, 400.0)  # cost of weighing: fixed, and per score of a row
+    # Fixed cost of weighing, and cost per score of a row.
+    weigh_cost_us: tuple[float, float] = (1600.0, 400.0)
     weigh_min_rows: int = 50  # minimum number of rows between two weighings
-    max_weighed_classes: int = 200  # with more classes, each has too few recent rows to weigh the experts
+    # Maximum number of classes; with more, each has too few recent rows to weigh the experts.
+    max_weighed_classes: int = 200
 
     # Score buffer: recent out-of-sample scores.
     score_rows: int = 1000
-    score_rows_of_class: tuple[int, int] = (20, 100)  # lower and upper limit of the minimum per class
-    score_rows_after_drift: tuple[int, int] = (200, 25)  # newest rows that are kept in total, and per class
-    short_after_drift_rows: int = 1000  # rows for which the score buffer stays short after a drift
-    min_rows_between_drifts: int = 3000  # drifts that follow faster do not shorten the score buffer
+    # Lower and upper limit of the minimum number of rows per class.
+    score_rows_of_class: tuple[int, int] = (20, 100)
+    # Numbers of newest rows that are kept, in total and per class.
+    score_rows_after_drift: tuple[int, int] = (200, 25)
+    short_after_drift_rows: int = 1000  # number of rows after a drift for which the score buffer stays short
+    min_rows_between_drifts: int = 3000  # minimum distance of drifts that shorten the score buffer
     share_half_life_rows: float = 1000.0  # half-life of the observed class shares
-    predicted_rows: int = 100_000  # rows whose scores are kept until their labels arrive
+    predicted_rows: int = 100_000  # number of rows whose scores are kept until their labels arrive
 
     # Expert weights for two classes; the formula is in mixing.py.
     min_scored_rows: int = 2  # minimum number of rows of each class for weighing the experts
     min_threshold_rows: int = 5  # minimum number of rows of each class for choosing a threshold
     auc_sharpness: float = 15.0
     balanced_loss_sharpness: float = 5.0
-    observed_loss_sharpness: tuple[float, float] = (10.0, 25.0)  # for short and for long streams
-    min_relative_weight: float = 0.01  # smaller weights become 0
+    observed_loss_sharpness: tuple[float, float] = (10.0, 25.0)  # sharpness for short and for long streams
+    min_relative_weight: float = 0.01  # weights below this fraction of the largest one become 0
     threshold_trust: float = 0.5  # factor that shrinks the threshold with the best G-mean towards 0
-    correction_rows: int = 5000  # recent rows used to correct the weights, see stacking.py
+    correction_rows: int = 5000  # number of recent rows used to correct the weights, see stacking.py
     min_correction_rows: int = 1000  # with fewer remembered rows the weights are not corrected
     correction_ridge: float = 100.0  # ridge penalty of the correction of a weight
     linear_log_odds: float = 6.0  # largest limit beyond which calibrated log-odds grow logarithmically

@@ -35,7 +35,7 @@ class SingleRowScorer:
     def scores(
         self, snapshot: EnsembleSnapshot, X: FloatArray, wide: sp.csr_matrix | None = None
     ) -> FloatArray:
-        """Return the raw scores of a single row for two classes."""
+        """Return the raw scores of all experts for a single row and two classes."""
         if self._native is None:
             self._native = _joined_rules(snapshot, X.shape[1])
         scorer, others = self._native
@@ -50,7 +50,7 @@ class SingleRowScorer:
 
 
 def _joined_rules(snapshot: EnsembleSnapshot, n_features: int) -> tuple[_native.RowExperts, list[int]]:
-    """Return a native scorer, and the indices of the rules that must be scored separately."""
+    """Return a native scorer, and the indices of the rules that it cannot score."""
     scorer = snapshot.views.row_experts(len(snapshot.rules), n_features)
     others = []
     for number, rule in enumerate(snapshot.rules):
@@ -82,7 +82,9 @@ class EnsembleSnapshot:
     single: SingleRowScorer = field(default_factory=SingleRowScorer, repr=False, compare=False)
 
     def raw_scores(self, X: FloatArray, wide: sp.csr_matrix | None = None) -> FloatArray:
-        """Return the scores of every expert, of shape (n_rows, n_experts, n_planes); NaN if unknown.
+        """Return the scores of every expert as an array of shape (n_rows, n_experts, n_planes);
+
+        NaN if unknown.
 
         ``wide`` has the rows before hashing, if they are hashed.
         """
@@ -107,7 +109,7 @@ class EnsembleSnapshot:
         return replace(self, rules=rules)
 
     def weights_for(self, classes: list[int]) -> ExpertWeights | MulticlassWeights | None:
-        """Return the weights for another set of classes; None if there are none."""
+        """Return the weights for another set of classes, or None if there are none."""
         if classes == self.classes or self.weights is None:
             return self.weights
         if isinstance(self.weights, MulticlassWeights) and len(classes) > 2:
@@ -121,18 +123,18 @@ class EnsembleSnapshot:
             return (weights.scores(raw[:, :, 0]) - weights.threshold)[:, None]
         out = _first_known(raw) if weights is None else weights.scores(raw)
         unknown = np.isnan(raw).all(axis=1)
-        if unknown.any():  # no expert knows these classes yet: they get the lowest score
+        if unknown.any():  # no expert knows these classes yet, so they get the lowest score
             lowest = np.where(unknown, 0.0, out).min(axis=1, keepdims=True)
             out = np.where(unknown, lowest - 1.0 if out.shape[1] > 1 else 0.0, out)
         return out
 
     def totals(self, raw: FloatArray) -> FloatArray:
-        """Return the combined scores for two classes, from which no threshold is subtracted."""
+        """Return the combined scores for two classes, without subtracting a threshold."""
         weights = self.weights
         return weights.totals(raw) if isinstance(weights, ExpertWeights) else self.decide(raw)[:, 0]
 
     def score_and_threshold(self, raw: FloatArray) -> tuple[FloatArray, float]:
-        """Return the result of :meth:`totals` and the threshold, which is NaN before there are weights."""
+        """Return the result of :meth:`totals`, and the threshold, which is NaN before the first weighing."""
         weights = self.weights
         return self.totals(raw), weights.threshold if isinstance(weights, ExpertWeights) else float("nan")
 
@@ -150,7 +152,7 @@ class EnsembleSnapshot:
 
 
 def _first_known(raw: FloatArray) -> NDArray[np.float64]:
-    """Return the scores of the first expert that has scores; used before the experts are weighed."""
+    """Return the scores of the first expert that has any; used before the first weighing."""
     out = raw[:, 0]
     for expert in range(1, raw.shape[1]):
         if not np.isnan(out).any():

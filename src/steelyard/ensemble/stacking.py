@@ -18,7 +18,7 @@ from steelyard.ensemble.settings import SETTINGS
 
 __all__ = ["WeightCorrection"]
 
-_STEPS = 5  # few steps from 0 keep the correction small
+_STEPS = 5  # few steps, starting from 0, keep the correction small
 
 
 @dataclass(frozen=True)
@@ -44,11 +44,11 @@ class WeightCorrection:
 
     @classmethod
     def none(cls, n_experts: int) -> WeightCorrection:
-        """Return a correction of 0 that remembers no rows."""
+        """Return a correction of 0 without remembered rows."""
         return cls(np.zeros(n_experts), ScoreLog.empty(n_experts, 1))
 
     def after(self, log_odds: FloatArray, places: IntArray, keys: NDArray[np.uint64]) -> WeightCorrection:
-        """Return the correction that also remembers these rows, whose class indices are ``places``."""
+        """Return the correction with more remembered rows, whose class indices are ``places``."""
         rounded = log_odds.astype(np.float32).astype(np.float64)  # files store 32-bit numbers
         log, n_rows = self.log.append(rounded[:, :, None], places, keys), SETTINGS.correction_rows
         if log.n > (1.0 + SETTINGS.slack) * n_rows:
@@ -57,7 +57,7 @@ class WeightCorrection:
         return replace(self, log=log)
 
     def without(self, place: int, keys: NDArray[np.uint64]) -> WeightCorrection:
-        """Return a correction that has forgotten the rows of a class with these hashes.
+        """Return the correction without the rows of a class that have the given hashes.
 
         ``place`` is the index of the class. If a row was found, the correction is 0 until it is solved again.
         """
@@ -67,7 +67,7 @@ class WeightCorrection:
         return WeightCorrection(np.zeros(len(self.values)), log)
 
     def solved(self, weights: FloatArray, share: float) -> WeightCorrection:
-        """Return the correction for these weights; ``share`` is the share of the positive class.
+        """Return the correction for the given weights; ``share`` is the share of the positive class.
 
         Each step minimizes a quadratic upper bound of the log-loss (with curvature 1/4), so the steps cannot
         diverge.
@@ -87,7 +87,7 @@ class WeightCorrection:
         return WeightCorrection(values, self.log)
 
     def apply(self, weights: FloatArray, judged: Any) -> FloatArray:
-        """Return nonnegative corrected weights with sum 1; experts that are not in ``judged`` get 0."""
+        """Return corrected, nonnegative weights with sum 1; experts not in ``judged`` get 0."""
         corrected = np.zeros(len(weights))
         corrected[judged] = np.maximum(weights[judged] + self.values[judged], 0.0)
         total = corrected.sum()

@@ -84,7 +84,8 @@ def restored_ensemble(state: dict[str, Any], params: EnsembleParams, row_input: 
     if len(state["experts"]) > len(EXPERTS):
         raise ValueError("there are more experts than this version knows")
     stream = ensemble.stream()
-    for expert, learned in zip(ensemble.experts, state["experts"], strict=False):  # old files have fewer
+    # Old files have fewer experts.
+    for expert, learned in zip(ensemble.experts, state["experts"], strict=False):
         expert.set_state(_current_names(learned, state["recent"]), stream)
         if expert.rule is None and expert.is_ready(stream.views):
             expert.refresh_rule(stream)
@@ -106,7 +107,7 @@ def restored_ensemble(state: dict[str, Any], params: EnsembleParams, row_input: 
 
 def _current_names(expert: dict[str, Any], rows: dict[str, Any]) -> dict[str, Any]:
     """Return the state of an expert, completed by the fields that version 0.2 did not have."""
-    offered = rows.get("offered")  # version 0.2 marked the rows that the kernel SVM may learn
+    offered = rows.get("offered")  # name of version 0.2 for the rows that the kernel SVM may learn
     if offered is None:
         return expert
     sampled = np.asarray(rows["numbers"])[np.asarray(offered, dtype=bool)]
@@ -114,8 +115,8 @@ def _current_names(expert: dict[str, Any], rows: dict[str, Any]) -> dict[str, An
 
 
 def _weights(state: dict[str, Any], n_classes: int) -> ExpertWeights | MulticlassWeights | None:
-    # Files of version 0.2.0 contain a list: one entry for two classes, otherwise one per class.
-    # With more than two classes the list is dropped, and the experts are weighed again later.
+    # Files of version 0.2.0 contain a list with one entry for two classes, else one per class.
+    # With more than two classes this list is dropped, and the experts are weighed again later.
     is_early = "judgement" not in state
     saved = [*state["judgements"], None][0] if is_early else state["judgement"]
     if saved is None or (is_early and n_classes > 2):

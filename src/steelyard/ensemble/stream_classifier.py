@@ -61,7 +61,7 @@ _FORMER_PARAMETERS = {"memory": "window", "budget": "compute_budget"}
 
 
 class _WindowChoice:
-    """Constraint of ``window=``."""
+    """Constraint of the parameter ``window``."""
 
     description = '"auto", a whole number of rows, a timedelta, or text such as "30d" (units s, m, h, d, w)'
 
@@ -204,7 +204,7 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
     _ensemble: ExpertEnsemble
 
     def __getattr__(self, name: str) -> Any:
-        if name in {"merge", "subtract"}:  # an AttributeError, so hasattr() is False
+        if name in {"merge", "subtract"}:  # raised as AttributeError, so that hasattr() returns False
             raise AttributeError(
                 f"StreamClassifier has no {name}(): its experts depend on the order of the rows. "
                 "ProximalSVC and TableModel(ProximalSVC()) can be merged."
@@ -239,7 +239,7 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
         time: ArrayLike | None = None,
         sample_cost: ArrayLike | None = None,
     ) -> Self:
-        """Score these rows, then learn them.
+        """Score the given rows and then learn them.
 
         Parameters
         ----------
@@ -293,7 +293,7 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
         return ensemble
 
     def _encode_table(self, X: Any, source: str, *, reset: bool, learn: bool) -> FloatArray | None:
-        """Return a table as coded rows, and extend the schema by new columns and categories if ``learn``."""
+        """Return a table as coded rows; with ``learn``, extend the schema by new columns and categories."""
         known = RowInput() if reset else self._input
         extended, coded = known.encode(X, None if reset else self.n_features_in_, source, learn=learn)
         if learn:
@@ -368,18 +368,18 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
     @property
     @snapshot_read
     def positive_(self) -> Label | None:
-        """The positive class; None if there are not exactly two classes."""
+        """Positive class, or None if there are not exactly two classes."""
         self._need("positive_")
         return self._copied_ensemble().find_positive()
 
     @property
     @snapshot_read
     def linear_(self) -> ProximalSVC:
-        """A copy of the linear expert over all rows in the window."""
+        """Copy of the linear expert on all rows in the window."""
         self._need("linear_")
         ensemble = self._copied_ensemble()
         expert = next(expert for expert in ensemble.copied_experts() if expert.config.name == "linear")
-        expert.update(ensemble.stream())  # some rows may not have been learned yet
+        expert.update(ensemble.stream())  # some rows may not be learned yet
         if expert.learner is None:
             raise AttributeError("StreamClassifier has no linear_ while its linear expert has no rows.")
         learner: ProximalSVC = copy.deepcopy(expert.learner)
@@ -388,14 +388,14 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
     @property
     @snapshot_read
     def class_count_(self) -> NDArray[np.int64]:
-        """Rows of each class in the window."""
+        """Number of rows of each class in the window."""
         self._need("class_count_")
         ensemble = self._ensemble
         pending = np.bincount(ensemble.pending.codes(), minlength=len(ensemble.labels)).astype(np.int64)
         return (ensemble.counts + pending)[ensemble.snapshot.classes]
 
     def _scored(self, X: Any, method: str) -> tuple[FloatArray, NDArray[Any]]:
-        """Return scores minus the threshold, or log-probabilities for more than two classes; and classes."""
+        """Return scores minus the threshold (log-probabilities for more than two classes), and the classes."""
         return self._decide(X, method)[1], self._ensemble.classes
 
     def _decide(self, X: Any, method: str) -> tuple[EnsembleSnapshot, FloatArray]:
@@ -555,14 +555,14 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
     @property
     @snapshot_read
     def drift_events_(self) -> list[dict[str, Any]]:
-        """Drifts found so far: row, cause, columns and text of each."""
+        """Detected drifts, each with row, cause, columns and text."""
         self._need("drift_events_")
         return self._ensemble.changes.event_list()
 
     @property
     @snapshot_read
     def drift_evidence_(self) -> float:
-        """Evidence for a drift since the last one, from 0 to 1; at 1 a new event is recorded."""
+        """Evidence of a drift since the last one, from 0 to 1. A value of 1 records a new event."""
         self._need("drift_evidence_")
         return self._ensemble.changes.evidence()
 

@@ -32,12 +32,12 @@ class ThresholdedClassifier(Learner):
 
     @property
     def takes_cost(self) -> bool:
-        """Whether partial_fit() and predict() use ``sample_cost``; True if ``threshold`` contains prices."""
+        """Whether partial_fit() and predict() use ``sample_cost``, that is, ``threshold`` contains prices."""
         return is_prices(self.threshold)
 
     @property
     def labels_follow_scores(self) -> bool:  # type: ignore[override]
-        """Whether predict() is the sign or argmax of decision_function(); not for a promised alarm rate."""
+        """Whether predict() is the sign or argmax of decision_function(); False for a promised alarm rate."""
         return not (is_promise(self.threshold) and {"alarms", "alarms_per_day"} & set(self.threshold))
 
     @snapshot_read
@@ -130,19 +130,19 @@ class ThresholdedClassifier(Learner):
 
     @property
     def realised_rates_(self) -> list[RealisedRate]:
-        """Realised rates of alarms, recall and precision, if a rate is promised; otherwise empty."""
+        """Realised rates of alarms, recall and precision; empty unless a rate is promised."""
         self._need("realised_rates_")
         promise = self._promise()
         return [] if promise is None else promise.realised()
 
     def _continue_predictions(self, predecessor: Any) -> None:
-        """Count further predictions together with those of an earlier copy of this model."""
+        """Count further predictions in the log of an earlier copy of this model."""
         if isinstance(predecessor, type(self)) and self._is_started() and predecessor._is_started():
             continue_log(self._promise(), predecessor._promise())
 
     @abstractmethod
     def _promise(self) -> OnlineThreshold | None:
-        """Return the threshold that keeps a promised rate; None if no rate is promised."""
+        """Return the threshold that keeps a promised rate, or None if no rate is promised."""
 
     @abstractmethod
     def _is_mirrored(self) -> bool:
@@ -160,7 +160,7 @@ class ThresholdedClassifier(Learner):
 
     @abstractmethod
     def _log_odds(self, X: Any, method: str) -> tuple[FloatArray, tuple[FloatArray, IntArray] | None]:
-        """Return the log-odds of rows, and a pair for recent rows: their log-odds and class indices.
+        """Return the log-odds of rows, and a pair of log-odds and class indices of recent rows.
 
         Log-odds have one column per class. The pair is None if there are no recent scores of the current
         classes.

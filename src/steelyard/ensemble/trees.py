@@ -1,4 +1,4 @@
-"""Gradient-boosted trees that are refitted from time to time and depend only on the remembered rows."""
+"""Gradient-boosted trees that are refitted periodically and depend only on the remembered rows."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from steelyard.explanation.attribution import Attribution
 
 __all__ = ["BoostedTrees", "TreeRule", "fit_cost_us", "trees_per_output"]
 
-_MAX_TREES, _MIN_TREES = 30, 12  # largest and smallest number of trees per output
+_MAX_TREES, _MIN_TREES = 30, 12  # maximum and minimum number of trees per output
 _TOTAL_LEARNING_RATE = 6.0  # sum of the learning rates of all trees of an output
 _MAX_COLUMNS = 24
-# Cost of a tree in microseconds: per row, per value, per value if columns are sampled, per bin and leaf.
+# Cost of a tree in microseconds per row, per value, per value with sampled columns, and per bin and leaf.
 _COST_US = (0.02, 0.0013, 0.0033, 0.0053)
 
 
 def trees_per_output(n_trees: int, n_outputs: int) -> int:
-    """Return the number of trees per output: fewer, with a larger learning rate, for many outputs."""
+    """Return the number of trees per output; many outputs have fewer trees with a larger learning rate."""
     return max(min(_MIN_TREES, n_trees), n_trees // n_outputs)
 
 
@@ -44,7 +44,7 @@ def fit_cost_us(
 
 @dataclass(eq=False)
 class BoostedTrees:
-    """Gradient-boosted decision trees with the logistic loss; more than two classes are learned one-vs-rest.
+    """Gradient-boosted decision trees for the logistic loss; more than two classes are learned one-vs-rest.
 
     The same rows give bit-identical trees on any machine and with any number of threads. NaN is a missing
     value: each split learns the side that missing values go to. Infinite values are allowed.
@@ -98,7 +98,7 @@ class BoostedTrees:
     n_features: int = field(init=False, repr=False)
 
     def fit(self, X: FloatArray, y: IntArray, sample_weight: FloatArray | None = None) -> Self:
-        """Fit trees to these rows; rows of a single class give no trees."""
+        """Fit trees to the given rows. Rows of a single class give no trees."""
         if self.class_weight not in {"balanced", None}:
             raise ValueError(f"class_weight must be 'balanced' or None, not {self.class_weight!r}")
         classes, codes = np.unique(y, return_inverse=True)
@@ -141,7 +141,7 @@ class BoostedTrees:
 
 
 def _ensemble(forest: tuple[Any, ...], n_outputs: int, n_features: int) -> _native.TreeEnsemble:
-    """Return the native ensemble; forests of version 0.2 have only the first four arrays."""
+    """Return the native ensemble. Forests of version 0.2 have only the first four arrays."""
     arrays: list[Any] = list(forest)
     if len(arrays) == 4:
         n = len(arrays[0])
@@ -191,7 +191,7 @@ class TreeRule(Rule):
         return Attribution(values[:, :-1], values[0, -1]).by_source(known, rows.X.shape[1])
 
     def _columns(self, X: FloatArray) -> FloatArray:
-        """Return the columns that the trees know; a table may have more columns since the fit."""
+        """Return the columns that the trees know; a table may have gained columns since the fit."""
         return X if X.shape[1] == self.n_features else np.ascontiguousarray(X[:, : self.n_features])
 
     def join(self, scorer: _native.RowExperts, number: int) -> bool:

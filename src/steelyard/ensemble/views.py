@@ -33,32 +33,32 @@ __all__ = [
     "n_mapped",
 ]
 
-_N_KNOTS = 65  # quantiles that represent the distribution of a column
+_N_KNOTS = 65  # number of quantiles that represent the distribution of a column
 _MAX_STATISTICS = 3  # maximum number of transformed columns for one categorical column
-_SMOOTHING_ROWS = 2.0  # pseudo-rows with the overall class shares, added to every category
-_SHRINKAGE = 0.05  # shrinks the covariance of normal scores towards the identity
+_SMOOTHING_ROWS = 2.0  # number of pseudo-rows with the overall class shares that are added to every category
+_SHRINKAGE = 0.05  # shrinkage of the covariance of normal scores towards the identity
 _IMPUTATION_SWEEPS = 3
-_MIN_GAP_DEVIATION = 3.0  # z-score from which missing values depend on the class and get an indicator
-_MIN_SPREAD = 0.3  # lower limit of the standard deviation by which a column is divided
+_MIN_GAP_DEVIATION = 3.0  # minimum z-score at which missing values depend on the class and get an indicator
+_MIN_SPREAD = 0.3  # minimum standard deviation by which a column is divided
 MAX_MAPPED = 300  # maximum number of random features
 _MAPPED_BYTES = 32e6  # memory limit of sums over random features: 12 bytes per class and pair of features
 
 
 @dataclass(frozen=True)
 class RankView:
-    """Rank transformation: each column becomes normal scores with about variance 1.
+    """Rank transformation, which converts each column to normal scores with variance of about 1.
 
     Only the order of the values matters: a sentinel such as 9999 comes just beyond the largest other value,
     and skewed columns lose their skew. The function is linear between knots and constant beyond both ends.
     """
 
-    knots: FloatArray  # (_N_KNOTS, n_columns), ascending; the last knot of a column may be repeated
+    knots: FloatArray  # shape (_N_KNOTS, n_columns), ascending; the last knot of a column may be repeated
     values: FloatArray  # the normal score at each knot
     slopes: FloatArray  # slope of the linear piece that begins at each knot, 0 for the last knot
 
     @classmethod
     def fit(cls, X: FloatArray) -> RankView:
-        """Return the transformation fitted on these rows."""
+        """Return a transformation fitted on the given rows."""
         columns = [_column_knots(np.sort(column[~np.isnan(column)])) for column in X.T]
         knots, values = (np.column_stack(parts) for parts in zip(*columns, strict=True))
         steps = np.diff(knots, axis=0)
@@ -67,9 +67,9 @@ class RankView:
 
     def apply(self, X: FloatArray) -> FloatArray:
         """Return the transformed rows."""
-        if X.shape[1] > self.knots.shape[1]:  # columns that were added to the table later have no ranks
+        if X.shape[1] > self.knots.shape[1]:  # columns that were added later have no ranks
             X = np.ascontiguousarray(X[:, : self.knots.shape[1]])
-        # The product of slope and distance stays finite: it is at most the difference of two knot values.
+        # Slope times distance stays finite, because it is at most the difference of two knot values.
         if not _native.all_finite(X):
             missing = np.isnan(X)
             known = np.where(missing, self.knots[0], X)
@@ -88,7 +88,7 @@ class RankView:
 
 @dataclass(frozen=True)
 class CodedView:
-    """Rank transformation of coded rows, which have missing values and category codes.
+    """Rank transformation of coded rows, which contain missing values and category codes.
 
     A missing normal score becomes its conditional mean given the other numeric columns (a Gaussian copula),
     and columns whose missing values depend on the class get an indicator. A category becomes its smoothed
@@ -97,15 +97,16 @@ class CodedView:
 
     numeric: IntArray  # numeric columns
     ranks: RankView  # rank transformation of the numeric columns
-    regressions: FloatArray  # (n_numeric, n_numeric): row k predicts column k from the other columns
+    regressions: FloatArray  # shape (n_numeric, n_numeric); row k predicts column k from the other columns
     gaps: IntArray  # columns with an indicator of missing values
-    gap_scales: FloatArray  # (2, n_gaps): mean of each indicator, and its scale
+    gap_scales: FloatArray  # mean and scale of each indicator, shape (2, n_gaps)
     categorical: IntArray  # columns of category codes
-    tables: list[FloatArray]  # per categorical column (n_codes + 1, n_statistics); last row: unknown codes
+    # One table per categorical column, shape (n_codes + 1, n_statistics); the last row is for unknown codes.
+    tables: list[FloatArray]
 
     @classmethod
     def fit(cls, X: FloatArray, codes: IntArray, layout: Layout) -> CodedView:
-        """Return the transformation fitted on these rows."""
+        """Return a transformation fitted on the given rows."""
         is_category = np.zeros(X.shape[1], dtype=bool)
         is_category[list(layout.categorical)] = True
         missing = np.isnan(X)
@@ -133,20 +134,20 @@ class CodedView:
 
     @property
     def sources(self) -> IntArray:
-        """For each transformed column, the index of the original column."""
+        """Index of the original column of each transformed column."""
         widths = [table.shape[1] for table in self.tables]
         sources = np.concatenate([self.numeric, self.gaps, np.repeat(self.categorical, widths)])
         return sources.astype(np.int64) if len(sources) else np.zeros(1, dtype=np.int64)
 
     def _numbers(self, X: FloatArray) -> FloatArray:
-        """Return the normal scores of numeric columns; conditional means replace missing scores."""
+        """Return the normal scores of numeric columns, with missing scores replaced by conditional means."""
         scores = np.ascontiguousarray(self.ranks.apply(X))
         missing = np.isnan(X)
         columns = np.flatnonzero(missing.any(axis=0)).tolist()
         for _ in range(_IMPUTATION_SWEEPS if columns else 0):  # Gauss-Seidel iterations
             for column in columns:
                 rows = np.flatnonzero(missing[:, column])
-                # The result of linear_scores() is bit-identical for a row alone and in a batch.
+                # linear_scores() is bit-identical for a single row and for a batch.
                 filled = np.empty((len(rows), 1))
                 weights = self.regressions[column : column + 1]
                 _native.linear_scores(scores[rows], weights, np.zeros(1), filled, 1)
@@ -189,7 +190,7 @@ def _regressions(scores: FloatArray, missing: NDArray[np.bool_]) -> FloatArray:
 
 
 def _depends_on_class(missing: NDArray[np.bool_], codes: IntArray) -> NDArray[np.bool_]:
-    """Return for each column whether its share of missing values depends on the class (a z-test)."""
+    """Return whether the share of missing values of each column depends on the class (a z-test)."""
     share, is_dependent = missing.mean(axis=0), np.zeros(missing.shape[1], dtype=bool)
     for code in np.unique(codes).tolist():
         rows = missing[codes == code]
@@ -206,7 +207,7 @@ def _fit_ranks(X: FloatArray) -> RankView:
 
 
 def _category_table(values: FloatArray, codes: IntArray) -> FloatArray:
-    """Return the class statistics of each category and, in the last row, of an unknown category.
+    """Return the class statistics of each category; the last row is for an unknown category.
 
     The statistics are smoothed log-ratios of the frequency of a category within a class and within the other
     classes, standardized to mean 0 and about variance 1. There is one statistic for each of the rarest
@@ -233,7 +234,7 @@ def _category_table(values: FloatArray, codes: IntArray) -> FloatArray:
 
 
 def _column_knots(sorted_column: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return knots of a column and their normal scores, with mean 0 and about variance 1 over the rows."""
+    """Return knots of a column and their normal scores, which have mean 0 and variance of about 1."""
     n = len(sorted_column)
     distinct, first, counts = np.unique(sorted_column, return_index=True, return_counts=True)
     middle = (first + 0.5 * counts) / n
@@ -254,12 +255,12 @@ def _column_knots(sorted_column: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 @dataclass(frozen=True)
 class HashedView:
-    """Feature hashing (count sketch): wide rows become narrower, inner products are kept on average."""
+    """Feature hashing (count sketch) of wide rows, which preserves inner products on average."""
 
     n_features: int
     n_columns: int
     seed: int
-    keeps_wide: bool = True  # False for models from files of version 0.3, which know only hashed rows
+    keeps_wide: bool = True  # False for files of version 0.3, which contain only hashed rows
 
     def sketch(self) -> tuple[IntArray, FloatArray]:
         """Return the hashed column and the sign of each original column."""
@@ -268,7 +269,7 @@ class HashedView:
         return places, rng.choice([-1.0, 1.0], size=self.n_features)
 
     def apply(self, X: Any) -> FloatArray:
-        """Return the hashed rows; a missing value is 0 and has an indicator, which is hashed too."""
+        """Return the hashed rows. A missing value is 0 and has an indicator, which is also hashed."""
         if isinstance(X, np.ndarray) and not _native.all_finite(X):
             missing = np.isnan(X)
             gaps = sp.csr_matrix(missing.astype(np.float64))
@@ -282,7 +283,7 @@ class HashedView:
         return np.ascontiguousarray(hashed.toarray() if sp.issparse(hashed) else hashed, dtype=np.float64)
 
     def wide(self, X: Any) -> sp.csr_matrix | None:
-        """Return the rows before hashing as a sparse matrix; missing values count as 0."""
+        """Return the rows before hashing as a sparse matrix, with 0 for missing values."""
         if not self.keeps_wide:
             return None
         return sp.csr_matrix(X if sp.issparse(X) else np.nan_to_num(X), dtype=np.float64)
@@ -294,13 +295,14 @@ class HashedTable:
 
     n_columns: int
     seed: int
-    n_first: int  # columns of the first rows; missing values in later columns do not change the hash
+    # Number of columns of the first rows; missing values in later columns do not change the hash.
+    n_first: int
 
     def wide(self, X: FloatArray) -> None:
-        """Return None: category codes cannot be learned as numbers."""
+        """Return None, because category codes cannot be learned as numbers."""
 
     def apply(self, X: FloatArray, categorical: tuple[int, ...]) -> FloatArray:
-        """Return the hashed rows; new columns and categories do not change the hashes of earlier rows."""
+        """Return the hashed rows. New columns and categories do not change the hashes of earlier rows."""
         missing = np.isnan(X)
         codes, values = np.where(missing, 1.0, 0.0), np.where(missing, 1.0, X)
         columns = list(categorical)
@@ -318,7 +320,7 @@ class HashedTable:
 
 @dataclass(frozen=True)
 class Views:
-    """Fitted transformations; each one is None before enough rows were seen.
+    """Fitted transformations, each of which is None before enough rows are seen.
 
     The layout is None as long as all rows are plain numbers without missing values.
     """
@@ -328,7 +330,7 @@ class Views:
     layout: Layout | None = None
 
     def fit(self, X: FloatArray, codes: IntArray, n_classes: int, seed: int) -> Views:
-        """Return views with the rank transformation and the random feature map fitted on these rows."""
+        """Return views whose rank transformation and random feature map are fitted on the given rows."""
         ranks = RankView.fit(X) if self.layout is None else CodedView.fit(X, codes, self.layout)
         feature_map = RandomFeatures(n_mapped(n_classes), random_state=seed).fit(ranks.apply(X))
         return Views(ranks, feature_map, self.layout)
@@ -338,7 +340,7 @@ class Views:
         return replace(self, layout=None if layout.is_plain else layout)
 
     def row_experts(self, n_experts: int, n_features: int) -> _native.RowExperts:
-        """Return a native scorer of single rows with these transformations and no experts yet."""
+        """Return a native scorer of single rows with these transformations, without experts."""
         assert not isinstance(self.ranks, CodedView)
         ranks = None if self.ranks is None else (self.ranks.knots, self.ranks.values, self.ranks.slopes)
         inside = None if self.map is None else self.map.native_inside()
@@ -360,12 +362,12 @@ class Views:
 
 
 def n_mapped(n_classes: int) -> int:
-    """Return the number of random features: sums over pairs of them must fit into memory."""
+    """Return the number of random features, limited by the memory of sums over their pairs."""
     return int(min(MAX_MAPPED, math.sqrt(_MAPPED_BYTES / 12.0 / max(n_classes, 1))))
 
 
 class TransformedRows:
-    """Rows with their transformations, each computed once, on first use.
+    """Rows and their transformations, each computed on first use.
 
     ``wide`` has the rows before hashing, if there are too many columns.
     """
@@ -383,7 +385,7 @@ class TransformedRows:
 
     @property
     def linear(self) -> FloatArray:
-        """The features of linear experts: the rows themselves if they are plain numbers."""
+        """Features of linear experts, which are the rows themselves if all columns are plain numbers."""
         if self._views.layout is None:
             return self.X
         if self._linear is None:
@@ -392,7 +394,7 @@ class TransformedRows:
 
     @property
     def ranks(self) -> FloatArray:
-        """The rank-transformed rows."""
+        """Rank-transformed rows."""
         if self._ranks is None:
             assert self._views.ranks is not None
             self._ranks = self._views.ranks.apply(self.X)
@@ -400,7 +402,7 @@ class TransformedRows:
 
     @property
     def inside(self) -> FloatArray:
-        """The intermediate values of the random feature map, on which mapped linear rules are evaluated."""
+        """Intermediate values of the random feature map, on which mapped linear rules are evaluated."""
         if self._inside is None:
             assert self._views.map is not None
             self._inside = self._views.map.inside(self.ranks)
@@ -420,13 +422,13 @@ class TransformedRows:
         return self.by_ranked_column(part)
 
     def by_linear_column(self, part: Attribution) -> Attribution:
-        """Return contributions of the columns, from contributions of the features of linear experts."""
+        """Return contributions of columns, given contributions of the features of linear experts."""
         if self._views.layout is None:
             return part
         sources = np.array(self._views.layout.columns_of_features[: part.contributions.shape[1]])
         return part.by_source(sources, self.X.shape[1])
 
     def by_ranked_column(self, part: Attribution) -> Attribution:
-        """Return contributions of the columns, from contributions of the rank-transformed columns."""
+        """Return contributions of columns, given contributions of the rank-transformed columns."""
         ranks = self._views.ranks
         return part.by_source(ranks.sources, self.X.shape[1]) if isinstance(ranks, CodedView) else part

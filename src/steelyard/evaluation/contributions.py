@@ -1,4 +1,4 @@
-"""Importance of the features for the scores of a model, and the history of this importance in a stream."""
+"""Importance of features for the scores of a model, and its history in a stream."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ __all__ = [
 ]
 
 _MAX_SNAPSHOTS = 64
-EXPLAINED_ROWS = 16  # rows that are explained for each record, which takes tens of milliseconds
+EXPLAINED_ROWS = 16  # number of rows that are explained for each record, which takes tens of milliseconds
 MAX_FEATURES = 4096
 _REMEMBERED_ROWS = 200
 
 
 def contributions(model: Any) -> FloatArray | None:
-    """Return the change of each score if a feature increases by one standard deviation.
+    """Return the change of each score when a feature increases by one standard deviation.
 
     It is the weight of the feature times its standard deviation.
 
@@ -52,7 +52,7 @@ def contributions(model: Any) -> FloatArray | None:
 
 
 def strengths_of(model: Any, recent: Callable[[], Any] | None = None) -> FloatArray | None:
-    """Return the strength (importance) of each feature for the scores of the model.
+    """Return the strength (importance) of each feature for the scores of a model.
 
     It is the mean absolute contribution of the feature, as ``explain`` returns it, over recent rows. By
     default these are the last rows that the model stores. For linear learners with statistics of all rows it
@@ -90,13 +90,13 @@ def strengths_of(model: Any, recent: Callable[[], Any] | None = None) -> FloatAr
 
 
 def names_of_strengths(model: Any, n_features: int) -> list[str]:
-    """Return the names of the columns if the model reads tables itself, otherwise an empty list."""
+    """Return the column names if the model reads tables itself, otherwise an empty list."""
     reads_tables = getattr(model, "_schema", None) is not None
     return model._explained_names(n_features) if reads_tables else []
 
 
 class FeatureStrengths:
-    """History of the feature strengths of a model during a stream, in bounded memory; see strengths_of()."""
+    """History of the feature strengths of a model in a stream, in bounded memory (see strengths_of)."""
 
     def __init__(self) -> None:
         self.rows: list[int] = []
@@ -105,7 +105,7 @@ class FeatureStrengths:
         self._step, self._n_calls = 1, 0
 
     def record(self, row: int, model: Any, recent: Callable[[], Any]) -> None:
-        """Record the current strengths; if there are too many records, every other one is removed.
+        """Record the current strengths; with too many records, every other one is removed.
 
         ``recent`` returns recent rows in the form that the model accepts, or None if there are none.
         """
@@ -123,7 +123,7 @@ class FeatureStrengths:
             self._step *= 2
 
     def strengths(self) -> FloatArray:
-        """Return an array with one line per record; the strength of a feature is 0 before it was added."""
+        """Return an array with one row per record. The strength of a feature is 0 before it was added."""
         width = max(map(len, self._strengths), default=0)
         lines = [np.pad(line, (0, width - len(line))) for line in self._strengths]
         return np.array(lines).reshape(len(lines), width)

@@ -1,4 +1,4 @@
-"""Precision and recall at k for every day of a stream with times."""
+"""Precision and recall at k for each day of a stream with times."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from steelyard.metrics.score_measures import BoolArray, rankings_of_both_classes
 __all__ = ["DAY_SECONDS", "DayLine", "DayMeasures"]
 
 DAY_SECONDS = 86_400.0
-_MAX_DAYS = 4000  # older days are dropped
+_MAX_DAYS = 4000  # maximum number of days; older days are dropped
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class DayMeasures:
             self._parts.append((is_positive[begin:end].copy(), scores[begin:end].copy()))
 
     def lines(self) -> list[DayLine]:
-        """Return the measures of each day; the last day may be incomplete."""
+        """Return the measures of each day. The last day may be incomplete."""
         return [*self._closed, self._line()] if self._parts else list(self._closed)
 
     def _line(self) -> DayLine:

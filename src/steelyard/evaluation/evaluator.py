@@ -32,8 +32,9 @@ from steelyard.streams.predictions import Predictions, is_ready, learn_chunk, pr
 __all__ = ["Event", "PrequentialEvaluator", "prequential"]
 
 _MAX_TIMES = 1001
-_MAX_ALARMS = 5  # number of alarms of each model that the report explains
-_MEMORY_INTERVAL_SECONDS = 0.1  # reading the memory usage takes longer than a small chunk
+_MAX_ALARMS = 5  # number of alarms per model that the report explains
+# Minimum time between two measurements of the memory, which take longer than a small chunk.
+_MEMORY_INTERVAL_SECONDS = 0.1
 DEFAULT_METRICS = (
     "sensitivity",
     "specificity",
@@ -77,14 +78,14 @@ class Event:
     change: Mapping[str, Any] | None = field(default=None, compare=False)
 
     def described(self, feature_names: Sequence[str]) -> str:
-        """Return the text with names of features instead of their numbers, such as x14."""
+        """Return the text with feature names in place of numbers such as x14."""
         if self.change is None:
             return self.text
         return str(renamed_event(self.change, feature_names)["text"])
 
 
 class Candidate:
-    """A model under evaluation, with its measures and its running time."""
+    """Model under evaluation, with its measures and its running time."""
 
     def __init__(
         self,
@@ -99,7 +100,7 @@ class Candidate:
         self.n_learned = 0
         self.unlabelled: Counter[Any] = Counter()  # predicted labels of rows without a label
         self.feature_strengths = FeatureStrengths()
-        self.alarms: deque[Chunk] = deque(maxlen=_MAX_ALARMS)  # the last rows predicted as positive
+        self.alarms: deque[Chunk] = deque(maxlen=_MAX_ALARMS)  # last rows that were predicted as positive
         self._n_drifts = self._n_changes = 0
 
     @property
@@ -108,7 +109,7 @@ class Candidate:
         return max(self.n_learned, self.tracker.n_scored) / max(self.seconds, 1e-9)
 
     def predict(self, chunk: Chunk) -> Predictions | None:
-        """Return the predictions for a chunk; None if the model has not learned anything yet."""
+        """Return the predictions for a chunk, or None if the model has not learned anything yet."""
         if not is_ready(self.model):
             return None
         begin = time.perf_counter()
@@ -136,7 +137,7 @@ class Candidate:
             self.unlabelled.update(label for label in predictions.labels.tolist() if label is not None)
 
     def learn(self, chunk: Chunk) -> list[Event]:
-        """Learn a chunk; return the drifts that the model detected."""
+        """Learn a chunk and return the drifts that the model detected."""
         begin = time.perf_counter()
         options = {} if self._sample_cost is None else {"sample_cost": self._sample_cost(chunk)}
         learn_chunk(self.model, chunk, **options)
@@ -153,7 +154,7 @@ class Candidate:
 
 
 class PrequentialEvaluator:
-    """Prequential evaluation of several models on one stream; :func:`prequential` runs it to the end.
+    """Prequential evaluation of several models on one stream, which :func:`prequential` runs to the end.
 
     Parameters
     ----------
@@ -208,7 +209,7 @@ class PrequentialEvaluator:
         self.times: list[tuple[int, float]] = []  # pairs (number of rows read, time of the last row)
         self._label_counts = np.zeros(0, dtype=np.int64)
         self._given_positive = positive
-        self._unlearned: deque[Chunk] = deque()  # tested rows whose labels have not arrived
+        self._unlearned: deque[Chunk] = deque()  # tested rows whose labels have not arrived yet
         self._last_record = 0
         self._last_chunk: Chunk | None = None
         self._memory = -math.inf, math.nan  # time of the last measurement, and resident megabytes
@@ -218,7 +219,7 @@ class PrequentialEvaluator:
     def run(
         self, chunks: Iterable[Chunk], after: Callable[[PrequentialEvaluator], None] | None = None
     ) -> None:
-        """Test and train until the chunks end or raise an error; all rows that were read are learned."""
+        """Test and train until the chunks end or raise an error. All rows that were read are learned."""
         iterator = iter(chunks)
         try:
             for chunk in iterator:
@@ -261,7 +262,7 @@ class PrequentialEvaluator:
                 self._learn(self.n_rows - self.delay)
 
     def finish(self) -> None:
-        """Learn the rows whose labels were still delayed, and record the last measures."""
+        """Learn the rows with delayed labels, and record the last measures."""
         self._learn(self.n_rows)
         if self.n_rows > self._last_record:
             self._record()
@@ -281,7 +282,7 @@ class PrequentialEvaluator:
     def _measure(
         self, codes: Codes, predictions: list[Predictions | None], time: FloatArray | None = None
     ) -> None:
-        """Count the predictions; record the measures after every ``every`` rows, also inside a chunk."""
+        """Count predictions; record the measures every ``every`` rows, also inside a chunk."""
         scored_class = self._scored_class()
         for begin in range(0, len(codes), self.window):
             part = slice(begin, min(len(codes), begin + self.window))
@@ -298,7 +299,7 @@ class PrequentialEvaluator:
             self.n_rows = until
 
     def _record(self, ago: int = 0) -> None:
-        """Record the measures of the window that ended ``ago`` rows before the last row.
+        """Record the measures of the window that ends ``ago`` rows before the last row.
 
         ``ago`` must be less than the length of a window.
         """
@@ -319,7 +320,7 @@ class PrequentialEvaluator:
             self.every *= 2
 
     def _recent_rows(self, model: Any) -> Any:
-        """Return the last predicted rows in the form that a model accepts; None for wide or sparse rows."""
+        """Return the last predicted rows in a form that a model accepts, or None for wide or sparse rows."""
         chunk = self._last_chunk
         if chunk is None or not is_ready(model) or chunk.X.shape[1] > MAX_FEATURES:
             return None
@@ -332,7 +333,7 @@ class PrequentialEvaluator:
         if not self.times:
             self.times.append((0, float(chunk.time[0])))
         self.times.append((self.n_rows, float(chunk.time[-1])))
-        if len(self.times) > _MAX_TIMES:  # drop every other entry, except the first and the last
+        if len(self.times) > _MAX_TIMES:  # drops every other entry except the first and the last
             self.times = [self.times[0], *self.times[2::2]]
 
     # -- classes ------------------------------------------------------------------------------------
@@ -345,7 +346,7 @@ class PrequentialEvaluator:
 
     @property
     def positive(self) -> Any:
-        """The positive class: the parameter ``positive``, otherwise 1, True or the rarer of two classes."""
+        """Positive class: the parameter ``positive``, otherwise 1, True or the rarer of two classes."""
         if self._given_positive is None:
             return positive_class(self.labels)
         code = self.label_table.find(self._given_positive)
@@ -353,7 +354,7 @@ class PrequentialEvaluator:
 
     @property
     def positive_code(self) -> int | None:
-        """Code of the positive class; the next free code if it has not appeared yet."""
+        """Code of the positive class, or the next free code if the class has not appeared yet."""
         positive = self.positive
         if positive is None:
             return None
@@ -361,7 +362,7 @@ class PrequentialEvaluator:
         return len(self.label_table) if code is None else code
 
     def _scored_class(self) -> int | None:
-        """Return the class whose scores are stored: the given positive class or the second of two classes."""
+        """Return the class whose scores are stored: the given positive class or the second of two."""
         if self._given_positive is not None:
             return self.positive_code
         return 1 if np.count_nonzero(self._label_counts) <= 2 else None
@@ -494,7 +495,7 @@ def prequential(
 
 
 def resident_megabytes() -> float:
-    """Return the resident memory of this process; nan if the system does not report it."""
+    """Return the resident memory of this process, or nan if the system does not report it."""
     try:
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     except (OSError, ValueError, IndexError):

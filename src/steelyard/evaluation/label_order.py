@@ -1,4 +1,4 @@
-"""Check whether rows are sorted by label; if they are, prequential measures are misleading."""
+"""Check whether rows are sorted by label, which makes prequential measures misleading."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from steelyard._labels import Codes
 
 __all__ = ["LabelOrder"]
 
-_MIN_EXPECTED_CHANGES = 20  # tables with fewer expected label changes are not checked
-_SORTED_RATIO = 0.05  # rows count as sorted if label changes are below this fraction of the expected number
+_MIN_EXPECTED_CHANGES = 20  # minimum number of expected label changes; smaller tables are not checked
+# Rows count as sorted if the number of label changes is below this fraction of the expected number.
+_SORTED_RATIO = 0.05
 
 
 class LabelOrder:
@@ -34,7 +35,7 @@ class LabelOrder:
         self._previous = int(codes[-1])
 
     def warning(self) -> str | None:
-        """Return a warning with numbers if the rows are sorted by label."""
+        """Return a warning with numbers if the rows are sorted by label, or None."""
         n_rows = int(self._counts.sum())
         # In random order, neighbouring rows differ with probability 1 - sum of squared class shares.
         expected = (n_rows - 1) * (1 - float(np.square(self._counts / max(n_rows, 1)).sum()))

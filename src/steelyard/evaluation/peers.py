@@ -19,7 +19,7 @@ __all__ = ["RiverPeer", "SklearnPeer", "as_stream_learner"]
 
 
 def as_stream_learner(model: Any) -> Any:
-    """Return the model itself if ``partial_fit(X, y)`` is enough to train it, otherwise an adapter.
+    """Return the model itself if ``partial_fit(X, y)`` can train it, otherwise an adapter.
 
     A classifier without ``partial_fit`` is refitted periodically. ``partial_fit`` of scikit-learn needs all
     labels in its first call; :class:`SklearnPeer` collects them.
@@ -33,7 +33,7 @@ def as_stream_learner(model: Any) -> Any:
 
 
 class SklearnPeer:
-    """Adapter for a scikit-learn classifier with ``partial_fit``, with an incremental scaler before it.
+    """Adapter for a scikit-learn classifier with ``partial_fit``, preceded by an incremental scaler.
 
     Such classifiers need all labels in the first call, so rows are buffered until there are two labels. Rows
     with labels that appear later are not learned; ``n_refused_`` counts these rows.
@@ -131,13 +131,13 @@ class RiverPeer:
         self.model = model
         self.n_refused_ = 0
         self._features = tuple(features)
-        self._labels: dict[Any, Any] = {}  # label of the river model -> label of the stream
+        self._labels: dict[Any, Any] = {}  # label of the stream for each label of the river model
         for label in labels:
             self._river_label(label)
 
     @property
     def classes_(self) -> NDArray[Any]:
-        """Labels that are known so far, sorted."""
+        """Labels seen so far, sorted."""
         return np.array(sorted(self._labels.values()))
 
     def partial_fit(self, X: FloatArray, y: NDArray[Any]) -> Self:
@@ -161,7 +161,7 @@ class RiverPeer:
         return [dict(zip(names, row, strict=True)) for row in X.tolist()]
 
     def _river_label(self, label: Any) -> Any:
-        """Return the label that river uses; None for a third label of a binary model."""
+        """Return the label that river uses, or None for a third label of a binary model."""
         for river_label, known in self._labels.items():
             if known == label:
                 return river_label
@@ -174,12 +174,12 @@ class RiverPeer:
         return river_label
 
     def predict(self, X: FloatArray) -> NDArray[Any]:
-        """Predict labels; the label is None for rows without a prediction."""
+        """Predict labels; rows without a prediction get the label None."""
         predicted = [self.model.predict_one(row) for row in self._rows(X)]
         return np.array([self._labels.get(label) for label in predicted], dtype=object)
 
     def predict_proba(self, X: FloatArray) -> FloatArray:
-        """Predict probabilities of the labels so far."""
+        """Predict probabilities of the labels seen so far."""
         order = sorted(self._labels, key=self._labels.__getitem__)
         rows = [self.model.predict_proba_one(row) for row in self._rows(X)]
         return np.array([[row.get(name, 0.0) for name in order] for row in rows]).reshape(len(X), len(order))

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PrequentialResult"]
 
-_CHANGE_Z_SCORE = 4.5  # a change of recall is significant if its z-score is larger
+_CHANGE_Z_SCORE = 4.5  # minimum z-score of a significant change of recall
 
 
 class PrequentialResult:
@@ -92,12 +92,12 @@ class PrequentialResult:
         self.n_unlabelled = evaluator.n_unlabelled
         self.events = sorted(evaluator.events, key=lambda event: event.row)
         self.bad_rows: list[str] = list(getattr(stream, "bad_rows", ()))
-        self.command: str | None = None  # the command line, if a command computed this result
+        self.command: str | None = None  # command line that computed this result, or None
         self._stream, self._seed, self._started_at = stream, evaluator.seed, evaluator.started_at
 
     @cached_property
     def provenance(self) -> dict[str, Any]:
-        """Command, version, seed, parameters, rows, data, start and duration, to reproduce the evaluation."""
+        """Data to reproduce the evaluation: command, version, seed, parameters, rows, start, duration."""
         stream = self._stream
         return {
             "command": self.command,
@@ -116,7 +116,7 @@ class PrequentialResult:
 
     @property
     def leading(self) -> str:
-        """The main measure: the G-mean, or the mean recall if more than two classes count equally.
+        """Main measure: the G-mean, or the mean recall if more than two classes count equally.
 
         With many classes the G-mean is less useful, because a single class without hits makes it 0.
         """
@@ -157,7 +157,7 @@ class PrequentialResult:
         return [names, *([line.get(name, math.nan) for name in names] for line in lines)]
 
     def plot(self, measure: str | None = None, *, ax: Any = None) -> Any:
-        """Plot a measure over time; needs matplotlib.
+        """Plot a measure over time. This needs matplotlib.
 
         Parameters
         ----------
@@ -249,7 +249,7 @@ class PrequentialResult:
         return self._tracker(model).total(self._positive_code)
 
     def by_class(self, model: str) -> list[dict[str, Any]]:
-        """Return recall, precision, F1 and support of each class, the largest class first.
+        """Return recall, precision, F1 and support of each class, largest class first.
 
         ``support`` is the number of tested rows of the class, ``answered`` the number of rows predicted as
         the class. A measure is nan if its denominator is zero.
@@ -277,17 +277,17 @@ class PrequentialResult:
         return [self._label_table.labels[code] for code in order], counts[np.ix_(order, order)]
 
     def score_sample(self, model: str) -> ScoreSample:
-        """Return a sample of the scores of each class; high scores indicate the positive class."""
+        """Return a sample of the scores of each class. High scores indicate the positive class."""
         tracker = self._tracker(model)
         sign = -1.0 if tracker.is_mirrored(self._positive_code) else 1.0
         return tracker.sample.renamed(self._label_table.labels, sign)
 
     def reliability(self, model: str) -> ReliabilityCurve | None:
-        """Return the reliability curve of all tested rows; None if no probabilities were measured."""
+        """Return the reliability curve of all tested rows, or None if there are no probabilities."""
         return self._tracker(model).reliability(self._positive_code)
 
     def days(self, model: str) -> list[dict[str, Any]]:
-        """Return precision and recall at k, one dictionary per day; empty if the stream has no times."""
+        """Return precision and recall at k, one dictionary per day, or nothing if the stream has no times."""
         if self._positive_code is None:
             return []
         tracker = self._tracker(model)
@@ -304,11 +304,11 @@ class PrequentialResult:
         ]
 
     def unlabelled_predictions(self) -> dict[str, Counter[Any]]:
-        """Return how often each model predicted each label for rows that have no label."""
+        """Return how often each model predicted each label for unlabelled rows."""
         return {candidate.name: candidate.unlabelled for candidate in self._candidates}
 
     def feature_strengths(self, model: str) -> tuple[list[int], np.ndarray[Any, Any]]:
-        """Return the recorded rows and an array: the importance of every feature at each of these rows.
+        """Return row numbers, and the importance of every feature at each of these rows as an array.
 
         Importance is the mean absolute contribution to the scores over recent rows; for linear learners, the
         change of the scores per standard deviation. Rows and array are empty for models that cannot explain
@@ -318,17 +318,17 @@ class PrequentialResult:
         return list(history.rows), history.strengths()
 
     def strength_names(self, model: str) -> list[str]:
-        """Return the names of the features of :meth:`feature_strengths`; empty if they are not known."""
+        """Return the feature names of :meth:`feature_strengths`, empty if they are unknown."""
         return self._candidate(model).feature_strengths.names or list(self.feature_names or [])
 
     carried_by = renamed_method("feature_strengths", "carried_by")
 
     def promises(self, model: str) -> list[Any]:
-        """Return the observed rates of a model with a target rate (its ``realised_rates_``); else empty."""
+        """Return the observed rates (``realised_rates_``) of a model with a target rate, or an empty list."""
         return list(getattr(self.models[model], "realised_rates_", ()))
 
     def last_alarms(self, model: str, n_columns: int = 5) -> list[dict[str, Any]]:
-        """Return the last rows that a model predicted as positive, with explanations; newest first.
+        """Return the last rows that a model predicted as positive, newest first, with explanations.
 
         Each dictionary has the row, its time (None if the stream has no times), its label, the score and the
         probability of the positive class (None without ``predict_proba``), and the name, value and
@@ -361,13 +361,13 @@ class PrequentialResult:
         return found
 
     def _probability(self, learner: Any, rows: Any) -> float | None:
-        """Return the probability that one row is positive; None if the learner has no probabilities."""
+        """Return the probability that one row is positive, or None if the learner has no probabilities."""
         if not hasattr(learner, "predict_proba"):
             return None
         return float(learner.predict_proba(rows)[0, learner.classes_.tolist().index(self.positive)])
 
     def time_of(self, row: float) -> float | None:
-        """Return the time of a row in seconds since 1970; None if the stream has no times."""
+        """Return the time of a row in seconds since 1970, or None if the stream has no times."""
         if not self.moments:
             return None
         rows, seconds = zip(*self.moments, strict=True)
@@ -404,7 +404,7 @@ class PrequentialResult:
         return pl.DataFrame(self.table, infer_schema_length=None)
 
     def to_csv(self, path: str | Path | None = None) -> str:
-        """Return the table as CSV; with a path, also write it."""
+        """Return the table as CSV and, with a path, write it to a file."""
         lines = self.table
         names = list(dict.fromkeys(name for line in lines for name in line))
         text = io.StringIO()
@@ -414,7 +414,7 @@ class PrequentialResult:
         return _written(text.getvalue(), path)
 
     def to_json(self, path: str | Path | None = None) -> str:
-        """Return all results as a JSON document; with a path, also write it. nan becomes null."""
+        """Return all results as JSON and, with a path, write them to a file. nan becomes null."""
         return _written(json.dumps(self.as_dict(), ensure_ascii=False, indent=1), path)
 
     def as_dict(self) -> dict[str, Any]:
@@ -458,7 +458,7 @@ class PrequentialResult:
         )
 
     def _event_dict(self, event: Event) -> dict[str, Any]:
-        """Return an event as plain values; indices of columns are replaced by their names."""
+        """Return an event as plain values, with column names in place of indices."""
         if event.change is None:
             return asdict(event)
         change = renamed_event(event.change, self.feature_names or ())
@@ -517,7 +517,7 @@ def _over_time(columns: dict[str, Any]) -> dict[str, float]:
 
 
 def _parameters(model: Any) -> dict[str, str]:
-    """Return the parameters of a model as texts; for a wrapper, the parameters of the inner model."""
+    """Return the parameters of a model as texts. For a wrapper, they are those of the inner model."""
     inner = getattr(model, "estimator", model)
     if not hasattr(inner, "get_params"):
         return {"model": repr(getattr(model, "model", model))}

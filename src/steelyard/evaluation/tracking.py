@@ -1,4 +1,4 @@
-"""Measures of the predictions of one model; the positive class can be chosen when measures are read."""
+"""Measures of the predictions of one model. The positive class can be chosen when they are read."""
 
 from __future__ import annotations
 
@@ -33,12 +33,16 @@ PROBABILITY_METRICS = ("log_loss", "brier", "expected_calibration_error")
 LOSSES = PROBABILITY_METRICS  # measures for which lower values are better
 METRICS = (*MEASURES, "auc", "pmauc", *_RANKING_METRICS, *PROBABILITY_METRICS)
 _N_RESAMPLES = 200
-_MIN_FLUSH_WINDOWS, _MIN_FLUSH_ROWS = 2, 8000  # buffered rows are counted when both limits are reached
-_MAX_PMAUC_CLASSES = 30  # with more classes, the AUC of all pairs would take longer than learning
-_MAX_RECORDS = 2000  # records of a model with few classes; beyond this, every other record is removed
-_MAX_CELLS = 4_000_000  # array cells in all records of a model
+# Buffered rows are counted when both limits (windows, rows) are reached.
+_MIN_FLUSH_WINDOWS, _MIN_FLUSH_ROWS = 2, 8000
+# Maximum number of classes for PMAUC; with more, all pairs would take longer than learning.
+_MAX_PMAUC_CLASSES = 30
+# Maximum number of records of a model with few classes; beyond it, every other record is removed.
+_MAX_RECORDS = 2000
+_MAX_CELLS = 4_000_000  # maximum number of array cells in all records of a model
 
-Pair = tuple[float, float]  # a measure with the scored class as the positive class, and with the other class
+# Value of a measure if the scored class is positive, and if the other class is positive.
+Pair = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +50,7 @@ class Record:
     """Counts of the window that ends at one row of the stream, independent of the positive class."""
 
     row: int
-    blocks: NDArray[np.int32]  # counts of the window, of shape (n_blocks, 3, n_classes)
+    blocks: NDArray[np.int32]  # counts of the window, shape (n_blocks, 3, n_classes)
     scores: dict[str, Pair]  # measures that are computed from scores, such as auc and pmauc
     rows_per_second: float
     memory_mb: float
@@ -54,7 +58,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class _PendingRecord:
-    """A record whose window has not been counted yet."""
+    """Record whose window has not been counted yet."""
 
     n_rows: int  # number of predicted rows up to the end of the window
     row: int
@@ -65,7 +69,7 @@ class _PendingRecord:
 
 @dataclass(slots=True)
 class _PendingRows:
-    """Buffer of rows that have not been counted yet; all have the same classes and the same scored class."""
+    """Buffer of rows that are not counted yet, all with the same classes and the same scored class."""
 
     n_classes: int = 0
     scored_class: int | None = None
@@ -110,9 +114,11 @@ class Tracker:
         self._records: list[Record] = []
         self._pending = _PendingRows()
         self._pending_records: list[_PendingRecord] = []
-        self._has_prediction: NDArray[np.bool_] | None = None  # mask of the last update; None if all True
+        # Mask of the last update, or None if all values are True.
+        self._has_prediction: NDArray[np.bool_] | None = None
         self._draws: dict[int, FloatArray] = {}
-        self._score_tables: list[tuple[Codes, Predictions]] = []  # last window, for pmauc of > 2 classes
+        # Rows of the last window, for PMAUC of more than two classes.
+        self._score_tables: list[tuple[Codes, Predictions]] = []
 
     def update(
         self,
@@ -160,7 +166,7 @@ class Tracker:
     def _calibration_columns(
         self, true: Codes, predicted: Codes, predictions: Predictions, table: LabelEncoder
     ) -> tuple[FloatArray, ...]:
-        """Return for each row the probability of an event, whether it occurred, log-loss and Brier score.
+        """Return probability and occurrence of an event, log-loss and Brier score of each row.
 
         The event is that the row is of the scored class; without a scored class, that the prediction is
         correct.
@@ -179,7 +185,7 @@ class Tracker:
     def record(
         self, row: int, ago: int, table: LabelEncoder, rows_per_second: float, memory_mb: float
     ) -> bool:
-        """Record the window that ended ``ago`` rows before the last row; return whether records were removed.
+        """Record the window that ends ``ago`` rows before the last row; return whether records were removed.
 
         The end of the window must be within the rows of the last update.
         """
@@ -283,21 +289,21 @@ class Tracker:
 
     @property
     def records(self) -> list[Record]:
-        """The recorded windows, oldest first."""
+        """Recorded windows, oldest first."""
         self._flush()
         return self._records
 
     @property
     def days(self) -> list[DayLine]:
-        """Precision and recall at k of each day; empty if the stream has no times."""
+        """Precision and recall at k of each day, empty if the stream has no times."""
         return self._days.lines()
 
     def is_mirrored(self, positive: int | None) -> bool:
-        """Return whether the positive class is the other of two classes instead of the scored class."""
+        """Return whether the positive class is not the scored class but the other of two classes."""
         return positive is not None and positive != self.scored_class
 
     def window_measures(self, positive: int | None) -> dict[str, FloatArray]:
-        """Return the measures of all recorded windows, as one array per measure."""
+        """Return the measures of all recorded windows with one array per measure."""
         width = self._width(positive)
         windows = [pad_classes(r.blocks.sum(axis=0, dtype=np.int64), width) for r in self.records]
         values = measures(np.array(windows).reshape(len(windows), 3, width), positive)
@@ -338,7 +344,7 @@ class Tracker:
         return {**values, **flat_bands(self._bands(self.counter.blocks()[0], positive), values)}
 
     def reliability(self, positive: int | None) -> ReliabilityCurve | None:
-        """Return the reliability curve of all rows; None if there are no probabilities."""
+        """Return the reliability curve of all rows, or None if there are no probabilities."""
         self._flush()
         if not self._losses[0]:
             return None
@@ -359,7 +365,7 @@ class Tracker:
         return (log_losses if name == "log_loss" else briers) / n_rows
 
     def _width(self, positive: int | None) -> int:
-        # A positive class that has not occurred yet is counted as a class without rows.
+        # A positive class that has not occurred yet counts as a class without rows.
         return max(self.counter.n_classes, 0 if positive is None else positive + 1)
 
     def _bands(self, blocks: NDArray[Any], positive: int | None) -> dict[str, tuple[float, float]]:
@@ -405,13 +411,13 @@ _NAN_PAIR = math.nan, math.nan
 
 
 def _with_probability(columns: list[FloatArray]) -> list[FloatArray]:
-    """Return the columns for the rows that have a probability."""
+    """Return the columns of those rows that have a probability."""
     known = ~np.isnan(columns[0])
     return [column[known] for column in columns]
 
 
 def _max_records(n_rows: int, n_classes: int) -> int:
-    """Return the maximum number of records, if a window has ``n_rows`` rows."""
+    """Return the maximum number of records for windows of ``n_rows`` rows."""
     cells = 3 * n_classes * -(-n_rows // rows_per_block(n_rows))
     return max(100, min(_MAX_RECORDS, _MAX_CELLS // max(cells, 1)))
 
@@ -446,13 +452,14 @@ class ScoreSample:
     def __init__(self, size: int = 4000, seed: int = 0) -> None:
         self.size = size
         self.counts: dict[Any, int] = {}
-        self._parts: dict[Any, list[tuple[FloatArray, FloatArray]]] = {}  # by class: random keys, scores
+        # Random keys and scores of the sampled rows of each class.
+        self._parts: dict[Any, list[tuple[FloatArray, FloatArray]]] = {}
         self._n_rows: dict[Any, int] = {}
-        self._limits: FloatArray = np.zeros(0)  # per class, the upper limit for keys of sampled rows
+        self._limits: FloatArray = np.zeros(0)  # upper limit of the keys of sampled rows, for each class
         self._rng = np.random.default_rng(seed)
 
     def update(self, codes: NDArray[np.integer[Any]], scores: FloatArray) -> None:
-        """Add rows; the sample does not depend on how the rows are divided into batches."""
+        """Add rows. The sample does not depend on the division of the rows into batches."""
         keys = self._rng.random(len(codes))
         rows = np.bincount(codes, minlength=len(self._limits))
         if len(rows) > len(self._limits):
@@ -469,7 +476,7 @@ class ScoreSample:
                     self._trim(code)
 
     def _trim(self, code: Any) -> tuple[FloatArray, FloatArray]:
-        """Keep the rows of a class with the smallest keys, and return them."""
+        """Keep the rows of a class with the smallest random keys, and return them."""
         keys, scores = (np.concatenate(parts) for parts in zip(*self._parts[code], strict=True))
         if len(keys) > self.size:
             smallest = np.sort(np.argpartition(keys, self.size)[: self.size])

@@ -1,4 +1,4 @@
-"""Charts of a report, in a wide version for screens and a narrow version for phones."""
+"""Charts of a report in a wide version for screens and a narrow version for phones."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ Series = tuple[str, Sequence[float], Sequence[float]]  # name, row numbers and v
 
 
 def both_widths(draw: Callable[[float], Markup]) -> Markup:
-    """Draw a chart in both widths; the style sheet shows the one that fits the screen."""
+    """Draw a chart in both widths. The style sheet shows the one that fits the screen."""
     return Markup('<div class="wide-only">{}</div><div class="narrow-only">{}</div>').format(
         draw(WIDE), draw(NARROW)
     )
 
 
 def _row_axis(result: PrequentialResult) -> tuple[str, Callable[[float], str]]:
-    """Return the label and the tick format of the x axis: times if the stream has them, else row numbers."""
+    """Return label and tick format of the x axis: times if the stream has them, else row numbers."""
     formatted = time_of_row(result)
     return ("row", number) if formatted is None else ("time", formatted)
 
@@ -60,7 +60,7 @@ def largest_classes(result: PrequentialResult, limit: int) -> list[Any]:
     return sorted(result.labels, key=lambda label: -result.labels[label])[:limit]
 
 
-# -- over time --------------------------------------------------------------------------------------
+# -- charts over time --------------------------------------------------------------------------------
 
 
 def stream_chart(
@@ -194,7 +194,7 @@ def day_chart(result: PrequentialResult, measure: str, *, lead: str) -> Markup:
 
 
 def share_chart(result: PrequentialResult, *, lead: str, limit: int = 5) -> Markup:
-    """Return a chart of the share of the positive class; if there is none, of the largest classes."""
+    """Return a chart of the share of the positive class or, without one, of the largest classes."""
     records = result.records(lead)
     rows = [record["row"] for record in records]
     totals = [max(sum(record["class_counts"].values()), 1) for record in records]
@@ -231,7 +231,7 @@ def share_chart(result: PrequentialResult, *, lead: str, limit: int = 5) -> Mark
 
 
 def throughput_chart(result: PrequentialResult) -> Markup:
-    """Return a chart of the rows per second that every model predicts and learns."""
+    """Return a chart of the number of rows per second that every model predicts and learns."""
     series = [
         (name, [r["row"] for r in result.records(name)], [r["rows_per_second"] for r in result.records(name)])
         for name in result.models
@@ -268,7 +268,7 @@ def importance_chart(
 
 
 def _mark_drifts(frame: Frame, result: PrequentialResult, lead: str) -> None:
-    """Draw known drifts as areas; if no drifts are known, draw significant changes of the recall as lines."""
+    """Draw known drifts as areas or, if none are known, significant changes of the recall as lines."""
     low, high = frame.y_range
     min_width = (frame.x_range[1] - frame.x_range[0]) / 400
     for begin, end in result.known_drifts:
@@ -286,7 +286,7 @@ def _mark_drifts(frame: Frame, result: PrequentialResult, lead: str) -> None:
         frame.mark(row, "change", f"recall changed at about row {row:,}")
 
 
-# -- one model --------------------------------------------------------------------------------------
+# -- charts of one model -----------------------------------------------------------------------------
 
 
 def histogram_chart(result: PrequentialResult, model: str) -> Markup:
@@ -325,7 +325,7 @@ def _share_frame(title: str, x_label: str, y_label: str) -> Frame:
 
 
 def roc_chart(result: PrequentialResult, model: str) -> Markup:
-    """Return a chart of the ROC curve; a dot marks the current threshold."""
+    """Return a chart of the ROC curve, with a dot at the current threshold."""
     scores, is_positive, weights = result.score_sample(model).against(result.positive)
     false_rate, hit_rate, _ = roc_curve(is_positive, scores, sample_weight=weights)
     frame = _share_frame(
@@ -356,9 +356,9 @@ def precision_recall_chart(result: PrequentialResult, model: str) -> Markup:
 
 
 def reliability_chart(result: PrequentialResult, model: str) -> Markup:
-    """Return a chart of the reliability curve: observed frequency by predicted probability, in ten bins."""
+    """Return a chart of the reliability curve in ten bins: observed frequency by predicted probability."""
     curve = result.reliability(model)
-    assert curve is not None  # the caller checked it
+    assert curve is not None  # checked by the caller
     of_class = "of the positive class" if result.positive is not None else "of the predicted class"
     frame = _share_frame("reliability curve", f"predicted probability {of_class}", "observed frequency")
     frame.line([0, 1], [0, 1], "chance", "calibrated")

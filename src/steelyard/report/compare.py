@@ -26,7 +26,7 @@ __all__ = ["compare_runs", "read_run", "render_comparison", "write_comparison"]
 
 _REQUIRED = ("stream", "rows", "summary", "table", "leading")
 _SHOWN_CLASSES = 30
-_EQUAL_DIFFERENCE = 0.0005  # a smaller difference would be printed as 0.000
+_EQUAL_DIFFERENCE = 0.0005  # smaller differences would be printed as 0.000
 _COLUMNS = (
     "sensitivity", "specificity", "g_mean", "mean_g_mean", "lowest_g_mean", "f1", *RANKING_COLUMNS,
     "rows_per_second",
@@ -231,11 +231,11 @@ def _warnings(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
 
 
 def _differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """Return the name and the two values of each setting that differs between the runs."""
+    """Return each setting that differs between the runs, with its two values."""
     records = [dict(run.get("provenance", {})) for run in (a, b)]
     models = [record.get("parameters", {}) for record in records]
     for record, own in zip(records, models, strict=True):
-        # If the runs have different parameter names for a model, all its parameters become one text.
+        # If the parameter names of a model differ between the runs, all its parameters become one text.
         record["parameters"] = {
             name: values
             if all(set(other.get(name, ())) == set(values) for other in models)

@@ -14,8 +14,9 @@ from steelyard.sql.slice_summary import format_slice
 __all__ = ["render_slices", "write_slices"]
 
 _MAX_LINES, _MAX_COLUMNS = 60, 16
-_NOTICEABLE_AUC = 0.01  # smaller AUC differences between the common and the local model are ignored
-_FAILING_AUC = 0.05  # the common model fails on a slice if its AUC is this much below the local model's
+_NOTICEABLE_AUC = 0.01  # AUC differences below this, between the common and the local model, are ignored
+# The common model fails on a slice if its AUC is lower than that of the local model by this much.
+_FAILING_AUC = 0.05
 _Values = tuple[str | None, ...]
 
 
@@ -96,7 +97,7 @@ def _line(standing: SliceSummary, rare: str) -> dict[str, Any]:
 
 
 def _map(standings: Sequence[SliceSummary], title: str, values: list[float], kind: str) -> dict[str, Any]:
-    """Return a heat map: a row per value of the first column, a column per combination of the others."""
+    """Return a heat map: rows are values of the first column, columns are combinations of the others."""
     found = {(s.slice[:1], s.slice[1:]): (value, s.rows) for s, value in zip(standings, values, strict=True)}
     lines = list(dict.fromkeys(line for line, _ in found))[:_MAX_LINES]
     columns = list(dict.fromkeys(column for _, column in found))[:_MAX_COLUMNS]

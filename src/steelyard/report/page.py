@@ -1,4 +1,4 @@
-"""HTML page of a report; this module collects the content, and the templates define the layout."""
+"""HTML page of a report. This module collects the content, and the templates define the layout."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ def _models(result: PrequentialResult) -> list[dict[str, Any]]:
 
 
 def _promises(result: PrequentialResult, lead: str) -> list[dict[str, Any]]:
-    """Return the observed rates of all models, and the target rate if the threshold has one.
+    """Return the observed rates of all models, and target rates where there are any.
 
     For the best model all rates are returned, those with a target first; for other models only those.
     """
@@ -223,7 +223,7 @@ def _promises(result: PrequentialResult, lead: str) -> list[dict[str, Any]]:
 
 
 def _alarms(result: PrequentialResult, lead: str) -> list[dict[str, Any]]:
-    """Return the last alarms of the best model, with the values and contributions of the main columns."""
+    """Return the last alarms of the best model with values and contributions of the main columns."""
     return [
         {
             **alarm,
@@ -236,7 +236,7 @@ def _alarms(result: PrequentialResult, lead: str) -> list[dict[str, Any]]:
 
 
 def _over_time(result: PrequentialResult, lead: str) -> dict[str, Any]:
-    """Return the charts over time: a large one for the leading measure, small ones for the others."""
+    """Return the charts over time: a large one for the main measure, and small ones for the others."""
     leading = MEASURES[result.leading]
     wanted = (
         ("sensitivity", "specificity", "auc", "f1", "average_precision", "brier")
@@ -264,7 +264,7 @@ def _over_time(result: PrequentialResult, lead: str) -> dict[str, Any]:
 
 
 def _days(result: PrequentialResult, lead: str) -> dict[str, Any] | None:
-    """Return precision and recall at k of each day; None if there are fewer than two days."""
+    """Return precision and recall at k of each day, or None if there are fewer than two days."""
     lines = result.days(lead)
     if len(lines) < 2:
         return None
@@ -286,7 +286,7 @@ def _when(result: PrequentialResult, row: float) -> str | None:
 
 
 def _importance(result: PrequentialResult, lead: str) -> dict[str, Any] | None:
-    """Return the most important features of the best model and the change of their importance."""
+    """Return the most important features of the best model, and the change of their importance."""
     rows, strengths = result.feature_strengths(lead)
     if not rows or not strengths[-1].sum() > 0:
         return None
@@ -321,7 +321,7 @@ def _importance(result: PrequentialResult, lead: str) -> dict[str, Any] | None:
 
 
 def _drift(result: PrequentialResult, lead: str) -> dict[str, Any] | None:
-    """Return the recent changes in the data that the best model reports; None if it has no drift report."""
+    """Return recent changes in the data reported by the best model, or None if it has no drift report."""
     model = result.models[lead]
     if not hasattr(model, "drift_events_"):
         return None
@@ -369,7 +369,7 @@ def _model_details(result: PrequentialResult, name: str) -> dict[str, Any]:
 
 
 def _confusion(result: PrequentialResult, name: str) -> dict[str, Any]:
-    """Return the confusion matrix; with many classes, the smaller ones are summed to one entry."""
+    """Return the confusion matrix. With many classes, the smaller ones are summed to one entry."""
     labels, counts = result.confusion(name)
     order = sorted(range(len(labels)), key=lambda k: -counts[k].sum())
     n_shown = len(labels) if len(labels) <= _CONFUSION_CLASSES + 1 else _CONFUSION_CLASSES
@@ -432,6 +432,6 @@ def _label_delay(result: PrequentialResult) -> str | None:
 
 
 def _moments(result: PrequentialResult, limit: int = 200) -> list[list[Any]]:
-    """Return pairs of row number and date for the tooltip script; empty if the stream has no times."""
+    """Return pairs of row number and date for the tooltip script, empty if the stream has no times."""
     step = max(1, len(result.moments) // limit)
     return [[row, _when(result, row)] for row, _ in result.moments[::step]]

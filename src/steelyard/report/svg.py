@@ -73,7 +73,7 @@ def path_of(points: Sequence[Point], *, closed: bool = False) -> str:
 
 
 def _isolated(points: Sequence[Point]) -> list[Point]:
-    """Return the points of a curve whose neighbours on both sides are missing."""
+    """Return the points of a curve that have no neighbours, because these are missing."""
     known = [not (math.isnan(x) or math.isnan(y)) for x, y in points]
     sides = zip([False, *known[:-1]], [*known[1:], False], strict=True) if known else ()
     return [
@@ -83,7 +83,7 @@ def _isolated(points: Sequence[Point]) -> list[Point]:
 
 @dataclass
 class Frame:
-    """Chart with linear scales; methods add shapes and :meth:`svg` renders them.
+    """Chart with linear scales. Methods add shapes, and :meth:`svg` renders them.
 
     Parameters
     ----------
@@ -134,7 +134,7 @@ class Frame:
     def line(
         self, xs: Sequence[float], ys: Sequence[float], css: str, title: str = "", series: str = ""
     ) -> None:
-        """Add a curve; the legend entry named ``series`` shows and hides it."""
+        """Add a curve, which the legend entry ``series`` shows and hides."""
         points = [(self.x(x), self.y(y)) for x, y in zip(xs, ys, strict=True)]
         self._shapes.append(
             Markup('<path class="line {}" data-series="{}" d="{}">{}</path>').format(
@@ -194,7 +194,7 @@ class Frame:
         count = n_x_ticks if n_x_ticks is not None else max(2, int(self.width // 110))
         shapes = Markup().join(self._shapes)
         data: Markup | str = ""
-        if self.along:  # clip shapes to the plot area, because the chart can be zoomed
+        if self.along:  # shapes are clipped to the plot area, because the chart can be zoomed
             width = self.width - self.left - self.right
             shapes = Markup(
                 '<svg class="area" x="{0:g}" y="0" width="{1:g}" height="{2:g}" '

@@ -30,7 +30,7 @@ __all__ = [
 _DAY_SECONDS = 86400.0
 _YEAR_SECONDS = 365 * _DAY_SECONDS
 _MIN_DAYS_FOR_DAILY_ALARMS = 2.0
-_NOTICEABLE_DROP = 0.02  # a smaller drop of the leading measure counts as stable
+_NOTICEABLE_DROP = 0.02  # drops of the main measure below this count as stable
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ RANKING_COLUMNS = (
 
 
 def best_value(measure: str, values: Sequence[float]) -> float:
-    """Return the best value of a measure: the smallest for a loss, otherwise the largest."""
+    """Return the best value of a measure: the smallest one for losses, otherwise the largest one."""
     return min(values) if measure in LOSSES else max(values)
 
 
@@ -142,7 +142,7 @@ def ranked(lines: Sequence[Mapping[str, Any]], leading: str) -> list[dict[str, A
 
 
 def in_sentence(measure: str) -> str:
-    """Return the name of a measure in lower case for use inside a sentence; G-mean is unchanged."""
+    """Return the name of a measure for use inside a sentence: lower case, except G-mean."""
     name = MEASURES[measure].name
     return name if name == "G-mean" else name.lower()
 
@@ -153,7 +153,7 @@ def format_parameters(parameters: Mapping[str, Any]) -> str:
 
 
 def per_hundred(share: float) -> str:
-    """Return a share as a number out of a hundred.
+    """Return a share as a number out of 100.
 
     >>> [per_hundred(x) for x in (0.874, 1.0, 0.9991, 0.0003, 0.0)]
     ['87', '100', 'more than 99', 'fewer than 1', '0']
@@ -188,7 +188,7 @@ def headline(result: PrequentialResult) -> str:
 
 
 def alarms_per_day(result: PrequentialResult, model: str) -> float | None:
-    """Return the mean number of alarms per day; None if the stream has no times or covers few days."""
+    """Return the mean number of alarms per day, or None if the stream has no times or covers few days."""
     lines = result.by_class(model)
     n_tested = sum(line["support"] for line in lines)
     begin, end = result.time_of(result.n_rows - n_tested), result.time_of(result.n_rows)
@@ -301,7 +301,7 @@ def describe_events(result: PrequentialResult, model: str, limit: int = 12) -> l
         ]
     for event in result.events:
         if event.kind == "class" and event.row < result.window:
-            continue  # at the start every class occurs for the first time
+            continue  # at the start of the stream, every class occurs for the first time
         text = event.described(result.feature_names or ())
         text = f"{text}." if event.model is None else f"“{event.model}”: {text}."
         events.append({"row": event.row, "what": event.kind, "text": text[:1].upper() + text[1:]})

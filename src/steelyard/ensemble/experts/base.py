@@ -84,10 +84,10 @@ class Rule:
     """
 
     classes: list[int]
-    uses_wide_rows: ClassVar[bool] = False  # whether it scores the columns before hashing
+    uses_wide_rows: ClassVar[bool] = False  # whether the rule scores the columns before hashing
 
     def scores(self, rows: TransformedRows) -> FloatArray:
-        """Return one column of scores per class; a single column for two classes, high for the second one."""
+        """Return scores: for two classes one column, high for the second class; else one column per class."""
         raise NotImplementedError
 
     def attribution(self, rows: TransformedRows, background: TransformedRows) -> Attribution:
@@ -99,7 +99,7 @@ class Rule:
         return self
 
     def join(self, scorer: _native.RowExperts, number: int) -> bool:  # noqa: ARG002
-        """Add the rule to a native scorer of single rows as expert ``number``.
+        """Add the rule, as expert ``number``, to a native scorer of single rows.
 
         Return False if the rule has no native form: then :meth:`scores` is called for single rows too.
         """
@@ -113,13 +113,13 @@ class Expert:
     place, so the original stays valid when a call fails.
     """
 
-    uses_features: ClassVar[bool] = True  # False: all rows of a block have the same score
-    uses_ranks: ClassVar[bool] = False  # whether it needs the fitted rank transformation
+    uses_features: ClassVar[bool] = True  # False if all rows of a block have the same score
+    uses_ranks: ClassVar[bool] = False  # whether the expert needs the fitted rank transformation
     is_expensive: ClassVar[bool] = False  # whether updates may run in a thread of their own
     updates_in_place: ClassVar[bool] = False  # whether updates change the learner of the original expert too
     refits: ClassVar[bool] = False  # whether an update fits a new model, so that no rows are unlearned
     can_return: ClassVar[bool] = False  # whether a disabled expert may be enabled again
-    min_new_rows: ClassVar[int] = 1  # new rows that an update needs; 5 % of the stream if that is less
+    min_new_rows: ClassVar[int] = 1  # number of new rows for an update, or 5 % of the stream if that is less
     learns_in_batches: ClassVar[bool] = False  # whether updates wait for a full batch in long streams
 
     def __init__(self, config: ExpertConfig) -> None:
@@ -132,7 +132,7 @@ class Expert:
 
     @property
     def n_rows(self) -> int:
-        """Rows that the expert remembers."""
+        """Number of rows that the expert remembers."""
         raise NotImplementedError
 
     @property
@@ -141,7 +141,7 @@ class Expert:
         return True
 
     def copy(self, rows: RowBuffer, views: Views) -> Self:  # noqa: ARG002  some repair their learner
-        """Return a copy that can be updated without changing this expert."""
+        """Return a copy of the expert that can be updated without changing the original."""
         return shallow_copy(self)
 
     def is_affordable(self, budget: CostBudget) -> bool:
@@ -149,7 +149,7 @@ class Expert:
         return budget.weighs_experts
 
     def limits(self, budget: CostBudget) -> str:  # noqa: ARG002
-        """Return how the budget restricts the expert; empty if it does not."""
+        """Return a text on how the budget restricts the expert, or an empty text."""
         return ""
 
     def is_ready(self, views: Views) -> bool:
@@ -157,7 +157,7 @@ class Expert:
         return self.is_enabled and (not self.uses_ranks or views.ranks is not None)
 
     def disable(self) -> None:
-        """Drop everything that was learned."""
+        """Disable the expert and drop its learned state."""
         self.is_enabled, self.rule = False, None
 
     def restart(self) -> Expert:
@@ -167,7 +167,7 @@ class Expert:
         return expert
 
     def observe(self, block: Block, stream: Stream) -> None:
-        """Record new rows before any expert is updated."""
+        """Record new rows; this is called before any expert is updated."""
 
     def is_due(self, stream: Stream) -> bool:
         """Return whether enough rows have arrived since the last update."""
@@ -176,22 +176,25 @@ class Expert:
         return stream.n_seen - self.high >= min(self.min_new_rows, 1 + stream.n_seen // 20)
 
     def update(self, stream: Stream) -> None:
-        """Learn the rows up to now, and unlearn the rows that have left the window."""
+        """Learn all rows up to now, and unlearn the rows that have left the window."""
         raise NotImplementedError
 
     def check_forget(self, add: Block | None, forget: Block, stream: Stream) -> None:
-        """Raise DataError if rows were never learned and are not in ``add``; most experts check nothing."""
+        """Raise DataError for rows that were never learned and are not in ``add``.
+
+        Most experts check nothing.
+        """
 
     def forget(self, block: Block, stream: Stream) -> None:
-        """Unlearn rows that were removed from the row buffer, after an update with all earlier rows."""
+        """Unlearn rows that were removed from the row buffer. All earlier rows must have been learned."""
         raise NotImplementedError
 
     def needs_rule(self, stream: Stream) -> bool:  # noqa: ARG002
-        """Return whether the rule should be derived again from the learner."""
+        """Return whether the rule must be derived again from the learner."""
         return self.high > self.rule_rows
 
     def refresh_rule(self, stream: Stream) -> None:
-        """Derive the rule from the learner; the rule is None while fewer than two classes are known."""
+        """Derive the rule from the learner. The rule is None while fewer than two classes are known."""
         self.rule, self.rule_rows = self.make_rule(stream), self.high
 
     def make_rule(self, stream: Stream) -> Rule | None:
@@ -239,7 +242,7 @@ class WindowExpert(Expert):
         self.held = self.held[:0]
 
     def select(self, stream: Stream) -> IntArray:
-        """Return the ascending numbers of the rows to remember now."""
+        """Return the numbers of the rows to remember now, in ascending order."""
         raise NotImplementedError
 
     def learn(self, new: Block, leaving: Block | None, stream: Stream) -> None:
@@ -279,7 +282,7 @@ class WindowExpert(Expert):
 def _differences(now: IntArray, before: IntArray) -> tuple[IntArray, IntArray]:
     """Return the numbers that are only in ``now`` and those only in ``before``; all arrays are ascending."""
     if len(now) and len(before) and now[0] >= before[0]:
-        # The usual case: the oldest rows left the window, and all new rows are newer than the others.
+        # In the usual case, the oldest rows left the window and all new rows are newer than the others.
         begin, end = int(before.searchsorted(now[0])), int(now.searchsorted(before[-1], side="right"))
         if np.array_equal(now[:end], before[begin:]):
             return now[end:], before[:begin]

@@ -15,23 +15,26 @@ from steelyard.ensemble.trees import BoostedTrees, TreeRule, fit_cost_us, trees_
 
 __all__ = ["BoostingExpert"]
 
-_MIN_FREQUENT_ROWS = 30_000  # sampled rows of a frequent class; fewer only because of the memory limit
-_MAX_RARE_ROWS = 10_000  # remembered rows of the rarest class, the newest ones
+# Minimum number of sampled rows of a frequent class, unless the memory limit requires fewer.
+_MIN_FREQUENT_ROWS = 30_000
+_MAX_RARE_ROWS = 10_000  # maximum number of remembered rows of the rarest class; the newest are kept
 _MAX_ROWS = 80_000
-_MAX_BYTES = 64e6  # memory of the rows of one expert
-_COMPACT_ROWS = 500  # new rows after which the memory is compacted; must be smaller than the row buffer
-_FIRST_ROWS = 500  # at the beginning of the stream trees are refitted more often than the budget allows
+_MAX_BYTES = 64e6  # maximum memory of the rows of one expert
+# Number of new rows after which the memory is compacted; must be smaller than the row buffer.
+_COMPACT_ROWS = 500
+_FIRST_ROWS = 500  # in the first rows of a stream, trees are refitted more often than the budget allows
 _REFIT_GROWTH = 0.1  # refit when the memory has grown by this share
-_DISABLE_ABOVE_ROWS = 5000  # an expert with more rows between two refits is disabled
+_DISABLE_ABOVE_ROWS = 5000  # an expert is disabled if the budget allows refits only after more rows than this
 _TOTAL_LEARNING_RATE = 6.0  # sum of the learning rates of all trees of an output
 _MIN_LEARNING_RATE = 0.1
-_MIN_LEAF_ROWS = (5, 20)  # minimum rows per leaf: with up to `_SMALL_ROWS` training rows, and with more
+# Minimum number of rows per leaf, with up to `_SMALL_ROWS` training rows and with more.
+_MIN_LEAF_ROWS = (5, 20)
 _SMALL_ROWS = 2000
 _MAX_FINE_COLUMNS = 24  # maximum number of columns for more than 64 bins
-_MIN_CATEGORIES = 5  # a column with fewer categories is split like a column of numbers
+_MIN_CATEGORIES = 5  # a column with fewer categories is split as a column of numbers
 _MIN_FINE_ROWS = 5000  # minimum number of rows for more than 64 bins
 _FORGET_COST_US = 15_000.0  # if a refit takes longer, forget() fits fewer trees to a sample of the rows
-_SAMPLE_ROWS = 4000  # size of the sample that forget() uses
+_SAMPLE_ROWS = 4000  # number of rows in the sample that forget() uses
 _SAMPLE_TREES = 20
 _SAMPLE_LEAVES = 16
 
@@ -90,7 +93,7 @@ class BoostingExpert(WindowExpert):
         self.window_rows, self.rows_of_class, self.starts_at = window_rows, rows_of_class, starts_at
         self.frequent_per_rare = frequent_per_rare
         self.n_trees, self.max_leaves, self.max_bins, self.share = n_trees, max_leaves, max_bins, share
-        self.memory: IntArray = self.held  # ascending numbers of the rows for the next fit
+        self.memory: IntArray = self.held  # numbers of the rows for the next fit, ascending
         self.memory_codes: IntArray = self.held
         self.n_varying = 1  # columns that were not constant at the last fit
         self.observed = 0  # number of rows seen when the memory was last compacted
@@ -168,7 +171,7 @@ class BoostingExpert(WindowExpert):
         return waiting >= min(self._refit_rows(stream.budget, stream.n_seen), early)
 
     def _refit_rows(self, budget: CostBudget, n_seen: int) -> float:
-        """Return the number of rows between two fits; at least a tenth of the length of a long memory."""
+        """Return the number of rows between two fits, at least a tenth of the length of a long memory."""
         growth = _REFIT_GROWTH * min(n_seen, self.window_rows or n_seen)
         return max(
             growth if self.starts_at else 0.0,
@@ -180,7 +183,7 @@ class BoostingExpert(WindowExpert):
         return fit_cost_us(self.n_trees, budget.n_planes, n_rows, self.n_varying, **sizes)
 
     def _bins(self, n_rows: int) -> int:
-        """Return the bins per column: many bins of many columns do not fit into the cache."""
+        """Return the number of bins per column; many bins of many columns would not fit into the cache."""
         is_fine = self.n_varying <= _MAX_FINE_COLUMNS and n_rows >= _MIN_FINE_ROWS
         return self.max_bins if is_fine else min(self.max_bins, 64)
 
@@ -244,7 +247,7 @@ class BoostingExpert(WindowExpert):
             "observed": self.observed,
             "is_sampled": self.is_sampled,
             "is_extra_fit": self.is_extra_fit,
-        }  # trees are not saved: they are refitted from the rows
+        }  # trees are not saved, because they are refitted from the rows
 
     def set_state(self, state: Mapping[str, Any], stream: Stream) -> None:
         super().set_state(state, stream)
@@ -261,13 +264,13 @@ class BoostingExpert(WindowExpert):
 
 
 def _category_columns(X: FloatArray, stream: Stream) -> tuple[int, ...]:
-    """Return the columns that are split by sets of categories; few categories are treated as numbers."""
+    """Return the columns that are split by sets of categories. Few categories are treated as numbers."""
     columns = () if stream.views.layout is None else stream.views.layout.categorical
     return tuple(c for c in columns if np.nanmax(X[:, c], initial=-1.0) >= _MIN_CATEGORIES - 1)
 
 
 def _sample(numbers: IntArray, codes: IntArray, seed: int) -> tuple[IntArray, FloatArray]:
-    """Return the indices of a sample of rows, and weights with which each class keeps its total weight.
+    """Return the indices of a sample of rows, and weights that preserve the total weight of each class.
 
     Every class has the same number of rows in the sample, if it has enough rows.
     """

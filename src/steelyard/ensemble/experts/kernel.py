@@ -25,8 +25,9 @@ __all__ = ["KernelExpert", "KernelRule"]
 _OTHER_EXPERTS_US = 60.0  # cost per row of all other experts
 _ROW_COST_US = (60.0, 25.0)  # cost of learning a row: minimum, and cost per binary problem
 _MIN_SAMPLED_SHARE = 0.1  # smallest share of the rows that is learned; below it the expert is disabled
-_MAX_BLOCK_SAMPLE = 250  # rows of a block that are sampled with compute_budget="auto"; at least a quarter
-_ROWS_OF_CLASSES = 600  # rows that are kept in addition to the window, divided among the classes
+# Maximum number of sampled rows per block with compute_budget="auto", but at least a quarter.
+_MAX_BLOCK_SAMPLE = 250
+_ROWS_OF_CLASSES = 600  # number of rows kept in addition to the window, divided among the classes
 
 
 class KernelExpert(WindowExpert):
@@ -80,8 +81,7 @@ class KernelExpert(WindowExpert):
     def copy(self, rows: RowBuffer, views: Views) -> Self:
         expert = shallow_copy(self)
         if expert._version != _version(expert.learner):
-            # An interrupted call has changed the learner in place.
-            # The rows determine the learner, so it can be fitted again.
+            # An interrupted call has changed the learner in place, so it is fitted again from the rows.
             expert._set_learner(_fit(rows.at(expert.held), views))
         return expert
 
@@ -132,7 +132,7 @@ class KernelExpert(WindowExpert):
             except DataError:
                 if leaving is None:
                     raise
-                # All leaving rows were learned, so the cause is accumulated rounding errors.
+                # All leaving rows were learned, so the error is caused by accumulated rounding errors.
                 self._set_learner(_fit(stream.rows.at(self.held), stream.views))
                 self.n_refits += 1
 
@@ -207,7 +207,8 @@ def evenly_sampled(codes: IntArray, n_sampled: int) -> Any:
     counts = np.bincount(codes)
     present = np.flatnonzero(counts).tolist()
     each = n_sampled // len(present)
-    spare = max(0, n_sampled - int(np.minimum(counts, each).sum()))  # rows that rare classes leave for others
+    # Number of rows that rare classes leave for frequent classes.
+    spare = max(0, n_sampled - int(np.minimum(counts, each).sum()))
     chosen = []
     for code in present if n_sampled else ():
         rows = np.flatnonzero(codes == code)

@@ -63,7 +63,7 @@ class LabelFrequencyRule(Rule):
         return np.repeat(shares[None], len(rows), axis=0)
 
     def attribution(self, rows: TransformedRows, background: TransformedRows) -> Attribution:
-        """Return zero contributions: the score is the same for all rows, so it is part of the base."""
+        """Return zero contributions, because the score is the same for all rows and belongs to the base."""
         base = self.scores(background)[0]
         return Attribution(np.zeros((*rows.X.shape, len(base))), base)
 
@@ -81,7 +81,7 @@ class LabelFrequencyRule(Rule):
 
 @dataclass(frozen=True)
 class LabelRun:
-    """Run of rows: the last rows that were predicted without a new label in between.
+    """Run of the last rows that were predicted without a new label in between.
 
     A label frequency expert gives the same score to all rows of a run. The recent scores of a rare class come
     from more runs than those of a frequent class, so a comparison of the classes would depend on chance.
@@ -101,7 +101,7 @@ class LabelRun:
 
     @property
     def is_long(self) -> bool:
-        """Whether the run is too long for weighing the label frequency experts."""
+        """Whether the run is too long to be used for weighing the label frequency experts."""
         return self.n_rows > SETTINGS.max_label_run_rows
 
     def after(self, scores: FloatArray) -> tuple[LabelRun, NDArray[np.bool_]]:
@@ -119,10 +119,10 @@ class LabelRun:
         return run, lengths[run_of_row] > SETTINGS.max_label_run_rows
 
     def get_state(self) -> dict[str, Any]:
-        """Return everything as arrays and plain values."""
+        """Return the run as arrays and plain values."""
         return {"n_rows": self.n_rows, "scores": self.scores}
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any] | None) -> LabelRun:
-        """Restore a run from the result of :meth:`get_state`; if it is None, return an empty run."""
+        """Restore a run from :meth:`get_state`, or return an empty run if the state is None."""
         return cls() if state is None else cls(int(state["n_rows"]), np.asarray(state["scores"], np.float64))

@@ -29,7 +29,7 @@ _MAX_WINDOW_FACTOR = 10  # largest factor by which many classes enlarge the wind
 
 
 class _LinearExpert(Expert):
-    """Base class of linear experts: decides when to solve for the hyperplanes, and derives the rules."""
+    """Base class of linear experts, which decides when to solve for hyperplanes and derives the rules."""
 
     def __init__(self, config: ExpertConfig) -> None:
         super().__init__(config)
@@ -57,7 +57,7 @@ class _LinearExpert(Expert):
         return self.over_view(LinearRule(classes, coef, intercept), stream.views)
 
     def over_view(self, planes: LinearRule, views: Views) -> LinearRule:  # noqa: ARG002
-        """Return a rule that applies these hyperplanes to the transformed rows of the expert."""
+        """Return a rule that applies hyperplanes to the transformed rows of the expert."""
         return planes
 
     def get_state(self) -> dict[str, Any]:
@@ -159,7 +159,7 @@ class MappedLinearExpert(LinearExpert):
         return f"{n} random features instead of {MAX_MAPPED}: {budget.n_classes} classes"
 
     def check_forget(self, add: Block | None, forget: Block, stream: Stream) -> None:
-        pass  # the linear expert over all rows checks the same rows
+        pass  # the linear expert on all rows checks the same rows
 
     def new_learner(self) -> ProximalSVC:
         return ProximalSVC(standardize=False)
@@ -209,7 +209,7 @@ class RecentLinearExpert(_LinearExpert, WindowExpert):
             except DataError:
                 if leaving is None:
                     raise
-                # All leaving rows were learned, so the cause is accumulated rounding errors.
+                # All leaving rows were learned, so the error is caused by accumulated rounding errors.
                 self._fit(stream)
                 self.n_refits += 1
 
@@ -279,7 +279,7 @@ class MappedLinearRule(LinearRule):
 
     @classmethod
     def over(cls, feature_map: RandomFeatures, rule: LinearRule) -> MappedLinearRule:
-        """Return a rule with the same scores as ``rule`` on the features of ``feature_map``."""
+        """Return a rule on the features of ``feature_map`` with the same scores as ``rule``."""
         return cls(rule.classes, rule.coef, rule.intercept, feature_map.carried_inside(rule.coef))
 
     def scores(self, rows: TransformedRows) -> FloatArray:
@@ -299,7 +299,7 @@ def _linear_rows(block: Block, views: Views) -> tuple[Any, ...]:
 
 
 def _grown(learner: ProximalSVC, *rows: tuple[Any, ...] | None) -> ProximalSVC:
-    """Return a copy of a learner that is extended to the number of features of the widest rows."""
+    """Return a copy of a learner that is widened to the number of features of the widest rows."""
     width = max(part[0].shape[1] for part in rows if part is not None)
     copy = shallow_copy(learner)
     return copy.grow(width) if width > learner.n_features_in_ else copy

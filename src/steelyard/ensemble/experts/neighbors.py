@@ -46,7 +46,7 @@ class NearestNeighborRule(Rule):
 
     classes: list[int]
     vectors: FloatArray
-    places: IntArray  # for each row, the index of its class in `classes`
+    places: IntArray  # index in `classes` of the class of each row
 
     def scores(self, rows: TransformedRows) -> FloatArray:
         """Return smoothed log-odds of two classes, or one smoothed log-share per class."""

@@ -22,13 +22,14 @@ from steelyard.online.linear_baselines import sparse_arrays
 
 __all__ = ["WideExpert", "WideRule"]
 
-_MAX_VALUES = 4_000_000  # nonzero values that are remembered: 48 MB
+_MAX_VALUES = 4_000_000  # maximum number of remembered nonzero values (48 MB)
 _MAX_ROWS = 20_000
-_MAX_WORK = 6_000_000  # nonzero values that one fit visits for each hyperplane, if this allows 2 passes
+# Maximum number of nonzero values that one fit visits per hyperplane, if 2 passes are possible.
+_MAX_WORK = 6_000_000
 _PASSES = (2, 5)  # minimum and maximum number of passes over the rows
 _VALUE_COST_US = 0.004  # cost of visiting one nonzero value
 _REFIT_SHARE = 0.2  # share of the budget for refits
-_COST = 1.0  # factor C of the losses; rows are scaled to a mean squared norm of 1
+_COST = 1.0  # factor C of the losses, for rows scaled to a mean squared norm of 1
 _MIN_DENSITY = 0.5  # columns with a larger share of nonzero values are standardized
 
 
@@ -151,7 +152,7 @@ def _kept(rows: Block, low: int) -> IntArray:
 
 
 def _fits(n_values: IntArray, n_parts: int) -> Any:
-    """Return a mask of the first rows that together fit into ``1 / n_parts`` of the memory."""
+    """Return a mask of the first rows that fit into ``1 / n_parts`` of the memory."""
     n_rows = np.arange(1, len(n_values) + 1)
     return (n_values.cumsum() <= _MAX_VALUES // n_parts) & (n_rows <= _MAX_ROWS // n_parts)
 
@@ -184,7 +185,7 @@ def _fit(rows: Block, classes: IntArray) -> WideRule:
 
 
 def _standardization(X: sp.csr_matrix, mean: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return the shift and the factor by which each column is standardized: 0 and 1 for sparse columns.
+    """Return the shift and the factor that standardize each column, 0 and 1 for sparse columns.
 
     A standardized dense column has mean 0. Its standard deviation is the root mean square of the nonzero
     values in sparse columns.
