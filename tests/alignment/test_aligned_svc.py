@@ -283,7 +283,7 @@ def test_act_alignment_with_precomputed_kernel_raises(data):
 
 
 def test_fit_with_single_string_as_X_raises():
-    with pytest.raises(DataTypeError, match="X must be a list"):
+    with pytest.raises(DataTypeError, match="X must be a non-empty list"):
         AlignedSVC(kernel=EditKernel()).fit("abcd", [0, 1, 0, 1])
 
 

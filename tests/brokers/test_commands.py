@@ -125,7 +125,7 @@ def test_service_with_topics_shows_lag_and_hides_credentials(brokers, tmp_path):
         ("nats:///payments", "a host and a topic"),
         ("nats://127.0.0.1:port/payments", "not valid"),
         (f"{HOST}/payments?strat=end", "'strat'"),
-        (f"{HOST}/payments?start=now", "start is"),
+        (f"{HOST}/payments?start=now", "start must be"),
         ("nats://a:$STEELYARD_UNSET_VARIABLE@127.0.0.1/payments", "STEELYARD_UNSET_VARIABLE"),
     ],
 )

@@ -187,8 +187,8 @@ def test_learned_sequences_are_copies(name, rng):
 @pytest.mark.parametrize(
     ("X", "message"),
     [
-        ("one string", "must be a list of one or more"),
-        ([], "must be a list of one or more"),
+        ("one string", "must be a non-empty list"),
+        ([], "must be a non-empty list"),
         ([np.zeros((3, 2)), np.zeros((3, 3))], "same number of dimensions"),
         ([np.zeros((3, 2)), np.full((3, 2), np.nan)], "not finite"),
         ([np.zeros((0, 2)), np.zeros((3, 2))], "at least one row"),

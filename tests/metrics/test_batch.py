@@ -190,7 +190,7 @@ def test_lists_arrays_and_series_give_the_same_score(wrap):
         ([0, None], [0, 1], "needs a label; got None"),
         ([0.0, math.nan], [0, 1], "needs a label; got nan"),
         (pd.Series(["a", pd.NA], dtype=object), ["a", "b"], "needs a label; got <NA>"),
-        ([0, 1], [0.3, 0.8], "must hold class labels; got 0.3"),
+        ([0, 1], [0.3, 0.8], "must contain class labels; got 0.3"),
         ([[0, 1], [1, 0]], [0, 1], "a column of labels; got shape"),
     ],
 )

@@ -29,7 +29,7 @@ class Entry(NamedTuple):
     summary: str
 
 
-# A module is imported only when its command runs, so --help and shell completion stay fast.
+# Modules are imported only when their command runs, so that --help and shell completion stay fast.
 COMMANDS = {
     "compare": Entry("compare", "Compare two runs of stream."),
     "cube": Entry("cube", "Build a model for any slice of a table."),
@@ -97,7 +97,7 @@ class ErrorHandlingGroup(click.Group):
         except BrokenPipeError:
             _discard_output()
             return _BROKEN_PIPE
-        except OSError as error:  # writing to standard output failed, for example on a full disk
+        except OSError as error:  # writing to standard output failed, for example because the disk is full
             name = visible(error.filename or "standard output")
             click.echo(f"Error: {name}: {error.strerror or error}.", err=True)
             _discard_output()

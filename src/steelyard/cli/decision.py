@@ -1,4 +1,4 @@
-"""Decision rules of ``predict``: the labels of the model, a threshold for its scores, or the lowest cost."""
+"""Decision rules of ``predict``: labels of the model, a threshold on its scores, or the lowest cost."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ class Cost:
 
     @property
     def column(self) -> str | None:
-        """The column with the cost of missing each row, or None."""
+        """Column with the cost of missing each row, or None."""
         return self.miss if isinstance(self.miss, str) else None
 
     @property
     def prices(self) -> dict[str, float]:
-        """The costs as a value of ``threshold=``; if a column contains the costs of misses, ``miss`` is 1."""
+        """Costs as a value of ``threshold=``. If a column contains the costs of misses, ``miss`` is 1."""
         return {"miss": 1.0 if isinstance(self.miss, str) else self.miss, "alarm": self.alarm}
 
     def of_rows(self, chunk: Chunk, feature_names: Sequence[str] = ()) -> Any:
@@ -140,7 +140,7 @@ threshold_option: Callable[[Any], Any] = click.option(
 
 
 def probabilities(learner: Any, X: FloatArray) -> FloatArray:
-    """Return the class probabilities of rows, given the class frequencies in the learned rows."""
+    """Return the class probabilities of rows at the class frequencies of the learned rows."""
     if not hasattr(learner, "predict_proba"):
         raise ParameterError(
             f"--proba, --cost: a model of class {type(learner).__name__} has no probabilities.",
@@ -187,7 +187,7 @@ class Decision:
     def labels(
         self, answers: Predictions, probabilities: FloatArray | None, miss_cost: Any = None
     ) -> list[Any]:
-        """Return the label of every row; a row that is not positive gets the other class with the best score.
+        """Return the label of every row. Rows that are not positive get the best of the other classes.
 
         ``miss_cost`` is the cost of a missed positive row: one number, or one number per row.
         """

@@ -1,4 +1,4 @@
-"""``steelyard drift``: what changed between two periods, and why."""
+"""``steelyard drift``: changes between two periods and their causes."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _load(path: Path) -> TableModel:
 
 
 def _read(source: str, like: TableModel | None, target: str | None, columns: ColumnOptions) -> TableModel:
-    """Return a model of the rows of a table; if the model ``like`` is given, its columns are used."""
+    """Return a model of the rows of a table, with the columns of the model ``like`` if it is given."""
     from steelyard import ProximalSVC
     from steelyard.tables import TableModel
 

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["evaluate_command"]
 
-_MAX_CONFUSION_CLASSES = 8  # with more classes, one line per class is printed instead of the matrix
+# Maximum number of classes of a printed matrix; with more, one line per class is printed.
+_MAX_CONFUSION_CLASSES = 8
 
 
 @click.command("evaluate")

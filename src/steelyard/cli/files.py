@@ -1,4 +1,4 @@
-"""Output files of commands: paths are validated before the work starts, files are written atomically."""
+"""Output files of commands. Paths are validated before the work starts; files are written atomically."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["ANY_FILE", "IN_FILE", "OUT_FILE", "read_file", "rollback_on_error", 
 
 
 class _OutFile(click.Path):
-    """Path of an output file. A path that cannot be written is a usage error; missing folders are created."""
+    """Path of an output file. Missing folders are created; a path that cannot be written is a usage error."""
 
     def __init__(self) -> None:
         super().__init__(dir_okay=False, writable=True, path_type=Path)
@@ -24,7 +24,7 @@ class _OutFile(click.Path):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         path = Path(os.fsdecode(super().convert(value, param, ctx)))
         if path.exists() and not path.is_file():
-            return path  # a device or a pipe
+            return path  # devices and pipes need no check
         folder = path.parent
         while not folder.exists():
             folder = folder.parent
@@ -37,7 +37,7 @@ class _OutFile(click.Path):
 
 IN_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 OUT_FILE = _OutFile()
-ANY_FILE = click.Path(dir_okay=False, path_type=Path)  # may or may not exist
+ANY_FILE = click.Path(dir_okay=False, path_type=Path)  # file that need not exist
 
 
 def read_file(path: Path) -> bytes:
@@ -65,7 +65,7 @@ def rollback_on_error(path: Path, text: str) -> Iterator[None]:
     write_atomically(path, [text.encode()], source="save")
     try:
         yield
-    except BaseException:  # also KeyboardInterrupt
+    except BaseException:  # includes KeyboardInterrupt
         if before is not None:
             write_atomically(path, [before], source="save")
         elif path.is_file():

@@ -128,7 +128,7 @@ def fit_command(
 
 
 def _missing(columns: ColumnOptions, source: str | None) -> str:
-    """Return the treatment of missing values; for databases the default is "refuse", which sums require."""
+    """Return the treatment of missing values. For databases the default is "refuse", as sums require."""
     from steelyard.tables.databases import is_address
 
     is_default = click.get_current_context().get_parameter_source("missing") is ParameterSource.DEFAULT

@@ -9,7 +9,7 @@ import click
 
 __all__ = ["command_line_hint"]
 
-# Matches a Python argument such as drop='id', again=True or time=, unless it follows an option such as --set.
+# Matches a Python argument such as drop='id', again=True or time=, except after an option such as --set.
 _ARGUMENT = re.compile(
     r"(?<![-\w,])(?<!--set )(?<!--grid )(?<!--cost )([A-Za-z_]\w*)="
     r"""("[^"]*"|'[^']*'|True|False|None|\d[\d.]*|(?=[\s,;.)]|$))"""
@@ -62,7 +62,7 @@ def command_line_hint(hint: str, command: click.Command, fit_command: click.Comm
 
 
 def _options(command: click.Command) -> dict[str, click.Option]:
-    """Return the options of a command by parameter name; for a group, the options of all its commands."""
+    """Return the options of a command by parameter name. A group has the options of all its commands."""
     options: dict[str, click.Option] = {}
     if isinstance(command, click.Group):
         for each in command.commands.values():

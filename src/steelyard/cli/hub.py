@@ -1,4 +1,4 @@
-"""``steelyard hub``: the pooled model of all sites, built once or kept up to date."""
+"""``steelyard hub``: pooled model of all sites, built once or kept up to date."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["hub_command"]
 
-# Maps names in the JSON output to headings of the printed table.
+# Table headings of the names in the JSON output.
 _COLUMNS = {
     "site": "site",
     "rows": "rows",
@@ -175,7 +175,7 @@ def _parse_category(text: str) -> tuple[str, list[str]]:
     return column, values.split(",")
 
 
-# -- the hub as a service ---------------------------------------------------------------------------
+# -- hub as a service --------------------------------------------------------------------------------
 
 
 @hub_command.command("serve")
@@ -228,13 +228,13 @@ def serve_command(
 
 
 def _write_spec(path: Path, target: str) -> Path:
-    """Write the specification of a pooled model; a JSON string is a valid TOML string."""
+    """Write the specification of a pooled model as TOML, in which a JSON string is a valid string."""
     path.write_text(f"target = {json.dumps(target)}\nsites = true\n", "utf-8")
     return path
 
 
 def _watch(folder: str, out: Path, every: float) -> None:
-    """Poll a folder until interrupted; invalid statistics of one site do not affect the others."""
+    """Poll a folder until interrupted. Invalid statistics of one site do not affect other sites."""
     from steelyard.federated import Hub, collect
 
     exchange, hub, last_error = open_folder(folder), Hub(), ""

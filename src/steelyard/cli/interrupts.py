@@ -14,7 +14,7 @@ Item = TypeVar("Item")
 
 
 class StopOnInterrupt:
-    """Context manager: the first Ctrl-C ends :meth:`until_stopped`, the second raises KeyboardInterrupt.
+    """Context manager in which the first Ctrl-C ends :meth:`until_stopped` and the second raises an error.
 
     Parameters
     ----------

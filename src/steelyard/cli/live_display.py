@@ -30,9 +30,9 @@ _BARS = "▁▂▃▄▅▆▇█"
 _COLOURS = ("cyan", "yellow", "magenta", "green", "blue", "red")
 _REFRESH_SECONDS = 0.2
 _MAX_WIDTH = 110  # characters
-_MARGIN = 2  # characters kept free at the right edge, because the terminal prints ^C there
+_MARGIN = 2  # number of free characters at the right edge, where the terminal prints ^C
 _MAX_NAME_WIDTH = 22  # characters
-# Measures of ranking and probabilities: table heading, and the minimum display width in characters.
+# Measures of ranking and probabilities, with table heading and minimum display width in characters.
 _RANKING = {
     "average_precision": ("AP", 74),
     "brier": ("Brier", 74),
@@ -41,14 +41,14 @@ _RANKING = {
     "recall_at_k": ("R@k", 114),
 }
 _RANKING_WIDTH = 7  # column width in characters
-_ALARM_DROP = 0.1  # a running measure is shown in red if it is this much below the measure of all rows
+_ALARM_DROP = 0.1  # a running measure is red if it is lower than the measure of all rows by this much
 _SHOWN_CLASSES = 5
 _SHOWN_EVENTS = 3
 _EVENT_COLOURS = {"drift": "yellow", "class": "cyan"}
 
 
 def sparkline(values: Sequence[float], width: int, low: float = 0.0, high: float = 1.0) -> str:
-    """Return a one-line chart; neighbouring values are averaged to fit, NaN is a gap.
+    """Return a one-line chart. Neighbouring values are averaged to fit, and NaN is a gap.
 
     >>> sparkline([0.0, 0.5, 1.0, float("nan"), 1.0], 10)
     '▁▅█ █'
@@ -66,7 +66,7 @@ def sparkline(values: Sequence[float], width: int, low: float = 0.0, high: float
 
 
 class LiveDisplay:
-    """Live display of a run; does nothing if standard error is not a terminal.
+    """Live display of a run, which does nothing if standard error is not a terminal.
 
     Parameters
     ----------
@@ -203,7 +203,7 @@ def _drift_marks(drifts: Sequence[int], rows: Sequence[int], width: int) -> str:
 
 
 def _class_shares(evaluator: PrequentialEvaluator) -> list[float]:
-    """Return the share of the positive class in every window; if there is none, of the rarest class."""
+    """Return the share of the positive class in every window or, without one, of the rarest class."""
     code, shares = evaluator.positive_code, []
     for record in evaluator.candidates[0].tracker.records:
         rows = record.blocks[:, 1].sum(axis=0)

@@ -137,7 +137,8 @@ def open_table(
     )
     if id_column is not None or kept:
         stream.keep([*([] if id_column is None else [id_column]), *kept])
-    name = stream.name  # a lambda that refers to the stream would be a reference cycle and keep its file open
+    # A lambda with a reference to the stream would be a reference cycle and keep the file open.
+    name = stream.name
     stream.on_notice = lambda message: print_message(f"note: {name}: {message}")
     return stream
 

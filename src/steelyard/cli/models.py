@@ -1,4 +1,4 @@
-"""``steelyard models``: the available models, their capabilities and parameters."""
+"""``steelyard models``: available models, their capabilities and parameters."""
 
 from __future__ import annotations
 

@@ -42,7 +42,8 @@ __all__ = [
     "time_option",
 ]
 
-MISSING = ("indicator", "refuse", "mean", "zero")  # copied from TableEncoder, whose import takes a second
+# Copy of the constant in TableEncoder, whose import takes a second.
+MISSING = ("indicator", "refuse", "mean", "zero")
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Decorator = Callable[[Any], Any]
@@ -91,7 +92,7 @@ class ColumnOptions:
 
 
 def collect_options(record: type, name: str) -> Decorator:
-    """Return a decorator that passes the options that are fields of a dataclass as one instance of it."""
+    """Return a decorator that passes options as one instance of a dataclass with these fields."""
     names = [field.name for field in fields(record)]
 
     def decorate(command: Command) -> Command:
@@ -234,7 +235,7 @@ def _column_options(chunk: Decorator) -> Decorator:
 
 
 column_options: Decorator = _column_options(chunk_option)
-# For commands that test rows before they learn them, the chunk size is also a delay of the labels.
+# In commands that test rows before learning them, the chunk size is also a delay of the labels.
 prequential_column_options: Decorator = _column_options(
     count_option(
         "--chunk",

@@ -59,13 +59,13 @@ def print_status(message: str) -> None:
 
 def print_message(message: str) -> None:
     """Print a message to standard error, above the live display if one is running."""
-    if sys.stderr is not None:  # not click.echo, which bypasses rich and would overwrite the live display
+    if sys.stderr is not None:  # click.echo would bypass rich and overwrite the live display
         sys.stderr.write(wrap_lines(visible(message, keep="\n")) + "\n")
         sys.stderr.flush()
 
 
 def wrap_lines(text: str) -> str:
-    """Wrap text at word boundaries to the terminal width; unchanged if standard error is not a terminal."""
+    """Wrap text to the terminal width at word boundaries, unless standard error is not a terminal."""
     try:
         width = os.get_terminal_size(sys.stderr.fileno()).columns
     except (OSError, ValueError, AttributeError):
@@ -79,7 +79,7 @@ def wrap_lines(text: str) -> str:
 
 
 def emit_text(text: str) -> None:
-    """Print text to standard output; on a terminal, control characters are escaped."""
+    """Print text to standard output. On a terminal, control characters are escaped."""
     output = _standard_output()
     output.write(visible(text, keep="\r\n") if output.isatty() else text)
 
@@ -103,14 +103,14 @@ def json_text(data: Any, indent: int | None = None) -> str:
 
 
 def _json_escape(found: re.Match[str]) -> str:
-    """Return a character as a JSON escape; line breaks are kept, because they only format the JSON."""
+    """Return a character as a JSON escape. Line breaks are kept, because they only format the JSON."""
     units = found[0].encode("utf-16-be", "surrogatepass")
     pairs = (units[k : k + 2].hex() for k in range(0, len(units), 2))
     return found[0] if found[0] == "\n" else "".join(f"\\u{pair}" for pair in pairs)
 
 
 def emit_table(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
-    """Print rows as an aligned table on a terminal, tab-separated otherwise."""
+    """Print rows as an aligned table on a terminal, else tab-separated."""
     lines = [[_cell(row.get(column)) for column in columns] for row in rows]
     heads = [visible(column) for column in columns]
     if _standard_output().isatty():
@@ -127,10 +127,11 @@ def _draw_table(heads: list[str], lines: list[list[str]]) -> None:
 
     console = Console(highlight=False)
     if _table_width(heads, lines) > console.width and len(heads) > len(lines) + 1:
-        heads, *lines = [list(column) for column in zip(heads, *lines, strict=True)]  # transpose to fit
+        # Transposes the table so that it fits.
+        heads, *lines = [list(column) for column in zip(heads, *lines, strict=True)]
     table = Table(box=None, header_style="bold", pad_edge=False)
     for head in heads:
-        table.add_column(Text(head))  # Text, because rich would interpret brackets in a str as markup
+        table.add_column(Text(head))  # rich would interpret brackets in a str as markup
     for line in lines:
         table.add_row(*map(Text, line))
     console.print(table)
@@ -169,12 +170,12 @@ def _format_value(value: Any) -> str:
 
 
 def _format_count(value: Any) -> str:
-    """Format a number that is usually a count, such as the number of rows of a class; 1.0 becomes 1."""
+    """Format a number that is usually a count, such as the number of rows of a class. 1.0 becomes 1."""
     return f"{value:,.0f}" if isinstance(value, float) and value.is_integer() else _format_value(value)
 
 
 def to_json_value(value: Any) -> Any:
-    """Return the value with JSON types only; NaN and infinity become null."""
+    """Return the value with JSON types only. NaN and infinity become null."""
     if isinstance(value, Mapping):
         return {str(key): to_json_value(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""The positive class of a command: the value of ``--positive``, or by default one of two classes."""
+"""Positive class of a command: the value of ``--positive``, or by default one of two classes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MAX_LISTED_LABELS = 20
 
 
 def positive_of(learner: Any, text: str | None) -> Any:
-    """Return the positive class of a learner; None if there are more than two classes and none was given."""
+    """Return the positive class, or None if it is not given and there are more than two classes."""
     inner = inner_learner(learner)
     labels = list(inner.classes_)
     if text is not None:

@@ -203,7 +203,7 @@ def _class_columns(prefix: str, classes: list[Any], values: Any) -> dict[str, li
 
 
 def _writer(out: Path | None, *, as_json: bool) -> Callable[[Iterable[Lines]], Iterator[bytes]]:
-    """Return the function that serializes rows; the file suffix or --json selects the format."""
+    """Return the function that serializes rows in the format given by the file suffix or --json."""
     suffix = "" if out is None else out.suffix.lower()
     by_suffix = {".parquet": _parquet, ".jsonl": _json_lines, ".ndjson": _json_lines, ".json": _json_lines}
     write = by_suffix.get(suffix, _csv)

@@ -1,4 +1,4 @@
-"""Registry of models by name; models of other packages are given by their class path."""
+"""Registry of models by name. Models of other packages are given by their class path."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ class Entry:
 
     @property
     def is_available(self) -> bool:
-        """Whether this installation exports the class; does not import it."""
+        """Whether this installation has the class, determined without importing it."""
         return self.class_name in steelyard.__all__
 
     @property
     def learner(self) -> type:
-        """The class of the learner."""
+        """Class of the learner."""
         found: type = getattr(steelyard, self.class_name)
         return found
 
     @property
     def wrapper_class(self) -> Callable[[Any], Any] | None:
-        """The class of the wrapper, or None."""
+        """Class of the wrapper, or None."""
         return None if self.wrapper is None else getattr(import_module("steelyard.windowing"), self.wrapper)
 
 
-# Models whose class is missing in `steelyard.__all__` are not listed.
+# Models whose class is not in `steelyard.__all__` are not listed.
 LEARNERS: dict[str, Entry] = {
     "auto": Entry("StreamClassifier", "adaptive ensemble without parameters to choose; the default"),
     "proximal": Entry("ProximalSVC", "class-balanced linear classifier; learns, forgets and merges exactly"),
@@ -63,7 +63,7 @@ LEARNERS: dict[str, Entry] = {
         "EnclosingClassifier", "sphere or ellipsoid around every class; detects unknown classes"
     ),
 }
-# Packages whose classes can be given by path, and the names under which pip installs them.
+# Packages whose classes can be given by path, with their names on the package index.
 _PACKAGES = {
     "sklearn": "scikit-learn", "river": "river", "lightgbm": "lightgbm", "xgboost": "xgboost",
     "imblearn": "imbalanced-learn",
@@ -87,7 +87,7 @@ def available() -> dict[str, Entry]:
 
 
 def parse_settings(settings: Sequence[str]) -> dict[str, Any]:
-    """Parse ``C=10`` or ``LABEL.C=10``; a value that is not a Python literal is a string.
+    """Parse ``C=10`` or ``LABEL.C=10``. A value that is not a Python literal is a string.
 
     >>> parse_settings(["C=10", "slow.class_weight=None", "kernel=rbf"])
     {'C': 10, 'slow.class_weight': None, 'kernel': 'rbf'}
@@ -152,7 +152,7 @@ def _wrapper_parameters(wrapper: Callable[..., Any] | None) -> list[str]:
 
 
 def _maker(name: str) -> tuple[Any, dict[str, Any], Callable[..., Any] | None]:
-    """Return the class with this name, its parameters and its wrapper class."""
+    """Return class, parameters and wrapper class of a model name."""
     path, parameters = _SHORT_NAMES.get(name, (name, {}))
     package, colon, class_path = path.partition(":")
     if colon and package in _PACKAGES:

@@ -74,7 +74,7 @@ def parse_delay(text: str) -> tuple[int, float | None]:
 def delayed_by_time(
     chunks: Iterable[Chunk], evaluator: PrequentialEvaluator, seconds: float
 ) -> Iterator[Chunk]:
-    """Yield the chunks, and set ``evaluator.delay`` to the number of rows whose labels have not arrived.
+    """Yield the chunks and set ``evaluator.delay`` to the number of rows whose labels have not arrived.
 
     Labels arrive in the order of the rows, each ``seconds`` after its row. At the end ``evaluator.delay`` is
     set to the largest number of rows that waited for their labels at the same time.

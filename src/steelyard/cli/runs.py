@@ -22,7 +22,7 @@ __all__ = ["command_line", "finished_result", "print_notes", "write_report_to"]
 
 def command_line(context: click.Context) -> str:
     """Return the command line with all given arguments and options, in the order of the help text."""
-    words = (context.find_root().info_name or "steelyard").split()  # several words for python -m steelyard
+    words = (context.find_root().info_name or "steelyard").split()  # python -m steelyard has several words
     if context.parent is not None:
         words.append(context.info_name or "")
     arguments, options = [], []

@@ -24,7 +24,7 @@ from steelyard.exceptions import FileAccessError, FileFormatError, ParameterErro
 
 __all__ = ["serve_command"]
 
-_SWITCH_SECONDS = 0.001  # longest time a prediction waits for the GIL while another thread learns
+_SWITCH_SECONDS = 0.001  # maximum time that a prediction waits for the GIL while another thread learns
 _SHUTDOWN_SECONDS = 10  # time limit for finishing requests in progress
 
 
@@ -261,7 +261,7 @@ def _listen(
         port=port,
         log_level="warning",
         access_log=False,
-        proxy_headers=False,  # not trusted, because any client could send them
+        proxy_headers=False,  # proxy headers are not trusted, because any client could send them
         ssl_certfile=None if tls_cert is None else str(tls_cert),
         ssl_keyfile=None if tls_key is None else str(tls_key),
         timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
@@ -270,16 +270,16 @@ def _listen(
     if tls_cert is not None:
         signal.signal(signal.SIGHUP, lambda *_: _reload_certificate(config))
     bound = config.bind_socket()
-    # Without TCP_NODELAY the second part of a response waits 40 ms until the first is acknowledged.
+    # Without TCP_NODELAY, the second part of a response waits 40 ms for the acknowledgement of the first.
     bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    bound.listen(config.backlog)  # before the address is printed, so that clients can connect at once
+    bound.listen(config.backlog)  # called before the address is printed, so that clients can connect at once
     scheme = "http" if tls_cert is None else "https"
     shown = f"[{host}]" if ":" in host else host
     address = f"{scheme}://{shown}:{bound.getsockname()[1]}"
     announce(address)
     print_message(f"serving at {address}/ (Ctrl-C stops)")
     sys.setswitchinterval(_SWITCH_SECONDS)
-    gc.freeze()  # loaded modules and models stay alive; scanning them took a tenth of the running time
+    gc.freeze()  # loaded modules and models stay alive, and scanning them took a tenth of the running time
     signal.signal(signal.SIGTERM, _exit)  # uvicorn shuts down and then calls this handler
     try:
         uvicorn.Server(config).run(sockets=[bound])
@@ -288,12 +288,12 @@ def _listen(
 
 
 def _reload_certificate(config: Any) -> None:
-    """Reload the certificate for new connections; if it is invalid, log this and keep the old one."""
+    """Reload the certificate for new connections; log an invalid one and keep the old one."""
     import ssl
 
     log = logging.getLogger("steelyard.service")
     try:
-        # Test the files in a new context: a certificate without its key must not replace the one in use.
+        # The files are tested in a new context, because a certificate without its key must not be used.
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(config.ssl_certfile, config.ssl_keyfile)
         config.ssl.load_cert_chain(config.ssl_certfile, config.ssl_keyfile)
     except (OSError, ssl.SSLError) as error:

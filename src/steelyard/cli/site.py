@@ -132,7 +132,7 @@ def _publish_masked(
     current = Round(folder, round_name)
     site = current.config.site(name, policy)
     n_rows = site.learn(data)
-    if receipt.exists():  # needed because the policy also limits the change since the previous round
+    if receipt.exists():  # the policy also limits the change since the previous round
         previous = read_file(receipt)
         site.resume(Round(folder, round_of(previous)).part(previous))
     update = site.publish()
@@ -180,7 +180,7 @@ def leave_command(*, name: str, endpoint: str, receipt: Path | None, key: str | 
 
 
 def _write_private(path: Path, data: bytes) -> None:
-    """Write a file that only its owner can read; it contains the unmasked statistics of the site."""
+    """Write a private file with the unmasked statistics of the site, which only its owner can read."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -152,7 +152,7 @@ def _new_model(
     feature_map: FeatureMapOptions,
     columns: ColumnOptions,
 ) -> TableModel:
-    """Return a model without rows, configured by the options or like the model in the file ``like``."""
+    """Return a model without rows, configured by the options or by the model in the file ``like``."""
     from steelyard.distributed.files import StatisticsPart
     from steelyard.persistence import load
     from steelyard.tables import TableModel

@@ -62,12 +62,12 @@ class _BuiltInStream:
     n_rows: int
     models: tuple[str, ...]
     settings: Mapping[str, Any]
-    budgeted: tuple[str, ...] = ()  # models that are wrapped to adapt their threshold as "auto" does
+    budgeted: tuple[str, ...] = ()  # models whose threshold is adapted by a wrapper, as "auto" does
     window: str | None = None  # number of rows that models with a sliding window keep
     measure_window: int = 2000
 
 
-_ALARM_BUDGET = {"alarms": 0.025}  # about 100 alarms a day, for 4,000 built-in payments a day
+_ALARM_BUDGET = {"alarms": 0.025}  # about 100 alarms per day for 4,000 generated payments per day
 _BUILT_IN_PREFIX = "builtin:"
 _BUILT_IN = {
     "payments": _BuiltInStream(
@@ -124,7 +124,7 @@ class StreamOptions:
 
     @property
     def built_in(self) -> _BuiltInStream | None:
-        """The generated stream that is used instead of a table."""
+        """Generated stream that is used in place of a table."""
         if self.source is None:
             return _BUILT_IN["payments"]
         if not self.source.startswith(_BUILT_IN_PREFIX):
@@ -346,7 +346,7 @@ def _built_in_models(stream: _BuiltInStream, settings: dict[str, Any], seed: int
 
 
 def _windowed(name: str, model: Any, window: str) -> Any:
-    """Return the model with a sliding window, set by its own parameter or added by a wrapper."""
+    """Return the model with a sliding window, by a parameter of the model or by a wrapper."""
     from steelyard.windowing import SlidingWindow
 
     if "window" in model.get_params(deep=False):

@@ -395,7 +395,7 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
         return (ensemble.counts + pending)[ensemble.snapshot.classes]
 
     def _scored(self, X: Any, method: str) -> tuple[FloatArray, NDArray[Any]]:
-        """Return scores minus the threshold (log-probabilities for more than two classes), and the classes."""
+        """Return scores minus the threshold (log-probabilities for more classes), and the classes."""
         return self._decide(X, method)[1], self._ensemble.classes
 
     def _decide(self, X: Any, method: str) -> tuple[EnsembleSnapshot, FloatArray]:

@@ -19,7 +19,7 @@ from steelyard.streams.generators import (
 from steelyard.streams.payments import Payments
 from steelyard.streams.schedules import ImbalanceSchedule
 
-# Names that are defined in packages that import this one; a lazy import avoids the import cycle.
+# Names defined in packages that import this one. A lazy import avoids the import cycle.
 _ELSEWHERE = {
     "AdaptiveWindows": "windowing",
     "ExponentialDecay": "windowing",

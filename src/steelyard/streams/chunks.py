@@ -68,7 +68,7 @@ class Chunk:
 
     @property
     def n_read(self) -> int:
-        """Number of rows with and without a label."""
+        """Number of rows, with and without a label."""
         return len(self) + (0 if self.unlabelled is None else len(self.unlabelled))
 
     def rows_for(self, model: Any) -> Any:
@@ -96,7 +96,7 @@ class Chunk:
         )
 
     def split(self, is_labelled: NDArray[np.bool_]) -> Chunk:
-        """Return a chunk of the labelled rows, with the other rows in its attribute ``unlabelled``."""
+        """Return a chunk of the labelled rows; its attribute ``unlabelled`` contains the other rows."""
         if is_labelled.all():
             return self
         labelled = self._select(is_labelled)
@@ -118,7 +118,7 @@ class Chunk:
         )
 
     def columns_at(self, rows: Any) -> Any:
-        """Return some rows of ``columns``, by slice, mask or index."""
+        """Return some rows of ``columns``, selected by slice, mask or index."""
         if isinstance(self.columns, Mapping):
             return {name: column.take(rows) for name, column in self.columns.items()}
         return None if self.columns is None else self.columns[rows]
@@ -132,7 +132,7 @@ class Chunk:
         return self._encoded
 
     def codes_in(self, table: LabelEncoder) -> Codes:
-        """Return the codes of the labels in ``table``; new labels are added to it."""
+        """Return the codes of the labels in ``table``, to which new labels are added."""
         if self.codes is None or self.table is None:
             return table.codes(self.y)
         return self.codes if self.table is table else table.numbers(self.table.labels)[self.codes]
@@ -181,15 +181,15 @@ class RowStream:
 
     @property
     def feature_names(self) -> list[str] | None:
-        """Names of the features so far; None if they have no names."""
+        """Names of the features so far, or None if they have no names."""
         return None
 
     def fraction_read(self) -> float | None:
-        """Return the fraction of the stream that has been read, from 0 to 1; None if it is not known."""
+        """Return the fraction of the stream that has been read, or None if it is not known."""
         return None
 
     def fingerprint(self) -> str | None:
-        """Return the SHA-256 of the data as hexadecimal digits; None if it is not available."""
+        """Return the SHA-256 of the data as hexadecimal digits, or None if it is not available."""
         return None
 
 
@@ -266,7 +266,7 @@ class ArrayStream(RowStream):
 
 
 def _labels_of(y: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
-    """Return the labels and a mask of the known ones, which is None if all or no labels are known.
+    """Return the labels, and a mask of the known labels if only some are known.
 
     Missing labels are replaced by an arbitrary known label. NumPy stores integers together with NaN as
     floats; if all known labels are whole numbers, they become integers again.
@@ -288,7 +288,7 @@ def _is_missing(label: Any) -> bool:
 
 
 def small_first(chunks: Iterable[Chunk], parts: int = 20) -> Iterator[Chunk]:
-    """Split the first chunk, so that models have learned some rows before most of it is tested."""
+    """Split the first chunk, so that models learn some rows before most of the chunk is tested."""
     for number, chunk in enumerate(chunks):
         size = max(1, len(chunk) if number else -(-len(chunk) // parts))
         for begin in range(0, max(1, len(chunk)), size):

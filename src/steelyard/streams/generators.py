@@ -18,7 +18,7 @@ __all__ = ["SEA", "Drift", "Gaussians", "GeneratedStream", "KOILMixture", "Rotat
 
 Random = np.random.Generator
 
-_BLOCK = 1024  # rows per generated block; a block depends only on the seed and its index
+_BLOCK = 1024  # number of rows per generated block, which depends only on the seed and its index
 _MAX_DRAWS = 10_000  # maximum number of rounds of rejection sampling
 
 
@@ -38,7 +38,7 @@ class Drift:
 
 
 class GeneratedStream(RowStream):
-    """Base class of the generators; a subclass generates features for given labels.
+    """Base class of the generators. Subclasses generate features for given labels.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Generated card payments: about 1 % fraud in five patterns that come and go, and late labels."""
+"""Generated card payments with late labels and about 1 % fraud in five patterns that come and go."""
 
 from __future__ import annotations
 
@@ -35,9 +35,10 @@ _CATEGORIES = np.array(
     dtype=object,
 )
 _CATEGORY_SHARE = np.array([0.3, 0.1, 0.2, 0.12, 0.12, 0.07, 0.04, 0.05])
-_CATEGORY_PRICE = np.array([1.0, 1.4, 0.8, 1.6, 0.15, 4.0, 1.5, 6.0])  # times the usual amount of a customer
+# Price of each category as a multiple of the customer's usual amount.
+_CATEGORY_PRICE = np.array([1.0, 1.4, 0.8, 1.6, 0.15, 4.0, 1.5, 6.0])
 _COUNTRIES = np.array(["NZ", "AU", "US", "GB", "SG", "TH", "BR"], dtype=object)
-_HOME_SHARE = 0.8  # share of terminals that are in the customers' country
+_HOME_SHARE = 0.8  # share of terminals that are in the country of the customers
 _DEVICES = np.array(["android", "iphone", "card", "watch"], dtype=object)
 _GROCERY, _TRANSPORT, _ELECTRONICS, _GIFT_CARDS = 0, 4, 5, 6
 
@@ -53,9 +54,10 @@ _WAVES: dict[str, tuple[tuple[int, int], ...]] = {
 _FRAUDS_PER_CARD = {"card testing": 6, "takeover": 4, "gift cards": 2, "contactless": 4}
 _N_SKIMMED = 4  # number of terminals that are skimmed at the same time
 _SKIMMED_DAYS = 10
-_HISTORY_DAYS = 14  # simulated days before the first row, from which its features are computed
+_HISTORY_DAYS = 14  # number of simulated days before the first row, for its history features
 
-_COUNT_PRIOR = 20.0  # pseudo-counts: payments with the usual fraud share, added to each terminal
+# Pseudo-counts: number of payments with the usual fraud share that are added to each terminal.
+_COUNT_PRIOR = 20.0
 _RATE_DECAY = 0.8  # daily decay factor of the counts of known frauds
 _KEY_STEP = 1e10  # customer * _KEY_STEP + time is a key that sorts by customer, then by time
 
@@ -217,7 +219,7 @@ class Payments(RowStream):
         frame["fraud"] = columns["label"]
         return frame
 
-    # -- days ---------------------------------------------------------------------------------------
+    # -- simulated days ----------------------------------------------------------------------------------
 
     def _day_rows(self, day: int) -> int:
         rng = np.random.default_rng([self.seed, day + _HISTORY_DAYS, 1])
@@ -297,7 +299,7 @@ class _Population:
         return found
 
     def of_category(self, category: int, *, online: bool) -> IntArray:
-        """Return the online or domestic terminals of a category; of all categories if there are none."""
+        """Return the online or domestic terminals of a category, or of all categories if there are none."""
         places = self.shops if online else self.stores
         found = places[self.category[places] == category]
         return found if len(found) else places
@@ -313,7 +315,7 @@ def _names(letter: str, n: int) -> NDArray[Any]:
 
 
 def _simulate_day(rng: Random, people: _Population, day: int, n_rows: int) -> Columns:
-    """Return customer, terminal, amount, time and pattern of the payments of a day, ordered by time."""
+    """Return customer, terminal, amount, time and pattern of a day's payments, ordered by time."""
     patterns = _active(day)
     n_fraud = round(_FRAUD_SHARE * n_rows * float(np.exp(rng.normal(0.0, 0.1))))
     n_each = rng.multinomial(n_fraud, np.full(len(patterns), 1.0 / len(patterns)))
@@ -404,7 +406,7 @@ class _StolenCards:
 
 
 class _Uses(NamedTuple):
-    """Start hour of each stolen card; time step in seconds, terminal and amount of each payment."""
+    """Uses of stolen cards: start hour of each card; time step, terminal and amount of each payment."""
 
     start: FloatArray
     gap: FloatArray
@@ -451,7 +453,7 @@ _PATTERN_RULES = {
 
 def _skim(rng: Random, people: _Population, usual: Columns, day: int, n: int) -> None:
     """Turn n usual payments into fraud at skimmed terminals, with cards of random customers."""
-    # Each terminal is skimmed for _SKIMMED_DAYS days; the days of replacement are staggered.
+    # Each terminal is skimmed for _SKIMMED_DAYS days. The days of replacement are staggered.
     turns = (day + _HISTORY_DAYS + np.arange(_N_SKIMMED) * _SKIMMED_DAYS // _N_SKIMMED) // _SKIMMED_DAYS
     skimmed = people.shuffled_stores[(turns * _N_SKIMMED + np.arange(_N_SKIMMED)) % len(people.stores)]
     rows = rng.choice(len(usual["amount"]), size=n, replace=False)
@@ -559,7 +561,7 @@ class _History:
         self._unlabelled.append((terminal, payments["pattern"] > 0))
 
     def _learn_labels(self) -> None:
-        """Count frauds and payments of the oldest day without labels, if its labels are known by now."""
+        """Count frauds and payments of the oldest unlabelled day if its labels are known by now."""
         if len(self._unlabelled) <= self._label_days:
             return
         terminal, is_fraud = self._unlabelled.pop(0)
@@ -579,7 +581,7 @@ def _rate(counts: FloatArray) -> FloatArray:
 
 
 class _Earlier:
-    """Sums over the earlier rows of the same customer; the rows are sorted by customer and time."""
+    """Sums over the earlier rows of the same customer, for rows sorted by customer and time."""
 
     def __init__(self, customer: IntArray) -> None:
         self._is_first = np.concatenate([[True], customer[1:] != customer[:-1]])

@@ -52,25 +52,28 @@ class Predictions:
 
     @property
     def labels(self) -> NDArray[Any]:
-        """The predicted label of each row; None if the model has no prediction for the row."""
+        """Predicted label of each row, or None for rows without a prediction."""
         if len(self.indices) and self.indices.min() < 0:
             return np.array([None if index < 0 else self.predicted[index] for index in self.indices], object)
         return np.array(self.predicted)[self.indices]
 
     @property
     def scores(self) -> FloatArray:
-        """Scores, one column per class; for two classes, the first column is the negative of the second."""
+        """Scores with one column per class.
+
+        For two classes, the first column is the negative of the second.
+        """
         if self.decision is None:
             return np.zeros((len(self), len(self.classes)))
         return self.decision if self.decision.ndim == 2 else np.column_stack([-self.decision, self.decision])
 
     def codes(self, table: LabelEncoder) -> Codes:
-        """Return the codes of the predicted labels in ``table``; -1 if there is no prediction for a row."""
+        """Return the codes of the predicted labels in ``table``, -1 for rows without a prediction."""
         codes: Codes = np.append(table.numbers(self.predicted), -1)[self.indices]
         return codes
 
     def score_of(self, label: Any) -> FloatArray:
-        """Return the scores of one class; for an unknown class, a constant below all other scores."""
+        """Return the scores of one class, or a constant below all other scores for an unknown class."""
         if label not in self.classes:
             return np.full(len(self), self.scores.min(initial=0.0) - 1.0)
         if self.decision is None:
@@ -81,11 +84,11 @@ class Predictions:
         return self.decision if index else -self.decision
 
     def score_table(self, labels: list[Any]) -> FloatArray:
-        """Return one column of scores per label; an unknown class gets the lowest score of each row."""
+        """Return one column of scores per label. An unknown class gets the lowest score of each row."""
         return self._table(self.scores, labels, self.scores.min(axis=1, initial=0.0) - 1.0)
 
     def probability_table(self, labels: list[Any]) -> FloatArray:
-        """Return one column of probabilities per label; the probability of an unknown class is 0."""
+        """Return one column of probabilities per label. The probability of an unknown class is 0."""
         assert self.probabilities is not None
         return self._table(self.probabilities, labels, np.zeros(len(self)))
 
@@ -121,7 +124,7 @@ def rows_for_model(model: Any, chunk: Chunk) -> Any:
     X = chunk.rows_for(model)
     if X is chunk.columns:
         return X
-    # A feature that the model has not learned has weight zero, so it can be left out.
+    # A feature that the model has not learned has weight zero, so it is left out.
     width = model.n_features_in_ if hasattr(model, "n_features_in_") else X.shape[1]
     return padded(X, width) if X.shape[1] <= width else np.ascontiguousarray(X[:, :width])
 
@@ -153,7 +156,7 @@ def predict_chunk(
 
 
 def learn_chunk(model: Any, chunk: Chunk, **options: Any) -> None:
-    """Learn the rows of a chunk; a model that can add features first adds the new ones.
+    """Learn the rows of a chunk. A model that can grow first adds the new features.
 
     ``options`` are further arguments of ``partial_fit``, such as ``sample_weight``.
     """
@@ -170,7 +173,7 @@ def learn_chunk(model: Any, chunk: Chunk, **options: Any) -> None:
 
 
 def _encode_predicted(labels: NDArray[Any]) -> tuple[list[Any], Codes]:
-    """Return the distinct labels and the index of each row's label; the index is -1 if the label is None."""
+    """Return the distinct labels and the index of each row's label, -1 for the label None."""
     if labels.dtype != object:
         predicted, codes = encode_labels(labels)
         return predicted, codes.astype(np.intp)
@@ -180,7 +183,7 @@ def _encode_predicted(labels: NDArray[Any]) -> tuple[list[Any], Codes]:
 
 
 def _scores(model: Any, X: FloatArray, n_classes: int) -> FloatArray | None:
-    """Return the scores: one column for two classes, otherwise one per class; None if there are none."""
+    """Return the scores (one column for two classes, else one per class), or None if there are none."""
     if n_classes < 2:
         return None
     if hasattr(model, "decision_function"):

@@ -68,7 +68,7 @@ class ImbalanceSchedule:
 
     @classmethod
     def sine(cls, low: float, high: float, *, period: int) -> ImbalanceSchedule:
-        """Return a schedule that oscillates between two values; it starts in the middle and rises."""
+        """Return a schedule that oscillates between two values, starting upwards from the middle."""
         _check_shares(low, high)
         middle, swing = (low + high) / 2, (high - low) / 2
         return cls("sine", lambda rows: middle + swing * np.sin(2 * np.pi * rows / period))

@@ -52,7 +52,7 @@ class ArrowSource:
         self.close = close
         self.names = schema.names
         self._schema = schema
-        # A pandas index is stored as columns; they are features only if the user names them.
+        # A pandas index is stored as columns, which are features only if the user names them.
         index = (schema.pandas_metadata or {}).get("index_columns", [])
         self.index_names = [column for column in index if isinstance(column, str)]
         self.place = Place(name)
@@ -95,7 +95,7 @@ class ArrowSource:
 
 
 def arrow_file_source(data: ByteSource) -> ArrowSource:
-    """Return the reader of a Parquet file, Arrow file or Arrow stream; the first bytes tell which it is."""
+    """Return the reader of a Parquet file, Arrow file or Arrow stream, recognised by its first bytes."""
     import pyarrow as pa
 
     try:
@@ -221,7 +221,7 @@ def _is_time(kind: Any) -> bool:
 
 
 def _floats(column: Any) -> NDArray[Any]:
-    """Return numbers of any type as float64; integers beyond 2**53 are rounded."""
+    """Return numbers of any type as float64. Integers beyond 2**53 are rounded."""
     import pyarrow as pa
 
     return np.asarray(column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False))
@@ -237,7 +237,7 @@ def _decoded(column: Any) -> Any:
 
 
 def arrow_batch(found: Mapping[str, Any], kinds: Mapping[str, str], n_rows: int) -> ColumnBatch:
-    """Return Arrow columns as a batch; text columns are dictionary-encoded by Arrow."""
+    """Return Arrow columns as a batch. Text columns are dictionary-encoded by Arrow."""
     import pyarrow as pa
 
     if (
@@ -263,7 +263,7 @@ def arrow_batch(found: Mapping[str, Any], kinds: Mapping[str, str], n_rows: int)
 
 
 def _coded(column: Any) -> Coded | None:
-    """Return the dictionary encoding of a column of text or integers; None for other types."""
+    """Return the dictionary encoding of a column of text or integers, or None for other types."""
     import pyarrow as pa
 
     if pa.types.is_dictionary(column.type):

@@ -1,4 +1,4 @@
-"""Handling of bad rows: either the first one ends the stream, or bad rows are skipped and counted.
+"""Handling of bad rows: the first bad row ends the stream, or bad rows are skipped and counted.
 
 A row is bad if its line cannot be parsed, if a cell is not valid in its column, or if a value cannot be
 learned. All rows before a bad row are returned before its error is raised.
@@ -78,13 +78,16 @@ class BadRows:
     def good_parts(
         self, batch: ColumnBatch, first_row: int, make: Callable[[ColumnBatch, int], Made]
     ) -> Iterator[Made]:
-        """Yield ``make(rows, first_row)`` for each run of good rows; for a bad row it raises RowError."""
+        """Yield ``make(rows, first_row)`` for each run of good rows;
+
+        ``make`` raises RowError for a bad row.
+        """
         while batch.n_rows:
             bad, good = None, batch
             while good.n_rows:
                 try:
                     made = make(good, first_row)
-                except RowError as error:  # the rows before it may be bad in other columns: try them next
+                except RowError as error:  # earlier rows may be bad in other columns, so they are tried next
                     bad, good = error, good.take(0, error.row - first_row)
                 else:
                     yield made
@@ -97,7 +100,7 @@ class BadRows:
 
 
 def rows_before_error(rows: Iterator[Any], max_rows: int) -> tuple[list[Any], DataError | None]:
-    """Return the next rows, at most ``max_rows``, and the error that ended them early or None."""
+    """Return the next rows (at most ``max_rows``), and the error that ended them early or None."""
     found: list[Any] = []
     try:
         found.extend(islice(rows, max_rows))

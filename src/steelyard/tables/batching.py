@@ -11,13 +11,13 @@ from steelyard.tables.columns import ColumnBatch
 
 __all__ = ["BatchReader"]
 
-_MAX_QUEUED_BATCHES = 4  # bounds the memory for batches that are read ahead
+_MAX_QUEUED_BATCHES = 4  # limits the memory of batches that are read ahead
 _POLL_SECONDS = 0.05
 _JOIN_SECONDS = 2.0
 
 
 class _End:
-    """Marker for the end of the batches, with the error that ended them, if any."""
+    """Marker of the end of the batches, with the error that ended them, if any."""
 
     def __init__(self, error: BaseException | None = None) -> None:
         self.error = error
@@ -39,7 +39,7 @@ class BatchReader:
 
     def __init__(self, batches: Iterator[ColumnBatch], *, threaded: bool) -> None:
         self._batches = batches
-        self.n_rows = 0  # rows read so far
+        self.n_rows = 0  # number of rows read so far
         self._queue: queue.Queue[ColumnBatch | _End] = queue.Queue(_MAX_QUEUED_BATCHES)
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
@@ -89,13 +89,13 @@ class BatchReader:
             raise batch.error
 
     def close(self) -> None:
-        """Stop reading and wait for the thread, at most two seconds because it may be blocked in a pipe."""
+        """Stop reading and wait for the thread, but at most two seconds, because a pipe may block it."""
         self._closed.set()
         if self._thread is not None:
             self._thread.join(timeout=_JOIN_SECONDS)
 
     def _next(self, timeout: float | None) -> ColumnBatch | _End | None:
-        """Return the next batch or the end marker; None if nothing arrives within ``timeout`` seconds."""
+        """Return the next batch or the end marker, or None if nothing arrives within ``timeout`` seconds."""
         if self._thread is None:
             try:
                 batch = next(self._batches, _End())

@@ -21,10 +21,10 @@ from steelyard.tables.columns import ColumnBatch
 
 __all__ = ["ColumnChecks", "contains_sentences"]
 
-_EARLY_ROWS = 200  # rows after which text columns are checked for the first time
+_EARLY_ROWS = 200  # number of rows after which text columns are first checked
 _CHECKED_ROWS = 1000
 # Ten rows are enough to recognise dates and counters.
-# Checks for distinct, increasing or constant values need more rows, to exclude chance.
+# Checks for distinct, increasing or constant values need more rows, because few rows may look so by chance.
 _MIN_ROWS_FOR_FORM = 10
 _MIN_ROWS = 30
 _MAX_COLUMNS = 5000  # maximum number of checked columns; checking more would take longer than learning
@@ -32,7 +32,7 @@ _MAX_NAMES = 5
 _ISO_DATE = re.compile(r"\d{4}-\d{2}(-\d{2})?([T ]\d{2}(:\d{2}.*)?)?$")
 _OTHER_DATE = re.compile(r"\d{1,2}[./-]\d{1,2}[./-]\d{2,4}\b|\d{4}[./]\d{1,2}[./]\d{1,2}\b")
 _WORD = re.compile(r"[^\W\d_]{2,}")
-_MIN_WORDS = 4  # mean number of words per value in a column of sentences
+_MIN_WORDS = 4  # minimum mean number of words per value in a column of sentences
 _SENTENCES_HINT = (
     "leave it out (--drop {name}); to learn from the words, use Python: TfidfVectorizer of scikit-learn "
     "makes a sparse matrix of the column (docs/faq.md, Text and TF-IDF)"
@@ -85,7 +85,7 @@ class ColumnChecks:
         return []
 
     def _follow_constants(self, batch: ColumnBatch) -> None:
-        """Drop columns from the list of constants if their value changes in these rows."""
+        """Drop columns whose value changes in these rows from the list of constant columns."""
         if self._constants and batch.n_rows:
             columns = {name: batch.columns[name] for name in self._constants}
             self._n_rows += batch.n_rows
@@ -155,7 +155,7 @@ def _finding(names: list[str], what: str, option: str) -> list[str]:
 
 
 def _kind_of_text(values: NDArray[Any]) -> tuple[str, str] | None:
-    """Return a description and a hint if a text column does not look like categories, otherwise None."""
+    """Return a description and a hint if a text column does not look like categories, or None."""
     known = [value for value in values.tolist() if value is not None]
     distinct = set(known)
     if len(known) < _MIN_ROWS_FOR_FORM or 2 * len(distinct) < len(known):
@@ -209,5 +209,5 @@ def _is_constant(values: NDArray[Any]) -> bool:
 
 
 def _has_only(values: NDArray[Any], value: Any) -> bool:
-    """Return whether all values equal ``value``; a missing number (NaN) is not equal to anything."""
+    """Return whether all values equal ``value``. NaN does not equal anything."""
     return set(values.tolist()) == {value} if values.dtype == object else bool(np.all(values == value))

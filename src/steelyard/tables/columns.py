@@ -17,7 +17,7 @@ from steelyard.exceptions import DataError
 __all__ = ["Coded", "ColumnBatch", "Columns", "Place", "RowError", "as_texts", "listed", "near"]
 
 Values = NDArray[Any]
-Coded = tuple[list[Any], NDArray[np.int64]]  # distinct values, and the index of each row's value among them
+Coded = tuple[list[Any], NDArray[np.int64]]  # distinct values, and the index of each row's value in them
 
 
 class RowError(DataError):
@@ -41,7 +41,7 @@ class Place:
     """Location of the rows of a source, for error messages."""
 
     source: str
-    first_line: int | None = None  # line number of row 0 in a text file; None for other sources
+    first_line: int | None = None  # line number of row 0 in a text file, or None for other sources
     skipped: list[int] = field(default_factory=list)  # number of kept rows before each skipped row
 
     def skip(self, row: int) -> None:
@@ -50,14 +50,14 @@ class Place:
         self.skipped[at:] = [row, *(other - 1 for other in self.skipped[at:])]
 
     def of_row(self, row: int, column: str | None = None) -> str:
-        """Return a text for the location of a row and column; ``row`` counts from 0, without skipped rows."""
+        """Return a text for the location of a row and column. Rows count from 0, without skipped rows."""
         row += bisect_right(self.skipped, row)
         number = f"row {row:,}" if self.first_line is None else f"line {row + self.first_line:,}"
         return f"{self.source}, {number}" + ("" if column is None else f", column {column!r}")
 
 
 class ColumnBatch:
-    """Batch of rows, stored as named columns like an Arrow record batch.
+    """Batch of rows stored as named columns, similar to an Arrow record batch.
 
     Parameters
     ----------
@@ -123,7 +123,7 @@ class ColumnBatch:
         return X
 
     def first_text(self, names: Sequence[str]) -> str | None:
-        """Return the name of the first of these columns that contains text; None if all are numeric."""
+        """Return the name of the first of these columns that contains text, or None if all are numeric."""
         if self.is_matrix:
             return None
         return next((name for name in names if self.columns[name].dtype == object), None)
@@ -203,7 +203,7 @@ class Columns:
     categorical: tuple[str, ...] = ()
 
     def chosen(self, names: Sequence[str], source: str, index: Sequence[str] = ()) -> list[str]:
-        """Return the names of the features among the columns of a source; raise for names that do not exist.
+        """Return the names of the features in a source; raise an error for names that do not exist.
 
         Columns in ``index``, such as a pandas index, are features only if ``self.features`` names them.
         """
@@ -225,7 +225,7 @@ class Columns:
         return features
 
     def check_kept(self, names: Sequence[str], source: str, keep: Sequence[str]) -> None:
-        """Raise if a column of ``keep`` does not exist."""
+        """Raise an error if a column of ``keep`` does not exist."""
         self._check(names, source, "kept", keep)
 
     def _check(self, names: Sequence[str], source: str, kind: str, wanted: Sequence[str]) -> None:
@@ -245,7 +245,7 @@ class Columns:
 
 
 def as_texts(values: Values) -> list[str | None]:
-    """Return the values of a column as text, None if missing; integers get no decimal point."""
+    """Return the values of a column as text, None if missing. Integers have no decimal point."""
     if values.dtype == object:
         return [None if value is None else str(value) for value in values.tolist()]
     return [
@@ -255,7 +255,7 @@ def as_texts(values: Values) -> list[str | None]:
 
 
 def near(name: str, names: Sequence[str]) -> str | None:
-    """Return the most similar of ``names``; None if no name is similar."""
+    """Return the most similar of ``names``, or None if none is similar."""
     from difflib import get_close_matches
 
     close = get_close_matches(name, names, n=1)

@@ -37,7 +37,7 @@ _POSTGRES_KINDS = {  # keys are type OIDs; the OIDs of built-in types never chan
 
 
 def _kind_of(value: Any) -> str:
-    """Return the kind of a value that a driver returned; :meth:`Connection.kind` lists the kinds."""
+    """Return the kind of a value returned by a driver; :meth:`Connection.kind` lists the kinds."""
     for kind, name in ((bool, "truth"), (int, "whole"), (float, "double"), (Decimal, "decimal")):
         if isinstance(value, kind):
             return name
@@ -60,12 +60,12 @@ class Connection:
         self.borrowed: Any = None  # connection of a SQLAlchemy engine, to be returned by close()
 
     def run(self, query: str, parameters: Sequence[Any] = ()) -> Any:
-        """Run a query and return the cursor; the query should return few rows."""
+        """Run a query that returns few rows, and return the cursor."""
         cursor = self.raw.cursor()
         return (cursor.execute(query, tuple(parameters)) if parameters else cursor.execute(query)) or cursor
 
     def head(self, query: str, parameters: Sequence[Any] = ()) -> tuple[list[tuple[str, Any]], list[Any]]:
-        """Return the column names and types of a query, and all its rows; meant for small results."""
+        """Return the column names and types of a query with a small result, and all its rows."""
         cursor = self.run(query, parameters)
         return [(str(column[0]), column[1]) for column in cursor.description], cursor.fetchall()
 
@@ -86,7 +86,7 @@ class Connection:
         return kinds.pop() if len(kinds) == 1 else "text" if "text" in kinds else "unknown"
 
     def arrow(self, query: str, parameters: Sequence[Any] = ()) -> Generator[Any, None, None] | None:  # noqa: ARG002
-        """Return the rows of a query as Arrow batches; None if the driver does not support Arrow."""
+        """Return the rows of a query as Arrow batches, or None if the driver does not support Arrow."""
         return None
 
     def columns(
@@ -94,7 +94,7 @@ class Connection:
         query: str,  # noqa: ARG002
         parameters: Sequence[Any] = (),  # noqa: ARG002
     ) -> Generator[list[Column], None, None] | None:
-        """Return the rows of a query as one array per column; None if the driver does not support it."""
+        """Return the rows of a query as one array per column, or None if the driver does not support this."""
         return None
 
     @contextlib.contextmanager
@@ -103,11 +103,11 @@ class Connection:
         yield
 
     def escaped(self, text: str) -> str:
-        """Return SQL text in which percent signs are escaped, if the driver uses them for placeholders."""
+        """Return SQL text with escaped percent signs if the driver uses them for placeholders."""
         return text
 
     def close(self) -> None:
-        """Return the connection to its SQLAlchemy engine, if it has one; other connections stay open."""
+        """Return the connection to its SQLAlchemy engine, if any. Other connections stay open."""
         if self.borrowed is not None:
             self.borrowed.close()
 
@@ -126,7 +126,7 @@ class _SQLite(Connection):
 
 
 class _DuckDB(Connection):
-    """Adapter for DuckDB; it uses no cursors, because a cursor does not see temporary tables."""
+    """Adapter for DuckDB, without cursors, because a cursor does not see temporary tables."""
 
     def run(self, query: str, parameters: Sequence[Any] = ()) -> Any:
         return self.raw.execute(query, list(parameters)) if parameters else self.raw.execute(query)
@@ -165,7 +165,7 @@ class _DuckDB(Connection):
             self.raw.execute("ROLLBACK")
 
     def _is_inside(self) -> bool:
-        """Return whether a transaction is open; if so, two queries have the same transaction id."""
+        """Return whether a transaction is open, in which case two queries have the same transaction id."""
         first, second = (self.raw.execute("SELECT txid_current()").fetchall() for _ in range(2))
         return bool(first == second)
 
@@ -175,11 +175,11 @@ class _Psycopg(Connection):
         return _POSTGRES_KINDS.get(type_code) or super().kind(type_code, values)
 
     def run(self, query: str, parameters: Sequence[Any] = ()) -> Any:
-        # Binary format, because single-precision numbers sent as text are parsed to different doubles.
+        # The binary format is used, because single-precision numbers sent as text become different doubles.
         return self.raw.cursor(binary=True).execute(query, tuple(parameters) or None)
 
     def rows(self, query: str, parameters: Sequence[Any] = ()) -> Iterator[list[tuple[Any, ...]]]:
-        # A named cursor leaves its rows on the server; an unnamed one would fetch all rows.
+        # A named cursor leaves its rows on the server, while an unnamed one would fetch all rows.
         with self.raw.cursor("steelyard_rows", binary=True) as cursor:
             cursor.execute(query, tuple(parameters) or None, binary=True)
             while rows := cursor.fetchmany(_BATCH_ROWS):
@@ -206,7 +206,7 @@ class _Psycopg(Connection):
         from psycopg.pq import TransactionStatus
 
         fresh = self.raw.info.transaction_status == TransactionStatus.IDLE
-        # Inside a transaction of the user this is a savepoint, so an error does not abort the transaction.
+        # Inside a user's transaction this creates a savepoint, so an error does not abort the transaction.
         with self.raw.transaction(force_rollback=True):
             level = "ISOLATION LEVEL REPEATABLE READ, " if fresh else ""
             self.raw.execute(f"SET TRANSACTION {level}READ ONLY")
@@ -232,7 +232,7 @@ class _Psycopg2(Connection):
 
 @dataclass(frozen=True)
 class _Fetched:
-    """Fetched rows with the interface of a cursor."""
+    """Fetched rows that have the interface of a cursor."""
 
     description: Any
     found: list[tuple[Any, ...]]

@@ -18,11 +18,11 @@ from steelyard.tables.columns import ColumnBatch
 __all__ = ["NumberParser", "block_parsers"]
 
 BlockParser = Callable[[bytes], ColumnBatch | None]
-_MAX_FAILURES = 8  # after this many blocks that it could not parse, NumberParser is disabled
+_MAX_FAILURES = 8  # number of failed blocks after which NumberParser is disabled
 
 
 def block_parsers(names: Sequence[str], delimiter: str, kinds: Mapping[str, str]) -> list[BlockParser]:
-    """Return the parsers to try for each block, the fastest first.
+    """Return the parsers to try for each block, fastest first.
 
     Parameters
     ----------

@@ -42,15 +42,15 @@ __all__ = [
 ]
 
 SCHEMES = ("duckdb", "sqlite", "postgresql", "postgres")
-FIRST_ROWS = 256  # rows from which column kinds are inferred; as many as a learner uses to fit its quantizer
+FIRST_ROWS = 256  # number of rows from which column kinds are inferred, the same as for fitting a quantizer
 _BATCH_ROWS = 16_384
 _PLAIN_TYPES = {float, int, bool, type(None)}
 _READ_STATEMENTS = ("select", "with", "from", "values", "table")
-# Matches strings, quoted names and comments: their content is not SQL.
+# Matches strings, quoted names and comments, whose content is not SQL.
 _QUOTED = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|`[^`]*`|--[^\n]*|/\*.*?\*/", re.DOTALL)
 _NAME_PART = re.compile(r'"(?:[^"]|"")*"|[^."]+(?:"[^."]*)*')
-_NAME_FIELDS = ("this", "db", "catalog")  # SQLGlot's fields for the parts of a table name, last part first
-_OWN_OPTIONS = ("table", "query")  # URL parameters for this package, not for the driver
+_NAME_FIELDS = ("this", "db", "catalog")  # SQLGlot's fields of a table name, last part first
+_OWN_OPTIONS = ("table", "query")  # URL parameters that are read by this package, not by the driver
 
 
 def is_address(source: object) -> bool:
@@ -139,13 +139,13 @@ class DatabaseSource:
         }
 
     def selected(self, chosen: str, limit: int | None = None) -> str:
-        """Return a SELECT of the expressions ``chosen`` (SQL text) from the rows, with an optional LIMIT."""
+        """Return a SELECT of SQL expressions (``chosen``) from the rows, with an optional LIMIT."""
         cut = "" if limit is None else f" LIMIT {limit}"
         chosen = self.connection.escaped(chosen) if self.parameters else chosen
         return f"SELECT {chosen} FROM (\n{self.query}\n) AS steelyard_rows{cut}"
 
     def given(self, dialect: str) -> str:
-        """Return the query in another SQL dialect; a query of the user is not translated."""
+        """Return the query in another SQL dialect. A query given by the user is not translated."""
         if self._table is None or dialect == self.connection.engine:
             return self.query
         from sqlglot import exp
@@ -165,7 +165,7 @@ class DatabaseSource:
     def batches(
         self, wanted: list[str], kinds: dict[str, str], limit: int | None = None
     ) -> Generator[ColumnBatch, None, None]:
-        """Yield the rows as batches of columns; an error is raised after all rows before it."""
+        """Yield the rows as batches of columns. An error is raised after all rows before it."""
         self._open_batches = self._batches(wanted, kinds, limit)
         return self._open_batches
 
@@ -190,7 +190,7 @@ class DatabaseSource:
             raise database_error(error, self.place.source) from error
 
     def _written(self, name: str, kind: str) -> str:
-        """Return the SQL for a column; the database converts decimals to doubles, as it does in sums."""
+        """Return the SQL for a column. The database converts decimals to doubles, as it does in sums."""
         column = quoted(name)
         exact = self.declared[name] == "decimal" and kind != "text" and self.connection.engine is not None
         return f"CAST({column} AS DOUBLE PRECISION) AS {column}" if exact else column
@@ -230,11 +230,11 @@ class DatabaseSource:
         return numbers
 
     def fraction_read(self) -> float | None:
-        """Return None; the number of rows is not known."""
+        """Return None, because the number of rows is not known."""
         return None
 
     def close(self) -> None:
-        """Stop reading; close the connection if this reader opened it."""
+        """Stop reading, and close the connection if this reader opened it."""
         if self._open_batches is not None:
             self._open_batches.close()
         self.connection.close()
@@ -264,7 +264,7 @@ def _array_batches(
 
 
 def check_single(query: str, source: str) -> None:
-    """Raise unless the query is a single SELECT; other statements could write to the database."""
+    """Raise an error unless the query is a single SELECT, because other statements could write."""
     bare = _QUOTED.sub("", query)
     first = bare.lstrip("( \t\r\n").split(maxsplit=1)
     if ";" in bare or not first or first[0].lower() not in _READ_STATEMENTS:
@@ -348,7 +348,7 @@ def unknown_table(table: str | None, existing: list[str], source: str, hint: str
 
 
 def connect(address: str, *, writes: bool = False) -> Any:
-    """Open a connection to the database at an address; it is read-only unless ``writes`` is set.
+    """Open a connection to the database at an address, read-only unless ``writes`` is set.
 
     Parameters
     ----------

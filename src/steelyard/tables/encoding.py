@@ -24,13 +24,14 @@ __all__ = ["MISSING", "TableEncoder"]
 
 
 MISSING = ("indicator", "refuse", "mean", "zero")
-# Numeric columns can have extra features, which are named like categories.
-# GAP: indicator of missing values. VALUE, PRESENT: value, and indicator of present values, of a late column.
+# Numeric columns can have extra features, which are stored as categories with special names.
+# GAP is the indicator of missing values. VALUE and PRESENT belong to a late column: value and presence.
 GAP, VALUE, PRESENT = "missing", "value", "present"
 
 _MAX_HASH_WIDTH = 1 << 16
 
-Gaps = NDArray[np.bool_] | None  # mask of missing numbers; None if there are none or they get no indicators
+# Mask of missing numbers, or None if there are none or they get no indicators.
+Gaps = NDArray[np.bool_] | None
 
 
 @storable("TableEncoder")
@@ -105,7 +106,7 @@ class TableEncoder(BaseEstimator):
         self.categories_: list[tuple[str, str]] = []
         self._index: dict[tuple[str, str], int] = {}
         self._counts = dict.fromkeys(self.categorical_, 0)
-        # For missing="mean": sum and number of the values of each column so far.
+        # Sum and number of the values of each column so far, for missing="mean".
         self._sums = np.zeros(len(self.numeric_))
         self._seen = np.zeros(len(self.numeric_))
         self._fills, self._first_gaps = _first_fills(batch, self.numeric_)
@@ -119,7 +120,7 @@ class TableEncoder(BaseEstimator):
         return other
 
     def add_columns(self, batch: ColumnBatch) -> None:
-        """Add the columns of a batch that no earlier table had."""
+        """Add the columns of a batch that were in no earlier table."""
         for name in batch.columns if self.missing != "refuse" else ():
             if name not in self.columns_:
                 values = batch.columns[name]
@@ -141,7 +142,7 @@ class TableEncoder(BaseEstimator):
 
     @property
     def numbers(self) -> list[str]:
-        """Numeric columns: first those of the first table, then the late ones."""
+        """Numeric columns: those of the first table, then late columns."""
         texts = set(self.categorical_)
         return [*self.numeric_, *(name for name in self.late_ if name not in texts)]
 
@@ -181,13 +182,13 @@ class TableEncoder(BaseEstimator):
 
     @property
     def _n_hashes(self) -> int:
-        """Number of hash features in the fixed encoding; 0 if the first table had no categories."""
+        """Number of hash features in the fixed encoding, or 0 if the first table had no categories."""
         return self.hash_width if set(self.categorical_).difference(self.late_) else 0
 
     def encode(
         self, batch: ColumnBatch, place: Place, first_row: int, *, learn: bool = True
     ) -> tuple[FloatArray, FloatArray | None]:
-        """Return the rows in the growing encoding and, if it differs, in the fixed encoding (else None).
+        """Return the rows in the growing encoding, and in the fixed encoding if it differs (else None).
 
         With ``learn=False`` the encoder does not change, and a row with an unknown category is 0 in all
         indicator features of the column.
@@ -254,7 +255,7 @@ class TableEncoder(BaseEstimator):
             for name in self.columns_
         }
 
-    # -- numbers ------------------------------------------------------------------------------------
+    # -- numeric columns ---------------------------------------------------------------------------------
 
     def _encode_numbers(self, batch: ColumnBatch, place: Place, first_row: int, *, learn: bool) -> FloatArray:
         names = self.numbers
@@ -271,7 +272,7 @@ class TableEncoder(BaseEstimator):
         return X
 
     def _check_finite(self, X: FloatArray, place: Place, first_row: int) -> None:
-        """Raise for infinite values and, with missing="refuse", missing values; the encoder is unchanged."""
+        """Raise an error for infinite values and, with missing="refuse", for missing values."""
         bad = ~np.isfinite(X) if self.missing == "refuse" else np.isinf(X)
         if bad.any():
             row, index = map(int, np.argwhere(bad)[0])
@@ -286,7 +287,7 @@ class TableEncoder(BaseEstimator):
             )
 
     def _with_means(self, X: FloatArray, *, learn: bool) -> FloatArray:
-        """Fill missing values with the mean of all earlier rows, so that the chunk size does not matter."""
+        """Fill missing values with the mean of all earlier rows, independently of the chunk size."""
         present = ~np.isnan(X)
         values = np.vstack([self._sums, np.where(present, X, 0.0)]).cumsum(axis=0)
         seen = np.vstack([self._seen, present]).cumsum(axis=0)
@@ -297,7 +298,7 @@ class TableEncoder(BaseEstimator):
         means = np.divide(values, seen, out=np.zeros_like(values), where=seen > 0)[:-1]
         return np.where(present, X, means)
 
-    # -- categories ---------------------------------------------------------------------------------
+    # -- categorical columns -----------------------------------------------------------------------------
 
     def _check_present(self, columns: dict[str, Coded], place: Place, first_row: int) -> None:
         if self.missing != "refuse":
@@ -309,7 +310,7 @@ class TableEncoder(BaseEstimator):
                     raise _missing_error(place, first_row + int(missing.argmax()), name)
 
     def _add_new(self, columns: dict[str, Coded], gaps: Gaps, place: Place) -> None:
-        """Add features for new categories and gaps in row order, so that the chunk size does not matter."""
+        """Add features for new categories and gaps in row order, independently of the chunk size."""
         new: list[tuple[int, int, str, str]] = [
             (int(values.argmax()), self.numeric_.index(name) - len(self.numeric_), name, GAP)
             for name, values in self._with_gaps(gaps)
@@ -342,7 +343,7 @@ class TableEncoder(BaseEstimator):
         return [(self.numeric_[column], gaps[:, column]) for column in columns]
 
     def fill_of(self, column: str) -> float | None:
-        """Return the number that replaces missing values of a column; None if they raise an error."""
+        """Return the number that replaces missing values of a column, or None if they raise an error."""
         if self.missing == "refuse":
             return None
         index = self.numbers.index(column)
@@ -359,7 +360,7 @@ class TableEncoder(BaseEstimator):
         return self._index[column, value]
 
     def add_categories(self, categories: Iterable[tuple[str, str]]) -> None:
-        """Add categories, given as pairs (column, value); known categories keep their index."""
+        """Add categories, given as pairs (column, value). Known categories keep their index."""
         for name, value in categories:
             if (name, value) not in self._index:
                 self._index[name, value] = len(self.categories_)
@@ -368,7 +369,7 @@ class TableEncoder(BaseEstimator):
                     self._counts[name] += 1
 
     def erase_categories(self, categories: Iterable[tuple[str, str]]) -> None:
-        """Erase the names of categories that no row has any more; their features remain and are always 0.
+        """Erase the names of categories without rows. Their features remain and are always 0.
 
         If a name is learned again later, it becomes a new category.
         """
@@ -477,7 +478,7 @@ class TableEncoder(BaseEstimator):
 
 
 def _first_fills(batch: ColumnBatch, numeric: list[str]) -> tuple[FloatArray, list[int]]:
-    """Return the median of each numeric column (0 if it is empty), and the indices of columns with gaps."""
+    """Return the median of each numeric column (0 if it has no values), and the columns with gaps."""
     fills, gaps = np.zeros(len(numeric)), []
     for index, name in enumerate(numeric):
         values = batch.columns[name]

@@ -57,7 +57,7 @@ def explain_encoded(
 
 
 def source_columns(encoder: TableEncoder, n_features: int, *, is_fixed: bool) -> tuple[list[str], list[int]]:
-    """Return the columns of the table, and for each feature the index of its column.
+    """Return the columns of the table, and the column index of each feature.
 
     Categorical columns that share hash features are one entry, whose name lists all of them.
     """
@@ -73,7 +73,7 @@ def source_columns(encoder: TableEncoder, n_features: int, *, is_fixed: bool) ->
 
 
 def _table_values(names: list[str], table: Mapping[str, Any], n_rows: int) -> NDArray[Any]:
-    """Return the values of the table; values of columns that share hash features are joined to one text."""
+    """Return the values of the table. Values of columns that share hash features are joined to one text."""
     values = np.empty((n_rows, len(names)), dtype=object)
     for place, name in enumerate(names):
         if name in table:
@@ -85,7 +85,7 @@ def _table_values(names: list[str], table: Mapping[str, Any], n_rows: int) -> ND
 
 
 def _near_row(near: NearRow, encoder: TableEncoder, names: list[str], *, is_fixed: bool) -> NearRow:
-    """Return a stored row with the values of the table; missing values and hashed categories are None."""
+    """Return a stored row with the values of the table, None for missing values and hashed categories."""
     if near.values is None:
         return near
     n_numeric = len(encoder.numeric_)

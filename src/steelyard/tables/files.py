@@ -1,4 +1,4 @@
-"""Byte streams of files, pipes and standard input; gzip is recognised by content, not by file name."""
+"""Byte streams of files, pipes and standard input. Compression by gzip is recognised by content."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from steelyard.exceptions import DataError, DataTypeError, FileAccessError
 __all__ = ["ByteSource", "open_bytes", "without_header"]
 
 _HEAD_BYTES = 1 << 18  # enough for about a thousand rows, from which the column kinds are inferred
-_LIVE_HEAD_LINES = 200  # number of lines after which the head of a live feed is complete
-_LIVE_HEAD_SECONDS = 0.3  # time to wait for more lines after a header and a row have arrived
+_LIVE_HEAD_LINES = 200  # number of lines in the complete head of a live feed
+_LIVE_HEAD_SECONDS = 0.3  # time to wait for more lines after the header and one row have arrived
 _MAX_LINE_BYTES = 1 << 26
 _GZIP_MAGIC = b"\x1f\x8b"
 _STOP_POLL_SECONDS = 0.1  # interval at which a waiting reader checks whether it was stopped
@@ -86,13 +86,13 @@ class ByteSource(io.RawIOBase):
         return bytes(head), False
 
     def _is_idle(self, head: bytearray, n_lines: int, begun: float) -> bool:
-        """Return whether a live feed has sent its first row and has been silent since then."""
+        """Return whether a live feed has sent its first row and nothing since then."""
         if self._pipe is None or n_lines < (1 if head.lstrip().startswith(b"{") else 2):
             return False
         return not self._pipe.is_readable_within(max(0.0, begun + _LIVE_HEAD_SECONDS - time.monotonic()))
 
     def _wants_more(self, head: bytearray, n_lines: int) -> bool:
-        """Return whether more bytes are needed; the head must contain at least a header and a row."""
+        """Return whether more bytes are needed. The head must contain at least a header and a row."""
         if len(head) < _HEAD_BYTES:
             return self._size is not None or n_lines < _LIVE_HEAD_LINES
         if n_lines >= 2 or b"\0" in head[:_HEAD_BYTES]:  # binary files have no lines
@@ -132,7 +132,7 @@ class ByteSource(io.RawIOBase):
         return len(data)
 
     def blocks(self, size: int = 1 << 19, *, quotes: bool = True) -> Iterator[bytes]:
-        """Yield complete lines in blocks of about ``size`` bytes; blocks of a live feed may be smaller.
+        """Yield complete lines in blocks of about ``size`` bytes. Blocks of a live feed may be smaller.
 
         With ``quotes``, a line break between quotes does not end a line.
         """
@@ -192,7 +192,7 @@ class ByteSource(io.RawIOBase):
         return self._pipe is not None
 
     def stop(self) -> None:
-        """End a live feed: read the bytes that have already arrived, but do not wait for more."""
+        """End a live feed: return the bytes that have already arrived, but do not wait for more."""
         if self._pipe is not None:
             self._pipe.stop()
 
@@ -260,7 +260,7 @@ class _Pipe(io.RawIOBase):
 
 
 def _end_of_lines(data: bytes) -> int:
-    """Return the position after the last complete line, 0 if none; quoted line breaks do not count."""
+    """Return the index after the last complete line, or 0. Line breaks inside quotes do not count."""
     end = data.rfind(b"\n") + 1
     if b'"' not in data:
         return end
@@ -273,7 +273,7 @@ def _end_of_lines(data: bytes) -> int:
 
 
 def without_header(block: bytes) -> bytes:
-    """Return the lines after the header; quoted column names in the header may contain line breaks."""
+    """Return the lines after the header, whose quoted column names may contain line breaks."""
     begin = len(block) - len(block.lstrip(b"\xef\xbb\xbf\r\n"))
     end = block.find(b"\n", begin)
     while end >= 0 and block.count(b'"', begin, end) % 2:
@@ -282,7 +282,7 @@ def without_header(block: bytes) -> bytes:
 
 
 def open_bytes(source: str | os.PathLike[str] | IO[bytes]) -> ByteSource:
-    """Open a path, ``-`` for standard input, or a binary file; gzip is decompressed.
+    """Open a path, ``-`` (standard input) or a binary file. Gzip is decompressed.
 
     Named pipes and devices are read as live feeds, like standard input.
     """

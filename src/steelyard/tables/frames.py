@@ -68,7 +68,7 @@ class TableColumn:
         return _category(places[codes], [value for value in values if value is not None])
 
     def take(self, rows: Any) -> TableColumn:
-        """Return some of the rows, by slice, mask or index."""
+        """Return some of the rows, selected by slice, mask or index."""
         return replace(self, values=self.values[rows])
 
 
@@ -92,7 +92,7 @@ def _concat_columns(parts: Sequence[TableColumn]) -> TableColumn:
 
 def is_table(X: Any) -> bool:
     """Return whether X has named columns, or is an array or list with values that are not numbers."""
-    if hasattr(X, "tocsr"):  # a sparse matrix; the DOK format is a subclass of dict
+    if hasattr(X, "tocsr"):  # sparse matrix; the DOK format is a subclass of dict
         return False
     if isinstance(X, np.ndarray):
         return X.dtype.kind in "OUS" and X.ndim == 2 and X.size > 0 and not _is_numeric(X)
@@ -115,7 +115,7 @@ def _is_numeric(X: NDArray[Any]) -> bool:
 
 
 def numeric_frame(X: Any) -> tuple[list[str], FloatArray] | None:
-    """Return the column names and values of a pandas data frame of plain numbers; None for other tables."""
+    """Return column names and values of a pandas data frame of plain numbers, or None for other tables."""
     pandas = sys.modules.get("pandas")
     if pandas is None or not isinstance(X, pandas.DataFrame) or not len(X):
         return None
@@ -212,7 +212,7 @@ def _array_names(n_columns: int) -> list[str]:
 
 
 def table_columns(X: Any, source: str) -> dict[str, TableColumn]:
-    """Return the columns of a table by name; names that are not text become text.
+    """Return the columns of a table by name. Names are converted to text.
 
     Raises
     ------
@@ -339,7 +339,7 @@ def _arrow_columns(X: Any, source: str) -> tuple[list[Any], Iterable[TableColumn
 
 
 def _object_column(values: Sequence[Any], name: Any) -> TableColumn:
-    """Return a column from Python objects; its kind is number, time or category."""
+    """Return a column of kind number, time or category from Python objects."""
     known = [value for value in values if not _is_missing(value)]
     if all(isinstance(value, Real | Decimal | np.bool_) for value in known):
         return TableColumn.of_numbers([np.nan if _is_missing(value) else float(value) for value in values])
@@ -377,7 +377,7 @@ def _is_missing(value: Any) -> bool:
 
 
 def _text(value: Any) -> str:
-    """Return a category as text; integers have no decimal point."""
+    """Return a category as text. Integers have no decimal point."""
     if isinstance(value, bytes):
         return value.decode(errors="replace")
     if isinstance(value, float | np.floating) and float(value).is_integer():
@@ -417,7 +417,7 @@ def _seconds_of_day(value: time) -> float:
 
 
 def seconds_of(text: str) -> float:
-    """Return a date and time as seconds since 1970; without a time zone it is UTC."""
+    """Return a date and time as seconds since 1970. A time without time zone is UTC."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:

@@ -18,7 +18,7 @@ _MAX_INTEGER = 2**53 - 1  # float64 cannot represent all larger integers exactly
 
 
 class LabelReader:
-    """Reader of the label column: integers or text, with few enough distinct values to be classes.
+    """Reader of the label column, which contains integers or text with few distinct values.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ class LabelReader:
         with np.errstate(invalid="ignore"):
             labels = values.astype(np.int64)
         if (labels == values).all():
-            known = self.table.looked_up(labels)  # the usual case: all labels are known and valid
+            known = self.table.looked_up(labels)  # usual case: all labels are known and valid
             if known is not None:
                 return labels, known
             if np.abs(labels).max(initial=0) <= _MAX_INTEGER:
@@ -101,7 +101,7 @@ class LabelReader:
 
     def _check_few(self, n_rows: int, place: Place, first_row: int) -> None:
         n_labels, n_seen = len(self.table), first_row + n_rows
-        # Not classes: more distinct labels than half of 1,000 rows, or a different label in each of 100 rows.
+        # Labels are not classes if more than half of 1,000 rows, or all of 100 rows, are distinct.
         has_too_many = first_row < _MIN_ROWS_TO_CHECK <= n_seen and 2 * n_labels > n_seen
         has_too_many |= 100 <= n_seen < _MIN_ROWS_TO_CHECK and n_labels == n_seen
         if n_labels > self.max_classes or has_too_many:

@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 
 __all__ = ["arrays_of", "can_copy"]
 
-_NUMBERS = {16: "?", 20: ">i8", 21: ">i2", 23: ">i4", 700: ">f4", 701: ">f8"}  # NumPy type by type OID
+# NumPy type of each PostgreSQL type OID.
+_NUMBERS = {16: "?", 20: ">i8", 21: ">i2", 23: ">i4", 700: ">f4", 701: ">f8"}
 _TEXTS = (19, 25, 1042, 1043)
-_HEADER_BYTES = 15  # length of signature and flags; the length of the header extension follows
+_HEADER_BYTES = 15  # length of signature and flags, which precede the length of the header extension
 _END = b"\xff\xff"
 
 Column = tuple[Any, NDArray[np.bool_]]  # values, and a mask of the NULLs
@@ -78,7 +79,7 @@ def _columns(rows: list[bytes], types: Sequence[int], encoding: str) -> list[Col
 def _decode_columns(
     data: bytes, offsets: NDArray[np.int64], types: Sequence[int], encoding: str
 ) -> list[Column]:
-    """Decode rows of different lengths; ``offsets`` holds the start of the first column of each row."""
+    """Decode rows of different lengths; ``offsets`` contains the start of the first column of each row."""
     buffer = np.frombuffer(data, dtype=np.uint8)
     found: list[Column] = []
     for kind in types:
@@ -100,6 +101,6 @@ def _decode_columns(
 
 
 def _numbers_at(buffer: NDArray[np.uint8], offsets: NDArray[np.int64], kind: str) -> Any:
-    """Return the numbers that start at the given offsets of a buffer; ``kind`` is their NumPy type."""
+    """Return the numbers of NumPy type ``kind`` at the given offsets of a buffer."""
     picked = buffer[offsets[:, None] + np.arange(np.dtype(kind).itemsize)]
     return picked.view(kind).ravel()

@@ -21,7 +21,7 @@ _BATCH_ROWS = 1000
 
 
 class RecordSource:
-    """Reader of (mapping, label) pairs; the columns are the fields of the first thousand records.
+    """Reader of (mapping, label) pairs, whose columns are the fields of the first thousand records.
 
     If a record lacks a field, its value is missing.
 
@@ -70,11 +70,11 @@ class RecordSource:
             n_rows += len(batch)
 
     def fraction_read(self) -> float | None:
-        """Return None; the number of records is not known."""
+        """Return None, because the number of records is not known."""
         return None
 
     def close(self) -> None:
-        """Do nothing; no file is open."""
+        """Do nothing, because no file is open."""
 
     def _column(self, batch: list[Any], name: str, kind: str) -> NDArray[Any]:
         values = self._values(batch, name)

@@ -55,14 +55,14 @@ class RowDigest:
         hashes = hashes ^ np.array([_label_hash(label) for label in labels], dtype=np.uint64)[codes]
         if sample_weight is not None:
             hashes ^= np.asarray(sample_weight, dtype=np.float64).view(np.uint64)
-        # Mixing before the addition ensures that the sum changes if the labels of two rows are swapped.
+        # Mixing before the addition makes the sum depend on which label belongs to which row.
         total = int(_mix(hashes).sum(dtype=np.uint64))
         self._sum = (self._sum + total) % 2**64
         self.n_rows += len(hashes)
 
     @property
     def id(self) -> str:
-        """The digest: a 64-bit hash in hexadecimal, and the number of rows."""
+        """Digest of the rows: a 64-bit hash in hexadecimal, and the number of rows."""
         return f"{self._sum:016x}-{self.n_rows}"
 
 
@@ -80,7 +80,7 @@ def _label_hash(label: Any) -> int:
 
 
 def _mix(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Mix the bits of 64-bit hashes; the multiplication overflows on purpose."""
+    """Mix the bits of 64-bit hashes. The multiplication overflows on purpose."""
     shift, factor = np.uint64(32), np.uint64(0xD6E8FEB86659FD93)
     for _ in range(2):
         hashes = (hashes ^ (hashes >> shift)) * factor

@@ -1,4 +1,4 @@
-"""Schema of a table: the kinds and categories of its columns, used to encode tables as coded rows.
+"""Schema of a table: kinds and categories of its columns, which encode tables as coded rows.
 
 A coded row is a row of numbers: numbers and booleans as they are, times in seconds, categories as integer
 codes, and NaN for missing values. Times get two further columns: the hour of the day and the day of the week.
@@ -29,7 +29,8 @@ from steelyard.tables.frames import (
 
 __all__ = ["Schema"]
 
-MAX_EXACT_CATEGORIES = 4096  # values per column that get their own code; further values share hash codes
+# Number of values per column with their own code; further values share hash codes.
+MAX_EXACT_CATEGORIES = 4096
 _SECONDS_PER_HOUR, _SECONDS_PER_DAY = 3600.0, 86_400.0
 _FIRST_WEEKDAY = 3.0  # 1970-01-01 was a Thursday; Monday is 0
 _TIME_PARTS = ("hour", "weekday")
@@ -37,7 +38,7 @@ _DATE = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\
 
 
 class Schema:
-    """Kinds of columns and their categories. New columns and categories get the next free index.
+    """Kinds and categories of columns. New columns and categories get the next free index.
 
     :meth:`encode` with ``learn=True`` extends the schema. Rows that were coded before remain valid: new
     columns are appended, and are NaN in these rows. :meth:`copy` is cheap.
@@ -86,7 +87,7 @@ class Schema:
         return tuple(self.places[name, ""] for name, kind in self.kinds.items() if kind == "category")
 
     def categories_of(self, place: int) -> list[str]:
-        """Return the categories of the coded column with index ``place``, in code order; empty for others."""
+        """Return the categories of the coded column with index ``place`` in code order, or nothing."""
         name, part = list(self.places)[place]
         return [] if part else list(self.codes.get(name, ()))
 
@@ -137,7 +138,7 @@ class Schema:
         return TableColumn.of_numbers(table[column.values], "time")
 
     def _is_plain(self, names: list[str]) -> bool:
-        """Return whether all columns are numeric and have these names, in this order."""
+        """Return whether all columns are numeric and have the given names in the given order."""
         return names == self.names and all(kind == "number" for kind in self.kinds.values())
 
     def _extend(self, name: str, column: TableColumn) -> None:
@@ -155,7 +156,7 @@ class Schema:
         if len(known) >= MAX_EXACT_CATEGORIES or all(text in known for text in column.texts):
             self.codes.setdefault(name, known)
             return
-        # New categories get codes in the order of their first rows; categories without rows get no code.
+        # New categories get codes in the order of their first rows. Categories without rows get no code.
         found, first = np.unique(column.values[column.values >= 0], return_index=True)
         known = dict(known)
         for code in found[np.argsort(first)].tolist():
@@ -190,7 +191,7 @@ class Schema:
     # -- files --------------------------------------------------------------------------------------
 
     def get_state(self) -> dict[str, Any]:
-        """Return the schema as plain values, for saving."""
+        """Return the schema as plain values."""
         return {
             "kinds": [list(pair) for pair in self.kinds.items()],
             "places": [list(pair) for pair in self.places],
@@ -232,10 +233,10 @@ def _warn_of_sentences(name: str, column: TableColumn) -> None:
 
 
 def _as_category(column: TableColumn) -> TableColumn:
-    """Convert a column of numbers to categories; integers become text without a decimal point."""
+    """Convert a column of numbers to categories. Integers become text without a decimal point."""
     if column.kind != "number":
         return column
-    found, codes = np.unique(column.values, return_inverse=True)  # NaN comes last
+    found, codes = np.unique(column.values, return_inverse=True)  # NaN is sorted last
     texts = [str(int(v) if v.is_integer() else v) for v in found.tolist() if not np.isnan(v)]
     return TableColumn("category", np.where(np.isnan(column.values), -1, codes), texts)
 

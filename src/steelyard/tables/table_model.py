@@ -37,7 +37,7 @@ from steelyard.tables.table_stream import TableStream, open_stream
 __all__ = ["TableModel"]
 
 _MAX_ROWS_PER_CHUNK = 1 << 20  # chunk size for tables in memory
-_MAX_CLASSES = 500  # maximum number of distinct labels; more raise an error
+_MAX_CLASSES = 500  # maximum number of distinct labels; more labels raise an error
 
 
 @storable("TableModel", former_parameters={"learner": "estimator"})
@@ -120,7 +120,7 @@ class TableModel(ClassifierMixin, TransformerMixin, BaseEstimator):
         return current
 
     def unnamed(self) -> list[str]:
-        """Return the sources whose rows have no digest, so overlaps with other models cannot be detected."""
+        """Return the sources whose rows have no digest, so that overlaps with other models are undetected."""
         return [entry["source"] for entry in self.history if entry["rows"] and "id" not in entry]
 
     @property
@@ -215,7 +215,7 @@ class TableModel(ClassifierMixin, TransformerMixin, BaseEstimator):
 
     @transactional
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Fit the model to a table, from scratch.
+        """Discard the learned state and fit the model to a table.
 
         Parameters
         ----------
@@ -349,7 +349,7 @@ class TableModel(ClassifierMixin, TransformerMixin, BaseEstimator):
         return self.explain_chunk(chunk, changes)
 
     def explain_chunk(self, chunk: Chunk, changes: bool | None = None) -> RowExplanations:
-        """Explain the predictions for a chunk from :meth:`rows`, called with all columns in ``keep``."""
+        """Explain the predictions for a chunk of :meth:`rows`, read with all columns in ``keep``."""
         rows = rows_for_model(self.estimator, chunk)
         if isinstance(rows, Mapping):  # the estimator reads tables itself
             explained: RowExplanations = self.estimator.explain(rows, changes=changes)
@@ -358,7 +358,7 @@ class TableModel(ClassifierMixin, TransformerMixin, BaseEstimator):
         return explain_encoded(self.estimator, self.encoder, rows, chunk.kept, changes, is_fixed=is_fixed)
 
     def _rows_for_prediction(self, X: Any, method: str) -> Any:
-        """Return the rows of a table in the form that the estimator accepts; the encoder does not change."""
+        """Return the rows of a table in the form that the estimator accepts. The encoder does not change."""
         parts = self._chunks_for_prediction(X, method)
         return concat_tables([rows_for_model(self.estimator, part) for part in parts])
 
@@ -370,7 +370,7 @@ class TableModel(ClassifierMixin, TransformerMixin, BaseEstimator):
         return [self._memory_chunk(X, None, method, learn=False)]
 
     def _memory_chunk(self, X: Any, y: Any, method: str, *, learn: bool) -> Chunk:
-        """Return a table in memory as one encoded chunk; if ``y`` is None, all labels are 0."""
+        """Return a table in memory as one encoded chunk. If ``y`` is None, all labels are 0."""
         source, encoder = f"TableModel.{method}", self.encoder
         known = encoder.columns_ if encoder.is_fitted else ()
         categorical = encoder.categorical_ if known else ()
@@ -605,7 +605,7 @@ class TableModel(ClassifierMixin, TransformerMixin, BaseEstimator):
         labelled: bool = True,
         keep: Sequence[str] = (),
     ) -> TableStream:
-        """Return the encoded rows of a table for prediction; the encoder does not change."""
+        """Return the encoded rows of a table for prediction. The encoder does not change."""
         if not is_ready(self.estimator):
             raise DataError("this model has not learned any rows yet.", source="predict")
         stream = self.open(source, labelled=labelled, chunk=chunk, limit=limit)
@@ -737,7 +737,7 @@ class TableModel(ClassifierMixin, TransformerMixin, BaseEstimator):
 
 
 def _first_columns(model: TableModel) -> list[str]:
-    """Return the columns of the first table; only these must be equal in models that are merged."""
+    """Return the columns of the first table, which must be equal in models that are merged."""
     return [name for name in model.encoder.columns_ if name not in model.encoder.late_]
 
 

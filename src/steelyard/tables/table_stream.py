@@ -29,7 +29,7 @@ __all__ = ["ON_BAD_ROW", "TableStream", "has_label", "open_source", "open_stream
 
 _ARROW_MAGIC = (b"PAR1", b"ARROW1", b"\xff\xff\xff\xff")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-FLUSH_SECONDS = 0.5  # rows of a live feed are returned after this time even if the chunk is not full
+FLUSH_SECONDS = 0.5  # time after which rows of a live feed are returned even if the chunk is not full
 ON_BAD_ROW = ("stop", "skip")
 UNLABELLED = ("refuse", "keep")
 _MAX_SEARCHED_LABELS = 1 << 20
@@ -122,7 +122,7 @@ class TableStream(RowStream):
         self._bad_rows.skip = on_bad_row == "skip"
 
     def keep(self, names: Sequence[str]) -> Self:
-        """Return these columns unchanged in ``chunk.kept``, whether they are features or not."""
+        """Return these columns unchanged in ``chunk.kept``, whether or not they are features."""
         try:
             self.columns.check_kept(self._source.names, self.name, names)
         except DataError:
@@ -175,7 +175,7 @@ class TableStream(RowStream):
     def fraction_read(self) -> float | None:
         """Return the fraction of the stream that has been read."""
         fraction: float | None = self._source.fraction_read()
-        if fraction is not None and self._reader is not None:  # exclude rows that were read ahead
+        if fraction is not None and self._reader is not None:  # rows that were read ahead are excluded
             fraction *= min(1.0, self._done / max(self._reader.n_rows, 1))
         return fraction if self.limit is None else max(self._done / self.limit, fraction or 0.0)
 
@@ -362,7 +362,7 @@ def _names(names: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def open_source(source: Any) -> Any:
-    """Return the reader of a source; files are recognised by their first bytes."""
+    """Return the reader of a source. Files are recognised by their first bytes."""
     if is_address(source):
         return open_database(source)
     if isinstance(source, DatabaseSource) or hasattr(source, "bytes_source"):

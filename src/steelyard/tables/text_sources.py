@@ -25,7 +25,7 @@ _BATCH_ROWS = 4096
 _SAMPLE_ROWS = 1000  # number of rows from which the kinds of columns are inferred
 _MAX_TEXT_SHARE = 0.1  # with a smaller share of texts, the column is numeric and the texts are errors
 _MAX_FIELD_CHARACTERS = 1 << 20
-# Cells that mean a missing value; the same as in pyarrow's CSV reader.
+# Cells that mean a missing value, the same as in pyarrow's CSV reader.
 _MISSING = frozenset(
     [
         "",
@@ -119,7 +119,7 @@ class CsvSource(TextSource):
         return {name: _column_kind(columns, name, _kinds_of(cells)) for name, cells in values.items()}
 
     def batches(self, wanted: list[str], kinds: Kinds) -> Iterator[ColumnBatch]:
-        """Yield the rows; an error is raised after all rows before it."""
+        """Yield the rows as batches. An error is raised after all rows before it."""
         parsers = block_parsers(self.names, self.delimiter, {name: kinds[name] for name in wanted})
         n_rows = 0
         for number, block in enumerate(self.data.blocks(BLOCK_BYTES)):
@@ -134,7 +134,7 @@ class CsvSource(TextSource):
     def _read_lines(
         self, lines: bytes, wanted: list[str], kinds: Kinds, first_row: int
     ) -> Iterator[ColumnBatch]:
-        """Parse lines with the ``csv`` module; the header is not among them."""
+        """Parse lines, without the header, with the ``csv`` module."""
         index = self._index()
         n_lines_before = first_row + 1 + len(self.place.skipped)
         rows = self._check_lengths(self._lines(io.BytesIO(lines), n_lines_before), first_row)
@@ -179,7 +179,7 @@ class CsvSource(TextSource):
 
 
 class JsonLinesSource(TextSource):
-    """Reader of JSON lines, one object per line; the fields of the first rows are the columns."""
+    """Reader of JSON lines, one object per line. The columns are the fields of the first rows."""
 
     def __init__(self, data: ByteSource) -> None:
         super().__init__(data, first_line=1)
@@ -199,7 +199,7 @@ class JsonLinesSource(TextSource):
         return kinds
 
     def batches(self, wanted: list[str], kinds: Kinds) -> Iterator[ColumnBatch]:
-        """Yield the rows; an error is raised after all rows before it."""
+        """Yield the rows as batches. An error is raised after all rows before it."""
         n_rows = 0
         for block in self.data.blocks(BLOCK_BYTES, quotes=False):
             records = self._records(io.BytesIO(block), n_rows)
@@ -240,7 +240,7 @@ def _json_record(line: bytes) -> dict[str, Any]:
 
 
 class _Record(dict[str, Any]):
-    """A JSON object that records in ``repeated`` a field name that occurs twice."""
+    """JSON object that stores a duplicate field name in ``repeated``."""
 
     repeated: str | None = None
 
@@ -270,7 +270,7 @@ def _check_fields(record: dict[str, Any], known: set[str]) -> None:
 
 
 def _valid_records(lines: io.BytesIO) -> Iterator[dict[str, Any]]:
-    """Yield the valid records; invalid lines are ignored here and reported when the rows are read."""
+    """Yield the valid records. Invalid lines are reported later, when the rows are read."""
     for line in lines:
         if line.strip():
             with suppress(DataError):
@@ -278,7 +278,7 @@ def _valid_records(lines: io.BytesIO) -> Iterator[dict[str, Any]]:
 
 
 def csv_source(data: ByteSource) -> CsvSource:
-    """Return the reader of a text file; of four delimiters, the most frequent in the first line is used."""
+    """Return the reader of a text file. The delimiter is the most frequent of four in the first line."""
     first_line = data.head.split(b"\n", 1)[0].decode("utf-8", "replace")
     return CsvSource(data, max(",\t;|", key=first_line.count))
 
@@ -292,7 +292,7 @@ def _converted(
     *,
     first_row: int,
 ) -> Iterator[ColumnBatch]:
-    """Yield the rows as batches of columns; an error is raised after all rows before it."""
+    """Yield the rows as batches of columns. An error is raised after all rows before it."""
     while True:
         batch, error = rows_before_error(rows, _BATCH_ROWS)
         columns, errors = {}, dict[int, DataError]()
@@ -328,7 +328,7 @@ def _column_kind(columns: Columns, name: str, kinds: list[str]) -> str:
     if kinds and all(kind == "boolean" for kind in kinds):
         return "boolean"
     n_texts = sum(kind in {"text", "boolean"} for kind in kinds)
-    # A few texts among numbers are reported as errors; they do not turn the column into categories.
+    # A few texts among numbers are reported as errors and do not turn the column into categories.
     if n_texts > (0.0 if name == columns.target else _MAX_TEXT_SHARE * len(kinds)):
         return "text"
     return "number"
