@@ -1,4 +1,4 @@
-"""Audit log: who changed which model, when, and with which outcome; the contents of rows are not recorded."""
+"""Audit log: who changed which model, when, and with which outcome. Row contents are not recorded."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["AuditEntry", "AuditLog"]
 
 _MAX_UNWRITTEN = 10_000
 _READ_ENTRIES = 500  # number of stored groups that a query reads at a time
-_INTERNAL = (Tick, Adopt)  # requests that the writer itself submits; they are not logged
+_INTERNAL = (Tick, Adopt)  # requests that the writer itself submits, which are not logged
 _NO_ORIGIN = Origin(None, None, "")
 _COUNTS = ("released", "learned", "labelled", "forgotten", "rows")  # response fields that count rows
 
@@ -36,7 +36,7 @@ class AuditEntry(NamedTuple):
 
 
 class AuditLog:
-    """Audit log in the store; the requests of a group share one record, because a record per request is slow.
+    """Audit log in the store. The requests of a group share one record, because one record each is slow.
 
     Parameters
     ----------
@@ -46,12 +46,15 @@ class AuditLog:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        # Entries of requests that were not part of a committed transaction.
+        # Audit entries of requests that were not part of a committed transaction.
         self._unwritten: deque[AuditEntry] = deque(maxlen=_MAX_UNWRITTEN)
         self._n_in_transaction = 0
 
     def add(self, entry: AuditEntry) -> None:
-        """Add the entry of a request that has no transaction; the next transaction stores it. Thread-safe."""
+        """Add the entry of a request without a transaction, which the next transaction stores.
+
+        Thread-safe.
+        """
         self._unwritten.append(entry)
 
     def add_failed(self, requests: Iterable[Request], outcome: str, now: float) -> None:
@@ -61,7 +64,7 @@ class AuditLog:
                 self.add(AuditEntry(now, request.model, _verb(type(request)), *_values(request, outcome, {})))
 
     def write(self, outcomes: Sequence[tuple[Request, Any]], now: float) -> None:
-        """Store the outcomes of a group in its transaction; adjacent requests of one kind share a record."""
+        """Store the outcomes of a group in its transaction. Adjacent requests of one kind share a record."""
         unwritten = list(self._unwritten)
         self._n_in_transaction = len(unwritten)
         records: list[tuple[float, str, str, list[tuple[Any, ...]]]] = []
@@ -84,7 +87,7 @@ class AuditLog:
             self._store.add_audit([(at, m, verb, encode(body).decode()) for at, m, verb, body in records])
 
     def committed(self) -> None:
-        """Remove the entries that the last transaction has stored."""
+        """Remove the entries that were stored by the last transaction."""
         for _ in range(min(self._n_in_transaction, len(self._unwritten))):
             self._unwritten.popleft()
         self._n_in_transaction = 0

@@ -36,11 +36,11 @@ class RefusedError(SteelyardError, ValueError):
 
 
 class UnreachableError(SteelyardError, ConnectionError):
-    """The service cannot be reached; the request was never sent."""
+    """The service cannot be reached, so the request was not sent."""
 
 
 class UnansweredError(SteelyardError, TimeoutError):
-    """The request was sent, but no response arrived: the request may or may not have taken effect.
+    """The request was sent, but no response arrived. It may or may not have taken effect.
 
     Sending it again with the same ``key`` is safe.
     """
@@ -146,7 +146,7 @@ class Client(HttpClient):
     def label(
         self, model: str, labels: Mapping[str, Any], *, correct: bool = False, key: str | None = None
     ) -> dict[str, Any]:
-        """Send delayed labels by row id; with ``correct``, labels of learned rows are replaced."""
+        """Send delayed labels by row id. With ``correct``, labels of learned rows are replaced."""
         body: dict[str, Any] = {"labels": dict(labels)}
         if correct:
             body["correct"] = True
@@ -164,7 +164,7 @@ class Client(HttpClient):
         learned: Mapping[str, Any] | None = None,
         key: str | None = None,
     ) -> dict[str, Any]:
-        """Forget rows, selected by exactly one of the arguments; the response contains a certificate.
+        """Forget rows selected by exactly one of the arguments. The response contains a certificate.
 
         ``batch`` is the ``key`` of an earlier request: the rows of that request are forgotten. ``learned`` is
         a range of arrival times such as ``{"since": "2026-11-16T10:00:00Z", "until":
@@ -196,7 +196,7 @@ class Client(HttpClient):
         return self._send("DELETE", f"/v1/models/{model}/challenger", key=key)
 
     def promote(self, model: str, *, key: str | None = None) -> dict[str, Any]:
-        """Swap model and challenger; a second call swaps them back."""
+        """Swap model and challenger. A second call swaps them back."""
         return self._send("POST", f"/v1/models/{model}/promote", key=key)
 
     def quarantine(self, model: str) -> list[dict[str, Any]]:
@@ -212,7 +212,7 @@ class Client(HttpClient):
         discard: Sequence[int] | None = None,
         key: str | None = None,
     ) -> dict[str, Any]:
-        """Learn or discard rows in quarantine, by number; exactly one of the arguments is given."""
+        """Learn or discard rows in quarantine, given by number in exactly one of the arguments."""
         body = {name: list(n) for name, n in (("learn", learn), ("discard", discard)) if n is not None}
         return self._send("POST", f"/v1/models/{model}/quarantine", body, key=key)
 

@@ -10,19 +10,19 @@ from collections.abc import Callable
 __all__ = ["SteadyClock"]
 
 _log = logging.getLogger("steelyard.service")
-_MAX_DRIFT_SECONDS = 60.0  # a larger difference between wall clock and monotonic clock is a jump
-_MAX_JUMP_SECONDS = 3_600.0  # a jump that lasts longer is a correction, and the clock follows it
+_MAX_DRIFT_SECONDS = 60.0  # minimum difference between wall clock and monotonic clock that counts as a jump
+_MAX_JUMP_SECONDS = 3_600.0  # a jump that lasts longer counts as a correction, which the clock follows
 
 
 def _seconds_since_boot() -> float:
-    """Return a monotonic time; if the operating system supports it, the time also advances during suspend."""
+    """Return a monotonic time, which also advances during suspend if the operating system supports it."""
     if hasattr(time, "CLOCK_BOOTTIME"):
         return time.clock_gettime(time.CLOCK_BOOTTIME)
     return time.monotonic()
 
 
 class SteadyClock:
-    """Wall clock, checked against a monotonic clock.
+    """Wall clock that is checked against a monotonic clock.
 
     The service expires rows and stored responses by age. If the system clock is set ahead by mistake, they
     must not be deleted. When the wall clock differs from the monotonic clock by more than a minute, this

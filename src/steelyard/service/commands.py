@@ -51,7 +51,7 @@ class Conflict(SteelyardError, ValueError):  # noqa: N818  a state, not an error
 
 
 class PositionMoved(Conflict):
-    """The position in the topic has been moved by another request: the messages were already consumed."""
+    """Another request has moved the position in the topic, so the messages were already consumed."""
 
 
 class GoneError(SteelyardError, LookupError):
@@ -67,11 +67,12 @@ class Unavailable(SteelyardError, RuntimeError):  # noqa: N818  a state, not an 
 
 
 _PENDING, _RUNNING, _CANCELLED, _FINISHED = range(4)
-_future_lock = threading.Lock()  # shared by all futures: creating a lock takes longer than this lock is held
+# Shared by all futures, because creating a lock takes longer than this lock is held.
+_future_lock = threading.Lock()
 
 
 class RequestFuture:
-    """Result of a request: the part of :class:`concurrent.futures.Future` that the service needs.
+    """Result of a request, with the part of the interface of concurrent.futures.Future that is needed.
 
     Creating and resolving this class takes 3 microseconds; the standard class takes 12, which lowers the
     throughput of single rows by 15 % (``benchmarks/speed/bench_service.py --only single``).
@@ -127,7 +128,7 @@ class RequestFuture:
         return self._result
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Wait for the request and return its exception; None if it has a result."""
+        """Wait for the request and return its exception, or None if it has a result."""
         if self._state < _CANCELLED:
             self._wait(timeout)
         if self._state == _CANCELLED:
@@ -135,7 +136,7 @@ class RequestFuture:
         return self._error
 
     def add_done_callback(self, callback: Callable[[RequestFuture], None]) -> None:
-        """Call a function when the request ends, in the thread that finishes or cancels it."""
+        """Call a function when the request ends, in the thread that finishes or cancels the request."""
         with _future_lock:
             if self._state < _CANCELLED:
                 self._callbacks.append(callback)
@@ -167,7 +168,7 @@ class RequestFuture:
 
 
 class Origin(NamedTuple):
-    """Who sent a request: id of the API key, network address, and id of the request."""
+    """Origin of a request: id of the API key, network address, and request id."""
 
     key: str | None
     address: str | None
@@ -196,7 +197,8 @@ class Request:
     key: str | None = field(default=None, kw_only=True)
     fingerprint: str = field(default="", kw_only=True)
     origin: Origin | None = field(default=None, kw_only=True)
-    is_repeated: bool = field(default=False, init=False)  # got the stored response of an earlier request
+    # Whether the stored response of an earlier request was returned.
+    is_repeated: bool = field(default=False, init=False)
     future: RequestFuture = field(default_factory=RequestFuture, kw_only=True, repr=False)
 
 
@@ -290,11 +292,11 @@ class Forget(Request):
     before: float | None = None
     batch: ColumnBatch | None = None
     request_key: str | None = None  # idempotency key of the request that added the rows
-    learned: tuple[float, float] | None = None  # range of arrival times, both ends included
+    learned: tuple[float, float] | None = None  # range of arrival times, including both ends
 
     @property
     def by(self) -> str:
-        """How the rows are selected: "ids", "subject", "time", "rows", "batch" or "arrival"."""
+        """Selection of the rows: "ids", "subject", "time", "rows", "batch" or "arrival"."""
         options = {
             "ids": self.ids,
             "subject": self.subject,
@@ -318,7 +320,7 @@ class Release(Request):
 
 @dataclass
 class Challenge(Request):
-    """Start a challenger with these settings; if they are None, end the current challenger."""
+    """Start a challenger with these settings, or end the current challenger if they are None."""
 
     spec: Spec | None
     replay: bool = True  # whether the challenger first learns the stored rows of the model
@@ -347,11 +349,11 @@ class Drop(Request):
 
 @dataclass
 class Adopt(Request):
-    """Take over a session from another writer thread; sent by the writer itself."""
+    """Take over a session from another writer thread. The writer itself submits this request."""
 
     session: Any
 
 
 @dataclass
 class Tick(Request):
-    """Expire rows and stored responses that are too old; sent by the writer itself."""
+    """Delete expired rows and stored responses. The writer itself submits this request."""

@@ -21,7 +21,7 @@ __all__ = ["TopicConsumer", "consume", "pending_rows"]
 
 
 class TopicConsumer(Protocol):
-    """Thread that feeds a model from a topic; it runs while the service runs."""
+    """Thread that feeds a model from a topic while the service runs."""
 
     model: str
 
@@ -36,7 +36,7 @@ class TopicConsumer(Protocol):
 
 
 def consume(session: ModelSession, request: Consume, max_pending: int, now: float) -> dict[str, Any]:
-    """Apply the messages of a request; if an error is raised, nothing has changed."""
+    """Apply the messages of a request. If an error is raised, nothing has changed."""
     store, engine = session.store, session.engine
     _check_positions(session, request)
     limit = min(max_pending, engine.spec.limit("waiting"))
@@ -45,7 +45,7 @@ def consume(session: ModelSession, request: Consume, max_pending: int, now: floa
     n_learned = 0
     if request.learn is not None:
         n_learned = _learn(session, request.learn, now, skips_known=request.skips_known)
-    # From here on, the content of messages cannot raise errors: refused labels are stored with the reason.
+    # After this line, message contents cannot raise errors: refused labels are stored with the reason.
     rows = _not_learned(session, request.remember) if request.skips_known else list(request.remember)
     if rows:
         session.remember(rows, max_pending)
@@ -82,7 +82,7 @@ def _learn(session: ModelSession, batch: ColumnBatch, now: float, *, skips_known
 
 
 def _new_rows(session: ModelSession, batch: ColumnBatch, column: str) -> ColumnBatch:
-    """Return the rows whose ids are new: not in the store, and not repeated in the batch."""
+    """Return the rows with new ids, which are neither in the store nor repeated in the batch."""
     ids = wire.identifiers(batch, column)
     seen = set(session.store.known_ids(session.engine.name, [row_id for row_id in ids if row_id]))
     is_new = []
@@ -99,7 +99,7 @@ def _not_learned(session: ModelSession, rows: Sequence[PendingRow]) -> list[Pend
 
 
 def _label(session: ModelSession, labels: Mapping[str, Any], now: float) -> int:
-    """Learn pending rows with their labels; store the labels that have no pending row or are refused."""
+    """Learn pending rows with their labels; store labels that are refused or have no pending row."""
     if not labels:
         return 0
     store, name = session.store, session.engine.name
@@ -138,7 +138,7 @@ def _learn_labels(
 
 
 def pending_rows(spec: Spec, batch: ColumnBatch, answers: Predictions | None, now: float) -> list[PendingRow]:
-    """Return rows with their predictions, if there are any, in the form in which they wait for labels."""
+    """Return rows and their predictions, if any, in the form in which they wait for labels."""
     if spec.rows == "none":
         raise Conflict('this model stores no rows (rows = "none"), so none can wait for a label.')
     if spec.subject is not None and spec.subject not in batch.columns:

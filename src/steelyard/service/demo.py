@@ -29,7 +29,8 @@ _BATCH_ROWS = 50
 _BATCH_SECONDS = 0.1
 _BATCHES_PER_DELETION = 500
 _ROWS_PER_SEED = 1_000_000
-_TEXT_COLUMNS = ("customer", "category", "channel", "country", "device")  # with some missing values
+# These columns have some missing values.
+_TEXT_COLUMNS = ("customer", "category", "channel", "country", "device")
 
 
 def feed(writer: Writer) -> threading.Thread:

@@ -39,7 +39,8 @@ from steelyard.tables.labels import LabelReader
 __all__ = ["Challenger", "EarlierPredictions", "Engine"]
 
 _MAX_CLASSES = 500
-_MAX_CLASSES_TO_COMPARE = 8  # with more classes, LabelReader is faster than one comparison per class
+# Above this number of classes, LabelReader is faster than one comparison per class.
+_MAX_CLASSES_TO_COMPARE = 8
 
 
 @dataclass(frozen=True)
@@ -55,19 +56,19 @@ class EarlierPredictions:
         return Predictions.of(np.array(self.labels), list(self.classes), self.scores)
 
     def take(self, order: NDArray[Any]) -> EarlierPredictions:
-        """Return the predictions of the rows at these positions."""
+        """Return the predictions of the rows at the given indices."""
         return EarlierPredictions([self.labels[i] for i in order], self.scores[order], self.classes)
 
 
 @dataclass
 class Challenger:
-    """A second model that learns the same rows in shadow mode, and the quality of both models on these rows.
+    """Second model that learns the same rows in shadow mode, with the quality of both models on them.
 
     Both models predict a row at the moment when its label is learned, even if the label is delayed. Otherwise
     the challenger would be compared with predictions that were made before it existed.
     """
 
-    engine: Engine  # engine.monitor holds the quality of the challenger
+    engine: Engine  # engine of the challenger, whose monitor measures the quality of the challenger
     monitor: QualityMonitor  # quality of the model itself since the challenger started
     since: float
 
@@ -95,7 +96,8 @@ class Engine:
         self.monitor = QualityMonitor()
         self.recent = RecentRows()
         self.challenger: Challenger | None = None
-        self.challenger_ended: str | None = None  # why the last challenger ended, unless a client ended it
+        # Reason why the last challenger ended, unless a client ended it.
+        self.challenger_ended: str | None = None
         self._encoder = TableEncoder(spec.missing)
         self._learner = spec.make_learner(own_window=own_window)
         self._newest = -math.inf  # time of the newest row
@@ -125,7 +127,7 @@ class Engine:
 
     @property
     def n_dropped(self) -> int:
-        """Number of rows that the learner has dropped but that :meth:`expire` has not removed yet."""
+        """Number of rows that the learner has dropped and that :meth:`expire` has not removed yet."""
         if not self.has_own_window or not is_ready(self._learner):
             return 0
         return self.n_rows - int(np.sum(self._learner.class_count_))
@@ -192,7 +194,7 @@ class Engine:
         predicted now. ``pause`` is called before the learner changes.
         """
         times = np.full(add.n_rows, at) if times is None else times
-        # Learners expect ascending times, so a late row gets the newest time so far.
+        # Learners expect ascending times, so a late row gets the latest time so far.
         ascending = np.maximum(np.maximum.accumulate(times), self._newest)
         encoder = self._encoder.copy() if self._encoder_learns else self._encoder
         try:
@@ -234,13 +236,14 @@ class Engine:
     ) -> None:
         counted = rival.engine.monitor.n_counted
         rival.engine.learn(add, at=at, times=times)
-        if answers is not None and rival.engine.monitor.n_counted > counted:  # both models have predicted
+        # Both models have predicted these rows.
+        if answers is not None and rival.engine.monitor.n_counted > counted:
             rival.monitor.count(labels, answers, row=self.n_learned, at=at)
             rival.monitor.take_points()
         rival.engine.monitor.take_points()
 
     def _challenge(self, change: Callable[[], Any]) -> None:
-        """Apply a change to the challenger; end the challenger if it fails, since it would lack rows."""
+        """Apply a change to the challenger. If it fails, end the challenger, which would lack rows."""
         try:
             change()
         except SteelyardError as error:
@@ -290,11 +293,11 @@ class Engine:
     def _forget_too(self, rival: Engine, change: Callable[[], Any], n_rows: int) -> None:
         if rival.n_rows == n_rows:
             self._challenge(change)
-        else:  # the challenger has not learned all rows of the model and may not know these
+        else:  # the challenger has not learned all rows of the model, and may not know these rows
             self.challenger, self.challenger_ended = None, "rows were forgotten"
 
     def check_correction(self, right: ColumnBatch) -> None:
-        """Raise DataError if the learner cannot forget, or if a corrected label is not a known class."""
+        """Raise DataError if the learner cannot forget or if a corrected label is not a known class."""
         if not self.can_forget:
             raise DataError(
                 f"a model of class {type(self._learner).__name__} cannot forget rows, so labels cannot be "
@@ -315,7 +318,7 @@ class Engine:
         try:
             self._learner.forget(X, y)
             learn_chunk(self._learner, encoded_chunk(self._encoder, right, self._labels(right), learn=False))
-        except SteelyardError as error:  # the learner may be half changed; the writer recovers the model
+        except SteelyardError as error:  # the learner may be partly changed, so the writer recovers the model
             raise RuntimeError(f"labels could not be corrected: {error}") from error
         if self.challenger is not None:
             rival = self.challenger.engine
@@ -332,7 +335,7 @@ class Engine:
         rival = Engine(self.name, spec)
         for batch, times in history:
             rival.learn(batch, at=at, times=times)
-        rival.monitor = QualityMonitor()  # the comparison starts now, so earlier counts are dropped
+        rival.monitor = QualityMonitor()  # the comparison starts now, without earlier counts
         self.challenger, self.challenger_ended = Challenger(rival, QualityMonitor(), at), None
         return self._next()
 
@@ -342,7 +345,7 @@ class Engine:
         return self._next()
 
     def promote(self) -> Engine:
-        """Return the challenger as the new model; this engine becomes the challenger."""
+        """Return the challenger as the new model, with this engine as its challenger."""
         rival = self.challenger
         assert rival is not None
         promoted, monitor = rival.engine, rival.engine.monitor
@@ -397,7 +400,8 @@ class Engine:
         if values.dtype == np.float64 and _are_among(values, getattr(self._learner, "classes_", None)):
             return values.astype(np.int64)  # fast path for the most common case: integer classes
         numbers = {} if self._text_labels else self.spec.integer_classes
-        if numbers and values.dtype == object:  # a text label in another row made the whole column text
+        # A text label in another row has turned the whole column into text.
+        if numbers and values.dtype == object:
             found = [numbers.get(text or "") for text in as_texts(values)]
             if None not in found:
                 return np.array(found, dtype=np.int64)
@@ -437,7 +441,7 @@ class Engine:
         return self._learner
 
     def digest(self) -> str:
-        """Return a hash of the learned state: models with equal digests have equal states."""
+        """Return a hash of the learned state. Models with equal digests have equal states."""
         return digest_of(self._learner)
 
     def classes(self) -> dict[str, float]:
@@ -508,7 +512,7 @@ def _copy_parameters(source: Any, learner: Any) -> None:
 
 
 def _are_among(values: FloatArray, classes: NDArray[Any] | None) -> bool:
-    """Return whether the known classes are a few integers and all labels are among them."""
+    """Return whether all labels are among the known classes, which must be a few integers."""
     if classes is None or classes.dtype.kind != "i" or len(classes) > _MAX_CLASSES_TO_COMPARE:
         return False
     known = values == classes[0]

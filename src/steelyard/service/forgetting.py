@@ -1,4 +1,4 @@
-"""Forgetting: finds the rows to forget, unlearns them, erases them and creates the certificate."""
+"""Forgetting of rows: find, unlearn and erase the rows, and create the certificate."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class SplitChunk(NamedTuple):
     keep: ColumnBatch
     times: FloatArray  # times of the rows to keep
     n_selected: int  # number of selected rows, including expired ones
-    batches: dict[str, list[int]]  # positions of the rows to keep, keyed by idempotency key
+    batches: dict[str, list[int]]  # positions of the rows to keep, by idempotency key
 
 
 class Forgetting:
@@ -132,7 +132,7 @@ class Forgetting:
         return certificate
 
     def _erase_categories(self, affected: Mapping[int, SplitChunk]) -> list[str]:
-        """Erase categories that occurred only in forgotten rows; return columns that could not be checked."""
+        """Erase categories that occurred only in forgotten rows; return columns that were not checked."""
         request = self.request
         engine, keeps_rows = self.session.engine, self.session.engine.spec.keeps_rows
         parts = [split.unlearn for split in affected.values()]
@@ -234,7 +234,7 @@ class Forgetting:
         return splits
 
     def _positions_of(self, batch: ColumnBatch) -> dict[int, list[int]]:
-        """Find the stored rows with these values, by chunk; raise Conflict if one of them is not found."""
+        """Find the stored rows with the given values, by chunk; raise Conflict if a row is not found."""
         spec = self.session.engine.spec
         identifying = [name for name in (spec.id, spec.subject) if name in batch.columns]
         names = [*self.session.engine.column_kinds(), spec.target, *map(str, identifying)]
@@ -250,7 +250,7 @@ class Forgetting:
                 if position >= begin and wanted[key] > 0:
                     positions.setdefault(chunk, []).append(position)
                     wanted[key] -= 1
-            wanted = +wanted  # drop keys with count 0, whose rows were all found
+            wanted = +wanted  # drops keys with count 0, whose rows were all found
         if wanted:
             raise Conflict(
                 f"{sum(wanted.values())} of the rows to forget were never learned, or are forgotten already; "
@@ -261,7 +261,7 @@ class Forgetting:
 
 
 def row_keys(batch: ColumnBatch, names: Sequence[str]) -> list[tuple[Any, ...]]:
-    """Return the comparable values of each row in these columns; raise DataError if a column is missing."""
+    """Return comparable keys of the rows in the given columns; raise DataError for a missing column."""
     missing = [name for name in names if name not in batch.columns]
     if missing:
         raise DataError(f"the column {missing[0]!r} is missing.", source="the request")
@@ -273,7 +273,7 @@ def row_keys(batch: ColumnBatch, names: Sequence[str]) -> list[tuple[Any, ...]]:
 
 
 def _comparable(value: Any) -> Any:
-    """Return a key for comparisons: missing values are equal, and the number 3 equals the text "3"."""
+    """Return a key for comparisons, in which missing values are equal and 3 equals the text "3"."""
     if value is None or value != value:  # noqa: PLR0124  nan
         return None
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)

@@ -19,7 +19,7 @@ _MAX_LISTED = 99  # maximum length of the list of classes in a message
 
 
 def violations(spec: Spec, batch: ColumnBatch) -> dict[int, tuple[str, str]]:
-    """Return column and reason for each row that violates a guard; reasons contain no values of rows."""
+    """Return column and reason for each row that violates a guard. Reasons contain no values of rows."""
     found: dict[int, tuple[str, str]] = {}
     allowed = spec.allowed_labels
     if allowed is not None:

@@ -1,4 +1,4 @@
-"""Rewrites hints of library errors for the service: model settings instead of Python arguments."""
+"""Rewriting of hints in library errors for the service: model settings in place of Python arguments."""
 
 from __future__ import annotations
 

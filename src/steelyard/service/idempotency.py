@@ -1,4 +1,4 @@
-"""Idempotency keys: a repeated request gets the stored response of the first one and changes nothing."""
+"""Idempotency keys: a repeated request returns the stored response of the first one and changes nothing."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def run_once(store: Store, request: Request, run: Callable[[], Response], now: f
 
 
 def stored_response(request: Request, fingerprint: str, body: str) -> Response:
-    """Return the response of a repeated request; raise if the key belongs to another request."""
+    """Return the response of a repeated request; raise an error if the key belongs to another request."""
     request.is_repeated = True
     if fingerprint != request.fingerprint:
         raise Conflict(
@@ -54,7 +54,7 @@ def stored_response(request: Request, fingerprint: str, body: str) -> Response:
 
 
 def _mentioned_rows(request: Request, response: Response) -> list[RowReference]:
-    """Return the rows that a response mentions; forgetting one of them erases the response."""
+    """Return the rows that a response mentions. Forgetting one of them erases the response."""
     if isinstance(request, Remember):
         return [(row.id, row.subject) for row in request.rows]
     return [(row_id, None) for row_id in response.get("unknown", ())]

@@ -18,7 +18,7 @@ __all__ = ["QualityMonitor"]
 
 WINDOW = 4000  # number of recent rows over which quality is computed
 _MIN_ROWS_PER_POINT = 100  # minimum number of rows between two points of the history
-_N_EARLY_POINTS = 50  # the first points of the history can be less than a second apart
+_N_EARLY_POINTS = 50  # number of first points of the history that may be less than a second apart
 _MIN_SECONDS_PER_POINT = 1.0
 _MAX_BUFFERED_ROWS = 50 * WINDOW
 _N_BINS = 40
@@ -26,7 +26,7 @@ _N_THRESHOLDS = 7
 
 
 class QualityMonitor:
-    """Confusion matrix and AUC over a window of recent rows, with a history; thread-safe.
+    """Confusion matrix and AUC of a window of recent rows, with a history. Thread-safe.
 
     The writer thread calls :meth:`count`; request threads call :meth:`measures` at the same time.
     """
@@ -37,15 +37,17 @@ class QualityMonitor:
         self.auc: WindowAUC | None = None  # created with the first prediction for two classes
         self.totals: dict[str, int] = {}  # number of rows of each class since the beginning
         self.n_counted = 0
-        self._buffer: list[tuple[NDArray[Any], Predictions]] = []  # labels and predictions to evaluate
+        # Labels and predictions that are not evaluated yet.
+        self._buffer: list[tuple[NDArray[Any], Predictions]] = []
         self._n_buffered = 0  # number of rows in the buffer
         self._n_points = self._rows_since_point = 0
         self._last_point = -math.inf
         self._points: list[dict[str, Any]] = []
-        self._measures: tuple[int, dict[str, Any]] | None = None  # cache, valid while n_counted is the same
+        # Cache that is valid while n_counted is the same.
+        self._measures: tuple[int, dict[str, Any]] | None = None
 
     def count(self, labels: NDArray[Any], answers: Predictions, *, row: int, at: float) -> None:
-        """Add predictions and labels; they are evaluated when a history point or a caller needs them."""
+        """Add predictions and labels, which are evaluated when a history point or a caller needs them."""
         with self._lock:
             self._buffer.append((labels, answers))
             self._n_buffered += len(labels)
@@ -61,7 +63,7 @@ class QualityMonitor:
                 self._flush()
 
     def _is_point_due(self, at: float) -> bool:
-        """Return whether to add a point: at first every 100 rows, later at most once a second."""
+        """Return whether a history point is due: at first every 100 rows, later at most once a second."""
         if self._rows_since_point < _MIN_ROWS_PER_POINT:
             return False
         return (
@@ -71,7 +73,7 @@ class QualityMonitor:
         )
 
     def _flush(self) -> None:
-        """Evaluate the buffer; rows that are already too old for the window only count in the totals."""
+        """Evaluate the buffer. Rows that are too old for the window count only in the totals."""
         buffer, self._buffer, self._n_buffered = self._buffer, [], 0
         begin, n_rows = len(buffer), 0
         while begin and n_rows < WINDOW:
@@ -96,7 +98,7 @@ class QualityMonitor:
             self.auc.update(labels[usable], y_score=scores[usable])
 
     def measures(self) -> dict[str, Any]:
-        """Return the quality over the window; undefined values are None."""
+        """Return the quality over the window, with None for undefined values."""
         with self._lock:
             self._flush()
             if self._measures is None or self._measures[0] != self.n_counted:
@@ -115,7 +117,7 @@ class QualityMonitor:
             return self._measures[1]
 
     def _current(self) -> tuple[dict[str, Any], tuple[Any, Any]]:
-        """Return the current metrics, as stored in one point of the history, and the confusion matrix."""
+        """Return the current metrics in the form of a history point, and the confusion matrix."""
         labels, counts = self.confusion.confusion()
         totals = np.asarray(counts).sum(axis=1)
         with warnings.catch_warnings():
@@ -181,7 +183,7 @@ def _score_histogram(auc: WindowAUC, rarest: str | None) -> dict[str, Any] | Non
     state = auc.to_state()
     positive = np.asarray(state["codes"]) == 1
     scores = np.asarray(state["scores"], dtype=np.float64).ravel()
-    if rarest != str(auc.pos_label):  # the scores are those of the other class, so change their sign
+    if rarest != str(auc.pos_label):  # the scores are those of the other class, so their sign is changed
         positive, scores = ~positive, -scores
     if not positive.any() or positive.all():
         return None

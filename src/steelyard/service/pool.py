@@ -1,4 +1,4 @@
-"""Federated model: it learns no rows and combines the latest update of every site.
+"""Federated model, which learns no rows and combines the latest updates of all sites.
 
 The store keeps each site update as one chunk, which the next update of the site replaces. Events and the
 snapshot contain only versions and the names of dropped sites. Recovery reads the chunks.
@@ -105,11 +105,11 @@ class PooledEngine(Engine):
         return self._next()
 
     def learn(self, *_: Any, **__: Any) -> NoReturn:
-        """Raise Conflict: a federated model combines updates of sites and stores no rows."""
+        """Raise Conflict, because a federated model combines updates of sites and stores no rows."""
         raise _no_rows(self.name)
 
     def forget(self, *_: Any, **__: Any) -> NoReturn:
-        """Raise Conflict: a federated model combines updates of sites and stores no rows."""
+        """Raise Conflict, because a federated model combines updates of sites and stores no rows."""
         raise _no_rows(self.name)
 
     def published(self) -> PublishedPooledModel:
@@ -117,7 +117,7 @@ class PooledEngine(Engine):
         return PublishedPooledModel(self)
 
     def state(self) -> dict[str, Any]:
-        """Return the state, except for the site updates."""
+        """Return the state without the site updates."""
         return {"version": self.version, "gone": {site: list(age) for site, age in self.hub.gone.items()}}
 
 
@@ -129,7 +129,7 @@ def _no_rows(name: str) -> Conflict:
 
 
 class PooledSession(ModelSession):
-    """A federated model and its data in the store."""
+    """Federated model and its data in the store."""
 
     engine: PooledEngine
 
@@ -158,11 +158,11 @@ class PooledSession(ModelSession):
         return session
 
     def follow(self, version: int) -> bool:  # noqa: ARG002  the interface of ModelSession
-        """Return False: the state is in the chunks, so events cannot be replayed."""
+        """Return False, because the state is in the chunks and events cannot be replayed."""
         return False
 
     def receive(self, site_update: SiteUpdate, *, now: float) -> dict[str, Any]:
-        """Apply a site update; repeating an update changes nothing, an older one raises StaleVersionError."""
+        """Apply a site update. A repeated update changes nothing; an older one raises StaleVersionError."""
         data, name = site_update.to_bytes(), self.engine.name
         known = self.engine.hub.age(site_update.site)
         is_new = known is None or site_update.age > known
@@ -206,7 +206,7 @@ class PooledSession(ModelSession):
         )
 
     def drop(self, site: str, *, now: float) -> dict[str, Any]:
-        """Remove a site and erase its update; the response contains a certificate."""
+        """Remove a site and erase its update. The response contains a certificate."""
         engine = self.engine
         if site not in self._chunks:
             raise NotFoundError(f"there is no site {site!r}; nothing was changed.")
@@ -230,15 +230,15 @@ class PooledSession(ModelSession):
         return {"dropped": site, "model_version": engine.version, "certificate": certificate}
 
     def learn(self, *_: Any, **__: Any) -> NoReturn:
-        """Raise Conflict: a federated model combines updates of sites and stores no rows."""
+        """Raise Conflict, because a federated model combines updates of sites and stores no rows."""
         raise _no_rows(self.engine.name)
 
     def forget(self, request: Forget, *, now: float) -> NoReturn:  # noqa: ARG002  the interface of ModelSession
-        """Raise Conflict: a federated model combines updates of sites and stores no rows."""
+        """Raise Conflict, because a federated model combines updates of sites and stores no rows."""
         raise _no_rows(self.engine.name)
 
     def snapshot(self, now: float, keep: int = 1, encoded: Snapshot | None = None) -> None:  # noqa: ARG002
-        """Write a snapshot of the version and the dropped sites; site updates stay in their chunks."""
+        """Write a snapshot of the version and the dropped sites. Site updates stay in their chunks."""
         engine = self.engine
         body = encode(engine.state())
         self.store.put_snapshot(
@@ -256,7 +256,7 @@ def new_session(store: Store, name: str, spec: Spec) -> ModelSession:
 
 
 def repair_model(store: Store, name: str, spec: str, now: float) -> dict[str, int]:
-    """Rebuild a damaged model; raise Conflict for a federated model: its sites must publish again."""
+    """Rebuild a damaged model; raise Conflict for a federated model, whose sites must publish again."""
     if Spec.from_store(json.loads(spec)).sites:
         raise Conflict(
             f"the federated model {name!r} cannot be repaired here.",

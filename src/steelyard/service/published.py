@@ -1,4 +1,4 @@
-"""Published model: the read-only copy of a model that serves predictions."""
+"""Published model: read-only copy of a model that serves predictions."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _MAX_DRIFTS = 200  # maximum number of drift events in a response
 
 
 class PublishedModel:
-    """Read-only copy of a model; predictions use the latest copy without locking."""
+    """Read-only copy of a model. Predictions use the latest copy without locking."""
 
     def __init__(self, engine: Engine) -> None:
         rival = engine.challenger
@@ -51,8 +51,8 @@ class PublishedModel:
         self._encoder, self._learner = engine.copies()
         self._rates_of_learning = _realised_rates(self._learner)  # rates counted on the learned rows
         self._summary: dict[str, Any] | None = None
-        self._usual: str | None = None  # the most frequent class; "" if it is unknown
-        self.last_predict_time = -math.inf  # monotonic time; includes the predecessor's predictions
+        self._usual: str | None = None  # most frequent class, or "" if it is unknown
+        self.last_predict_time = -math.inf  # monotonic time, including predictions of the previous copy
 
     def summary(self) -> dict[str, Any]:
         """Return the digest, the classes, the row counts and the columns."""
@@ -68,7 +68,7 @@ class PublishedModel:
 
     @property
     def measures(self) -> dict[str, Any]:
-        """Quality of recent predictions; computed on access, not with every change."""
+        """Quality of recent predictions, computed on access."""
         return self._monitor.measures()
 
     def column_statistics(self) -> dict[str, Any]:
@@ -90,7 +90,7 @@ class PublishedModel:
         return np.asarray(predict_chunk(self._learner, chunk).scores, dtype=np.float64)
 
     def comparison(self) -> dict[str, Any] | None:
-        """Return settings and quality of the model and its challenger; None if there is no challenger."""
+        """Return settings and quality of the model and its challenger, or None if there is no challenger."""
         if self.challenger is None or self._comparison is None:
             return None
         monitor, since = self._comparison
@@ -133,7 +133,7 @@ class PublishedModel:
         }
 
     def realised_rates(self) -> list[dict[str, Any]]:
-        """Return the realised rates of alarms, recall and precision, if a target was set for one of them.
+        """Return the realised rates of alarms, recall and precision if one of them has a target.
 
         Alarms are counted on the rows of prediction requests or, if there were more, on the learned rows.
         """
@@ -153,7 +153,7 @@ class PublishedModel:
 
     @property
     def drift_gauges(self) -> tuple[int, float] | None:
-        """Number of detected drifts, and the evidence (0 to 1) for another one; None without a drift test."""
+        """Number of detected drifts and evidence (0 to 1) of another one, or None without a drift test."""
         if not self.is_ready or not hasattr(self._learner, "drift_evidence_"):
             return None
         return len(self._learner.drift_events_), self._learner.drift_evidence_
@@ -165,12 +165,12 @@ class PublishedModel:
 
     @property
     def learner(self) -> Any:
-        """The learner; callers must not change it."""
+        """Learner, which callers must not change."""
         return self._learner
 
     @property
     def encoder(self) -> TableEncoder:
-        """The encoder from columns to features; callers must not change it."""
+        """Encoder from columns to features, which callers must not change."""
         return self._encoder
 
     @property
@@ -179,14 +179,14 @@ class PublishedModel:
         return time.monotonic() - self.last_predict_time < _SERVING_SECONDS
 
     def warm_up(self, predecessor: PublishedModel) -> None:
-        """Predict once if the predecessor is serving, because the first prediction fills the caches."""
+        """Predict once if the previous copy is serving, because the first prediction fills the caches."""
         self.last_predict_time = predecessor.last_predict_time
         if self.is_serving and self.is_ready and hasattr(self._learner, "n_features_in_"):
             with suppress(SteelyardError):  # the next real prediction raises the same error
                 predict_chunk(
                     self._learner, Chunk(np.zeros((1, self._learner.n_features_in_)), np.zeros(1), 0, None)
                 )
-        # Realised rates count the alarms that users saw, so the counts of the predecessor are continued.
+        # Realised rates count the alarms that users saw, so the counts of the previous copy are continued.
         if hasattr(self._learner, "_continue_predictions") and self.is_ready:
             self._learner._continue_predictions(predecessor.learner)
 
@@ -209,7 +209,7 @@ class PublishedModel:
 
     @property
     def most_frequent_class(self) -> str | None:
-        """The class with the most learned rows; None if the learner does not count rows."""
+        """Class with the most learned rows, or None if the learner does not count rows."""
         if self._usual is None:
             counts = class_counts(self._learner)
             self._usual = max(counts, key=counts.__getitem__) if any(counts.values()) else ""
@@ -264,7 +264,7 @@ def digest_of(learner: Any) -> str:
 
 
 def class_counts(learner: Any) -> dict[str, float]:
-    """Return the number of rows of each class; zeros if the learner does not count them."""
+    """Return the number of rows of each class, or zeros if the learner does not count them."""
     if not is_ready(learner):
         return {}
     labels = [str(label) for label in np.asarray(learner.classes_).tolist()]
@@ -294,13 +294,13 @@ def encoded_chunk(
     learn: bool,
     times: FloatArray | None = None,
 ) -> Chunk:
-    """Encode the rows of a request as a chunk; with ``learn``, the encoder adds new categories."""
+    """Encode the rows of a request as a chunk. With ``learn``, the encoder adds new categories."""
     X, fixed = encoder.encode(_checked_kinds(encoder, batch), REQUEST, 0, learn=learn)
     return Chunk(X, labels, 0, times, fixed)
 
 
 def _checked_kinds(encoder: TableEncoder, batch: ColumnBatch) -> ColumnBatch:
-    """Check that numeric columns contain no text; turn text columns without values into nan."""
+    """Check that numeric columns contain no text; convert text columns without values to nan."""
     absent = next((name for name in encoder.columns_ if name not in batch.columns), None)
     if absent is not None:
         raise DataError(f"the column {absent!r} is missing.", source="the request")

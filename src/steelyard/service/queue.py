@@ -1,4 +1,4 @@
-"""Queue of requests to the writer, which takes them in groups."""
+"""Queue of requests to the writer, which removes them in groups."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from steelyard.service.commands import QueueFullError, Request, Unavailable
 
 __all__ = ["RequestQueue", "stopping_error"]
 
-_MIN_EXPECTED_REQUESTS = 8  # with fewer expected requests, the writer does not wait to fill a group
+_MIN_EXPECTED_REQUESTS = 8  # minimum number of expected requests for which the writer waits to fill a group
 _SECONDS_PER_EXPECTED_REQUEST = 1e-4
 _MAX_GATHER_SECONDS = 0.01
-_MAX_GAP_SECONDS = 0.002  # a group is complete if no request arrives for this time
+_MAX_GAP_SECONDS = 0.002  # a group is complete if no request arrives within this time
 
 
 def stopping_error() -> Unavailable:
@@ -24,7 +24,7 @@ def stopping_error() -> Unavailable:
 
 
 class RequestQueue:
-    """Queue of requests in order of arrival: any thread can put requests, one thread takes them.
+    """Queue of requests in order of arrival. Any thread can add requests; one thread removes them.
 
     Clients whose requests were committed together send their next requests at nearly the same time. Every
     commit costs one disk sync, however many requests it contains. :meth:`next_group` therefore waits for as
@@ -63,7 +63,7 @@ class RequestQueue:
             self._wake_up.set()
 
     def close(self) -> None:
-        """Refuse further requests; queued requests stay in the queue."""
+        """Refuse further requests. Queued requests stay in the queue."""
         with self._lock:
             self.is_closed = True
         self._wake_up.set()
@@ -74,11 +74,11 @@ class RequestQueue:
             return list(islice(self._requests, max_requests))
 
     def take(self, n_requests: int) -> list[Request]:
-        """Remove and return up to this many requests from the front of the queue."""
+        """Remove and return up to a given number of requests from the front of the queue."""
         return [self._requests.popleft() for _ in range(min(n_requests, len(self._requests)))]
 
     def next_group(self, max_requests: int, seconds: float) -> list[Request]:
-        """Remove and return the next group; an empty list if no request arrives within ``seconds``."""
+        """Remove and return the next group, or an empty list if no request arrives within ``seconds``."""
         n_expected = min(self._last_group_size + len(self._requests), max_requests)
         self._wait_for(1, seconds)
         if n_expected >= _MIN_EXPECTED_REQUESTS:
@@ -95,7 +95,7 @@ class RequestQueue:
             self._wait_for(n_expected, min(_MAX_GAP_SECONDS, seconds))
 
     def _wait_for(self, n_requests: int, seconds: float) -> None:
-        """Wait until the queue has this length, is closed, or ``seconds`` have passed."""
+        """Wait until the queue has a given length, is closed, or ``seconds`` have passed."""
         self._wake_up.clear()
         self._wake_up_length = n_requests  # set before the length is read, so that no request is missed
         if len(self._requests) < n_requests and not self.is_closed:

@@ -1,4 +1,4 @@
-"""Recent rows of a model, kept in memory for statistics: missing values, drift, column importance."""
+"""Recent rows of a model in memory, for statistics of missing values, drift and column importance."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from steelyard.tables.columns import ColumnBatch, as_texts
 __all__ = ["RecentRows", "column_statistics"]
 
 _MAX_ROWS = 1_000
-_MAX_VALUES = 2_000_000  # maximum number of stored values: wide models keep fewer rows
-_IMPORTANCE_ROWS, _MAX_COLUMNS = 200, 60  # importance needs one prediction of 200 rows per column
+_MAX_VALUES = 2_000_000  # maximum number of stored values, so wide models keep fewer rows
+_IMPORTANCE_ROWS, _MAX_COLUMNS = 200, 60  # computing importance needs one prediction of 200 rows per column
 
 
 class RecentRows:
@@ -37,7 +37,7 @@ class RecentRows:
         """Add learned rows."""
         self.n_seen += batch.n_rows
         limit = self._limit
-        if not limit:  # set once: the columns of a model do not change
+        if not limit:  # set once, because the columns of a model do not change
             limit = self._limit = max(1, min(_MAX_ROWS, _MAX_VALUES // max(len(batch.columns), 1)))
         if self._n_reference < limit:
             self._reference.append(batch)
@@ -48,15 +48,15 @@ class RecentRows:
             self._n_kept -= self._batches.popleft().n_rows
 
     def clear(self) -> None:
-        """Remove all rows, because some of them were forgotten."""
+        """Remove all rows, which is necessary after some of them were forgotten."""
         self.__init__()  # type: ignore[misc]
 
     def recent(self) -> ColumnBatch | None:
-        """Return the most recent rows; None if there are none."""
+        """Return the most recent rows, or None if there are none."""
         return _last(list(self._batches))
 
     def reference(self) -> ColumnBatch | None:
-        """Return the reference rows; None if they overlap with the most recent rows."""
+        """Return the reference rows, or None if they overlap with the most recent rows."""
         return _last(list(self._reference)) if self.n_seen >= 2 * self._n_reference else None
 
 
@@ -70,7 +70,7 @@ def _last(batches: Sequence[ColumnBatch]) -> ColumnBatch | None:
 def column_statistics(
     rows: RecentRows, kinds: dict[str, str], scores: Callable[[ColumnBatch], FloatArray]
 ) -> dict[str, Any]:
-    """Return the fraction missing, drift and importance of each column, the most important column first.
+    """Return share of missing values, drift and importance of each column, most important column first.
 
     For numbers, drift is the Kolmogorov-Smirnov distance between the reference rows and the recent rows; for
     categories it is the total variation distance. Importance is the mean change of the scores when the values

@@ -1,4 +1,4 @@
-"""Replication: a follower replays the events that the leader writes to the store."""
+"""Replication: a follower replays the events that the leader has written to the store."""
 
 from __future__ import annotations
 

@@ -36,13 +36,14 @@ class _Entry:
 
     @property
     def times(self) -> FloatArray:
-        if callable(self._times):  # loaded on first use: a window of n rows needs no times
+        # Times are loaded on first use, because a window of n rows does not need them.
+        if callable(self._times):
             self._times = self._times()
         return self._times
 
 
 class RowWindowIndex:
-    """Chunks of one model in order of arrival; within a chunk, rows are sorted by time.
+    """Chunks of one model in order of arrival. Within a chunk, rows are sorted by time.
 
     Finding expired rows takes constant time per expired row: chunks without active rows are removed from
     ``_active``, and a heap orders the others by the time of their oldest active row. The heap is built at the
@@ -51,10 +52,10 @@ class RowWindowIndex:
 
     def __init__(self) -> None:
         self._active: dict[int, _Entry] = {}
-        self._expired: dict[int, _Entry] = {}  # chunks whose rows have all expired
+        self._expired: dict[int, _Entry] = {}  # chunks all of whose rows have expired
         self._unsaved: dict[int, _Entry] = {}  # chunks whose `begin` is not in the store yet
         self._heap: list[tuple[float, int]] | None = None  # (time of the oldest active row, chunk)
-        self._newest: float | None = None  # cached time of the newest row; None if it must be computed
+        self._newest: float | None = None  # cached time of the newest row, or None if it must be computed
         self.n_rows = 0
 
     def add(self, chunk: int, times: Times, n_rows: int, begin: int = 0) -> None:
@@ -80,7 +81,7 @@ class RowWindowIndex:
         self._newest = None
 
     def replace(self, chunk: int, times: FloatArray) -> None:
-        """Replace the rows of a chunk by fewer rows; the chunk keeps its position in the order of arrival."""
+        """Replace the rows of a chunk by fewer rows. The chunk keeps its place in the order of arrival."""
         entry = self._active[chunk]
         self.n_rows += len(times) - (entry.n - entry.begin)
         self._unsaved.pop(chunk, None)
@@ -113,7 +114,7 @@ class RowWindowIndex:
             end = int(np.searchsorted(entry.times, limit, side="right"))
             if end > entry.begin:
                 ranges.append(RowRange(chunk, entry.begin, end))
-            # Push the chunk again, because its rows stay active until expire() is called.
+            # The chunk is pushed again, because its rows stay active until expire() is called.
             heapq.heappush(self._heap, (float(entry.times[entry.begin]), chunk))
         return ranges
 
@@ -127,14 +128,14 @@ class RowWindowIndex:
         return ranges
 
     def newest(self) -> float:
-        """Return the time of the newest row; minus infinity if there are no rows."""
+        """Return the time of the newest row, or minus infinity if there are no rows."""
         if self._newest is None:
             entries = [*self._active.values(), *self._expired.values()]
             self._newest = max((float(e.times[-1]) for e in entries if e.n), default=-np.inf)
         return self._newest
 
     def expire(self, ranges: Iterable[RowRange]) -> None:
-        """Mark rows as expired; each range begins at the oldest active row of its chunk."""
+        """Mark rows as expired. Each range begins at the oldest active row of its chunk."""
         for rows in ranges:
             entry = self._active[rows.chunk]
             self.n_rows -= rows.end - entry.begin
@@ -154,7 +155,7 @@ class RowWindowIndex:
         return list(self._expired)
 
     def take_unsaved(self) -> list[tuple[int, int]]:
-        """Return (chunk, position of its oldest active row) for chunks whose stored position is outdated."""
+        """Return (chunk, index of its oldest active row) for chunks whose stored index is outdated."""
         unsaved = [(chunk, entry.begin) for chunk, entry in self._unsaved.items()]
         self._unsaved.clear()
         return unsaved

@@ -125,7 +125,7 @@ def from_body(
         known = [name for name in text_columns if name in names]
         columns = Columns(categorical=tuple(known))
         limits.check(0, len(names))
-        columns.chosen(names, _SOURCE)  # raises if two columns have the same name
+        columns.chosen(names, _SOURCE)  # raises an error if two columns have the same name
         parts, n_rows, n_characters = [], 0, 0
         for part in source.batches(names, source.kinds(columns, names)):
             n_rows += part.n_rows
@@ -142,7 +142,7 @@ def from_body(
 
 def _n_characters(batch: ColumnBatch) -> int:
     """Return the total length of all texts."""
-    if batch.is_matrix:  # numbers only
+    if batch.is_matrix:  # the batch contains only numbers
         return 0
     columns = [values.tolist() for values in batch.columns.values() if values.dtype == object]
     return sum(len(text) for texts in columns for text in texts if text is not None)
@@ -202,7 +202,7 @@ def _offset(metadata: memoryview, position: int) -> int:
 
 
 def _table_field(metadata: memoryview, table: int, number: int) -> int:
-    """Return the position of a field of a flatbuffer table; 0 if the field is absent."""
+    """Return the position of a field of a flatbuffer table, or 0 if the field is absent."""
     vtable = table - struct.unpack_from("<i", metadata, table)[0]
     size = struct.unpack_from("<H", metadata, vtable)[0]
     entry = struct.unpack_from("<H", metadata, vtable + 4 + 2 * number)[0] if 4 + 2 * number < size else 0
@@ -210,7 +210,7 @@ def _table_field(metadata: memoryview, table: int, number: int) -> int:
 
 
 def _check_signature(body: bytes, kind: str) -> None:
-    """Raise DataError if the first bytes do not match the content type, or are those of a compressed file."""
+    """Raise DataError if the first bytes do not match the content type or belong to a compressed file."""
     is_arrow = body.startswith(_ARROW_STREAM)
     if is_arrow != (kind == "arrow") or body.startswith(_COMPRESSED):
         raise DataError(
@@ -237,7 +237,7 @@ def _records(body: bytes, kind: str) -> list[Any]:
 
 
 def check_duplicate_fields(body: bytes, value: Any, *, lines: bool = False) -> None:
-    """Raise DataError if a JSON object has a field twice; the decoder would silently keep the last one.
+    """Raise DataError if a JSON object has a field twice, because the decoder keeps only the last one.
 
     Every field is followed by a colon. If there are no more colons than decoded fields, no field was dropped.
     Otherwise the body is parsed again with a slower parser, because texts may contain colons, too.
@@ -250,7 +250,7 @@ def check_duplicate_fields(body: bytes, value: Any, *, lines: bool = False) -> N
 
 
 def _n_row_fields(value: Any) -> int:
-    """Count the fields of flat rows and of the object around them; this is fast and usually complete."""
+    """Count the fields of flat rows and of the enclosing object, which is fast and usually sufficient."""
     rows = value.get("rows") if isinstance(value, dict) else value
     if not isinstance(rows, list):
         return 0
@@ -276,7 +276,7 @@ def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> None:
 def from_records(
     records: list[Any], text_columns: Iterable[str] = (), limits: RequestLimits | None = None
 ) -> ColumnBatch:
-    """Convert records to columns; fields that a record lacks become missing values."""
+    """Convert records to columns. Absent fields become missing values."""
     if not records:
         raise DataError("there are no rows.", source=_SOURCE)
     names: dict[str, None] = {}
@@ -306,7 +306,7 @@ class RecordColumns(Mapping[str, Values]):
 
     @classmethod
     def of_all(cls, parts: Sequence[Mapping[str, Values]]) -> Self | None:
-        """Concatenate several parts; return None if their fields differ."""
+        """Concatenate several parts, or return None if their fields differ."""
         records: list[Record] = []
         first = parts[0]
         for part in parts:
@@ -338,17 +338,17 @@ class RecordColumns(Mapping[str, Values]):
 
 
 def _columns(records: Sequence[Record], names: Sequence[str], as_text: frozenset[str]) -> dict[str, Values]:
-    """Convert all columns; numeric columns are converted together, as rows of one array, which is faster."""
+    """Convert all columns. Numeric columns are converted together as rows of one array, which is faster."""
     values: dict[str, Sequence[Any]]
     order = list(names)
-    if all(list(record) == order for record in records):  # the usual case needs no lookup for each value
+    if all(list(record) == order for record in records):  # usual case, which needs no lookup for each value
         values = dict(zip(names, zip(*(record.values() for record in records), strict=True), strict=True))
     else:
         values = {name: [record.get(name) for record in records] for name in names}
     numeric = [name for name in names if name not in as_text and _NUMBERS.issuperset(map(type, values[name]))]
     try:
         block = np.array([values[name] for name in numeric], dtype=np.float64)  # None becomes nan
-    except OverflowError:  # an integer is too large for a double; _column raises with the name of the column
+    except OverflowError:  # an integer is too large for a double, and _column reports the column name
         numeric = []
     columns = dict(zip(numeric, block, strict=True)) if numeric else {}
     return {
@@ -396,7 +396,7 @@ def _position(row: int, column: str | None = None) -> str:
 
 
 def texts(batch: ColumnBatch, name: str | None) -> list[str | None]:
-    """Return a column as texts, the form in which ids and subjects are compared."""
+    """Return a column as texts, in the form in which ids and subjects are compared."""
     return [None] * batch.n_rows if name is None else as_texts(batch.columns[name])
 
 
@@ -423,7 +423,7 @@ def is_identifier(name: str) -> bool:
 
 
 def times(batch: ColumnBatch, name: str | None, now: float) -> Any:
-    """Return the times of rows in seconds; without a time column, ``now``."""
+    """Return the times of rows in seconds, or ``now`` if there is no time column."""
     if name is None:
         return np.full(batch.n_rows, now)
     values = batch.columns[name]
@@ -469,7 +469,7 @@ def check_not_in_future(seconds: FloatArray, name: str, limit: float) -> None:
 
 
 def joined(parts: Sequence[ColumnBatch]) -> ColumnBatch:
-    """Concatenate batches; a column that a batch lacks gets missing values in its rows."""
+    """Concatenate batches. Absent columns of a batch get missing values."""
     if len(parts) == 1:
         return parts[0]
     records = RecordColumns.of_all([part.columns for part in parts])
@@ -498,7 +498,7 @@ def _with_all_columns(part: ColumnBatch, is_text: Mapping[str, bool]) -> ColumnB
 
 
 def fill_missing(batch: ColumnBatch, values: Mapping[str | None, Any]) -> ColumnBatch:
-    """Return a single row in which the given values replace missing values and missing columns."""
+    """Return a single row whose missing values and columns are replaced by the given values."""
     columns = dict(batch.columns)
     for name, value in values.items():
         if name is not None and (name not in columns or as_texts(columns[name])[0] is None):
@@ -507,7 +507,7 @@ def fill_missing(batch: ColumnBatch, values: Mapping[str | None, Any]) -> Column
 
 
 def select(batch: ColumnBatch, rows: Any) -> ColumnBatch:
-    """Return the rows at these positions, or those selected by a boolean mask."""
+    """Return the rows at the given indices, or those selected by a boolean mask."""
     columns = {name: values[rows] for name, values in batch.columns.items()}
     n_rows = len(next(iter(columns.values()))) if columns else 0
     return ColumnBatch(columns, n_rows)
@@ -517,8 +517,8 @@ def select(batch: ColumnBatch, rows: Any) -> ColumnBatch:
 
 # A stored chunk is a header, a MessagePack map and one block of doubles with the numeric columns.
 # The checksum in the header covers the map and the block.
-# In version 1, a tree of :mod:`steelyard.persistence` replaced the map; the checksum covered only the block.
-# Chunks before version 1 consist of such a tree only.
+# Version 1 has a tree of :mod:`steelyard.persistence` in place of the map, and a checksum of only the block.
+# Chunks of formats before version 1 consist only of such a tree.
 _MAGIC = b"\x93ROWS\0\0\2"
 _MAGIC_1 = b"\x93ROWS\0\0\1"
 _HEADER = struct.Struct("<8sQQ")  # magic, CRC-32, length of the map in bytes

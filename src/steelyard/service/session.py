@@ -32,7 +32,7 @@ _MAX_SNAPSHOTS = 24
 _MAX_QUARANTINED = 10_000  # maximum number of quarantined rows of a model
 _REPLAY_ROWS = 1_000  # number of rows that a new challenger learns at a time
 _MIN_ROWS_TO_YIELD = 200  # smaller batches are learned too fast to delay predictions
-# If rows take more than this many times the size of the learned state, a snapshot is stored instead of them.
+# A snapshot is stored in place of rows that are larger than the learned state by more than this factor.
 _MIN_SIZE_RATIO = 4
 
 
@@ -45,16 +45,16 @@ class LearnedRows(NamedTuple):
     times: FloatArray
     ids: list[str | None]
     subjects: list[str | None]
-    body: bytes | None  # None if a snapshot is written instead of the rows
+    body: bytes | None  # None if a snapshot is written in place of the rows
     batch: str | None = None  # idempotency key of the request
-    # Positions of the rows of each idempotency key, if several requests share the rows.
+    # Positions of the rows of each idempotency key if several requests share the rows.
     batches: Mapping[str, Sequence[int]] = {}
 
 
 class ModelSession:
-    """A model and its data in the store; the writer calls the methods inside a transaction."""
+    """Model and its data in the store. The writer calls the methods inside a transaction."""
 
-    yield_to_readers: Callable[[], None] | None = None  # called between long steps
+    yield_to_readers: Callable[[], None] | None = None  # called between long steps, if set
 
     def __init__(self, store: Store, engine: Engine) -> None:
         self.store, self.engine = store, engine
@@ -73,7 +73,7 @@ class ModelSession:
         """Restore a model from its last snapshot and the events after the snapshot."""
         snapshot = store.last_snapshot(name)
         if snapshot is None:
-            # Only a model whose learner has no window of its own can lack a snapshot.
+            # Only a model whose learner has no window of its own can be without a snapshot.
             session = cls(store, Engine(name, Spec.from_store(json.loads(spec)), own_window=False))
         else:
             session = cls(store, Engine.from_state(name, decode(snapshot.body)))
@@ -95,7 +95,7 @@ class ModelSession:
         return np.asarray(extra["times"])
 
     def unpacked(self, chunk: int) -> tuple[ColumnBatch, dict[str, Any]]:
-        """Return the rows of a chunk; if it is damaged, raise a FileFormatError that names the chunk."""
+        """Return the rows of a chunk; for a damaged chunk, raise a FileFormatError that names it."""
         try:
             return wire.unpack(self.store.chunk(chunk))
         except (FileFormatError, ValueError, KeyError, TypeError, msgspec.DecodeError) as error:
@@ -104,7 +104,7 @@ class ModelSession:
 
     @classmethod
     def repair(cls, store: Store, name: str, spec: str, now: float) -> dict[str, int]:
-        """Rebuild a damaged model from its readable rows and store it; call this inside a transaction.
+        """Rebuild a damaged model from its readable rows and store it. Call this inside a transaction.
 
         A model that stores its rows learns the readable ones again. Any other model continues from its latest
         readable snapshot and the readable events after it.
@@ -206,7 +206,7 @@ class ModelSession:
         guarded: bool = True,
         sources: Sequence[tuple[str | None, int]] = (),
     ) -> LearnedRows:
-        """Learn rows without writing them; :meth:`write` must be called afterwards."""
+        """Learn rows without writing them. :meth:`write` must be called afterwards."""
         spec, engine = self.engine.spec, self.engine
         engine.check_rows(batch, labelled=True)
         if guarded and spec.has_guards:
@@ -239,7 +239,7 @@ class ModelSession:
         return LearnedRows(version, now, batch.n_rows, times, ids, subjects, body, None, batches)
 
     def _is_state_smaller(self, batch: ColumnBatch) -> bool:
-        """Whether to write the learned state instead of the rows, because it is much smaller."""
+        """Whether to write the learned state in place of the rows, because it is much smaller."""
         n_bytes = 8 * batch.n_rows * len(batch.columns)
         return not self.engine.spec.keeps_rows and 0 < _MIN_SIZE_RATIO * self.state_bytes < n_bytes
 
@@ -292,7 +292,7 @@ class ModelSession:
         return self._with_dropped(ranges)
 
     def _with_dropped(self, ranges: list[RowRange]) -> list[RowRange]:
-        """Return these rows together with the oldest stored rows that the learner has already dropped.
+        """Return the given rows and the oldest stored rows that the learner has already dropped.
 
         The window of the learner can differ from the window of the store. A learner with a window of n rows
         still counts forgotten rows, and a learner with a window of time treats late rows as new.
@@ -326,14 +326,14 @@ class ModelSession:
         pause()
         try:
             version = self.engine.expire(rows, pause=pause)
-        except DataError as error:  # no fault of the client: these rows were learned before
+        except DataError as error:  # the client is not at fault, because these rows were learned before
             raise RuntimeError(f"rows outside the window could not be forgotten: {error}") from error
         pause()
         return version
 
     def _append_expiry(self, ranges: Sequence[RowRange], now: float) -> None:
         self._append("retire", {"pieces": [[r.chunk, r.begin, r.end] for r in ranges]}, now)
-        # Only in memory: the event records the expiry, and updating the chunk would rewrite its rows.
+        # Expiry is recorded only in memory and in the event; updating the chunk would rewrite its rows.
         self.row_windows.expire(ranges)
 
     def _yield(self, n_rows: int) -> None:
@@ -379,7 +379,7 @@ class ModelSession:
         rows = wire.joined([batch for batch, _ in unpacked])
         rows = ColumnBatch({**rows.columns, target: column}, rows.n_rows)
         stored = [extra for _, extra in unpacked]
-        # A prediction is missing if the model could not predict yet when the row arrived.
+        # A row has no prediction if the model could not predict yet when the row arrived.
         predictions = _combined(stored) if all(stored) else None
         version = self.learn(rows, now=now, predictions=predictions, key=key)
         self.n_pending -= self.store.drop_pending(self.engine.name, ids=[row.id for row in pending])
@@ -406,19 +406,19 @@ class ModelSession:
                 self.engine.correct(wrong, right)
                 for one in corrections:
                     self.rewrite_chunk(one.chunk, one.split)
-            self.snapshot(now)  # replaces the earlier events, which refer to chunks with the old labels
+            self.snapshot(now)  # replaces earlier events, which refer to chunks with the old labels
         return [row_id for one in corrections for row_id in one.ids]
 
     def _learn_again(
         self, corrections: Sequence[_Correction], wrong: ColumnBatch, right: ColumnBatch, now: float
     ) -> None:
-        """Forget rows and learn them as new ones, because a learner with its own window can only append."""
+        """Forget rows and learn them as new rows, because a learner with its own window can only append."""
         try:
             self.engine.forget(wrong)
             for one in corrections:
                 self.rewrite_chunk(one.chunk, self.split_chunk(one.chunk, one.positions))
             self.learn(right, now=now, guarded=False)
-        except SteelyardError as error:  # the learner may be half changed; the writer recovers the model
+        except SteelyardError as error:  # the learner may be partly changed, so the writer recovers the model
             raise RuntimeError(f"labels could not be corrected: {error}") from error
 
     def corrections(self, labels: Mapping[str, Any]) -> list[_Correction]:
@@ -533,7 +533,7 @@ class ModelSession:
             raise NotFoundError(f"the model {self.engine.name!r} has no challenger.")
         else:
             self.engine.end_challenger()
-        self.snapshot(now)  # the challenger is stored in the snapshot, not in an event
+        self.snapshot(now)  # the snapshot, not an event, stores the challenger
         return self.engine.version
 
     def promote(self, *, now: float) -> int:
@@ -582,7 +582,7 @@ class ModelSession:
         return positions
 
     def split_chunk(self, chunk: int, positions: list[int] | None, key: str | None = None) -> SplitChunk:
-        """Split off the rows at these positions; if None, the rows of this idempotency key, or all rows.
+        """Split off the rows at the given indices, or the rows of an idempotency key, or all rows.
 
         A chunk of one request stores no keys, so all of its rows belong to the key.
         """
@@ -640,7 +640,8 @@ class ModelSession:
             unneeded = self.row_windows.expired_chunks()
             for chunk in unneeded:
                 self.row_windows.drop(chunk)
-            for chunk, begin in self.row_windows.take_unsaved():  # their expiry events have been deleted
+            # The expiry events of these chunks have been deleted.
+            for chunk, begin in self.row_windows.take_unsaved():
                 self.store.retire_rows(chunk, begin)
         else:
             unneeded = [chunk for chunk, _, _ in self.store.chunks(engine.name)]
@@ -650,7 +651,7 @@ class ModelSession:
         self.rows_since_snapshot = self.events_since_snapshot = 0
 
     def _write_temporary_snapshot(self, now: float) -> None:
-        """Write a snapshot that the next one replaces, so that the history does not keep one per batch."""
+        """Write a snapshot that the next one replaces, so that the history does not contain one per batch."""
         n_rows = self.rows_since_snapshot
         self.snapshot(now)
         self._temporary_snapshot, self.rows_since_snapshot = self.engine.version, n_rows
@@ -665,7 +666,7 @@ class ModelSession:
         self._append("configure", {"spec": json.dumps(spec.as_dict())}, now)
         if not spec.keeps_rows and (self.row_windows.chunks() or self.row_windows.expired_chunks()):
             self.row_windows = RowWindowIndex()
-            self.snapshot(now)  # deletes the stored rows
+            self.snapshot(now)  # deletes stored rows
         return self.expire_rows(now) or version
 
 
@@ -683,15 +684,15 @@ def _latest_readable(store: Store, name: str) -> Engine | None:
 class _Correction(NamedTuple):
     chunk: int
     ids: list[str]  # ids of the rows whose labels change
-    right: ColumnBatch  # these rows with their new labels
+    right: ColumnBatch  # rows with their new labels
     split: SplitChunk
-    positions: list[int]  # positions of these rows in the chunk
+    positions: list[int]  # positions of the corrected rows in the chunk
 
 
 def _positions_by_key(
     sources: Sequence[tuple[str | None, int]], order: NDArray[np.intp] | None
 ) -> dict[str, list[int]]:
-    """Return the positions of the rows of each idempotency key, after sorting the rows by ``order``."""
+    """Return the positions of the rows of each idempotency key after sorting the rows by ``order``."""
     keys = [key for key, n_rows in sources for _ in range(n_rows)]
     found: dict[str, list[int]] = {}
     for position, row in enumerate(range(len(keys)) if order is None or not keys else order.tolist()):
@@ -712,7 +713,7 @@ def _kept_positions(extra: Mapping[str, Any], kept: NDArray[np.bool_]) -> dict[s
 
 
 def _is_same(row: PendingRow, other: PendingRow, spec: Spec) -> bool:
-    """Return whether two pending rows have the same subject and values, apart from their time."""
+    """Return whether two pending rows have the same subject and values, regardless of their times."""
     batches = [wire.unpack(pending.body)[0] for pending in (row, other)]
     names = [sorted(name for name in batch.columns if name != spec.time) for batch in batches]
     if row.subject != other.subject or names[0] != names[1]:
@@ -727,7 +728,7 @@ def _stored_predictions(values: Any) -> EarlierPredictions | None:
 
 
 def _combined(stored: list[dict[str, Any]]) -> EarlierPredictions:
-    """Combine predictions of several versions; a class unknown to a version gets the lowest score."""
+    """Combine predictions of several versions. A class unknown to a version gets the lowest score."""
     classes = list(dict.fromkeys(label for one in stored for label in one["classes"]))
     scores = np.empty((len(stored), len(classes)))
     for row, one in enumerate(stored):

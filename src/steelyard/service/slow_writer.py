@@ -50,7 +50,7 @@ class SlowWriter(Writer):
         return taken
 
     def _give_up(self, name: str) -> None:
-        """Stop using a model that another process has taken."""
+        """Stop using a model that another process has taken over."""
         self._first.slow_models.discard(name)
         self._first.published.pop(name, None)
 
@@ -61,13 +61,13 @@ class SlowWriter(Writer):
         return response
 
     def _rebalance(self) -> None:
-        """Do nothing: the first writer balances the models between processes."""
+        """Do nothing, because the first writer balances the models between processes."""
 
     def _hand_over_slow_models(self, group: Sequence[Request]) -> None:
-        """Do nothing: this thread already has the slow models."""
+        """Do nothing, because this thread already has the slow models."""
 
     def process(self, requests: list[Request]) -> None:
-        """Process requests in one transaction per kind and model, then write snapshots.
+        """Process requests with one transaction per kind and model, then write snapshots.
 
         A transaction in a SQLite file locks it from the first write on. Learning comes before that, so the
         first writer waits for this one only while rows are written.
@@ -82,7 +82,7 @@ class SlowWriter(Writer):
             super()._write_snapshots()
 
     def _pass_on(self, name: str, requests: Sequence[Request]) -> None:
-        """Forward requests to the first writer; if this thread has the model, return the model first."""
+        """Forward requests to the first writer; if this thread has the model, hand the model back first."""
         for request in requests:
             try:
                 if self._is_own(name):
@@ -92,7 +92,7 @@ class SlowWriter(Writer):
                 request.future.set_exception(error)
 
     def _hand_back(self, name: str) -> None:
-        """Return a model to the first writer; only that writer renames and deletes models."""
+        """Hand a model back to the first writer, because only that writer renames and deletes models."""
         session = self._sessions.pop(name, None)
         self._first._handed_over = name
         self.store.release_leases([name])
@@ -101,15 +101,15 @@ class SlowWriter(Writer):
                 self._first._queue.put(Adopt(name, session))  # queued before the forwarded requests
         except SteelyardError:
             self._first._handed_over = None
-            raise  # the queue is full; the next request loads the model again
+            raise  # the queue is full, and the next request loads the model again
         self._first.slow_models.discard(name)
 
     def _background_work(self) -> Callable[[], None] | None:
-        """Return None: a group has several transactions, which must not contain rows of later requests."""
+        """Return None, because transactions of a group must not contain rows of later requests."""
         return None
 
     def _write_snapshots(self) -> None:
-        """Do nothing: :meth:`process` writes snapshots in a transaction of their own."""
+        """Do nothing, because :meth:`process` writes snapshots in a transaction of their own."""
 
     def _set_problem(self, reason: str | None) -> None:
         super()._set_problem(reason)

@@ -36,7 +36,7 @@ _ROWS = ("none", "until labelled", "window")
 _MISSING = ("refuse", "indicator", "mean", "zero")
 _KINDS = ("number", "category")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
-_DEFAULT_SEED = 0  # fixed, because replayed events must draw the same random numbers during recovery
+_DEFAULT_SEED = 0  # fixed, because events replayed during recovery must draw the same random numbers
 # Settings that can change without relearning the rows.
 _CHANGEABLE = frozenset(
     {"learner", "memory", "rows", "max_future", "classes", "ranges", "violations", "quota"}
@@ -131,7 +131,7 @@ class Spec:
 
     @classmethod
     def from_store(cls, values: Mapping[str, Any]) -> Spec:
-        """Restore a stored spec; specs of version 0.2 have no ``max_future`` and accept all times."""
+        """Restore a stored spec. Specs of version 0.2 have no ``max_future`` and accept all times."""
         return cls.from_mapping({"max_future": None, **values})
 
     def _check(self) -> None:
@@ -220,7 +220,7 @@ class Spec:
             )
 
     def _check_sites(self) -> None:
-        """Raise ParameterError if a federated model, which learns no rows, has settings that concern rows."""
+        """Raise ParameterError if a federated model, which learns no rows, has settings for rows."""
         if not isinstance(self.sites, bool):
             raise _error(f"sites must be true or false; got {self.sites!r}.")
         if not self.sites:
@@ -252,7 +252,7 @@ class Spec:
 
     @cached_property
     def window(self) -> int | timedelta | None:
-        """Number of rows or length of time after which rows expire; None if there is no sliding window."""
+        """Number of rows or time after which rows expire, or None if there is no sliding window."""
         if isinstance(self.memory, int) or (
             isinstance(self.memory, str) and self.memory not in {"all", "drift"}
         ):
@@ -262,18 +262,18 @@ class Spec:
 
     @cached_property
     def allowed_labels(self) -> frozenset[str] | None:
-        """Allowed labels as texts; None if all labels are allowed."""
+        """Allowed labels as texts, or None if all labels are allowed."""
         return None if self.classes is None else frozenset(map(str, self.classes))
 
     @cached_property
     def integer_classes(self) -> dict[str, int]:
-        """Allowed labels, keyed by their texts, if all of them are integers; otherwise empty."""
+        """Allowed labels by their texts if all of them are integers; otherwise empty."""
         found = {str(label): label for label in self.classes or () if isinstance(label, int)}
         return found if len(found) == len(self.classes or ()) else {}
 
     @cached_property
     def max_future_seconds(self) -> float:
-        """Maximum number of seconds by which the time of a row may be in the future."""
+        """Maximum number of seconds that the time of a row may be in the future."""
         limit = None if self.max_future is None else window_size(self.max_future)
         return limit.total_seconds() if isinstance(limit, timedelta) else math.inf
 
@@ -293,7 +293,7 @@ class Spec:
         return self.has_guards and self.violations == "quarantine"
 
     def costs(self, batch: ColumnBatch) -> FloatArray | None:
-        """Return the cost factors of rows; None if the spec has no cost column."""
+        """Return the cost factors of rows, or None if the spec has no cost column."""
         if self.cost is None:
             return None
         values = batch.columns.get(self.cost)
@@ -305,7 +305,7 @@ class Spec:
         return values
 
     def limit(self, quota: str) -> float:
-        """Return a quota; infinity if it is not set."""
+        """Return a quota, or infinity if it is not set."""
         return math.inf if self.quota is None else float(self.quota.get(quota, math.inf))
 
     @property

@@ -1,4 +1,4 @@
-"""Speculative learning: learns the rows of the next requests while a group is being committed.
+"""Speculative learning: rows of the next requests are learned while a group is being committed.
 
 Without it, Arrow batches reach about 70 % of the throughput (``benchmarks/speed/bench_service.py --only
 learn``), because learning and the disk sync alternate instead of overlapping.
@@ -27,7 +27,7 @@ _MIN_ROWS = 200  # learning fewer rows takes less time than starting a thread
 
 @dataclass
 class SpeculativeBatch:
-    """Requests that will be the next group of the writer, and their learned rows."""
+    """Requests that will be the next group of the writer, with their learned rows."""
 
     requests: list[Request]
     committed: PublishedModel | None = None  # the model without the rows of this batch
@@ -86,13 +86,13 @@ class Speculation:
             batch.committed = session.engine.published()
             batch.learned = session.learn_in_memory(concatenated(session, requests), now=self._clock())
         except SteelyardError:
-            pass  # a request has bad rows; processing the requests one by one will find it
+            pass  # a request has bad rows, which are found when requests are processed one by one
         except Exception as error:  # noqa: BLE001  the commit that is in progress must not fail
             self.has_failed = True
             _log.error("rows could not be learned ahead of the commit: %s", type(error).__name__)
 
     def take(self, requests: list[Request]) -> LearnedRows | None:
-        """End the batch if these are its requests; return its learned rows, or None."""
+        """End the batch if it has the given requests; return its learned rows, or None."""
         batch = self.batch
         if batch is None or not requests or batch.requests[0] is not requests[0]:
             return None
@@ -100,12 +100,12 @@ class Speculation:
         return batch.learned
 
     def committed_model(self, name: str) -> PublishedModel | None:
-        """Return the model without the rows of the batch; None if the model has no uncommitted rows."""
+        """Return the model without the rows of the batch, or None if there are no uncommitted rows."""
         batch = self.batch
         return batch.committed if batch is not None and batch.requests[0].model == name else None
 
     def invalidate(self) -> None:
-        """Discard the learned state, because the models were recovered; keep the requests."""
+        """Discard the learned state after the models were recovered, but keep the requests."""
         self.has_failed = False
         if self.batch is not None:
             self.batch = SpeculativeBatch(self.batch.requests)
@@ -121,7 +121,7 @@ class Speculation:
 def concatenated(session: ModelSession, requests: list[Learn]) -> ColumnBatch:
     """Concatenate the rows of several requests, each of which must have the columns of the model."""
     rows = wire.joined([request.batch for request in requests])
-    if not isinstance(rows.columns, wire.RecordColumns):  # concatenated records always have the same fields
+    if not isinstance(rows.columns, wire.RecordColumns):  # concatenated records have the same fields
         for request in requests:
             session.engine.check_rows(request.batch, labelled=True)
     return rows

@@ -22,7 +22,7 @@ _COMMIT_BOUNDS = (
     2.0,
     5.0,
     10.0,
-)  # bounds in seconds
+)  # upper bounds in seconds
 
 
 class HistogramCounts:
@@ -54,13 +54,13 @@ class HistogramCounts:
 
 
 class WriterStatistics:
-    """Counters of one writer; the writer thread changes them, other threads read them."""
+    """Counters of one writer, which the writer thread changes and other threads read."""
 
     def __init__(self) -> None:
         self.commit_seconds = HistogramCounts(_COMMIT_BOUNDS)
         self.write_failures: dict[str, int] = {}  # number of failed groups for each kind of error
         self.erase_failures = 0
-        # Called with the name of the model and the delays in seconds.
+        # Callback with the name of the model and the delays in seconds.
         self.on_labels: Callable[[str, list[float]], None] | None = None
 
     def write_failed(self, error: Exception) -> None:

@@ -1,4 +1,4 @@
-"""Writer: the thread that changes models, with group commit."""
+"""Writer: thread that changes models, with group commit."""
 
 from __future__ import annotations
 
@@ -63,11 +63,11 @@ _log = logging.getLogger("steelyard.service")
 _MAX_GROUP_REQUESTS = 256
 _SNAPSHOT_ROWS = 50_000
 _SNAPSHOT_EVENTS = 2_000
-_RESPONSE_SECONDS = 7 * 86_400.0  # how long responses are stored for repeated requests
-_EXPIRED_SECONDS = 3_600.0  # how long expired rows may stay in the store
+_RESPONSE_SECONDS = 7 * 86_400.0  # time for which responses are stored for repeated requests
+_EXPIRED_SECONDS = 3_600.0  # maximum time that expired rows stay in the store
 _TICK_SECONDS = 30.0
-_SLOW_SECONDS = 0.01  # a model whose groups take longer than this may get its own thread
-_SLOW_RATIO = 4.0  # minimum ratio to the median time of the other models
+_SLOW_SECONDS = 0.01  # a model whose groups take longer may get its own thread
+_SLOW_RATIO = 4.0  # minimum ratio of a slow model's time to the median of the other models
 _NEXT_SLICE_SECONDS = 0.2  # pause between two transactions that delete old responses
 _YIELD_SECONDS = 5e-5
 _POLL_SECONDS = 1.0  # interval at which a follower reads the store and a leader confirms its write lock
@@ -117,7 +117,7 @@ class Writer:
         self.published: dict[str, PublishedModel] = {}
         self.slow_models: set[str] = set()  # models of the second writer thread
         self._slow_writer: SlowWriter | None = None
-        self._handed_over: str | None = None  # model that is being handed to the second thread
+        self._handed_over: str | None = None  # model that is being handed over to the second thread
         self._seconds: dict[str, float] = {}  # moving average of the seconds per group of each model
         self.listeners: list[Callable[[str, dict[str, Any]], None]] = []
         self._sessions: dict[str, ModelSession] = {}
@@ -127,11 +127,11 @@ class Writer:
         self._closing = False
         self.owners: dict[str, str] = {}  # address of the process that learns each of the other models
         self._next_balance = time.monotonic() + _POLL_SECONDS
-        self.problem: str | None = None  # why the store cannot be written, for example "disk full"
+        self.problem: str | None = None  # reason why the store cannot be written, for example "disk full"
         self.damaged: dict[str, str] = {}  # models that cannot be loaded, with the reason
         self._erase_pending = False  # whether forgotten rows may still be in the files of the store
         self._needs_recovery = False  # whether the models in memory may differ from the store
-        self._is_leader = True  # assumed until another process is found to have the write lock
+        self._is_leader = True  # assumed until another process is found to hold the write lock
         self._followed_at = time.monotonic()
         self._next_tick = time.monotonic() + _TICK_SECONDS
         self.recover()
@@ -161,11 +161,11 @@ class Writer:
         return name not in self.slow_models
 
     def _recover_model(self, name: str, spec: str) -> None:
-        """Load a model; if its data is damaged, set it aside so that the other models can be served."""
+        """Load a model. If its data is damaged, set it aside, so that other models can be served."""
         try:
             session = recover_session(self.store, name, spec)
         except self.store.errors:
-            raise  # the store is not available
+            raise  # the store is unavailable
         except Exception as error:  # noqa: BLE001  decoding damaged data can raise any error
             self._set_aside(name, error)
             return
@@ -208,7 +208,7 @@ class Writer:
         self._handed_over = name  # requests that arrive now are queued here and forwarded later
         session = self._sessions.pop(name)
         self.store.release_leases([name])
-        # Queued before any request for this model that is submitted from now on.
+        # This is queued before any later request for this model.
         self._slow_writer._queue.put(Adopt(name, session))
         self.slow_models.add(name)
         self._handed_over = None
@@ -264,7 +264,7 @@ class Writer:
             self._release(names[: (n_held - n_fewest) // 2])
 
     def _release(self, names: Sequence[str]) -> None:
-        """Release models to other processes; a snapshot makes loading them fast."""
+        """Release models to other processes. A snapshot makes loading them fast."""
         if not names:
             return
         with self.store.transaction():
@@ -278,7 +278,7 @@ class Writer:
         _log.warning("%d models are learned by another process now", len(names))
 
     def _adopt(self, name: str) -> ModelSession | None:
-        """Load a model that no process learns at the moment; return None if it does not exist."""
+        """Load a model that no process learns at the moment, or return None if it does not exist."""
         self.check_not_damaged(name)
         spec = self.store.spec_of(name)
         if spec is None:
@@ -321,12 +321,12 @@ class Writer:
         had_lock = self.store.holds_write_lock
         self._is_leader = self.may_learn and self.store.acquire_write_lock()
         if not had_lock:
-            self.recover()  # another process may have written since the models were loaded
+            self.recover()  # another process may have written to the store since the models were loaded
         self._thread = threading.Thread(target=self._run, name="steelyard-writer", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """Process the queued requests, write snapshots and stop; further calls do nothing."""
+        """Process the queued requests, write snapshots and stop. Further calls do nothing."""
         if self._closing:
             return
         self._closing = True
@@ -345,7 +345,7 @@ class Writer:
 
     @property
     def is_alive(self) -> bool:
-        """Whether this thread and, if there is one, the thread of slow models are running."""
+        """Whether this thread is running, and also the thread of slow models if there is one."""
         is_alive = self._thread is not None and self._thread.is_alive()
         return is_alive and (self._slow_writer is None or self._slow_writer.is_alive)
 
@@ -377,7 +377,7 @@ class Writer:
         return list(self._sessions.items()) + slow
 
     def waiting_labels(self) -> dict[str, int]:
-        """Return for each model the number of rows that wait for labels; empty in a follower."""
+        """Return the number of rows that wait for labels by model; empty in a follower."""
         return {name: s.n_pending for name, s in self._all_sessions()} if self._is_leader else {}
 
     def snapshot_times(self) -> dict[str, float]:
@@ -386,7 +386,7 @@ class Writer:
         return {name: at for name, at in times.items() if at > -math.inf}
 
     def submit(self, request: Request) -> Request:
-        """Queue a request; its future is resolved when the request is durable."""
+        """Queue a request, whose future is resolved when the request is durable."""
         if self._closing:
             raise stopping_error()
         if self._thread is not None and not self._thread.is_alive():
@@ -441,7 +441,7 @@ class Writer:
             self._reject_queued(stopping_error)
         return self._queue.is_closed and not self._queue and self._speculation.batch is None
 
-    # -- following ----------------------------------------------------------------------------------
+    # -- following the leader ----------------------------------------------------------------------------
 
     def _follow(self) -> None:
         """Apply the changes of the leader; take over if the write lock is free."""
@@ -459,7 +459,7 @@ class Writer:
             self.owners = {} if learners is None else learners.owners
         except Exception as error:  # noqa: BLE001  retried later; the published models still predict
             _log.error("the changes of the leader cannot be read: %s", _location(error))
-            self._sessions = {}  # loaded again as soon as the store is available
+            self._sessions = {}  # sessions are loaded again when the store is available
             time.sleep(_POLL_SECONDS)
 
     def _step_down(self) -> None:
@@ -467,17 +467,18 @@ class Writer:
         _log.warning("this process has lost the write lock and follows")
         self._is_leader, self._followed_at = False, time.monotonic()
         if self._speculation.reject(_follower_error):
-            self._sessions = {}  # they contain rows that will not be written, so they are loaded again later
+            # The sessions contain rows that will not be written, so they are loaded again later.
+            self._sessions = {}
 
     def _reject_queued(self, error: Callable[[], Unavailable]) -> None:
         for request in self._queue.take(len(self._queue)):
             if request.future.set_running():
                 request.future.set_exception(error())
 
-    # -- one group ----------------------------------------------------------------------------------
+    # -- processing of one group of requests -------------------------------------------------------------
 
     def _next_group(self) -> list[Request]:
-        """Return the speculative batch, a tick if it is due, or the next requests; may be empty."""
+        """Return the speculative batch, a due tick, or the next requests, possibly none."""
         if self._speculation.batch is not None:
             return list(self._speculation.batch.requests)
         wait = self._next_tick - time.monotonic()
@@ -511,7 +512,7 @@ class Writer:
         except Exception as error:  # noqa: BLE001  the transaction failed, or its outcome is unknown
             self._undo(requests, error)
             return
-        # The group is durable: every request gets its response, even if one of the following steps fails.
+        # The group is durable, so every request gets its response even if one of the following steps fails.
         self.statistics.commit_seconds.add(time.perf_counter() - begin)
         self.audit.committed()
         self._set_problem(None)
@@ -535,7 +536,7 @@ class Writer:
         return None if self._closing or not self._queue else self._speculation.prepare(self._sessions)
 
     def _erase(self) -> bool:
-        """Erase deleted data from the files of the store; after an error, the next tick tries again."""
+        """Erase deleted data from the files of the store. After an error, the next tick tries again."""
         was_pending, self._erase_pending = self._erase_pending, False
         try:
             return self.store.erase()
@@ -564,7 +565,7 @@ class Writer:
             _log.error("models could not be loaded: %s", _location(trouble))
         retry = not self._needs_recovery and len(requests) > 1 and not is_store_error
         for request in requests:
-            if retry:  # one at a time, so that only the request that caused the failure fails again
+            if retry:  # requests are retried one at a time, so that only the cause of the failure fails again
                 self._process([request])
             else:
                 request.future.set_exception(failure)
@@ -608,10 +609,10 @@ class Writer:
             ):
                 session.snapshot(self.clock())
 
-    # -- requests -----------------------------------------------------------------------------------
+    # -- execution of requests ---------------------------------------------------------------------------
 
     def _run_requests(self, requests: list[Request], learned: LearnedRows | None) -> list[Outcome]:
-        """Run requests of one kind for one model; rows of several requests are learned in one call."""
+        """Run requests of one kind for one model. Rows of several requests are learned in one call."""
         begin = time.perf_counter()
         try:
             return self._outcomes(requests, learned)
@@ -639,7 +640,7 @@ class Writer:
         return outcomes
 
     def _learn_together(self, requests: list[Request], learned: LearnedRows | None) -> list[Outcome] | None:
-        """Learn the rows of all requests in one call; return None if this is not possible."""
+        """Learn the rows of all requests in one call, or return None if this is not possible."""
         model = requests[0].model
         session = self._sessions.get(model)
         keys = [r.key for r in requests if r.key is not None]
@@ -656,7 +657,7 @@ class Writer:
                 sources = [(r.key, r.batch.n_rows) for r in rows] if keys else []
                 version = session.learn(concatenated(session, rows), now=self.clock(), sources=sources)
             except SteelyardError:
-                return None  # a request has bad rows; one call per request will find it
+                return None  # a request has bad rows, which one call per request will find
         responses = {id(r): {"learned": r.batch.n_rows, "version": version} for r in rows}
         encode = msgspec.json.encode
         new = [(r.key, r.fingerprint, encode(responses[id(r)]).decode()) for r in rows if r.key is not None]
@@ -726,7 +727,7 @@ class Writer:
         return {"learned": batch.n_rows, "version": version, **more}
 
     def _remove(self, session: ModelSession, request: Delete | Rename, now: float) -> Response:
-        """Delete or rename a model; version numbers are never reused under either name."""
+        """Delete or rename a model. Version numbers are never reused under either name."""
         name, engine = request.model, session.engine
         if isinstance(request, Delete):
             self.store.drop_model(name)
@@ -755,7 +756,7 @@ class Writer:
         for name in gone:
             self._seconds.pop(name, None)
         if gone:
-            with suppress(*self.store.errors):  # a lost session has no leases any more
+            with suppress(*self.store.errors):  # a lost session has no leases
                 self.store.release_leases(gone)
 
     def _challenge(self, session: ModelSession, request: Challenge | Promote, now: float) -> Response:
@@ -771,7 +772,7 @@ class Writer:
         if self.store.acquire_leases([request.model], 1):
             request.session.store = self.store
             self._sessions[request.model] = request.session
-        else:  # meanwhile another process has taken the model
+        else:  # another process has taken the model in the meantime
             self.published.pop(request.model, None)
         self._handed_over = None
         return {"version": request.session.engine.version}
@@ -810,7 +811,7 @@ class Writer:
         known = set(self.store.known_ids(request.model, others))
         to_correct = {row_id: request.labels[row_id] for row_id in known if request.correct}
         if to_correct:
-            session.corrections(to_correct)  # raises before anything is changed
+            session.corrections(to_correct)  # raises an error before anything is changed
         if found:
             session.label(found, request.labels, now=now, key=request.key)
             if self.statistics.on_labels is not None:
@@ -877,7 +878,7 @@ def _follower_error() -> Unavailable:
 
 
 def _failure(error: Exception, *, is_store_error: bool) -> Unavailable:
-    """Return the error for requests whose transaction failed."""
+    """Return the error of requests whose transaction failed."""
     reason, effect = reason_of(error), "nothing was changed"
     if isinstance(error, CommitOutcomeUnknown):
         effect = "it is not known whether the request took effect"
@@ -894,7 +895,7 @@ def _failure(error: Exception, *, is_store_error: bool) -> Unavailable:
 
 
 def _location(error: Exception) -> str:
-    """Return the type and the source location of an error; its message may contain values of rows."""
+    """Return type and source location of an error without its message, which may contain values of rows."""
     frames = traceback.extract_tb(error.__traceback__)
     last = f" in {frames[-1].name}, line {frames[-1].lineno}" if frames else ""
     return f"{type(error).__name__}{last}"

@@ -12,13 +12,13 @@ from typing import Any
 __all__ = ["LABEL_DELAY_BOUNDS", "Activity"]
 
 _SECONDS = (60, 900)  # lengths of the intervals of a fine and a coarse time series
-_LENGTHS = (180, 672)  # number of intervals that are kept: three hours and seven days
-_LATENCY_BOUNDS = tuple(0.0005 * 2.0**k for k in range(14))  # seconds, from 0.5 ms to 4 s
+_LENGTHS = (180, 672)  # number of intervals that are kept (three hours and seven days)
+_LATENCY_BOUNDS = tuple(0.0005 * 2.0**k for k in range(14))  # upper bounds in seconds, from 0.5 ms to 4 s
 LABEL_DELAY_BOUNDS = (1.0, 60.0, 600.0, 3_600.0, 21_600.0, 86_400.0, 259_200.0, 604_800.0, 2_592_000.0)
 _LEARN, _PREDICT = 0, 1
 _VERBS = {"learn": _LEARN, "predict": _PREDICT}
 _N_LATENCIES, _N_DELAYS = len(_LATENCY_BOUNDS) + 1, len(LABEL_DELAY_BOUNDS) + 1
-# Positions in the list of counters of an interval.
+# Indices in the list of counters of an interval.
 _ERRORS, _REFUSED = 2, 3
 _LATENCIES = (4, 4 + _N_LATENCIES)
 _DELAYS = 4 + 2 * _N_LATENCIES
@@ -41,7 +41,7 @@ class Activity:
         # Protects the creation of intervals. Counters need no lock, because threads increment different ones.
         self._lock = threading.Lock()
         self._series: dict[str, tuple[OrderedDict[int, list[int]], ...]] = {}
-        # Current minute, and the counters of both series in the current interval.
+        # Current minute, and the counters of the current interval of both series.
         self._current: dict[str, tuple[int, list[int], list[int]]] = {}
 
     def request(self, model: str, verb: str, status: int, seconds: float) -> None:
@@ -61,7 +61,7 @@ class Activity:
         coarse[which] += 1
 
     def labels(self, model: str, delays: Sequence[float]) -> None:
-        """Count labels in a histogram of their delay, the time since the prediction."""
+        """Count labels in a histogram of their delay since the prediction."""
         _, *series = self._counters(model)
         for delay in delays:
             for counters in series:
@@ -90,13 +90,11 @@ class Activity:
             self._current.pop(model, None)
 
     def points(self, model: str, since: float) -> dict[str, Any]:
-        """Return the intervals since a time: fine ones if they reach back that far, otherwise coarse ones."""
+        """Return the intervals since a time: fine ones if they go back that far, else coarse ones."""
         now = self._clock()
         with self._lock:
             series = self._series.get(model, (OrderedDict(), OrderedDict()))
-            oldest = (
-                next(iter(series[1]), now // _SECONDS[1]) * _SECONDS[1]
-            )  # there were no requests before this time
+            oldest = next(iter(series[1]), now // _SECONDS[1]) * _SECONDS[1]  # no requests before this time
             which = 0 if now - max(since, oldest) <= _SECONDS[0] * _LENGTHS[0] else 1
             intervals = {n: list(c) for n, c in series[which].items()}
         seconds = _SECONDS[which]
@@ -130,7 +128,7 @@ def _milliseconds(counts: Sequence[int]) -> float | None:
 
 
 def _quantile(counts: Sequence[int], bounds: Sequence[float], share: float) -> float | None:
-    """Return the upper bound of the interval that contains a quantile; None if all counts are zero."""
+    """Return the upper bound of the interval that contains a quantile, or None if all counts are zero."""
     total = sum(counts)
     if not total:
         return None

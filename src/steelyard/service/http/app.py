@@ -1,4 +1,4 @@
-"""Routes of the service; each handler reads a request, calls the library and returns a response."""
+"""Routes of the service. Each handler reads a request, calls the library and returns a response."""
 
 from __future__ import annotations
 
@@ -59,14 +59,14 @@ _MAX_ROWS_ON_LOOP = 2_000  # larger predictions run in a thread, so that other r
 # Bodies up to this size are parsed on the event loop, because passing them to a thread takes longer.
 _MAX_BYTES_ON_LOOP = {"json": 100_000, "jsonl": 100_000, "csv": 100_000, "arrow": 500_000}
 _MAX_BYTES_ON_LOOP_WHILE_SERVING = (
-    100_000  # because parsing 500 kB of Arrow delays a prediction by half a millisecond
+    100_000  # larger Arrow bodies delay predictions: parsing 500 kB takes half a millisecond
 )
-# Number of allocations between two runs of the garbage collector. A hundred concurrent requests allocate
-# thousands of objects that are all in use; with the default of 700, the collector takes a tenth of the time.
+# Number of allocations between two runs of the garbage collector, for many concurrent requests.
+# With the default of 700 allocations, the garbage collector takes a tenth of the time.
 _GC_THRESHOLD = 20_000
 _HEARTBEAT_SECONDS = 15.0
 _MAX_LAG_SECONDS = 15.0  # a follower with a larger lag is not ready
-_MAX_TIME_SECONDS = 253_402_300_800.0  # the end of the year 9999
+_MAX_TIME_SECONDS = 253_402_300_800.0  # end of the year 9999
 _MAX_SPEC_BYTES = 1 << 20
 _MAX_NAME = 64  # maximum length of the name of a model in the audit log
 _MAX_PAST_MODELS = 8  # maximum number of earlier model versions in memory
@@ -129,7 +129,7 @@ class Service:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._finished: deque[tuple[asyncio.Future[Any], RequestFuture]] = deque()
 
-    # -- used by all handlers -----------------------------------------------------------------------
+    # -- functions used by all handlers ------------------------------------------------------------------
 
     def authorize(
         self, request: Request, scope: str, model: str | None = None, site: str | None = None
@@ -189,7 +189,7 @@ class Service:
             raise
 
     def _finish(self, response: asyncio.Future[Any], done: RequestFuture) -> None:
-        """Queue a response, in the writer thread; all responses of a group wake the event loop only once."""
+        """Queue a response in the writer thread. All responses of a group wake the event loop only once."""
         self._finished.append((response, done))
         if len(self._finished) == 1 and self._loop is not None:
             self._loop.call_soon_threadsafe(self._resolve_finished)
@@ -247,9 +247,9 @@ class Service:
 
     @staticmethod
     def context(request: Request, body: bytes) -> dict[str, Any]:
-        """Return the origin of a request and, if it has one, its idempotency key with the fingerprint."""
+        """Return the origin of a request, and its idempotency key with the fingerprint if it has one."""
         scope = request.scope
-        scope["steelyard.audited"] = True  # the writer adds the audit entry
+        scope["steelyard.audited"] = True  # the writer will add the audit entry
         client = scope.get("client")
         origin = commands.Origin(
             scope.get("steelyard.key"), client[0] if client else None, scope.get("steelyard.id", "")
@@ -272,14 +272,14 @@ class Service:
     # -- models -------------------------------------------------------------------------------------
 
     async def list_models(self, request: Request) -> Response:
-        """Return the models that the key has access to."""
+        """Return the models that the API key can access."""
         key = self.authorize(request, "predict")
         names = [name for name in sorted(self.writer.published) if key is None or key.allows("predict", name)]
         models = await run_in_threadpool(self._summaries, names) + await self.forwarder.models(request)
         return JSONResponse({"models": sorted(models, key=lambda model: model["name"])})
 
     def _summaries(self, names: Sequence[str]) -> list[dict[str, Any]]:
-        """Return the summaries of models, except those that have just moved to another process."""
+        """Return the summaries of models, except models that have just moved to another process."""
         found = []
         for name in names:
             with suppress(commands.NotFoundError, commands.Unavailable):
@@ -287,7 +287,7 @@ class Service:
         return found
 
     def _quality(self, name: str) -> dict[str, Any]:
-        """Return the quality values by which the web page sorts models."""
+        """Return the quality values that the web page uses to sort models."""
         published = self.model(name)
         measures = published.measures
         recent = self.metrics.activity.points(name, time.time() - 3_600.0)["points"]
@@ -313,7 +313,7 @@ class Service:
         name = request.path_params["model"]
         self.authorize(request, "predict", name)
         details = self.model(name).experts_and_drifts()
-        # Runs in a thread, because the digest of a model with thousands of columns takes seconds.
+        # This runs in a thread, because the digest of a model with thousands of columns takes seconds.
         summary = await run_in_threadpool(self._summary, name)
         more = {**details, **self._quality(name), "latency_ms": self.metrics.latency(name)}
         more["realised_rates"] = self.model(name).realised_rates()
@@ -476,7 +476,7 @@ class Service:
         return JSONResponse(await run_in_threadpool(self.model(name).column_statistics))
 
     async def versions(self, request: Request) -> Response:
-        """Return the versions with snapshots; with ``compare``, the agreement with one of these versions."""
+        """Return the versions with snapshots or, with ``compare``, the agreement with one of them."""
         name = request.path_params["model"]
         self.authorize(request, "predict", name)
         current, chosen = self.model(name), request.query_params.get("compare")
@@ -575,17 +575,17 @@ class Service:
 
     def _enqueue_change(self, name: str) -> None:
         for changes in self._listeners:
-            if not changes.full():  # a slow client misses some versions
+            if not changes.full():  # a slow client may miss some versions
                 changes.put_nowait(name)
 
-    # -- the service itself -------------------------------------------------------------------------
+    # -- status of the service ---------------------------------------------------------------------------
 
     async def live(self, _request: Request) -> Response:
         """Return status 200 (liveness probe)."""
         return JSONResponse({"live": True})
 
     async def ready(self, _request: Request) -> Response:
-        """Return 200 if the keys can be read, the store works, and the writer is running and up to date."""
+        """Return 200 if keys are readable, the store works, and the writer is running and up to date."""
         ready = self.writer.is_alive and self.writer.behind < _MAX_LAG_SECONDS
         ready = ready and (self.keys is None or self.keys.problem() is None)
         problem = self.writer.problem
@@ -595,7 +595,7 @@ class Service:
         return JSONResponse({**answer, **more}, status_code=200 if ready else 503)
 
     async def learner(self, _request: Request) -> Response:
-        """Return 200 if this process accepts changes; for load balancers."""
+        """Return 200 if this process accepts changes, for load balancers."""
         leads = self.writer.is_alive and self.writer.leads and self.writer.problem is None
         return JSONResponse({"learner": leads}, status_code=200 if leads else 503)
 
@@ -743,7 +743,10 @@ def _undo_selection(way: str, value: Any) -> dict[str, Any]:
 
 
 def _known_method(method: str) -> str:
-    """Return a method as a metric label; unknown methods share one label, so their number is bounded."""
+    """Return a method as a metric label.
+
+    Unknown methods share one label, which bounds the number of labels.
+    """
     return method if method in {"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"} else "other"
 
 
@@ -762,7 +765,7 @@ def _seconds(value: Any) -> float:
         seconds = float(value) if isinstance(value, int | float) else seconds_of(value)
     except (TypeError, ValueError, OverflowError):
         seconds = math.nan
-    # A year with very many digits would overflow and give a wrong time.
+    # A year with too many digits would overflow and give a wrong time.
     if not abs(seconds) < _MAX_TIME_SECONDS or len(str(value)) > 64:
         raise Problem(422, f"expected a time; got {str(value)[:60]!r}.", "for example 2026-01-31T12:30:00Z")
     return seconds

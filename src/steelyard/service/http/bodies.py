@@ -42,7 +42,7 @@ def header(request: Request, name: bytes) -> str | None:
 
 
 class ByteBudget:
-    """Limit on the total size of bodies in memory; a body counts from its arrival until the response.
+    """Limit of the total size of bodies in memory. A body counts from its arrival until the response.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ async def read_body(request: Request, max_bytes: int, budget: ByteBudget) -> byt
         raise _too_large(max_bytes)
     task = asyncio.current_task()
     assert task is not None
-    # asyncio.timeout would take longer than the rest of this function does for a small body.
+    # asyncio.timeout would take longer than reading a small body.
     timer = task.get_loop().call_later(_MAX_BODY_SECONDS, task.cancel, _TIMEOUT)
     parts, size, is_more = [], 0, True
     try:
@@ -149,7 +149,7 @@ def _json_object(body: bytes, limits: wire.RequestLimits) -> dict[str, Any]:
 def write_columns(
     request: Request, response: Mapping[str, Any], columns: Mapping[str, Sequence[Any]]
 ) -> Response:
-    """Return a response as JSON, or its columns as JSON lines, CSV or Arrow, as the Accept header says."""
+    """Return a response in the format of the Accept header: JSON, JSON lines, CSV or Arrow."""
     accepted = request.headers.get("accept", "*/*")
     if "text/csv" in accepted:
         text = io.StringIO()

@@ -26,7 +26,7 @@ __all__ = ["RecentAlarms", "routes"]
 
 _MAX_ROWS = 1000  # maximum number of rows in a request
 _MAX_ALARMS = 10  # maximum number of alarms per model, kept in memory
-_IMPORTANCE_SECONDS = 10.0  # the importance of columns is computed at most this often
+_IMPORTANCE_SECONDS = 10.0  # minimum time between two computations of the importance of columns
 _MAX_COLUMNS = 30  # maximum length of the list of important columns
 
 
@@ -34,7 +34,7 @@ _MAX_COLUMNS = 30  # maximum length of the list of important columns
 class _Alarm:
     at: float
     row: ColumnBatch
-    explanation: dict[str, Any] | None = None  # computed when it is first requested
+    explanation: dict[str, Any] | None = None  # computed at the first request
 
 
 class RecentAlarms:

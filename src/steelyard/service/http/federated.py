@@ -26,7 +26,7 @@ __all__ = ["routes"]
 
 _BYTES = "application/octet-stream"
 _MAX_NAME_CHARACTERS = 200
-_MAX_UPDATE_BYTES = 16 << 20  # enough for about 1,000 columns with two classes
+_MAX_UPDATE_BYTES = 16 << 20  # sufficient for about 1,000 columns with two classes
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -55,7 +55,7 @@ class _Sites:
         return published
 
     async def put(self, request: Request) -> Response:
-        """Apply the update of a site; the update is durable before the response is sent."""
+        """Apply the update of a site. The update is durable before the response is sent."""
         name, site = _names(request)
         self.service.authorize(request, "site", name, site)
         self._pool(name)
@@ -107,7 +107,7 @@ class _Sites:
         return JSONResponse(await self.service.submit(command))
 
     async def table(self, request: Request) -> Response:
-        """Return for each site its contribution, and the quality of the pooled model on its rows."""
+        """Return the contribution of each site, and the quality of the pooled model on its rows."""
         name = request.path_params["model"]
         self.service.authorize(request, "admin", name)
         published = self._pool(name)

@@ -1,4 +1,4 @@
-"""Forwarding: sends requests to the process that learns the model, if several processes share a store."""
+"""Forwarding of requests to the process that learns the model, if several processes share a store."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Forwarder:
         self._http: httpx.AsyncClient | None = None
 
     async def target(self, request: Request) -> str | None:
-        """Return the address of the process that must answer a request; None if this process can.
+        """Return the address of the process that must answer a request, or None if this process can.
 
         Raises Unavailable while a model moves from one process to another.
         """
@@ -62,7 +62,7 @@ class Forwarder:
         if url is None:
             exists, url = await run_in_threadpool(self._writer.store.find_learner, model)
             if not exists or (url is None and request.method == "PUT"):
-                return None  # this process reports that the model does not exist, or creates or takes it
+                return None  # this process reports the missing model, creates it, or takes it over
         is_here = url == self._writer.store.address
         if url is None or is_here or _FORWARDED in request.headers:  # a request is never forwarded twice
             raise Unavailable(
@@ -75,7 +75,7 @@ class Forwarder:
         """Send a request to another process and return its response."""
         path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
         headers = [(n, v) for n, v in request.headers.items() if n not in _DROPPED_HEADERS]
-        headers.append((_REQUEST_ID, request.scope["steelyard.id"]))  # so that both processes log the same id
+        headers.append((_REQUEST_ID, request.scope["steelyard.id"]))  # both processes then log the same id
         outgoing = self._client().build_request(
             request.method, url + path, headers=[*headers, (_FORWARDED, "1")], content=body
         )
@@ -144,4 +144,4 @@ def _close_soon(response: httpx.Response) -> None:
     task.add_done_callback(_closing.discard)
 
 
-_closing: set[asyncio.Task[None]] = set()  # references keep the tasks alive
+_closing: set[asyncio.Task[None]] = set()  # references that keep the tasks alive

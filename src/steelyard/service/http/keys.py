@@ -1,4 +1,4 @@
-"""API keys: random, shown once, stored as hashes, and limited to scopes and models."""
+"""API keys, which are random, shown once, stored as hashes, and limited to scopes and models."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _log = logging.getLogger("steelyard.service")
 
 @dataclass(frozen=True)
 class Key:
-    """An API key with its scopes and models; only a hash of the secret is stored."""
+    """API key with its scopes and models. Only a hash of the secret is stored."""
 
     id: str
     hash: str
@@ -37,7 +37,7 @@ class Key:
     models: tuple[str, ...] = ("*",)
     note: str = ""
     sites: tuple[str, ...] = ("*",)
-    expires: float | None = None  # time in seconds since 1970
+    expires: float | None = None  # expiry time in seconds since 1970
     rate: float | None = None  # maximum number of requests per second
 
     def has_expired(self, now: float) -> bool:
@@ -45,7 +45,10 @@ class Key:
         return self.expires is not None and now >= self.expires
 
     def allows(self, scope: str, model: str | None, site: str | None = None) -> bool:
-        """Return whether this key has the scope for a model and a site; admin includes all scopes."""
+        """Return whether this key has the scope for a model and a site.
+
+        The scope admin includes all scopes.
+        """
         has_scope = scope in self.scopes or "admin" in self.scopes
         has_model = model is None or "*" in self.models or model in self.models
         has_site = site is None or "*" in self.sites or site in self.sites
@@ -64,17 +67,18 @@ class Keys:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._problem: str | None = None
-        self._loaded: tuple[int, int, int] | None = None  # mtime, ctime and size of the file as last read
+        # Mtime, ctime and size of the file when it was last read.
+        self._loaded: tuple[int, int, int] | None = None
         self._keys: dict[str, Key] = {}
         self._refresh()
 
     def find(self, token: str) -> Key | None:
-        """Return the key of a bearer token, comparing in constant time; None if no key matches."""
+        """Return the key of a bearer token, compared in constant time, or None if no key matches."""
         self._refresh()
         prefix, _, rest = token.partition("_")
         key_id, _, secret = rest.partition("_")
         key = self._keys.get(key_id) if prefix == _PREFIX else None
-        # Unknown ids are compared, too, so that they take the same time as known ids.
+        # Unknown ids are also compared, so that they take the same time as known ids.
         expected = _hash("unknown") if key is None else key.hash
         same = hmac.compare_digest(_hash(secret).encode(), expected.encode())
         return key if same else None
@@ -141,7 +145,7 @@ class Keys:
 
     @classmethod
     def rotate(cls, path: Path, key_id: str, until: float, expires: float | None = None) -> tuple[Key, str]:
-        """Create a successor with the same rights; the old key expires no later than ``until``."""
+        """Create a successor with the same rights. The old key expires no later than ``until``."""
         with _locked(path):
             known = cls._with(path, key_id)
             old = known[key_id]
@@ -152,7 +156,7 @@ class Keys:
 
     @classmethod
     def _with(cls, path: Path, key_id: str) -> dict[str, Key]:
-        """Return all keys; raise ParameterError if there is none with this id."""
+        """Return all keys; raise ParameterError if no key has the given id."""
         known = cls(path)._keys
         if key_id not in known:
             raise ParameterError(f"there is no key {key_id!r} in {path}.", hint="steelyard serve keys list")
@@ -192,7 +196,7 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _hash(secret: str) -> str:
-    # The secret has 256 random bits, so guessing cannot invert a plain hash.
+    # The secret has 256 random bits, so a plain hash cannot be inverted by guessing.
     return "sha256:" + hashlib.sha256(secret.encode()).hexdigest()
 
 
@@ -218,7 +222,7 @@ def _parsed(text: str, name: str) -> dict[str, Key]:
 
 
 def _seconds(value: Any) -> float | None:
-    """Return the seconds since 1970 of a TOML date or date-time; without an offset it is UTC."""
+    """Return the seconds since 1970 of a TOML date or date-time. Without an offset it is UTC."""
     if value is None:
         return None
     moment = datetime.fromisoformat(value.isoformat())
@@ -254,7 +258,7 @@ def _write(path: Path, keys: Sequence[Key]) -> None:
 
 
 def _set_owner(path: Path, descriptor: int) -> None:
-    """Keep the owner and the mode of a rewritten file; a new file gets the owner of its folder.
+    """Keep the owner and the mode of a rewritten file. A new file gets the owner of its folder.
 
     An administrator who adds a key with sudo must not make the file unreadable for the service.
     """

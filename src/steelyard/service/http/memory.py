@@ -1,4 +1,4 @@
-"""Returns unused memory to the operating system after large requests."""
+"""Return of unused memory to the operating system after large requests."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from contextlib import suppress
 __all__ = ["MemoryReturner"]
 
 _LARGE_BYTES = 4 << 20  # requests with smaller bodies leave little unused memory
-_MIN_SECONDS = 1.0  # minimum interval, because a release takes some milliseconds in a large process
+_MIN_SECONDS = 1.0  # minimum interval between releases, which take some milliseconds in a large process
 
 
 class MemoryReturner:
-    """Releases the memory that allocators keep after large requests.
+    """Object that releases the memory that allocators keep after large requests.
 
     A parsed body can take fifty times its size. Python, Arrow and the C library keep such memory for later
     requests, so one large request would permanently increase the memory of the process.
@@ -34,9 +34,12 @@ class MemoryReturner:
         return self._is_due and time.monotonic() - self._last >= _MIN_SECONDS
 
     def release(self) -> None:
-        """Return unused memory to the operating system; takes milliseconds, so call it in a thread."""
+        """Return unused memory to the operating system.
+
+        Call this in a thread, because it takes milliseconds.
+        """
         self._last, self._is_due = time.monotonic(), False
-        gc.collect()  # the exception of a refused request and the frames with its rows form reference cycles
+        gc.collect()  # a refused request's exception and the frames with its rows form reference cycles
         arrow = sys.modules.get("pyarrow")
         if arrow is not None:
             arrow.default_memory_pool().release_unused()

@@ -58,7 +58,7 @@ class Metrics:
         self._registry.register(_Process(writer))
         self._registry.register(_Topics(consumers))
         ProcessCollector(registry=self._registry)
-        # Cache of labelled metrics: looking up a metric by its labels takes longer than incrementing it.
+        # Cache of labelled metrics, because looking up a metric by labels takes longer than incrementing it.
         self._children: dict[tuple[Any, ...], Any] = {}
         self._recent: dict[tuple[str, str], deque[float]] = {}
 
@@ -68,7 +68,7 @@ class Metrics:
         """Record the duration of a request."""
         self._child(self._seconds, method, route, str(status)).observe(seconds)
         verb = route.rpartition("/")[2]
-        if model in self._models.published:  # clients could make up any number of other names
+        if model in self._models.published:  # clients could invent any number of other names
             self.activity.request(model, verb, status, seconds)
         if model is not None and status == 200 and verb in _VERBS:
             self._recent.setdefault((model, verb), deque(maxlen=_LATENCY_REQUESTS)).append(seconds)

@@ -124,7 +124,7 @@ class FastRoutes:
 
 _TRACE = re.compile(rb"[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
-# Prefix and counter for the ids of requests that have none.
+# Prefix and counter of generated request ids.
 _prefix, _numbers = secrets.token_hex(10), itertools.count()
 
 
@@ -156,7 +156,7 @@ def error_middleware(handler: Handler, path: str, service: Service) -> Handler:
             else:
                 body = await read_body(request, service.limits.body, service.budget)
                 response = await service.forwarder.forward(request, url, body)
-                request.scope["steelyard.audited"] = True  # the other process adds the audit entry
+                request.scope["steelyard.audited"] = True  # the other process will add the audit entry
         except Problem as problem:
             response = respond(problem)
         except SteelyardError as error:
@@ -177,7 +177,7 @@ def error_middleware(handler: Handler, path: str, service: Service) -> Handler:
             response = respond(Problem(500, f"the service failed; see {request_id} in its log."))
         response.raw_headers.append((b"x-request-id", request_id.encode()))
         if service.memory.is_due_after(service.budget.release(request)):
-            # Released after this coroutine has ended, because its local variables hold the parsed rows.
+            # Memory is released after this coroutine ends, because its local variables hold the rows.
             asyncio.get_running_loop().call_later(
                 _RELEASE_SECONDS, asyncio.get_running_loop().run_in_executor, None, service.memory.release
             )

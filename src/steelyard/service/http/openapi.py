@@ -20,7 +20,7 @@ def _list(items: Mapping[str, Any], **more: Any) -> dict[str, Any]:
 
 
 def _record(required: str = "", **properties: Any) -> dict[str, Any]:
-    """Return the schema of an object; ``required`` lists property names, separated by spaces."""
+    """Return the schema of an object; ``required`` lists property names separated by spaces."""
     schema: dict[str, Any] = {"type": "object", "properties": properties}
     return {**schema, "required": required.split()} if required else schema
 

@@ -110,7 +110,7 @@ class _Operations:
         return JSONResponse(await self.service.submit(command))
 
     async def promote(self, request: Request) -> Response:
-        """Swap model and challenger; a second call swaps them back."""
+        """Swap model and challenger. A second call swaps them back."""
         name = request.path_params["model"]
         self.service.authorize(request, "admin", name)
         command = commands.Promote(name, **self.service.context(request, b""))

@@ -23,7 +23,7 @@ _TYPES = {
     "uplot-LICENSE.txt": "text/plain",
 }
 _HEADERS = {
-    # uPlot sets sizes in style attributes, so style attributes are allowed; inline style sheets are not.
+    # uPlot sets sizes in style attributes, so these are allowed. Inline style sheets are not.
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; style-src-attr 'unsafe-inline'; "
         "img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"

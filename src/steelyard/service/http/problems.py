@@ -64,7 +64,8 @@ def problem_of(error: SteelyardError) -> Problem:
         more["row"] = error.row
         if error.column is not None:
             more["column"] = error.column
-    if status == 500:  # not sent to clients: the source names a path or an address of the operator's machine
+    # The source names a path or an address of the operator's machine, so it is not sent to clients.
+    if status == 500:
         _log.error("a request failed: %s", error.summary)
         return Problem(status, "the store of the service has a problem; see its log.")
     hint = None if error.hint is None else service_hint(error.hint)

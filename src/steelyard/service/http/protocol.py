@@ -11,13 +11,13 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 __all__ = ["ON_SHUTDOWN", "LimitedProtocol"]
 
-ON_SHUTDOWN = "steelyard.on_shutdown"  # key of the request scope for a function that ends its response
+ON_SHUTDOWN = "steelyard.on_shutdown"  # key of the request scope for a function that ends the response
 
 _log = logging.getLogger("steelyard.service")
 _MAX_HEADER_BYTES = 65_536
 _MAX_HEADER_SECONDS = 20.0
 _MAX_CONNECTIONS = 1_000
-_RESERVED_FILES = 64  # file descriptors kept free for the store, the log and the event loop
+_RESERVED_FILES = 64  # number of file descriptors kept free for the store, the log and the event loop
 _REASONS = {408: "Request Timeout", 431: "Request Header Fields Too Large", 503: "Service Unavailable"}
 
 
@@ -26,7 +26,7 @@ def _max_connections() -> int:
 
 
 class LimitedProtocol(HttpToolsProtocol):
-    """One HTTP connection that is closed if its headers are too long or too slow.
+    """HTTP connection that is closed if its headers are too long or too slow.
 
     uvicorn has neither limit. A client that sends endless headers would fill the memory, and clients that
     never finish their headers would use up the file descriptors.
@@ -57,7 +57,7 @@ class LimitedProtocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def shutdown(self) -> None:
-        """End event streams, which would delay the shutdown; let other responses finish."""
+        """End event streams, which would delay the shutdown. Other responses can finish."""
         super().shutdown()
         end_stream: Any = None if self.cycle is None else self.cycle.scope.get(ON_SHUTDOWN)
         if end_stream is not None:

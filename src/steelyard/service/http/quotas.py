@@ -11,7 +11,7 @@ __all__ = ["RateLimits"]
 
 
 class RateLimits:
-    """Token buckets: a rate of r allows r requests per second and bursts of r requests.
+    """Token buckets: a rate of r allows r requests per second and bursts of up to r requests.
 
     Parameters
     ----------
@@ -21,7 +21,7 @@ class RateLimits:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        # Remaining requests, and the time of the last update, for each (kind, name).
+        # Remaining requests and time of the last update, by (kind, name).
         self._buckets: dict[tuple[str, str], tuple[float, float]] = {}
 
     def check(self, kind: str, name: str, rate: float) -> None:

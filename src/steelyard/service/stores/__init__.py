@@ -22,7 +22,7 @@ __all__ = [
 
 _DISK_FULL_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _DISK_FULL_ERRORS = frozenset({"FullError", "DiskFull"})  # names of exceptions of apsw and psycopg
-# A function that is called when a commit begins; it returns work to do during the commit, or None.
+# Function that is called when a commit begins and returns work to do during the commit, or None.
 BackgroundWork = Callable[[], Callable[[], None] | None]
 RowReference = tuple[str | None, str | None]  # id and subject of a row that a stored response mentions
 
@@ -46,7 +46,7 @@ class Learners:
     """Processes that learn, and the models of which they hold leases."""
 
     n_leases: dict[str, int]  # number of leases of each live learner, by address
-    owners: dict[str, str]  # for each model that has a learner, its address
+    owners: dict[str, str]  # address of the learner of each model that has one
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class PendingRow:
-    """A predicted row that is stored until its label arrives."""
+    """Predicted row that is stored until its label arrives."""
 
     id: str
     at: float
@@ -81,7 +81,7 @@ class PendingRow:
 
 @dataclass(frozen=True)
 class QuarantinedRow:
-    """A labelled row that violates a guard of its model and waits for a decision of an operator."""
+    """Labelled row that violates a guard of its model and waits for a decision of an operator."""
 
     number: int
     at: float
@@ -93,7 +93,7 @@ class QuarantinedRow:
 
 @dataclass(frozen=True)
 class EarlyLabel:
-    """A label from a topic that waits for its row, or that was refused for the given reason."""
+    """Label from a topic that waits for its row, or that was refused for the given reason."""
 
     id: str
     at: float

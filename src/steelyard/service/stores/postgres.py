@@ -25,7 +25,7 @@ from steelyard.service.stores.upgrades import BASE_VERSION, SCHEMA_VERSION, UPGR
 
 __all__ = ["PostgresStore"]
 
-# "Stly": key of an advisory lock that all learners share; version 0.2 holds it exclusively.
+# Key of an advisory lock that all learners share ("Stly"). Version 0.2 holds it exclusively.
 _WRITE_LOCK = 0x53746C79
 _LEARNERS = """
 SELECT (l.classid::bigint << 32) | l.objid::bigint, coalesce(n.url, l.pid::text)
@@ -35,10 +35,12 @@ AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database()
 """
 _SETUP_LOCK = _WRITE_LOCK + 1
 _CHANNEL = "steelyard"
-_MIN_NOTIFY_SECONDS = 0.05  # commits that notify run one at a time, so only some transactions notify
+# Minimum time between notifications, because commits that notify run one at a time.
+_MIN_NOTIFY_SECONDS = 0.05
 _CONNECT_SECONDS = 5
 _ERASE_LOCK_MILLISECONDS = 100
-_MAX_READER_POLLS, _READER_POLL_SECONDS = 10, 0.02  # transactions of other learners usually take milliseconds
+# Polls of other learners' transactions, which usually take milliseconds.
+_MAX_READER_POLLS, _READER_POLL_SECONDS = 10, 0.02
 _MAX_REWRITE_BYTES = 8 << 20  # rewriting a table of this size takes about 50 ms
 # With these settings, the server notices within half a minute that a client machine has disappeared.
 _KEEPALIVE = "-c tcp_keepalives_idle=10 -c tcp_keepalives_interval=5 -c tcp_keepalives_count=3"
@@ -114,13 +116,13 @@ class PostgresStore(Store):
         self._reader_lock = threading.Lock()
         self._db: psycopg.Connection[Any] | None = None
         self._reader: psycopg.Connection[Any] | None = None
-        self._lock_holder: psycopg.Connection[Any] | None = None  # the session that holds the write lock
+        self._lock_holder: psycopg.Connection[Any] | None = None  # session that holds the write lock
         self._leases: set[str] = set()  # models of which this session holds a lease
         self._key_indexes = {}
         self._url_of_process = ""
         self._notified_at = 0.0
         self._has_changes = False  # whether the transaction must notify followers
-        # Initially all tables, because an earlier process may have deleted rows.
+        # Initially this contains all tables, because an earlier process may have deleted rows.
         self._to_erase = set(_TABLES_WITH_ROWS)
         try:
             self._check_schema(self._session())
@@ -165,7 +167,8 @@ class PostgresStore(Store):
         if is_new or BASE_VERSION <= self._version(db) < SCHEMA_VERSION:
             with db.transaction():
                 db.execute("SELECT pg_advisory_xact_lock(%s)", (_SETUP_LOCK,))
-                if db.execute(exists).fetchone() == (False,):  # no other process has created it meanwhile
+                # No other process has created the schema in the meantime.
+                if db.execute(exists).fetchone() == (False,):
                     db.execute(_SCHEMA)
                     db.execute("INSERT INTO steelyard.about VALUES (%s)", (BASE_VERSION,))
                 for version, step in sorted(UPGRADES.items()):
@@ -187,7 +190,8 @@ class PostgresStore(Store):
 
     def close(self) -> None:
         if self._db is not None and self.holds_write_lock:
-            with suppress(psycopg.Error):  # unlock now; the server may notice the end of the session late
+            # Releases the lock now, because the server may notice the end of the session late.
+            with suppress(psycopg.Error):
                 self._db.execute("SELECT pg_advisory_unlock_all()")
         for db in (self._reader, self._db):
             if db is not None:
@@ -199,11 +203,11 @@ class PostgresStore(Store):
 
     @property
     def holds_write_lock(self) -> bool:
-        """Whether this process holds the write lock, as far as it knows without a query."""
+        """Whether this process holds the write lock, according to its last query."""
         return self._lock_holder is not None and self._lock_holder is self._db and not self._db.closed
 
     def acquire_write_lock(self) -> bool:
-        """Acquire or confirm the write lock on the server; return False if another process holds it."""
+        """Acquire or confirm the write lock on the server. Return False if another process holds it."""
         db = self._session()
         if self.holds_write_lock:
             db.execute("SELECT 1")  # raises if the session is broken
@@ -215,7 +219,7 @@ class PostgresStore(Store):
 
     def sibling(self) -> PostgresStore | None:
         other = PostgresStore(self._url)
-        other.advertise(self.address)  # otherwise its leases would be counted as those of another process
+        other.advertise(self.address)  # prevents that its leases are counted as those of another process
         return other
 
     def holds_lease(self, model: str) -> bool:
@@ -284,7 +288,7 @@ class PostgresStore(Store):
 
     @contextmanager
     def transaction(self, background: BackgroundWork | None = None) -> Iterator[None]:  # noqa: ARG002
-        """Commit all changes or none; they are on the server's disk when the context manager returns."""
+        """Commit all changes or none. Changes are on the server's disk when the context manager returns."""
         db = self._db
         if db is None or not self.holds_write_lock:
             raise FileAccessError("this process does not hold the write lock.", source=self.path)
@@ -350,7 +354,7 @@ class PostgresStore(Store):
         with self._reader_lock:
             try:
                 return self._query(sql, values)
-            except psycopg.OperationalError:  # the server may have been restarted: reconnect once
+            except psycopg.OperationalError:  # the server may have been restarted, so reconnect once
                 return self._query(sql, values)
 
     def _query(self, sql: str, values: Sequence[Any]) -> list[Any]:
@@ -370,7 +374,8 @@ class PostgresStore(Store):
     # -- erasing ------------------------------------------------------------------------------------
 
     def erase(self) -> bool:
-        """Remove deleted rows from the tables without blocking other sessions; return whether all are gone.
+        """Remove deleted rows from the tables without blocking other sessions; return whether all are
+        removed.
 
         ``VACUUM`` frees the space of deleted rows while all sessions continue to read and write. A small
         table is then rewritten, which removes the bytes from the disk immediately. Rewriting needs an
@@ -416,7 +421,7 @@ class PostgresStore(Store):
         )
 
     def rewrite_tables(self) -> None:
-        """Rewrite all tables with rows, so that deleted bytes leave the disk; other sessions must wait."""
+        """Rewrite all tables, so that deleted bytes leave the disk. Other sessions must wait."""
         self._rewrite_tables(self._session(), _TABLES_WITH_ROWS, 0)
 
     def _rewrite_tables(
@@ -456,7 +461,7 @@ class _DeadRowCounter:
     n_rows = 0
 
     def __call__(self, notice: Any) -> None:
-        # The text is localized; its first number is the count.
+        # The notice is localized, so only its first number, the count, is used.
         found = re.search(r"\d+", notice.message_detail or "")
         self.n_rows += int(found.group()) if found else 0
 

@@ -1,4 +1,4 @@
-"""Store of models, events, rows and snapshots, in the SQL that SQLite and PostgreSQL have in common."""
+"""Store of models, events, rows and snapshots, in the common SQL of SQLite and PostgreSQL."""
 
 from __future__ import annotations
 
@@ -55,9 +55,10 @@ class Store:
     """
 
     path: str  # name of the store in error messages
-    errors: tuple[type[Exception], ...]  # raised when the disk or the database server fails
+    errors: tuple[type[Exception], ...]  # errors that are raised when the disk or the database server fails
     has_leases = False  # whether several processes can learn different models
-    _key_indexes: dict[str, KeyIndex]  # for models whose lease this process holds; empty after a rollback
+    # Key indexes of the models that this process has leased; empty after a rollback.
+    _key_indexes: dict[str, KeyIndex]
 
     def __enter__(self) -> Self:
         return self
@@ -65,10 +66,13 @@ class Store:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # -- implemented by each database ---------------------------------------------------------------
+    # -- abstract methods of each database ---------------------------------------------------------------
 
     def transaction(self, background: BackgroundWork | None = None) -> AbstractContextManager[None]:
-        """Commit all changes or none; if the store commits in a thread, ``background`` runs meanwhile."""
+        """Commit all changes or none.
+
+        If the store commits in a thread, ``background`` runs in the meantime.
+        """
         raise NotImplementedError
 
     def read_snapshot(self) -> AbstractContextManager[None]:
@@ -89,7 +93,7 @@ class Store:
         return True
 
     def acquire_leases(self, models: Sequence[str], limit: int) -> list[str]:
-        """Acquire at most ``limit`` leases of models that no other process learns; return their names."""
+        """Acquire at most ``limit`` leases of models that no other process learns; return the model names."""
         acquired = list(models)[:limit]
         self._drop_key_indexes(acquired)
         return acquired
@@ -99,12 +103,12 @@ class Store:
         self._drop_key_indexes(models)
 
     def _drop_key_indexes(self, models: Iterable[str]) -> None:
-        """Discard the key indexes of these models; they are loaded again when needed."""
+        """Discard the key indexes of these models, which are loaded again when needed."""
         for model in models:
             self._key_indexes.pop(model, None)
 
     def learners(self, models: Sequence[str]) -> Learners | None:  # noqa: ARG002
-        """Return the processes that learn these models; None if this process learns all of them."""
+        """Return the processes that learn these models, or None if this process learns all of them."""
         return None
 
     def find_learner(self, model: str) -> tuple[bool, str | None]:  # noqa: ARG002
@@ -120,7 +124,7 @@ class Store:
         """Publish the HTTP address at which other processes can reach this one."""
 
     def sibling(self) -> Store | None:
-        """Return a store for another writer thread of this process; None if the store supports only one."""
+        """Return a store for another writer thread of this process, or None if only one is supported."""
         raise NotImplementedError
 
     def wait_for_changes(self, seconds: float) -> None:
@@ -136,7 +140,7 @@ class Store:
         raise NotImplementedError
 
     def rewrite_tables(self) -> None:
-        """Remove the bytes of all deleted rows from the disk; readers and writers may have to wait."""
+        """Remove the bytes of all deleted rows from the disk. Readers and writers may have to wait."""
         self.erase()
 
     def check_writable(self) -> None:
@@ -152,7 +156,7 @@ class Store:
         raise NotImplementedError
 
     def free_bytes(self) -> int | None:
-        """Return the free space on the disk of the store; None if the store is on another machine."""
+        """Return the free space on the disk of the store, or None if the store is on another machine."""
         return None
 
     def _do(self, sql: str, *values: Any) -> list[Any]:
@@ -173,7 +177,7 @@ class Store:
         return self._do("SELECT name, spec FROM models ORDER BY name")
 
     def spec_of(self, name: str) -> str | None:
-        """Return the stored spec of a model; None if it does not exist."""
+        """Return the stored spec of a model, or None if the model does not exist."""
         found = self._do("SELECT spec FROM models WHERE name = ?", name)
         return str(found[0][0]) if found else None
 
@@ -205,7 +209,7 @@ class Store:
         self._do(sql, name, version)
 
     def former_version(self, name: str) -> int:
-        """Return the last version of a deleted or renamed model; -1 if there was none."""
+        """Return the last version of a deleted or renamed model, or -1 if there was none."""
         found = self._do("SELECT version FROM former_models WHERE name = ?", name)
         return int(found[0][0]) if found else -1
 
@@ -279,7 +283,7 @@ class Store:
         return int(self._do(sql, model, n_rows, body, at, batch)[0][0])
 
     def chunks_of_batch(self, model: str, batch: str) -> list[int]:
-        """Return the chunks that may contain rows of a request; requests can share a chunk."""
+        """Return the chunks that may contain rows of a request. Several requests can share a chunk."""
         sql = (
             "SELECT chunk FROM chunks WHERE model = ? AND batch = ? UNION "
             "SELECT chunk FROM batches WHERE model = ? AND batch = ?"
@@ -296,7 +300,7 @@ class Store:
             self._do(sql, chunk, model, key_hashes(batches))
 
     def chunks_learned(self, model: str, since: float, until: float) -> list[int]:
-        """Return the chunks that arrived from ``since`` to ``until``, both included."""
+        """Return the chunks that arrived from ``since`` to ``until`` (inclusive)."""
         sql = "SELECT chunk FROM chunks WHERE model = ? AND at >= ? AND at <= ?"
         return [chunk for (chunk,) in self._do(sql, model, since, until)]
 
@@ -350,7 +354,7 @@ class Store:
         return [row[0] for row in found]
 
     def _do_in(self, sql: str, model: str, ids: Sequence[Any]) -> list[Any]:
-        """Execute a statement with ``IN (...)`` for any number of ids, in slices."""
+        """Execute a statement with ``IN (...)`` in slices, for any number of ids."""
         found: list[Any] = []
         for begin in range(0, len(ids), _MAX_PARAMETERS):
             some = ids[begin : begin + _MAX_PARAMETERS]
@@ -374,7 +378,7 @@ class Store:
     def drop_pending(
         self, model: str, *, ids: Sequence[str] = (), subject: str | None = None, before: float | None = None
     ) -> int:
-        """Delete pending rows, selected by exactly one argument; return their number."""
+        """Delete pending rows selected by exactly one argument; return their number."""
         return self._drop_selected("waiting", model, ids, subject, before)
 
     def _drop_selected(
@@ -422,7 +426,7 @@ class Store:
     def drop_quarantined(
         self, model: str, *, ids: Sequence[str] = (), subject: str | None = None, before: float | None = None
     ) -> int:
-        """Delete rows from quarantine, selected by exactly one argument; return their number."""
+        """Delete quarantined rows selected by exactly one argument; return their number."""
         return self._drop_selected("quarantine", model, ids, subject, before)
 
     def count_quarantined(self, model: str) -> int:
@@ -455,7 +459,7 @@ class Store:
     # -- responses to requests with an idempotency key ----------------------------------------------
 
     def response_to(self, model: str, key: str) -> tuple[str, str] | None:
-        """Return fingerprint and body of a stored response; None if the key is unknown."""
+        """Return fingerprint and body of a stored response, or None if the key is unknown."""
         return self.responses_to(model, [key]).get(key)
 
     def responses_to(self, model: str, keys: Sequence[str]) -> dict[str, tuple[str, str]]:
@@ -475,12 +479,12 @@ class Store:
         return self._key_indexes[model]
 
     def _response_group(self, number: int) -> list[list[str]]:
-        """Return key, fingerprint and body of the responses of a group; empty if it is deleted."""
+        """Return key, fingerprint and body of the responses of a group, empty if it is deleted."""
         found = self._do("SELECT body FROM answer_groups WHERE number = ?", number)
         return msgspec.msgpack.decode(found[0][0]) if found else []
 
     def put_responses(self, model: str, responses: Sequence[tuple[str, str, str]], *, at: float) -> None:
-        """Store responses that mention no rows, as (key, fingerprint, body), in one record."""
+        """Store responses that mention no rows in one record, as (key, fingerprint, body)."""
         hashes = key_hashes(key for key, _, _ in responses)
         sql = "INSERT INTO answer_groups (model, at, n, keys, body) VALUES (?, ?, ?, ?, ?) RETURNING number"
         body, index = msgspec.msgpack.encode(responses), self._key_index(model)
@@ -497,7 +501,7 @@ class Store:
         at: float,
         rows: Sequence[RowReference] = (),
     ) -> None:
-        """Store one response; if one of the given rows is forgotten, the response is erased."""
+        """Store one response, which is erased if one of the given rows is forgotten."""
         if not rows:
             self.put_responses(model, [(key, fingerprint, body)], at=at)
             return
@@ -520,7 +524,7 @@ class Store:
         subject: str | None = None,
         before: float | None = None,
     ) -> int:
-        """Overwrite stored responses that mention the selected rows; return the number of responses."""
+        """Overwrite stored responses that mention the selected rows; return their number."""
         if subject is not None:
             sql = "SELECT DISTINCT key FROM answer_index WHERE model = ? AND subject = ?"
             found = self._do(sql, model, subject)
@@ -571,7 +575,7 @@ class Store:
         return limit <= 0
 
     def index_old_responses(self) -> None:
-        """Build the index of responses in a store of schema version 1, which had no index."""
+        """Build the index of responses in a store of schema version 1, which has none."""
         for model, key, body in self._do("SELECT model, key, body FROM answers"):
             response = json.loads(body)
             ids = [*response.get("ids", ()), *response.get("unknown", ())]
@@ -580,7 +584,7 @@ class Store:
     # -- topics of message brokers ------------------------------------------------------------------
 
     def positions(self, model: str, topic: str) -> dict[str, str]:
-        """Return the committed position in each part of a topic; called by consumer threads."""
+        """Return the committed position in each part of a topic, for consumer threads."""
         return dict(
             self._read("SELECT part, position FROM positions WHERE model = ? AND topic = ?", model, topic)
         )
@@ -612,7 +616,7 @@ class Store:
         return {row_id: json.loads(label) for row_id, label in self._do_in(sql, model, ids)}
 
     def unused_labels(self, model: str, before: float, limit: int) -> list[EarlyLabel]:
-        """Return labels that were refused, or that arrived before a time and still wait for their rows."""
+        """Return labels that were refused, or that arrived before a time and still have no row."""
         found = self._read(
             "SELECT id, at, label, reason FROM early_labels WHERE model = ? "
             "AND (reason IS NOT NULL OR at < ?) ORDER BY at, id LIMIT ?",

@@ -1,4 +1,4 @@
-"""Store in one SQLite file: one thread writes, and every commit is synced to disk before it returns."""
+"""Store in one SQLite file. One thread writes, and every commit is synced to disk before it returns."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _MIN_SQLITE = (
     3,
     51,
     3,
-)  # older versions have a bug: a checkpoint during a read can lose a commit
+)  # older versions have a bug by which a checkpoint during a read can lose a commit
 _POLL_SECONDS = 0.2  # interval at which a follower checks for changes of another process
-_BUSY_MILLISECONDS = 10_000  # how long a statement waits for the lock of another process
-_ERASE_MILLISECONDS = 300  # how long erasing waits for readers of the write-ahead log
+_BUSY_MILLISECONDS = 10_000  # maximum time that a statement waits for the lock of another process
+_ERASE_MILLISECONDS = 300  # maximum time that erasing waits for readers of the write-ahead log
 _SCHEMA = """
 CREATE TABLE models (name TEXT PRIMARY KEY, spec TEXT NOT NULL, at REAL NOT NULL) STRICT;
 CREATE TABLE events (
@@ -81,7 +81,7 @@ def check_sqlite() -> None:
 
 
 def _create_private(path: str | Path) -> None:
-    """Create an empty file that only its owner can read; an existing file keeps its mode.
+    """Create an empty file that only its owner can read. An existing file keeps its mode.
 
     SQLite gives its write-ahead log the mode of the database file.
     """
@@ -106,12 +106,13 @@ class SQLiteStore(Store):
         check_sqlite()
         self.path, self._vfs = str(path), vfs
         self._lock_file: IO[bytes] | None = None
-        self._owner: SQLiteStore | None = None  # in a sibling, the store of the first writer thread
+        self._owner: SQLiteStore | None = None  # store of the first writer thread, if this store is a sibling
         self._turn = threading.Lock()  # held by the writer thread that is in a transaction
         self._must_begin = False  # whether the transaction begins with its first write
         self._key_indexes = {}
-        self._committer = ThreadPoolExecutor(1, "steelyard-commit")  # its thread starts on first use
-        # The writer thread and the request threads use different connections; request threads share one.
+        # The thread of this executor starts on first use.
+        self._committer = ThreadPoolExecutor(1, "steelyard-commit")
+        # The writer thread has its own connection. All request threads share another one.
         self._reader_lock = threading.Lock()
         try:
             if not self._is_private:
@@ -127,9 +128,9 @@ class SQLiteStore(Store):
 
     def _configure(self, *, exclusive: bool) -> None:
         self._db.set_busy_timeout(_BUSY_MILLISECONDS)
-        if exclusive:  # the virtual file systems of the tests have no shared memory
+        if exclusive:  # virtual file systems of the tests have no shared memory
             self._db.pragma("locking_mode", "EXCLUSIVE")
-        # Large pages need fewer writes for a batch of rows. An existing file keeps its page size.
+        # Large pages need fewer writes per batch of rows. An existing file keeps its page size.
         self._db.pragma("page_size", _PAGE_BYTES)
         self._db.pragma("wal_autocheckpoint", _CHECKPOINT_PAGES)
         for name, value, expected in (
@@ -168,7 +169,7 @@ class SQLiteStore(Store):
             )
 
     def _run_upgrades(self) -> None:
-        """Run the missing upgrade steps in one transaction; another process may have run some of them."""
+        """Run the missing upgrade steps in one transaction. Another process may have run some of them."""
         if self._db.pragma("user_version") == 1:
             self._db.execute(_ANSWER_INDEX)
             self.index_old_responses()
@@ -180,7 +181,7 @@ class SQLiteStore(Store):
 
     @contextmanager
     def transaction(self, background: BackgroundWork | None = None) -> Iterator[None]:
-        """Commit all changes or none; they are on disk when the context manager returns.
+        """Commit all changes or none. Changes are on disk when the context manager returns.
 
         A sibling store begins its transactions with the first write, so that the other writer thread of this
         process does not wait while rows are learned.
@@ -223,7 +224,7 @@ class SQLiteStore(Store):
             return  # nothing was changed
         try:
             self._db.execute("COMMIT")
-        except self.errors as error:  # the log may be complete on disk although the sync failed
+        except self.errors as error:  # the log may be complete on disk even if the sync failed
             raise CommitOutcomeUnknown(type(error).__name__) from error
 
     @contextmanager
@@ -260,12 +261,12 @@ class SQLiteStore(Store):
             time.sleep(_POLL_SECONDS)
 
     def acquire_write_lock(self) -> bool:
-        """Lock the file for writing; raises FileAccessError if another process holds the lock."""
+        """Lock the file for writing; raise FileAccessError if another process holds the lock."""
         if self.holds_write_lock:
             return True
         import fcntl
 
-        # The lock needs its own file: closing a descriptor of the database file releases the locks of SQLite.
+        # The lock has its own file, because closing a descriptor of the database releases SQLite's locks.
         _create_private(self.path + "-writer")
         lock_file = Path(self.path + "-writer").open("ab")  # noqa: SIM115  closed by close()
         try:
@@ -306,7 +307,7 @@ class SQLiteStore(Store):
     # -- the file -----------------------------------------------------------------------------------
 
     def erase(self) -> bool:
-        """Remove deleted data from the write-ahead log; ``secure_delete`` overwrites it in the main file."""
+        """Remove deleted data from the write-ahead log. ``secure_delete`` overwrites it in the main file."""
         if self.path == ":memory:":
             return True
         with self._turn:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 __all__ = ["BASE_VERSION", "SCHEMA_VERSION", "UPGRADES", "translated"]
 
-BASE_VERSION = 2  # the schemas in ``sqlite`` and ``postgres`` have this version
+BASE_VERSION = 2  # version of the schemas in ``sqlite`` and ``postgres``
 
 # Each key is the schema version after the step. A step may only add tables, columns and indexes.
 UPGRADES: dict[int, str] = {
-    # Arrival time and batch of chunks, last versions of deleted models, audit log, quarantine.
+    # Adds arrival time and batch of chunks, last versions of deleted models, audit log, quarantine.
     3: """
 ALTER TABLE chunks ADD COLUMN at REAL;
 ALTER TABLE chunks ADD COLUMN batch TEXT;
@@ -23,11 +23,11 @@ CREATE TABLE quarantine (
   reason TEXT NOT NULL, body BLOB NOT NULL) STRICT;
 CREATE INDEX quarantine_by_model ON quarantine (model, number);
 """,
-    # With this index, deleting old responses does not read all of them.
+    # Adds an index with which deleting old responses does not read all of them.
     4: "CREATE INDEX answers_by_time ON answers (model, at);",
-    # Addresses of learners, keyed by the process id of their database session.
+    # Adds addresses of learners, by the process id of their database session.
     5: "CREATE TABLE learners (pid INTEGER PRIMARY KEY, url TEXT NOT NULL) STRICT;",
-    # Idempotency keys of requests that share a chunk; an index of audit entries by time.
+    # Adds idempotency keys of requests that share a chunk, and an index of audit entries by time.
     6: """
 CREATE TABLE batches (
   chunk INTEGER NOT NULL, batch TEXT NOT NULL, model TEXT NOT NULL,
@@ -35,7 +35,7 @@ CREATE TABLE batches (
 CREATE INDEX batches_by_key ON batches (model, batch);
 CREATE INDEX audit_by_time ON audit (at);
 """,
-    # Positions in topics of message brokers, and labels that arrived before their rows.
+    # Adds positions in topics of message brokers, and labels that arrived before their rows.
     7: """
 CREATE TABLE positions (
   model TEXT NOT NULL, topic TEXT NOT NULL, part TEXT NOT NULL, position TEXT NOT NULL,
@@ -44,7 +44,7 @@ CREATE TABLE early_labels (
   model TEXT NOT NULL, id TEXT NOT NULL, at REAL NOT NULL, label TEXT NOT NULL, reason TEXT,
   PRIMARY KEY (model, id)) STRICT;
 """,
-    # Responses of a group of requests, and the keys of the requests that share a chunk, each in one record.
+    # Adds single records for the responses of a group and for the keys of requests that share a chunk.
     8: """
 CREATE TABLE answer_groups (
   number INTEGER PRIMARY KEY AUTOINCREMENT, model TEXT NOT NULL, at REAL NOT NULL, n INTEGER NOT NULL,
