@@ -302,7 +302,7 @@ class BatchLearner(ClassifierMixin, BaseEstimator):
         check_params(self, self._constraints)
         self._checked_params = values
 
-    # -- features -----------------------------------------------------------------------------------
+    # -- number and names of features ---------------------------------------------------------------
 
     def _encode_table(self, X: Any, source: str, *, reset: bool, learn: bool) -> FloatArray | None:  # noqa: ARG002
         """Return a table as numbers, or None if the learner accepts only arrays of numbers."""

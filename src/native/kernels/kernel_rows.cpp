@@ -55,7 +55,7 @@ KernelRows::KernelRows(std::size_t n_features, KernelSpec spec, KernelFunction f
       packed_(n_features),
       packed_kept_(n_features) {}
 
-// -- samples ------------------------------------------------------------------------------------------------------
+// -- adding and removing samples ----------------------------------------------------------------------------------
 
 std::size_t KernelRows::max_kept() const {
     // Minimum number of cached rows, because sums read this many rows at a time.
@@ -180,7 +180,7 @@ void KernelRows::swap_remove(std::size_t i) {
 
 void KernelRows::pop() { swap_remove(size_ - 1); }
 
-// -- rows ---------------------------------------------------------------------------------------------------------
+// -- cached kernel rows -------------------------------------------------------------------------------------------
 
 void KernelRows::widen() {
     if (is_wide()) return;
@@ -249,7 +249,7 @@ void KernelRows::release(std::size_t i) {
     if (slot_of_[i] != kNone) drop_slot(slot_of_[i]);
 }
 
-// -- sums ---------------------------------------------------------------------------------------------------------
+// -- sums of kernel rows ------------------------------------------------------------------------------------------
 
 const float* KernelRows::decoded_row(std::size_t i) {
     const std::byte* values = kept_row(i);

@@ -160,7 +160,7 @@ class KoilEnsemble<T>::Window {
     std::size_t ld() const { return n_shared_ + n_rows(); }
     const T* row(std::size_t i) const { return rows_.data + i * rows_.n_features; }
 
-    // -- shared sums ------------------------------------------------------------------------------------------------
+    // -- computation of shared sums ---------------------------------------------------------------------------------
 
     static KernelSpec source(const KernelSpec& kernel) {
         return {.kind = sum_kind(kernel.kind), .table = kernel.table};
@@ -193,7 +193,7 @@ class KoilEnsemble<T>::Window {
         return static_cast<double>(n_shared_ + kBatchRows) * d < wanted * (d - kFetchCost);
     }
 
-    // -- one machine ------------------------------------------------------------------------------------------------
+    // -- advancing one machine --------------------------------------------------------------------------------------
 
     // Advances the machine with the largest weight that can advance. Returns whether a machine advanced.
     // Removes finished machines from the list. The machine with the largest weight never waits.
@@ -250,7 +250,7 @@ class KoilEnsemble<T>::Window {
         update_batch(track.batch, member, i, member.machine.slot(side, outcome.position));
     }
 
-    // -- kernel values ----------------------------------------------------------------------------------------------
+    // -- computation of kernel values -------------------------------------------------------------------------------
 
     // Computes the kernel values of sample i with the vectors of a machine and with itself.
     void compute_similarities(typename KoilMachine<T>::Sample& sample, std::size_t index, std::size_t i) {

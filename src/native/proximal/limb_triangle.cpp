@@ -285,7 +285,7 @@ Triangle Triangle::from_bytes(std::size_t size, std::span<const std::uint8_t> by
     return result;
 }
 
-// -- lazy sums ----------------------------------------------------------------------------------------
+// -- lazy sums of triangles ---------------------------------------------------------------------------
 
 void TriangleSum::add(const Triangle& triangle) {
     bits_ = terms_.empty() ? triangle.bits() : log2_sum(bits_, triangle.bits());

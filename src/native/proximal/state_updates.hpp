@@ -24,7 +24,7 @@ bool refine_for(ExactState& state, Rows<T> rows, std::span<const double> remaind
 // Converts a state to another quantizer, whose steps must be equal or finer.
 void bring_to(ExactState& state, const Quantizer& quantizer, int weight_exponent, unsigned n_threads);
 
-// -- rows (dense_rows.cpp) ----------------------------------------------------------------------------
+// -- adding and removing rows (dense_rows.cpp) --------------------------------------------------------
 
 void make_slots(ExactState& state, std::span<const std::int32_t> slots);
 // Returns the row numbers of each slot, in ascending order.

@@ -20,7 +20,7 @@ using Attributes = nb::typed<nb::dict, nb::str, nb::any>;
 using Labels = nb::typed<nb::list, nb::any>;
 
 // Python interface of SingleRowModel.
-// This class rejects rows that are not arrays of doubles, and learners whose parameters have changed.
+// The interface rejects rows that are not arrays of doubles, and learners whose parameters have changed.
 // For these rows and learners, Python uses the general path.
 class BoundSingleRowModel {
   public:

@@ -205,7 +205,7 @@ static double quadratic_form(const double* matrix, size_t n, size_t stride, cons
     return total;
 }
 
-// -- one system per SIMD lane --------------------------------------------------------------------------
+// -- small systems, one per SIMD lane ------------------------------------------------------------------
 
 static void combine_lanes(const double* total, const double* penalty, const double* share, const double* own_share,
                           size_t n_entries, const double* own, double* matrix) {

@@ -22,7 +22,7 @@ IncrementalSvc::IncrementalSvc(std::size_t n_features, KernelSpec spec, KernelFu
                                std::size_t budget_bytes)
     : rows_(n_features, spec, std::move(function), budget_bytes) {}
 
-// -- atomic update ------------------------------------------------------------------------------------------------
+// -- atomic update of rows and problems ---------------------------------------------------------------------------
 
 void IncrementalSvc::update(LabelledRows add, LabelledRows retire, const std::vector<ProblemSpec>& specs,
                             double tolerance) {
@@ -224,7 +224,7 @@ void IncrementalSvc::release_rows() {
     n_wanted_ = rows_.n_kept();
 }
 
-// -- loading ------------------------------------------------------------------------------------------------------
+// -- loading from a file ------------------------------------------------------------------------------------------
 
 void IncrementalSvc::restore_rows(LabelledRows rows, const RowsInUse& in_use) {
     while (rows_.precision() < in_use.precision) rows_.widen();

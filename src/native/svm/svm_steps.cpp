@@ -24,7 +24,7 @@ constexpr int kLooks = 8;
 
 }  // namespace
 
-// -- the margin set -----------------------------------------------------------------------------------------------
+// -- changes of the margin set ------------------------------------------------------------------------------------
 
 void SvmProblem::start_margin(std::size_t i) {
     activate(i);

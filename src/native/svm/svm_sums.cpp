@@ -24,7 +24,7 @@ constexpr std::size_t kFewDoubtful = 64, kDoubtfulShare = 8;
 
 }  // namespace
 
-// -- the active set -----------------------------------------------------------------------------------------------
+// -- sums of the active set ---------------------------------------------------------------------------------------
 
 void SvmProblem::activate(std::size_t i) {
     if (active_.holds(i)) return;
@@ -88,7 +88,7 @@ void SvmProblem::sync_active() {
     for (std::size_t k = 0; k < n_rows; ++k) solver.axpy(weights[k], rows[k], active_e_.data(), active_e_.size());
 }
 
-// -- all samples --------------------------------------------------------------------------------------------------
+// -- sums of all samples ------------------------------------------------------------------------------------------
 
 void SvmProblem::sync() {
     sync_active();

@@ -157,7 +157,7 @@ class Consumer:
         for sink in sinks.values():
             sink.close()
 
-    # -- consuming ----------------------------------------------------------------------------------
+    # -- consuming a topic --------------------------------------------------------------------------
 
     def _consume(self) -> None:
         """Consume the topic from the stored position until an error occurs or the service stops."""
@@ -229,7 +229,7 @@ class Consumer:
         self.rows_per_second += weight * (rate - self.rows_per_second)
         self._measured = (now, self.n_rows)
 
-    # -- requests of the writer ---------------------------------------------------------------------
+    # -- requests to the writer ---------------------------------------------------------------------
 
     def request(self, messages: Sequence[Message], **content: Any) -> Consume:
         """Return a request that applies messages and advances the stored position."""

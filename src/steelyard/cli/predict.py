@@ -199,7 +199,7 @@ def _class_columns(prefix: str, classes: list[Any], values: Any) -> dict[str, li
     return {f"{prefix}_{label}": values[:, k].tolist() for k, label in enumerate(classes)}
 
 
-# -- file formats -------------------------------------------------------------------------------------
+# -- output file formats ------------------------------------------------------------------------------
 
 
 def _writer(out: Path | None, *, as_json: bool) -> Callable[[Iterable[Lines]], Iterator[bytes]]:

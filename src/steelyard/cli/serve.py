@@ -307,7 +307,7 @@ def _exit(*_: object) -> None:
     raise SystemExit(0)
 
 
-# -- keys -------------------------------------------------------------------------------------------
+# -- commands for API keys --------------------------------------------------------------------------
 
 _keys_option = click.option(
     "--keys", "keys_file", type=ANY_FILE, required=True, metavar="FILE", help="File with the keys."
@@ -434,7 +434,7 @@ def revoke_key(*, key_id: str, keys_file: Path) -> None:
     print_message(f"revoked {key_id}")
 
 
-# -- audit log --------------------------------------------------------------------------------------
+# -- command for the audit log ----------------------------------------------------------------------
 
 
 @serve_command.command("audit")
@@ -467,7 +467,7 @@ def audit_command(
     emit_json(rows) if as_json else emit_table(columns, rows)
 
 
-# -- backups ----------------------------------------------------------------------------------------
+# -- commands for backups ---------------------------------------------------------------------------
 
 
 def _store_path(store: str) -> Path:

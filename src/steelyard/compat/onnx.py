@@ -139,7 +139,7 @@ def _label_tensor(classes: NDArray[Any]) -> tuple[NDArray[Any], int]:
     )
 
 
-# -- ProximalSVC --------------------------------------------------------------------------------------
+# -- conversion of ProximalSVC ------------------------------------------------------------------------
 
 
 def _proximal(model: ProximalSVC, graph: _Graph) -> str:
@@ -191,7 +191,7 @@ def _rounded(values: str, quantum: float, graph: _Graph) -> str:
     return graph("Mul", graph("Round", graph("Mul", values, 1.0 / quantum)), quantum)
 
 
-# -- kernels ------------------------------------------------------------------------------------------
+# -- conversion of kernels ----------------------------------------------------------------------------
 
 
 def _differences(rows: str, others: FloatArray, graph: _Graph) -> str:
@@ -237,7 +237,7 @@ def _check_vectors(model: Any) -> None:
         raise DataError("sequence kernels have no ONNX form.", source="to_onnx")
 
 
-# -- KOIL and enclosing spheres ----------------------------------------------------------------------
+# -- conversion of KOIL and enclosing spheres --------------------------------------------------------
 
 
 def _koil(model: KOIL, graph: _Graph) -> str:

@@ -96,7 +96,7 @@ def _validated(dataset: Dataset) -> Dataset:
     return dataset
 
 
-# -- files ----------------------------------------------------------------------------------------
+# -- reading of local files -----------------------------------------------------------------------
 
 
 def _read_table(path: Path, entry: Entry) -> tuple[Any, Any]:
@@ -129,7 +129,7 @@ _READERS: dict[str, Callable[[Path, Entry], tuple[Any, Any]]] = {
 }
 
 
-# -- packages -------------------------------------------------------------------------------------
+# -- datasets from packages -----------------------------------------------------------------------
 
 
 def _from_sklearn(loader: str) -> Callable[[], tuple[Any, Any, str]]:

@@ -379,7 +379,7 @@ def _unpacked(part: tuple[Any, ...], names: Names | None, where: str) -> tuple[A
     return rows[0], rows[1], rows[2] if len(rows) == 3 else None
 
 
-# -- partitions -----------------------------------------------------------------------------------------
+# -- conversion of collections to partitions ------------------------------------------------------------
 
 
 def _container(X: Any, method: str) -> str:

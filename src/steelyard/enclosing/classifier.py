@@ -412,7 +412,7 @@ class EnclosingClassifier(MergingMixin, Learner):
             self._kernel_copy = described, clone(kernel)
         return self._kernel_copy[1]
 
-    # -- attributes ---------------------------------------------------------------------------------
+    # -- fitted attributes --------------------------------------------------------------------------
 
     @property
     def classes_(self) -> NDArray[Any]:

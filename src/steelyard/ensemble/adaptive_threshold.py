@@ -419,7 +419,7 @@ class AdaptiveThresholdClassifier(ThresholdedClassifier):
         recent, new = (snapshot.log_odds(snapshot.decide(scores)) for scores in (recent, new))
         return new, (recent, places)
 
-    # -- files --------------------------------------------------------------------------------------
+    # -- saving and loading -------------------------------------------------------------------------
 
     def __getstate__(self) -> dict[str, Any]:
         with lock_of(self):

@@ -128,7 +128,7 @@ class ChangeMonitor:
         """Return row, cause, columns and text of each change."""
         return [event_of(row, report) for row, report in self.events]
 
-    # -- one block ----------------------------------------------------------------------------------
+    # -- processing of one block --------------------------------------------------------------------
 
     def forgotten(self) -> ChangeMonitor:
         """Return a monitor with only the events, because all sums contain the forgotten rows."""
@@ -219,7 +219,7 @@ class ChangeMonitor:
             column_alarms=_padded(self.column_alarms, (n_columns,)),
         )
 
-    # -- files --------------------------------------------------------------------------------------
+    # -- saving and loading -------------------------------------------------------------------------
 
     def get_state(self) -> dict[str, Any]:
         """Return the events as plain values. The sums restart when a model is loaded."""
@@ -293,7 +293,7 @@ def _padded(values: Any, shape: tuple[int, ...]) -> Any:
     return np.pad(values, width)
 
 
-# -- bets -----------------------------------------------------------------------------------------------
+# -- bets of the anytime-valid tests --------------------------------------------------------------------
 
 
 def _bins(X: FloatArray, edges: FloatArray) -> IntArray:

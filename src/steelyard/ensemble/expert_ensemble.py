@@ -116,7 +116,7 @@ class ExpertEnsemble:
         """Return copies of the experts, which can be updated without changing the originals."""
         return [expert.copy(self.rows, self.views) for expert in self.experts]
 
-    # -- classes ------------------------------------------------------------------------------------
+    # -- class labels and codes ---------------------------------------------------------------------
 
     def codes_of(self, labels: list[Label], *, learn: bool) -> IntArray:
         """Return the class codes of labels; with ``learn``, new labels get new codes."""

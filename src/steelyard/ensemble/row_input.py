@@ -66,7 +66,7 @@ class RowInput:
         """Indices of the columns of category codes; empty if the columns are hashed."""
         return () if self.schema is None or self.hashed is not None else self.schema.categorical
 
-    # -- tables -------------------------------------------------------------------------------------
+    # -- conversion of tables -----------------------------------------------------------------------
 
     def encode(
         self, X: Any, n_features: int | None, source: str, *, learn: bool
@@ -107,7 +107,7 @@ class RowInput:
                     f"row {row} has a value in column {name!r} that was never learned; nothing was changed."
                 )
 
-    # -- coded rows ---------------------------------------------------------------------------------
+    # -- conversion of coded rows -------------------------------------------------------------------
 
     def dense(self, X: Any, n_columns: int, learner: BatchLearner, method: str) -> FloatArray:
         """Return dense rows of finite numbers or NaN with at most ``SETTINGS.max_columns`` columns.

@@ -61,7 +61,10 @@ class Settings:
     min_threshold_rows: int = 5  # minimum number of rows of each class for choosing a threshold
     auc_sharpness: float = 15.0
     balanced_loss_sharpness: float = 5.0
-    observed_loss_sharpness: tuple[float, float] = (10.0, 25.0)  # sharpness for short and for long streams
+    observed_loss_sharpness: tuple[float, float] = (
+        10.0,
+        25.0,
+    )  # exponents of the expert weights, for short and for long streams
     min_relative_weight: float = 0.01  # weights below this fraction of the largest one become 0
     threshold_trust: float = 0.5  # factor that shrinks the threshold with the best G-mean towards 0
     correction_rows: int = 5000  # number of recent rows used to correct the weights, see stacking.py

@@ -214,7 +214,7 @@ class PrequentialEvaluator:
         self._last_chunk: Chunk | None = None
         self._memory = -math.inf, math.nan  # time of the last measurement, and resident megabytes
 
-    # -- the loop -----------------------------------------------------------------------------------
+    # -- test-then-train loop -----------------------------------------------------------------------
 
     def run(
         self, chunks: Iterable[Chunk], after: Callable[[PrequentialEvaluator], None] | None = None
@@ -336,7 +336,7 @@ class PrequentialEvaluator:
         if len(self.times) > _MAX_TIMES:  # drops every other entry except the first and the last
             self.times = [self.times[0], *self.times[2::2]]
 
-    # -- classes ------------------------------------------------------------------------------------
+    # -- class labels -------------------------------------------------------------------------------
 
     @property
     def labels(self) -> dict[Any, int]:

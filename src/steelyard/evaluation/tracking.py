@@ -273,7 +273,7 @@ class Tracker:
             "recall_at_k": (one.recall_at(self.k), other.recall_at(self.k)),
         }
 
-    # -- reading ------------------------------------------------------------------------------------
+    # -- reading of measures ------------------------------------------------------------------------
 
     @property
     def counter(self) -> BlockConfusion:

@@ -88,7 +88,7 @@ class Attribution:
         return Attribution(summed, self.base)
 
 
-# -- linear functions ---------------------------------------------------------------------------------
+# -- attribution of linear functions ------------------------------------------------------------------
 
 
 def explain_linear(
@@ -101,7 +101,7 @@ def explain_linear(
     return Attribution(contributions, coef @ mean + intercept)
 
 
-# -- sums of product kernels --------------------------------------------------------------------------
+# -- attribution of sums of product kernels -----------------------------------------------------------
 
 
 def sampled_rows(X: FloatArray, n_rows: int = _BACKGROUND_ROWS) -> FloatArray:
@@ -170,7 +170,7 @@ def explain_kernel_sum(
     return Attribution(np.concatenate(parts), coef @ reference.prod(axis=1) + intercept)
 
 
-# -- arbitrary functions ------------------------------------------------------------------------------
+# -- attribution of arbitrary functions ---------------------------------------------------------------
 
 
 def explain_function(
@@ -258,7 +258,7 @@ def _by_orders(
     return np.asarray(total / (2.0 * n_pairs))
 
 
-# -- functions of scores ------------------------------------------------------------------------------
+# -- attribution of functions of scores ---------------------------------------------------------------
 
 
 def explain_softmax(part: Attribution) -> Attribution:

@@ -123,7 +123,7 @@ class RowExplanations:
             shown.append((f"{n_others} other column{'s' * (n_others > 1)}", rest))
         return shown
 
-    # -- text ---------------------------------------------------------------------------------------
+    # -- text representation ------------------------------------------------------------------------
 
     def summary(self, row: int, n_columns: int = 3) -> str:
         """Return one line with the columns that contribute most to a row."""
@@ -161,7 +161,7 @@ class RowExplanations:
             notes.append(f"Nearest remembered rows (distance): {_near_text(self.nearest[row])}.")
         return notes
 
-    # -- HTML ---------------------------------------------------------------------------------------
+    # -- HTML representation ------------------------------------------------------------------------
 
     def _repr_html_(self) -> str:
         parts = [self.row_html(row) for row in range(min(len(self), _MAX_TEXT_ROWS))]
@@ -238,7 +238,7 @@ class RowExplanations:
         ax.set_title(f"row {row}: predicted {_label(label)}", fontsize="medium")
         return ax
 
-    # -- plain values -------------------------------------------------------------------------------
+    # -- conversion to plain values -----------------------------------------------------------------
 
     def to_dicts(self) -> list[dict[str, Any]]:
         """Return one dictionary of plain values per row, for JSON, with contributions by column name."""

@@ -174,7 +174,7 @@ class Folder:
         """Apply the updates in the folder to a hub; return the number of changed or dropped sites."""
         return collect(self, hub)
 
-    # -- files --------------------------------------------------------------------------------------
+    # -- files in the folder ------------------------------------------------------------------------
 
     def write(self, name: str, data: bytes) -> Path:
         """Write a file atomically and durably under a name that is not in use."""

@@ -86,7 +86,7 @@ class Hub:
         other._schema, other._total = self._schema, self._total
         return other
 
-    # -- site updates -------------------------------------------------------------------------------
+    # -- receiving site updates ---------------------------------------------------------------------
 
     @property
     def sites(self) -> list[str]:
@@ -168,7 +168,7 @@ class Hub:
                 source=source,
             )
 
-    # -- the pooled model ---------------------------------------------------------------------------
+    # -- reading the pooled model -------------------------------------------------------------------
 
     @property
     @snapshot_read
@@ -204,7 +204,7 @@ class Hub:
             "pooled", f"{len(self._site_updates)} sites", int(total.n_rows)
         )
 
-    # -- reports ------------------------------------------------------------------------------------
+    # -- reports on sites ---------------------------------------------------------------------------
 
     @snapshot_read
     def compare(self) -> list[SiteSummary]:

@@ -120,7 +120,7 @@ def _numbers(data: bytes, n_bytes: int) -> list[int]:
     return [int.from_bytes(data[at : at + n_bytes], "little", signed=True) for at in starts]
 
 
-# -- reading ----------------------------------------------------------------------------------------------
+# -- reading of messages ----------------------------------------------------------------------------------
 
 
 def from_bytes(data: bytes) -> tuple[dict[str, Any], ClassStatistics]:

@@ -135,7 +135,7 @@ def _fixed_width(numbers: Iterable[int], n_bytes: int) -> bytes:
         raise ValueError("a sum is too long") from error
 
 
-# -- predictions ------------------------------------------------------------------------------------------
+# -- prediction of sums -----------------------------------------------------------------------------------
 
 
 class _Predictor:

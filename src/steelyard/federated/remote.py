@@ -101,7 +101,7 @@ class Service(HttpClient):
         # With an idempotency key, a repeated request returns the first response.
         self._check(self._send("DELETE", self._site(site), headers={"Idempotency-Key": uuid.uuid4().hex}))
 
-    # -- the pooled model ---------------------------------------------------------------------------
+    # -- reading the pooled model -------------------------------------------------------------------
 
     def table(self) -> dict[str, Any]:
         """Return site summaries, the digest of the pooled statistics, and the dropped sites."""
@@ -119,7 +119,7 @@ class Service(HttpClient):
             raise DataError("the response of the service is not a pooled model.", source=self.url)
         return model
 
-    # -- requests ----------------------------------------------------------------------------------------
+    # -- HTTP requests -----------------------------------------------------------------------------------
 
     @staticmethod
     def _site(site: str) -> str:

@@ -257,7 +257,7 @@ class Round:
                 total.withdraw(receipt)
         return total
 
-    # -- files ----------------------------------------------------------------------------------------
+    # -- files in the folder --------------------------------------------------------------------------
 
     def _name(self, kind: str, site: str | None = None) -> str:
         names = [self.name] if site is None else [self.name, site]

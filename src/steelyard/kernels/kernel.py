@@ -273,7 +273,7 @@ class Kernel:
         )
 
 
-# -- parameters -------------------------------------------------------------------------------------
+# -- validation of parameters -----------------------------------------------------------------------
 
 
 def _names(*, native: bool = False) -> str:
@@ -321,7 +321,7 @@ def _check_coef0(coef0: Any) -> float:
     return float(coef0)
 
 
-# -- range of values --------------------------------------------------------------------------------
+# -- check of the range of values -------------------------------------------------------------------
 
 
 def check_kernel_range(kernels: list[Kernel], X: Any, source: str) -> None:
@@ -348,7 +348,7 @@ def check_kernel_range(kernels: list[Kernel], X: Any, source: str) -> None:
             )
 
 
-# -- gamma from data --------------------------------------------------------------------------------
+# -- computation of gamma from data -----------------------------------------------------------------
 
 
 def _gamma_scale(rows: Any, rule: str, kernel: str | KernelFunction) -> float:

@@ -561,7 +561,7 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
             contributions[:, column + (column >= place)] = change
         return Attribution(contributions, reference[-1])
 
-    # -- files --------------------------------------------------------------------------------------
+    # -- saving and loading -------------------------------------------------------------------------
 
     def _get_state(self) -> dict[str, Any]:
         if not self._is_started():

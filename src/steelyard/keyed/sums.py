@@ -333,7 +333,7 @@ class KeyedSums:
         chosen = np.argsort(hashes, kind="stable")[:size]
         return self.numbers(keys[place] for place in chosen.tolist())
 
-    # -- sums ---------------------------------------------------------------------------------------
+    # -- access to the sums -------------------------------------------------------------------------
 
     def _add_sums(self, numbers: IntArray, columns: IntArray, sums: Sums, source: str) -> None:
         """Add sums to distinct pairs of key number and table column, and to the group of all keys.

@@ -212,7 +212,7 @@ class FoldState:
         for rows, X in mapped_blocks(batch.X, self.feature_map):
             yield Batch(X, labels, codes[rows], None if batch.weights is None else batch.weights[rows])
 
-    # -- statistics ---------------------------------------------------------------------------------
+    # -- views of the statistics --------------------------------------------------------------------
 
     @property
     def total(self) -> ClassStatistics:
@@ -280,7 +280,7 @@ class FoldState:
         name.update(map_digest.encode())
         return name.hexdigest()
 
-    # -- new states ---------------------------------------------------------------------------------
+    # -- derived states -----------------------------------------------------------------------------
 
     def merged(self, other: FoldState) -> FoldState:
         """Return a state with the rows of both states.
@@ -344,7 +344,7 @@ class FoldState:
                 result.statistics.forget_class(label if self.n_folds == 1 else FoldLabel(label, fold))
         return result
 
-    # -- checks and files ---------------------------------------------------------------------------
+    # -- checks, saving and loading -----------------------------------------------------------------
 
     def check_same_kind(self, other: FoldState) -> None:
         """Raise DataError if two states have different feature maps or numbers of folds."""

@@ -139,7 +139,7 @@ class ClassStatistics:
         """
         return serialization.from_sums(quantizer, sums, cls, fractions=fractions)
 
-    # -- contents -----------------------------------------------------------------------------------
+    # -- reading the statistics ---------------------------------------------------------------------
 
     @property
     def n_features(self) -> int:

@@ -110,7 +110,7 @@ def render_report(result: PrequentialResult) -> str:
     )
 
 
-# -- rendering --------------------------------------------------------------------------------------
+# -- rendering of templates -------------------------------------------------------------------------
 
 
 @cache
@@ -159,7 +159,7 @@ def _measure(value: float | None) -> str:
     return GAP if value is None or math.isnan(value) else f"{value:.3f}"
 
 
-# -- content ----------------------------------------------------------------------------------------
+# -- content of the page ----------------------------------------------------------------------------
 
 
 def _tiles(result: PrequentialResult) -> list[tuple[str, str]]:

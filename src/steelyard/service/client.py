@@ -88,7 +88,7 @@ class Client(HttpClient):
         self._retry_seconds = retry_seconds
         self._http = httpx.Client(base_url=url, headers=headers, timeout=timeout, transport=transport)
 
-    # -- requests -----------------------------------------------------------------------------------
+    # -- requests to the service --------------------------------------------------------------------
 
     def put(self, model: str, spec: Mapping[str, Any]) -> dict[str, Any]:
         """Create a model or change its settings."""
@@ -235,7 +235,7 @@ class Client(HttpClient):
         """Return the learner in the file format that :func:`steelyard.load` reads."""
         return self._response("GET", f"/v1/models/{model}/file").content
 
-    # -- transport ----------------------------------------------------------------------------------
+    # -- HTTP transport -----------------------------------------------------------------------------
 
     def _send(
         self, method: str, path: str, body: Any = None, *, key: str | None = None, changes: bool = True

@@ -105,7 +105,7 @@ class Engine:
         if spec.columns != "auto":
             self._fix_columns(dict(spec.columns))  # type: ignore[arg-type]
 
-    # -- columns ------------------------------------------------------------------------------------
+    # -- columns of the rows ------------------------------------------------------------------------
 
     @property
     def text_columns(self) -> list[str]:
@@ -177,7 +177,7 @@ class Engine:
         special = {self.spec.time, self.spec.subject, self.spec.id, self.spec.target}
         return [name for name in batch.columns if name not in special]
 
-    # -- events -------------------------------------------------------------------------------------
+    # -- changes of the model -----------------------------------------------------------------------
 
     def learn(
         self,
@@ -455,7 +455,7 @@ class Engine:
         numbers = set(self._encoder.numeric_)
         return {name: "number" if name in numbers else "category" for name in self._encoder.columns_}
 
-    # -- files --------------------------------------------------------------------------------------
+    # -- saving and loading -------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
         """Return the complete state in a form that :func:`steelyard.persistence.encode` accepts."""

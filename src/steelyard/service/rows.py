@@ -270,7 +270,7 @@ def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> None:
         raise DataError(f"the field {duplicate[:60]!r} occurs twice in one object.", source=_SOURCE)
 
 
-# -- JSON records -----------------------------------------------------------------------------------
+# -- conversion of JSON records ---------------------------------------------------------------------
 
 
 def from_records(
@@ -392,7 +392,7 @@ def _position(row: int, column: str | None = None) -> str:
     return f"row {row:,}" + ("" if column is None else f", column {column!r}")
 
 
-# -- special columns --------------------------------------------------------------------------------
+# -- columns of ids, subjects and times -------------------------------------------------------------
 
 
 def texts(batch: ColumnBatch, name: str | None) -> list[str | None]:
@@ -465,7 +465,7 @@ def check_not_in_future(seconds: FloatArray, name: str, limit: float) -> None:
         )
 
 
-# -- combining and selecting ------------------------------------------------------------------------
+# -- combining and selecting rows -------------------------------------------------------------------
 
 
 def joined(parts: Sequence[ColumnBatch]) -> ColumnBatch:
@@ -513,7 +513,7 @@ def select(batch: ColumnBatch, rows: Any) -> ColumnBatch:
     return ColumnBatch(columns, n_rows)
 
 
-# -- stored rows ------------------------------------------------------------------------------------
+# -- format of stored rows --------------------------------------------------------------------------
 
 # A stored chunk is a header, a MessagePack map and one block of doubles with the numeric columns.
 # The checksum in the header covers the map and the block.

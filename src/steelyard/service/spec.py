@@ -351,7 +351,7 @@ class Spec:
             raise _error(f"{type(learner).__name__} cannot forget rows, so it cannot have a sliding window.")
         return learner
 
-    # -- changes ------------------------------------------------------------------------------------
+    # -- checks of changed settings -----------------------------------------------------------------
 
     def check_change(self, other: Spec) -> None:
         """Raise ParameterError for a change that would require relearning the rows."""

@@ -136,7 +136,7 @@ class Writer:
         self._next_tick = time.monotonic() + _TICK_SECONDS
         self.recover()
 
-    # -- start and stop -----------------------------------------------------------------------------
+    # -- starting and stopping ----------------------------------------------------------------------
 
     def recover(self) -> None:
         """Load all models from the store."""

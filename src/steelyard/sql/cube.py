@@ -484,7 +484,7 @@ class StatisticsCube:
         """Compare the common model with the model of each slice, largest slice first."""
         return summarize_slices(self.statistics(), self._slices(by), _parameters(estimator))
 
-    # -- files --------------------------------------------------------------------------------------
+    # -- saving and loading -------------------------------------------------------------------------
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:  # noqa: ARG002  signature of scikit-learn
         """Return the constructor parameters."""

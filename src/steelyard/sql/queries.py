@@ -369,7 +369,7 @@ class Writer:
             value = exp.BitwiseAnd(this=exp.paren(value) if piece.shift else value, expression=mask)
         return self._named(value, piece.name)
 
-    # -- expressions --------------------------------------------------------------------------------
+    # -- SQL expressions ----------------------------------------------------------------------------
 
     def _column(self, name: str) -> Any:
         return self._exp.column(name, quoted=True)

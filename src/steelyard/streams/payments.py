@@ -463,7 +463,7 @@ def _skim(rng: Random, people: _Population, usual: Columns, day: int, n: int) ->
     usual["pattern"][rows] = _PATTERNS.index("skimmed terminal")
 
 
-# -- features -------------------------------------------------------------------------------------------
+# -- history features -----------------------------------------------------------------------------------
 
 
 class _History:

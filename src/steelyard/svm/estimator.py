@@ -371,7 +371,7 @@ class IncrementalSVC(ForgettingMixin):
         e = self._state.predictor(lock_of(self), self.threshold).expansion
         return explain_kernel_sum(X, e.kernel, e.vectors, e.coef, e.intercept, background=background)
 
-    # -- files --------------------------------------------------------------------------------------
+    # -- saving and loading -------------------------------------------------------------------------
 
     def _get_state(self) -> dict[str, Any]:
         if not self._is_started():

@@ -110,7 +110,7 @@ class SupportState:
         """Labels of the current rows."""
         return self._labels.at(self._solver.version)
 
-    # -- updates ------------------------------------------------------------------------------------
+    # -- learning and forgetting --------------------------------------------------------------------
 
     def update(
         self,

@@ -421,7 +421,7 @@ class TableEncoder(BaseEstimator):
     place_of = renamed_method("index_of", "place_of")
     settle = renamed_method("fit_columns", "settle")
 
-    # -- files --------------------------------------------------------------------------------------
+    # -- saving and loading -------------------------------------------------------------------------
 
     def _get_state(self) -> dict[str, Any]:
         if not self.is_fitted:

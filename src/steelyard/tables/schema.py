@@ -188,7 +188,7 @@ class Schema:
             return -1
         return MAX_EXACT_CATEGORIES + zlib.crc32(text.encode()) % MAX_EXACT_CATEGORIES
 
-    # -- files --------------------------------------------------------------------------------------
+    # -- saving and loading -------------------------------------------------------------------------
 
     def get_state(self) -> dict[str, Any]:
         """Return the schema as plain values."""

@@ -236,7 +236,7 @@ class AdaptiveWindows(WindowWrapper):
         """
         return super().predict_proba(X)
 
-    # -- blocks -------------------------------------------------------------------------------------
+    # -- blocks of rows -----------------------------------------------------------------------------
 
     def _initialize(self, n_features: int) -> None:
         lengths = list(self.lengths) if isinstance(self.lengths, list | tuple) else []
@@ -313,7 +313,7 @@ class AdaptiveWindows(WindowWrapper):
             if outdated:
                 self.drifts_.append(self._n_seen)
 
-    # -- files --------------------------------------------------------------------------------------
+    # -- saving and loading -------------------------------------------------------------------------
 
     def _get_state(self) -> dict[str, Any]:
         if not self._is_started():

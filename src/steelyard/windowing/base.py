@@ -278,7 +278,7 @@ class WindowWrapper(GrowingMixin, Learner):
             estimator.set_params(feature_map=self._map)
         return estimator
 
-    # -- files --------------------------------------------------------------------------------------
+    # -- saving and loading -------------------------------------------------------------------------
 
     def _get_state(self) -> dict[str, Any]:
         if not self._is_started():

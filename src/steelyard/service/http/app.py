@@ -269,7 +269,7 @@ class Service:
         """Return a time given in a request, in seconds; raise Problem if it is not valid."""
         return _seconds(value)
 
-    # -- models -------------------------------------------------------------------------------------
+    # -- models and learning ------------------------------------------------------------------------
 
     async def list_models(self, request: Request) -> Response:
         """Return the models that the API key can access."""
@@ -340,7 +340,7 @@ class Service:
         response = await self.submit(commands.Learn(name, batch, **self.context(request, body)))
         return Response(msgspec.json.encode(response), media_type="application/json")
 
-    # -- predictions --------------------------------------------------------------------------------
+    # -- prediction, labels and forgetting ----------------------------------------------------------
 
     async def predict(self, request: Request) -> Response:
         """Predict labels, scores and probabilities; with ``remember``, store the rows for delayed labels."""

@@ -49,7 +49,7 @@ class _Operations:
         command = commands.Rename(name, new_name, **self.service.context(request, body))
         return JSONResponse(await self.service.submit(command))
 
-    # -- quarantine ---------------------------------------------------------------------------------
+    # -- routes for the quarantine ------------------------------------------------------------------
 
     async def quarantine(self, request: Request) -> Response:
         """Return the rows in quarantine with the reason for each, oldest first."""
@@ -75,7 +75,7 @@ class _Operations:
         command = commands.Release(name, numbers, way == "learn", **self.service.context(request, body))
         return JSONResponse(await self.service.submit(command))
 
-    # -- challenger ---------------------------------------------------------------------------------
+    # -- routes for the challenger ------------------------------------------------------------------
 
     async def challenger(self, request: Request) -> Response:
         """Return settings and quality of the challenger, and the quality of the model on the same rows."""
@@ -116,7 +116,7 @@ class _Operations:
         command = commands.Promote(name, **self.service.context(request, b""))
         return JSONResponse(await self.service.submit(command))
 
-    # -- audit log ----------------------------------------------------------------------------------
+    # -- routes for the audit log -------------------------------------------------------------------
 
     async def audit(self, request: Request) -> Response:
         """Return the audit log, newest entries first."""

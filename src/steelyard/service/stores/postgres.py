@@ -130,7 +130,7 @@ class PostgresStore(Store):
             self.close()
             raise FileAccessError(f"{_first_line(error)}.", source=self.path) from error
 
-    # -- sessions -----------------------------------------------------------------------------------
+    # -- database sessions --------------------------------------------------------------------------
 
     def _connect(self) -> psycopg.Connection[Any]:
         parameters = conninfo.conninfo_to_dict(self._url)
@@ -219,7 +219,7 @@ class PostgresStore(Store):
 
     def sibling(self) -> PostgresStore | None:
         other = PostgresStore(self._url)
-        other.advertise(self.address)  # prevents that its leases are counted as those of another process
+        other.advertise(self.address)  # otherwise its leases would be counted as those of another process
         return other
 
     def holds_lease(self, model: str) -> bool:
@@ -284,7 +284,7 @@ class PostgresStore(Store):
         for _ in self._session().notifies(timeout=seconds, stop_after=1):
             pass
 
-    # -- statements ---------------------------------------------------------------------------------
+    # -- execution of statements --------------------------------------------------------------------
 
     @contextmanager
     def transaction(self, background: BackgroundWork | None = None) -> Iterator[None]:  # noqa: ARG002
@@ -371,7 +371,7 @@ class PostgresStore(Store):
         )
         return int(self._read(sql)[0][0])
 
-    # -- erasing ------------------------------------------------------------------------------------
+    # -- erasing of deleted rows --------------------------------------------------------------------
 
     def erase(self) -> bool:
         """Remove deleted rows from the tables without blocking other sessions; return whether all are

@@ -272,7 +272,7 @@ class Store:
         )
         return self._read(sql, model, limit)
 
-    # -- rows ---------------------------------------------------------------------------------------
+    # -- stored rows --------------------------------------------------------------------------------
 
     def add_chunk(
         self, model: str, n_rows: int, body: bytes, at: float | None = None, batch: str | None = None

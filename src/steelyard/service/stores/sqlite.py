@@ -304,7 +304,7 @@ class SQLiteStore(Store):
         with self._reader_lock:
             return list(self._reader.execute(sql, values))
 
-    # -- the file -----------------------------------------------------------------------------------
+    # -- maintenance of the file --------------------------------------------------------------------
 
     def erase(self) -> bool:
         """Remove deleted data from the write-ahead log. ``secure_delete`` overwrites it in the main file."""
