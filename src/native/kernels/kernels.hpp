@@ -1,10 +1,10 @@
 // Kernel values: blocks of a kernel matrix, rows for stored vectors, and sums over support vectors.
 //
 // Entry points:
-// kernel_row, kernel_rows   values of a stream of samples with stored vectors (PackedRows)
-// kernel_sums               decision values: sum of weights[j] k(x, z_j) over stored vectors z_j
-// kernel_block              values of the rows of one matrix with the rows of another matrix
-// kernel_matrix             values of the rows of one matrix with each other
+//   kernel_row, kernel_rows   values of a stream of samples with stored vectors (PackedRows)
+//   kernel_sums               decision values: sum of weights[j] k(x, z_j) over stored vectors z_j
+//   kernel_block              values of the rows of one matrix with the rows of another matrix
+//   kernel_matrix             values of the rows of one matrix with each other
 //
 // At one SIMD level and for one pair of types, all entry points return bit-identical kernel values.
 // Kernel values do not depend on the tile size and the number of threads.

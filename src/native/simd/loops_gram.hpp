@@ -54,10 +54,11 @@ struct GramLoops {
     void (*scan_f32)(const float* X, const std::uint32_t* index, std::size_t rows, std::size_t d, Steps steps,
                      Scan scan);
 
-    // Packs the rows index[0..rows) of X (row length d) as digits, followed by a column of ones (zeros for high
-    // digits). For Digits::some, `high` lists the n_high features with a high digit. Blocks of Digits::three are
-    // block_stride apart. `buffer` has 3 * (d + 1) numbers, rounded up to full panels. Returns false, with an
-    // incomplete block, if a value needs more digits or slack. Digits::some is not checked.
+    // Packs the rows index[0..rows) of X (row length d) as digits, followed by a column of ones.
+    // The column that follows high digits is zero.
+    // For Digits::some, `high` lists the n_high features with a high digit.
+    // Blocks of Digits::three are block_stride apart. `buffer` has 3 * (d + 1) numbers, rounded up to full panels.
+    // Returns false, with an incomplete block, if a value needs more digits or slack. Digits::some is not checked.
     bool (*pack_f64)(const double* X, std::size_t d, const std::uint32_t* index, Steps steps, Digits digits,
                      const std::uint32_t* high, std::size_t n_high, std::size_t block_stride, double* buffer,
                      PackedBlock block);

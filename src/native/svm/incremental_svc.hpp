@@ -55,7 +55,7 @@ class IncrementalSvc {
 
     // Learns one row and forgets another, both of weight 1. The set of problems does not change.
     // Returns false, without changes, if a class would appear or disappear or if the row to forget is unknown.
-    // update_one() also returns false if the tolerance is not reached.
+    // slide() also returns false if the tolerance is not reached.
     bool slide(const double* in, std::int32_t in_code, const double* out, std::int32_t out_code, double tolerance);
 
     // True while a call modifies the state without the GIL. The bindings change this flag only while they hold the GIL.

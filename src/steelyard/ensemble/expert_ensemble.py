@@ -362,8 +362,8 @@ class ExpertEnsemble:
                     expert.refresh_rule(stream)
 
         expensive = [expert for expert in ready if expert in due and expert.is_expensive]
-        # Experts that are updated in place come first, because the calling thread runs the first task
-        # and no other thread may change these experts after the call has ended.
+        # Experts that are updated in place come first, because the calling thread runs the first task.
+        # No other thread may change these experts after the call has ended.
         # The longest of the other tasks come next, so that no thread waits for a long task that starts late.
         # The longest tasks are refits with many rows.
         expensive.sort(key=lambda e: (not e.updates_in_place, not e.refits, -e.n_rows))
