@@ -26,7 +26,7 @@ from rich.text import Text
 
 PICTURE = Path(__file__).parent / "images" / "terminal.png"
 N_COLUMNS, N_LINES = 112, 50
-WIDTH = 1000  # of the picture, in pixels
+WIDTH = 1000  # width of the picture in pixels
 _ERASE_LINE = "\x1b[2K"  # the live display erases its lines before it draws them again
 
 

@@ -44,6 +44,15 @@ def rules(plain_words):
         "def test_who_waits_goes_first():",
         "def test_nobody_waits():",
         "// Whoever holds the lock",
+        "# It is computed once.",
+        "    // Otherwise the rows are copied.",
+        "_BLOCK_ROWS = 500  # of the two-sample tests",
+        "int n;  // that wait for labels",
+        '    """What is needed of the stream."""',
+        "# The client is told the reason.",
+        "# The nearest integer, halves upwards.",
+        "# maximal number of rows",
+        "# The lock prevents that two threads write.",
     ],
 )
 def test_excluded_word_or_name_is_reported_by_lint(rules, line):
@@ -60,6 +69,10 @@ def test_excluded_word_or_name_is_reported_by_lint(rules, line):
         "# The first sentence of a docstring names the class.",
         "# The memory of the process is measured in bytes.",
         "def what_if(): ...",
+        "# If the row is new, it is stored.",
+        "_BLOCK_ROWS = 500  # number of rows per block",
+        "# The nearest integer; ties are rounded up.",
+        '    """Whatever the order of the rows, the sums are equal."""',
     ],
 )
 def test_line_of_plain_words_gives_no_finding(rules, line):

@@ -26,7 +26,7 @@ _N_COLUMNS = 10
 _KINDS = ("prior", "shift", "scale", "concept")
 _CAUSE = {"prior": "prior", "shift": "features", "scale": "features", "concept": "concept", "none": "none"}
 _CHUNK_ROWS = 100
-_BLOCK_ROWS = 500  # of the two-sample tests
+_BLOCK_ROWS = 500  # number of rows of each sample in the two-sample tests
 _REFERENCE_ROWS = 1000
 LABEL = -1  # column number of the labels
 

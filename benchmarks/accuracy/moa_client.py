@@ -16,7 +16,7 @@ WORKER = Path(__file__).with_name("moa_worker.py")
 
 
 class MoaError(RuntimeError):
-    """What went wrong in MOA, in its words."""
+    """Error raised by MOA, with its message."""
 
 
 class MoaClient:

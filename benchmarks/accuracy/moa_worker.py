@@ -95,7 +95,7 @@ def _next(generator: Any, label: int) -> list[float]:
 
 
 class Moa:
-    """What is needed of MOA."""
+    """The parts of MOA that this worker uses."""
 
     def __init__(self) -> None:
         import capymoa  # noqa: F401  starts Java

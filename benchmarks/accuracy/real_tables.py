@@ -34,7 +34,7 @@ from stream_data import STREAMS, FloatArray, IntArray
 from steelyard import StreamClassifier
 
 CHUNK, WARMUP, WINDOW, SHARE_REMOVED = 100, 500, 1000, 0.2
-DRAWS, POOL = 20, 2000  # of the oracle: draws of the missing cells, and rows to draw from
+DRAWS, POOL = 20, 2000  # oracle: number of draws of the missing cells, and number of rows to draw from
 INDEPENDENT = ("hyperplane_rare", "sea_drifts", "koil_mixture")  # streams with independent columns
 GAP_STREAMS = (
     "elec2", "weather", "covtype4", "mammography", "creditcard", "letter", "satimage", "phishing",

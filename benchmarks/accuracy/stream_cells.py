@@ -90,7 +90,7 @@ def measured(
         scores, own_cut, cost = run(contender, rows, setting)
     except ImportError:  # not the contender's fault
         raise
-    except Exception as error:  # noqa: BLE001  a peer that cannot be run is told, and the others go on
+    except Exception as error:  # noqa: BLE001  a peer that fails is reported, and the others continue
         return cells.put({**facts, "failed": f"{type(error).__name__}: {error}"})
     y = np.load(rows)["y"]
     own = scores > own_cut
@@ -127,8 +127,9 @@ def run(contender: Contender, file: Path, setting: Setting) -> tuple[FloatArray,
 def moved(
     scores: FloatArray, own_cut: float, y: IntArray, setting: Setting, looks: int = LOOKS
 ) -> NDArray[np.bool_]:
-    """What AdaptiveThresholdClassifier would have answered with these scores: by the own cut, until it knows
-    enough.
+    """Return the labels that AdaptiveThresholdClassifier would predict from these scores.
+
+    The own threshold of the learner is used until there are enough rows.
 
     AdaptiveThresholdClassifier looks at its cut after every call; here that happens every so many rows.
     """

@@ -1,4 +1,4 @@
-"""Who takes part in ``streams.py`` and ``survey.py``: what learns, how it scores rows, where it cuts."""
+"""Candidates of ``streams.py`` and ``survey.py``: learners, their scores and their thresholds."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ OURS = "StreamClassifier"
 
 @dataclass(frozen=True)
 class Contender:
-    """Who takes part.
+    """Candidate of the comparison.
 
     Attributes
     ----------

@@ -56,7 +56,7 @@ def table(cells: Cells, streams: Sequence[str], window: int) -> str:
 
 
 def verdicts(cells: Cells, streams: Sequence[str], peers: Sequence[str], window: int) -> str:
-    """What StreamClassifier is held to, line by line, with the numbers and whether it holds.
+    """Return one line per target of StreamClassifier, with the numbers and whether the target is met.
 
     ``peers`` are the contenders of other libraries; other algorithms with results are not compared.
     """

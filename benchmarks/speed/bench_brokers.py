@@ -37,7 +37,10 @@ from tests.brokers.feeding import FedModel
 D, ROWS = 30, 1_000
 READ_MESSAGES = {"arrow": 32, "json": 1_000}  # messages that a bare consumer reads at once
 TARGET = 0.5
-SENT_MESSAGES, MAX_WAITING_MESSAGES = 50, 200  # of the memory test: sent at once, and sent but not learned
+SENT_MESSAGES, MAX_WAITING_MESSAGES = (
+    50,
+    200,
+)  # memory test: messages sent together, and limit of messages not learned yet
 
 
 def payloads(kind: str, n_messages: int) -> list[bytes]:

@@ -6,7 +6,7 @@ BASE and HEAD are commits, or folders into which a build was installed (``pip in
 is checked out and built under ``build/compare``, once. Processes then hold one build each and take turns, job
 by job, in an order that changes from round to round, so that whatever else the machine does hits both. There
 are several of each build: where its memory lies can make one faster than another by a tenth.
-What is told is the ratio of processor times in the same round, HEAD to BASE: its median, and the interval
+The result is the ratio of processor times in the same round, HEAD to BASE: its median, and the interval
 that holds the true median with a probability of 95 %. The exit code is 1 if the whole interval of a job lies
 above ``--slower``.
 
@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parents[2]
 ONE_THREAD = dict.fromkeys(
     ("STEELYARD_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"
 )
-PROCESSES = 4  # of each build
+PROCESSES = 4  # number of processes of each build
 LEAST_SECONDS = 0.1  # a quick job is repeated so long in a turn
 
 

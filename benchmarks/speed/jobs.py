@@ -1,7 +1,7 @@
 """Paths that users feel, each as a job of well under a second: what ``compare.py`` runs on two builds.
 
 A job is made once, with its data, and then called again and again. Only public names are used, so that a job
-runs on older builds too; what one of them lacks is told as missing.
+runs on older builds too; a job that a build does not support is reported as missing.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ from steelyard.tables.columns import ColumnBatch
 from tests.brokers import servers
 
 KINDS = ("nats", "redis", "kafka")
-ARROW_ROWS, ARROW_COLUMNS = 6_000, 12  # of a message: more bytes than four times the learned state
+ARROW_ROWS, ARROW_COLUMNS = 6_000, 12  # size of a message: more bytes than four times the learned state
 COLUMNS = '[columns]\na = "number"\nb = "number"\n'
 MAX_SECONDS = 60.0  # after a start all messages must be learned within this time
 

@@ -27,7 +27,7 @@ from tests.safety.subjects import SUBJECTS
 from tests.safety.threads import predict_while_learning
 
 TRIALS_PER_PROCESS = 2000
-MAX_ADDRESS_SPACE_BYTES = 6 << 30  # of one process; the libraries alone need 2 GiB
+MAX_ADDRESS_SPACE_BYTES = 6 << 30  # limit of one process; the libraries alone need 2 GiB
 
 
 def interruptions(seed: int, share: float, learners: str) -> fuzz.Report:

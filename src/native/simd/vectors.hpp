@@ -1,6 +1,6 @@
 // Vector types of one SIMD level. All code in files that a level includes must be in the namespace of this level.
 // Code of a SIMD level must not instantiate std:: templates.
-// Otherwise the linker could merge inline functions compiled for AVX-512 into baseline code,
+// With such templates, the linker could merge functions compiled for AVX-512 into baseline code,
 // and the program would crash on older processors.
 #pragma once
 

@@ -131,7 +131,7 @@ class ClassStatistics:
         >>> from steelyard.proximal import ClassStatistics, Quantizer
         >>> from_database = ClassStatistics.from_sums(
         ...     Quantizer([0]), {"ok": [9 + 16, 3 + 4, 2]}
-        ... )  # of the rows 3 and 4
+        ... )  # sums over the rows 3 and 4
         >>> from_rows = ClassStatistics(1, quantizer=Quantizer([0]))
         >>> from_rows.add([[3.0], [4.0]], ["ok", "ok"])
         >>> from_database.digest() == from_rows.digest()

@@ -5,7 +5,7 @@ products are integers and the engine adds them without rounding:
 
 1. ``scaled`` contains every numeric column divided by its step. The step is a power of two, so the quotient
    is exact.
-2. ``counted`` contains the nearest integer (halves upwards) minus the origin, as the quantizer computes it.
+2. ``counted`` contains the nearest integer (ties up) minus the origin, as the quantizer computes it.
 3. ``digits`` contains these integers split into digits whose products fit into 64 bits, for engines without
    fast wider integers.
 
