@@ -84,7 +84,7 @@ class ProjectionMap(ABC):
         return self.function, self.shift, self.scale, self.weights, self.starts, *self._numbers()
 
     def carried_inside(self, coef: FloatArray) -> FloatArray:
-        """Convert coefficients of the output features to coefficients of :meth:`inside` with equal scores."""
+        """Convert coefficients of output features to those of :meth:`inside` that give the same scores."""
         return coef
 
     def completed(self, inside: FloatArray) -> FloatArray:
@@ -241,7 +241,7 @@ class LandmarkMap:
         return _halving(self.shift, self.scale, self.landmarks, self.euclidean)
 
     def carried_inside(self, coef: FloatArray) -> FloatArray:
-        """Convert coefficients of the output features to coefficients of kernel values with equal scores."""
+        """Convert coefficients of output features to those of kernel values that give the same scores."""
         carried = np.empty((len(self.root), len(coef)))
         _native.linear_scores(self.root, np.ascontiguousarray(coef), np.zeros(len(coef)), carried, 1)
         return np.ascontiguousarray(carried.T) * (self.step * 2.0**-KERNEL_BITS)

@@ -254,7 +254,7 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         return self._map.native_inside()
 
     def carried_inside(self, coef: FloatArray) -> FloatArray:
-        """Convert coefficients of the output features to coefficients of :meth:`inside` with equal scores."""
+        """Convert coefficients of output features to those of :meth:`inside` that give the same scores."""
         return self._map.carried_inside(coef)
 
     def typical_rows(self) -> FloatArray:

@@ -332,7 +332,7 @@ void add_products(Rows<T> rows, std::span<const std::uint32_t> index, Steps step
     const AlignedBuffer<double> buffers = aligned_buffer<double>(n_useful * buffer_size);
     const AlignedBuffer<double> scratch = aligned_buffer<double>(plan.n_sums());
     clear(plan, scratch.get());
-    // Counters of the next task of each part, and of the next row of digit sums to convert when they are full.
+    // Counters for the next task of each part, and for the next row of digit sums to convert.
     const std::size_t parts_a_time = std::max<std::size_t>(1, plan.most_rows / kBlockRows);
     const std::size_t n_drains = (n_parts + parts_a_time - 1) / parts_a_time;
     std::vector<std::atomic<std::size_t>> next_task(n_parts), next_row(n_drains);

@@ -65,7 +65,7 @@ def print_message(message: str) -> None:
 
 
 def wrap_lines(text: str) -> str:
-    """Wrap text to the terminal width at word boundaries, unless standard error is not a terminal."""
+    """Wrap text at word boundaries to the terminal width if standard error is a terminal."""
     try:
         width = os.get_terminal_size(sys.stderr.fileno()).columns
     except (OSError, ValueError, AttributeError):

@@ -42,7 +42,7 @@ class AlarmLog:
         # Alarm, row number and result of tails() for each predicted row whose label has not arrived yet.
         # The alarm is 1, 0, or NaN if there was no threshold.
         self.decided = PredictedScores()
-        # Pairs of the number of predicted rows and the cumulative excess (see note_excess).
+        # Number of predicted rows and cumulative excess after each call of note_excess().
         self._excess: list[tuple[int, float]] = [(0, 0.0)]
         # Cache of tails(): the combining function, the number of rows, and the sorted scores.
         self._sorted: tuple[object, int, FloatArray] | None = None

@@ -25,7 +25,7 @@ __all__ = ["KernelExpert", "KernelRule"]
 _OTHER_EXPERTS_US = 60.0  # cost per row of all other experts
 _ROW_COST_US = (60.0, 25.0)  # cost of learning a row: minimum, and cost per binary problem
 _MIN_SAMPLED_SHARE = 0.1  # smallest share of the rows that is learned; below it the expert is disabled
-# Maximum number of sampled rows per block with compute_budget="auto", but at least a quarter.
+# Number of sampled rows per block with compute_budget="auto", or a quarter of the block if that is more.
 _MAX_BLOCK_SAMPLE = 250
 _ROWS_OF_CLASSES = 600  # number of rows kept in addition to the window, divided among the classes
 
