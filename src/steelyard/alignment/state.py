@@ -91,4 +91,4 @@ def check_number(value: Any, name: str) -> float:
 def _check_positions(positions: Any, n_rows: int) -> None:
     valid = positions.ndim == 1 and positions.dtype.kind == "i" and positions.size
     if not valid or positions.min() < 0 or positions.max() >= n_rows:
-        raise ValueError("row positions are out of range")
+        raise ValueError("row indices are out of range")

@@ -158,7 +158,7 @@ def _pieces(body: bytes) -> list[bytes]:
         (length,) = _LENGTH.unpack_from(body.ljust(at + _LENGTH.size, b"\xff"), at)
         at += _LENGTH.size
         if at + length > len(body):
-            raise ValueError("a part is truncated")
+            raise ValueError("a part of the message is truncated")
         pieces.append(body[at : at + length])
         at += length
     return pieces
@@ -169,7 +169,7 @@ def _header(packed: bytes) -> dict[str, Any]:
     try:
         text = unpacker.decompress(packed, MAX_EXPANSION * len(packed) + 1024)
     except zlib.error as error:
-        raise ValueError(f"the header cannot be decompressed, {error}") from error
+        raise ValueError(f"the header cannot be decompressed: {error}") from error
     if not unpacker.eof or unpacker.unused_data:
         raise ValueError("the header is too long")
     tree = json.loads(text)

@@ -49,7 +49,7 @@ class Schema:
         if len({*columns}) < len(columns) or len({*self.categories}) < len(self.categories):
             raise ValueError("a column or a category occurs twice")
         if not {column for column, _ in self.categories} <= {*self.categorical}:
-            raise ValueError("a category belongs to no column")
+            raise ValueError("a category does not belong to any column")
 
     def encoder(self) -> TableEncoder:
         """Return an encoder that maps columns to these features."""

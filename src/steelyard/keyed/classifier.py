@@ -603,7 +603,7 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
         self._place = self._key_column(self.n_features_in_)
         early = None if state["early"] is None else _restored_rows(state["early"], n_features)
         if quantizer is None and early is None:
-            raise ValueError("there are neither first rows nor a quantizer")
+            raise ValueError("the state has neither buffered first rows nor a quantizer")
         keys, labels = _unpacked(state["keys"]), restored_labels(state["labels"])
         places, columns = (np.asarray(state[name], dtype=np.int64) for name in ("places", "columns"))
         triangles = np.array(state["sums"], dtype=np.int64)
@@ -646,7 +646,7 @@ def _unpacked(packed: Any) -> list[Key]:
     data, lengths = bytes(np.asarray(packed["bytes"], dtype=np.uint8)), packed["lengths"]
     ends = np.cumsum(lengths)
     if (np.asarray(lengths) < 0).any() or (len(ends) and ends[-1] != len(data)):
-        raise ValueError("the lengths of the keys do not match")
+        raise ValueError("the arrays of keys have different lengths")
     return [
         data[end - length : end].decode("utf-8", "surrogatepass")
         for end, length in zip(ends.tolist(), np.asarray(lengths).tolist(), strict=True)
@@ -659,5 +659,5 @@ def _restored_rows(state: dict[str, Any], n_features: int) -> KeyedRows:
     if X.shape != (len(keys), n_features) or not len(keys) == len(labels) == len(weights):
         raise ValueError("the first rows do not match their keys")
     if not np.isfinite(X).all() or (weights < 0).any():
-        raise ValueError("the first rows must be finite")
+        raise ValueError("the buffered first rows must be finite")
     return KeyedRows(X, keys, labels, weights)

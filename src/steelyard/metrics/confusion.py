@@ -140,7 +140,7 @@ class ConfusionStream(StreamingMetric):
     def _restore_labels(self, state: dict[str, Any]) -> int:
         labels = list(state["labels"])
         if len(sort_labels(labels, type(self).__name__)) != len(labels):
-            raise ValueError("a label occurs twice")
+            raise ValueError("a label occurs twice in the saved state")
         self._code(labels)
         self._grow(len(self._labels))
         return len(self._labels)
@@ -296,7 +296,7 @@ class WindowConfusion(ConfusionStream):
         n_labels = self._restore_labels(state)
         n_rows = len(state["weights"])
         if n_rows > self.window:
-            raise ValueError(f"{n_rows} rows in a window of {self.window}")
+            raise ValueError(f"a window of {self.window} rows cannot contain {n_rows} rows")
         cells = stored_array(state, "cells", "i", (2, n_rows))
         check_codes(cells, n_labels)
         true, predicted = cells.astype(np.intp)

@@ -229,7 +229,7 @@ class OnlineLearner(Learner):
 def stored_seed(value: Any) -> int:
     """Return the seed from a file; raise ValueError if it does not fit in 64 bits."""
     if not 0 <= int(value) < 2**64:
-        raise ValueError("the seed is not an unsigned 64-bit integer")
+        raise ValueError("the random seed is not an unsigned 64-bit integer")
     return int(value)
 
 

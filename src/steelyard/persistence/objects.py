@@ -197,7 +197,7 @@ def _convert(value: object, where: str) -> Node:
         raise DataTypeError(
             f"{where} is the function or class {quote(value)}, and code cannot be saved.",
             source="save",
-            hint="select it by name if possible, or remove it before saving and set it after loading",
+            hint="give the function by name if possible, or remove it before saving and set it after loading",
         )
     raise DataTypeError(
         f"{where} is a {type(value).__name__}, which cannot be saved.",

@@ -600,7 +600,7 @@ class FoldedStatistics:
             return cls(ClassStatistics.from_bytes(data))
         if isinstance(tree, Mapping) and isinstance(tree.get("statistics"), Mapping):
             return serialization.open_message({**tree, "version": 0}, (0,), _partition_message, source)
-        raise FileFormatError("these bytes are not statistics.", source=source)
+        raise FileFormatError("these bytes do not contain statistics of a ProximalSVC.", source=source)
 
     def get_state(self) -> dict[str, Any]:
         """Return the message as arrays and plain values, as model files store it."""

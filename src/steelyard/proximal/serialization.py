@@ -51,7 +51,7 @@ def from_bytes(data: bytes, cls: type[ClassStatistics]) -> ClassStatistics:
     source = "ClassStatistics.from_bytes"
     tree = decode(data)
     if not isinstance(tree, Mapping) or tree.get("format") != _FORMAT:
-        raise FileFormatError("these bytes are not class statistics.", source=source)
+        raise FileFormatError("these bytes do not contain class statistics.", source=source)
     return open_message(tree, (_VERSION, _FLOAT_VERSION), lambda state: from_state(state, cls), source)
 
 
@@ -126,7 +126,7 @@ def from_state(state: Mapping[str, Any], cls: type[ClassStatistics]) -> ClassSta
             weights = _array(entry["weights"], np.int64)
             sums.set_slot(slot, triangle, int(entry["each"]), _rows(entry["rows"]), weights)
     if len(statistics._slots) != len(state["classes"]):
-        raise ValueError("a class occurs twice")
+        raise ValueError("a class occurs twice in the statistics")
     if len({entry["fold"] is None for entry in state["classes"]}) > 1:
         raise ValueError("some classes are in folds and others are not")
     labels = [entry["label"] for entry in state["classes"]]
@@ -136,7 +136,7 @@ def from_state(state: Mapping[str, Any], cls: type[ClassStatistics]) -> ClassSta
     if len(early["weights"]):
         classes = _array(early["classes"], np.int32)
         if classes.min() < 0 or classes.max() >= len(statistics._slots):
-            raise ValueError("some rows belong to no class")
+            raise ValueError("some pending rows belong to no class")
         weights = _array(early["weights"], np.int64)
         sums.set_early(_rows(early["rows"]), weights, classes, bool(early["sparse"]))
     statistics.from_floats = bool(state["from_floats"])
@@ -173,7 +173,7 @@ def _rows(values: Any) -> NDArray[np.float64]:
     """Return rows as an array of doubles; raise ValueError for NaN and for values that are too large."""
     rows = _array(values, np.float64)
     if not (np.abs(rows) <= LARGEST_VALUE).all():
-        raise ValueError("a row has a value that no learner accepts")
+        raise ValueError("a pending row has a value that no learner accepts")
     return rows
 
 

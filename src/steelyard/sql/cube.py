@@ -515,7 +515,7 @@ class StatisticsCube:
                 type(k) is int for k in numbers
             )
             if not is_valid or not all(value is None or type(value) is str for value in values):
-                raise ValueError("the name of a cell is invalid")
+                raise ValueError("the name of a cube cell is invalid")
         check_label_types([key[-1] for key in self._keys().values()], _SOURCE)
         check_sortable([key[-1] for key in self._keys().values()], _SOURCE)
 

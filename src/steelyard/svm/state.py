@@ -353,7 +353,7 @@ class SupportState:
         )
         for problem in tree["problems"]:
             if len(problem["class_bounds"]) > len(labels):
-                raise ValueError("a problem has more bounds than there are labels")
+                raise ValueError("a binary problem has more bounds than there are labels")
             _check_solution(problem)
             state._solver.load_problem(problem)
         return state
@@ -395,12 +395,12 @@ def _check_solution(problem: Mapping[str, Any]) -> None:
     """Raise ValueError if the solution in a file is inconsistent; the solver might never terminate on it."""
     values = {name: np.asarray(value) for name, value in problem.items()}
     if not all(np.isfinite(value).all() for value in values.values()):
-        raise ValueError("a solution must be finite")
+        raise ValueError("the coefficients of a solution must be finite")
     y, z, lower, upper = (values[name] for name in ("y", "z", "lower", "upper"))
     if not (np.abs(y) == 1.0).all() or len({len(y), len(z), len(lower), len(upper)}) > 1:
-        raise ValueError("a problem needs a sign and a coefficient for each row")
+        raise ValueError("a binary problem needs a sign and a coefficient for each row")
     if not ((lower <= z) & (z <= upper)).all():
-        raise ValueError("a solution must be within its bounds")
+        raise ValueError("the coefficients of a solution must be within their bounds")
 
 
 def _codes_of(labels: list[Label]) -> dict[Label, int]:

@@ -225,7 +225,7 @@ class DatabaseSource:
                 raise DataError(
                     f"expected a number; got {str(value)[:60]!r} ({type(value).__name__}).",
                     source=self.place.of_row(n_rows + row, name),
-                    hint="if this is a column of categories, say so with categorical=, or drop it",
+                    hint="list columns of categories in categorical=, or drop them",
                 ) from error
         return numbers
 

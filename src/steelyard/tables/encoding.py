@@ -459,9 +459,9 @@ class TableEncoder(BaseEstimator):
         known = {*self.categorical_, *((name, GAP) for name in self.numeric_)}
         known |= {(name, part) for name in late_numbers for part in (VALUE, PRESENT)}
         if any(pair[0] not in known and pair not in known for pair in self.categories_):
-            raise ValueError("a category belongs to no column")
+            raise ValueError("a category does not belong to any column")
         if any((name, VALUE) not in self._index for name in late_numbers):
-            raise ValueError("a late column has no feature")
+            raise ValueError("a column that was added later has no feature")
         self._fills = np.asarray(state.get("fills", np.zeros(n_numbers)), dtype=np.float64)
         self._first_gaps = [int(index) for index in state.get("first_gaps", ())]
         if self._fills.shape != (n_numbers,) or not np.isfinite(self._fills).all():
