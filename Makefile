@@ -26,7 +26,7 @@ comma := ,
 CPP := $(shell find src/native -name '*.cpp' -o -name '*.hpp')
 
 .PHONY: referee wheel test-wheel torture torture-service torture-failover torture-brokers torture-sites broker-demo help demo test lint format bench bench-table bench-levels papers call-trace docs serve sites sanitize sanitize-threads sanitize-python sanitize-python-threads stubs test-native \
-  test-clang test-aarch64 test-lowest clean
+  test-clang test-aarch64 test-windows test-lowest clean
 
 help:
 	@echo "make demo             find 1 % fraud among card payments and print the results"
@@ -43,7 +43,7 @@ help:
 	@echo "make papers           run every experiment of the papers quickly (DATA=folder with data sets)"
 	@echo "make referee          compute published results again beside their printed figures (DATA=folder, REFEREE=name)"
 	@echo "make call-trace       list files and functions that typical calls enter"
-	@echo "make test-native      run the native tests; test-clang, test-aarch64: with another compiler or processor"
+	@echo "make test-native      run the native tests; test-clang, test-aarch64, test-windows: elsewhere"
 	@echo "make test-lowest      run all tests with the oldest supported dependencies"
 	@echo "make sanitize         run the native tests with the address and undefined-behaviour sanitizers"
 	@echo "make sanitize-threads           run the native tests with the thread sanitizer"
@@ -156,6 +156,13 @@ test-aarch64: $(VENV)/.tools
 	  -DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++)
 	qemu-aarch64 -L /usr/aarch64-linux-gnu $(call NATIVE_TESTS,aarch64)
 
+# Windows: cross compiler and wine. Debian packages: g++-mingw-w64-x86-64-posix, wine64.
+WINE ?= $(or $(shell command -v wine64 || command -v wine),/usr/lib/wine/wine64)
+test-windows: $(VENV)/.tools
+	$(call native_tests,windows,-DSTEELYARD_WERROR=ON -DCMAKE_SYSTEM_NAME=Windows -DCMAKE_SYSTEM_PROCESSOR=AMD64 \
+	  -DCMAKE_CXX_COMPILER=x86_64-w64-mingw32-g++-posix)
+	WINEPREFIX=$(CURDIR)/build/windows/wine WINEDEBUG=-all $(WINE) $(call NATIVE_TESTS,windows).exe
+
 sanitize: $(VENV)/.tools
 	$(call native_tests,sanitize,-DCMAKE_BUILD_TYPE=RelWithDebInfo -DSTEELYARD_SANITIZE=address$(comma)undefined)
 	$(call NATIVE_TESTS,sanitize)
@@ -239,10 +246,11 @@ bench-levels: $(VENV)/.dev
 papers: $(VENV)/.dev
 	$(BIN)/python -m papers run all --quick --output build/papers $(if $(DATA),--data-dir $(DATA))
 
-# Published results beside ours; DATA: folder with the data that is not distributed, REFEREE: the name of one.
+# Published results beside ours; DATA: folder with the data that is not distributed, REFEREE: the name of one,
+# MOA_PYTHON: an interpreter with capymoa, for MOA's generators and learners.
 referee: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/accuracy/referees.py $(if $(DATA),--data $(DATA)) \
-	  $(if $(REFEREE),--only $(REFEREE)) $(REFEREE_OPTIONS)
+	  $(if $(REFEREE),--only $(REFEREE)) $(if $(MOA_PYTHON),--moa $(MOA_PYTHON)) $(REFEREE_OPTIONS)
 
 call-trace: $(VENV)/.dev
 	$(BIN)/python docs/call_trace.py

@@ -10,12 +10,14 @@ referee without its data is a line with the reason. ``--quick`` runs the same co
 whose figures mean nothing.
 
 ``--all-peers`` also runs the slow peers (forests of river on the longer streams, which take minutes).
+``--moa PYTHON``, an interpreter with capymoa, takes the survey's generators and further peers from MOA.
 """
 
 from __future__ import annotations
 
 import argparse
 import gzip
+import os
 import subprocess
 import sys
 import tempfile
@@ -23,15 +25,17 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from moa_client import MoaClient
 from sklearn.metrics import f1_score
 from stream_cells import Cells, Setting, measured
 from stream_data import FloatArray, IntArray
-from stream_peers import CONTENDERS, OURS, STREAM_LEARN
+from stream_peers import CONTENDERS, OURS, STREAM_LEARN, moa_contenders
 
 from steelyard import StreamClassifier
 
@@ -55,11 +59,14 @@ class Options:
         Whether the rows are few and generated.
     all_peers : bool
         Whether slow peers are run too.
+    moa : str, optional
+        An interpreter with capymoa, which contains MOA.
     """
 
     data: Path | None = None
     quick: bool = False
     all_peers: bool = False
+    moa: str | None = None
 
     def file(self, name: str) -> Path:
         """Return the path of a file in the data folder."""
@@ -265,22 +272,37 @@ def _imbalanced(generator: Any, n_rows: int) -> tuple[FloatArray, IntArray]:
     return np.array(rows), wanted.astype(np.int64)
 
 
+def _generated_files(folder: Path, n_rows: int, client: MoaClient | None) -> Iterator[tuple[str, Path]]:
+    """Yield the name of every generator and a file with its rows: MOA's generators if it is there."""
+    if client is not None:
+        import survey as moa_survey
+
+        for stream, (experiment, _) in moa_survey.STREAMS.items():
+            if experiment == "ratio 100":
+                yield stream, moa_survey.rows_of(stream, n_rows, folder, client)
+        return
+    for name, make in _generators().items():
+        X, y = _imbalanced(make(), n_rows)
+        np.savez(folder / f"{name}.npz", X=X, y=y)
+        yield name, folder / f"{name}.npz"
+
+
 def survey(options: Options) -> Iterator[Figure]:
-    """Yield mean AUC and G-mean over the generators: ours and the ensembles of stream-learn."""
+    """Yield mean AUC and G-mean over the generators: ours, the ensembles of stream-learn, and MOA's."""
     try:
-        generators = _generators()
+        _generators()
         contenders = [one for one in CONTENDERS if one.name == OURS] + STREAM_LEARN
         for one in STREAM_LEARN:
             one.make()
     except ImportError as error:
         raise MissingDataError(f"not run: the package {error.name} is not installed") from error
     n_rows = 2_000 if options.quick else GENERATOR_ROWS
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, MoaClient(options.moa or "") as moa:
         cells, found = Cells(Path(folder)), dict[str, list[list[float]]]()
-        for name, make in list(generators.items())[: 1 if options.quick else None]:
-            X, y = _imbalanced(make(), n_rows)
-            file = Path(folder) / f"{name}.npz"
-            np.savez(file, X=X, y=y)
+        client = moa if options.moa else None
+        contenders += moa_contenders(moa) if options.moa else []
+        files = _generated_files(Path(folder), n_rows, client)
+        for name, file in islice(files, 1 if options.quick else None):
             for one in contenders:
                 cell = measured(cells, name, one, Setting(n_rows, GENERATOR_CHUNK), file)
                 if "windows" not in cell:
@@ -331,10 +353,10 @@ REFEREES = {
         handbook,
     ),
     "survey": Referee(
-        "generators of the survey on imbalanced streams, ensembles of stream-learn",
+        "generators of the survey on imbalanced streams, ensembles of stream-learn and MOA",
         f"{GENERATOR_ROWS:,} rows, 1 % positives, chunks of {GENERATOR_CHUNK}, means over windows of 500",
-        "Aguiar, Krawczyk, Cano (2023); generators of river, ensembles of stream-learn 0.9.2",
-        "stream-learn GPL-3, river BSD-3; both are installed, not distributed",
+        "Aguiar, Krawczyk, Cano (2023); ensembles of stream-learn 0.9.2; generators of river, or of MOA",
+        "stream-learn and MOA GPL-3, river and CapyMOA BSD-3; installed, not distributed",
         survey,
     ),
     "papers": Referee(
@@ -451,6 +473,7 @@ def main() -> None:
     parser.add_argument("--only", action="append", choices=list(REFEREES), help="a referee; may be repeated")
     parser.add_argument("--quick", action="store_true", help="a few generated rows")
     parser.add_argument("--all-peers", action="store_true", help="also run the slow peers")
+    parser.add_argument("--moa", default=os.environ.get("MOA_PYTHON"), help="an interpreter with capymoa")
     parser.add_argument("--out", type=Path, default=Path("build/referees.md"))
     options = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -459,7 +482,7 @@ def main() -> None:
         if options.quick:
             write_stand_ins(Path(folder))
         data = Path(folder) if options.quick else options.data
-        figures = run(names, Options(data, options.quick, options.all_peers))
+        figures = run(names, Options(data, options.quick, options.all_peers, options.moa))
     lines = [table(figures), "", f"Measured with steelyard {version('steelyard')}."]
     lines += ["", "Generated rows: the figures mean nothing."] if options.quick else []
     for name in names:

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <vector>
 
+#include "common/compiler.hpp"
 #include "common/threads.hpp"
 #include "simd/simd.hpp"
 
@@ -77,9 +78,9 @@ std::size_t find_asymmetry(const double* K, std::size_t n, double tolerance, uns
         for (std::size_t column = 0; column < end && found[block] == n * n; column += side) {
             const std::size_t last = std::min(column + side, n), next = std::min(last + side, n);
             for (std::size_t i = begin; i < end; ++i)
-                for (std::size_t j = last; j < next; j += line) __builtin_prefetch(K + i * n + j);
+                for (std::size_t j = last; j < next; j += line) prefetch(K + i * n + j);
             for (std::size_t j = last; j < next; ++j)
-                for (std::size_t i = begin; i < end; i += line) __builtin_prefetch(K + j * n + i);
+                for (std::size_t i = begin; i < end; i += line) prefetch(K + j * n + i);
             const auto agrees = [&](std::size_t i, std::size_t j) {
                 return std::abs(K[i * n + j] - K[j * n + i]) <= tolerance;  // false if the difference is not finite
             };

@@ -1,6 +1,10 @@
 // RAII control of how the processor treats denormal numbers.
 #pragma once
 
+#if defined(__SSE2__)
+#include <xmmintrin.h>
+#endif
+
 namespace steelyard {
 
 // Mode of the floating-point unit: denormal numbers are preserved, or treated as zero.
@@ -10,15 +14,13 @@ namespace steelyard {
 class Denormals {
   public:
 #if defined(__SSE2__)
-    explicit Denormals(bool kept) : before_(__builtin_ia32_stmxcsr()) {
-        set(kept ? before_ & ~kAsZero : before_ | kAsZero);
-    }
+    explicit Denormals(bool kept) : before_(_mm_getcsr()) { set(kept ? before_ & ~kAsZero : before_ | kAsZero); }
     ~Denormals() { set(before_); }
 
   private:
     static constexpr unsigned kAsZero = 0x8040;  // flush-to-zero (results) and denormals-are-zero (operands)
     static void set(unsigned mode) {
-        if (mode != __builtin_ia32_stmxcsr()) __builtin_ia32_ldmxcsr(mode);
+        if (mode != _mm_getcsr()) _mm_setcsr(mode);
     }
     unsigned before_;
 #else

@@ -32,7 +32,7 @@ void parallel_for(std::size_t n_tasks, unsigned n_threads, CallableReference<std
     }
     work();
     for (std::size_t done; (done = counters->done.load(std::memory_order_acquire)) < n_tasks;)
-        counters->done.wait(done, std::memory_order_acquire);
+        wait_for_change(counters->done, done);
 }
 
 void run_team(unsigned n_threads, CallableReference<unsigned, unsigned, SpinBarrier&> body) {
@@ -40,7 +40,7 @@ void run_team(unsigned n_threads, CallableReference<unsigned, unsigned, SpinBarr
     std::vector<std::jthread> helpers;
     unsigned started = 1;  // written before and read after the barrier is published
     const auto help = [&](unsigned thread) {
-        meeting.wait(nullptr);
+        wait_for_change<SpinBarrier*>(meeting, nullptr);
         body(thread, started, *meeting.load());
     };
     helpers.reserve(n_threads - 1);

@@ -6,6 +6,10 @@
 #include <cstddef>
 #include <memory>
 #include <type_traits>
+#if defined(_WIN32)
+#include <chrono>
+#include <thread>
+#endif
 
 namespace steelyard {
 
@@ -32,6 +36,17 @@ class CallableReference {
 // Under these conditions, results do not depend on the number of threads.
 void parallel_for(std::size_t n_tasks, unsigned n_threads, CallableReference<std::size_t> body);
 
+// Sleeps until `value` differs from `old`. The thread that changes it must call notify_all.
+// In libstdc++ 12 for Windows a notification can be lost between comparison and sleep, so there the thread looks again.
+template <class T>
+void wait_for_change(const std::atomic<T>& value, T old) noexcept {
+#if defined(_WIN32)
+    while (value.load(std::memory_order_acquire) == old) std::this_thread::sleep_for(std::chrono::microseconds(50));
+#else
+    value.wait(old, std::memory_order_acquire);
+#endif
+}
+
 // Barrier that spins before it sleeps.
 // Threads usually arrive at a barrier within microseconds of each other, faster than a thread could sleep and wake up.
 // On a busy machine a thread may arrive late, so waiting threads sleep after some iterations to free their cores.
@@ -49,7 +64,7 @@ class SpinBarrier {
         }
         for (unsigned n_spins = 0; n_spins < kSpinIterations; ++n_spins)
             if (round_.load(std::memory_order_acquire) != round) return;
-        round_.wait(round, std::memory_order_acquire);
+        wait_for_change(round_, round);
     }
 
   private:

@@ -8,10 +8,9 @@
 #include <cstring>
 #include <stdexcept>
 
-namespace steelyard {
+#include "common/compiler.hpp"
 
-__extension__ typedef __int128 int128;
-__extension__ typedef unsigned __int128 uint128;
+namespace steelyard {
 
 // Two's complement integer of up to kMaxLimbs limbs of 64 bits, stored with as few limbs as possible.
 // The range of double is 2^-1074 to 2^1024; products of two doubles and sums of such products fit.

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <utility>
 
+#include "common/compiler.hpp"
 #include "common/denormals.hpp"
 #include "koil/koil.hpp"
 #include "simd/simd.hpp"
@@ -230,8 +231,8 @@ void KoilMachine<Real>::find_violators(const Sample& sample, Real unscaled_score
 // If some neighbour does not violate its margin, the scores of the whole side are updated.
 // noinline keeps this rarely used function out of the code that runs for every sample.
 template <class Real>
-[[gnu::noinline]] void KoilMachine<Real>::prepare_opposite_scores(const Sample& sample, const KoilRule& rule,
-                                                                  const KernelAccess<Real>& access) {
+STEELYARD_NEVER_INLINE void KoilMachine<Real>::prepare_opposite_scores(const Sample& sample, const KoilRule& rule,
+                                                                       const KernelAccess<Real>& access) {
     const int own = sample.side();
     const bool is_rare = kRareRatio * sides_[own].seen < sides_[1 - own].seen;
     if (is_rare && matrix_.is_kept() && nearest_all_violate(sample, rule.n_neighbors)) return;

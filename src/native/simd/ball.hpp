@@ -12,8 +12,8 @@ constexpr size_t kBallBlock = 64 * kDoubles;
 
 static size_t move_heights(double* heights, const double* row_i, const double* row_j, double factor,
                            const double* closed, size_t n) {
-    const VecD factors = broadcast(factor), lowest = broadcast(-__builtin_inf());
-    double best = -__builtin_inf();
+    const VecD factors = broadcast(factor), lowest = broadcast(-kInfinity);
+    double best = -kInfinity;
     size_t best_at = 0;
     for (size_t begin = 0; begin < n; begin += kBallBlock) {
         const size_t end = n - begin < kBallBlock ? n : begin + kBallBlock;
@@ -42,7 +42,7 @@ static size_t move_heights(double* heights, const double* row_i, const double* r
 
 // Two passes without branches are used, because the branch predictor cannot guess where the minimum changes.
 static NearLeast near_least(const double* a, const double* b, double factor, size_t n) {
-    VecD lowest = broadcast(__builtin_inf()), place = first_places();
+    VecD lowest = broadcast(kInfinity), place = first_places();
     size_t k = 0;
     for (; k + kDoubles <= n; k += kDoubles) {
         const VecD product = load(a + k) * load(b + k);
@@ -95,7 +95,7 @@ static void shift_rows(const double* X, size_t n, size_t d, const double* shift,
 static NearLeast perhaps_least(const double* products, const double* factors, const double* offsets, double square,
                                double doubt, size_t n) {
     const VecD squares = broadcast(square), above = broadcast(1.0 + doubt), below = broadcast(1.0 - doubt);
-    VecD lowest = broadcast(__builtin_inf()), place = first_places();
+    VecD lowest = broadcast(kInfinity), place = first_places();
     for (size_t k = 0; k < n; k += kDoubles) {
         const VecD highest = load(products + k) + above * (load(factors + k) * squares + load(offsets + k));
         lowest = highest < lowest ? highest : lowest;

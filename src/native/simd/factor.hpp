@@ -8,8 +8,8 @@ namespace steelyard::STEELYARD_LEVEL {
 
 // out[r] = sum over k < n of a[r * stride + k] * b[k]
 template <size_t Rows>
-[[gnu::always_inline]] static inline void row_products(const double* a, size_t stride, const double* b, size_t n,
-                                                       double* out) {
+STEELYARD_ALWAYS_INLINE static inline void row_products(const double* a, size_t stride, const double* b, size_t n,
+                                                        double* out) {
     VecD sums[Rows] = {};
     size_t k = 0;
     for (; k + kDoubles <= n; k += kDoubles) {
@@ -34,7 +34,7 @@ constexpr size_t kPanel = kDoubles == 4 ? 12 : 8;
 constexpr size_t kRowBlock = 4 * kPanel;
 constexpr size_t kColumnBlock = 48 * kPanel;  // number of columns per partial sum of products
 
-[[gnu::always_inline]] static inline double lane_total(VecD v) {  // returns the pairwise sum of all lanes
+STEELYARD_ALWAYS_INLINE static inline double lane_total(VecD v) {  // returns the pairwise sum of all lanes
     for (size_t half = kDoubles / 2; half > 0; half /= 2)
         for (size_t lane = 0; lane < half; ++lane) v[lane] += v[lane + half];
     return v[0];
@@ -42,8 +42,8 @@ constexpr size_t kColumnBlock = 48 * kPanel;  // number of columns per partial s
 
 // out[r][c] = sum over k < n of a[r * stride + k] * b[c * stride + k], where n is a multiple of the vector width.
 template <size_t Rows, size_t Columns>
-[[gnu::always_inline]] static inline void tile_products(const double* a, const double* b, size_t stride, size_t n,
-                                                        double (*out)[kPanel]) {
+STEELYARD_ALWAYS_INLINE static inline void tile_products(const double* a, const double* b, size_t stride, size_t n,
+                                                         double (*out)[kPanel]) {
     VecD sums[Rows][Columns] = {};
     for (size_t k = 0; k < n; k += kDoubles) {
         VecD right[Columns];
@@ -101,7 +101,7 @@ static bool factor_panel(double* rows, size_t stride, size_t n_left, size_t widt
                 continue;
             }
             if (!(value > 0.0)) return false;
-            row[c] = __builtin_sqrt(value);
+            row[c] = square_root(value);
         }
     }
     return true;
@@ -160,8 +160,8 @@ static void solve_factored(const double* factor, size_t n, size_t stride, double
 
 // target += sum over r of factors[r] * rows[r]. Entries are written up to the end of the register that contains n - 1.
 template <size_t Rows>
-[[gnu::always_inline]] static inline void add_multiples(const double* rows, size_t stride, const double* factors,
-                                                        size_t n, double* target) {
+STEELYARD_ALWAYS_INLINE static inline void add_multiples(const double* rows, size_t stride, const double* factors,
+                                                         size_t n, double* target) {
     VecD each[Rows];
     for (size_t r = 0; r < Rows; ++r) each[r] = broadcast(factors[r]);
     for (size_t k = 0; k < n; k += kDoubles) {
@@ -216,7 +216,7 @@ static void combine_lanes(const double* total, const double* penalty, const doub
 
 // out[r] = sum over k < n of a_r[k] * b[k], in every lane. Each row of a is one entry longer than the previous one.
 template <size_t Rows>
-[[gnu::always_inline]] static inline void lane_products(const double* const* a, const double* b, size_t n, VecD* out) {
+STEELYARD_ALWAYS_INLINE static inline void lane_products(const double* const* a, const double* b, size_t n, VecD* out) {
     for (size_t r = 0; r < Rows; ++r) out[r] = VecD{};
     for (size_t k = 0; k < n; ++k) {
         const VecD right = load(b + k * kDoubles);
@@ -224,8 +224,8 @@ template <size_t Rows>
     }
 }
 
-[[gnu::always_inline]] static inline VecD root_of(VecD x) {
-    for (size_t lane = 0; lane < kDoubles; ++lane) x[lane] = __builtin_sqrt(x[lane]);
+STEELYARD_ALWAYS_INLINE static inline VecD root_of(VecD x) {
+    for (size_t lane = 0; lane < kDoubles; ++lane) x[lane] = square_root(x[lane]);
     return x;
 }
 

@@ -1,30 +1,21 @@
 // Sums of rows of float and of 16-bit fixed-point numbers, accumulated in double.
 #pragma once
 
-#if defined(__SSE2__) && defined(__clang__)
-#include <immintrin.h>
-#elif defined(__SSE2__)
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // false positive in a header of GCC
-#include <immintrin.h>
-#pragma GCC diagnostic pop
-#endif
-
 #include "simd/loops_solver.hpp"
 #include "vectors.hpp"
 
 namespace steelyard::STEELYARD_LEVEL {
 
-typedef float HalfVecF __attribute__((vector_size(STEELYARD_VECTOR_BYTES / 2)));
+typedef float HalfVecF STEELYARD_VECTOR(STEELYARD_VECTOR_BYTES / 2);
 
-[[gnu::always_inline]] static inline VecD widened(const float* p) {
+STEELYARD_ALWAYS_INLINE static inline VecD widened(const float* p) {
     HalfVecF half;
     std::memcpy(&half, p, sizeof half);
-    return __builtin_convertvector(half, VecD);
+    return STEELYARD_CONVERT(half, VecD);
 }
 
 // y[0 .. kFloats) += x. Written with intrinsics, because the compiler would emit a dozen shuffle instructions.
-[[gnu::always_inline]] static inline void add_widened(VecF x, double* y) {
+STEELYARD_ALWAYS_INLINE static inline void add_widened(VecF x, double* y) {
 #if defined(__AVX512DQ__)
     const VecD first = (VecD)_mm512_cvtps_pd(_mm512_castps512_ps256((__m512)x));
     const VecD second = (VecD)_mm512_cvtps_pd(_mm512_extractf32x8_ps((__m512)x, 1));
@@ -40,18 +31,18 @@ typedef float HalfVecF __attribute__((vector_size(STEELYARD_VECTOR_BYTES / 2)));
     store(y + kDoubles, load(y + kDoubles) + second);
 }
 
-typedef std::int16_t Shorts __attribute__((vector_size(STEELYARD_VECTOR_BYTES)));
-typedef std::int32_t Ints __attribute__((vector_size(STEELYARD_VECTOR_BYTES)));
+typedef std::int16_t Shorts STEELYARD_VECTOR(STEELYARD_VECTOR_BYTES);
+typedef std::int32_t Ints STEELYARD_VECTOR(STEELYARD_VECTOR_BYTES);
 constexpr size_t kShorts = STEELYARD_VECTOR_BYTES / sizeof(std::int16_t);
 
-[[gnu::always_inline]] static inline Shorts load(const std::int16_t* p) {
+STEELYARD_ALWAYS_INLINE static inline Shorts load(const std::int16_t* p) {
     Shorts v;
     std::memcpy(&v, p, sizeof v);
     return v;
 }
 
 // Returns a[2 i] * b[2 i] + a[2 i + 1] * b[2 i + 1] for each i.
-[[gnu::always_inline]] static inline Ints add_products(Shorts a, Shorts b) {
+STEELYARD_ALWAYS_INLINE static inline Ints add_products(Shorts a, Shorts b) {
 #if defined(__AVX512BW__)
     return (Ints)_mm512_madd_epi16((__m512i)a, (__m512i)b);
 #elif defined(__AVX2__)
@@ -71,7 +62,7 @@ constexpr size_t interleaved_from(size_t lane) {
     return lane / 8 * 8 + First + lane % 8 / 2 + lane % 2 * kShorts;
 }
 template <size_t First>
-[[gnu::always_inline]] static inline Shorts interleaved(Shorts a, Shorts b) {
+STEELYARD_ALWAYS_INLINE static inline Shorts interleaved(Shorts a, Shorts b) {
     return shuffled<interleaved_from<First>>(a, b);
 }
 
@@ -82,7 +73,7 @@ constexpr size_t in_order_from(size_t lane) {
     return four / 2 * 4 + lane % 4 + four % 2 * kFloats;
 }
 template <size_t First>
-[[gnu::always_inline]] static inline VecF in_order(VecF low, VecF high) {
+STEELYARD_ALWAYS_INLINE static inline VecF in_order(VecF low, VecF high) {
     return shuffled<in_order_from<First>>(low, high);
 }
 
@@ -99,8 +90,8 @@ static void add_fixed16(const FixedWeights& weights, const std::int16_t* const* 
         VecF low = broadcast(weights.shift), high = low;
         for (size_t p = 0; p < pairs; ++p) {
             const Shorts a = load(x[2 * p] + i), b = load(x[2 * p + 1] + i);
-            low += scales[p] * __builtin_convertvector(add_products(interleaved<0>(a, b), parts[p]), VecF);
-            high += scales[p] * __builtin_convertvector(add_products(interleaved<4>(a, b), parts[p]), VecF);
+            low += scales[p] * STEELYARD_CONVERT(add_products(interleaved<0>(a, b), parts[p]), VecF);
+            high += scales[p] * STEELYARD_CONVERT(add_products(interleaved<4>(a, b), parts[p]), VecF);
         }
         add_widened(in_order<0>(low, high), y + i);
         add_widened(in_order<kFloats>(low, high), y + i + kFloats);

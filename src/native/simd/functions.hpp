@@ -13,7 +13,7 @@ template <>
 struct Lane<double> {
     typedef VecD Vec;
     typedef std::int64_t Int;
-    typedef Int IntVec __attribute__((vector_size(STEELYARD_VECTOR_BYTES)));
+    typedef Int IntVec STEELYARD_VECTOR(STEELYARD_VECTOR_BYTES);
     static constexpr size_t count = kDoubles;
     static constexpr int mantissa_bits = 52, bias = 1023;
     // Adding this constant rounds a number to an integer, which is then in the low bits.
@@ -30,7 +30,7 @@ template <>
 struct Lane<float> {
     typedef VecF Vec;
     typedef std::int32_t Int;
-    typedef Int IntVec __attribute__((vector_size(STEELYARD_VECTOR_BYTES)));
+    typedef Int IntVec STEELYARD_VECTOR(STEELYARD_VECTOR_BYTES);
     static constexpr size_t count = kFloats;
     static constexpr int mantissa_bits = 23, bias = 127;
     static constexpr float round_to_int = 0x1.8p23f;
@@ -52,7 +52,7 @@ constexpr T inverse_factorial(int k) {
 }
 
 template <class T>
-[[gnu::always_inline]] static inline Vec<T> absolute(Vec<T> x) {
+STEELYARD_ALWAYS_INLINE static inline Vec<T> absolute(Vec<T> x) {
     typedef typename Lane<T>::IntVec IntVec;
     typedef typename Lane<T>::Int Int;
     constexpr Int all_but_sign = ~(Int{1} << (8 * sizeof(T) - 1));
@@ -66,13 +66,13 @@ struct ReducedExp {
     Vec<T> expm1_r;
 
     // Returns 2^(n + shift).
-    [[gnu::always_inline]] Vec<T> scale(int shift) const {
+    STEELYARD_ALWAYS_INLINE Vec<T> scale(int shift) const {
         return (Vec<T>)((n + (Lane<T>::bias + shift)) << Lane<T>::mantissa_bits);
     }
 };
 
 template <class T>
-[[gnu::always_inline]] static inline ReducedExp<T> reduce_exp(Vec<T> x) {
+STEELYARD_ALWAYS_INLINE static inline ReducedExp<T> reduce_exp(Vec<T> x) {
     typedef Lane<T> L;
     typedef typename L::IntVec IntVec;
     const Vec<T> magic = broadcast(L::round_to_int);
@@ -80,14 +80,14 @@ template <class T>
     const Vec<T> n = shifted - magic;
     const Vec<T> r = (x - n * L::ln2_high) - n * L::ln2_low;
     Vec<T> series = broadcast(inverse_factorial<T>(L::terms));
-#pragma GCC unroll 16
+    STEELYARD_UNROLL(16)
     for (int k = L::terms - 1; k >= 2; --k) series = series * r + inverse_factorial<T>(k);
     return {(IntVec)shifted - (IntVec)magic, r + r * r * series};
 }
 
 // Returns exp(x) for x <= 0, exactly 1 at 0, including subnormal results down to 0. NaN stays NaN.
 template <class T>
-[[gnu::always_inline]] static inline Vec<T> exp_nonpositive(Vec<T> x) {
+STEELYARD_ALWAYS_INLINE static inline Vec<T> exp_nonpositive(Vec<T> x) {
     typedef Lane<T> L;
     // Lanes whose result is zero skip the computation, because products that underflow are 100 times slower.
     const typename L::IntVec is_zero = x < broadcast(L::exp_is_zero);
@@ -100,7 +100,7 @@ template <class T>
 
 // Computes tanh(x) = -expm1(-2|x|) / (2 + expm1(-2|x|)) with the sign of x, without cancellation near 0.
 template <class T>
-[[gnu::always_inline]] static inline Vec<T> tanh(Vec<T> x) {
+STEELYARD_ALWAYS_INLINE static inline Vec<T> tanh(Vec<T> x) {
     typedef Lane<T> L;
     const Vec<T> largest = broadcast(L::tanh_is_one);
     const Vec<T> size = absolute<T>(x);

@@ -11,40 +11,40 @@ namespace steelyard::STEELYARD_LEVEL {
 constexpr size_t kGroup = 3;
 
 // Loads the first values of a vector as doubles and sets the other lanes to zero.
-[[gnu::always_inline]] static inline VecD values_at(const double* x) { return load(x); }
-[[gnu::always_inline]] static inline VecD values_at(const float* x) { return widened(x); }
+STEELYARD_ALWAYS_INLINE static inline VecD values_at(const double* x) { return load(x); }
+STEELYARD_ALWAYS_INLINE static inline VecD values_at(const float* x) { return widened(x); }
 template <class T>
-[[gnu::always_inline]] static inline VecD first_values(const T* x, size_t n) {
+STEELYARD_ALWAYS_INLINE static inline VecD first_values(const T* x, size_t n) {
     double values[kDoubles] = {};
     for (size_t c = 0; c < n; ++c) values[c] = static_cast<double>(x[c]);
     return load(values);
 }
 #if defined(__AVX512F__)  // uses one masked load
-[[gnu::always_inline]] static inline VecD first_values(const double* x, size_t n) {
+STEELYARD_ALWAYS_INLINE static inline VecD first_values(const double* x, size_t n) {
     return (VecD)_mm512_maskz_loadu_pd(static_cast<__mmask8>((1u << n) - 1), x);
 }
-[[gnu::always_inline]] static inline VecD first_values(const float* x, size_t n) {
+STEELYARD_ALWAYS_INLINE static inline VecD first_values(const float* x, size_t n) {
     return (VecD)_mm512_cvtps_pd(_mm256_maskz_loadu_ps(static_cast<__mmask8>((1u << n) - 1), x));
 }
 #elif defined(__AVX2__)
-[[gnu::always_inline]] static inline VecD first_values(const double* x, size_t n) {
+STEELYARD_ALWAYS_INLINE static inline VecD first_values(const double* x, size_t n) {
     const __m256i places = _mm256_set_epi64x(3, 2, 1, 0);
     return (VecD)_mm256_maskload_pd(x, _mm256_cmpgt_epi64(_mm256_set1_epi64x(static_cast<long long>(n)), places));
 }
 #endif
 
-[[gnu::always_inline]] static inline VecD floored(VecD x) {
+STEELYARD_ALWAYS_INLINE static inline VecD floored(VecD x) {
 #if defined(__AVX512F__)
     return (VecD)_mm512_roundscale_pd((__m512d)x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
 #elif defined(__AVX2__)
     return (VecD)_mm256_floor_pd((__m256d)x);
 #else
-    for (size_t c = 0; c < kDoubles; ++c) x[c] = __builtin_floor(x[c]);
+    for (size_t c = 0; c < kDoubles; ++c) x[c] = round_down(x[c]);
     return x;
 #endif
 }
 
-[[gnu::always_inline]] static inline VecD magnitude(VecD x) { return larger(x, -x); }
+STEELYARD_ALWAYS_INLINE static inline VecD magnitude(VecD x) { return larger(x, -x); }
 
 // Returns the integer multiple of the step nearest to a value; ties are rounded up.
 // Scaling by a power of two is exact, and so are all subtractions, including the subtraction of the origin.
@@ -52,7 +52,7 @@ template <class T>
 struct Counted {
     VecD steps, whole;
 };
-[[gnu::always_inline]] static inline Counted counted(VecD x, VecD inverse) {
+STEELYARD_ALWAYS_INLINE static inline Counted counted(VecD x, VecD inverse) {
     const VecD steps = x * inverse, below = floored(steps);
     return {steps, steps - below >= 0.5 ? below + 1.0 : below};
 }
@@ -113,10 +113,10 @@ static void scan(const T* X, const std::uint32_t* index, size_t rows, size_t d, 
 }
 
 // Digits are balanced: -2^20 <= low < 2^20, and value = low + 2^21 * high.
-[[gnu::always_inline]] static inline VecD high_digit(VecD value) { return floored(value * (1.0 / kDigit) + 0.5); }
+STEELYARD_ALWAYS_INLINE static inline VecD high_digit(VecD value) { return floored(value * (1.0 / kDigit) + 0.5); }
 
 template <Digits digits>
-[[gnu::always_inline]] static inline void put(VecD value, double* out, size_t block_stride) {
+STEELYARD_ALWAYS_INLINE static inline void put(VecD value, double* out, size_t block_stride) {
     if constexpr (digits != Digits::three) {
         store(out, value);
     } else {
@@ -129,7 +129,7 @@ template <Digits digits>
 
 // Returns for each lane whether the integer fits in two digits and the rounding error is within the slack.
 template <Digits digits>
-[[gnu::always_inline]] static inline auto fits(Counted counted, VecD number, VecD slack) {
+STEELYARD_ALWAYS_INLINE static inline auto fits(Counted counted, VecD number, VecD slack) {
     const VecD size = magnitude(number), rest = magnitude(counted.steps - counted.whole);
     if constexpr (digits == Digits::one)
         return (size < kOneDigit) & (rest <= slack);
@@ -229,7 +229,7 @@ static void sum_tiles(PackedBlock block, size_t first_panel, PanelRange rows, do
         // Prefetch the entries of the matrix to which the sums of this tile will be added.
         for (size_t r = 0; r < kDoubles && panel * kDoubles + r < size; ++r)
             for (size_t v = 0; v < Panels; ++v)
-                __builtin_prefetch(gram + (panel * kDoubles + r) * size + (first_panel + v) * kDoubles, 1);
+                prefetch_to_write(gram + (panel * kDoubles + r) * size + (first_panel + v) * kDoubles);
         VecD tile[kDoubles][Panels] = {};
         for (size_t k = 0; k < block.rows; ++k) {
             VecD b[Panels];
@@ -256,7 +256,7 @@ static void sum_outer(PackedBlock block, size_t first_panel, PanelRange rows, do
 // Without the sign bit, the order of the integers is: numbers, infinity, NaN. So a comparison cannot miss a NaN.
 template <class T, class Bits>
 static double largest(const T* values, size_t n) {
-    typedef Bits VecI __attribute__((vector_size(STEELYARD_VECTOR_BYTES)));
+    typedef Bits VecI STEELYARD_VECTOR(STEELYARD_VECTOR_BYTES);
     constexpr size_t width = STEELYARD_VECTOR_BYTES / sizeof(T), unroll = 4;
     constexpr Bits no_sign = static_cast<Bits>(~(Bits{1} << (8 * sizeof(T) - 1)));
     VecI most[unroll] = {};

@@ -30,17 +30,17 @@ static KernelNumbers<T> numbers(const KernelSpec& spec) {
 
 template <class T>
 struct Products {
-    [[gnu::always_inline]] static Vec<T> add(Vec<T> sum, Vec<T> x, Vec<T> z) { return sum + x * z; }
+    STEELYARD_ALWAYS_INLINE static Vec<T> add(Vec<T> sum, Vec<T> x, Vec<T> z) { return sum + x * z; }
 };
 
 template <class T>
 struct Linear : Products<T> {
-    [[gnu::always_inline]] static Vec<T> finish(Vec<T> product, KernelNumbers<T>) { return product; }
+    STEELYARD_ALWAYS_INLINE static Vec<T> finish(Vec<T> product, KernelNumbers<T>) { return product; }
 };
 
 template <class T>
 struct Polynomial : Products<T> {
-    [[gnu::always_inline]] static Vec<T> finish(Vec<T> product, KernelNumbers<T> p) {
+    STEELYARD_ALWAYS_INLINE static Vec<T> finish(Vec<T> product, KernelNumbers<T> p) {
         Vec<T> square = product * p.gamma + p.coef0, power = broadcast(T(1));
         for (int bits = p.degree; bits; bits >>= 1, square *= square)
             if (bits & 1) power *= square;
@@ -50,49 +50,49 @@ struct Polynomial : Products<T> {
 
 template <class T>
 struct Sigmoid : Products<T> {
-    [[gnu::always_inline]] static Vec<T> finish(Vec<T> product, KernelNumbers<T> p) {
+    STEELYARD_ALWAYS_INLINE static Vec<T> finish(Vec<T> product, KernelNumbers<T> p) {
         return tanh<T>(product * p.gamma + p.coef0);
     }
 };
 
 template <class T>
 struct SquaredDistance {
-    [[gnu::always_inline]] static Vec<T> add(Vec<T> sum, Vec<T> x, Vec<T> z) {
+    STEELYARD_ALWAYS_INLINE static Vec<T> add(Vec<T> sum, Vec<T> x, Vec<T> z) {
         const Vec<T> difference = x - z;
         return sum + difference * difference;
     }
-    [[gnu::always_inline]] static Vec<T> finish(Vec<T> squared_distance, KernelNumbers<T>) { return squared_distance; }
+    STEELYARD_ALWAYS_INLINE static Vec<T> finish(Vec<T> squared_distance, KernelNumbers<T>) { return squared_distance; }
 };
 
 template <class T>
 struct Rbf : SquaredDistance<T> {
-    [[gnu::always_inline]] static Vec<T> finish(Vec<T> squared_distance, KernelNumbers<T> p) {
+    STEELYARD_ALWAYS_INLINE static Vec<T> finish(Vec<T> squared_distance, KernelNumbers<T> p) {
         return exp_nonpositive<T>(squared_distance * -p.gamma);
     }
 };
 
 template <class T>
 struct Laplacian {
-    [[gnu::always_inline]] static Vec<T> add(Vec<T> sum, Vec<T> x, Vec<T> z) { return sum + absolute<T>(x - z); }
-    [[gnu::always_inline]] static Vec<T> finish(Vec<T> distance, KernelNumbers<T> p) {
+    STEELYARD_ALWAYS_INLINE static Vec<T> add(Vec<T> sum, Vec<T> x, Vec<T> z) { return sum + absolute<T>(x - z); }
+    STEELYARD_ALWAYS_INLINE static Vec<T> finish(Vec<T> distance, KernelNumbers<T> p) {
         return exp_nonpositive<T>(distance * -p.gamma);
     }
 };
 
 template <class T>
 struct Cityblock : Laplacian<T> {
-    [[gnu::always_inline]] static Vec<T> finish(Vec<T> distance, KernelNumbers<T>) { return distance; }
+    STEELYARD_ALWAYS_INLINE static Vec<T> finish(Vec<T> distance, KernelNumbers<T>) { return distance; }
 };
 
 template <class T>
-[[gnu::always_inline]] static inline void store_some(T* out, Vec<T> values, size_t wanted) {
+STEELYARD_ALWAYS_INLINE static inline void store_some(T* out, Vec<T> values, size_t wanted) {
     if (wanted >= Lane<T>::count) return store(out, values);
 #if defined(__AVX512F__)
     const unsigned lanes = (1u << wanted) - 1;  // mask with one bit per lane
     if constexpr (sizeof(T) == sizeof(double))
-        __builtin_ia32_storeupd512_mask(out, values, static_cast<unsigned char>(lanes));
+        _mm512_mask_storeu_pd(out, static_cast<__mmask8>(lanes), (__m512d)values);
     else
-        __builtin_ia32_storeups512_mask(out, values, static_cast<unsigned short>(lanes));
+        _mm512_mask_storeu_ps(out, static_cast<__mmask16>(lanes), (__m512)values);
 #else
     for (size_t j = 0; j < wanted; ++j) out[j] = values[j];
 #endif
@@ -197,16 +197,16 @@ static void from_sums(const KernelSpec& spec, T* sums, size_t n) {
 
 // Rounds exactly as the tile loops do.
 // The multiply-add is explicitly fused if the SIMD level has it, because the compiler might not fuse a scalar sum.
-[[gnu::always_inline]] static inline double add_product(double sum, double a, double b) {
+STEELYARD_ALWAYS_INLINE static inline double add_product(double sum, double a, double b) {
 #ifdef __FP_FAST_FMA
-    return __builtin_fma(a, b, sum);
+    return fused(a, b, sum);
 #else
     return sum + a * b;
 #endif
 }
-[[gnu::always_inline]] static inline float add_product(float sum, float a, float b) {
+STEELYARD_ALWAYS_INLINE static inline float add_product(float sum, float a, float b) {
 #ifdef __FP_FAST_FMAF
-    return __builtin_fmaf(a, b, sum);
+    return fused(a, b, sum);
 #else
     return sum + a * b;
 #endif

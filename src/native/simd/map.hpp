@@ -8,7 +8,7 @@
 namespace steelyard::STEELYARD_LEVEL {
 
 // Optimization barrier: returns its argument and prevents the compiler from fusing a product with a sum.
-[[gnu::always_inline]] static inline VecD rounded(VecD product) {
+STEELYARD_ALWAYS_INLINE static inline VecD rounded(VecD product) {
 #if defined(__x86_64__) && defined(__FMA__)
     asm("" : "+v"(product));
 #elif defined(__aarch64__)
@@ -20,21 +20,21 @@ namespace steelyard::STEELYARD_LEVEL {
 }
 
 // Returns the nearest integer (ties to even) for numbers below 2^51. Never returns -0.
-[[gnu::always_inline]] static inline VecD nearest(VecD x) {
+STEELYARD_ALWAYS_INLINE static inline VecD nearest(VecD x) {
     const VecD magic = broadcast(Lane<double>::round_to_int);
     return (x + magic) - magic;
 }
 
 template <size_t Terms>
-[[gnu::always_inline]] static inline VecD polynomial(const double (&coefficients)[Terms], VecD x) {
+STEELYARD_ALWAYS_INLINE static inline VecD polynomial(const double (&coefficients)[Terms], VecD x) {
     VecD value = broadcast(coefficients[Terms - 1]);
-#pragma GCC unroll 16
+    STEELYARD_UNROLL(16)
     for (size_t k = 1; k < Terms; ++k) value = rounded(value * x) + coefficients[Terms - 1 - k];
     return value;
 }
 
 // Returns cos(2 pi t) = sin(2 pi s) with |s| <= 1/4, by the Taylor series of the sine, accurate to 1e-11.
-[[gnu::always_inline]] static inline VecD cosine_of_turns(VecD t) {
+STEELYARD_ALWAYS_INLINE static inline VecD cosine_of_turns(VecD t) {
     constexpr double series[] = {6.283185307179586,  -41.341702240399755, 81.60524927607504,  -76.70585975306136,
                                  42.058693944897634, -15.094642576822984, 3.8199525848482803, -0.7181223017785001};
     constexpr double most = 0x1p50;
@@ -45,7 +45,7 @@ template <size_t Terms>
 }
 
 // Returns 2^-t for t >= 0, accurate to 1e-10. The result is at least 2^-60.
-[[gnu::always_inline]] static inline VecD half_to_the(VecD t) {
+STEELYARD_ALWAYS_INLINE static inline VecD half_to_the(VecD t) {
     constexpr double series[] = {1.0,
                                  -0.6931471805599453,
                                  0.2402265069591007,
@@ -66,21 +66,21 @@ template <size_t Terms>
 
 struct Cosine {
     static constexpr bool starts = true;
-    [[gnu::always_inline]] static VecD add(VecD sum, VecD x, VecD w) { return sum + x * w; }
-    [[gnu::always_inline]] static VecD finish(VecD t, const MapSpec& spec) {
+    STEELYARD_ALWAYS_INLINE static VecD add(VecD sum, VecD x, VecD w) { return sum + x * w; }
+    STEELYARD_ALWAYS_INLINE static VecD finish(VecD t, const MapSpec& spec) {
         return nearest(rounded(cosine_of_turns(t) * spec.amplitude)) * spec.step;
     }
 };
 
 struct Rectified : Cosine {
-    [[gnu::always_inline]] static VecD finish(VecD t, const MapSpec& spec) {
+    STEELYARD_ALWAYS_INLINE static VecD finish(VecD t, const MapSpec& spec) {
         t = t > 0.0 ? t : VecD{};
         return nearest((t < spec.ceiling ? t : broadcast(spec.ceiling)) * spec.amplitude) * spec.step;
     }
 };
 
 struct SigmoidUnit : Cosine {
-    [[gnu::always_inline]] static VecD finish(VecD t, const MapSpec& spec) {
+    STEELYARD_ALWAYS_INLINE static VecD finish(VecD t, const MapSpec& spec) {
         const VecD power = half_to_the(absolute<double>(t));
         const VecD above = spec.amplitude / (1.0 + power);
         return nearest(t < 0.0 ? rounded(above * power) : above) * spec.step;
@@ -89,20 +89,20 @@ struct SigmoidUnit : Cosine {
 
 struct Halving {
     static constexpr bool starts = false;
-    [[gnu::always_inline]] static VecD add(VecD sum, VecD x, VecD w) { return sum + absolute<double>(x - w); }
-    [[gnu::always_inline]] static VecD finish(VecD t, const MapSpec& spec) {
+    STEELYARD_ALWAYS_INLINE static VecD add(VecD sum, VecD x, VecD w) { return sum + absolute<double>(x - w); }
+    STEELYARD_ALWAYS_INLINE static VecD finish(VecD t, const MapSpec& spec) {
         return nearest(half_to_the(t) * spec.amplitude) * spec.step;
     }
 };
 
 struct Halving2 : Halving {
-    [[gnu::always_inline]] static VecD add(VecD sum, VecD x, VecD w) {
+    STEELYARD_ALWAYS_INLINE static VecD add(VecD sum, VecD x, VecD w) {
         const VecD difference = x - w;
         return sum + difference * difference;
     }
-    [[gnu::always_inline]] static VecD finish(VecD t, const MapSpec& spec) {
+    STEELYARD_ALWAYS_INLINE static VecD finish(VecD t, const MapSpec& spec) {
         VecD root;
-        for (size_t lane = 0; lane < kDoubles; ++lane) root[lane] = __builtin_sqrt(t[lane]);
+        for (size_t lane = 0; lane < kDoubles; ++lane) root[lane] = square_root(t[lane]);
         return Halving::finish(root, spec);
     }
 };
@@ -128,7 +128,7 @@ static void map_tile(const MapSpec& spec, const double* X, size_t d, MapBlock bl
         for (size_t v = 0; v < kMapVectors; ++v) store(out + r * ld + v * kDoubles, Map::finish(sums[r][v], spec));
 }
 
-[[gnu::always_inline]] static inline MapBlock moved(MapBlock block, size_t columns) {
+STEELYARD_ALWAYS_INLINE static inline MapBlock moved(MapBlock block, size_t columns) {
     return {block.weights + columns, block.stride, block.starts ? block.starts + columns : nullptr};
 }
 

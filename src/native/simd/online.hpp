@@ -16,15 +16,15 @@ template <size_t Columns, class Real>
 static void add_columns(const Real* const* rows, const Real* factors, size_t n_rows, Real* target, size_t j) {
     constexpr size_t width = kLanes<Real>;
     Vec<Real> sums[Columns];
-#pragma GCC unroll 16
+    STEELYARD_UNROLL(16)
     for (size_t c = 0; c < Columns; ++c) sums[c] = load(target + j + c * width);
     for (size_t r = 0; r < n_rows; ++r) {
         const Real* row = rows[r] + j;
         const Vec<Real> factor = broadcast(factors[r]);
-#pragma GCC unroll 16
+        STEELYARD_UNROLL(16)
         for (size_t c = 0; c < Columns; ++c) sums[c] += load(row + c * width) * factor;
     }
-#pragma GCC unroll 16
+    STEELYARD_UNROLL(16)
     for (size_t c = 0; c < Columns; ++c) store(target + j + c * width, sums[c]);
 }
 
@@ -40,18 +40,19 @@ static void add_rows(const Real* const* rows, const Real* factors, size_t n_rows
 
 // Adds the products of one row with N rows of weights to N sums. Each sum has four independent chains of additions.
 template <class Real, size_t N>
-[[gnu::always_inline]] static inline void add_products(const Real* const (&weights)[N], const Real* row, size_t n,
-                                                       Vec<Real> (&sums)[N][4]) {
+STEELYARD_ALWAYS_INLINE static inline void add_products(const Real* const (&weights)[N], const Real* row, size_t n,
+                                                        Vec<Real> (&sums)[N][4]) {
     constexpr size_t width = kLanes<Real>;
-    const auto add = [&](size_t c, size_t j) __attribute__((always_inline)) {
+    const auto add = [&](size_t c, size_t j) STEELYARD_INLINE_LAMBDA {
         const Vec<Real> numbers = load(row + j);
-#pragma GCC unroll 2
+        STEELYARD_UNROLL(2)
         for (size_t w = 0; w < N; ++w) sums[w][c] += load(weights[w] + j) * numbers;
     };
     size_t j = 0;
-    for (; j + 3 * width < n; j += 4 * width)
-#pragma GCC unroll 4
+    for (; j + 3 * width < n; j += 4 * width) {
+        STEELYARD_UNROLL(4)
         for (size_t c = 0; c < 4; ++c) add(c, j + c * width);
+    }
     // The chains are separate variables, because the compiler would store an array in memory instead of registers.
     if (j < n) add(0, j);
     if (j + width < n) add(1, j + width);
@@ -59,7 +60,7 @@ template <class Real, size_t N>
 }
 
 template <class Real>
-[[gnu::always_inline]] static inline Real total(const Vec<Real> (&sums)[4]) {
+STEELYARD_ALWAYS_INLINE static inline Real total(const Vec<Real> (&sums)[4]) {
     return over_lanes<Real, sum_of<Vec<Real>>>((sums[0] + sums[1]) + (sums[2] + sums[3]));
 }
 
@@ -90,16 +91,16 @@ constexpr size_t exchanged_high(size_t lane) {
     return lane & Width ? kLanes<Real> + lane : lane + Width;
 }
 template <class Real, size_t Width>
-[[gnu::always_inline]] static inline void exchange(Vec<Real>& a, Vec<Real>& b) {
+STEELYARD_ALWAYS_INLINE static inline void exchange(Vec<Real>& a, Vec<Real>& b) {
     const Vec<Real> first = a;
     a = shuffled<exchanged_low<Real, Width>>(first, b);
     b = shuffled<exchanged_high<Real, Width>>(first, b);
 }
 
 template <class Real, size_t Width>
-[[gnu::always_inline]] static inline void exchange_all(Vec<Real> (&rows)[kLanes<Real>]) {
+STEELYARD_ALWAYS_INLINE static inline void exchange_all(Vec<Real> (&rows)[kLanes<Real>]) {
     if constexpr (Width < kLanes<Real>) {
-#pragma GCC unroll 16
+        STEELYARD_UNROLL(16)
         for (size_t r = 0; r < kLanes<Real>; ++r)
             if ((r & Width) == 0) exchange<Real, Width>(rows[r], rows[r + Width]);
         exchange_all<Real, 2 * Width>(rows);
@@ -112,10 +113,10 @@ static void transpose(const Real* from, Real* to, size_t ld, size_t n) {
     for (size_t j = 0; j < n; j += width)
         for (size_t c = 0; c < kLineOf<Real>; c += width) {
             Vec<Real> rows[width];
-#pragma GCC unroll 16
+            STEELYARD_UNROLL(16)
             for (size_t r = 0; r < width; ++r) rows[r] = load(from + (c + r) * ld + j);
             exchange_all<Real, 1>(rows);
-#pragma GCC unroll 16
+            STEELYARD_UNROLL(16)
             for (size_t r = 0; r < width; ++r) store(to + (j + r) * ld + c, rows[r]);
         }
 }
@@ -140,15 +141,12 @@ static size_t argmax_of_keys(const Real* values, size_t n) {
 
 // Returns one bit per lane, set if a == b.
 template <class Real>
-[[gnu::always_inline]] static inline std::uint64_t bits_equal(Vec<Real> a, Vec<Real> b) {
+STEELYARD_ALWAYS_INLINE static inline std::uint64_t bits_equal(Vec<Real> a, Vec<Real> b) {
 #if defined(__AVX512F__)
-    constexpr int equal = 0, current_rounding = 4;
     if constexpr (sizeof(Real) == 8)
-        return static_cast<std::uint8_t>(
-            __builtin_ia32_cmppd512_mask(a, b, equal, static_cast<unsigned char>(-1), current_rounding));
+        return _mm512_cmp_pd_mask((__m512d)a, (__m512d)b, _CMP_EQ_OQ);
     else
-        return static_cast<std::uint16_t>(
-            __builtin_ia32_cmpps512_mask(a, b, equal, static_cast<unsigned short>(-1), current_rounding));
+        return _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_EQ_OQ);
 #else
     return lane_bits<Real>((IntVec<Real>)(a == b));
 #endif
@@ -156,20 +154,21 @@ template <class Real>
 
 // Finds the first position of the maximum. With Add, it also computes target[j] += factor * values[j].
 template <bool Add, class Real>
-[[gnu::always_inline]] static inline size_t find_largest(const Real* values, size_t n, Real factor, Real* target) {
+STEELYARD_ALWAYS_INLINE static inline size_t find_largest(const Real* values, size_t n, Real factor, Real* target) {
     constexpr size_t chains = 4, width = kLanes<Real>;
     typedef Vec<Real> V;
     const V first_value = broadcast(values[0]);
     V largest[chains] = {first_value, first_value, first_value, first_value};
-    const auto visit = [&](size_t j) __attribute__((always_inline)) {
+    const auto visit = [&](size_t j) STEELYARD_INLINE_LAMBDA {
         const V here = load(values + j);
         if (Add) store(target + j, load(target + j) + here * factor);
         return here;
     };
     size_t j = 0;
-    for (; j + chains * width <= n; j += chains * width)
-#pragma GCC unroll 4
+    for (; j + chains * width <= n; j += chains * width) {
+        STEELYARD_UNROLL(4)
         for (size_t c = 0; c < chains; ++c) largest[c] = larger_of(visit(j + c * width), largest[c]);
+    }
     for (; j + width <= n; j += width) largest[0] = larger_of(visit(j), largest[0]);
     if (j < n) {  // lanes after the last value repeat the first value
         const auto in_range = positions_from<Real>(j) < all_lanes<Real>(static_cast<Key<Real>>(n));
@@ -183,7 +182,7 @@ template <bool Add, class Real>
         std::uint64_t found = 0;
         for (size_t at = first; at < n && at < first + 64; at += width)
             found |= bits_equal<Real>(load(values + at), bound) << (at - first);
-        if (found) return first + static_cast<size_t>(__builtin_ctzll(found));
+        if (found) return first + static_cast<size_t>(lowest_bit(found));
     }
 }
 

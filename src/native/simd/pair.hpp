@@ -9,7 +9,7 @@ namespace steelyard::STEELYARD_LEVEL {
 
 constexpr float kPairTiny = 1e-7f;  // smallest curvature assumed, relative to the diagonal
 
-[[gnu::always_inline]] static inline HalfVecF load_half(const float* p) {
+STEELYARD_ALWAYS_INLINE static inline HalfVecF load_half(const float* p) {
     HalfVecF v;
     std::memcpy(&v, p, sizeof v);
     return v;
@@ -17,7 +17,7 @@ constexpr float kPairTiny = 1e-7f;  // smallest curvature assumed, relative to t
 
 static size_t pair_step(const PairSamples& s, double move, const float* up, const float* down) {
     const VecD width = broadcast(static_cast<double>(kDoubles));
-    VecD least = broadcast(__builtin_inf()), least_at = broadcast(static_cast<double>(s.n)), place = first_places();
+    VecD least = broadcast(kInfinity), least_at = broadcast(static_cast<double>(s.n)), place = first_places();
     size_t i = 0;
     for (; i + kDoubles <= s.n; i += kDoubles, place += width) {
         const VecD e = load(s.e + i) + move * (widened(up + i) - widened(down + i));
@@ -27,7 +27,7 @@ static size_t pair_step(const PairSamples& s, double move, const float* up, cons
         least = lower ? open : least;
         least_at = lower ? place : least_at;
     }
-    double best = __builtin_inf();
+    double best = kInfinity;
     size_t at = s.n;
     for (size_t lane = 0; lane < kDoubles; ++lane)
         if (least[lane] < best) best = least[lane], at = static_cast<size_t>(least_at[lane]);
@@ -38,7 +38,7 @@ static size_t pair_step(const PairSamples& s, double move, const float* up, cons
     return at;
 }
 
-typedef std::int32_t HalfMaskF __attribute__((vector_size(STEELYARD_VECTOR_BYTES / 2)));
+typedef std::int32_t HalfMaskF STEELYARD_VECTOR(STEELYARD_VECTOR_BYTES / 2);
 
 // Gains are only compared, so single precision is sufficient. Divisions in single precision are three times as fast.
 static Partner pair_partner(const PairSamples& s, size_t up, const float* up_row) {
@@ -51,7 +51,7 @@ static Partner pair_partner(const PairSamples& s, size_t up, const float* up_row
     size_t i = 0;
     for (; i + kDoubles <= s.n; i += kDoubles, place += width) {
         const VecD wide = load(s.e + i) - lowest - load(s.fallen + i);
-        const HalfVecF difference = __builtin_convertvector(wide > none ? wide : none, HalfVecF);
+        const HalfVecF difference = STEELYARD_CONVERT(wide > none ? wide : none, HalfVecF);
         largest = difference > largest ? difference : largest;
         const HalfVecF raw = own + load_half(s.diagonal + i) - 2.0f * load_half(up_row + i);
         const HalfVecF gain = difference * difference / (raw > tiny ? raw : tiny);

@@ -8,12 +8,12 @@ namespace steelyard::STEELYARD_LEVEL {
 
 constexpr size_t kScoreGroup = 3;
 
-[[gnu::always_inline]] static inline VecD load_doubles(const double* p) { return load(p); }
-[[gnu::always_inline]] static inline VecD load_doubles(const float* p) {
-    typedef float Half __attribute__((vector_size(STEELYARD_VECTOR_BYTES / 2)));
+STEELYARD_ALWAYS_INLINE static inline VecD load_doubles(const double* p) { return load(p); }
+STEELYARD_ALWAYS_INLINE static inline VecD load_doubles(const float* p) {
+    typedef float Half STEELYARD_VECTOR(STEELYARD_VECTOR_BYTES / 2);
     Half half;
     std::memcpy(&half, p, sizeof half);
-    return __builtin_convertvector(half, VecD);
+    return STEELYARD_CONVERT(half, VecD);
 }
 
 // Products of rows that have fewer features than a vector has lanes.
@@ -27,8 +27,8 @@ static void one_plane_narrow(const T* X, size_t n, size_t d, const double* norma
 }
 
 template <size_t Rows, class T>
-[[gnu::always_inline]] static inline void score_rows(const T* X, size_t d, const double* normal, VecD last,
-                                                     double* out) {
+STEELYARD_ALWAYS_INLINE static inline void score_rows(const T* X, size_t d, const double* normal, VecD last,
+                                                      double* out) {
     VecD sum[Rows] = {};
     for (size_t k = 0; k + kDoubles <= d; k += kDoubles) {
         const VecD w = load(normal + k);
@@ -55,8 +55,8 @@ static void one_plane(const T* X, size_t n, size_t d, const double* normal, doub
 }
 
 template <size_t Rows, size_t Panels, class T>
-[[gnu::always_inline]] static inline void score_tile(const T* X, size_t d, const double* panel, double* out,
-                                                     size_t stride) {
+STEELYARD_ALWAYS_INLINE static inline void score_tile(const T* X, size_t d, const double* panel, double* out,
+                                                      size_t stride) {
     VecD tile[Rows][Panels] = {};
     for (size_t k = 0; k < d; ++k) {
         VecD w[Panels];

@@ -36,46 +36,44 @@ static_assert(kKeyPadding == kGroups && kWords <= kGroups);
 // -- lane operations --------------------------------------------------------------------------------------------------
 
 template <class Real>
-[[gnu::always_inline]] static inline IntVec<Real> load_keys(const Key<Real>* p) {
+STEELYARD_ALWAYS_INLINE static inline IntVec<Real> load_keys(const Key<Real>* p) {
     IntVec<Real> v;
     std::memcpy(&v, p, sizeof v);
     return v;
 }
 
 template <class Real>
-[[gnu::always_inline]] static inline IntVec<Real> all_lanes(Key<Real> key) {
+STEELYARD_ALWAYS_INLINE static inline IntVec<Real> all_lanes(Key<Real> key) {
     return key - IntVec<Real>{};
 }
 
 // Returns the positions j, j + 1, ..., one in each lane.
 template <class Real>
-[[gnu::always_inline]] static inline IntVec<Real> positions_from(size_t j) {
+STEELYARD_ALWAYS_INLINE static inline IntVec<Real> positions_from(size_t j) {
     IntVec<Real> at;
-#pragma GCC unroll 16
+    STEELYARD_UNROLL(16)
     for (size_t lane = 0; lane < kLanes<Real>; ++lane) at[lane] = static_cast<Key<Real>>(lane);
     return at + static_cast<Key<Real>>(j);
 }
 
 // Returns one bit per lane of a mask vector; the lowest bit is the first lane.
 template <class Real>
-[[gnu::always_inline]] static inline std::uint64_t lane_bits(IntVec<Real> mask) {
+STEELYARD_ALWAYS_INLINE static inline std::uint64_t lane_bits(IntVec<Real> mask) {
     if constexpr (sizeof(Real) == 8) {
 #if defined(__AVX512DQ__)
-        typedef long long LongVec __attribute__((vector_size(STEELYARD_VECTOR_BYTES)));
-        return static_cast<std::uint8_t>(__builtin_ia32_cvtq2mask512((LongVec)mask));
+        return _mm512_movepi64_mask((__m512i)mask);
 #elif defined(__AVX__)
-        return static_cast<std::uint64_t>(__builtin_ia32_movmskpd256((VecD)mask));
+        return static_cast<std::uint64_t>(_mm256_movemask_pd((__m256d)mask));
 #elif defined(__SSE2__)
-        return static_cast<std::uint64_t>(__builtin_ia32_movmskpd((VecD)mask));
+        return static_cast<std::uint64_t>(_mm_movemask_pd((__m128d)mask));
 #endif
     } else {
 #if defined(__AVX512DQ__)
-        typedef int IntWords __attribute__((vector_size(STEELYARD_VECTOR_BYTES)));
-        return static_cast<std::uint16_t>(__builtin_ia32_cvtd2mask512((IntWords)mask));
+        return _mm512_movepi32_mask((__m512i)mask);
 #elif defined(__AVX__)
-        return static_cast<std::uint64_t>(__builtin_ia32_movmskps256((VecF)mask));
+        return static_cast<std::uint64_t>(_mm256_movemask_ps((__m256)mask));
 #elif defined(__SSE2__)
-        return static_cast<std::uint64_t>(__builtin_ia32_movmskps((VecF)mask));
+        return static_cast<std::uint64_t>(_mm_movemask_ps((__m128)mask));
 #endif
     }
     std::uint64_t bits = 0;
@@ -84,12 +82,9 @@ template <class Real>
 }
 
 // Returns one bit per lane, set if a >= b. Written with intrinsics, because GCC stores the comparison in memory.
-[[gnu::always_inline]] static inline std::uint64_t bits_at_least(WordVec a, WordVec b) {
+STEELYARD_ALWAYS_INLINE static inline std::uint64_t bits_at_least(WordVec a, WordVec b) {
 #if defined(__AVX512F__)
-    typedef int IntWords __attribute__((vector_size(STEELYARD_VECTOR_BYTES)));
-    constexpr int not_less = 5;
-    return static_cast<std::uint16_t>(
-        __builtin_ia32_cmpd512_mask((IntWords)a, (IntWords)b, not_less, static_cast<unsigned short>(-1)));
+    return _mm512_cmpge_epi32_mask((__m512i)a, (__m512i)b);
 #else
     return lane_bits<float>(a >= b);
 #endif
@@ -102,52 +97,50 @@ constexpr size_t rotated_from(size_t lane) {
     return (lane + Shift) % kLanes<Real>;
 }
 template <class Real, size_t Shift, class V>
-[[gnu::always_inline]] static inline V rotated(V v) {
+STEELYARD_ALWAYS_INLINE static inline V rotated(V v) {
     return shuffled<rotated_from<Real, Shift>>(v, v);
 }
 
 template <class V>
-[[gnu::always_inline]] static inline V smaller_of(V a, V b) {
+STEELYARD_ALWAYS_INLINE static inline V smaller_of(V a, V b) {
     return a < b ? a : b;
 }
 template <class V>
-[[gnu::always_inline]] static inline V larger_of(V a, V b) {
+STEELYARD_ALWAYS_INLINE static inline V larger_of(V a, V b) {
     return a > b ? a : b;
 }
 template <class V>
-[[gnu::always_inline]] static inline V sum_of(V a, V b) {
+STEELYARD_ALWAYS_INLINE static inline V sum_of(V a, V b) {
     return a + b;
 }
 
 // Reduces all lanes by Combine. Every lane contains the result.
 template <class Real, auto Combine, class V>
-[[gnu::always_inline]] static inline V over_all_lanes(V v) {
+STEELYARD_ALWAYS_INLINE static inline V over_all_lanes(V v) {
     if constexpr (kLanes<Real> > 8) v = Combine(v, rotated<Real, 8>(v));
     if constexpr (kLanes<Real> > 4) v = Combine(v, rotated<Real, 4>(v));
     if constexpr (kLanes<Real> > 2) v = Combine(v, rotated<Real, 2>(v));
     return Combine(v, rotated<Real, 1>(v));
 }
 template <class Real, auto Combine, class V>
-[[gnu::always_inline]] static inline auto over_lanes(V v) {
+STEELYARD_ALWAYS_INLINE static inline auto over_lanes(V v) {
     return over_all_lanes<Real, Combine>(v)[0];
 }
 
 #if defined(__AVX512F__)
 // Appends the lanes whose mask bit is set to the n entries of `out`. The function writes full vectors.
 template <class Out>
-[[gnu::always_inline]] static inline size_t append(Out* out, size_t n, WordVec values, std::uint64_t lanes) {
+STEELYARD_ALWAYS_INLINE static inline size_t append(Out* out, size_t n, WordVec values, std::uint64_t lanes) {
     static_assert(sizeof(Out) == sizeof(Word));
-    typedef int IntWords __attribute__((vector_size(STEELYARD_VECTOR_BYTES)));
-    const IntWords packed =
-        __builtin_ia32_compresssi512_mask((IntWords)values, IntWords{}, static_cast<unsigned short>(lanes));
+    const __m512i packed = _mm512_maskz_compress_epi32(static_cast<__mmask16>(lanes), (__m512i)values);
     std::memcpy(out + n, &packed, sizeof packed);
-    return n + static_cast<size_t>(__builtin_popcountll(lanes));
+    return n + static_cast<size_t>(count_bits(lanes));
 }
 #endif
 
 // -- selection of few vectors: comparison of words --------------------------------------------------------------------
 
-[[gnu::always_inline]] static inline WordVec load_words(const void* keys, size_t j) {
+STEELYARD_ALWAYS_INLINE static inline WordVec load_words(const void* keys, size_t j) {
     WordVec words;
     std::memcpy(&words, static_cast<const Word*>(keys) + j, sizeof words);
     return words;
@@ -161,7 +154,7 @@ struct GroupWords {
 // Writes the losses. Returns the bits of the similarities where the loss is positive, and all ones (NaN) elsewhere.
 // Lanes out of range have no positive loss.
 template <class Real, bool InRange>
-[[gnu::always_inline]] static inline IntVec<Real> violating_bits(const ViolatorQuery<Real>& q, size_t j) {
+STEELYARD_ALWAYS_INLINE static inline IntVec<Real> violating_bits(const ViolatorQuery<Real>& q, size_t j) {
     typedef IntVec<Real> VecI;
     const VecI none = all_lanes<Real>(-1);
     if (!InRange && j >= q.n) return none;
@@ -178,7 +171,7 @@ constexpr size_t upper_half(size_t lane) { return 2 * lane + 1; }
 // Returns words in the order of the similarities, or kNoWord for support vectors that do not violate the margin.
 // The lower half of a double is dropped. Different words have the order of the numbers; -0 and 0 are equal.
 template <class Real, bool InRange>
-[[gnu::always_inline]] static inline WordVec violating_words(const ViolatorQuery<Real>& q, size_t j) {
+STEELYARD_ALWAYS_INLINE static inline WordVec violating_words(const ViolatorQuery<Real>& q, size_t j) {
     WordVec bits;
     if constexpr (sizeof(Real) == sizeof(Word)) {
         bits = violating_bits<Real, InRange>(q, j);
@@ -193,48 +186,51 @@ template <class Real, bool InRange>
 
 // Writes losses, and words in place of keys, padded to full groups.
 template <class Real>
-[[gnu::always_inline]] static inline GroupWords mark_violators(const ViolatorQuery<Real>& q) {
+STEELYARD_ALWAYS_INLINE static inline GroupWords mark_violators(const ViolatorQuery<Real>& q) {
     GroupWords groups;
     for (size_t v = 0; v < kGroupVectors; ++v) groups.largest[v] = all_lanes<float>(kNoWord);
-    const auto put = [&](size_t j, size_t v, WordVec words) __attribute__((always_inline)) {
+    const auto put = [&](size_t j, size_t v, WordVec words) STEELYARD_INLINE_LAMBDA {
         std::memcpy(reinterpret_cast<Word*>(q.keys) + j, &words, sizeof words);
         groups.largest[v] = larger_of(words, groups.largest[v]);
     };
     size_t first = 0;
-    for (; first + kGroups <= q.n; first += kGroups)
-#pragma GCC unroll 4
+    for (; first + kGroups <= q.n; first += kGroups) {
+        STEELYARD_UNROLL(4)
         for (size_t v = 0; v < kGroupVectors; ++v)
             put(first + v * kWords, v, violating_words<Real, true>(q, first + v * kWords));
-    if (first < q.n)
-#pragma GCC unroll 4
+    }
+    if (first < q.n) {
+        STEELYARD_UNROLL(4)
         for (size_t v = 0; v < kGroupVectors; ++v)
             put(first + v * kWords, v, violating_words<Real, false>(q, first + v * kWords));
+    }
     return groups;
 }
 
 template <size_t Shift>
-[[gnu::always_inline]] static inline void count_reached(const GroupWords& groups, WordVec (&reached)[kGroupVectors]) {
-#pragma GCC unroll 4
+STEELYARD_ALWAYS_INLINE static inline void count_reached(const GroupWords& groups, WordVec (&reached)[kGroupVectors]) {
+    STEELYARD_UNROLL(4)
     for (size_t other = 0; other < kGroupVectors; ++other) {
         const WordVec words = rotated<float, Shift>(groups.largest[other]);
-#pragma GCC unroll 4
+        STEELYARD_UNROLL(4)
         for (size_t v = 0; v < kGroupVectors; ++v)
             reached[v] = words >= groups.largest[v] ? reached[v] + 1 : reached[v];
     }
 }
 template <size_t... Shift>
-[[gnu::always_inline]] static inline void count_all_reached(const GroupWords& groups, WordVec (&reached)[kGroupVectors],
-                                                            std::index_sequence<Shift...>) {
+STEELYARD_ALWAYS_INLINE static inline void count_all_reached(const GroupWords& groups,
+                                                             WordVec (&reached)[kGroupVectors],
+                                                             std::index_sequence<Shift...>) {
     (count_reached<Shift>(groups, reached), ...);
 }
 
 // Returns in each lane a lower bound of the `most` largest words that few other words exceed.
 // Requires most <= kGroups. With fewer violators, the result is a lower bound of all their words.
 // Lanes are combined by rotation, because GCC extracts lanes through memory.
-[[gnu::always_inline]] static inline WordVec lower_bound_of(const GroupWords& groups, size_t most) {
+STEELYARD_ALWAYS_INLINE static inline WordVec lower_bound_of(const GroupWords& groups, size_t most) {
     WordVec reached[kGroupVectors] = {}, bound = all_lanes<float>(kNoWord + 1);
     count_all_reached(groups, reached, std::make_index_sequence<kWords>());
-#pragma GCC unroll 4
+    STEELYARD_UNROLL(4)
     for (size_t v = 0; v < kGroupVectors; ++v) {
         const WordVec enough = reached[v] >= all_lanes<float>(static_cast<Word>(most));
         bound = enough ? larger_of(groups.largest[v], bound) : bound;
@@ -243,15 +239,15 @@ template <size_t... Shift>
 }
 
 // Returns the number of words other than kNoWord.
-[[gnu::always_inline]] static inline size_t count_words(const void* words, size_t n) {
+STEELYARD_ALWAYS_INLINE static inline size_t count_words(const void* words, size_t n) {
     WordVec counts = {};
     for (size_t j = 0; j < n; j += kWords) counts -= load_words(words, j) > all_lanes<float>(kNoWord);
     return static_cast<size_t>(over_lanes<float, sum_of<WordVec>>(counts));
 }
 
 // Writes the positions of the words >= `bound`, ascending.
-[[gnu::always_inline]] static inline size_t positions_above(const void* words, size_t n, WordVec bound,
-                                                            std::uint32_t* positions) {
+STEELYARD_ALWAYS_INLINE static inline size_t positions_above(const void* words, size_t n, WordVec bound,
+                                                             std::uint32_t* positions) {
     size_t found = 0;
 #if defined(__AVX512F__)
     for (size_t j = 0; j < n; j += kWords)
@@ -262,7 +258,7 @@ template <size_t... Shift>
         for (size_t j = first; j < n && j < first + 64; j += kWords)
             above |= bits_at_least(load_words(words, j), bound) << (j - first);
         for (; above; above &= above - 1)
-            positions[found++] = static_cast<std::uint32_t>(first) + static_cast<std::uint32_t>(__builtin_ctzll(above));
+            positions[found++] = static_cast<std::uint32_t>(first) + static_cast<std::uint32_t>(lowest_bit(above));
     }
 #endif
     return found;
@@ -275,7 +271,7 @@ struct FewWords {
 };
 
 // Collects the words >= `bound`; stops if there are more than kMostCounted.
-[[gnu::always_inline]] static inline void collect(const void* words, size_t n, WordVec bound, FewWords& few) {
+STEELYARD_ALWAYS_INLINE static inline void collect(const void* words, size_t n, WordVec bound, FewWords& few) {
     size_t count = 0;
 #if defined(__AVX512F__)
     for (size_t j = 0; j < n && count <= kMostCounted; j += kWords) {
@@ -291,7 +287,7 @@ struct FewWords {
         for (size_t j = first; j < n && j < first + 64; j += kWords)
             above |= bits_at_least(load_words(words, j), bound) << (j - first);
         for (; above && count <= kMostCounted; above &= above - 1) {
-            const size_t at = first + static_cast<size_t>(__builtin_ctzll(above));
+            const size_t at = first + static_cast<size_t>(lowest_bit(above));
             few.positions[count] = static_cast<Word>(at);
             std::memcpy(few.words + count++, static_cast<const Word*>(words) + at, sizeof(Word));
         }
@@ -304,35 +300,35 @@ struct FewWords {
 
 // Returns one bit for each word of up to `Groups` groups, set if fewer than `most` other words are larger.
 template <size_t Groups>
-[[gnu::always_inline]] static inline std::uint64_t largest_of(const FewWords& few, size_t most) {
+STEELYARD_ALWAYS_INLINE static inline std::uint64_t largest_of(const FewWords& few, size_t most) {
     constexpr size_t vectors = Groups * kGroupVectors;
     WordVec mine[vectors], larger[vectors] = {};
     for (size_t v = 0; v < vectors; ++v) mine[v] = load_words(few.words, v * kWords);
-#pragma GCC unroll 4
+    STEELYARD_UNROLL(4)
     for (size_t i = 0; i < Groups * kGroups; ++i) {
         const WordVec word = all_lanes<float>(few.words[i]);
-#pragma GCC unroll 16
+        STEELYARD_UNROLL(16)
         for (size_t v = 0; v < vectors; ++v) larger[v] = word > mine[v] ? larger[v] + 1 : larger[v];
     }
     std::uint64_t taken = 0;
-#pragma GCC unroll 16
+    STEELYARD_UNROLL(16)
     for (size_t v = 0; v < vectors; ++v)
         taken |= bits_at_least(all_lanes<float>(static_cast<Word>(most) - 1), larger[v]) << v * kWords;
     return taken;
 }
 
 // Returns whether the `most` largest words exceed all others. If so, writes their positions in ascending order.
-[[gnu::always_inline]] static inline bool take_larger(const FewWords& few, size_t most, std::uint32_t* chosen) {
+STEELYARD_ALWAYS_INLINE static inline bool take_larger(const FewWords& few, size_t most, std::uint32_t* chosen) {
     static_assert(kMostCounted == 4 * kGroups);
     std::uint64_t taken = few.count <= kGroups       ? largest_of<1>(few, most)
                           : few.count <= 2 * kGroups ? largest_of<2>(few, most)
                                                      : largest_of<4>(few, most);
-    if (static_cast<size_t>(__builtin_popcountll(taken)) != most) return false;
+    if (static_cast<size_t>(count_bits(taken)) != most) return false;
 #if defined(__AVX512F__)
     for (size_t c = 0, n = 0; taken; c += kWords, taken >>= kWords)
         n = append(chosen, n, load_words(few.positions, c), taken & 0xffff);
 #else
-    for (; taken; taken &= taken - 1) *chosen++ = static_cast<std::uint32_t>(few.positions[__builtin_ctzll(taken)]);
+    for (; taken; taken &= taken - 1) *chosen++ = static_cast<std::uint32_t>(few.positions[lowest_bit(taken)]);
 #endif
     return true;
 }
@@ -341,7 +337,7 @@ template <size_t Groups>
 
 // Returns integers in the same order as the numbers, where -0 equals 0. All keys are at least kNoKey + 1.
 template <class Real>
-[[gnu::always_inline]] static inline IntVec<Real> ordered_keys(Vec<Real> x) {
+STEELYARD_ALWAYS_INLINE static inline IntVec<Real> ordered_keys(Vec<Real> x) {
     const IntVec<Real> given = (IntVec<Real>)x, bits = given == all_lanes<Real>(kNoKey<Real>) ? IntVec<Real>{} : given;
     return bits ^ ((bits >> (8 * sizeof(Real) - 1)) & kLargestKey<Real>);
 }
@@ -429,7 +425,7 @@ struct Cut {
 };
 
 template <class Int>
-[[gnu::always_inline]] static inline Int middle_of(Int a, Int b) {
+STEELYARD_ALWAYS_INLINE static inline Int middle_of(Int a, Int b) {
     return static_cast<Int>((a >> 1) + (b >> 1) + (a & b & 1));
 }
 
@@ -485,7 +481,7 @@ static size_t take_cut(const Key<Real>* keys, size_t n, Cut<Real> cut, std::uint
             ties |= lane_bits<Real>(here == all_lanes<Real>(cut.bound - 1)) << (j - first);
         }
         for (std::uint64_t here = ties_left ? above | ties : above; here; here &= here - 1) {
-            const int at = __builtin_ctzll(here);
+            const int at = lowest_bit(here);
             chosen[taken++] = static_cast<std::uint32_t>(first) + static_cast<std::uint32_t>(at);
             ties_left -= ties >> at & 1;
             if (ties_left == 0) here &= above | (std::uint64_t{1} << at);

@@ -18,22 +18,22 @@ struct Scaled {
     VecD mantissa, exponent;
 };
 
-[[gnu::always_inline]] static inline Scaled scaled_zero() { return {broadcast(1.0), broadcast(kExponentOfZero)}; }
+STEELYARD_ALWAYS_INLINE static inline Scaled scaled_zero() { return {broadcast(1.0), broadcast(kExponentOfZero)}; }
 
 // Returns 2^k for integers k <= 0. Results that are negligible compared with 1 become nearly 0.
-[[gnu::always_inline]] static inline VecD power_of_two(VecD k) {
+STEELYARD_ALWAYS_INLINE static inline VecD power_of_two(VecD k) {
     typedef Lane<double>::IntVec IntVec;
     const VecD magic = broadcast(Lane<double>::round_to_int);
     const VecD whole = larger(k, broadcast(-1000.0)) + magic;
     return (VecD)(((IntVec)whole - (IntVec)magic + Lane<double>::bias) << Lane<double>::mantissa_bits);
 }
 
-[[gnu::always_inline]] static inline Scaled add(Scaled a, Scaled b) {
+STEELYARD_ALWAYS_INLINE static inline Scaled add(Scaled a, Scaled b) {
     const VecD top = larger(a.exponent, b.exponent);
     return {a.mantissa * power_of_two(a.exponent - top) + b.mantissa * power_of_two(b.exponent - top), top};
 }
 
-[[gnu::always_inline]] static inline Scaled add(Scaled a, Scaled b, Scaled c) {
+STEELYARD_ALWAYS_INLINE static inline Scaled add(Scaled a, Scaled b, Scaled c) {
     const VecD top = larger(larger(a.exponent, b.exponent), c.exponent);
     return {a.mantissa * power_of_two(a.exponent - top) + b.mantissa * power_of_two(b.exponent - top) +
                 c.mantissa * power_of_two(c.exponent - top),
@@ -41,8 +41,8 @@ struct Scaled {
 }
 
 // Normalizes the mantissa to [1, 2).
-[[gnu::always_inline]] static inline Scaled normalized(VecD mantissa, VecD exponent) {
-    typedef std::uint64_t Word __attribute__((vector_size(STEELYARD_VECTOR_BYTES)));
+STEELYARD_ALWAYS_INLINE static inline Scaled normalized(VecD mantissa, VecD exponent) {
+    typedef std::uint64_t Word STEELYARD_VECTOR(STEELYARD_VECTOR_BYTES);
     constexpr int bits = Lane<double>::mantissa_bits;
     constexpr std::uint64_t one = std::uint64_t{Lane<double>::bias} << bits, fraction = (std::uint64_t{1} << bits) - 1;
     const VecD magic = broadcast(Lane<double>::round_to_int);
@@ -51,10 +51,10 @@ struct Scaled {
     return {(VecD)((word & fraction) | one), exponent + lifted};
 }
 
-[[gnu::always_inline]] static inline Scaled read(const double* cells, size_t v) {
+STEELYARD_ALWAYS_INLINE static inline Scaled read(const double* cells, size_t v) {
     return {load(cells + v * kDoubles), load(cells + kSequenceLanes + v * kDoubles)};
 }
-[[gnu::always_inline]] static inline void write(double* cells, size_t v, Scaled value) {
+STEELYARD_ALWAYS_INLINE static inline void write(double* cells, size_t v, Scaled value) {
     store(cells + v * kDoubles, value.mantissa);
     store(cells + kSequenceLanes + v * kDoubles, value.exponent);
 }
@@ -75,7 +75,7 @@ static void read_ends(const double* cells, const size_t* lengths, double* mantis
 }
 
 // Returns the local similarity w / (2 - w) for w = triangle * exp(minus_squared).
-[[gnu::always_inline]] static inline Scaled local_similarity(VecD minus_squared, double triangle) {
+STEELYARD_ALWAYS_INLINE static inline Scaled local_similarity(VecD minus_squared, double triangle) {
     typedef Lane<double>::IntVec IntVec;
     // The exponent is limited, so that the exponents of full paths stay exact. Smaller similarities are practically 0.
     const ReducedExp<double> e = reduce_exp<double>(larger(minus_squared, broadcast(-1e6)));
@@ -105,7 +105,7 @@ static void alignment_sums(const AlignmentSpec& spec, const double* x, size_t n,
             const double triangle = band ? 1.0 - apart / static_cast<double>(band) : 1.0;
             const double* z = panel.symbols + (j - 1) * d * kSequenceLanes;
             double* cell = work + j * kCell;
-#pragma GCC unroll 8
+            STEELYARD_UNROLL(8)
             for (size_t v = 0; v < kSequenceVectors; ++v) {
                 VecD squared = {};
                 for (size_t k = 0; k < d; ++k) {
@@ -154,7 +154,7 @@ static void edit_sums(const EditSpec& spec, const std::int32_t* x, size_t n, Seq
         }
         for (size_t j = 1; j <= L; ++j) {
             const std::int32_t* z = panel.symbols + (j - 1) * kSequenceLanes;
-#pragma GCC unroll 8
+            STEELYARD_UNROLL(8)
             for (size_t v = 0; v < kSequenceVectors; ++v) {
                 VecD weight;
                 for (size_t lane = 0; lane < kDoubles; ++lane)

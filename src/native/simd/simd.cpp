@@ -3,6 +3,8 @@
 #include <atomic>
 #include <cstdlib>
 
+#include "common/compiler.hpp"
+
 namespace steelyard {
 
 namespace baseline {
@@ -22,12 +24,8 @@ namespace {
 std::vector<const Loops*> supported() {
     std::vector<const Loops*> found{&baseline::loops};
 #ifdef STEELYARD_X86_64
-    __builtin_cpu_init();
-    const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-    if (has_avx2) found.push_back(&avx2::loops);
-    if (has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
-        __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl"))
-        found.push_back(&avx512::loops);
+    if (processor_has_avx2()) found.push_back(&avx2::loops);
+    if (processor_has_avx2() && processor_has_avx512()) found.push_back(&avx512::loops);
 #endif
     return found;
 }

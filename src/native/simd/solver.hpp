@@ -5,7 +5,7 @@
 
 namespace steelyard::STEELYARD_LEVEL {
 
-typedef std::int64_t MaskD __attribute__((vector_size(STEELYARD_VECTOR_BYTES)));
+typedef std::int64_t MaskD STEELYARD_VECTOR(STEELYARD_VECTOR_BYTES);
 
 static void axpy(double a, const double* x, double* y, size_t n) {
     size_t i = 0;
@@ -55,7 +55,7 @@ constexpr size_t every_second_run(size_t lane) {
 
 // Horizontal sums by pairwise addition: lane k of the result is the sum of all lanes of v[k].
 template <size_t Count>
-[[gnu::always_inline]] static inline VecD lane_sums(VecD* v) {
+STEELYARD_ALWAYS_INLINE static inline VecD lane_sums(VecD* v) {
     if constexpr (Count == 1) {
         return v[0];
     } else {
@@ -68,7 +68,7 @@ template <size_t Count>
 }
 
 // Loads the entries of x after the last full vector, padded with zeros.
-[[gnu::always_inline]] static inline VecD tail_of(const double* x, size_t n) {
+STEELYARD_ALWAYS_INLINE static inline VecD tail_of(const double* x, size_t n) {
     VecD tail = {};
     for (size_t i = n / kDoubles * kDoubles; i < n; ++i) tail[i % kDoubles] = x[i];
     return tail;
@@ -151,7 +151,7 @@ static void rotate(double c, double s, const double* x, double* carry, double* o
 
 static double steps_to_bounds(const double* z, const double* lower, const double* upper, const double* dz, size_t n,
                               double* steps) {
-    constexpr double infinity = __builtin_inf();
+    constexpr double infinity = kInfinity;
     VecD smallest = broadcast(infinity);
     size_t i = 0;
     for (; i + kDoubles <= n; i += kDoubles) {
@@ -205,7 +205,7 @@ static double worst(const double* e, double b, const double* z, const double* lo
     return found;
 }
 
-[[gnu::always_inline]] static inline std::int64_t lane_or(MaskD mask) {
+STEELYARD_ALWAYS_INLINE static inline std::int64_t lane_or(MaskD mask) {
     std::int64_t any = 0;
     for (size_t lane = 0; lane < kDoubles; ++lane) any |= mask[lane];
     return any;

@@ -10,6 +10,7 @@
 #include <limits>
 #include <numeric>
 
+#include "common/compiler.hpp"
 #include "common/interrupt.hpp"
 #include "common/random.hpp"
 #include "common/threads.hpp"
@@ -150,8 +151,8 @@ void add_rows(const std::uint8_t* bins, std::size_t width, std::size_t first, st
               const std::uint32_t* rows, std::size_t n_rows, const Sum* sums, Sum* histogram) {
     for (std::size_t i = 0; i < n_rows; ++i) {
         if (i + kPrefetchRows < n_rows) {
-            __builtin_prefetch(bins + rows[i + kPrefetchRows] * width + first);
-            __builtin_prefetch(sums + rows[i + kPrefetchRows]);
+            prefetch(bins + rows[i + kPrefetchRows] * width + first);
+            prefetch(sums + rows[i + kPrefetchRows]);
         }
         const std::uint8_t* row = bins + rows[i] * width;
         const Sum sum = sums[rows[i]];

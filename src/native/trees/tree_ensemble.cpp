@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "common/compiler.hpp"
 #include "common/threads.hpp"
 
 // Compiled without floating-point contraction: a fused multiply-add rounds differently, and not every CPU has one.
@@ -156,9 +157,9 @@ std::int32_t TreeScorer::child(std::int32_t i, const double* row) const {
 }
 
 // Moves all lanes from their nodes to the leaves, one level at a time.
-[[gnu::always_inline]] inline void TreeScorer::walk(std::array<std::int32_t, kLanes>& at,
-                                                    const std::array<const double*, kLanes>& rows, std::int32_t depth,
-                                                    bool has_categories) const {
+STEELYARD_ALWAYS_INLINE inline void TreeScorer::walk(std::array<std::int32_t, kLanes>& at,
+                                                     const std::array<const double*, kLanes>& rows, std::int32_t depth,
+                                                     bool has_categories) const {
     for (std::int32_t d = 0; d < depth; ++d) {
         if (has_categories) {
             for (std::size_t k = 0; k < kLanes; ++k) at[k] = child(at[k], rows[k]);

@@ -1,0 +1,72 @@
+// Everything that is not standard C++: extensions that GCC, clang and clang-cl share. No other file names one.
+//
+// Vectors of the SIMD loops also use operators on vector types (v + w, v < w ? v : w, v[lane]) of these compilers.
+// Microsoft's own compiler has neither vector types nor 128-bit integers and cannot compile this library.
+// Functions are static, because files that include this header have different instruction sets.
+#pragma once
+
+#include <cstdint>
+
+#if !defined(__GNUC__)
+#error "steelyard needs GCC or clang (on Windows: MinGW-w64 or clang-cl)"
+#endif
+
+// The loops of a SIMD level use Intel's intrinsics.
+#if defined(STEELYARD_LEVEL) && defined(__SSE2__)
+#if !defined(__clang__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // false positive in a header of GCC
+#endif
+#include <immintrin.h>
+#if !defined(__clang__)
+#pragma GCC diagnostic pop
+#endif
+#endif
+
+#define STEELYARD_ALWAYS_INLINE [[gnu::always_inline]]
+#define STEELYARD_NEVER_INLINE [[gnu::noinline]]
+#define STEELYARD_INLINE_LAMBDA __attribute__((always_inline))  // a standard attribute cannot be at this place
+
+// typedef double Vec STEELYARD_VECTOR(32); declares a vector of 32 bytes.
+#define STEELYARD_VECTOR(bytes) __attribute__((vector_size(bytes)))
+#define STEELYARD_CONVERT(vector, Type) __builtin_convertvector(vector, Type)
+// Selects lanes of the concatenation of a and b by constant positions.
+#if __has_builtin(__builtin_shufflevector)
+#define STEELYARD_SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else  // GCC before 12
+#define STEELYARD_SHUFFLE(a, b, ...) __builtin_shuffle(a, b, decltype((a) < (b)){__VA_ARGS__})
+#endif
+
+#define STEELYARD_PRAGMA(text) _Pragma(#text)
+#define STEELYARD_UNROLL(times) STEELYARD_PRAGMA(GCC unroll times)  // stands before a loop
+
+namespace steelyard {
+
+__extension__ typedef __int128 int128;
+__extension__ typedef unsigned __int128 uint128;
+
+// Functions of the standard library, as instructions: headers and templates of the library must not be compiled for
+// several instruction sets.
+STEELYARD_ALWAYS_INLINE static inline double square_root(double x) { return __builtin_sqrt(x); }
+STEELYARD_ALWAYS_INLINE static inline double round_down(double x) { return __builtin_floor(x); }
+STEELYARD_ALWAYS_INLINE static inline double fused(double a, double b, double c) { return __builtin_fma(a, b, c); }
+STEELYARD_ALWAYS_INLINE static inline float fused(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+STEELYARD_ALWAYS_INLINE static inline int lowest_bit(std::uint64_t bits) { return __builtin_ctzll(bits); }
+STEELYARD_ALWAYS_INLINE static inline int count_bits(std::uint64_t bits) { return __builtin_popcountll(bits); }
+
+STEELYARD_ALWAYS_INLINE static inline void prefetch(const void* address) { __builtin_prefetch(address); }
+STEELYARD_ALWAYS_INLINE static inline void prefetch_to_write(const void* address) { __builtin_prefetch(address, 1); }
+
+#if defined(__x86_64__)
+static inline bool processor_has_avx2() {
+    __builtin_cpu_init();
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+}
+static inline bool processor_has_avx512() {
+    __builtin_cpu_init();
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+           __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
+}
+#endif
+
+}  // namespace steelyard

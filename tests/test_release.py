@@ -1,0 +1,41 @@
+"""Limits of the changelog, and the compiler extensions of the native code."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SCREEN_LINES = 45
+NATIVE = sorted(path for path in (ROOT / "src" / "native").rglob("*.[ch]pp"))
+EXTENSION = re.compile(
+    r"__builtin_|__attribute__|\[\[(gnu|clang)::|__int128|__extension__|#pragma (GCC|clang)|__typeof"
+)
+
+
+def changelog_sections() -> dict[str, str]:
+    """Return the text of every version by its heading."""
+    _, *sections = re.split(r"^## ", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return {text.split("\n", maxsplit=1)[0]: text.strip() for text in sections}
+
+
+@pytest.mark.parametrize("version", changelog_sections())
+def test_changes_of_a_version_fit_on_one_screen(version):
+    assert len(changelog_sections()[version].splitlines()) <= SCREEN_LINES
+
+
+def test_changelog_links_existing_pages():
+    pages = set(re.findall(r"\bdocs/[\w/]+\.md", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")))
+    assert pages
+    assert [page for page in sorted(pages) if not (ROOT / page).exists()] == []
+
+
+def test_compiler_extensions_occur_only_in_the_compiler_header():
+    found = {
+        path.relative_to(ROOT / "src" / "native").as_posix()
+        for path in NATIVE
+        if EXTENSION.search(path.read_text())
+    }
+    assert found == {"common/compiler.hpp"}
