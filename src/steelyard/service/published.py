@@ -286,7 +286,13 @@ def n_features_of(learner: Any, chunk: Chunk) -> int:
     return int(learner.n_features_in_) if hasattr(learner, "n_features_in_") else int(chunk.X.shape[1])
 
 
+def reads_tables(learner: Any) -> bool:
+    """Return whether a learner learns the columns of a table without an encoder."""
+    return hasattr(learner, "reads_table") and bool(learner.reads_table({}))
+
+
 def encoded_chunk(
+    learner: Any,
     encoder: TableEncoder,
     batch: ColumnBatch,
     labels: NDArray[Any],
@@ -294,8 +300,15 @@ def encoded_chunk(
     learn: bool,
     times: FloatArray | None = None,
 ) -> Chunk:
-    """Encode the rows of a request as a chunk; with ``learn``, the encoder adds new categories."""
-    X, fixed = encoder.encode(_checked_kinds(encoder, batch), REQUEST, 0, learn=learn)
+    """Encode the rows of a request as a chunk; with ``learn``, the encoder adds new categories.
+
+    ``batch`` contains only features. A learner that reads tables gets them as they are.
+    """
+    batch = _checked_kinds(encoder, batch)
+    if reads_tables(learner):
+        columns = encoder.encode_table(batch, REQUEST, 0, learn=learn)
+        return Chunk(np.empty((batch.n_rows, 0)), labels, 0, times, columns=columns)
+    X, fixed = encoder.encode(batch, REQUEST, 0, learn=learn)
     return Chunk(X, labels, 0, times, fixed)
 
 

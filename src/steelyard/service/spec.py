@@ -34,7 +34,7 @@ LEARNERS = (
 )
 _ROWS = ("none", "until labelled", "window")
 _MISSING = ("refuse", "indicator", "mean", "zero")
-_KINDS = ("number", "category")
+_KINDS = ("number", "category", "time")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 _DEFAULT_SEED = 0  # fixed, because replayed events must draw the same random numbers during recovery
 # Settings that can change without relearning the rows.
@@ -64,8 +64,8 @@ class Spec:
         The column that names the person or thing that a row is about; rows can be forgotten by subject.
     id : str, optional
         The column that contains the unique identifier of a row.
-    columns : "auto" or mapping of str to {"number", "category"}
-        The features and their kinds; "auto" infers them from the first rows.
+    columns : "auto" or mapping of str to {"number", "category", "time"}
+        The features and their kinds; "auto" infers them from the rows.
     learner : mapping
         ``class`` and its parameters; ``features = 300`` adds a feature map with 300 random features.
     memory : "all", "drift", int, str or mapping
@@ -244,7 +244,7 @@ class Spec:
             raise _error(f'columns must be "auto" or a table of names and kinds; got {self.columns!r}.')
         for name, kind in self.columns.items():
             if kind not in _KINDS:
-                raise _error(f"column {name!r} must be number or category; got {kind!r}.")
+                raise _error(f"column {name!r} must be number, category or time; got {kind!r}.")
             if name in special:
                 raise _error(f"column {name!r} cannot be a feature too.")
 
