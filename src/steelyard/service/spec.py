@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from functools import cached_property
@@ -103,7 +103,7 @@ class Spec:
     learner: Mapping[str, Any] | None = None
     memory: str | int | Mapping[str, Any] = "all"
     rows: str = "window"
-    missing: str = "refuse"
+    missing: str = "indicator"
     sites: bool = False
     max_future: str | None = "1d"
     classes: Sequence[str | int] | None = None
@@ -291,6 +291,18 @@ class Spec:
     def quarantines(self) -> bool:
         """Whether rows that violate a guard are quarantined."""
         return self.has_guards and self.violations == "quarantine"
+
+    @cached_property
+    def columns_may_change(self) -> bool:
+        """Whether rows may lack columns, whose values are then missing, and may have new ones."""
+        return self.columns == "auto" and self.missing != "refuse"
+
+    def feature_names(self, columns: Iterable[str]) -> list[str]:
+        """Return the columns that are features."""
+        if isinstance(self.columns, Mapping):
+            return [name for name in columns if name in self.columns]
+        special = {self.time, self.subject, self.id, self.target}
+        return [name for name in columns if name not in special]
 
     def costs(self, batch: ColumnBatch) -> FloatArray | None:
         """Return the cost factors of rows; None if the spec has no cost column."""

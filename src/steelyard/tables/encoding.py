@@ -131,9 +131,10 @@ class TableEncoder(BaseEstimator):
         """Add the columns of a batch that no earlier table had."""
         for name in batch.columns if self.missing != "refuse" else ():
             if name not in self.columns_:
+                values = batch.columns[name]
                 if _is_time(batch, name, dates=True):
                     self.times_.append(name)
-                values = self._with_seconds(batch, self.times_).columns[name]
+                    values = self._with_seconds(batch, [name]).columns[name]
                 is_text = values.dtype == object
                 known = values[:0] if is_text or self.missing != "indicator" else values[np.isfinite(values)]
                 self._add_column(name, float(np.median(known)) if len(known) else 0.0, is_text=is_text)
@@ -251,7 +252,7 @@ class TableEncoder(BaseEstimator):
     ) -> dict[str, TableColumn]:
         """Return the rows for learners that read tables, without encoding their categories.
 
-        Columns without any value may be new. With ``learn``, means are updated if ``missing`` is "mean".
+        A column that is not known has no value yet. With ``learn``, the means of ``missing="mean"`` are updated.
         """
         numbers = self._encode_numbers(batch, place, first_row, learn=learn)
         index = {name: k for k, name in enumerate(self.numbers)}
@@ -566,7 +567,9 @@ def _text_error(
             is_valid = False
         if not is_valid:
             where = place.of_row(first_row + row, name)
-            return RowError(f"expected {expected}; got {value!r}.", source=where, row=first_row + row)
+            return RowError(
+                f"expected {expected}; got {value!r}.", source=where, row=first_row + row, column=name
+            )
     return DataError(f"column {name!r} contained numbers before and contains text now.", source=place.source)
 
 

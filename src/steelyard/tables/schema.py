@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from copy import copy
 from typing import Any, Self
 
@@ -182,6 +182,19 @@ class Schema:
         if len(known) < MAX_EXACT_CATEGORIES:
             return -1
         return MAX_EXACT_CATEGORIES + zlib.crc32(text.encode()) % MAX_EXACT_CATEGORIES
+
+    def without_texts(self, categories: Iterable[tuple[str, str]]) -> Schema:
+        """Return a copy in which the texts of some categories, as pairs (column, text), are erased."""
+        schema, erased = self.copy(), set(categories)
+        for name in {name for name, _ in erased} & self.codes.keys():
+            known: dict[str, int] = {}
+            for text, code in self.codes[name].items():
+                new = f"(erased {code})" if (name, text) in erased else text
+                while new in known:
+                    new += "'"
+                known[new] = code
+            schema.codes[name] = known
+        return schema
 
     # -- files --------------------------------------------------------------------------------------
 
