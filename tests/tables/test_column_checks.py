@@ -52,8 +52,7 @@ def test_notices_do_not_depend_on_chunks(chunk):
 
 DAYS = pd.date_range("2020-01-01", periods=N, freq="D")
 TEXTS = {
-    "dates": (pd.date_range("2025-01-01", periods=N, freq="h").astype(str), "contains dates", "--time when"),
-    "days": (DAYS.strftime("%Y-%m-%d"), "contains dates", "--time when"),
+    "months": (pd.period_range("1900-01", periods=N, freq="M").astype(str), "contains dates", "--time when"),
     "other dates": (DAYS.strftime("%d/%m/%Y"), "dates", "--drop when"),
     "ids": ([f"tx-{k * 7919:x}" for k in range(N)], "like an identifier", "--drop when"),
 }  # fmt: skip
@@ -72,20 +71,41 @@ def test_text_column_with_unique_values_raises_within_200_rows(name, chunk):
     assert option in error.value.hint
 
 
-def test_feature_columns_named_by_the_user_are_not_checked():
+DATES = {
+    "hours": pd.date_range("2025-01-01", periods=N, freq="h").astype(str),
+    "days": DAYS.strftime("%Y-%m-%d"),
+    "few days": [f"2025-01-{1 + k % 12:02}" for k in range(N)],
+}
+
+
+@pytest.mark.parametrize("name", DATES)
+def test_text_dates_are_times_and_give_a_notice(name):
+    stream = open_stream(frame(when=DATES[name]), "y")
+    chunks = list(stream)
+    assert stream.notices == [
+        "column 'when' contains times, which become seconds as a feature (--time or --drop when)"
+    ]
+    assert stream.encoder.times_ == ["when"]
+    expected = pd.to_datetime(pd.Series(DATES[name])).astype("datetime64[s]").astype(np.int64)
+    place = stream.feature_names.index("when")
+    assert np.concatenate([chunk.X[:, place] for chunk in chunks]).tolist() == expected.tolist()
+
+
+def test_later_value_that_is_no_date_raises_with_its_row():
+    days = [*DATES["few days"][:120], "soon", *DATES["few days"][121:]]
+    with pytest.raises(DataError, match="row 120, column 'when': expected a date .* got 'soon'"):
+        list(open_stream(frame(when=days), "y", chunk=100))
+
+
+def test_columns_named_by_the_user_are_not_checked():
     table = frame(900, when=TEXTS["ids"][0][:900])
     assert noticed(table, categorical="when") == []
     assert noticed(table, features=["a", "when"]) == []
 
 
 def test_time_and_dropped_columns_are_not_checked():
-    table = frame(when=TEXTS["dates"][0], same=1.0)
+    table = frame(when=DATES["hours"], same=1.0)
     assert noticed(table, time="when", drop="same") == []
-
-
-def test_few_distinct_dates_are_categories():
-    days = pd.Series(pd.date_range("2025-01-01", periods=12, freq="MS").astype(str))
-    assert noticed(frame(month=days.sample(N, replace=True, random_state=0).to_list())) == []
 
 
 def test_short_table_is_checked_at_its_end():
@@ -97,9 +117,8 @@ def test_short_table_is_checked_at_its_end():
 
 def test_very_short_table_is_checked_only_for_dates_and_counters():
     days = DAYS[:12].strftime("%Y-%m-%d")
-    hint = "(use it as the time of the rows (--time when) or leave it out (--drop when))"
     assert noticed(frame(12, index=np.arange(12), when=days, same=1.0, id=[f"k{n}" for n in range(12)])) == [
-        "column 'when' contains dates " + hint,
+        "column 'when' contains times, which become seconds as a feature (--time or --drop when)",
         "column 'index' counts the rows, as an index does (--drop index)",
     ]
     grows = np.cumsum(np.random.default_rng(2).random(40))
@@ -133,13 +152,13 @@ def test_fitted_encoder_skips_the_checks(tmp_path):
 
 
 def test_fit_command_error_names_column_and_option(tmp_path):
-    table = frame(when=TEXTS["dates"][0])
+    table = frame(when=TEXTS["months"][0])
     table.to_csv(tmp_path / "rows.csv")  # with an index, as pandas writes it by default
     words = ["fit", str(tmp_path / "rows.csv"), "--target", "y", "-o", str(tmp_path / "m")]
     result = cli_runner().invoke(main, words)
     assert result.exit_code == 1
     assert "column 'when' contains dates" in result.stderr
-    assert "(--time when) or leave it out (--drop when)" in result.stderr
+    assert "--drop when" in result.stderr
     result = cli_runner().invoke(main, [*words, "--time", "when"])
     assert result.exit_code == 0, result.output
     assert "note:" in result.stderr

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, ClassVar, Self
@@ -318,6 +318,16 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
         if not self._is_started() or self._schema is not None:
             return True
         return not isinstance(rows, Mapping) and rows.shape[1] == self.n_features_in_
+
+    @transactional
+    def erase_categories(self, categories: Iterable[tuple[str, str]]) -> None:
+        """Erase the texts of categories, given as pairs (column, text), that no remembered row has.
+
+        A text that is learned again later is a new category.
+        """
+        if self._is_started() and self._schema is not None:
+            self._input = replace(self._input, schema=self._schema.without_texts(categories))
+            self._ensemble = self._copied_ensemble()
 
     def _learn(self, batch: Batch) -> None:
         self._apply(batch, None, "fit")

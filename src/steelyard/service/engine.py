@@ -19,20 +19,21 @@ from numpy.typing import NDArray
 from steelyard._types import FloatArray
 from steelyard.exceptions import DataError, ParameterError, SteelyardError
 from steelyard.persistence import from_bytes, to_bytes
-from steelyard.service.monitor import QualityMonitor
-from steelyard.service.published import (
+from steelyard.service.encoding import (
     REQUEST,
-    PublishedModel,
-    class_counts,
-    digest_of,
+    check_features,
     encoded_chunk,
-    n_features_of,
+    extend_columns,
+    missing_column,
+    reads_tables,
 )
+from steelyard.service.monitor import QualityMonitor
+from steelyard.service.published import PublishedModel, class_counts, digest_of
 from steelyard.service.recent_rows import RecentRows
 from steelyard.service.spec import Spec
 from steelyard.streams.chunks import Chunk, padded
 from steelyard.streams.predictions import Predictions, is_ready, learn_chunk, predict_chunk
-from steelyard.tables.columns import ColumnBatch, as_texts, near
+from steelyard.tables.columns import ColumnBatch, as_texts
 from steelyard.tables.encoding import TableEncoder
 from steelyard.tables.labels import LabelReader
 
@@ -144,7 +145,7 @@ class Engine:
     @property
     def _encoder_learns(self) -> bool:
         """Whether learning rows can change the encoder."""
-        if not self._has_columns or self._encoder.categorical_:
+        if not self._has_columns or self._encoder.categorical_ or self.spec.columns_may_change:
             return True
         return self.spec.missing in {"mean", "indicator"}
 
@@ -153,29 +154,23 @@ class Engine:
             name: np.empty(0, dtype=object if kind == "category" else np.float64)
             for name, kind in kinds.items()
         }
-        self._encoder.fit_columns(ColumnBatch(empty, 0), list(kinds), ())
+        times = [name for name, kind in kinds.items() if kind == "time"]
+        self._encoder.fit_columns(ColumnBatch(empty, 0, times=times), list(kinds), ())
 
     def check_rows(self, batch: ColumnBatch, *, labelled: bool) -> None:
         """Raise DataError if rows lack a column that this model needs."""
         spec, columns = self.spec, batch.columns
-        needed = [spec.target, spec.time, spec.subject, spec.id] if labelled else []
-        if self._has_columns:
-            needed += self._encoder.columns_
-        for name in needed:
+        for name in (spec.target, spec.time, spec.subject, spec.id) if labelled else ():
             if name is not None and name not in columns:
-                closest = near(name, list(columns))
-                raise DataError(
-                    f"the column {name!r} is missing; there are {', '.join(map(repr, list(columns)[:20]))}.",
-                    source="the request",
-                    hint=f"did you mean {closest!r}?" if closest else None,
-                )
+                raise missing_column(name, columns)
+        if self._has_columns:
+            check_features(spec, self._encoder, batch)
         if not self._has_columns and labelled and not self.feature_names(batch):
             raise DataError("there is no feature column.", source="the request")
 
     def feature_names(self, batch: ColumnBatch) -> list[str]:
         """Return the names of the columns that are features."""
-        special = {self.spec.time, self.spec.subject, self.spec.id, self.spec.target}
-        return [name for name in batch.columns if name not in special]
+        return self.spec.feature_names(batch.columns)
 
     # -- changes of the model -----------------------------------------------------------------------
 
@@ -198,10 +193,9 @@ class Engine:
         ascending = np.maximum(np.maximum.accumulate(times), self._newest)
         encoder = self._encoder.copy() if self._encoder_learns else self._encoder
         try:
-            if not self._has_columns:
-                self._encoder.fit_columns(add, self.feature_names(add), ())
+            extend_columns(self.spec, self._encoder, add)
             labels, costs = self._labels(add), self.spec.costs(add)
-            chunk = encoded_chunk(self._encoder, add, labels, learn=True, times=ascending)
+            chunk = self._chunk(add, labels, learn=True, times=ascending)
             answers = self._predicted(chunk, predictions, costs)
             current = answers
             if predictions is not None and self.challenger is not None:
@@ -317,7 +311,7 @@ class Engine:
         X, y = self._encoded(wrong)
         try:
             self._learner.forget(X, y)
-            learn_chunk(self._learner, encoded_chunk(self._encoder, right, self._labels(right), learn=False))
+            learn_chunk(self._learner, self._chunk(right, self._labels(right), learn=False))
         except SteelyardError as error:  # the learner may be partly changed, so the writer recovers the model
             raise RuntimeError(f"labels could not be corrected: {error}") from error
         if self.challenger is not None:
@@ -359,7 +353,7 @@ class Engine:
 
     def categories_in(self, batch: ColumnBatch) -> set[tuple[str, str]]:
         """Return the known categories that occur in the rows, as pairs (column, text)."""
-        known = set(self._encoder.categories_) if self._has_columns else set()
+        known = self._known_categories
         columns = self._encoder.categorical_ if self._has_columns else []
         found: set[tuple[str, Any]] = {
             (name, text)
@@ -370,10 +364,20 @@ class Engine:
         found = {(name, text) for name, text in found if text is not None} & known
         return found if self.challenger is None else found | self.challenger.engine.categories_in(batch)
 
+    @property
+    def _known_categories(self) -> set[tuple[str, str]]:
+        schema = getattr(self._learner, "_schema", None) if is_ready(self._learner) else None
+        if schema is not None:
+            return {(name, text) for name, codes in schema.codes.items() for text in codes}
+        return set(self._encoder.categories_) if self._has_columns else set()
+
     def erase_categories(self, categories: set[tuple[str, str]]) -> None:
         """Erase the texts of categories that no longer occur in any row."""
-        self._encoder = self._encoder.copy()  # published models keep the old encoder
-        self._encoder.erase_categories(sorted(categories))
+        if reads_tables(self._learner):
+            self._learner.erase_categories(sorted(categories))
+        else:
+            self._encoder = self._encoder.copy()  # published models keep the old encoder
+            self._encoder.erase_categories(sorted(categories))
         if self.challenger is not None:
             self.challenger.engine.erase_categories(categories)
 
@@ -417,12 +421,20 @@ class Engine:
             return predictions.answers()
         return predict_chunk(self._learner, chunk, sample_cost=costs) if is_ready(self._learner) else None
 
-    def _encoded(self, batch: ColumnBatch) -> tuple[FloatArray, NDArray[Any]]:
+    def _encoded(self, batch: ColumnBatch) -> tuple[Any, NDArray[Any]]:
         """Encode rows that were learned before, padded to the current number of features of the learner."""
         labels = self._labels(batch)
-        chunk = encoded_chunk(self._encoder, batch, labels, learn=False)
-        width = n_features_of(self._learner, chunk)
-        return padded(chunk.rows_for(self._learner), width), labels
+        X = self._chunk(batch, labels, learn=False).rows_for(self._learner)
+        if isinstance(X, Mapping):
+            return X, labels
+        return padded(X, max(self.n_features, X.shape[1])), labels
+
+    def _chunk(
+        self, batch: ColumnBatch, labels: NDArray[Any], *, learn: bool, times: FloatArray | None = None
+    ) -> Chunk:
+        return encoded_chunk(
+            self.spec, self._learner, self._encoder, batch, labels, learn=learn, times=times
+        )
 
     # -- properties ---------------------------------------------------------------------------------
 
@@ -452,8 +464,10 @@ class Engine:
         """Return the kind of each feature column; empty before the first rows are learned."""
         if not self._has_columns:
             return {}
-        numbers = set(self._encoder.numeric_)
-        return {name: "number" if name in numbers else "category" for name in self._encoder.columns_}
+        kinds = dict.fromkeys(self._encoder.columns_, "number")
+        kinds.update(dict.fromkeys(self._encoder.categorical_, "category"))
+        kinds.update(dict.fromkeys(self._encoder.times_, "time"))
+        return kinds
 
     # -- saving and loading -------------------------------------------------------------------------
 

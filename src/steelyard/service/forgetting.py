@@ -12,9 +12,9 @@ import numpy as np
 
 from steelyard._types import FloatArray
 from steelyard.base import forgetting_scope
-from steelyard.exceptions import DataError
 from steelyard.service import rows as wire
 from steelyard.service.commands import Conflict, Forget, NotFoundError
+from steelyard.service.encoding import missing_column
 from steelyard.service.idempotency import ERASED_RESPONSE
 from steelyard.tables.columns import ColumnBatch
 
@@ -239,6 +239,9 @@ class Forgetting:
         identifying = [name for name in (spec.id, spec.subject) if name in batch.columns]
         names = [*self.session.engine.column_kinds(), spec.target, *map(str, identifying)]
         self.session.engine.check_rows(batch, labelled=False)
+        absent = next((name for name in (spec.target, *identifying) if name not in batch.columns), None)
+        if absent is not None:
+            raise missing_column(absent, batch.columns)
         wanted = Counter(row_keys(batch, names))
         positions: dict[int, list[int]] = {}
         for chunk in self.session.row_windows.chunks():
@@ -261,13 +264,13 @@ class Forgetting:
 
 
 def row_keys(batch: ColumnBatch, names: Sequence[str]) -> list[tuple[Any, ...]]:
-    """Return comparable keys of the rows in the given columns; raise DataError for a missing column."""
-    missing = [name for name in names if name not in batch.columns]
-    if missing:
-        raise DataError(f"the column {missing[0]!r} is missing.", source="the request")
-    columns = []
+    """Return the comparable values of each row in these columns; a column that is absent is missing."""
+    columns: list[list[Any]] = []
     for name in names:
-        values = batch.columns[name]
+        values = batch.columns.get(name)
+        if values is None:
+            columns.append([None] * batch.n_rows)
+            continue
         columns.append(wire.texts(batch, name) if values.dtype == object else values.tolist())
     return [tuple(map(_comparable, row)) for row in zip(*columns, strict=True)]
 

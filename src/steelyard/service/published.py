@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import math
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from steelyard._types import FloatArray
 from steelyard.ensemble import StreamClassifier
@@ -18,19 +18,20 @@ from steelyard.evaluation.contributions import strengths_of
 from steelyard.exceptions import DataError, SteelyardError
 from steelyard.persistence import to_bytes
 from steelyard.proximal.drift_report import renamed_event
+from steelyard.service.encoding import encoded_chunk
 from steelyard.service.recent_rows import column_statistics
-from steelyard.streams.chunks import Chunk, padded
+from steelyard.streams.chunks import Chunk
 from steelyard.streams.predictions import Predictions, is_ready, predict_chunk, rows_for_model
-from steelyard.tables.columns import ColumnBatch, Place, RowError
+from steelyard.tables.columns import ColumnBatch
 from steelyard.tables.encoding import TableEncoder
 from steelyard.tables.explanation import explain_encoded, source_columns
+from steelyard.tables.schema import Schema
 
 if TYPE_CHECKING:
     from steelyard.service.engine import Engine
 
-__all__ = ["REQUEST", "PublishedModel", "class_counts", "digest_of", "encoded_chunk", "n_features_of"]
+__all__ = ["PublishedModel", "class_counts", "digest_of"]
 
-REQUEST = Place("the request")
 _SERVING_SECONDS = 10.0  # a model that predicted within this time is likely to predict again
 _MAX_DRIFTS = 200  # maximum number of drift events in a response
 
@@ -86,8 +87,13 @@ class PublishedModel:
         return {"rows": rows.n_rows, "same": float(np.mean(labels[0] == labels[1]))}
 
     def _scores(self, batch: ColumnBatch) -> FloatArray:
-        chunk = encoded_chunk(self._encoder, batch, np.zeros(batch.n_rows), learn=False)
-        return np.asarray(predict_chunk(self._learner, chunk).scores, dtype=np.float64)
+        return np.asarray(predict_chunk(self._learner, self._chunk(batch)).scores, dtype=np.float64)
+
+    def _chunk(self, batch: ColumnBatch, times: FloatArray | None = None) -> Chunk:
+        labels = np.zeros(batch.n_rows)
+        return encoded_chunk(
+            self.spec, self._learner, self._encoder, batch, labels, learn=False, times=times
+        )
 
     def comparison(self) -> dict[str, Any] | None:
         """Return settings and quality of the model and its challenger, or None if there is no challenger."""
@@ -122,9 +128,8 @@ class PublishedModel:
             ]
         changes = getattr(self._learner, "drift_events_", []) if self.is_ready else []
         names: list[str] = []
-        if changes:
-            n_features = int(self._learner.n_features_in_)
-            columns, sources = source_columns(self._encoder, n_features, is_fixed=self._is_fixed)
+        if changes and self._schema is None:  # events of a learner that reads tables contain names
+            columns, sources = self._source_columns(int(self._learner.n_features_in_))
             names = [columns[source] for source in sources]
         return {
             "experts": experts,
@@ -182,10 +187,10 @@ class PublishedModel:
         """Predict once if the previous copy is serving, because the first prediction fills the caches."""
         self.last_predict_time = predecessor.last_predict_time
         if self.is_serving and self.is_ready and hasattr(self._learner, "n_features_in_"):
+            X = np.zeros((1, self._learner.n_features_in_))
+            table = None if self._schema is None else {name: [None] for name in self._schema.names}
             with suppress(SteelyardError):  # the next real prediction raises the same error
-                predict_chunk(
-                    self._learner, Chunk(np.zeros((1, self._learner.n_features_in_)), np.zeros(1), 0, None)
-                )
+                predict_chunk(self._learner, Chunk(X, np.zeros(1), columns=table))
         # Realised rates count the alarms that users saw, so the counts of the previous copy are continued.
         if hasattr(self._learner, "_continue_predictions") and self.is_ready:
             self._learner._continue_predictions(predecessor.learner)
@@ -196,16 +201,11 @@ class PublishedModel:
         self._check_ready("predict")
         times = batch.columns.get(self.spec.time or "")
         is_timed = times is not None and times.dtype == np.float64 and bool(np.isfinite(times).all())
-        chunk = encoded_chunk(
-            self._encoder, batch, np.zeros(batch.n_rows), learn=False, times=times if is_timed else None
-        )
+        chunk = self._chunk(batch, times if is_timed else None)
         answers = predict_chunk(self._learner, chunk, sample_cost=self.spec.costs(batch))
         if not hasattr(self._learner, "predict_proba"):
             return answers, None
-        width = n_features_of(self._learner, chunk)
-        X = chunk.rows_for(self._learner)
-        X = padded(X, width) if X.shape[1] <= width else np.ascontiguousarray(X[:, :width])
-        return answers, np.asarray(self._learner.predict_proba(X))
+        return answers, np.asarray(self._learner.predict_proba(rows_for_model(self._learner, chunk)))
 
     @property
     def most_frequent_class(self) -> str | None:
@@ -218,14 +218,13 @@ class PublishedModel:
     def explain(self, batch: ColumnBatch) -> list[dict[str, Any]]:
         """Return the explanation of each row as JSON values, without the values of remembered rows."""
         self._check_ready("explain")
-        chunk = encoded_chunk(self._encoder, batch, np.zeros(batch.n_rows), learn=False)
-        found = explain_encoded(
-            self._learner,
-            self._encoder,
-            rows_for_model(self._learner, chunk),
-            batch.columns,
-            is_fixed=self._is_fixed,
-        )
+        X = rows_for_model(self._learner, self._chunk(batch))
+        if isinstance(X, Mapping):  # the learner reads tables
+            found = self._learner.explain(X)
+        else:
+            found = explain_encoded(
+                self._learner, self._encoder, X, batch.columns, is_fixed=self._is_fixed
+            )
         rows = found.to_dicts()
         for row, plain in enumerate(rows):
             plain["values"] = dict(zip(found.column_names, map(_json_value, found.values[row]), strict=True))
@@ -238,10 +237,22 @@ class PublishedModel:
         strengths = strengths_of(self._learner) if self.is_ready else None
         if strengths is None:
             return []
-        names, sources = source_columns(self._encoder, len(strengths), is_fixed=self._is_fixed)
+        names, sources = self._source_columns(len(strengths))
         shares = np.bincount(sources, strengths, minlength=len(names)) / max(float(strengths.sum()), 1e-300)
         order = np.argsort(-shares, kind="stable").tolist()
         return [{"column": names[k], "share": float(shares[k])} for k in order]
+
+    def _source_columns(self, n_features: int) -> tuple[list[str], list[int]]:
+        """Return the columns of the table, and for each feature of the learner the index of its column."""
+        if self._schema is None:
+            return source_columns(self._encoder, n_features, is_fixed=self._is_fixed)
+        names = self._schema.names
+        return names, [names.index(name) for name, _ in self._schema.places][:n_features]
+
+    @property
+    def _schema(self) -> Schema | None:
+        """Columns that a learner has learned from tables; None for learners of encoded rows."""
+        return getattr(self._learner, "_schema", None) if self.is_ready else None
 
     @property
     def _is_fixed(self) -> bool:
@@ -279,45 +290,3 @@ def _realised_rates(learner: Any) -> list[RealisedRate]:
 def _json_value(value: Any) -> Any:
     value = value.item() if isinstance(value, np.generic) else value
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def n_features_of(learner: Any, chunk: Chunk) -> int:
-    """Return the number of features of a learner, or of the chunk if the learner is not fitted."""
-    return int(learner.n_features_in_) if hasattr(learner, "n_features_in_") else int(chunk.X.shape[1])
-
-
-def encoded_chunk(
-    encoder: TableEncoder,
-    batch: ColumnBatch,
-    labels: NDArray[Any],
-    *,
-    learn: bool,
-    times: FloatArray | None = None,
-) -> Chunk:
-    """Encode the rows of a request as a chunk. With ``learn``, the encoder adds new categories."""
-    X, fixed = encoder.encode(_checked_kinds(encoder, batch), REQUEST, 0, learn=learn)
-    return Chunk(X, labels, 0, times, fixed)
-
-
-def _checked_kinds(encoder: TableEncoder, batch: ColumnBatch) -> ColumnBatch:
-    """Check that numeric columns contain no text; convert text columns without values to nan."""
-    absent = next((name for name in encoder.columns_ if name not in batch.columns), None)
-    if absent is not None:
-        raise DataError(f"the column {absent!r} is missing.", source="the request")
-    if batch.first_text(encoder.numeric_) is None:
-        return batch
-    columns = dict(batch.columns)
-    for name in encoder.numeric_:
-        values = columns[name]
-        if values.dtype != object:
-            continue
-        row = next((i for i, value in enumerate(values) if value is not None), None)
-        if row is not None:
-            raise RowError(
-                f"expected a number; got {values[row]!r}.",
-                source=REQUEST.of_row(row, name),
-                row=row,
-                column=name,
-            )
-        columns[name] = np.full(batch.n_rows, np.nan)
-    return ColumnBatch(columns, batch.n_rows)

@@ -120,6 +120,8 @@ def _drift(reference: ColumnBatch, recent: ColumnBatch, name: str, kind: str) ->
     old, new = reference.columns[name], recent.columns[name]
     if kind == "number":
         return _distance_of_numbers(_finite(old), _finite(new))
+    if kind == "time":
+        return None  # times always increase
     counts = [Counter(as_texts(values)) for values in (old, new)]
     shares = [{key: n / max(sum(c.values()), 1) for key, n in c.items()} for c in counts]
     return 0.5 * sum(abs(shares[0].get(k, 0.0) - shares[1].get(k, 0.0)) for k in {*shares[0], *shares[1]})

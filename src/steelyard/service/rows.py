@@ -478,11 +478,14 @@ def joined(parts: Sequence[ColumnBatch]) -> ColumnBatch:
     names = parts[0].matrix_names
     if all(part.is_matrix and part.matrix_names == names for part in parts):
         return ColumnBatch.concat(parts)
+    times = frozenset().union(*(part.times for part in parts))
     is_text: dict[str, bool] = {}
     for part in parts:
         for name, values in part.columns.items():
             is_text[name] = is_text.get(name, False) or values.dtype == object
-    return ColumnBatch.concat([_with_all_columns(part, is_text) for part in parts])
+    joined = ColumnBatch.concat([_with_all_columns(part, is_text) for part in parts])
+    joined.times = [name for name in times if not is_text[name]]
+    return joined
 
 
 def _with_all_columns(part: ColumnBatch, is_text: Mapping[str, bool]) -> ColumnBatch:
@@ -510,7 +513,7 @@ def select(batch: ColumnBatch, rows: Any) -> ColumnBatch:
     """Return the rows at the given indices, or those selected by a boolean mask."""
     columns = {name: values[rows] for name, values in batch.columns.items()}
     n_rows = len(next(iter(columns.values()))) if columns else 0
-    return ColumnBatch(columns, n_rows)
+    return ColumnBatch(columns, n_rows, times=batch.times)
 
 
 # -- format of stored rows --------------------------------------------------------------------------
@@ -537,6 +540,8 @@ def pack(batch: ColumnBatch, extra: Mapping[str, Any] | None = None) -> bytes:
             name: values.tolist() for name, values in batch.columns.items() if values.dtype != np.float64
         }
     tree = {"n": batch.n_rows, "names": list(batch.columns), "columns": others, "extra": extra or {}}
+    if batch.times:
+        tree["times"] = list(batch.times)
     try:
         rest = msgspec.msgpack.encode(tree, enc_hook=_encode_array)
     except UnicodeEncodeError as error:
@@ -562,10 +567,11 @@ def unpack(data: bytes) -> tuple[ColumnBatch, dict[str, Any]]:
 def _batch_of(tree: dict[str, Any], names: list[str], block: FloatArray) -> ColumnBatch:
     n_rows, others = tree["n"], {name: _object_array(values) for name, values in tree["columns"].items()}
     block = block.reshape(len(names) - len(others), n_rows)
-    if not others:
+    if not others and "times" not in tree:
         return ColumnBatch.from_matrix(names, block.T)
     numeric = iter(block)
-    return ColumnBatch({name: others[name] if name in others else next(numeric) for name in names}, n_rows)
+    columns = {name: others[name] if name in others else next(numeric) for name in names}
+    return ColumnBatch(columns, n_rows, times=tree.get("times", ()))
 
 
 def _unpack_old(data: bytes) -> tuple[ColumnBatch, dict[str, Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from functools import cached_property
@@ -34,7 +34,7 @@ LEARNERS = (
 )
 _ROWS = ("none", "until labelled", "window")
 _MISSING = ("refuse", "indicator", "mean", "zero")
-_KINDS = ("number", "category")
+_KINDS = ("number", "category", "time")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 _DEFAULT_SEED = 0  # fixed, because events replayed during recovery must draw the same random numbers
 # Settings that can change without relearning the rows.
@@ -64,8 +64,8 @@ class Spec:
         The column that names the person or thing that a row is about; rows can be forgotten by subject.
     id : str, optional
         The column that contains the unique identifier of a row.
-    columns : "auto" or mapping of str to {"number", "category"}
-        The features and their kinds; "auto" infers them from the first rows.
+    columns : "auto" or mapping of str to {"number", "category", "time"}
+        The features and their kinds; "auto" infers them from the rows.
     learner : mapping
         ``class`` and its parameters; ``features = 300`` adds a feature map with 300 random features.
     memory : "all", "drift", int, str or mapping
@@ -103,7 +103,7 @@ class Spec:
     learner: Mapping[str, Any] | None = None
     memory: str | int | Mapping[str, Any] = "all"
     rows: str = "window"
-    missing: str = "refuse"
+    missing: str = "indicator"
     sites: bool = False
     max_future: str | None = "1d"
     classes: Sequence[str | int] | None = None
@@ -244,7 +244,7 @@ class Spec:
             raise _error(f'columns must be "auto" or a table of names and kinds; got {self.columns!r}.')
         for name, kind in self.columns.items():
             if kind not in _KINDS:
-                raise _error(f"column {name!r} must be number or category; got {kind!r}.")
+                raise _error(f"column {name!r} must be number, category or time; got {kind!r}.")
             if name in special:
                 raise _error(f"column {name!r} cannot be a feature too.")
 
@@ -291,6 +291,18 @@ class Spec:
     def quarantines(self) -> bool:
         """Whether rows that violate a guard are quarantined."""
         return self.has_guards and self.violations == "quarantine"
+
+    @cached_property
+    def columns_may_change(self) -> bool:
+        """Whether rows may lack columns, whose values are then missing, and may have new ones."""
+        return self.columns == "auto" and self.missing != "refuse"
+
+    def feature_names(self, columns: Iterable[str]) -> list[str]:
+        """Return the columns that are features."""
+        if isinstance(self.columns, Mapping):
+            return [name for name in columns if name in self.columns]
+        special = {self.time, self.subject, self.id, self.target}
+        return [name for name in columns if name not in special]
 
     def costs(self, batch: ColumnBatch) -> FloatArray | None:
         """Return the cost factors of rows, or None if the spec has no cost column."""

@@ -259,7 +259,8 @@ def arrow_batch(found: Mapping[str, Any], kinds: Mapping[str, str], n_rows: int)
         else:
             coded[name] = made
             columns[name] = np.array(made[0], dtype=object).take(made[1])
-    return ColumnBatch(columns, n_rows, coded)
+    times = [name for name, column in found.items() if name not in coded and _is_time(column.type)]
+    return ColumnBatch(columns, n_rows, coded, times=times)
 
 
 def _coded(column: Any) -> Coded | None:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from steelyard.exceptions import DataError
 from steelyard.tables.columns import ColumnBatch
+from steelyard.tables.frames import times_of
 
 __all__ = ["ColumnChecks", "contains_sentences"]
 
@@ -29,8 +30,7 @@ _MIN_ROWS_FOR_FORM = 10
 _MIN_ROWS = 30
 _MAX_COLUMNS = 5000  # maximum number of checked columns; checking more would take longer than learning
 _MAX_NAMES = 5
-_ISO_DATE = re.compile(r"\d{4}-\d{2}(-\d{2})?([T ]\d{2}(:\d{2}.*)?)?$")
-_OTHER_DATE = re.compile(r"\d{1,2}[./-]\d{1,2}[./-]\d{2,4}\b|\d{4}[./]\d{1,2}[./]\d{1,2}\b")
+_OTHER_DATE = re.compile(r"\d{4}-\d{2}\b|\d{1,2}[./-]\d{1,2}[./-]\d{2,4}\b|\d{4}[./]\d{1,2}[./]\d{1,2}\b")
 _WORD = re.compile(r"[^\W\d_]{2,}")
 _MIN_WORDS = 4  # minimum mean number of words per value in a column of sentences
 _SENTENCES_HINT = (
@@ -128,7 +128,7 @@ class ColumnChecks:
             for name, values in columns.items()
             if values.dtype == object and (found := _kind_of_text(values)) is not None
         ]
-        times = [name for name in columns if name in self._times]
+        times = [name for name, values in columns.items() if name in self._times or _contains_dates(values)]
         numbers = {
             name: values
             for name, values in columns.items()
@@ -160,11 +160,8 @@ def _kind_of_text(values: NDArray[Any]) -> tuple[str, str] | None:
     distinct = set(known)
     if len(known) < _MIN_ROWS_FOR_FORM or 2 * len(distinct) < len(known):
         return None
-    if all(_ISO_DATE.match(value) for value in distinct):
-        return (
-            "contains dates",
-            "use it as the time of the rows (--time {name}) or leave it out (--drop {name})",
-        )
+    if times_of(distinct) is not None:
+        return None  # a feature: seconds since 1970
     if all(_OTHER_DATE.match(value) for value in distinct):
         return (
             "contains dates",
@@ -178,6 +175,10 @@ def _kind_of_text(values: NDArray[Any]) -> tuple[str, str] | None:
             "leave it out (--drop {name}), or use it anyway (--categorical {name})",
         )
     return None
+
+
+def _contains_dates(values: NDArray[Any]) -> bool:
+    return values.dtype == object and times_of(set(values.tolist()) - {None}) is not None
 
 
 def contains_sentences(distinct: Collection[str], n_known: int) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -72,9 +72,11 @@ class ColumnBatch:
         Numeric columns that are stored together; their entries in ``columns`` are views of it.
     matrix_names : list of str
         Names of the columns of ``matrix``.
+    times : collection of str
+        Numeric columns whose declared type is a date or time.
     """
 
-    __slots__ = ("coded", "columns", "matrix", "matrix_names", "n_rows")
+    __slots__ = ("coded", "columns", "matrix", "matrix_names", "n_rows", "times")
 
     def __init__(
         self,
@@ -84,9 +86,10 @@ class ColumnBatch:
         *,
         matrix: FloatArray | None = None,
         matrix_names: Sequence[str] = (),
+        times: Collection[str] = (),
     ) -> None:
         self.columns, self.n_rows, self.coded = columns, n_rows, coded or {}
-        self.matrix, self.matrix_names = matrix, list(matrix_names)
+        self.matrix, self.matrix_names, self.times = matrix, list(matrix_names), times
 
     @classmethod
     def from_matrix(cls, names: Sequence[str], matrix: FloatArray) -> ColumnBatch:
@@ -110,6 +113,7 @@ class ColumnBatch:
             {name: (values, codes[part]) for name, (values, codes) in self.coded.items()},
             matrix=None if self.matrix is None else self.matrix[part],
             matrix_names=self.matrix_names,
+            times=self.times,
         )
 
     def to_matrix(self, names: Sequence[str]) -> FloatArray:
@@ -165,7 +169,12 @@ class ColumnBatch:
         coded = {name: _concat_coded([part.coded[name] for part in parts]) for name in is_coded}
         names = first.matrix_names if together else ()
         return ColumnBatch(
-            {name: columns[name] for name in first.columns}, n_rows, coded, matrix=matrix, matrix_names=names
+            {name: columns[name] for name in first.columns},
+            n_rows,
+            coded,
+            matrix=matrix,
+            matrix_names=names,
+            times=first.times,
         )
 
 

@@ -18,7 +18,7 @@ from steelyard.exceptions import DataError, ParameterError
 from steelyard.params import Integer
 from steelyard.persistence import storable
 from steelyard.tables.columns import Coded, ColumnBatch, Place, RowError
-from steelyard.tables.frames import TableColumn
+from steelyard.tables.frames import TableColumn, is_date, times_of
 
 __all__ = ["MISSING", "TableEncoder"]
 
@@ -71,6 +71,8 @@ class TableEncoder(BaseEstimator):
         Numeric columns of the first table.
     categorical_ : list of str
         Columns of categories.
+    times_ : list of str
+        Numeric columns that contain times, in seconds since 1970.
     late_ : list of str
         Columns that the first table did not have.
     categories_ : list of (str, str)
@@ -95,9 +97,16 @@ class TableEncoder(BaseEstimator):
                     f"{name} must be {kind.description}; got {getattr(self, name)!r}.", source="TableEncoder"
                 )
 
-    def fit_columns(self, batch: ColumnBatch, features: list[str], categorical: tuple[str, ...]) -> None:
-        """Determine from the first rows which features are numbers and which are categories."""
+    def fit_columns(
+        self, batch: ColumnBatch, features: list[str], categorical: tuple[str, ...], *, dates: bool = False
+    ) -> None:
+        """Determine from the first rows which features are numbers and which are categories.
+
+        With ``dates``, text columns whose values are all dates such as 2026-01-31 are columns of times.
+        """
         self._check_params()
+        self.times_ = [name for name in features if name not in categorical and _is_time(batch, name, dates)]
+        batch = self._with_seconds(batch, self.times_)
         is_text = {name: batch.columns[name].dtype == object or name in categorical for name in features}
         self.columns_ = list(features)
         self.numeric_ = [name for name in features if not is_text[name]]
@@ -124,6 +133,9 @@ class TableEncoder(BaseEstimator):
         for name in batch.columns if self.missing != "refuse" else ():
             if name not in self.columns_:
                 values = batch.columns[name]
+                if _is_time(batch, name, dates=True):
+                    self.times_.append(name)
+                    values = self._with_seconds(batch, [name]).columns[name]
                 is_text = values.dtype == object
                 known = values[:0] if is_text or self.missing != "indicator" else values[np.isfinite(values)]
                 self._add_column(name, float(np.median(known)) if len(known) else 0.0, is_text=is_text)
@@ -236,6 +248,30 @@ class TableEncoder(BaseEstimator):
             fixed[np.arange(n_rows), begin + hashes[codes] % self.hash_width] += signs[codes]
         return fixed
 
+    def encode_table(
+        self, batch: ColumnBatch, place: Place, first_row: int, *, learn: bool = True
+    ) -> dict[str, TableColumn]:
+        """Return the rows for learners that read tables, without encoding their categories.
+
+        A column that is not known has no value yet. With ``learn``, the means of ``missing="mean"`` are updated.
+        """
+        numbers = self._encode_numbers(batch, place, first_row, learn=learn)
+        index = {name: k for k, name in enumerate(self.numbers)}
+        columns = {name: batch.dictionary_encode(name) for name in self.categorical_}
+        self._check_present(columns, place, first_row)
+        found = {}
+        for name in batch.columns:
+            if name in columns:
+                found[name] = TableColumn.of_coded(*columns[name])
+            elif name in index:
+                found[name] = self._number_column(name, numbers[:, index[name]])
+            else:
+                found[name] = TableColumn("unknown", np.full(batch.n_rows, np.nan), [])
+        return found
+
+    def _number_column(self, name: str, values: FloatArray) -> TableColumn:
+        return TableColumn.of_numbers(values, "time" if name in self.times_ else "number")
+
     def rows_of_table(
         self, batch: ColumnBatch, X: FloatArray, *, named: bool = False
     ) -> FloatArray | dict[str, TableColumn] | None:
@@ -245,13 +281,14 @@ class TableEncoder(BaseEstimator):
         result is an array, or None if the array would equal ``X``.
         """
         keeps_gaps = self.missing == "indicator"
-        if not self.categorical_ and not self.late_ and not named:
+        batch = self._with_seconds(batch, self.numbers)
+        if not self.categorical_ and not self.late_ and not self.times_ and not named:
             return batch.to_matrix(self.numeric_) if keeps_gaps and X.shape[1] > len(self.numeric_) else None
         filled = dict(zip(self.feature_names, X.T, strict=False))
         return {
             name: TableColumn.of_coded(*batch.dictionary_encode(name))
             if name in self._counts
-            else TableColumn.of_numbers(batch.columns[name] if keeps_gaps else filled[name])
+            else self._number_column(name, batch.columns[name] if keeps_gaps else filled[name])
             for name in self.columns_
         }
 
@@ -259,9 +296,10 @@ class TableEncoder(BaseEstimator):
 
     def _encode_numbers(self, batch: ColumnBatch, place: Place, first_row: int, *, learn: bool) -> FloatArray:
         names = self.numbers
+        batch = self._with_seconds(batch, names)
         text = batch.first_text(names)
         if text is not None:
-            raise _text_error(batch.columns[text], text, place, first_row)
+            raise _text_error(batch.columns[text], text, place, first_row, is_time=text in self.times_)
         X = batch.to_matrix(names)
         if not _native.all_finite(X):
             self._check_finite(X, place, first_row)
@@ -270,6 +308,21 @@ class TableEncoder(BaseEstimator):
         if self.missing == "mean":
             X = self._with_means(X, learn=learn)
         return X
+
+    @staticmethod
+    def _with_seconds(batch: ColumnBatch, names: Iterable[str]) -> ColumnBatch:
+        """Convert those of the named columns that contain dates as text to seconds."""
+        if batch.is_matrix:
+            return batch
+        found = {}
+        for name in names:
+            values = batch.columns[name]
+            seconds = times_of(set(values.tolist()) - {None}) if values.dtype == object else None
+            if seconds is not None:
+                found[name] = np.array([seconds.get(value, np.nan) for value in values.tolist()])
+        if not found:
+            return batch
+        return ColumnBatch({**batch.columns, **found}, batch.n_rows, batch.coded)
 
     def _check_finite(self, X: FloatArray, place: Place, first_row: int) -> None:
         """Raise an error for infinite values and, with missing="refuse", for missing values."""
@@ -431,6 +484,7 @@ class TableEncoder(BaseEstimator):
             "numeric": list(self.numeric_),
             "late": list(self.late_),
             "late_numbers": self.numbers[len(self.numeric_) :],
+            "times": list(self.times_),
             "categories": [list(pair) for pair in self.categories_],
             "sums": self._sums,
             "seen": self._seen,
@@ -443,6 +497,7 @@ class TableEncoder(BaseEstimator):
         self.numeric_ = [str(name) for name in state["numeric"]]
         self.late_ = [str(name) for name in state.get("late", ())]
         late_numbers = {str(name) for name in state.get("late_numbers", ())}
+        self.times_ = [str(name) for name in state.get("times", ())]
         numeric = {*self.numeric_, *late_numbers}
         self.categorical_ = [name for name in self.columns_ if name not in numeric]
         self.categories_ = [(str(column), str(value)) for column, value in state["categories"]]
@@ -450,7 +505,7 @@ class TableEncoder(BaseEstimator):
         self._counts = {name: sum(c == name for c, _ in self.categories_) for name in self.categorical_}
         self._sums, self._seen = np.asarray(state["sums"]), np.asarray(state["seen"])
         columns = set(self.columns_)
-        is_valid = numeric <= columns and late_numbers <= set(self.late_) <= columns
+        is_valid = {*self.times_} <= numeric <= columns and late_numbers <= set(self.late_) <= columns
         if not is_valid or len(self._index) != len(self.categories_):
             raise ValueError("columns and categories are inconsistent")
         n_numbers = len(self.numeric_) + len(late_numbers)
@@ -477,6 +532,14 @@ class TableEncoder(BaseEstimator):
             raise ValueError("a mean is not finite")
 
 
+def _is_time(batch: ColumnBatch, name: str, dates: bool) -> bool:
+    """Return whether a column contains times: its type is a time or, with ``dates``, its texts are dates."""
+    values = batch.columns[name]
+    if values.dtype != object or not dates:
+        return values.dtype != object and name in batch.times
+    return times_of(set(values.tolist()) - {None}) is not None
+
+
 def _first_fills(batch: ColumnBatch, numeric: list[str]) -> tuple[FloatArray, list[int]]:
     """Return the median of each numeric column (0 if it has no values), and the columns with gaps."""
     fills, gaps = np.zeros(len(numeric)), []
@@ -494,13 +557,20 @@ def _hash(name: str, value: str | None) -> int:
     return 0 if value is None else zlib.crc32(f"{name}={value}".encode())
 
 
-def _text_error(values: NDArray[Any], name: str, place: Place, first_row: int) -> DataError:
+def _text_error(
+    values: NDArray[Any], name: str, place: Place, first_row: int, *, is_time: bool
+) -> DataError:
+    expected = "a date such as 2026-01-31 or 2026-01-31T09:30" if is_time else "a number"
     for row, value in enumerate(values.tolist()):
         try:
-            float(value)
+            is_valid = value is None or is_date(value) if is_time else float(value) is not None
         except (TypeError, ValueError):
+            is_valid = False
+        if not is_valid:
             where = place.of_row(first_row + row, name)
-            return RowError(f"expected a number; got {value!r}.", source=where, row=first_row + row)
+            return RowError(
+                f"expected {expected}; got {value!r}.", source=where, row=first_row + row, column=name
+            )
     return DataError(f"column {name!r} contained numbers before and contains text now.", source=place.source)
 
 

@@ -24,14 +24,17 @@ __all__ = [
     "TableColumn",
     "check_some_known",
     "concat_tables",
+    "is_date",
     "is_table",
     "memory_batch",
     "numeric_frame",
     "seconds_of",
     "table_columns",
+    "times_of",
 ]
 
 _NUMPY_NUMBERS = "biuf"
+_DATE = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?)?", re.ASCII)
 _YEAR = re.compile(r"[+-]?\d{1,5}(?!\d)", re.ASCII)
 
 
@@ -165,7 +168,8 @@ def memory_batch(
             columns[name] = np.full(n_rows, None) if name in categorical else np.full(n_rows, np.nan)
         else:
             columns[name] = column.values
-    return ColumnBatch(columns, n_rows, coded)
+    times = [name for name in columns if name in found and found[name].kind == "time"]
+    return ColumnBatch(columns, n_rows, coded, times=times)
 
 
 def check_some_known(found: Collection[str], known: Collection[str], source: str) -> None:
@@ -414,6 +418,21 @@ def _seconds(micros: NDArray[Any]) -> FloatArray:
 
 def _seconds_of_day(value: time) -> float:
     return 3600.0 * value.hour + 60.0 * value.minute + value.second + 1e-6 * value.microsecond
+
+
+def is_date(text: str) -> bool:
+    """Return whether a text has the form of a date such as 2026-01-31 or 2026-01-31T09:30."""
+    return _DATE.fullmatch(text) is not None
+
+
+def times_of(texts: Collection[str]) -> dict[str, float] | None:
+    """Return the seconds since 1970 of texts that are all dates; None if one is not, or there is none."""
+    if not texts or not all(map(is_date, texts)):
+        return None
+    try:
+        return {text: seconds_of(text) for text in texts}
+    except ValueError:  # such as the 31st of February
+        return None
 
 
 def seconds_of(text: str) -> float:

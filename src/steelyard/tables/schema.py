@@ -7,10 +7,9 @@ A text column is a column of times if its first rows are dates such as 2026-01-3
 
 from __future__ import annotations
 
-import re
 import warnings
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from copy import copy
 from typing import Any, Self
 
@@ -22,9 +21,10 @@ from steelyard.tables.column_checks import contains_sentences
 from steelyard.tables.frames import (
     TableColumn,
     check_some_known,
+    is_date,
     numeric_frame,
-    seconds_of,
     table_columns,
+    times_of,
 )
 
 __all__ = ["Schema"]
@@ -34,7 +34,6 @@ MAX_EXACT_CATEGORIES = 4096
 _SECONDS_PER_HOUR, _SECONDS_PER_DAY = 3600.0, 86_400.0
 _FIRST_WEEKDAY = 3.0  # 1970-01-01 was a Thursday; Monday is 0
 _TIME_PARTS = ("hour", "weekday")
-_DATE = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?)?", re.ASCII)
 
 
 class Schema:
@@ -128,11 +127,8 @@ class Schema:
         if column.kind != "category" or self.kinds.get(name, "unknown") not in {"time", "unknown"}:
             return column
         used = [column.texts[code] for code in np.unique(column.values[column.values >= 0]).tolist()]
-        if not used or not all(map(_DATE.fullmatch, used)):
-            return column
-        try:
-            seconds = {text: seconds_of(text) for text in used}
-        except ValueError:  # such as the 31st of February
+        seconds = times_of(used)
+        if seconds is None:
             return column
         table = np.array([*(seconds.get(text, np.nan) for text in column.texts), np.nan])
         return TableColumn.of_numbers(table[column.values], "time")
@@ -187,6 +183,19 @@ class Schema:
         if len(known) < MAX_EXACT_CATEGORIES:
             return -1
         return MAX_EXACT_CATEGORIES + zlib.crc32(text.encode()) % MAX_EXACT_CATEGORIES
+
+    def without_texts(self, categories: Iterable[tuple[str, str]]) -> Schema:
+        """Return a copy in which the texts of some categories, as pairs (column, text), are erased."""
+        schema, erased = self.copy(), set(categories)
+        for name in {name for name, _ in erased} & self.codes.keys():
+            known: dict[str, int] = {}
+            for text, code in self.codes[name].items():
+                new = f"(erased {code})" if (name, text) in erased else text
+                while new in known:
+                    new += "'"
+                known[new] = code
+            schema.codes[name] = known
+        return schema
 
     # -- saving and loading -------------------------------------------------------------------------
 
@@ -249,8 +258,8 @@ def _converted(column: TableColumn, kind: str, name: str, source: str) -> TableC
             return TableColumn.of_numbers(np.array(numbers, dtype=np.float64)[column.values])
     row = int(np.argmax(column.values >= 0)) if column.kind == "category" else 0
     if column.kind == "category":
-        parsed = _DATE.fullmatch if kind == "time" else _number
-        bad = np.array([parsed(text) is None for text in column.texts] + [False])[column.values]
+        is_valid = is_date if kind == "time" else _is_number
+        bad = np.array([not is_valid(text) for text in column.texts] + [False])[column.values]
         row = int(bad.argmax())
     value = repr(column.texts[column.values[row]]) if column.kind == "category" else f"a {column.kind}"
     raise DataError(
@@ -267,3 +276,7 @@ def _number(text: str) -> float | None:
         return float(text)
     except ValueError:
         return None
+
+
+def _is_number(text: str) -> bool:
+    return _number(text) is not None

@@ -382,7 +382,7 @@ class TableModel(ClassifierMixin, TransformerMixin, BaseEstimator):
                 raise
             raise DataError(f"{error}", source=source) from error
         if not known:
-            encoder.fit_columns(batch, list(batch.columns), ())
+            encoder.fit_columns(batch, list(batch.columns), (), dates=True)
         elif learn:
             encoder.add_columns(batch)
         labels = np.zeros(batch.n_rows) if y is None else column_or_1d(numpy_labels(y), warn=True)

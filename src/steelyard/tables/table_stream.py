@@ -196,7 +196,7 @@ class TableStream(RowStream):
     def _encode(self, batch: ColumnBatch, first_row: int) -> Chunk:
         place = self._source.place
         if not self.encoder.is_fitted:
-            self.encoder.fit_columns(batch, self._features, self.columns.categorical)
+            self.encoder.fit_columns(batch, self._features, self.columns.categorical, dates=True)
         target, time = self.columns.target, self.columns.time
         y: NDArray[Any] = np.zeros(batch.n_rows)
         codes = None

@@ -1,0 +1,124 @@
+"""Rows of a request in the form that a learner accepts: a table, or encoded numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from steelyard._types import FloatArray
+from steelyard.exceptions import DataError
+from steelyard.service.spec import Spec
+from steelyard.streams.chunks import Chunk
+from steelyard.tables.columns import ColumnBatch, Place, RowError, Values, listed, near
+from steelyard.tables.encoding import TableEncoder
+
+__all__ = ["REQUEST", "check_features", "encoded_chunk", "extend_columns", "missing_column", "reads_tables"]
+
+REQUEST = Place("the request")
+
+
+def reads_tables(learner: Any) -> bool:
+    """Return whether a learner learns the columns of a table without an encoder."""
+    return hasattr(learner, "reads_table") and bool(learner.reads_table({}))
+
+
+def encoded_chunk(
+    spec: Spec,
+    learner: Any,
+    encoder: TableEncoder,
+    batch: ColumnBatch,
+    labels: NDArray[Any],
+    *,
+    learn: bool,
+    times: FloatArray | None = None,
+) -> Chunk:
+    """Return the rows of a request as a chunk; with ``learn``, the encoder adds new categories.
+
+    A learner that reads tables gets the columns as they are.
+    """
+    check_features(spec, encoder, batch)
+    batch = _as_numbers(encoder, _with_all_columns(encoder, batch))
+    if not reads_tables(learner):
+        X, fixed = encoder.encode(batch, REQUEST, 0, learn=learn)
+        return Chunk(X, labels, 0, times, fixed)
+    table = encoder.encode_table(batch, REQUEST, 0, learn=learn)
+    names = spec.feature_names(batch.columns)
+    known = names if learn else [name for name in names if name in encoder.columns_]
+    columns = {name: table[name] for name in known}
+    return Chunk(np.empty((batch.n_rows, 0)), labels, 0, times, columns=columns)
+
+
+def check_features(spec: Spec, encoder: TableEncoder, columns: ColumnBatch) -> None:
+    """Raise DataError if rows lack a column that must not be missing, or have no known column."""
+    known, found = encoder.columns_, columns.columns
+    absent = next((name for name in known if name not in found), None)
+    if absent is None or (spec.columns_may_change and any(name in found for name in known)):
+        return
+    raise missing_column(absent, found)
+
+
+def missing_column(name: str, found: Collection[str]) -> DataError:
+    """Return the error for a column that the rows of a request lack."""
+    closest = near(name, list(found))
+    return DataError(
+        f"the column {name!r} is missing; there are {listed(found)}.",
+        source="the request",
+        hint=f"did you mean {closest!r}?" if closest else None,
+    )
+
+
+def extend_columns(spec: Spec, encoder: TableEncoder, batch: ColumnBatch) -> None:
+    """Fit the encoder to the first rows, or add the columns that have their first value in these rows."""
+    names = spec.feature_names(batch.columns)
+    if not encoder.is_fitted:
+        filled = [name for name in names if _has_value(batch.columns[name])] if spec.columns_may_change else []
+        encoder.fit_columns(batch, filled or names, (), dates=True)
+    elif spec.columns_may_change:
+        known = set(encoder.columns_)
+        new = [name for name in names if name not in known and _has_value(batch.columns[name])]
+        if new:
+            columns = {name: batch.columns[name] for name in new}
+            encoder.add_columns(ColumnBatch(columns, batch.n_rows, times=batch.times))
+
+
+def _has_value(values: Values) -> bool:
+    if values.dtype == object:
+        return any(value is not None for value in values.tolist())
+    return not np.isnan(values).all()
+
+
+def _with_all_columns(encoder: TableEncoder, batch: ColumnBatch) -> ColumnBatch:
+    """Return the batch with missing values in the columns that it does not have."""
+    absent = [name for name in encoder.columns_ if name not in batch.columns]
+    if not absent:
+        return batch
+    texts = set(encoder.categorical_)
+    columns = {name: np.full(batch.n_rows, None if name in texts else np.nan) for name in absent}
+    return ColumnBatch({**batch.columns, **columns}, batch.n_rows, batch.coded, times=batch.times)
+
+
+def _as_numbers(encoder: TableEncoder, batch: ColumnBatch) -> ColumnBatch:
+    """Convert text in columns of numbers; raise RowError if a text is no number."""
+    names = [name for name in encoder.numbers if name not in encoder.times_]
+    if batch.first_text(names) is None:
+        return batch
+    columns = dict(batch.columns)
+    for name in names:
+        if columns[name].dtype == object:
+            columns[name] = _numbers(name, columns[name])
+    return ColumnBatch(columns, batch.n_rows, batch.coded, times=batch.times)
+
+
+def _numbers(name: str, values: Values) -> FloatArray:
+    found = np.full(len(values), np.nan)
+    for row, value in enumerate(values.tolist()):
+        try:
+            found[row] = np.nan if value is None else float(value)
+        except ValueError:
+            raise RowError(
+                f"expected a number; got {value!r}.", source=REQUEST.of_row(row, name), row=row, column=name
+            ) from None
+    return found
