@@ -263,7 +263,10 @@ class WindowWrapper(GrowingMixin, Learner):
         ndarray of shape (n_samples, n_classes)
         """
         estimator = self._fitted_estimator("predict_proba")
-        return np.asarray(estimator.predict_proba(validate_rows(self, X, "predict_proba")))
+        return self._probabilities_of(estimator, validate_rows(self, X, "predict_proba"))
+
+    def _probabilities_of(self, estimator: Any, rows: Any) -> FloatArray:
+        return np.asarray(estimator.predict_proba(rows))
 
     def _new_estimator(self, rows: FloatArray) -> Any:
         """Return an unfitted clone of the estimator; all clones share one feature map.

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
-from steelyard._concurrency import snapshot_read, transactional
+from steelyard._concurrency import transactional
 from steelyard._labels import sorted_classes
 from steelyard._types import FloatArray
-from steelyard._validation import validate_batch, validate_rows
-from steelyard.base import GrowingMixin, Traits, estimator_has
+from steelyard._validation import validate_batch
+from steelyard.base import GrowingMixin, Traits
 from steelyard.exceptions import DataError, NotFittedError, ParameterError
 from steelyard.params import Integer
 from steelyard.streams.chunks import padded
@@ -228,22 +228,7 @@ class Refit(WindowWrapper):
         """Return the rows without the features that were added after the last fit."""
         return rows[:, : self._rows[0].X.shape[1]]
 
-    @estimator_has("predict_proba")
-    @snapshot_read
-    def predict_proba(self, X: ArrayLike) -> FloatArray:
-        """Return the class probabilities of the estimator.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_classes)
-        """
-        estimator = self._fitted_estimator("predict_proba")
-        rows = validate_rows(self, X, "predict_proba")
+    def _probabilities_of(self, estimator: Any, rows: Any) -> FloatArray:
         return np.asarray(estimator.predict_proba(self._known_features(rows)))
 
 
