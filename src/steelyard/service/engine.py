@@ -111,7 +111,7 @@ class Engine:
         special = [name for name in (self.spec.subject, self.spec.id) if name is not None]
         if self._text_labels:
             special.append(self.spec.target)
-        return [*special, *(self._encoder.categorical_ if self._has_columns else ())]
+        return [*special, *(self._encoder.categorical_ if self.has_columns else ())]
 
     @property
     def can_forget(self) -> bool:
@@ -136,13 +136,14 @@ class Engine:
         return int(getattr(self._learner, "n_features_in_", 0))
 
     @property
-    def _has_columns(self) -> bool:
+    def has_columns(self) -> bool:
+        """Whether the columns are known."""
         return "columns_" in vars(self._encoder)
 
     @property
     def _encoder_learns(self) -> bool:
         """Whether learning rows can change the encoder."""
-        if not self._has_columns or self._encoder.categorical_:
+        if not self.has_columns or self._encoder.categorical_:
             return True
         return self.spec.missing in {"mean", "indicator"}
 
@@ -157,7 +158,7 @@ class Engine:
         """Raise DataError if rows lack a column that this model needs."""
         spec, columns = self.spec, batch.columns
         needed = [spec.target, spec.time, spec.subject, spec.id] if labelled else []
-        if self._has_columns:
+        if self.has_columns:
             needed += self._encoder.columns_
         for name in needed:
             if name is not None and name not in columns:
@@ -167,7 +168,7 @@ class Engine:
                     source="the request",
                     hint=f"did you mean {closest!r}?" if closest else None,
                 )
-        if not self._has_columns and labelled and not self.feature_names(batch):
+        if not self.has_columns and labelled and not self.feature_names(batch):
             raise DataError("there is no feature column.", source="the request")
 
     def feature_names(self, batch: ColumnBatch) -> list[str]:
@@ -196,7 +197,7 @@ class Engine:
         ascending = np.maximum(np.maximum.accumulate(times), self._newest)
         encoder = self._encoder.copy() if self._encoder_learns else self._encoder
         try:
-            if not self._has_columns:
+            if not self.has_columns:
                 self._encoder.fit_columns(add, self.feature_names(add), ())
             labels, costs = self._labels(add), self.spec.costs(add)
             chunk = encoded_chunk(self._encoder, add, labels, learn=True, times=ascending)
@@ -274,7 +275,7 @@ class Engine:
                 f"a model of class {type(self._learner).__name__} cannot forget rows; nothing was changed.",
                 hint="learners that can: ProximalSVC, IncrementalSVC, StreamClassifier",
             )
-        if not self._has_columns or self.n_rows < batch.n_rows:
+        if not self.has_columns or self.n_rows < batch.n_rows:
             raise DataError(
                 f"{batch.n_rows:,} rows cannot be forgotten: the model has {self.n_rows:,}; "
                 "nothing was changed."
@@ -356,8 +357,8 @@ class Engine:
 
     def categories_in(self, batch: ColumnBatch) -> set[tuple[str, str]]:
         """Return the known categories that occur in the rows, as pairs (column, text)."""
-        known = set(self._encoder.categories_) if self._has_columns else set()
-        columns = self._encoder.categorical_ if self._has_columns else []
+        known = set(self._encoder.categories_) if self.has_columns else set()
+        columns = self._encoder.categorical_ if self.has_columns else []
         found: set[tuple[str, Any]] = {
             (name, text)
             for name in columns
@@ -446,7 +447,7 @@ class Engine:
 
     def column_kinds(self) -> dict[str, str]:
         """Return the kind of each feature column; empty before the first rows are learned."""
-        if not self._has_columns:
+        if not self.has_columns:
             return {}
         numbers = set(self._encoder.numeric_)
         return {name: "number" if name in numbers else "category" for name in self._encoder.columns_}
