@@ -105,7 +105,7 @@ def test_failing_listener_does_not_block_response(session):
 
 
 def test_periodic_tick_runs_while_requests_are_queued(session, monkeypatch):
-    monkeypatch.setattr(session.writer, "_next_tick", 0.0)
+    monkeypatch.setattr(session.writer, "next_tick", 0.0)
     session.writer.submit(Learn("m", batch(records(10))))
     assert [type(request) for request in session.writer._next_group()] == [Tick]
     assert [type(request) for request in session.writer._next_group()] == [Learn]
