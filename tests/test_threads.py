@@ -10,6 +10,8 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from steelyard import ProximalSVC, RandomFeatures, _threads
+from steelyard.service import Spec, SQLiteStore, Writer
+from steelyard.service.commands import Put
 
 
 @pytest.mark.parametrize(
@@ -82,3 +84,16 @@ def test_selected_C_is_bit_identical_for_any_number_of_blas_threads(rng):
             coefs.append((model.C_, model.coef_))
     assert coefs[0][0] == coefs[1][0]
     np.testing.assert_array_equal(coefs[0][1], coefs[1][1])
+
+
+def test_running_writer_of_service_limits_blas_to_one_thread():
+    if os.cpu_count() < 2:
+        pytest.skip("BLAS has one thread on one core, so there is nothing to limit")
+    writer = Writer(SQLiteStore(":memory:"))
+    with threadpool_limits(2, user_api="blas"):
+        writer.start()
+        writer.submit(put := Put("m", Spec.from_mapping({"target": "y"})))
+        put.future.result(10)
+        assert blas_threads() == {1}
+        writer.close()
+        assert blas_threads() == {2}

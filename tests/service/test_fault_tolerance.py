@@ -96,7 +96,7 @@ def test_remember_with_id_of_learned_row_is_refused(session):
 
 def test_forget_unknown_id_keeps_snapshots_and_reports_incomplete(session):
     with session.store.transaction():
-        session.writer._sessions["m"].snapshot(1.0)
+        session.writer.sessions["m"].snapshot(1.0)
     session.do(Learn("m", batch(records(20, first=60))))
     for choice in ({"ids": ["never-seen"]}, {"subject": "nobody"}):
         certificate = session.do(Forget("m", **choice))["certificate"]
@@ -114,10 +114,10 @@ def test_forget_of_expired_row_deletes_snapshots_that_may_contain_it(tmp_path):
     session.do(Put("m", spec(memory=20)))
     session.do(Learn("m", batch(records(20))))
     with session.store.transaction():
-        session.writer._sessions["m"].snapshot(1.0)
+        session.writer.sessions["m"].snapshot(1.0)
     session.do(Learn("m", batch(records(20, first=20))))
     with session.store.transaction():
-        session.writer._sessions["m"].snapshot(2.0)  # deletes the rows that have expired
+        session.writer.sessions["m"].snapshot(2.0)  # deletes the rows that have expired
     session.do(Forget("m", ids=["r1"]))
     assert session.store.snapshot("m", version=1) is None
 
@@ -248,7 +248,7 @@ def test_damaged_chunk_found_at_tick_sets_aside_only_its_model(tmp_path):
         session.do(Put(name, spec(memory="1h")))
         session.do(Learn(name, batch(records(20))))
         with session.store.transaction():
-            session.writer._sessions[name].snapshot(1.0)
+            session.writer.sessions[name].snapshot(1.0)
     session.store.close()
     damage(path, "bad")
     again = ModelSession(path, Clock(9_000.0))
@@ -284,7 +284,7 @@ def test_memory_error_is_not_reported_as_store_problem(session, monkeypatch):
     def failing(*_args, **_more):
         raise MemoryError
 
-    monkeypatch.setattr(session.writer._sessions["m"].engine, "learn", failing)
+    monkeypatch.setattr(session.writer.sessions["m"].engine, "learn", failing)
     with pytest.raises(Unavailable, match="too little memory") as error:
         session.do(Learn("m", batch(records(5, first=100))))
     assert "disk" not in str(error.value)
@@ -322,7 +322,7 @@ def test_forget_with_open_reader_completes_later_and_does_not_block_writes(tmp_p
         assert time.monotonic() - begin < 5.0
         assert session.do(Learn("m", batch(records(5, first=50))))["learned"] == 5
         reader.execute("ROLLBACK")
-    session.writer._next_tick = 0.0
+    session.writer.next_tick = 0.0
     session.writer._next_group()
     assert b"Customer-of-row" not in session.bytes()
 

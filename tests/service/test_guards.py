@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gzip
+import io
 import logging
 import os
 import time
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from steelyard.exceptions import DataError, FileAccessError, ParameterError
@@ -15,7 +17,8 @@ from steelyard.service import Spec, SQLiteStore, Writer
 from steelyard.service import rows as wire
 from steelyard.service.commands import Forget, Label, Learn, Put, Tick, Unavailable
 from steelyard.service.engine import Engine
-from steelyard.service.http import Limits, app, bodies, make_app
+from steelyard.service.http import Limits, bodies, make_app
+from steelyard.service.http import service as http_service
 from steelyard.service.http.keys import Keys
 from steelyard.tables.columns import ColumnBatch
 from tests.service.data import SPEC, Clock, records, spec
@@ -56,14 +59,14 @@ def test_cancelled_request_is_skipped_and_running_one_cannot_be_cancelled(sessio
 
 
 def test_failing_request_does_not_affect_others_of_its_group(session, monkeypatch):
-    learn = session.writer._sessions["m"].engine.__class__.learn
+    learn = session.writer.sessions["m"].engine.__class__.learn
 
     def learn_unless_poisoned(self, add, **more):
         if add.n_rows == 7:
             raise KeyError("a secret value")
         return learn(self, add, **more)
 
-    monkeypatch.setattr(session.writer._sessions["m"].engine.__class__, "learn", learn_unless_poisoned)
+    monkeypatch.setattr(session.writer.sessions["m"].engine.__class__, "learn", learn_unless_poisoned)
     good, bad = Learn("m", batch(records(5))), Learn("m", batch(records(7, first=50)))
     last = Learn("m", batch(records(5, first=90)))
     session.writer.process([good, bad, last])
@@ -102,7 +105,7 @@ def test_failing_listener_does_not_block_response(session):
 
 
 def test_periodic_tick_runs_while_requests_are_queued(session, monkeypatch):
-    monkeypatch.setattr(session.writer, "_next_tick", 0.0)
+    monkeypatch.setattr(session.writer, "next_tick", 0.0)
     session.writer.submit(Learn("m", batch(records(10))))
     assert [type(request) for request in session.writer._next_group()] == [Tick]
     assert [type(request) for request in session.writer._next_group()] == [Learn]
@@ -121,20 +124,29 @@ def test_learning_many_rows_yields_to_predictions_only_while_model_is_serving(se
     assert session.model().summary() == session.again().model().summary()
 
 
-def test_large_request_bodies_are_parsed_in_thread_only_while_model_is_serving(http, monkeypatch):
+def _arrow(rows):
+    table, sink = pa.Table.from_pylist(rows), io.BytesIO()
+    with pa.ipc.new_stream(sink, table.schema) as stream:
+        stream.write_table(table)
+    return {"content": sink.getvalue(), "headers": {"content-type": "application/vnd.apache.arrow.stream"}}
+
+
+def test_large_arrow_bodies_are_parsed_in_thread_only_while_model_is_serving(http, monkeypatch):
     aside = []
 
     async def noting(work, *args, **more):
         aside.append(work)
         return work(*args, **more)
 
-    monkeypatch.setattr(app, "_MAX_BYTES_ON_LOOP_WHILE_SERVING", 100)
-    monkeypatch.setattr(app, "run_in_threadpool", noting)
+    monkeypatch.setattr(http_service, "_MAX_BYTES_ON_LOOP", 100)
+    monkeypatch.setattr(http_service, "run_in_threadpool", noting)
     rows = records(20, first=500)
-    assert http.post(f"{MODEL}/learn", json={"rows": rows[:10]}).json()["learned"] == 10
+    assert http.post(f"{MODEL}/learn", **_arrow(rows[:10])).json()["learned"] == 10
     assert not aside
+    monkeypatch.setattr(http_service, "_MAX_BYTES_ON_LOOP", 100_000)
     http.post(f"{MODEL}/predict", json={"rows": unlabelled(rows[:1])})
-    assert http.post(f"{MODEL}/learn", json={"rows": rows[10:]}).json()["learned"] == 10
+    monkeypatch.setattr(http_service, "_MAX_BYTES_ON_LOOP", 100)
+    assert http.post(f"{MODEL}/learn", **_arrow(rows[10:])).json()["learned"] == 10
     assert aside == [wire.from_body]
     bad = [{**row, "amount": "x"} for row in records(10, first=900)]
     is_problem(http.post(f"{MODEL}/learn", json={"rows": bad}), 422)

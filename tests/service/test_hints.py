@@ -26,7 +26,7 @@ ELSEWHERE = {
     "service/stores/sqlite.py": "operators see errors of the store",
     "service/stores/postgres.py": "operators see errors of the store",
     "service/http/keys.py": "`steelyard serve keys` raises them",
-    "service/writer.py": "an administrator repairs a store with `steelyard serve --check`",
+    "service/model_owner.py": "an administrator repairs a store with `steelyard serve --check`",
     "tables/table_model.py": "the service has an encoder and a learner, no TableModel",
     "tables/frames.py": "requests are parsed by service/rows.py",
     "tables/connections.py": "the service learns from no database",

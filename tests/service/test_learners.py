@@ -67,7 +67,7 @@ def test_other_model_can_learn_while_slow_model_learns(writer, where):
         do(writer, Learn(name, batch(records(20))))
     hand_over(writer, "wide")
     do(writer, Learn("wide", batch(records(5, first=20))))
-    slow = Slow(writer._slow_writer._sessions["wide"].engine)
+    slow = Slow(writer._slow_writer.sessions["wide"].engine)
     waits = writer.submit(Learn("wide", batch(records(5, first=30))))
     assert slow.started.wait(30)
     assert do(writer, Learn("m", batch(records(5, first=20))))["learned"] == 5

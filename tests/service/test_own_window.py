@@ -42,11 +42,11 @@ def start(where, **settings):
 
 
 def stored_rows(session):
-    return session.writer._sessions["m"].row_windows.n_rows
+    return session.writer.sessions["m"].row_windows.n_rows
 
 
 def agree(session):
-    engine = session.writer._sessions["m"].engine
+    engine = session.writer.sessions["m"].engine
     return stored_rows(session) == engine.n_rows == int(engine.learner.class_count_.sum())
 
 
@@ -119,12 +119,12 @@ def test_challenger_and_model_keep_same_rows_if_only_one_manages_its_window(tmp_
     session.do(Challenge("m", spec(memory=100)))  # ProximalSVC: the engine forgets its rows
     for number in range(1, 5):
         session.do(Learn("m", batch(rows_of(number))))
-    engine = session.writer._sessions["m"].engine
+    engine = session.writer.sessions["m"].engine
     assert engine.challenger is not None
     assert engine.challenger.engine.n_rows == engine.n_rows == 100
     session.do(Promote("m"))
     session.do(Learn("m", batch(rows_of(5))))
-    engine = session.writer._sessions["m"].engine
+    engine = session.writer.sessions["m"].engine
     assert engine.challenger.engine.n_rows == engine.n_rows == stored_rows(session) == 100
 
 
@@ -167,7 +167,7 @@ def test_repaired_model_contains_the_rows_of_the_window(tmp_path):
         session.do(Learn("m", batch(rows_of(number))))
     session.writer.repair("m")
     assert agree(session)
-    assert isinstance(session.writer._sessions["m"].row_windows, RowWindowIndex)
+    assert isinstance(session.writer.sessions["m"].row_windows, RowWindowIndex)
 
 
 def test_predictions_of_service_use_the_cost_column(tmp_path):

@@ -185,7 +185,7 @@ def test_forget_in_postgresql_does_not_wait_for_locked_table(cluster):
         assert session.do(Forget("m", subject="Customer-of-row"))["erasure_pending"]
         assert time.monotonic() - begin < 5.0
         assert session.do(Learn("m", batch(records(5, first=90))))["learned"] == 5
-    session.writer._next_tick = 0.0
+    session.writer.next_tick = 0.0
     session.writer._next_group()  # a tick erases the remaining data
     assert b"Customer-of-row" not in session.bytes()
     assert session.model().summary() == session.again().model().summary()

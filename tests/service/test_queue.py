@@ -126,18 +126,17 @@ def test_future_cannot_be_finished_twice():
     assert future.exception(0) is None
 
 
-def test_future_wakes_waiting_thread_and_calls_callbacks():
+def test_future_wakes_waiting_thread_and_calls_callback():
     future, called = RequestFuture(), []
     with pytest.raises(TimeoutError):
         future.result(0.001)
-    future.add_done_callback(called.append)
+    future.callback = called.append
     thread = threading.Timer(0.01, future.set_exception, [QueueFullError("no")])
     thread.start()
     with pytest.raises(QueueFullError):
         future.result(TIMEOUT_SECONDS)
     thread.join()
-    future.add_done_callback(called.append)
-    assert called == [future, future]
+    assert called == [future]
 
 
 # -- single rows of many requests -------------------------------------------------------------------

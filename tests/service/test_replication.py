@@ -68,7 +68,7 @@ def test_idle_follower_logs_no_errors_and_does_not_reload_models(session, follow
     session.do(Learn("m", batch(records(60))))
     assert level(session, follower)
     n_loads = []
-    monkeypatch.setattr("steelyard.service.writer.recover_session", lambda *_: n_loads.append(1))
+    monkeypatch.setattr("steelyard.service.model_owner.recover_session", lambda *_: n_loads.append(1))
     monkeypatch.setattr("steelyard.service.replication.recover_session", lambda *_: n_loads.append(1))
     caplog.clear()
     time.sleep(2.5)  # longer than two polling intervals

@@ -68,8 +68,8 @@ def test_every_learner_continues_after_restart_as_without_restart(session):
     more = batch(records(40, seed=6, first=500))
     again = session.again()
     again.do(Learn("m", more))
-    session.writer._sessions["m"].engine.learn(more, at=session.clock())
-    assert again.model().summary()["digest"] == session.writer._sessions["m"].engine.digest()
+    session.writer.sessions["m"].engine.learn(more, at=session.clock())
+    assert again.model().summary()["digest"] == session.writer.sessions["m"].engine.digest()
 
 
 def test_every_served_learner_forgets_rows_or_raises(session):

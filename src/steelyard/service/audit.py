@@ -61,7 +61,8 @@ class AuditLog:
         """Add entries for the requests of a failed transaction."""
         for request in requests:
             if not isinstance(request, _INTERNAL):
-                self.add(AuditEntry(now, request.model, _verb(type(request)), *_values(request, outcome, {})))
+                verb = type(request).__name__.lower()
+                self.add(AuditEntry(now, request.model, verb, *_values(request, outcome, {})))
 
     def write(self, outcomes: Sequence[tuple[Request, Any]], now: float) -> None:
         """Store the outcomes of a group in its transaction. Adjacent requests of one kind share a record."""
@@ -76,7 +77,7 @@ class AuditLog:
                 continue
             if last != (request.model, kind):
                 last = (request.model, kind)
-                records.append((now, request.model, _verb(kind), []))
+                records.append((now, request.model, kind.__name__.lower(), []))
             if isinstance(outcome, Exception):
                 values = _values(request, type(outcome).__name__, {})
             else:
@@ -121,10 +122,6 @@ class AuditLog:
             if len(records) < _READ_ENTRIES:
                 return found, None
         return found, number
-
-
-def _verb(kind: type[Request]) -> str:
-    return kind.__name__.lower()
 
 
 def _values(request: Request, outcome: str, response: dict[str, Any]) -> tuple[Any, ...]:

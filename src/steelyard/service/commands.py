@@ -78,13 +78,15 @@ class RequestFuture:
     throughput of single rows by 15 % (``benchmarks/speed/bench_service.py --only single``).
     """
 
-    __slots__ = ("_callbacks", "_error", "_event", "_result", "_state")
+    __slots__ = ("_error", "_event", "_result", "_state", "callback")
 
     def __init__(self) -> None:
+        # Called with the future when the request ends, in the thread that finishes or cancels it; it must be
+        # set before the request is submitted.
+        self.callback: Callable[[RequestFuture], None] | None = None
         self._state = _PENDING
         self._result: dict[str, Any] | None = None
         self._error: BaseException | None = None
-        self._callbacks: list[Callable[[RequestFuture], None]] = []
         self._event: threading.Event | None = None
 
     def cancel(self) -> bool:
@@ -135,14 +137,6 @@ class RequestFuture:
             raise CancelledError
         return self._error
 
-    def add_done_callback(self, callback: Callable[[RequestFuture], None]) -> None:
-        """Call a function when the request ends, in the thread that finishes or cancels the request."""
-        with _future_lock:
-            if self._state < _CANCELLED:
-                self._callbacks.append(callback)
-                return
-        callback(self)
-
     def _finish(self, result: dict[str, Any] | None, error: BaseException | None) -> None:
         with _future_lock:
             if self._state >= _CANCELLED:
@@ -153,9 +147,8 @@ class RequestFuture:
     def _notify(self) -> None:
         if self._event is not None:
             self._event.set()
-        callbacks, self._callbacks = self._callbacks, []
-        for callback in callbacks:
-            callback(self)
+        if self.callback is not None:
+            self.callback(self)
 
     def _wait(self, timeout: float | None) -> None:
         with _future_lock:

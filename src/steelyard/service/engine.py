@@ -114,7 +114,7 @@ class Engine:
         special = [name for name in (self.spec.subject, self.spec.id) if name is not None]
         if self._text_labels:
             special.append(self.spec.target)
-        return [*special, *(self._encoder.categorical_ if self._has_columns else ())]
+        return [*special, *(self._encoder.categorical_ if self.has_columns else ())]
 
     @property
     def can_forget(self) -> bool:
@@ -139,13 +139,14 @@ class Engine:
         return int(getattr(self._learner, "n_features_in_", 0))
 
     @property
-    def _has_columns(self) -> bool:
+    def has_columns(self) -> bool:
+        """Whether the columns are known."""
         return "columns_" in vars(self._encoder)
 
     @property
     def _encoder_learns(self) -> bool:
         """Whether learning rows can change the encoder."""
-        if not self._has_columns or self._encoder.categorical_ or self.spec.columns_may_change:
+        if not self.has_columns or self._encoder.categorical_ or self.spec.columns_may_change:
             return True
         return self.spec.missing in {"mean", "indicator"}
 
@@ -163,9 +164,9 @@ class Engine:
         for name in (spec.target, spec.time, spec.subject, spec.id) if labelled else ():
             if name is not None and name not in columns:
                 raise missing_column(name, columns)
-        if self._has_columns:
+        if self.has_columns:
             check_features(spec, self._encoder, batch)
-        if not self._has_columns and labelled and not self.feature_names(batch):
+        if not self.has_columns and labelled and not self.feature_names(batch):
             raise DataError("there is no feature column.", source="the request")
 
     def feature_names(self, batch: ColumnBatch) -> list[str]:
@@ -271,7 +272,7 @@ class Engine:
                 f"a model of class {type(self._learner).__name__} cannot forget rows; nothing was changed.",
                 hint="learners that can: ProximalSVC, IncrementalSVC, StreamClassifier",
             )
-        if not self._has_columns or self.n_rows < batch.n_rows:
+        if not self.has_columns or self.n_rows < batch.n_rows:
             raise DataError(
                 f"{batch.n_rows:,} rows cannot be forgotten: the model has {self.n_rows:,}; "
                 "nothing was changed."
@@ -354,7 +355,7 @@ class Engine:
     def categories_in(self, batch: ColumnBatch) -> set[tuple[str, str]]:
         """Return the known categories that occur in the rows, as pairs (column, text)."""
         known = self._known_categories
-        columns = self._encoder.categorical_ if self._has_columns else []
+        columns = self._encoder.categorical_ if self.has_columns else []
         found: set[tuple[str, Any]] = {
             (name, text)
             for name in columns
@@ -369,7 +370,7 @@ class Engine:
         schema = getattr(self._learner, "_schema", None) if is_ready(self._learner) else None
         if schema is not None:
             return {(name, text) for name, codes in schema.codes.items() for text in codes}
-        return set(self._encoder.categories_) if self._has_columns else set()
+        return set(self._encoder.categories_) if self.has_columns else set()
 
     def erase_categories(self, categories: set[tuple[str, str]]) -> None:
         """Erase the texts of categories that no longer occur in any row."""
@@ -462,7 +463,7 @@ class Engine:
 
     def column_kinds(self) -> dict[str, str]:
         """Return the kind of each feature column; empty before the first rows are learned."""
-        if not self._has_columns:
+        if not self.has_columns:
             return {}
         kinds = dict.fromkeys(self._encoder.columns_, "number")
         kinds.update(dict.fromkeys(self._encoder.categorical_, "category"))

@@ -116,7 +116,8 @@ def from_body(
     """Parse the rows of a body; ``text_columns`` are read as text."""
     limits = limits or RequestLimits()
     if kind in {"json", "jsonl"}:
-        limits.check_json(body)
+        if len(body) > limits.rows:
+            limits.check_json(body)
         return from_records(_records(body, kind), text_columns, limits)
     _check_signature(body, kind)
     source = _arrow_stream(body, limits) if kind == "arrow" else open_source(io.BytesIO(body))
@@ -279,6 +280,10 @@ def from_records(
     """Convert records to columns. Absent fields become missing values."""
     if not records:
         raise DataError("there are no rows.", source=_SOURCE)
+    if len(records) == 1 and isinstance(records[0], dict):
+        if limits is not None:
+            limits.check(1, len(records[0]))
+        return ColumnBatch(RecordColumns(records, frozenset(text_columns)), 1)
     names: dict[str, None] = {}
     for row, record in enumerate(records):
         if not isinstance(record, dict):
@@ -288,9 +293,7 @@ def from_records(
         names.update(dict.fromkeys(record))
         if limits is not None:
             limits.check(len(records), len(names))
-    if len(records) == 1:
-        return ColumnBatch(RecordColumns(records, frozenset(text_columns)), 1)
-    return ColumnBatch(_columns(records, list(names), frozenset(text_columns)), len(records))
+    return _columns(records, list(names), frozenset(text_columns))
 
 
 class RecordColumns(Mapping[str, Values]):
@@ -320,12 +323,12 @@ class RecordColumns(Mapping[str, Values]):
         return cls(records, first._text_columns) if all(r.keys() == fields for r in records) else None
 
     @cached_property
-    def _batch(self) -> ColumnBatch:
-        columns = _columns(self.records, list(self.records[0]), self._text_columns)
-        return ColumnBatch(columns, len(self.records))
+    def batch(self) -> ColumnBatch:
+        """The records as arrays."""
+        return _columns(self.records, list(self.records[0]), self._text_columns)
 
     def __getitem__(self, name: str) -> Values:
-        return self._batch.columns[name]
+        return self.batch.columns[name]
 
     def __contains__(self, name: object) -> bool:
         return name in self.records[0]
@@ -337,11 +340,10 @@ class RecordColumns(Mapping[str, Values]):
         return len(self.records[0])
 
 
-def _columns(records: Sequence[Record], names: Sequence[str], as_text: frozenset[str]) -> dict[str, Values]:
+def _columns(records: Sequence[Record], names: list[str], as_text: frozenset[str]) -> ColumnBatch:
     """Convert all columns. Numeric columns are converted together as rows of one array, which is faster."""
     values: dict[str, Sequence[Any]]
-    order = list(names)
-    if all(list(record) == order for record in records):  # usual case, which needs no lookup for each value
+    if all(list(record) == names for record in records):  # usual case, which needs no lookup for each value
         values = dict(zip(names, zip(*(record.values() for record in records), strict=True), strict=True))
     else:
         values = {name: [record.get(name) for record in records] for name in names}
@@ -350,11 +352,16 @@ def _columns(records: Sequence[Record], names: Sequence[str], as_text: frozenset
         block = np.array([values[name] for name in numeric], dtype=np.float64)  # None becomes nan
     except OverflowError:  # an integer is too large for a double, and _column reports the column name
         numeric = []
+    if numeric == names:
+        return ColumnBatch.from_matrix(names, block.T)
     columns = dict(zip(numeric, block, strict=True)) if numeric else {}
-    return {
-        name: columns[name] if name in columns else _column(name, values[name], as_text=name in as_text)
-        for name in names
-    }
+    return ColumnBatch(
+        {
+            name: columns[name] if name in columns else _column(name, values[name], as_text=name in as_text)
+            for name in names
+        },
+        len(records),
+    )
 
 
 def _column(name: str, values: Sequence[Any], *, as_text: bool) -> Values:

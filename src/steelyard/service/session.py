@@ -54,10 +54,9 @@ class LearnedRows(NamedTuple):
 class ModelSession:
     """Model and its data in the store. The writer calls the methods inside a transaction."""
 
-    yield_to_readers: Callable[[], None] | None = None  # called between long steps, if set
-
     def __init__(self, store: Store, engine: Engine) -> None:
         self.store, self.engine = store, engine
+        self.yield_to_readers: Callable[[], None] = _no_pause  # called between long steps
         self.row_windows = RowWindowIndex()
         self.rows_since_snapshot = 0
         self.events_since_snapshot = 0
@@ -190,12 +189,15 @@ class ModelSession:
         return self.write(learned if key is None else learned._replace(batch=key))
 
     @property
+    def can_learn_together(self) -> bool:
+        """Whether rows of several requests can be learned in one call; the first rows define the columns."""
+        spec = self.engine.spec
+        return not spec.sites and not spec.quarantines and self.engine.has_columns
+
+    @property
     def can_learn_ahead(self) -> bool:
         """Whether rows can be learned without access to the store."""
-        spec = self.engine.spec
-        return (
-            spec.id is None and not spec.sites and not spec.quarantines and bool(self.engine.column_kinds())
-        )
+        return self.engine.spec.id is None and self.can_learn_together
 
     def learn_in_memory(
         self,
@@ -221,14 +223,19 @@ class ModelSession:
             order = np.argsort(times, kind="stable")  # RowWindowIndex needs sorted times
             batch, times = wire.select(batch, order), times[order]
             predictions = None if predictions is None else predictions.take(order)
-        ids, subjects = wire.identifiers(batch, spec.id), wire.identifiers(batch, spec.subject)
+        ids: list[str | None] = []
+        subjects: list[str | None] = []
+        if spec.id is not None or spec.subject is not None:
+            ids, subjects = wire.identifiers(batch, spec.id), wire.identifiers(batch, spec.subject)
         if spec.id is not None:
             self._check_new(ids)
-        batches = _positions_by_key(sources, order) if spec.keeps_rows else {}
-        pause = partial(self._yield, batch.n_rows)
+        batches = _positions_by_key(sources, order) if sources and spec.keeps_rows else {}
+        pause = self.yield_to_readers if batch.n_rows >= _MIN_ROWS_TO_YIELD else _no_pause
         pause()
         body = None
-        if not self._is_state_smaller(batch):
+        # The learned state is written instead of the rows if it is much smaller.
+        n_bytes = 8 * batch.n_rows * len(batch.columns)
+        if spec.keeps_rows or not 0 < _MIN_SIZE_RATIO * self.state_bytes < n_bytes:
             extra = {"times": times.tolist(), "given": None if predictions is None else vars(predictions)}
             if batches:
                 extra["batches"] = batches
@@ -238,16 +245,12 @@ class ModelSession:
         pause()
         return LearnedRows(version, now, batch.n_rows, times, ids, subjects, body, None, batches)
 
-    def _is_state_smaller(self, batch: ColumnBatch) -> bool:
-        """Whether to write the learned state in place of the rows, because it is much smaller."""
-        n_bytes = 8 * batch.n_rows * len(batch.columns)
-        return not self.engine.spec.keeps_rows and 0 < _MIN_SIZE_RATIO * self.state_bytes < n_bytes
-
     def write(self, rows: LearnedRows) -> int:
         """Write learned rows to the store and expire rows outside the window; return the version."""
         spec, engine, version = self.engine.spec, self.engine, rows.version
         # Slow steps come before the first write, because a write locks the SQLite file.
-        expired = self._expired_by(rows) if self._has_window else []
+        has_window = self._has_window
+        expired = self._expired_by(rows) if has_window else []
         if expired:
             self._unlearn(expired)
         if rows.body is None:
@@ -265,7 +268,7 @@ class ModelSession:
             if spec.id is not None or spec.subject is not None:
                 self.store.index_rows(engine.name, chunk, rows.ids, rows.subjects)
             self.row_windows.add(chunk, rows.times, rows.n_rows)
-            if self._has_window:
+            if has_window:
                 version = self.expire_rows(rows.now) or version
         points = engine.monitor.take_points()
         if points:
@@ -322,7 +325,7 @@ class ModelSession:
     def _unlearn(self, ranges: Sequence[RowRange]) -> int:
         """Unlearn rows that have expired; return the version."""
         rows = self._rows_of(ranges)
-        pause = partial(self._yield, rows.n_rows)
+        pause = self.yield_to_readers if rows.n_rows >= _MIN_ROWS_TO_YIELD else _no_pause
         pause()
         try:
             version = self.engine.expire(rows, pause=pause)
@@ -335,10 +338,6 @@ class ModelSession:
         self._append("retire", {"pieces": [[r.chunk, r.begin, r.end] for r in ranges]}, now)
         # Expiry is recorded only in memory and in the event; updating the chunk would rewrite its rows.
         self.row_windows.expire(ranges)
-
-    def _yield(self, n_rows: int) -> None:
-        if self.yield_to_readers is not None and n_rows >= _MIN_ROWS_TO_YIELD:
-            self.yield_to_readers()
 
     def _check_new(self, ids: Sequence[str | None]) -> None:
         present = [row_id for row_id in ids if row_id is not None]
@@ -627,7 +626,8 @@ class ModelSession:
 
     def snapshot(self, now: float, keep: int = _MAX_SNAPSHOTS, encoded: Snapshot | None = None) -> None:
         """Write a snapshot; delete the events before it and the rows that are no longer needed."""
-        engine, pause = self.engine, partial(self._yield, self.rows_since_snapshot)
+        engine = self.engine
+        pause = self.yield_to_readers if self.rows_since_snapshot >= _MIN_ROWS_TO_YIELD else _no_pause
         pause()
         snapshot = encoded or self.encoded_snapshot(now)
         pause()
@@ -668,6 +668,10 @@ class ModelSession:
             self.row_windows = RowWindowIndex()
             self.snapshot(now)  # deletes stored rows
         return self.expire_rows(now) or version
+
+
+def _no_pause() -> None:
+    """Do nothing: the step is short."""
 
 
 def _latest_readable(store: Store, name: str) -> Engine | None:

@@ -33,7 +33,7 @@ class SlowWriter(Writer):
             max_waiting=first._queue.max_requests,
             max_models=first.max_models,
             max_remembered=first.max_remembered,
-            audit_days=first._audit_seconds / 86_400.0,
+            audit_days=first.audit_seconds / 86_400.0,
         )
         self.statistics = first.statistics
         self.published, self.listeners, self.slow_models = first.published, first.listeners, set()
@@ -54,9 +54,9 @@ class SlowWriter(Writer):
         self._first.slow_models.discard(name)
         self._first.published.pop(name, None)
 
-    def _continue_with(self, request: Adopt) -> Response:
-        response = super()._continue_with(request)
-        if request.model not in self._sessions:
+    def continue_with(self, request: Adopt) -> Response:
+        response = super().continue_with(request)
+        if request.model not in self.sessions:
             self._give_up(request.model)
         return response
 
@@ -93,7 +93,7 @@ class SlowWriter(Writer):
 
     def _hand_back(self, name: str) -> None:
         """Hand a model back to the first writer, because only that writer renames and deletes models."""
-        session = self._sessions.pop(name, None)
+        session = self.sessions.pop(name, None)
         self._first._handed_over = name
         self.store.release_leases([name])
         try:

@@ -14,6 +14,7 @@ from functools import partial
 from steelyard.exceptions import SteelyardError
 from steelyard.service import rows as wire
 from steelyard.service.commands import Learn, Request
+from steelyard.service.engine import Engine
 from steelyard.service.published import PublishedModel
 from steelyard.service.queue import RequestQueue
 from steelyard.service.session import LearnedRows, ModelSession
@@ -84,7 +85,7 @@ class Speculation:
     def _learn(self, batch: SpeculativeBatch, requests: list[Learn], session: ModelSession) -> None:
         try:
             batch.committed = session.engine.published()
-            batch.learned = session.learn_in_memory(concatenated(session, requests), now=self._clock())
+            batch.learned = session.learn_in_memory(concatenated(session.engine, requests), now=self._clock())
         except SteelyardError:
             pass  # a request has bad rows, which are found when requests are processed one by one
         except Exception as error:  # noqa: BLE001  the commit that is in progress must not fail
@@ -118,10 +119,12 @@ class Speculation:
         return batch is not None
 
 
-def concatenated(session: ModelSession, requests: list[Learn]) -> ColumnBatch:
+def concatenated(engine: Engine, requests: list[Learn]) -> ColumnBatch:
     """Concatenate the rows of several requests, each of which must have the columns of the model."""
-    rows = wire.joined([request.batch for request in requests])
-    if not isinstance(rows.columns, wire.RecordColumns):  # concatenated records have the same fields
-        for request in requests:
-            session.engine.check_rows(request.batch, labelled=True)
-    return rows
+    parts = [request.batch for request in requests]
+    records = wire.RecordColumns.of_all([part.columns for part in parts])
+    if records is not None:  # all records have the same fields, so the learner checks them once
+        return records.batch
+    for part in parts:
+        engine.check_rows(part, labelled=True)
+    return wire.joined(parts)

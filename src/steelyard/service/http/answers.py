@@ -1,14 +1,27 @@
-"""Conversion of predictions to JSON values and to columns."""
+"""Responses: encoded JSON, and predictions as JSON values and as columns."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from starlette.responses import Response
+
 from steelyard._types import FloatArray
 from steelyard.streams.predictions import Predictions
 
-__all__ = ["columns_of", "prediction"]
+__all__ = ["JSONBytes", "columns_of", "prediction"]
+
+
+class JSONBytes(Response):
+    """Response of status 200 with encoded JSON; twice as fast to create as the general class."""
+
+    def __init__(self, body: bytes) -> None:
+        self.status_code, self.body, self.background = 200, body, None
+        self.raw_headers = [
+            (b"content-length", str(len(body)).encode()),
+            (b"content-type", b"application/json"),
+        ]
 
 
 def prediction(answers: Predictions, probabilities: FloatArray | None, version: int) -> dict[str, Any]:

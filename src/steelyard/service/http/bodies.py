@@ -17,28 +17,21 @@ from steelyard.service import rows as wire
 from steelyard.service.http.problems import Problem
 
 __all__ = [
+    "HEADERS",
     "ByteBudget",
     "file_response",
     "form_of",
-    "header",
     "json_object",
     "read_body",
     "read_json",
     "write_columns",
 ]
 
+HEADERS = "steelyard.headers"  # key of the request scope for the headers as a dictionary
 _MAX_BODY_SECONDS = 120.0
 _TIMEOUT = "timeout of the body"
 _MAX_BYTES_ON_LOOP = 100_000
 _ARROW = "application/vnd.apache.arrow.stream"
-
-
-def header(request: Request, name: bytes) -> str | None:
-    """Return the value of the first header with this lower-case name."""
-    for header_name, value in request.scope["headers"]:
-        if header_name == name:
-            return str(value, "latin-1")
-    return None
 
 
 class ByteBudget:
@@ -70,8 +63,8 @@ class ByteBudget:
 
 async def read_body(request: Request, max_bytes: int, budget: ByteBudget) -> bytes:
     """Read the body; raise Problem as soon as it is too large or too slow."""
-    declared = header(request, b"content-length") or ""
-    if declared.isdecimal() and int(declared) > max_bytes:
+    declared = request.scope[HEADERS].get(b"content-length", b"")
+    if declared.isdigit() and int(declared) > max_bytes:
         raise _too_large(max_bytes)
     task = asyncio.current_task()
     assert task is not None
@@ -109,8 +102,11 @@ def form_of(request: Request) -> str:
     A content type is required: without one, or with one of the simple types, a browser would send requests to
     other origins without a preflight request.
     """
-    content_type = (header(request, b"content-type") or "").partition(";")[0].strip().lower()
+    content_type = request.scope[HEADERS].get(b"content-type", b"").decode("latin-1")
     form = wire.CONTENT_TYPES.get(content_type)
+    if form is None:
+        content_type = content_type.partition(";")[0].strip().lower()
+        form = wire.CONTENT_TYPES.get(content_type)
     if form is None:
         known = ", ".join(wire.CONTENT_TYPES)
         raise Problem(415, f"the content type {content_type!r} is not supported.", f"use one of {known}")

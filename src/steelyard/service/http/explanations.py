@@ -20,7 +20,7 @@ from steelyard.streams.predictions import Predictions
 from steelyard.tables.columns import ColumnBatch
 
 if TYPE_CHECKING:
-    from steelyard.service.http.app import Service
+    from steelyard.service.http.service import Service
 
 __all__ = ["RecentAlarms", "routes"]
 

@@ -20,7 +20,7 @@ from steelyard.service.http.problems import Problem
 from steelyard.service.pool import PublishedPooledModel, StaleVersionError
 
 if TYPE_CHECKING:
-    from steelyard.service.http.app import Service
+    from steelyard.service.http.service import Service
 
 __all__ = ["routes"]
 

@@ -10,11 +10,12 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from steelyard.service.http.health import Health
 from steelyard.service.http.problems import Problem
 from steelyard.tables.columns import ColumnBatch
 
 if TYPE_CHECKING:
-    from steelyard.service.http.app import Service
+    from steelyard.service.http.service import Service
 
 __all__ = ["routes"]
 
@@ -44,9 +45,6 @@ def routes(service: Service) -> list[tuple[str, str, Callable[[Request], Awaitab
 
     async def live(_request: Request) -> Response:
         return JSONResponse({"live": True})
-
-    async def ready(request: Request) -> Response:
-        return await service.ready(request)
 
     async def metadata(request: Request) -> Response:
         name = request.path_params["model"]
@@ -109,7 +107,7 @@ def routes(service: Service) -> list[tuple[str, str, Callable[[Request], Awaitab
     return [
         ("GET", "/v2", server),
         ("GET", "/v2/health/live", live),
-        ("GET", "/v2/health/ready", ready),
+        ("GET", "/v2/health/ready", Health(service).ready),
         ("GET", model, metadata),
         ("GET", f"{model}/ready", model_ready),
         ("POST", f"{model}/infer", infer),

@@ -18,7 +18,7 @@ from steelyard.service.stores import QuarantinedRow
 from steelyard.tables.columns import as_texts
 
 if TYPE_CHECKING:
-    from steelyard.service.http.app import Service
+    from steelyard.service.http.service import Service
 
 __all__ = ["routes"]
 

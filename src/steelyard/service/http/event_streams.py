@@ -1,0 +1,94 @@
+"""Server-sent events: a client is notified whenever a model changes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from steelyard.service import commands
+from steelyard.service.http.protocol import ON_SHUTDOWN
+
+if TYPE_CHECKING:
+    from steelyard.service.http.service import Service
+
+__all__ = ["EventStreams"]
+
+_HEARTBEAT_SECONDS = 15.0
+
+
+class EventStreams:
+    """Open event streams, each with a queue of changed models.
+
+    Parameters
+    ----------
+    service : Service
+        The service.
+    """
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self._listeners: set[asyncio.Queue[str | None]] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def events(self, request: Request) -> Response:
+        """Send a server-sent event whenever the model changes."""
+        name = request.path_params["model"]
+        self.service.authorize(request, "predict", name)
+        self.service.model(name)
+        if len(self._listeners) >= self.service.limits.listeners:
+            raise commands.QueueFullError(f"there are {self.service.limits.listeners} event streams already.")
+        return StreamingResponse(
+            self._event_lines(request, name),
+            media_type="text/event-stream",
+            headers={"Cache-Control": "no-store"},
+        )
+
+    async def _event_lines(self, request: Request, name: str) -> AsyncIterator[str]:
+        changes: asyncio.Queue[str | None] = asyncio.Queue(16)
+        self._loop = asyncio.get_running_loop()
+        self._listeners.add(changes)
+        request.scope[ON_SHUTDOWN] = partial(_end_stream, changes)
+        try:
+            yield await run_in_threadpool(self._event, name)
+            while not await request.is_disconnected():
+                try:
+                    changed = await asyncio.wait_for(changes.get(), _HEARTBEAT_SECONDS)
+                except TimeoutError:
+                    yield ": heartbeat\n\n"
+                    continue
+                if changed is None:
+                    return  # the service is stopping
+                if changed == name:
+                    yield await run_in_threadpool(self._event, name)
+        finally:
+            self._listeners.discard(changes)
+
+    def _event(self, name: str) -> str:
+        published = self.service.model(name)
+        data = {"version": published.version, **published.summary(), "measures": published.measures}
+        return f"event: model\ndata: {json.dumps(data)}\n\n"
+
+    def notify(self, name: str, change: Mapping[str, Any]) -> None:
+        """Notify event streams; called in the writer thread when a model changes."""
+        if "deleted" in change:
+            self.service.metrics.activity.forget(name)
+        if self._loop is not None and self._listeners:
+            self._loop.call_soon_threadsafe(self._enqueue_change, name)
+
+    def _enqueue_change(self, name: str) -> None:
+        for changes in self._listeners:
+            if not changes.full():  # a slow client misses some versions
+                changes.put_nowait(name)
+
+
+def _end_stream(changes: asyncio.Queue[str | None]) -> None:
+    if changes.full():
+        changes.get_nowait()
+    changes.put_nowait(None)
