@@ -418,6 +418,26 @@ def test_goal_set_after_learning_keeps_the_positive_class(labels):
     assert 0.01 < (model.predict(X) == rare).mean() < 0.03
 
 
+@pytest.mark.parametrize("make", [StreamClassifier, _wrapped], ids=["ensemble", "wrapper"])
+@pytest.mark.parametrize("goal", [{"recall": 0.9}, {"precision": 0.6}])
+def test_predictions_do_not_depend_on_the_order_of_the_labels(make, goal):
+    X, y = _stream(3000, seed=5)
+    alarms = []
+    for frequent in ("a", "z"):  # "b", the positive class, is the second or the first class
+        model, found, counted = make(threshold=goal, positive="b"), [], []
+        labels = np.where(y == "rare", "b", frequent)
+        for begin in range(0, len(y), 100):
+            part = slice(begin, begin + 100)
+            if begin >= 1000:
+                found.append(model.predict(X[part]) == "b")
+                counted.append(model.realised_rates_[0].n_events)
+            model.partial_fit(X[part], labels[part])
+        assert counted == np.cumsum(np.sum(found, axis=1)).tolist()
+        alarms.append(np.concatenate(found))
+    assert 0 < np.count_nonzero(alarms[0]) < len(alarms[0])
+    assert np.mean(alarms[0] == alarms[1]) > 0.95
+
+
 @pytest.mark.parametrize(
     "make", [StreamClassifier, _wrapped, _windowed], ids=["ensemble", "wrapper", "window"]
 )

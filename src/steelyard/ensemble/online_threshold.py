@@ -268,12 +268,12 @@ class OnlineThreshold:
         combine: Callable[[FloatArray], FloatArray],
     ) -> None:
         """Count the decisions about predicted rows by the threshold of a snapshot."""
-        log, tails, scores = self.log, None, self.sign * scores
+        log, tails, alarms = self.log, None, self._is_alarm(scores, threshold)
         with lock_of(log):
             if self.levels is not None:
-                tails = self._top_tails(scores, combine)
+                tails = self._top_tails(self.sign * scores, combine)
                 log.append(raw, keys)
-            log.record(keys, np.where(np.isnan(threshold), np.nan, scores > self.sign * threshold), tails)
+            log.record(keys, alarms, tails)
             log.note_excess(self._excess)
 
     def without_threshold(self, decisions: FloatArray) -> FloatArray:
@@ -305,10 +305,9 @@ class OnlineThreshold:
         is_positive : ndarray of shape (n_rows,)
             The labels.
         """
-        scores, threshold = self.sign * scores, self.sign * threshold
         alarms, numbers, tails = self.log.take(keys).T
         is_new = np.isnan(numbers)
-        alarms = np.where(is_new, np.where(np.isnan(threshold), np.nan, scores > threshold), alarms)
+        alarms = np.where(is_new, self._is_alarm(scores, threshold), alarms)
         known = ~np.isnan(alarms)
         positive, alarm = is_positive & known, alarms == 1.0
         counts = [int(np.count_nonzero(part)) for part in (positive, positive & alarm, alarm)]
@@ -325,7 +324,7 @@ class OnlineThreshold:
                 behind = self.log.n_rows - 1.0 - numbers[~is_new]
                 self.delay = max(0.0, float(behind.mean()) - 0.5 * (len(behind) - 1.0))
         elif self.levels is not None:
-            tails = np.where(np.isnan(tails), self._labelled_tails(scores), tails)
+            tails = np.where(np.isnan(tails), self._labelled_tails(self.sign * scores), tails)
             if self._sides is not None:
                 self.levels = self.levels.after(tails, is_positive)
 
@@ -333,6 +332,18 @@ class OnlineThreshold:
         """Return the threshold for new recent scores of labelled rows."""
         self._sides = np.sort(positive), np.sort(negative), share
         return self.threshold()
+
+    def decision_threshold(self, combine: Callable[[FloatArray], FloatArray]) -> float:
+        """Return the threshold above which the second class is predicted; see :meth:`threshold`."""
+        best = self.threshold(combine)
+        # A row whose score equals ``best`` is no alarm, so it belongs to the class that is not positive.
+        return best if self.sign > 0.0 else float(np.nextafter(-best, -np.inf))
+
+    def _is_alarm(self, scores: FloatArray, threshold: float) -> FloatArray:
+        """Return 1 for rows that a decision threshold makes alarms, else 0; NaN if it is NaN."""
+        if np.isnan(threshold):
+            return np.full(len(scores), np.nan)
+        return ((scores > threshold) == (self.sign > 0.0)).astype(np.float64)
 
     def threshold(self, combine: Callable[[FloatArray], FloatArray] | None = None) -> float:
         """Return the threshold for the current state; NaN before the first recent scores."""
