@@ -159,6 +159,29 @@ def test_recall_on_drifting_scores_matches_promised_recall(delay):
     assert np.ptp(balance) <= 2 * (8.0 + 2 * outstanding) + 1
 
 
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_recall_is_mostly_kept_when_all_scores_fall_before_their_labels_arrive(sign):
+    rng = np.random.default_rng(6)
+    n, share, delay = 8000, 0.1, 2000
+    positive, rows = rng.random(n) < share, np.arange(n)
+    scores = rng.normal(size=n) + 2.0 * positive - 1.5 * (rows >= 5500)
+    scores *= sign
+    keys, model = rows.astype(np.uint64), OnlineThreshold({"recall": 0.9}, sign)
+    threshold, found = float("nan"), np.zeros(n, dtype=bool)
+    for begin in range(0, n, 100):
+        part = slice(begin, begin + 100)
+        model.record(scores[part], threshold, scores[part, None, None], keys[part], plain_scores)
+        found[part] = (scores[part] > threshold) == (sign > 0.0)
+        end = begin + 100 - delay
+        if end >= 100:
+            late, recent = slice(end - 100, end), slice(max(0, end - 1000), end)
+            model.learn(scores[late], threshold, keys[late], positive[late])
+            model.choose(*(sign * scores[recent][positive[recent] == flag] for flag in (True, False)), share)
+            threshold = model.decision_threshold(plain_scores)
+    after = slice(6000, 7500)  # no label of a row after the change has arrived
+    assert found[after][positive[after]].mean() > 0.8  # with the scores of labelled positives alone: 0.5
+
+
 def _recall_adversary(kind, threshold, balance, rng):
     """Return the score of a positive, chosen by an adversary who sees the threshold and the balance."""
     just_below = {
