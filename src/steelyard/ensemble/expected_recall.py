@@ -15,7 +15,7 @@ from steelyard.ensemble.mixing import platt_scaling
 
 __all__ = ["ExpectedRecall"]
 
-_RECENT_ROWS = 500  # predicted rows among which the expected recall is computed
+_RECENT_ROWS = 1000  # predicted rows among which the expected recall is computed
 _MIN_RECENT_ROWS = 200
 _MIN_SHARE = 1e-6  # smallest share of positives in the prior log-odds
 
