@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.special import ndtr
 
 import steelyard
 from steelyard import AdaptiveThresholdClassifier, ProximalSVC, StreamClassifier
@@ -226,6 +227,40 @@ def test_number_of_misses_against_an_adversary_stays_within_the_bound(kind, dela
     balance = np.cumsum((~found - 0.1)[begin:][positive[begin:]])
     waiting = share * (delay + size)
     assert balance.max() <= 8.0 + 2.0 * waiting + 1.0
+
+
+def _oracle_recall(share, n_windows, rng):
+    """Return recalls of windows of 2,000 rows by a rule that knows all probabilities, and the theorem's bound.
+
+    The rule raises the fewest alarms with an expected recall of 0.9. The bound is the smallest possible
+    standard deviation of the recall (theorem 4).
+    """
+    recalls, bounds = [], []
+    for _ in range(n_windows):
+        q = rng.beta(share, 1.0 - share, 2000)
+        order = np.argsort(-q)
+        n_alarms = int(np.searchsorted(np.cumsum(q[order]), 0.9 * q.sum())) + 1
+        y = rng.random(2000) < q
+        recalls.append(y[order[:n_alarms]].sum() / max(y.sum(), 1))
+        rest = 1.0 - q[order[n_alarms]]  # 1 - tau
+        bounds.append(0.9 * np.sqrt(0.1 * rest / q.sum()))
+    return np.array(recalls), float(np.mean(bounds))
+
+
+@pytest.mark.parametrize("share", [0.02, 0.1, 0.4])
+def test_rule_that_knows_all_probabilities_cannot_keep_windows_of_recall(share):
+    recalls, bound = _oracle_recall(share, 1500, np.random.default_rng(9))
+    assert recalls.mean() == pytest.approx(0.9, abs=0.02)
+    assert recalls.std() >= 0.93 * bound
+    kept = np.mean(np.abs(recalls - 0.9) <= 0.01 + 1e-9)
+    assert kept < 0.95
+    assert kept <= 2.0 * ndtr(0.01 / bound) - 1.0 + 0.12  # normal approximation, and integer counts
+
+
+def test_windows_of_few_positives_often_have_no_possible_recall_near_the_goal():
+    impossible = [m for m in range(1, 50) if min(abs(k - 0.9 * m) for k in range(m + 1)) > 0.01 * m + 1e-9]
+    assert len(impossible) == 25
+    assert impossible[-1] == 45
 
 
 @pytest.mark.parametrize("make", [StreamClassifier, _wrapped], ids=["ensemble", "wrapper"])
