@@ -4,9 +4,9 @@
         [--late 0 500 5000] [--limit 20000]
 
 Rows are predicted in chunks of 100 before they are learned. A window is kept if its rate is within one point
-of the target. For alarms the windows are all stretches of 2,000 consecutive predicted rows; for alarms per day
-(``--goal alarms_per_day=20``) a day has 2,000 rows. For recall they are all
-such stretches with positives, and all stretches of 500 consecutive positives. "Independent" is the share of
+of the target. For alarms the windows are all stretches of 2,000 consecutive predicted rows; a day of alarms
+per day has 2,000 rows too. For recall they are all such stretches with positives, and all stretches of 500
+consecutive positives. "Independent" is the share of
 these windows that would be kept if every positive were found independently with the promised probability
 (binomial distribution): without knowing labels in advance, a threshold cannot do much better. For precision
 the realised precision of all alarms is given.
@@ -98,7 +98,8 @@ def main() -> None:
     warnings.simplefilter("ignore")
     columns = ["stream", "late", "predicted rows", "alarms", "recall", "precision"]
     windows = [f"{_WINDOW_ROWS} rows", "independent", f"{_WINDOW_POSITIVES} positives", "independent"]
-    columns += {"alarms": windows[:1], "alarms_per_day": windows[:1], "recall": windows, "precision": []}[next(iter(options.goal))]
+    shown = {"alarms": windows[:1], "alarms_per_day": windows[:1], "recall": windows, "precision": []}
+    columns += shown[next(iter(options.goal))]
     print(f"| {' | '.join(columns)} |\n" + "|---" * len(columns) + "|")
     for name in options.stream or LARGE:
         X, y = LARGE[name](options.data_dir, options.limit)

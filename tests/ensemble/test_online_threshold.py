@@ -230,7 +230,7 @@ def test_number_of_misses_against_an_adversary_stays_within_the_bound(kind, dela
 
 
 def _oracle_recall(share, n_windows, rng):
-    """Return recalls of windows of 2,000 rows by a rule that knows all probabilities, and the theorem's bound.
+    """Return recalls of windows of 2,000 rows by a rule that knows all probabilities, and the bound.
 
     The rule raises the fewest alarms with an expected recall of 0.9. The bound is the smallest possible
     standard deviation of the recall (theorem 4).

@@ -369,9 +369,7 @@ class OnlineThreshold:
         self._excess = level - (1.0 - self.target)
         return max(-far, min(_below_quantile(positive, level), self._expected_threshold(level, combine)))
 
-    def _expected_threshold(
-        self, level: float, combine: Callable[[FloatArray], FloatArray] | None
-    ) -> float:
+    def _expected_threshold(self, level: float, combine: Callable[[FloatArray], FloatArray] | None) -> float:
         """Return the threshold with this expected share of misses among recent predicted rows.
 
         The labelled positives are old if labels are late; these rows show how the scores have changed since.
