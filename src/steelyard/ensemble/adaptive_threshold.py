@@ -302,7 +302,7 @@ class AdaptiveThresholdClassifier(ThresholdedClassifier):
             is_small = min(len(own), len(others)) < SETTINGS.min_threshold_rows
             thresholds.append(np.nan if is_small else choose(own, others, goal, sides.share))
         if isinstance(goal, OnlineThreshold) and not np.isnan(thresholds[0]):
-            thresholds = [goal.sign * goal.threshold(plain_scores)]
+            thresholds = [goal.decision_threshold(plain_scores)]
         return np.array(thresholds)
 
     def _is_mirrored(self) -> bool:

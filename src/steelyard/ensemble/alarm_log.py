@@ -39,6 +39,7 @@ class AlarmLog:
         self.last_time = self.seconds_per_row = float("nan")
         self.raw: FloatArray | None = None  # raw scores of recent rows, oldest first
         self.keys: Keys = np.zeros(0, dtype=np.uint64)
+        self.probabilities: FloatArray | None = None  # of the rows of ``raw``; None if they are not recorded
         # Alarm, row number and result of tails() for each predicted row whose label has not arrived yet.
         # The alarm is 1, 0, or NaN if there was no threshold.
         self.decided = PredictedScores()
@@ -128,11 +129,14 @@ class AlarmLog:
         self.balance = balance
         return np.array(alarms, dtype=np.float64)
 
-    def append(self, raw: FloatArray, keys: Keys) -> None:
-        """Append the raw scores of predicted rows."""
+    def append(self, raw: FloatArray, keys: Keys, probabilities: FloatArray | None = None) -> None:
+        """Append the raw scores of predicted rows, and the probabilities that they are positive."""
         if self.raw is not None and self.raw.shape[1:] == raw.shape[1:]:
             raw, keys = np.concatenate([self.raw, raw]), np.concatenate([self.keys, keys])
+            if probabilities is not None and self.probabilities is not None:
+                probabilities = np.concatenate([self.probabilities, probabilities])
         self.raw, self.keys = raw[-_RECENT_ROWS:], keys[-_RECENT_ROWS:]
+        self.probabilities = None if probabilities is None else probabilities[-_RECENT_ROWS:]
 
     def drop(self, keys: Keys) -> None:
         """Remove the scores of forgotten rows."""
@@ -141,6 +145,8 @@ class AlarmLog:
             if self.raw is not None:
                 keep = ~np.isin(self.keys, keys)
                 self.raw, self.keys, self._sorted = self.raw[keep], self.keys[keep], None
+                if self.probabilities is not None:
+                    self.probabilities = self.probabilities[keep]
 
     def __getstate__(self) -> dict[str, Any]:
         return {**state_without_lock(self), "_sorted": None}
@@ -149,7 +155,7 @@ class AlarmLog:
         """Return the log as arrays and plain values, without the decisions on unlabelled rows."""
         with lock_of(self):
             numbers = {name: getattr(self, name) for name in _LOG_NUMBERS}
-            return {**numbers, "raw": self.raw, "keys": self.keys}
+            return {**numbers, "raw": self.raw, "keys": self.keys, "probabilities": self.probabilities}
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> Self:
@@ -163,6 +169,10 @@ class AlarmLog:
             log.keys = np.asarray(state["keys"], dtype=np.uint64)
             if log.raw.ndim != 3 or log.keys.shape != log.raw.shape[:1]:
                 raise ValueError("corrupt alarm log: expected one row of scores for each key")
+            if state.get("probabilities") is not None:  # files of earlier versions do not contain them
+                log.probabilities = np.asarray(state["probabilities"], dtype=np.float64)
+                if log.probabilities.shape != log.keys.shape:
+                    raise ValueError("corrupt alarm log: expected one probability for each key")
         if not 0 <= log.n_alarms <= log.n_rows or not np.isfinite(log.balance):
             raise ValueError("corrupt alarm log: impossible number of alarms")
         return log

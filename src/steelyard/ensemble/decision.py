@@ -91,7 +91,7 @@ class DecisionState:
         """Return the expert weights for two classes with the threshold that keeps the promised rate."""
         if self.online_threshold is None or not isinstance(weights, ExpertWeights):
             return weights
-        return replace(weights, threshold=self.online_threshold.threshold(weights.totals))
+        return replace(weights, threshold=self.online_threshold.decision_threshold(weights.totals))
 
     def log_odds(self, snapshot: EnsembleSnapshot, decisions: FloatArray, prior: float) -> FloatArray:
         """Return calibrated log-probabilities up to a constant, for equally frequent classes."""

@@ -30,7 +30,7 @@ from steelyard.ensemble.settings import SETTINGS
 from steelyard.ensemble.stacking import WeightCorrection
 from steelyard.thresholds import choose_threshold, mirrored_threshold
 
-__all__ = ["ExpertWeights", "weigh", "weigh_experts"]
+__all__ = ["ExpertWeights", "platt_scaling", "weigh", "weigh_experts"]
 
 _NEWTON_STEPS = 8
 _NEWTON_TOLERANCE = 1e-3
@@ -183,7 +183,7 @@ def weigh_experts(
     if threshold == "gmean":  # the threshold is shrunk towards 0, where both classes are about equally likely
         is_small = min(n_positive, len(sides.negative)) < SETTINGS.min_threshold_rows
         best *= 0.0 if is_small else SETTINGS.threshold_trust
-    slope, bias = _platt(total, n_positive)
+    slope, bias = platt_scaling(total, n_positive)
     return ExpertWeights(tables, auc, weights, best, slope, bias, correction)
 
 
@@ -309,7 +309,7 @@ def _weights(
     return np.asarray(weights / weights.sum())
 
 
-def _platt(total: FloatArray, n_positive: int) -> tuple[float, float]:
+def platt_scaling(total: FloatArray, n_positive: int) -> tuple[float, float]:
     """Return slope and bias that convert weighted sums to log-odds (Platt scaling, balanced classes)."""
     n_negative = len(total) - n_positive
     is_positive = np.arange(len(total)) < n_positive

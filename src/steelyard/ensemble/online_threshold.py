@@ -22,6 +22,7 @@ from scipy.special import expit, logit
 from steelyard._concurrency import lock_of
 from steelyard._types import FloatArray
 from steelyard.ensemble.alarm_log import AlarmLog
+from steelyard.ensemble.expected_recall import ExpectedRecall
 from steelyard.ensemble.precision_levels import PrecisionLevels
 from steelyard.exceptions import DataError
 from steelyard.metrics.confidence import rate_interval
@@ -155,6 +156,7 @@ class OnlineThreshold:
         self.delay = 0.0  # number of rows that were predicted after the rows with the latest labels
         self._excess = 0.0  # expected rate of misses at the current threshold, minus the promised rate
         self.levels = PrecisionLevels(self.target) if self.name == "precision" else None
+        self.expected = ExpectedRecall() if self.name == "recall" else None
         # Recent scores of labelled positives and negatives, and the share of positives.
         self._sides: tuple[FloatArray, FloatArray, float] | None = None
 
@@ -268,12 +270,14 @@ class OnlineThreshold:
         combine: Callable[[FloatArray], FloatArray],
     ) -> None:
         """Count the decisions about predicted rows by the threshold of a snapshot."""
-        log, tails, scores = self.log, None, self.sign * scores
+        log, tails, alarms = self.log, None, self._is_alarm(scores, threshold)
         with lock_of(log):
             if self.levels is not None:
-                tails = self._top_tails(scores, combine)
+                tails = self._top_tails(self.sign * scores, combine)
                 log.append(raw, keys)
-            log.record(keys, np.where(np.isnan(threshold), np.nan, scores > self.sign * threshold), tails)
+            elif self.expected is not None and self._sides is not None:
+                log.append(raw, keys, self.expected.probabilities(self.sign * scores))
+            log.record(keys, alarms, tails)
             log.note_excess(self._excess)
 
     def without_threshold(self, decisions: FloatArray) -> FloatArray:
@@ -305,10 +309,9 @@ class OnlineThreshold:
         is_positive : ndarray of shape (n_rows,)
             The labels.
         """
-        scores, threshold = self.sign * scores, self.sign * threshold
         alarms, numbers, tails = self.log.take(keys).T
         is_new = np.isnan(numbers)
-        alarms = np.where(is_new, np.where(np.isnan(threshold), np.nan, scores > threshold), alarms)
+        alarms = np.where(is_new, self._is_alarm(scores, threshold), alarms)
         known = ~np.isnan(alarms)
         positive, alarm = is_positive & known, alarms == 1.0
         counts = [int(np.count_nonzero(part)) for part in (positive, positive & alarm, alarm)]
@@ -324,15 +327,31 @@ class OnlineThreshold:
                 # The last of n rows in a block is (n - 1) / 2 rows closer to the present than the mean row.
                 behind = self.log.n_rows - 1.0 - numbers[~is_new]
                 self.delay = max(0.0, float(behind.mean()) - 0.5 * (len(behind) - 1.0))
+            if self.expected is not None and self._sides is not None:
+                self.expected = self.expected.after(self.sign * scores, is_positive)
         elif self.levels is not None:
-            tails = np.where(np.isnan(tails), self._labelled_tails(scores), tails)
+            tails = np.where(np.isnan(tails), self._labelled_tails(self.sign * scores), tails)
             if self._sides is not None:
                 self.levels = self.levels.after(tails, is_positive)
 
     def choose(self, positive: FloatArray, negative: FloatArray, share: float) -> float:
         """Return the threshold for new recent scores of labelled rows."""
         self._sides = np.sort(positive), np.sort(negative), share
+        if self.expected is not None:
+            self.expected = self.expected.fitted(*self._sides)
         return self.threshold()
+
+    def decision_threshold(self, combine: Callable[[FloatArray], FloatArray]) -> float:
+        """Return the threshold above which the second class is predicted; see :meth:`threshold`."""
+        best = self.threshold(combine)
+        # A row whose score equals ``best`` is no alarm, so it belongs to the class that is not positive.
+        return best if self.sign > 0.0 else float(np.nextafter(-best, -np.inf))
+
+    def _is_alarm(self, scores: FloatArray, threshold: float) -> FloatArray:
+        """Return 1 for rows that a decision threshold makes alarms, else 0; NaN if it is NaN."""
+        if np.isnan(threshold):
+            return np.full(len(scores), np.nan)
+        return ((scores > threshold) == (self.sign > 0.0)).astype(np.float64)
 
     def threshold(self, combine: Callable[[FloatArray], FloatArray] | None = None) -> float:
         """Return the threshold for the current state; NaN before the first recent scores."""
@@ -348,7 +367,18 @@ class OnlineThreshold:
             return far if level is None else self._top_threshold(level, far, combine)
         level = RateControl(1.0 - self.target, _MISS_TOLERANCE).level(self._expected_balance(share))
         self._excess = level - (1.0 - self.target)
-        return max(-far, _below_quantile(positive, level))
+        return max(-far, min(_below_quantile(positive, level), self._expected_threshold(level, combine)))
+
+    def _expected_threshold(self, level: float, combine: Callable[[FloatArray], FloatArray] | None) -> float:
+        """Return the threshold with this expected share of misses among recent predicted rows.
+
+        The labelled positives are old if labels are late; these rows show how the scores have changed since.
+        """
+        with lock_of(self.log):
+            raw, probabilities = self.log.raw, self.log.probabilities
+        if self.expected is None or combine is None or raw is None or probabilities is None or level >= 1.0:
+            return np.inf
+        return self.expected.threshold(self.sign * combine(raw), probabilities, level)
 
     def _expected_balance(self, share: float) -> float:
         """Return the balance of labelled positives plus the expected balance of unlabelled positives.
@@ -397,6 +427,7 @@ class OnlineThreshold:
             "log": self.log.get_state(),
             **{name: getattr(self, name) for name in _NUMBERS},
             "wealth": None if self.levels is None else self.levels.wealth,
+            "calibration": None if self.expected is None else self.expected.calibration.get_state(),
             "sides": None if self._sides is None else list(self._sides),
         }
 
@@ -419,6 +450,8 @@ class OnlineThreshold:
             made._sides = np.asarray(positive, np.float64), np.asarray(negative, np.float64), float(share)
             if not len(made._sides[0]) or not len(made._sides[1]):
                 raise ValueError("corrupt threshold: a class has no recent scores")
+        if made.expected is not None:
+            made.expected = ExpectedRecall.from_state(state.get("calibration"), made._sides)
         return made
 
 
