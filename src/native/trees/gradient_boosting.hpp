@@ -26,6 +26,7 @@ struct BoostingSettings {
     std::size_t max_columns;  // maximal number of columns of a tree, drawn at random
     std::uint64_t seed;
     double row_fraction = 1.0;         // probability that a tree uses a row
+    std::size_t n_boosters = 1;        // the trees are divided among this many boosters, whose scores are averaged
     std::size_t max_bins = 64;         // number of bins, at most kMaxBins
     bool balance_classes = true;       // scale weights so that both sides of an output have the same total weight
     bool start_from_prior = false;     // use the log-odds of the weighted class shares as base score instead of 0
