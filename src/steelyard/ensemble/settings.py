@@ -44,6 +44,7 @@ class Settings:
 
     # Score buffer: recent out-of-sample scores.
     score_rows: int = 1000
+    long_score_rows: int = 2000  # for two classes after `long_stream_rows` rows
     score_rows_of_class: tuple[int, int] = (20, 100)  # lower and upper limit of the minimum per class
     score_rows_after_drift: tuple[int, int] = (200, 25)  # newest rows that are kept in total, and per class
     short_after_drift_rows: int = 1000  # rows for which the score buffer stays short after a drift
