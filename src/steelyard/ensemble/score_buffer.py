@@ -75,9 +75,9 @@ class ScoreLog(NamedTuple):
 class ScoreBuffer:
     """Recent scores of every expert, given before the labels were known.
 
-    The last rows of every class are kept, about 1,000 in total and at least 100 of each class. With two
-    classes a row has one score, positive for the second class; with more it has one score per class. The
-    score is NaN for a class that an expert did not know. Attributes are replaced, never changed in place, so
+    The last rows of every class are kept: about 1,000 in total and at least 100 of each class, or twice as
+    many in long streams with two classes. With two classes a row has one score, positive for the second
+    class; with more it has one score per class. The score is NaN for a class that an expert did not know. Attributes are replaced, never changed in place, so
     a shallow copy can be changed without the original; only one of the two may be appended to.
 
     Parameters
@@ -88,6 +88,7 @@ class ScoreBuffer:
 
     def __init__(self, n_experts: int) -> None:
         self.n_experts = n_experts
+        self.n_rows = SETTINGS.score_rows  # about the number of rows that are kept
         self.classes: list[Label] = []
         self._log = ScoreLog.empty(n_experts, 1)
         self._counts: FloatArray = np.zeros(0)  # decayed number of rows of each class
@@ -128,7 +129,7 @@ class ScoreBuffer:
             return
         self._log = self._log.append(scores, places, keys)
         limit = 1.0 + SETTINGS.slack
-        if self._log.n > limit * SETTINGS.score_rows:
+        if self._log.n > limit * self.n_rows:
             wanted = self._wanted_rows()
             if self._log.n > limit * len(wanted):
                 self._log = self._log.take(wanted)
@@ -166,10 +167,10 @@ class ScoreBuffer:
 
     def _wanted_rows(self) -> NDArray[np.intp]:
         """Return the indices of the last rows of every class, in proportion to its share, oldest first."""
-        minimum = int(
-            np.clip(SETTINGS.score_rows // max(len(self.classes), 1), *SETTINGS.score_rows_of_class)
-        )
-        wanted = np.clip(np.rint(SETTINGS.score_rows * self.shares()), minimum, SETTINGS.score_rows)
+        lower, upper = SETTINGS.score_rows_of_class
+        upper = upper * self.n_rows // SETTINGS.score_rows
+        minimum = int(np.clip(self.n_rows // max(len(self.classes), 1), lower, upper))
+        wanted = np.clip(np.rint(self.n_rows * self.shares()), minimum, self.n_rows)
         places = self._log.rows[1]
         by_class = np.argsort(places, kind="stable")
         places = places[by_class]
@@ -197,6 +198,7 @@ class ScoreBuffer:
         counts = self._counts.tolist()
         return {
             "classes": list(self.classes),
+            "n_rows": self.n_rows,
             "counts": counts,
             "places": places,
             "scores": scores,
@@ -207,6 +209,7 @@ class ScoreBuffer:
     def from_state(cls, state: Mapping[str, Any], n_experts: int) -> Self:
         """Restore the buffer from the result of :meth:`get_state`; raise ValueError if it is inconsistent."""
         buffer = cls(n_experts)
+        buffer.n_rows = int(state.get("n_rows", SETTINGS.score_rows))
         buffer.set_classes(state["classes"])
         scores, keys = state["scores"], state["keys"]
         if isinstance(keys, list):  # version 0.2.0 stored the rows class by class
@@ -233,12 +236,19 @@ class PredictedScores:
 
     With delayed labels the experts are weighted by the scores that they gave when a row was predicted. Saved
     and copied models do not contain these scores; they score such rows again when the labels arrive.
+
+    Attributes
+    ----------
+    delay_rows : int
+        Delay of the last labels: rows that were predicted after the newest of the rows that got them.
     """
 
-    __slots__ = ("_lock", "_scores")
+    __slots__ = ("_lock", "_n_predicted", "_scores", "delay_rows")
 
     def __init__(self) -> None:
-        self._scores: dict[int, tuple[list[int], FloatArray, int]] = {}  # classes, batch scores, row index
+        # Classes, scores of the batch, index in the batch, and number of the row among the predicted rows.
+        self._scores: dict[int, tuple[list[int], FloatArray, int, int]] = {}
+        self._n_predicted = self.delay_rows = 0
         self._lock = threading.Lock()
 
     def keep(self, keys: NDArray[np.uint64], classes: list[int], scores: FloatArray) -> None:
@@ -248,9 +258,11 @@ class PredictedScores:
         if len(keys) > limit or not self._lock.acquire(blocking=False):
             return
         try:
-            known = self._scores
-            entries = ((classes, scores, row) for row in range(len(keys)))
-            known.update(zip(keys.tolist(), entries, strict=True))
+            known, rows = self._scores, keys.tolist()
+            self._n_predicted += len(set(rows).difference(known))  # a row may be predicted several times
+            first = self._n_predicted - len(rows)
+            entries = ((classes, scores, row, first + row) for row in range(len(rows)))
+            known.update(zip(rows, entries, strict=True))
             for key in list(islice(known, max(0, len(known) - limit))):
                 del known[key]
         finally:
@@ -262,6 +274,8 @@ class PredictedScores:
             return [None] * len(keys)
         try:
             found = [self._scores.pop(key, None) for key in keys.tolist()]
+            newest = max((one[3] for one in found if one is not None), default=self._n_predicted)
+            self.delay_rows = max(0, self._n_predicted - 1 - newest)
         finally:
             self._lock.release()
         return [None if one is None else align(one[1][one[2]], one[0], classes) for one in found]

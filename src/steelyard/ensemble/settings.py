@@ -47,6 +47,7 @@ class Settings:
 
     # Score buffer: recent out-of-sample scores.
     score_rows: int = 1000
+    long_score_rows: int = 2000  # for two classes after `long_stream_rows` rows
     # Lower and upper limit of the minimum number of rows per class.
     score_rows_of_class: tuple[int, int] = (20, 100)
     # Numbers of newest rows that are kept, in total and per class.
@@ -70,6 +71,8 @@ class Settings:
     correction_rows: int = 5000  # number of recent rows used to correct the weights, see stacking.py
     min_correction_rows: int = 1000  # with fewer remembered rows the weights are not corrected
     correction_ridge: float = 100.0  # ridge penalty of the correction of a weight
+    correction_delay_rows: float = 500.0  # delay of the labels that doubles the penalty
+    max_delay_rows: int = 5000  # longer delays change the weights no further
     linear_log_odds: float = 6.0  # largest limit beyond which calibrated log-odds grow logarithmically
 
     # Expert weights for more than two classes: prior * exp(recall_sharpness * mean recall).

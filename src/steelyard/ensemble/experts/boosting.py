@@ -24,11 +24,13 @@ _MAX_BYTES = 64e6  # maximum memory of the rows of one expert
 _COMPACT_ROWS = 500
 _FIRST_ROWS = 500  # in the first rows of a stream, trees are refitted more often than the budget allows
 _REFIT_GROWTH = 0.1  # refit when the memory has grown by this share
-_DISABLE_ABOVE_ROWS = 5000  # an expert is disabled if the budget allows refits only after more rows than this
-_TOTAL_LEARNING_RATE = 6.0  # sum of the learning rates of all trees of an output
+_DISABLE_ABOVE_ROWS = 5000  # an expert with more rows between two refits is disabled
+_TOTAL_LEARNING_RATE = (6.0, 4.0)  # sum over the trees of a booster; the second if many rows are averaged
+_MANY_ROWS = 50_000
 _MIN_LEARNING_RATE = 0.1
-# Minimum number of rows per leaf, with up to `_SMALL_ROWS` training rows and with more.
-_MIN_LEAF_ROWS = (5, 20)
+_MIN_BOOSTER_TREES = 30  # a booster with fewer trees is too coarse to be averaged
+_ROW_FRACTION = 0.7  # share of the rows that a tree of an averaged booster uses
+_MIN_LEAF_ROWS = (5, 20)  # minimum rows per leaf: with up to `_SMALL_ROWS` training rows, and with more
 _SMALL_ROWS = 2000
 _MAX_FINE_COLUMNS = 24  # maximum number of columns for more than 64 bins
 _MIN_CATEGORIES = 5  # a column with fewer categories is split as a column of numbers
@@ -69,6 +71,9 @@ class BoostingExpert(WindowExpert):
         Leaves per tree.
     max_bins : int
         Bins per column if there are many rows and few columns.
+    n_boosters : int
+        The trees of an output are divided among this many boosters, whose scores are averaged, if each gets
+        enough trees. Each of their trees uses another random part of the rows.
     share : float
         Share of the budget for refits.
     """
@@ -87,13 +92,15 @@ class BoostingExpert(WindowExpert):
         n_trees: int,
         max_leaves: int = 16,
         max_bins: int = 64,
+        n_boosters: int = 1,
         share: float,
     ) -> None:
         super().__init__(config)
         self.window_rows, self.rows_of_class, self.starts_at = window_rows, rows_of_class, starts_at
         self.frequent_per_rare = frequent_per_rare
         self.n_trees, self.max_leaves, self.max_bins, self.share = n_trees, max_leaves, max_bins, share
-        self.memory: IntArray = self.held  # numbers of the rows for the next fit, ascending
+        self.n_boosters = n_boosters
+        self.memory: IntArray = self.held  # ascending numbers of the rows for the next fit
         self.memory_codes: IntArray = self.held
         self.n_varying = 1  # columns that were not constant at the last fit
         self.observed = 0  # number of rows seen when the memory was last compacted
@@ -214,9 +221,13 @@ class BoostingExpert(WindowExpert):
         if factors is not None:
             weights = [factors * weights[0] if weights else factors]
         n_trees = trees_per_output(n_trees, stream.budget.n_planes)
+        n_boosters = max(1, min(self.n_boosters, n_trees // _MIN_BOOSTER_TREES))
+        total_rate = _TOTAL_LEARNING_RATE[n_boosters > 1 and len(y) > _MANY_ROWS]
         trees = BoostedTrees(
             n_trees=n_trees,
-            learning_rate=max(_MIN_LEARNING_RATE, _TOTAL_LEARNING_RATE / n_trees),
+            learning_rate=max(_MIN_LEARNING_RATE, total_rate * n_boosters / n_trees),
+            n_boosters=n_boosters,
+            row_fraction=_ROW_FRACTION if n_boosters > 1 else 1.0,
             max_leaves=max_leaves,
             max_bins=64 if self.is_sampled else self._bins(len(y)),
             min_rows_per_leaf=_MIN_LEAF_ROWS[len(y) > _SMALL_ROWS],
