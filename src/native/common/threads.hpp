@@ -49,17 +49,26 @@ class SpinBarrier {
         }
         for (unsigned n_spins = 0; n_spins < kSpinIterations; ++n_spins)
             if (round_.load(std::memory_order_acquire) != round) return;
-        round_.wait(round, std::memory_order_acquire);
+        sleep(round);
     }
 
+    // Returns whether threads waited for each other for milliseconds several times, as happens on a busy machine.
+    // A team that can continue on fewer threads is then faster on one.
+    bool is_slow() const { return long_waits_.load(std::memory_order_relaxed) >= kMaxLongWaits; }
+
   private:
+    void sleep(unsigned round) noexcept;
+
     static constexpr unsigned kSpinIterations = 2000;
+    static constexpr unsigned kMaxLongWaits = 2;
     const unsigned n_threads_;
     alignas(64) std::atomic<unsigned> arrived_{0};
     alignas(64) std::atomic<unsigned> round_{0};
+    std::atomic<unsigned> long_waits_{0};
 };
 
-// Calls body(thread, n, barrier) on n threads at once, where n is n_threads or the number that could be started.
+// Calls body(thread, n, barrier) on n threads at once. n is at most n_threads: threads that the system does not start
+// or that do not run soon take no part.
 // body must not throw.
 void run_team(unsigned n_threads, CallableReference<unsigned, unsigned, SpinBarrier&> body);
 

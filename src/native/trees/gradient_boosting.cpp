@@ -5,7 +5,6 @@
 #include <bit>
 #include <cmath>
 #include <concepts>
-#include <cstring>
 #include <exception>
 #include <limits>
 #include <numeric>
@@ -13,6 +12,7 @@
 #include "common/interrupt.hpp"
 #include "common/random.hpp"
 #include "common/threads.hpp"
+#include "simd/simd.hpp"
 #include "trees/binning.hpp"
 
 // Compiled without floating-point contraction, because a fused multiply-add (not on every computer) rounds differently.
@@ -111,6 +111,8 @@ class SumFormat {
     double g(const Sum& sum) const { return static_cast<double>(sum.gradient); }
     double h(const Sum& sum) const { return static_cast<double>(sum.hessian_and_rows >> count_bits_) * hessian_scale_; }
     double unit() const { return gradient_unit_; }  // unit of g() and h()
+    int count_bits() const { return count_bits_; }
+    double hessian_scale() const { return hessian_scale_; }
 
   private:
     int count_bits_;
@@ -285,11 +287,17 @@ class Booster {
         });
     }
 
+    // Returns the number of sums of a selected column in a histogram: its bins and the bin of missing values.
+    std::size_t n_sums(std::size_t c) const {
+        const BinnedColumn& column = rows_.columns[selected_[c]];
+        return column.n_bins() + column.has_missing;
+    }
+
     Sum* histogram(std::size_t i) { return histograms_.data() + i * histogram_size_; }
 
     void build_histogram(const Leaf& leaf) {
         Sum* out = histogram(leaf.histogram);
-        std::memset(static_cast<void*>(out), 0, histogram_size_ * sizeof(Sum));
+        for (std::size_t c = 0; c < width_; ++c) std::fill_n(out + histogram_begin_[c], n_sums(c), Sum{});
         const std::size_t n = leaf.end - leaf.begin, width = narrow_.size();
         const std::uint32_t* rows = order_.data() + leaf.begin;
         for_parts(width, n_threads(n * width), [&](std::size_t first, std::size_t last) {
@@ -308,16 +316,25 @@ class Booster {
 
     static double gain_term(double g, double h, double l2) { return g * g / (h + l2); }
 
-    void find_split(Leaf& leaf) {
-        leaf.split = {};
+    // Replaces the split of a leaf if the selected column `c` has a better one.
+    void improve_split(Leaf& leaf, std::size_t c) {
         if (format_.rows(leaf.sum) < 2 * static_cast<std::int64_t>(settings_.min_rows_per_leaf)) return;
+        const Sum* bins = histogram(leaf.histogram) + histogram_begin_[c];
+        if (rows_.columns[selected_[c]].is_category)
+            find_category_split(leaf, selected_[c], bins);
+        else
+            find_numeric_split(leaf, selected_[c], bins);
+    }
+
+    // Computes the histogram of the larger child as the difference of its parent and the smaller child, and the splits
+    // of both children: one column after the other, while its histograms are in the cache.
+    void find_splits(Leaf& larger, Leaf& smaller) {
         for (std::size_t c = 0; c < width_; ++c) {
-            const BinnedColumn& column = rows_.columns[selected_[c]];
-            const Sum* bins = histogram(leaf.histogram) + histogram_begin_[c];
-            if (column.is_category)
-                find_category_split(leaf, selected_[c], bins);
-            else
-                find_numeric_split(leaf, selected_[c], bins);
+            const std::size_t begin = histogram_begin_[c];
+            loops_.split.subtract(&histogram(larger.histogram)[begin].gradient,
+                                  &histogram(smaller.histogram)[begin].gradient, 2 * n_sums(c));
+            improve_split(larger, c);
+            improve_split(smaller, c);
         }
     }
 
@@ -335,28 +352,27 @@ class Booster {
     // The test has a margin for rounding errors, so the result is the same as if every gain were computed.
     void scan_bins(Leaf& leaf, std::size_t c, const Sum* bins, std::size_t n, Sum sum, bool has_missing,
                    bool missing_left) {
-        const auto min_rows = static_cast<std::int64_t>(settings_.min_rows_per_leaf);
-        const std::int64_t n_rows = format_.rows(leaf.sum);
         const double g = format_.g(leaf.sum), h = format_.h(leaf.sum), l2 = l2_, parent = gain_term(g, h, l2);
-        std::array<Sum, kMaxBins> left;
-        std::array<double, kMaxBins> gl, hl, excess;
-        for (std::size_t b = 0; b < n; ++b) left[b] = sum += bins[b];
-        std::size_t begin = 0, end = n;
-        while (begin < end && format_.rows(left[begin]) < min_rows) ++begin;
-        while (begin < end && n_rows - format_.rows(left[end - 1]) < min_rows) --end;
-        for (std::size_t b = begin; b < end; ++b) gl[b] = format_.g(left[b]), hl[b] = format_.h(left[b]);
-        const auto excess_over = [&](std::size_t b, double to_beat) {
-            const double gr = g - gl[b], low = hl[b] + l2, high = (h - hl[b]) + l2;
-            return gl[b] * gl[b] * high + gr * gr * low - to_beat * (low * high);
-        };
         const auto to_beat = [&] { return (leaf.split.gain + parent) * (1.0 - 1e-12); };
-        const double first_to_beat = to_beat();
-        for (std::size_t b = begin; b < end; ++b) excess[b] = excess_over(b, first_to_beat);
-        for (std::size_t b = begin; b < end; ++b) {
-            if (!(excess[b] > 0.0) || !(excess_over(b, to_beat()) > 0.0)) continue;
+        std::array<Sum, kMaxBins> left;
+        std::array<std::uint16_t, kMaxBins> chosen;
+        const SplitQuery query{&bins->gradient,
+                               n,
+                               {sum.gradient, sum.hessian_and_rows},
+                               {leaf.sum.gradient, leaf.sum.hessian_and_rows},
+                               format_.count_bits(),
+                               format_.hessian_scale(),
+                               static_cast<std::int64_t>(settings_.min_rows_per_leaf),
+                               l2,
+                               to_beat()};
+        const std::size_t n_chosen = loops_.split.scan(query, &left[0].gradient, chosen.data());
+        for (std::size_t i = 0; i < n_chosen; ++i) {
+            const std::size_t b = chosen[i];
+            const double gl = format_.g(left[b]), hl = format_.h(left[b]), gr = g - gl;
+            const double low = hl + l2, high = (h - hl) + l2;
+            if (!(gl * gl * high + gr * gr * low > to_beat() * (low * high))) continue;
             const Sum right = leaf.sum - left[b];
-            const double gain =
-                gain_term(gl[b], hl[b], l2) + gain_term(format_.g(right), format_.h(right), l2) - parent;
+            const double gain = gain_term(gl, hl, l2) + gain_term(format_.g(right), format_.h(right), l2) - parent;
             if (!(gain > leaf.split.gain)) continue;
             const bool larger_left = format_.rows(left[b]) >= format_.rows(right);
             leaf.split = {gain, c, b, has_missing ? missing_left : larger_left, left[b], {}};
@@ -456,7 +472,7 @@ class Booster {
         trees_.roots.push_back(root.node);
         if (width_ > 0 && settings_.max_leaves > 1) {
             build_histogram(root);
-            find_split(root);
+            for (std::size_t c = 0; c < width_; ++c) improve_split(root, c);
         }
         // Rows that were not sampled follow the splits too, because the new tree also changes their scores.
         unsampled_.assign(1, {n_sampled, order_.size()});
@@ -513,20 +529,17 @@ class Booster {
         unsampled_[l] = {begin, unsampled_middle};
         unsampled_.push_back({unsampled_middle, end});
         if (leaves_.size() + 1 < settings_.max_leaves) {  // after the last split, the children need no histograms
-            // The histogram of the smaller child is computed from its rows, that of the larger child as a difference.
             const bool swapped = left.end - left.begin < right.end - right.begin;
             if (swapped) std::swap(left.histogram, right.histogram);
-            build_histogram(swapped ? left : right);
-            Sum* larger = histogram(leaf.histogram);
-            const Sum* smaller = histogram(leaves_.size());
-            for (std::size_t i = 0; i < histogram_size_; ++i) larger[i] = larger[i] - smaller[i];
-            find_split(left);
-            find_split(right);
+            Leaf &smaller = swapped ? left : right, &larger = swapped ? right : left;
+            build_histogram(smaller);
+            find_splits(larger, smaller);
         }
         leaves_[l] = std::move(left);
         leaves_.push_back(std::move(right));
     }
 
+    const Loops& loops_ = loops();
     const BinnedRows& rows_;
     const BoostingSettings& settings_;
     const std::vector<double>&weights_, &target_;

@@ -247,8 +247,7 @@ class ExpertEnsemble:
     def _learn_block(self, block: Block, scores: FloatArray | None) -> None:
         """Learn rows that :meth:`_score` has scored: record, update, weigh, publish."""
         stream = self._record(block, scores)
-        self._update(stream, partial(self._monitor, block))
-        weights = self._weigh(stream)
+        weights = self._update_and_weigh(stream, block)
         self._publish(stream, weights)
 
     def _score(self, block: Block) -> FloatArray | None:
@@ -345,10 +344,30 @@ class ExpertEnsemble:
             self.monitored(block.X), block.codes, self.labels, self.input.monitored_names, block.times
         )
 
-    def _update(self, stream: Stream, monitor: Callable[[], None]) -> None:
+    def _update_and_weigh(
+        self, stream: Stream, block: Block
+    ) -> ExpertWeights | MulticlassWeights | None:
+        """Update the experts, and weigh them in parallel.
+
+        The weights depend on the recent scores and on which experts have a rule, but not on the new rules. If
+        an expert gets its first rule or loses its rule, the experts are weighed again.
+        """
+        before, has_rule = (self.weighed_at, self.decision, self.correction), self._has_rule()
+        weights: list[ExpertWeights | MulticlassWeights | None] = []
+        weigh_now = lambda: weights.append(self._weigh(stream, has_rule))  # noqa: E731
+        self._update(stream, [weigh_now, partial(self._monitor, block)])
+        if self._has_rule() == has_rule:
+            return weights[0]
+        self.weighed_at, self.decision, self.correction = before
+        return self._weigh(stream, self._has_rule())
+
+    def _has_rule(self) -> list[bool]:
+        return [expert.rule is not None for expert in self.experts]
+
+    def _update(self, stream: Stream, others: list[Callable[[], None]]) -> None:
         """Update the experts that are due, expensive ones in parallel, and derive their rules.
 
-        ``monitor`` does not depend on the experts and may run in parallel with them.
+        ``others`` are tasks that do not depend on the experts and may run in parallel with them.
         """
         ready = [expert for expert in self.experts if expert.is_ready(stream.views)]
         due = {expert for expert in ready if stream.new_class or expert.is_due(stream)}
@@ -375,9 +394,9 @@ class ExpertEnsemble:
         tasks: list[Callable[[], None]] = [partial(update, [expert]) for expert in expensive]
         n_new = stream.n_seen - stream.n_before
         is_parallel = bool(tasks) and n_new >= SETTINGS.min_rows_for_threads
-        run_tasks([*tasks, update_cheap, monitor], parallel=is_parallel)
+        run_tasks([*tasks, update_cheap, *others], parallel=is_parallel)
 
-    def _weigh(self, stream: Stream) -> ExpertWeights | MulticlassWeights | None:
+    def _weigh(self, stream: Stream, has_rule: list[bool]) -> ExpertWeights | MulticlassWeights | None:
         """Return new weights if there were enough rows since the last weighing, else the current weights."""
         budget, classes = stream.budget, self.class_codes()
         waited = self.n_seen - self.weighed_at
@@ -387,12 +406,12 @@ class ExpertEnsemble:
         wait = min(wait, 1 + self.n_seen * budget.n_planes // 20) / (10.0 if stream.new_class else 1.0)
         if waited < wait and not (stream.new_class and len(classes) <= 3):
             return self.snapshot.weights_for(classes)
-        return self._new_weights()
+        return self._new_weights(has_rule)
 
-    def _new_weights(self) -> ExpertWeights | MulticlassWeights | None:
+    def _new_weights(self, has_rule: list[bool]) -> ExpertWeights | MulticlassWeights | None:
         """Return weights computed from the recent scores; experts without a rule get weight 0."""
         self.weighed_at = self.n_seen
-        priors = np.array([self._prior(expert) for expert in self.experts])
+        priors = np.array(list(map(self._prior, self.experts, has_rule)))
         labels = self.labels_of(self.recent_scores.classes)
         decision = replace(self.decision, positive=self.find_positive())
         self.decision = decision.with_goal(self.params.threshold, decision.is_mirrored(labels))
@@ -408,10 +427,10 @@ class ExpertEnsemble:
             self.correction = weights.correction
         return weights
 
-    def _prior(self, expert: Expert) -> float:
+    def _prior(self, expert: Expert, has_rule: bool) -> float:
         """Return the prior weight of an expert; 0 if it cannot predict."""
         is_outdated = self.label_run.is_long and not expert.uses_features
-        return 0.0 if expert.rule is None or is_outdated else expert.config.prior
+        return expert.config.prior if has_rule and not is_outdated else 0.0
 
     def _publish(self, stream: Stream, weights: ExpertWeights | MulticlassWeights | None) -> None:
         """Make the new rules and weights visible to predictions, and drop rows that no expert needs."""
@@ -512,4 +531,4 @@ class ExpertEnsemble:
                 expert.refresh_rule(stream)
         self.changes = self.changes.forgotten()
         self.recent_scores.set_classes(self.class_codes() if stream.budget.weighs_experts else [])
-        self._publish(stream, self._new_weights())
+        self._publish(stream, self._new_weights(self._has_rule()))
