@@ -88,4 +88,50 @@ void run_team(unsigned n_threads, CallableReference<unsigned, unsigned, SpinBarr
     team->changed.wait(lock, [&] { return team->n_working == 0; });
 }
 
+void TeamLoops::serve(unsigned thread, unsigned n_threads, SpinBarrier& barrier, CallableReference<> work) {
+    if (thread == 0) {
+        n_threads_ = n_threads;
+        barrier_ = &barrier;
+        work();
+        return dismiss();
+    }
+    for (;;) {
+        barrier.wait();
+        if (!body_) return;
+        try {
+            (*body_)(thread);
+        } catch (...) {
+            const std::lock_guard lock(mutex_);
+            error_ = std::current_exception();
+        }
+        barrier.wait();
+    }
+}
+
+void TeamLoops::prepare() {
+    if (n_threads_ > 1 && barrier_->is_slow()) dismiss();
+}
+
+void TeamLoops::dismiss() {
+    if (n_threads_ == 1) return;
+    n_threads_ = 1;
+    body_ = nullptr;
+    barrier_->wait();
+}
+
+void TeamLoops::run(CallableReference<unsigned> body) {
+    if (n_threads_ == 1) return body(0);
+    body_ = &body;
+    barrier_->wait();
+    std::exception_ptr error;
+    try {
+        body(0);
+    } catch (...) {
+        error = std::current_exception();
+    }
+    barrier_->wait();  // the other threads do not use `body` and `error_` any more
+    if (!error) error = error_;
+    if (error) std::rethrow_exception(error);
+}
+
 }  // namespace steelyard

@@ -4,7 +4,9 @@
 
 #include <atomic>
 #include <cstddef>
+#include <exception>
 #include <memory>
+#include <mutex>
 #include <type_traits>
 
 namespace steelyard {
@@ -59,7 +61,7 @@ class SpinBarrier {
   private:
     void sleep(unsigned round) noexcept;
 
-    static constexpr unsigned kSpinIterations = 2000;
+    static constexpr unsigned kSpinIterations = 20000;  // some 10 microseconds
     static constexpr unsigned kMaxLongWaits = 2;
     const unsigned n_threads_;
     alignas(64) std::atomic<unsigned> arrived_{0};
@@ -71,5 +73,29 @@ class SpinBarrier {
 // or that do not run soon take no part.
 // body must not throw.
 void run_team(unsigned n_threads, CallableReference<unsigned, unsigned, SpinBarrier&> body);
+
+// Many short parallel loops of one thread: the other threads of a team wait for the next loop.
+class TeamLoops {
+  public:
+    // Called by every thread of run_team(): thread 0 calls work(), the others run its loops until it returns.
+    // work must not throw.
+    void serve(unsigned thread, unsigned n_threads, SpinBarrier& barrier, CallableReference<> work);
+
+    // The following methods are called by work().
+    // Continues on thread 0 alone if the threads waited for each other for a long time.
+    void prepare();
+    unsigned n_threads() const { return n_threads_; }
+    // Calls body(thread) on all threads. Rethrows an exception of one of them.
+    void run(CallableReference<unsigned> body);
+
+  private:
+    void dismiss();
+
+    unsigned n_threads_ = 1;
+    SpinBarrier* barrier_ = nullptr;
+    const CallableReference<unsigned>* body_ = nullptr;
+    std::mutex mutex_;
+    std::exception_ptr error_;
+};
 
 }  // namespace steelyard

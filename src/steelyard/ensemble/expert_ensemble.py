@@ -344,9 +344,7 @@ class ExpertEnsemble:
             self.monitored(block.X), block.codes, self.labels, self.input.monitored_names, block.times
         )
 
-    def _update_and_weigh(
-        self, stream: Stream, block: Block
-    ) -> ExpertWeights | MulticlassWeights | None:
+    def _update_and_weigh(self, stream: Stream, block: Block) -> ExpertWeights | MulticlassWeights | None:
         """Update the experts, and weigh them in parallel.
 
         The weights depend on the recent scores and on which experts have a rule, but not on the new rules. If
@@ -354,7 +352,10 @@ class ExpertEnsemble:
         """
         before, has_rule = (self.weighed_at, self.decision, self.correction), self._has_rule()
         weights: list[ExpertWeights | MulticlassWeights | None] = []
-        weigh_now = lambda: weights.append(self._weigh(stream, has_rule))  # noqa: E731
+
+        def weigh_now() -> None:
+            weights.append(self._weigh(stream, has_rule))
+
         self._update(stream, [weigh_now, partial(self._monitor, block)])
         if self._has_rule() == has_rule:
             return weights[0]
@@ -362,12 +363,14 @@ class ExpertEnsemble:
         return self._weigh(stream, self._has_rule())
 
     def _has_rule(self) -> list[bool]:
+        """Return for each expert whether it can predict."""
         return [expert.rule is not None for expert in self.experts]
 
     def _update(self, stream: Stream, others: list[Callable[[], None]]) -> None:
         """Update the experts that are due, expensive ones in parallel, and derive their rules.
 
-        ``others`` are tasks that do not depend on the experts and may run in parallel with them.
+        Experts that use several threads themselves are updated one after the other at the end. ``others`` are
+        tasks that do not depend on the experts and may run in parallel with them.
         """
         ready = [expert for expert in self.experts if expert.is_ready(stream.views)]
         due = {expert for expert in ready if stream.new_class or expert.is_due(stream)}
@@ -391,10 +394,12 @@ class ExpertEnsemble:
             with one_thread():
                 update(cheap)
 
-        tasks: list[Callable[[], None]] = [partial(update, [expert]) for expert in expensive]
+        alone = [expert for expert in expensive if expert.uses_threads]  # an update may change this property
+        tasks: list[Callable[[], None]] = [partial(update, [e]) for e in expensive if e not in alone]
         n_new = stream.n_seen - stream.n_before
         is_parallel = bool(tasks) and n_new >= SETTINGS.min_rows_for_threads
         run_tasks([*tasks, update_cheap, *others], parallel=is_parallel)
+        update(alone)
 
     def _weigh(self, stream: Stream, has_rule: list[bool]) -> ExpertWeights | MulticlassWeights | None:
         """Return new weights if there were enough rows since the last weighing, else the current weights."""
