@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from scipy.linalg import eigh
 
 from steelyard import _native
-from steelyard._threads import num_threads, one_blas_thread
+from steelyard._threads import limit_blas, num_threads, one_blas_thread
 from steelyard._types import FloatArray
 
 __all__ = ["KERNEL_BITS", "FittedMap", "FourierMap", "LandmarkMap", "ProjectionMap", "ReluMap", "SigmoidMap"]
@@ -222,7 +222,8 @@ class LandmarkMap:
             kernel = values[: len(block)]
             _write_halvings(rows[begin : begin + _BLOCK_ROWS], self._halving, kernel)
             # All partial sums are integers below 2**53, so the result is bit-identical with every BLAS.
-            np.matmul(kernel, self.root, out=block)
+            with limit_blas(len(self.root)):
+                np.matmul(kernel, self.root, out=block)
             self._round(block)
         return out
 

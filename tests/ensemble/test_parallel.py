@@ -10,6 +10,8 @@ import pytest
 from steelyard import StreamClassifier
 from steelyard import _threads as module
 from steelyard._threads import run_tasks
+from steelyard.ensemble.expert_ensemble import ExpertEnsemble
+from steelyard.ensemble.experts import boosting
 from steelyard.persistence import to_bytes
 from steelyard.streams import ImbalanceSchedule, KOILMixture
 
@@ -54,7 +56,9 @@ def test_run_tasks_raises_first_of_several_errors_and_leaves_no_thread(threads, 
     assert threading.active_count() == before
 
 
-def test_stream_classifier_is_bit_identical_with_1_2_and_4_threads(threads):
+@pytest.mark.parametrize("min_thread_values", [boosting._MIN_THREAD_VALUES, 1])
+def test_stream_classifier_is_bit_identical_with_1_2_and_4_threads(threads, monkeypatch, min_thread_values):
+    monkeypatch.setattr(boosting, "_MIN_THREAD_VALUES", min_thread_values)
     X, y = KOILMixture(2400, schedule=ImbalanceSchedule.constant(0.1), seed=4).rows(0, 2400)
     y[1500:1600:7] = 2  # a class that appears late
     kept = []
@@ -70,3 +74,22 @@ def test_stream_classifier_is_bit_identical_with_1_2_and_4_threads(threads):
         kept.append((to_bytes(model), [part.tobytes() for part in answers]))
     assert kept[0] == kept[1] == kept[2]
     assert len({np.ndim(part) for part in answers}) == 2  # scores of two classes and of three classes
+
+
+def test_weights_computed_during_updates_equal_weights_computed_afterwards(threads, monkeypatch):
+    def update_then_weigh(ensemble, stream, block):
+        ensemble._update(stream, [lambda: ensemble._monitor(block)])
+        return ensemble._weigh(stream, ensemble._has_rule())
+
+    X, y = KOILMixture(1200, schedule=ImbalanceSchedule.constant(0.1), seed=4).rows(0, 1200)
+    y[900:1000:7] = 2
+    threads(2)
+    kept = []
+    for replaced in (None, update_then_weigh):
+        if replaced is not None:
+            monkeypatch.setattr(ExpertEnsemble, "_update_and_weigh", replaced)
+        model = StreamClassifier()
+        for begin in range(0, 1200, 60):  # experts get their first rules after different numbers of rows
+            model.partial_fit(X[begin : begin + 60], y[begin : begin + 60])
+        kept.append(to_bytes(model))
+    assert kept[0] == kept[1]

@@ -1,10 +1,20 @@
 #include "common/threads.hpp"
 
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <optional>
 #include <system_error>
 #include <thread>
-#include <vector>
 
 namespace steelyard {
+
+void SpinBarrier::sleep(unsigned round) noexcept {
+    constexpr std::chrono::milliseconds kLongWait{1};
+    const auto begin = std::chrono::steady_clock::now();
+    wait_for_change(round_, round);
+    if (std::chrono::steady_clock::now() - begin > kLongWait) long_waits_.fetch_add(1, std::memory_order_relaxed);
+}
 
 void parallel_for(std::size_t n_tasks, unsigned n_threads, CallableReference<std::size_t> body) {
     if (n_threads <= 1 || n_tasks <= 1) {
@@ -36,23 +46,92 @@ void parallel_for(std::size_t n_tasks, unsigned n_threads, CallableReference<std
 }
 
 void run_team(unsigned n_threads, CallableReference<unsigned, unsigned, SpinBarrier&> body) {
-    std::atomic<SpinBarrier*> meeting{nullptr};
-    std::vector<std::jthread> helpers;
-    unsigned started = 1;  // written before and read after the barrier is published
-    const auto help = [&](unsigned thread) {
-        wait_for_change<SpinBarrier*>(meeting, nullptr);
-        body(thread, started, *meeting.load());
+    if (n_threads <= 1) {
+        SpinBarrier alone(1);
+        return body(0, 1, alone);
+    }
+    // On a busy machine a helper thread may start milliseconds later. The team does not wait for such a thread:
+    // it begins without the helpers that are not running after this time.
+    constexpr std::chrono::microseconds kMaxStart{200};
+    struct Team {
+        std::mutex mutex;
+        std::condition_variable changed;
+        unsigned n_members = 1, n_working = 0;
+        std::optional<SpinBarrier> barrier;  // set when the team begins
     };
-    helpers.reserve(n_threads - 1);
+    const auto team = std::make_shared<Team>();  // shared with helpers that start after this call has ended
+    const auto help = [team, body] {
+        std::unique_lock lock(team->mutex);
+        if (team->barrier) return;
+        const unsigned thread = team->n_members++;
+        team->changed.notify_all();
+        team->changed.wait(lock, [&] { return team->barrier.has_value(); });
+        lock.unlock();
+        body(thread, team->n_members, *team->barrier);
+        lock.lock();
+        if (--team->n_working == 0) team->changed.notify_all();
+    };
+    unsigned started = 1;
     try {
-        for (; started < n_threads; ++started) helpers.emplace_back(help, started);
+        for (; started < n_threads; ++started) std::thread(help).detach();
     } catch (const std::system_error&) {  // continue with the threads that the system could start
     }
-    SpinBarrier here(started);
-    meeting.store(&here);
-    meeting.notify_all();
-    body(0, started, here);
-    helpers.clear();  // joins the threads before the barrier is destroyed
+    std::unique_lock lock(team->mutex);
+    const auto begin_at = std::chrono::system_clock::now() + kMaxStart;
+    team->changed.wait_until(lock, begin_at, [&] { return team->n_members == started; });
+    team->barrier.emplace(team->n_members);
+    team->n_working = team->n_members - 1;
+    team->changed.notify_all();
+    lock.unlock();
+    body(0, team->n_members, *team->barrier);
+    lock.lock();
+    team->changed.wait(lock, [&] { return team->n_working == 0; });
+}
+
+void TeamLoops::serve(unsigned thread, unsigned n_threads, SpinBarrier& barrier, CallableReference<> work) {
+    if (thread == 0) {
+        n_threads_ = n_threads;
+        barrier_ = &barrier;
+        work();
+        return dismiss();
+    }
+    for (;;) {
+        barrier.wait();
+        if (!body_) return;
+        try {
+            (*body_)(thread);
+        } catch (...) {
+            const std::lock_guard lock(mutex_);
+            error_ = std::current_exception();
+        }
+        barrier.wait();
+    }
+}
+
+void TeamLoops::prepare() {
+    if (n_threads_ > 1 && barrier_->is_slow()) dismiss();
+}
+
+void TeamLoops::dismiss() {
+    if (n_threads_ == 1) return;
+    n_threads_ = 1;
+    body_ = nullptr;
+    barrier_->wait();
+}
+
+void TeamLoops::run(CallableReference<unsigned> body) {
+    if (n_threads_ == 1) return body(0);
+    body_ = &body;
+    barrier_->wait();
+    std::exception_ptr error;
+    try {
+        body(0);
+    } catch (...) {
+        error = std::current_exception();
+    }
+    barrier_->wait();  // the other threads do not use `body` and `error_` any more
+    if (!error) error = error_;
+    if (error) std::rethrow_exception(error);
 }
 
 }  // namespace steelyard

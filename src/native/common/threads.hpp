@@ -4,7 +4,9 @@
 
 #include <atomic>
 #include <cstddef>
+#include <exception>
 #include <memory>
+#include <mutex>
 #include <type_traits>
 #if defined(_WIN32)
 #include <chrono>
@@ -64,18 +66,51 @@ class SpinBarrier {
         }
         for (unsigned n_spins = 0; n_spins < kSpinIterations; ++n_spins)
             if (round_.load(std::memory_order_acquire) != round) return;
-        wait_for_change(round_, round);
+        sleep(round);
     }
 
+    // Returns whether threads waited for each other for milliseconds several times, as happens on a busy machine.
+    // A team that can continue on fewer threads is then faster on one.
+    bool is_slow() const { return long_waits_.load(std::memory_order_relaxed) >= kMaxLongWaits; }
+
   private:
-    static constexpr unsigned kSpinIterations = 2000;
+    void sleep(unsigned round) noexcept;
+
+    static constexpr unsigned kSpinIterations = 20000;  // some 10 microseconds
+    static constexpr unsigned kMaxLongWaits = 2;
     const unsigned n_threads_;
     alignas(64) std::atomic<unsigned> arrived_{0};
     alignas(64) std::atomic<unsigned> round_{0};
+    std::atomic<unsigned> long_waits_{0};
 };
 
-// Calls body(thread, n, barrier) on n threads at once, where n is the number of threads that could be started.
+// Calls body(thread, n, barrier) on n threads at once. n is at most n_threads: threads that the system does not start
+// or that do not run soon take no part.
 // body must not throw.
 void run_team(unsigned n_threads, CallableReference<unsigned, unsigned, SpinBarrier&> body);
+
+// Many short parallel loops of one thread: the other threads of a team wait for the next loop.
+class TeamLoops {
+  public:
+    // Called by every thread of run_team(): thread 0 calls work(), the others run its loops until it returns.
+    // work must not throw.
+    void serve(unsigned thread, unsigned n_threads, SpinBarrier& barrier, CallableReference<> work);
+
+    // The following methods are called by work().
+    // Continues on thread 0 alone if the threads waited for each other for a long time.
+    void prepare();
+    unsigned n_threads() const { return n_threads_; }
+    // Calls body(thread) on all threads. Rethrows an exception of one of them.
+    void run(CallableReference<unsigned> body);
+
+  private:
+    void dismiss();
+
+    unsigned n_threads_ = 1;
+    SpinBarrier* barrier_ = nullptr;
+    const CallableReference<unsigned>* body_ = nullptr;
+    std::mutex mutex_;
+    std::exception_ptr error_;
+};
 
 }  // namespace steelyard

@@ -90,13 +90,19 @@ template <class T>
 void KoilEnsemble<T>::learn(Rows<T> X, const std::int8_t* signs, const KoilRule& rule, unsigned n_threads) {
     Window window(*this, signs, X.n_rows, rule);
     const auto n_members = static_cast<unsigned>(members_.size());
+    unsigned n_active = 0;  // number of threads that process the window; thread 0 sets it before a barrier
     run_team(std::max(1u, std::min(n_threads, n_members)), [&](unsigned thread, unsigned n, SpinBarrier& meeting) {
         const auto meet = [&] {
             if (n > 1) meeting.wait();
         };
         for (std::size_t begin = 0; begin < X.n_rows;) {
-            if (thread == 0) window.start(X, begin);
+            if (thread == 0) {
+                n_active = meeting.is_slow() ? 1 : n;
+                window.start(X, begin);
+            }
             meet();
+            if (thread >= n_active) return;
+            n = n_active;
             begin += window.n_rows();
             window.evaluate_shared(thread, n);
             meet();

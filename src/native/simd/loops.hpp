@@ -14,12 +14,13 @@
 #include "shapley.hpp"
 #include "simd/simd.hpp"
 #include "solver.hpp"
+#include "split.hpp"
 
 namespace steelyard::STEELYARD_LEVEL {
 
 extern const Loops loops;
 const Loops loops{STEELYARD_LEVEL_NAME, gram_loops,  kernel_loops, ball_loops,     solver_loops, online_loops,
                   sequence_loops,       score_loops, pair_loops,   boundary_loops, map_loops,    factor_loops,
-                  shapley_loops};
+                  shapley_loops,        split_loops};
 
 }  // namespace steelyard::STEELYARD_LEVEL

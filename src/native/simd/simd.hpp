@@ -21,6 +21,7 @@
 #include "simd/loops_sequence.hpp"
 #include "simd/loops_shapley.hpp"
 #include "simd/loops_solver.hpp"
+#include "simd/loops_split.hpp"
 
 namespace steelyard {
 
@@ -38,6 +39,7 @@ struct Loops {
     MapLoops map;
     FactorLoops factor;
     ShapleyLoops shapley;
+    SplitLoops split;
 };
 
 // Returns the loops of the active level.

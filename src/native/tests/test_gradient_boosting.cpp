@@ -6,6 +6,7 @@
 
 #include "check.hpp"
 #include "common/random.hpp"
+#include "simd/simd.hpp"
 #include "trees/gradient_boosting.hpp"
 
 using namespace steelyard;
@@ -195,6 +196,56 @@ TEST(threads_and_row_sampling_give_the_same_trees_and_scores) {
         scorer.score({s.X.data() + r * s.d, 1, s.d}, &score);
         CHECK(score == scores[r], r);
     }
+}
+
+TEST(trees_are_the_same_on_every_level) {
+    Sample s = sample_of(3000, 10, 2, 11);
+    for (std::size_t i = 0; i < s.X.size(); i += 7) s.X[i] = std::nan("");
+    BoostingSettings settings = kSettings;
+    settings.max_leaves = 31;
+    for (const std::size_t max_bins : {16, 64, 255}) {
+        settings.max_bins = max_bins;
+        use_level("baseline");
+        const TreeEnsemble expected = fit(s, 2, settings);
+        on_every_level([&](const std::string& level) {
+            const TreeEnsemble trees = fit(s, 2, settings);
+            CHECK(trees.feature == expected.feature && trees.value == expected.value, level, max_bins);
+            CHECK(trees.missing_left == expected.missing_left, level, max_bins);
+        });
+    }
+}
+
+TEST(split_scan_chooses_the_bins_with_enough_gain_on_every_level) {
+    on_every_level([](const std::string& level) {
+        for (std::size_t n = 1; n <= 40; ++n) {
+            std::vector<std::int64_t> bins(2 * n), left(2 * n);
+            std::vector<std::uint16_t> chosen(n);
+            SplitQuery query{bins.data(), n, {5, (7 << 16) + 3}, {5, (7 << 16) + 3}, 16, 0.5, 4, 2.0, 30.0};
+            for (std::size_t b = 0; b < n; ++b) {
+                bins[2 * b] = static_cast<std::int64_t>(200.0 * uniform_at(1, n, b)) - 100;
+                bins[2 * b + 1] = (static_cast<std::int64_t>(50.0 * uniform_at(2, n, b)) << 16) + b % 3;
+                query.total[0] += bins[2 * b];
+                query.total[1] += bins[2 * b + 1];
+            }
+            const std::size_t n_chosen = loops().split.scan(query, left.data(), chosen.data());
+            std::size_t found = 0;
+            std::int64_t gradient = query.start[0], hessian = query.start[1];
+            for (std::size_t b = 0; b < n; ++b) {
+                gradient += bins[2 * b];
+                hessian += bins[2 * b + 1];
+                CHECK(left[2 * b] == gradient && left[2 * b + 1] == hessian, level, n, b);
+                const std::int64_t rows = hessian & 0xffff, others = (query.total[1] & 0xffff) - rows;
+                const double gl = static_cast<double>(gradient), gr = static_cast<double>(query.total[0]) - gl;
+                const double hl = 0.5 * static_cast<double>(hessian >> 16);
+                const double hr = 0.5 * static_cast<double>(query.total[1] >> 16) - hl;
+                const bool is_better = gl * gl / (hl + 2.0) + gr * gr / (hr + 2.0) > 30.0;
+                if (rows < 4 || others < 4 || !is_better) continue;
+                CHECK(found < n_chosen && chosen[found] == b, level, n, b);
+                ++found;
+            }
+            CHECK(found == n_chosen, level, n);
+        }
+    });
 }
 
 TEST(contributions_add_up_to_the_score) {

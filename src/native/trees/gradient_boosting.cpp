@@ -5,7 +5,6 @@
 #include <bit>
 #include <cmath>
 #include <concepts>
-#include <cstring>
 #include <exception>
 #include <limits>
 #include <numeric>
@@ -14,6 +13,7 @@
 #include "common/interrupt.hpp"
 #include "common/random.hpp"
 #include "common/threads.hpp"
+#include "simd/simd.hpp"
 #include "trees/binning.hpp"
 
 // Compiled without floating-point contraction: a fused multiply-add rounds differently, and not every CPU has one.
@@ -25,8 +25,8 @@ namespace {
 constexpr int kGradientBits = 30;  // number of bits of the gradient of a row with the largest weight
 constexpr int kMinCountBits = 16;
 constexpr std::size_t kPrefetchRows = 16;
-// Below this, starting a thread takes longer than the work of the thread.
-constexpr std::size_t kMinValuesPerThread = 200'000;
+constexpr std::size_t kMinValuesPerThread = 100'000;  // values of all rows; with fewer, a thread is not worth its start
+constexpr std::size_t kMinValuesPerLoop = 4'000;      // a loop over fewer values runs on one thread of a team
 
 // Adding and subtracting this constant rounds a number to the nearest integer (ties to even).
 constexpr double kRounding = 0x1.8p52;
@@ -112,7 +112,9 @@ class SumFormat {
     std::int64_t rows(const Sum& sum) const { return sum.hessian_and_rows & ((std::int64_t{1} << count_bits_) - 1); }
     double g(const Sum& sum) const { return static_cast<double>(sum.gradient); }
     double h(const Sum& sum) const { return static_cast<double>(sum.hessian_and_rows >> count_bits_) * hessian_scale_; }
-    double unit() const { return gradient_unit_; }  // unit of the sums that g() and h() return
+    double unit() const { return gradient_unit_; }  // unit of g() and h()
+    int count_bits() const { return count_bits_; }
+    double hessian_scale() const { return hessian_scale_; }
 
   private:
     int count_bits_;
@@ -189,31 +191,46 @@ class Booster {
     }
 
     TreeEnsemble fit(SharedPoll& poll) {
+        const std::size_t n_useful = 1 + rows_.n_rows * width_ / kMinValuesPerThread;
+        const auto n_threads = static_cast<unsigned>(std::min<std::size_t>(settings_.n_threads, n_useful));
+        std::exception_ptr error;
+        run_team(n_threads, [&](unsigned thread, unsigned n, SpinBarrier& barrier) {
+            team_.serve(thread, n, barrier, [&] {
+                try {
+                    fit_trees(poll);
+                } catch (...) {
+                    error = std::current_exception();
+                }
+            });
+        });
+        if (error) std::rethrow_exception(error);
+        return std::move(trees_);
+    }
+
+  private:
+    void fit_trees(SharedPoll& poll) {
         for (std::size_t t = 0; t < settings_.n_trees && poll.goes_on(); ++t) {
             if (starts_booster(t)) std::ranges::fill(scores_, trees_.base_score.front());
+            team_.prepare();
             select_columns(t);
             const std::size_t n_sampled = select_rows(t);
             compute_gradients();
             grow_tree(n_sampled);
         }
-        return std::move(trees_);
     }
 
-  private:
     // Returns whether tree `t` is the first one of a booster; the boosters have equally many trees, or nearly so.
     bool starts_booster(std::size_t t) const {
         const auto booster_of = [&](std::size_t tree) { return tree * settings_.n_boosters / settings_.n_trees; };
         return t > 0 && booster_of(t) != booster_of(t - 1);
     }
 
-    unsigned n_threads(std::size_t n_values) const {
-        return static_cast<unsigned>(std::min<std::size_t>(settings_.n_threads, 1 + n_values / kMinValuesPerThread));
-    }
-
-    // Calls body(begin, end) for parts of the range [0, n) in parallel.
+    // Calls body(part, begin, end) for consecutive parts of [0, n), one part per thread if there are enough values.
     template <class Body>
-    void for_parts(std::size_t n, unsigned n_parts, Body&& body) const {
-        parallel_for(n_parts, n_parts, [&](std::size_t part) { body(n * part / n_parts, n * (part + 1) / n_parts); });
+    void for_parts(std::size_t n, std::size_t n_values, Body&& body) {
+        const unsigned n_parts = n_values < kMinValuesPerLoop ? 1 : team_.n_threads();
+        if (n_parts == 1) return body(0u, std::size_t{0}, n);
+        team_.run([&](unsigned part) { body(part, n * part / n_parts, n * (part + 1) / n_parts); });
     }
 
     // Draws the columns of the next tree and copies the narrow columns to row-major order.
@@ -236,8 +253,10 @@ class Booster {
         histogram_size_ = narrow_.size() * stride_;
         std::size_t narrow_begin = 0;
         histogram_begin_.clear();
+        n_narrow_.assign(1, 0);
         for (const std::size_t c : selected_) {
             const BinnedColumn& column = rows_.columns[c];
+            n_narrow_.push_back(n_narrow_.back() + !column.is_wide);
             std::size_t& begin = column.is_wide ? histogram_size_ : narrow_begin;
             histogram_begin_.push_back(begin);
             begin += column.is_wide ? column.n_bins() + 1 : stride_;
@@ -249,7 +268,7 @@ class Booster {
     void copy_narrow_columns() {
         const std::size_t width = narrow_.size();
         bins_.resize(rows_.n_rows * width);
-        for_parts(rows_.n_rows, n_threads(rows_.n_rows * width), [&](std::size_t begin, std::size_t end) {
+        for_parts(rows_.n_rows, rows_.n_rows * width, [&](unsigned, std::size_t begin, std::size_t end) {
             constexpr std::size_t kBlockRows = 256;
             for (; begin < end; begin += kBlockRows) {
                 const std::size_t block_end = std::min(begin + kBlockRows, end);
@@ -274,7 +293,7 @@ class Booster {
     }
 
     void compute_gradients() {
-        for_parts(rows_.n_rows, n_threads(10 * rows_.n_rows), [&](std::size_t begin, std::size_t end) {
+        for_parts(rows_.n_rows, 5 * rows_.n_rows, [&](unsigned, std::size_t begin, std::size_t end) {
             // Rows are processed in blocks, with separate loops that can be vectorized.
             constexpr std::size_t kBlockRows = 256;
             std::array<double, kBlockRows> p, g, h;
@@ -294,20 +313,25 @@ class Booster {
         });
     }
 
+    // Returns the number of sums of a selected column in a histogram: its bins and the bin of missing values.
+    std::size_t n_sums(std::size_t c) const {
+        const BinnedColumn& column = rows_.columns[selected_[c]];
+        return column.n_bins() + column.has_missing;
+    }
+
     Sum* histogram(std::size_t i) { return histograms_.data() + i * histogram_size_; }
 
-    void build_histogram(const Leaf& leaf) {
+    // Computes the histograms of the selected columns first..last.
+    void build_histogram(const Leaf& leaf, std::size_t first, std::size_t last) {
         Sum* out = histogram(leaf.histogram);
-        std::memset(static_cast<void*>(out), 0, histogram_size_ * sizeof(Sum));
+        for (std::size_t c = first; c < last; ++c) std::fill_n(out + histogram_begin_[c], n_sums(c), Sum{});
         const std::size_t n = leaf.end - leaf.begin, width = narrow_.size();
         const std::uint32_t* rows = order_.data() + leaf.begin;
-        for_parts(width, n_threads(n * width), [&](std::size_t first, std::size_t last) {
-            if (stride_ == 64)
-                add_rows<64>(bins_.data(), width, first, last, rows, n, sums_.data(), out);
-            else
-                add_rows<256>(bins_.data(), width, first, last, rows, n, sums_.data(), out);
-        });
-        for (std::size_t c = 0; c < width_; ++c) {
+        if (stride_ == 64)
+            add_rows<64>(bins_.data(), width, n_narrow_[first], n_narrow_[last], rows, n, sums_.data(), out);
+        else
+            add_rows<256>(bins_.data(), width, n_narrow_[first], n_narrow_[last], rows, n, sums_.data(), out);
+        for (std::size_t c = first; c < last; ++c) {
             if (!rows_.columns[selected_[c]].is_wide) continue;
             const std::uint16_t* bins = rows_.wide_column(selected_[c]);
             Sum* column = out + histogram_begin_[c];
@@ -317,16 +341,38 @@ class Booster {
 
     static double gain_term(double g, double h, double l2) { return g * g / (h + l2); }
 
-    void find_split(Leaf& leaf) {
-        leaf.split = {};
+    // Replaces the split of a leaf if the selected column `c` has a better one.
+    void improve_split(Leaf& leaf, std::size_t c) {
         if (format_.rows(leaf.sum) < 2 * static_cast<std::int64_t>(settings_.min_rows_per_leaf)) return;
-        for (std::size_t c = 0; c < width_; ++c) {
-            const BinnedColumn& column = rows_.columns[selected_[c]];
-            const Sum* bins = histogram(leaf.histogram) + histogram_begin_[c];
-            if (column.is_category)
-                find_category_split(leaf, selected_[c], bins);
-            else
-                find_numeric_split(leaf, selected_[c], bins);
+        const Sum* bins = histogram(leaf.histogram) + histogram_begin_[c];
+        if (rows_.columns[selected_[c]].is_category)
+            find_category_split(leaf, selected_[c], bins);
+        else
+            find_numeric_split(leaf, selected_[c], bins);
+    }
+
+    // Computes the histogram of a leaf and its split.
+    // A larger sibling still has the histogram of the parent: its own is the difference. Computes its split too.
+    // A column is finished before the next one, while its histograms are in the cache. Threads share the columns.
+    void find_splits(Leaf& leaf, Leaf* sibling) {
+        std::vector<std::pair<Split, Split>> found(team_.n_threads());  // splits of the leaf and of its sibling
+        const std::size_t n_values = width_ * (leaf.end - leaf.begin) + histogram_size_;
+        for_parts(width_, n_values, [&](unsigned part, std::size_t first, std::size_t last) {
+            build_histogram(leaf, first, last);
+            Leaf own = leaf, other = sibling ? *sibling : leaf;
+            for (std::size_t c = first; c < last; ++c) {
+                improve_split(own, c);
+                if (!sibling) continue;
+                const std::size_t begin = histogram_begin_[c];
+                loops_.split.subtract(&histogram(other.histogram)[begin].gradient,
+                                      &histogram(own.histogram)[begin].gradient, 2 * n_sums(c));
+                improve_split(other, c);
+            }
+            found[part] = {std::move(own.split), std::move(other.split)};
+        });
+        for (auto& [split, split_of_sibling] : found) {  // in the order of columns, as on one thread
+            if (split.gain > leaf.split.gain) leaf.split = std::move(split);
+            if (sibling && split_of_sibling.gain > sibling->split.gain) sibling->split = std::move(split_of_sibling);
         }
     }
 
@@ -344,31 +390,31 @@ class Booster {
     // The test has a margin for rounding errors, so the best split is the same as if every gain were computed.
     void scan_bins(Leaf& leaf, std::size_t c, const Sum* bins, std::size_t n, Sum sum, bool has_missing,
                    bool missing_left) {
-        const auto min_rows = static_cast<std::int64_t>(settings_.min_rows_per_leaf);
-        const std::int64_t n_rows = format_.rows(leaf.sum);
         const double g = format_.g(leaf.sum), h = format_.h(leaf.sum), l2 = l2_, parent = gain_term(g, h, l2);
-        std::array<Sum, kMaxBins> left;
-        std::array<double, kMaxBins> gl, hl, excess;
-        for (std::size_t b = 0; b < n; ++b) left[b] = sum += bins[b];
-        std::size_t begin = 0, end = n;
-        while (begin < end && format_.rows(left[begin]) < min_rows) ++begin;
-        while (begin < end && n_rows - format_.rows(left[end - 1]) < min_rows) --end;
-        for (std::size_t b = begin; b < end; ++b) gl[b] = format_.g(left[b]), hl[b] = format_.h(left[b]);
-        const auto excess_over = [&](std::size_t b, double to_beat) {
-            const double gr = g - gl[b], low = hl[b] + l2, high = (h - hl[b]) + l2;
-            return gl[b] * gl[b] * high + gr * gr * low - to_beat * (low * high);
-        };
         const auto to_beat = [&] { return (leaf.split.gain + parent) * (1.0 - 1e-12); };
-        const double first_to_beat = to_beat();
-        for (std::size_t b = begin; b < end; ++b) excess[b] = excess_over(b, first_to_beat);
-        for (std::size_t b = begin; b < end; ++b) {
-            if (!(excess[b] > 0.0) || !(excess_over(b, to_beat()) > 0.0)) continue;
-            const Sum right = leaf.sum - left[b];
-            const double gain =
-                gain_term(gl[b], hl[b], l2) + gain_term(format_.g(right), format_.h(right), l2) - parent;
+        std::array<std::int64_t, 2 * kMaxBins> prefix_sums;  // not initialized here: scan() writes them
+        std::array<std::uint16_t, kMaxBins> chosen;
+        const SplitQuery query{&bins->gradient,
+                               n,
+                               {sum.gradient, sum.hessian_and_rows},
+                               {leaf.sum.gradient, leaf.sum.hessian_and_rows},
+                               format_.count_bits(),
+                               format_.hessian_scale(),
+                               static_cast<std::int64_t>(settings_.min_rows_per_leaf),
+                               l2,
+                               to_beat()};
+        const std::size_t n_chosen = loops_.split.scan(query, prefix_sums.data(), chosen.data());
+        for (std::size_t i = 0; i < n_chosen; ++i) {
+            const std::size_t b = chosen[i];
+            const Sum left{prefix_sums[2 * b], prefix_sums[2 * b + 1]};
+            const double gl = format_.g(left), hl = format_.h(left), gr = g - gl;
+            const double low = hl + l2, high = (h - hl) + l2;
+            if (!(gl * gl * high + gr * gr * low > to_beat() * (low * high))) continue;
+            const Sum right = leaf.sum - left;
+            const double gain = gain_term(gl, hl, l2) + gain_term(format_.g(right), format_.h(right), l2) - parent;
             if (!(gain > leaf.split.gain)) continue;
-            const bool larger_left = format_.rows(left[b]) >= format_.rows(right);
-            leaf.split = {gain, c, b, has_missing ? missing_left : larger_left, left[b], {}};
+            const bool larger_left = format_.rows(left) >= format_.rows(right);
+            leaf.split = {gain, c, b, has_missing ? missing_left : larger_left, left, {}};
         }
     }
 
@@ -378,23 +424,23 @@ class Booster {
         const std::int64_t min_category_rows =
             std::max<std::int64_t>(static_cast<std::int64_t>(settings_.min_rows_per_category), 1);
         const double parent = gain_term(format_.g(leaf.sum), format_.h(leaf.sum), l2_);
-        sorted_.clear();
+        std::vector<std::pair<double, std::uint16_t>> sorted;  // categories sorted by gradient / hessian
         Sum others = leaf.sum;
         for (std::size_t b = 0; b < rows_.columns[c].n_bins(); ++b) {
             if (format_.rows(bins[b]) < min_category_rows) continue;
-            sorted_.emplace_back(format_.g(bins[b]) / (format_.h(bins[b]) + smoothing_), static_cast<std::uint16_t>(b));
+            sorted.emplace_back(format_.g(bins[b]) / (format_.h(bins[b]) + smoothing_), static_cast<std::uint16_t>(b));
             others = others - bins[b];
         }
-        const std::size_t n = sorted_.size();
+        const std::size_t n = sorted.size();
         const bool has_others = format_.rows(others) > 0;
         if (n + has_others < 2) return;
-        std::ranges::sort(sorted_);
+        std::ranges::sort(sorted);
         const std::size_t n_sets = std::min(settings_.max_categories, has_others ? n : n - 1);
         for (const bool is_descending : {false, true}) {
-            if (is_descending) std::ranges::reverse(sorted_);
+            if (is_descending) std::ranges::reverse(sorted);
             Sum left;
             for (std::size_t i = 0; i < n_sets; ++i) {
-                left += bins[sorted_[i].second];
+                left += bins[sorted[i].second];
                 const Sum right = leaf.sum - left;
                 const std::int64_t n_left = format_.rows(left), n_right = format_.rows(right);
                 if (n_left < min_rows || n_right < min_rows) continue;
@@ -404,7 +450,7 @@ class Booster {
                 const bool swapped = !has_others && n_left > n_right;
                 leaf.split = {gain, c, 0, false, swapped ? right : left, {}};
                 for (std::size_t j = swapped ? i + 1 : 0; j < (swapped ? n : i + 1); ++j)
-                    leaf.split.left_bins.push_back(sorted_[j].second);
+                    leaf.split.left_bins.push_back(sorted[j].second);
             }
         }
     }
@@ -464,8 +510,7 @@ class Booster {
         root.node = add_node(root.sum);
         trees_.roots.push_back(root.node);
         if (width_ > 0 && settings_.max_leaves > 1) {
-            build_histogram(root);
-            find_split(root);
+            find_splits(root, nullptr);
         }
         // Rows that were not sampled follow the splits too, because the new tree changes their scores.
         unsampled_.assign(1, {n_sampled, order_.size()});
@@ -522,20 +567,16 @@ class Booster {
         unsampled_[l] = {begin, unsampled_middle};
         unsampled_.push_back({unsampled_middle, end});
         if (leaves_.size() + 1 < settings_.max_leaves) {  // after the last split, the children need no histograms
-            // The histogram of the smaller child is summed from rows, that of the larger child is a difference.
             const bool swapped = left.end - left.begin < right.end - right.begin;
             if (swapped) std::swap(left.histogram, right.histogram);
-            build_histogram(swapped ? left : right);
-            Sum* larger = histogram(leaf.histogram);
-            const Sum* smaller = histogram(leaves_.size());
-            for (std::size_t i = 0; i < histogram_size_; ++i) larger[i] = larger[i] - smaller[i];
-            find_split(left);
-            find_split(right);
+            find_splits(swapped ? left : right, swapped ? &right : &left);
         }
         leaves_[l] = std::move(left);
         leaves_.push_back(std::move(right));
     }
 
+    const Loops& loops_ = loops();
+    TeamLoops team_;
     const BinnedRows& rows_;
     const BoostingSettings& settings_;
     const std::vector<double>&weights_, &target_;
@@ -549,13 +590,13 @@ class Booster {
     std::vector<double> scores_;
     // Columns of the current tree, and those of them that have one-byte bins.
     std::vector<std::size_t> selected_, narrow_;
+    std::vector<std::size_t> n_narrow_;         // number of narrow columns before each selected column
     std::vector<std::size_t> histogram_begin_;  // start of the histogram of each selected column
     std::size_t histogram_size_ = 0;
     std::vector<Sum> histograms_;
     std::vector<std::uint8_t> bins_;  // bins of narrow columns, shape (n_rows, narrow columns)
     // Whether the rows of each bin of the split column go left.
     std::vector<std::uint8_t> goes_left_;
-    std::vector<std::pair<double, std::uint16_t>> sorted_;  // categories sorted by gradient / hessian
     std::vector<Leaf> leaves_;
     // Range of the rows of each leaf that were not sampled for the tree.
     std::vector<std::pair<std::size_t, std::size_t>> unsampled_;

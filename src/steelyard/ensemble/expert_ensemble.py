@@ -238,8 +238,7 @@ class ExpertEnsemble:
     def _learn_block(self, block: Block, scores: FloatArray | None) -> None:
         """Learn rows that :meth:`_score` has scored: record, update, weigh, publish."""
         stream = self._record(block, scores)
-        self._update(stream, partial(self._monitor, block))
-        weights = self._weigh(stream)
+        weights = self._update_and_weigh(stream, block)
         self._publish(stream, weights)
 
     def _score(self, block: Block) -> FloatArray | None:
@@ -338,10 +337,33 @@ class ExpertEnsemble:
             self.monitored(block.X), block.codes, self.labels, self.input.monitored_names, block.times
         )
 
-    def _update(self, stream: Stream, monitor: Callable[[], None]) -> None:
-        """Update the experts that are due (expensive ones in parallel) and derive their rules.
+    def _update_and_weigh(self, stream: Stream, block: Block) -> ExpertWeights | MulticlassWeights | None:
+        """Update the experts, and weigh them in parallel.
 
-        ``monitor`` does not depend on the experts and may run in parallel with them.
+        The weights depend on the recent scores and on which experts have a rule, but not on the new rules. If
+        an expert gets its first rule or loses its rule, the experts are weighed again.
+        """
+        before, has_rule = (self.weighed_at, self.decision, self.correction), self._has_rule()
+        weights: list[ExpertWeights | MulticlassWeights | None] = []
+
+        def weigh_now() -> None:
+            weights.append(self._weigh(stream, has_rule))
+
+        self._update(stream, [weigh_now, partial(self._monitor, block)])
+        if self._has_rule() == has_rule:
+            return weights[0]
+        self.weighed_at, self.decision, self.correction = before
+        return self._weigh(stream, self._has_rule())
+
+    def _has_rule(self) -> list[bool]:
+        """Return for each expert whether it can predict."""
+        return [expert.rule is not None for expert in self.experts]
+
+    def _update(self, stream: Stream, others: list[Callable[[], None]]) -> None:
+        """Update the experts that are due, expensive ones in parallel, and derive their rules.
+
+        Experts that use several threads themselves are updated one after the other at the end. ``others`` are
+        tasks that do not depend on the experts and may run in parallel with them.
         """
         ready = [expert for expert in self.experts if expert.is_ready(stream.views)]
         due = {expert for expert in ready if stream.new_class or expert.is_due(stream)}
@@ -365,13 +387,15 @@ class ExpertEnsemble:
             with one_thread():
                 update(cheap)
 
-        tasks: list[Callable[[], None]] = [partial(update, [expert]) for expert in expensive]
+        alone = [expert for expert in expensive if expert.uses_threads]  # an update may change this property
+        tasks: list[Callable[[], None]] = [partial(update, [e]) for e in expensive if e not in alone]
         n_new = stream.n_seen - stream.n_before
         is_parallel = bool(tasks) and n_new >= SETTINGS.min_rows_for_threads
-        run_tasks([*tasks, update_cheap, monitor], parallel=is_parallel)
+        run_tasks([*tasks, update_cheap, *others], parallel=is_parallel)
+        update(alone)
 
-    def _weigh(self, stream: Stream) -> ExpertWeights | MulticlassWeights | None:
-        """Return new weights if enough rows have arrived since the last weighing, else the old weights."""
+    def _weigh(self, stream: Stream, has_rule: list[bool]) -> ExpertWeights | MulticlassWeights | None:
+        """Return new weights if there were enough rows since the last weighing, else the current weights."""
         budget, classes = stream.budget, self.class_codes()
         waited = self.n_seen - self.weighed_at
         wait = float(SETTINGS.weigh_min_rows)
@@ -380,13 +404,13 @@ class ExpertEnsemble:
         wait = min(wait, 1 + self.n_seen * budget.n_planes // 20) / (10.0 if stream.new_class else 1.0)
         if waited < wait and not (stream.new_class and len(classes) <= 3):
             return self.snapshot.weights_for(classes)
-        return self._new_weights()
+        return self._new_weights(has_rule)
 
-    def _new_weights(self) -> ExpertWeights | MulticlassWeights | None:
+    def _new_weights(self, has_rule: list[bool]) -> ExpertWeights | MulticlassWeights | None:
         """Return weights computed from the recent scores; experts without a rule get weight 0."""
         self.weighed_at = self.n_seen
         delay_rows = min(self.predicted.delay_rows, SETTINGS.max_delay_rows)
-        priors = np.array([self._prior(expert, delay_rows) for expert in self.experts])
+        priors = np.array([self._prior(*pair, delay_rows) for pair in zip(self.experts, has_rule, strict=True)])
         labels = self.labels_of(self.recent_scores.classes)
         decision = replace(self.decision, positive=self.find_positive())
         self.decision = decision.with_goal(self.params.threshold, decision.is_mirrored(labels))
@@ -403,10 +427,10 @@ class ExpertEnsemble:
             self.correction = weights.correction
         return weights
 
-    def _prior(self, expert: Expert, delay_rows: int) -> float:
+    def _prior(self, expert: Expert, has_rule: bool, delay_rows: int) -> float:
         """Return the prior weight of an expert, or 0 if it cannot predict."""
         is_outdated = self.label_run.is_long and not expert.uses_features
-        if expert.rule is None or is_outdated:
+        if not has_rule or is_outdated:
             return 0.0
         # A memory that is short compared with the delay of the labels is outdated.
         return expert.config.prior / (1.0 + delay_rows / (expert.window_rows or np.inf))
@@ -519,4 +543,4 @@ class ExpertEnsemble:
                 expert.refresh_rule(stream)
         self.changes = self.changes.forgotten()
         self.recent_scores.set_classes(self.class_codes() if stream.budget.weighs_experts else [])
-        self._publish(stream, self._new_weights())
+        self._publish(stream, self._new_weights(self._has_rule()))
