@@ -309,8 +309,8 @@ class ExpertEnsemble:
         if scores is not None:
             scores = align(scores, self.snapshot.classes, classes)
             of_labels = np.array([not expert.uses_features for expert in self.experts])
-            self.label_run, is_long = self.label_run.after(scores[:, of_labels])
-            scores = np.where(is_long[:, None, None] & of_labels[:, None], np.nan, scores)
+            self.label_run, in_long_run = self.label_run.after(scores[:, of_labels])
+            scores = np.where(in_long_run[:, None, None] & of_labels[:, None], np.nan, scores)
             self._record_log_odds(block, scores, classes)
         place_of = np.full(len(self.labels), -1)
         place_of[classes] = np.arange(len(classes))
