@@ -73,7 +73,7 @@ def check_started(learner: BatchLearner, method: str) -> None:
     """Raise NotFittedError if a learner has not learned any rows."""
     if not learner._is_started():
         raise NotFittedError(
-            "this learner is not fitted yet, it has seen no rows.",
+            "this learner is not fitted yet: it has learned no rows.",
             source=_source(learner, method),
             hint="call fit() or partial_fit() first"
             if hasattr(learner, "partial_fit")

@@ -217,7 +217,7 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
             raise DataError(
                 'a map with gamma="rows" must be fitted to rows.',
                 source="RandomFeatures",
-                hint="fit one map first, RandomFeatures(...).fit(X), and give it to all learners",
+                hint="fit one feature map first, RandomFeatures(...).fit(X), and pass it to all learners",
             )
         return self.fitted_on(sp.csr_array((1, n_features)))
 

@@ -250,7 +250,7 @@ def test_cube_max_bytes_must_be_an_integer(max_bytes):
 def test_statistics_message_with_partial_folds_raises():
     state = messages_of_statistics.get_state(ProximalSVC().fit(X, Y).statistics_)
     state["classes"][0]["fold"] = 1
-    with pytest.raises(ValueError, match="some classes are in folds"):
+    with pytest.raises(ValueError, match="some classes have folds"):
         messages_of_statistics.from_state(state, ClassStatistics)
 
 

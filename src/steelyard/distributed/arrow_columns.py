@@ -95,7 +95,7 @@ def _vectors(column: Any, name: str) -> Any:
         raise DataError(
             f"column {name!r} has {column.null_count} missing vectors; nothing was changed.",
             source="rows",
-            hint="drop these rows first",
+            hint="drop rows with missing vectors first",
         )
     types, sizes, indices, values = _fields(column, name)
     lengths = values.value_lengths().to_numpy(zero_copy_only=False).astype(np.int64)

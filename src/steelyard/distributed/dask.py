@@ -464,7 +464,7 @@ def _partitioned(values: Any, name: str, n_parts: int, sizes: Any, method: str) 
         raise DataError(
             f"X has {n_parts} partitions, but {name} has {len(parts)}; nothing was changed.",
             source=method,
-            hint="give both the same partitions, for example with repartition() or rechunk()",
+            hint="give X and the labels the same partitions, for example with repartition() or rechunk()",
         )
     return parts
 

@@ -350,7 +350,7 @@ def _model_list(models: Any, method: str) -> list[ProximalSVC]:
     for model in listed:
         if not isinstance(model, ProximalSVC):
             raise DataTypeError(
-                f"expected a ProximalSVC or a list of them; got {type(model).__name__}.",
+                f"expected a ProximalSVC or a list of ProximalSVC; got {type(model).__name__}.",
                 source=method,
                 hint="only learners with additive statistics can be trained on partitions",
             )

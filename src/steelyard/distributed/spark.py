@@ -212,7 +212,7 @@ def stream(
         raise DataTypeError(
             "expected a streaming DataFrame; this one is not streaming.",
             source="stream",
-            hint="read it with spark.readStream, or call partial_fit() for a static DataFrame",
+            hint="read the rows with spark.readStream, or call partial_fit() for a static DataFrame",
         )
     saved = ModelCheckpoint.open(checkpoint, model)
     # Raises an error if the workers lack required packages.

@@ -189,7 +189,7 @@ class EnclosingClassifier(MergingMixin, Learner):
             raise ParameterError(
                 f"C and outliers are alternatives; got C={self.C!r} and outliers={self.outliers!r}.",
                 source="EnclosingClassifier",
-                hint="leave one of them at its default",
+                hint="leave C or outliers at its default",
             )
 
     def _start(self, batch: Batch) -> None:  # noqa: ARG002 - an empty state does not depend on the rows
@@ -276,7 +276,7 @@ class EnclosingClassifier(MergingMixin, Learner):
             raise DataError(
                 f"only learners of different classes can be merged; both contain {sorted(shared)[:5]!r}.",
                 source="EnclosingClassifier.merge",
-                hint="forget the class in one of them, or pass the rows of one to partial_fit() of the other",
+                hint="forget the class in one learner, or pass its rows to partial_fit() of the other",
             )
         check_sortable([*self._classes, *other._classes], "EnclosingClassifier.merge")
 

@@ -209,7 +209,7 @@ def _statistics(tree: Mapping[str, Any], parts: Sequence[bytes]) -> ClassStatist
 def _from_old_bytes(data: bytes) -> tuple[dict[str, Any], ClassStatistics]:
     tree: Any = decode(data)
     if not isinstance(tree, Mapping) or tree.get("format") != _FORMAT:
-        raise FileFormatError("these bytes are not a site update.", source=_SOURCE)
+        raise FileFormatError("these bytes do not contain a site update.", source=_SOURCE)
     if tree.get("version") != _OLD_VERSION:
         raise _unknown_version(tree.get("version"))
     if not isinstance(tree.get("statistics"), bytes):

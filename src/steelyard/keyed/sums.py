@@ -196,7 +196,7 @@ class KeyedSums:
             raise DataError(
                 "the two learners round their rows differently; nothing was changed.",
                 source=source,
-                hint="create both with the same quantizer= and the same kind of borrow",
+                hint="create both learners with the same quantizer= and the same kind of borrow",
             )
         self.add_triangles(other.triangles(), source)
 

@@ -346,7 +346,7 @@ def _raise_unsupported(value: object, where: str) -> Node:
     raise DataTypeError(
         f"{where} is a {type(value).__name__}, which cannot be saved.",
         source="save",
-        hint="plain values, NumPy arrays and lists, tuples and dictionaries of them can be saved",
+        hint="plain values, NumPy arrays, and lists, tuples and dictionaries of such values can be saved",
     )
 
 

@@ -141,7 +141,9 @@ class Certificate:
         try:
             values = json.loads(text)
         except UnicodeDecodeError as error:  # the message of this error would contain the whole file
-            raise FileFormatError("this is not JSON: it is not text.", source="Certificate") from error
+            raise FileFormatError(
+                "this is not JSON, because it is not text.", source="Certificate"
+            ) from error
         except (ValueError, RecursionError) as error:
             raise FileFormatError(f"this is not JSON ({error}).", source="Certificate") from error
         if not isinstance(values, Mapping) or values.get("format") != _FORMAT:

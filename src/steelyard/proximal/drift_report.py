@@ -301,7 +301,7 @@ def compare_statistics(
             source="compare_statistics",
         )
     if not before.classes or not after.classes:
-        raise DataError("both periods must have rows; one of them has none.", source="compare_statistics")
+        raise DataError("both periods must have rows; one period has none.", source="compare_statistics")
     return compare_moments(ClassMoments.of(before), ClassMoments.of(after), names)
 
 

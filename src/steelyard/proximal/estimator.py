@@ -911,7 +911,7 @@ def _ledger_of(other: Any) -> RowLedger:
         raise DataError(
             "this learner keeps a ledger of its rows, and the other learner has none; nothing was changed.",
             source="ProximalSVC.merge",
-            hint="give track_rows=True to both, or to neither",
+            hint="set track_rows=True in both learners, or in neither",
         )
     return ledger
 

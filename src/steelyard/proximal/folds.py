@@ -302,7 +302,7 @@ class FoldState:
             raise DataError(
                 "a difference needs a feature map that is fitted on both sides.",
                 source="FoldedStatistics.difference",
-                hint="fit one map first, RandomFeatures(...).fit(X), and give it to all learners",
+                hint="fit one feature map first, RandomFeatures(...).fit(X), and pass it to all learners",
             )
         return self._with(self.statistics - other.statistics)
 
@@ -381,7 +381,7 @@ class FoldState:
         n_features = int(state["n_features"])
         n_folds = len(state["folds"]) if "folds" in state else int(state["n_folds"])
         if not 1 <= n_folds <= _MAX_FOLDS:
-            raise ValueError(f"there are 1 to {_MAX_FOLDS} folds")
+            raise ValueError(f"the number of folds must be from 1 to {_MAX_FOLDS}")
         if state.get("gathered") is not None:
             from steelyard.proximal.buffering import BufferedRows, BufferingState  # avoids an import cycle
 
@@ -648,7 +648,7 @@ def _different_maps() -> DataError:
     return DataError(
         "the two learners have different feature maps; nothing was changed.",
         source="ProximalSVC.merge",
-        hint="fit one map first, RandomFeatures(...).fit(X), and give it to all learners",
+        hint="fit one feature map first, RandomFeatures(...).fit(X), and pass it to all learners",
     )
 
 

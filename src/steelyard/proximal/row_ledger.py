@@ -73,7 +73,7 @@ class RowLedger:
                 "they were never learned with these values, labels and weights, or were forgotten already; "
                 "nothing was changed.",
                 source=source,
-                hint="forget rows exactly as they were learned, and once",
+                hint="forget rows exactly as they were learned, and only once",
             )
         removed = _with_run(self._removed, np.sort(hashes))
         if 8 * sum(map(len, removed)) > sum(map(len, self._added)):

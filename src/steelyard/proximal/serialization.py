@@ -128,7 +128,7 @@ def from_state(state: Mapping[str, Any], cls: type[ClassStatistics]) -> ClassSta
     if len(statistics._slots) != len(state["classes"]):
         raise ValueError("a class occurs twice in the statistics")
     if len({entry["fold"] is None for entry in state["classes"]}) > 1:
-        raise ValueError("some classes are in folds and others are not")
+        raise ValueError("some classes have folds and others do not")
     labels = [entry["label"] for entry in state["classes"]]
     check_label_types(labels, "a message")
     check_sortable(labels, "a message")

@@ -366,7 +366,7 @@ class StatisticsCube:
             return None
         if self.time is None:
             raise ParameterError(
-                "this cube has no time buckets.", source=_SOURCE, hint="create it with time="
+                "this cube has no time buckets.", source=_SOURCE, hint="create the cube with time="
             )
         at = float(time) if isinstance(time, int | float) else seconds(str(time))
         if isinstance(time, datetime):

@@ -322,7 +322,7 @@ class _Bounds:
             raise DataError(
                 f"values are missing in {', '.join(incomplete[:10])}.",
                 source=self._source,
-                hint='fill them with missing="mean" or missing="zero" (--missing on the command line)',
+                hint='fill them by missing="mean" or missing="zero" (--missing on the command line)',
             )
 
     def _check_labels(self, max_classes: int) -> None:
