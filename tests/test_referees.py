@@ -96,3 +96,12 @@ def test_stream_learn_ensemble_waits_for_both_classes(referees):
     assert (learner.scores(np.zeros((3, 2))) == 0.5).all()
     learner.learn(rng.normal(size=(2, 2)) + 3.0, np.ones(2, dtype=np.int64))
     assert learner.scores(np.full((1, 2), 3.0))[0] > 0.5
+
+
+def test_naive_bayes_leaves_out_a_chunk_without_drawn_rows(referees):
+    peers = importlib.import_module("stream_peers")
+    rows, labels = np.array([[0.0], [1.0], [4.0], [5.0]]), np.array([0, 0, 1, 1])
+    learner = peers.DrawnNaiveBayes().partial_fit(rows, labels, [0, 1])
+    means = learner.theta_.copy()
+    learner.partial_fit(rows + 9.0, labels, sample_weight=np.zeros(4))
+    assert (learner.theta_ == means).all()

@@ -61,6 +61,20 @@ class Refitted(Learner):
         return np.asarray(self.model.predict_proba(X))[:, 1]
 
 
+class DrawnNaiveBayes(GaussianNB):
+    """Naive Bayes that leaves out a chunk of which no row was drawn, which scikit-learn refuses.
+
+    UOB draws so few of the frequent rows that this happens. In the first chunk every row counts then.
+    """
+
+    def partial_fit(self, X: FloatArray, y: IntArray, classes: Any = None, sample_weight: Any = None) -> Any:
+        if sample_weight is not None and not np.any(sample_weight):
+            if hasattr(self, "classes_"):
+                return self
+            sample_weight = None
+        return super().partial_fit(X, y, classes, sample_weight)
+
+
 class StreamLearnEnsemble(Learner):
     """An ensemble of stream-learn with ten naive Bayes members.
 
@@ -73,7 +87,7 @@ class StreamLearnEnsemble(Learner):
         sys.modules.setdefault("wget", ModuleType("wget"))
         from strlearn import ensembles
 
-        super().__init__(getattr(ensembles, name)(GaussianNB(), n_estimators=10), 0.5)
+        super().__init__(getattr(ensembles, name)(DrawnNaiveBayes(), n_estimators=10), 0.5)
         np.random.seed(seed)  # noqa: NPY002  the ensembles draw from the global generator
         self._waiting: list[tuple[FloatArray, IntArray]] = []
 
