@@ -780,6 +780,8 @@ class Writer:
         name, spec = check_name(request.model), request.spec
         session = self._sessions.get(name) or self._adopt(name)
         self.check_not_damaged(name)
+        if session is not None:
+            spec = spec.with_defaults_of(session.engine.spec)
         is_new = session is None
         if session is None:
             if not self.store.holds_lease(name) and not self.store.acquire_leases([name], 1):
