@@ -238,6 +238,8 @@ class Spec:
         if not self.sites:
             return
         plain = Spec(self.target, learner=self.learner, rows="none", sites=True, max_future=self.max_future)
+        if self.missing == "refuse":  # the default of version 0.2
+            plain = replace(plain, missing="refuse")
         unusable = [name for name in asdict(self) if getattr(self, name) != getattr(plain, name)]
         if unusable:
             raise _error(
