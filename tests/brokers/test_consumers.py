@@ -136,7 +136,7 @@ def test_bad_messages_become_dead_letters_and_all_others_are_learned(positioned,
     bad = [
         b"{poisoned",
         b"",
-        json.dumps({"a": 1.0, "kind": 0, "at": 1_700_000_000}).encode(),  # a column is missing
+        json.dumps({"c": 1.0, "kind": 0, "at": 1_700_000_000}).encode(),  # no known column
         json.dumps({"a": "text", "b": 1.0, "kind": 0, "at": 1_700_000_000}).encode(),
         json.dumps({"a": 1.0, "b": 1.0, "kind": 0, "at": time.time() + 1e7}).encode(),  # dated in the future
         b"\xff\xff\xff\xffnot arrow",

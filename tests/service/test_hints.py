@@ -71,7 +71,8 @@ def _learn(http, rows, model=MODEL):
 def test_hint_for_missing_value_can_be_followed(http):
     rows = records(60)
     rows[3]["amount"] = None
-    problem = is_problem(_learn(http, rows), 422)
+    http.put("/v1/models/strict", json={**SPEC, "missing": "refuse"})
+    problem = is_problem(_learn(http, rows, "/v1/models/strict"), 422)
     assert problem["detail"].startswith("the request, row 3, column 'amount': a value is missing")
     assert problem["row"] == 3
     assert problem["hint"] == (

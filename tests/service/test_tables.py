@@ -12,9 +12,9 @@ import pytest
 
 from steelyard import StreamClassifier, TableModel
 from steelyard.cli import main
-from steelyard.exceptions import DataError
+from steelyard.exceptions import DataError, ParameterError
 from steelyard.persistence import from_bytes
-from steelyard.service import Engine
+from steelyard.service import Engine, Spec
 from steelyard.service import rows as wire
 from steelyard.service.commands import Forget, Learn, Put
 from tests.runner import cli_runner
@@ -191,3 +191,21 @@ def test_explanations_and_importance_name_the_columns_of_the_table():
     assert {entry["column"] for entry in model.importance()} == set(names)
     assert len(rows) == 2
     json.dumps(rows, allow_nan=False)
+
+
+def test_settings_that_are_not_given_stay_as_they_were_stored(tmp_path):
+    session = ModelSession(tmp_path / "store.db")
+    old = {"class": "IncrementalSVC"}
+    session.do(Put("m", spec(learner=old, missing="refuse")))
+    answer = session.do(Put("m", spec(memory="all")))
+    assert (answer["spec"]["missing"], answer["spec"]["learner"]) == ("refuse", old)
+    assert session.again().model().spec.missing == "refuse"
+    with pytest.raises(ParameterError, match="missing cannot be changed"):
+        session.do(Put("m", spec(missing="zero")))
+
+
+def test_federated_model_of_version_0_2_loads():
+    stored = {"target": "ill", "sites": True, "rows": "none", "missing": "refuse"}
+    assert Spec.from_store(stored).missing == "refuse"
+    with pytest.raises(ParameterError, match="has no effect"):
+        Spec.from_mapping({"target": "ill", "sites": True, "missing": "mean"})

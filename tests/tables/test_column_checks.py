@@ -93,7 +93,7 @@ def test_text_dates_are_times_and_give_a_notice(name):
 
 def test_later_value_that_is_no_date_raises_with_its_row():
     days = [*DATES["few days"][:120], "soon", *DATES["few days"][121:]]
-    with pytest.raises(DataError, match="row 120, column 'when': expected a date .* got 'soon'"):
+    with pytest.raises(DataError, match=r"row 120, column 'when': expected a date .* got 'soon'"):
         list(open_stream(frame(when=days), "y", chunk=100))
 
 

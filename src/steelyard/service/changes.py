@@ -134,6 +134,8 @@ def _put(writer: Writer, request: Put, now: float) -> Response:
     name, spec, store = check_name(request.model), request.spec, writer.store
     session = writer.sessions.get(name) or writer.adopt(name)
     writer.check_not_damaged(name)
+    if session is not None:
+        spec = spec.with_defaults_of(session.engine.spec)
     is_new = session is None
     if session is None:
         writer.need_lease(name)

@@ -51,9 +51,9 @@ def encoded_chunk(
     return Chunk(np.empty((batch.n_rows, 0)), labels, 0, times, columns=columns)
 
 
-def check_features(spec: Spec, encoder: TableEncoder, columns: ColumnBatch) -> None:
+def check_features(spec: Spec, encoder: TableEncoder, batch: ColumnBatch) -> None:
     """Raise DataError if rows lack a column that must not be missing, or have no known column."""
-    known, found = encoder.columns_, columns.columns
+    known, found = encoder.columns_, batch.columns
     absent = next((name for name in known if name not in found), None)
     if absent is None or (spec.columns_may_change and any(name in found for name in known)):
         return
@@ -74,7 +74,9 @@ def extend_columns(spec: Spec, encoder: TableEncoder, batch: ColumnBatch) -> Non
     """Fit the encoder to the first rows, or add the columns that have their first value in these rows."""
     names = spec.feature_names(batch.columns)
     if not encoder.is_fitted:
-        filled = [name for name in names if _has_value(batch.columns[name])] if spec.columns_may_change else []
+        filled = (
+            [name for name in names if _has_value(batch.columns[name])] if spec.columns_may_change else []
+        )
         encoder.fit_columns(batch, filled or names, (), dates=True)
     elif spec.columns_may_change:
         known = set(encoder.columns_)

@@ -433,9 +433,7 @@ class Engine:
     def _chunk(
         self, batch: ColumnBatch, labels: NDArray[Any], *, learn: bool, times: FloatArray | None = None
     ) -> Chunk:
-        return encoded_chunk(
-            self.spec, self._learner, self._encoder, batch, labels, learn=learn, times=times
-        )
+        return encoded_chunk(self.spec, self._learner, self._encoder, batch, labels, learn=learn, times=times)
 
     # -- properties ---------------------------------------------------------------------------------
 

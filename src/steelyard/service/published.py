@@ -91,9 +91,7 @@ class PublishedModel:
 
     def _chunk(self, batch: ColumnBatch, times: FloatArray | None = None) -> Chunk:
         labels = np.zeros(batch.n_rows)
-        return encoded_chunk(
-            self.spec, self._learner, self._encoder, batch, labels, learn=False, times=times
-        )
+        return encoded_chunk(self.spec, self._learner, self._encoder, batch, labels, learn=False, times=times)
 
     def comparison(self) -> dict[str, Any] | None:
         """Return settings and quality of the model and its challenger, or None if there is no challenger."""
@@ -222,9 +220,7 @@ class PublishedModel:
         if isinstance(X, Mapping):  # the learner reads tables
             found = self._learner.explain(X)
         else:
-            found = explain_encoded(
-                self._learner, self._encoder, X, batch.columns, is_fixed=self._is_fixed
-            )
+            found = explain_encoded(self._learner, self._encoder, X, batch.columns, is_fixed=self._is_fixed)
         rows = found.to_dicts()
         for row, plain in enumerate(rows):
             plain["values"] = dict(zip(found.column_names, map(_json_value, found.values[row]), strict=True))

@@ -485,14 +485,13 @@ def joined(parts: Sequence[ColumnBatch]) -> ColumnBatch:
     names = parts[0].matrix_names
     if all(part.is_matrix and part.matrix_names == names for part in parts):
         return ColumnBatch.concat(parts)
-    times = frozenset().union(*(part.times for part in parts))
     is_text: dict[str, bool] = {}
     for part in parts:
         for name, values in part.columns.items():
             is_text[name] = is_text.get(name, False) or values.dtype == object
-    joined = ColumnBatch.concat([_with_all_columns(part, is_text) for part in parts])
-    joined.times = [name for name in times if not is_text[name]]
-    return joined
+    whole = ColumnBatch.concat([_with_all_columns(part, is_text) for part in parts])
+    whole.times = [name for name in is_text if not is_text[name] and any(name in p.times for p in parts)]
+    return whole
 
 
 def _with_all_columns(part: ColumnBatch, is_text: Mapping[str, bool]) -> ColumnBatch:

@@ -6,10 +6,10 @@ import inspect
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -76,8 +76,9 @@ class Spec:
     cost : str, optional
         The column that multiplies the cost of a miss, such as the amount of a payment; it can be a
         feature, too. The learner needs a threshold such as {miss = 1, alarm = 5}.
-    missing : {"refuse", "indicator", "mean", "zero"}
-        How missing values are treated: an error, an indicator feature, the mean of the column, or zero.
+    missing : {"indicator", "refuse", "mean", "zero"}
+        How missing values are treated: an indicator feature, an error, the mean of the column, or zero.
+        StreamClassifier treats missing values itself with "indicator".
     sites : bool
         Whether the model is federated: it combines the updates of several sites and learns no rows.
     max_future : str or None
@@ -112,6 +113,8 @@ class Spec:
     quota: Mapping[str, float] | None = None
     cost: str | None = None
 
+    given: ClassVar[frozenset[str]] = frozenset()  # names of the settings that were given explicitly
+
     @classmethod
     def from_mapping(cls, values: Any) -> Spec:
         """Create a spec from the values of a file or a request; raise ParameterError if one is not valid."""
@@ -127,12 +130,21 @@ class Spec:
             values = {"rows": "none", **values}
         spec = cls(**values)
         spec._check()
+        object.__setattr__(spec, "given", frozenset(values))
         return spec
+
+    def with_defaults_of(self, stored: Spec) -> Spec:
+        """Return this spec for an existing model: a learner or ``missing`` that is not given stays as it is.
+
+        The defaults of the version that created the model may have been others.
+        """
+        kept = {name: getattr(stored, name) for name in ("learner", "missing") if name not in self.given}
+        return replace(self, **kept)
 
     @classmethod
     def from_store(cls, values: Mapping[str, Any]) -> Spec:
-        """Restore a stored spec. Specs of version 0.2 have no ``max_future`` and accept all times."""
-        return cls.from_mapping({"max_future": None, **values})
+        """Restore a stored spec; a setting that it lacks has the value of version 0.2."""
+        return cls.from_mapping({"max_future": None, "missing": "refuse", **values})
 
     def _check(self) -> None:
         for name in ("target", "time", "subject", "id", "cost"):
@@ -226,6 +238,8 @@ class Spec:
         if not self.sites:
             return
         plain = Spec(self.target, learner=self.learner, rows="none", sites=True, max_future=self.max_future)
+        if self.missing == "refuse":  # the default of version 0.2
+            plain = replace(plain, missing="refuse")
         unusable = [name for name in asdict(self) if getattr(self, name) != getattr(plain, name)]
         if unusable:
             raise _error(

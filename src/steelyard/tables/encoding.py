@@ -253,7 +253,7 @@ class TableEncoder(BaseEstimator):
     ) -> dict[str, TableColumn]:
         """Return the rows for learners that read tables, without encoding their categories.
 
-        A column that is not known has no value yet. With ``learn``, the means of ``missing="mean"`` are updated.
+        A column that is not known has no value yet. With ``learn``, running means are updated.
         """
         numbers = self._encode_numbers(batch, place, first_row, learn=learn)
         index = {name: k for k, name in enumerate(self.numbers)}
@@ -557,9 +557,7 @@ def _hash(name: str, value: str | None) -> int:
     return 0 if value is None else zlib.crc32(f"{name}={value}".encode())
 
 
-def _text_error(
-    values: NDArray[Any], name: str, place: Place, first_row: int, *, is_time: bool
-) -> DataError:
+def _text_error(values: NDArray[Any], name: str, place: Place, first_row: int, *, is_time: bool) -> DataError:
     expected = "a date such as 2026-01-31 or 2026-01-31T09:30" if is_time else "a number"
     for row, value in enumerate(values.tolist()):
         try:
