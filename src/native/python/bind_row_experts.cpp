@@ -79,14 +79,15 @@ class BoundRowExperts {
     }
 
     std::tuple<NumpyArray<double, 3>, NumpyArray<double, 2>> scores(Matrix X) const {
-        require(X.shape(0) == 1 && X.shape(1) == experts_.n_features, kUnlike);
+        require(X.shape(1) == experts_.n_features, kUnlike);
         for (std::size_t i = 0; i < n_vectors_.size(); ++i)
             require(experts_.machines[i].vectors->size() == n_vectors_[i], "RowExperts: vectors have changed");
-        auto out = zeros<double, 3>({1, n_experts_, 1});
-        auto ranks = zeros<double, 2>({1, experts_.ranks ? experts_.n_features : 0});
-        std::fill_n(out.data(), n_experts_, std::numeric_limits<double>::quiet_NaN());
+        const std::size_t n_rows = X.shape(0);
+        auto out = zeros<double, 3>({n_rows, n_experts_, 1});
+        auto ranks = zeros<double, 2>({n_rows, experts_.ranks ? experts_.n_features : 0});
+        std::fill_n(out.data(), n_rows * n_experts_, std::numeric_limits<double>::quiet_NaN());
         nb::gil_scoped_release unlocked;
-        experts_.score(X.data(), ranks.data(), out.data());
+        experts_.score({X.data(), n_rows, experts_.n_features}, ranks.data(), out.data(), n_experts_);
         return {out, ranks};
     }
 
@@ -109,7 +110,7 @@ class BoundRowExperts {
 
 void bind_row_experts(nb::module_& m) {
     nb::class_<BoundRowExperts>(m, "RowExperts",
-                                "Experts of one plane that score a single row in one go. Arrays are not to change.")
+                                "Experts of one plane that score rows in one call. The arrays must not change.")
         .def(nb::init<std::size_t, std::size_t, const std::optional<RankArrays>&, const std::optional<MapArguments>&>(),
              "n_experts"_a, "n_features"_a, "ranks"_a.none(), "map"_a.none())
         .def("add_plane", &BoundRowExperts::add_plane, "expert"_a, "is_mapped"_a, "normal"_a.noconvert(), "intercept"_a)
@@ -117,7 +118,7 @@ void bind_row_experts(nb::module_& m) {
              "intercept"_a)
         .def("add_trees", &BoundRowExperts::add_trees, "expert"_a, "trees"_a)
         .def("scores", &BoundRowExperts::scores, "X"_a.noconvert(),
-             "Scores of a row, NaN for experts that were not added, and its ranks.");
+             "Scores of rows, NaN for experts that were not added, and the ranks of the rows.");
 }
 
 }  // namespace steelyard::bind

@@ -1,24 +1,49 @@
 #include "trees/row_experts.hpp"
 
+#include <algorithm>
+
 #include "proximal/scores.hpp"
 
 namespace steelyard {
 
-void RowExperts::score(const double* row, double* ranks_out, double* scores) const {
-    std::vector<double> mapped(map ? map->n_outputs() : 0);
-    if (ranks) apply_pieces({row, 1, n_features}, *ranks, ranks_out);
-    if (map) map_rows(*map, {ranks_out, 1, n_features}, mapped.data(), 1);
+namespace {
+
+constexpr std::size_t kScoredRows = 256;  // the mapped rows of a block stay in the cache
+
+}  // namespace
+
+void RowExperts::score(Rows<double> rows, double* ranks_out, double* scores, std::size_t n_experts) const {
+    for (std::size_t begin = 0; begin < rows.n_rows; begin += kScoredRows) {
+        const std::size_t n = std::min(kScoredRows, rows.n_rows - begin);
+        score_block({rows.data + begin * n_features, n, n_features}, ranks ? ranks_out + begin * n_features : nullptr,
+                    scores + begin * n_experts, n_experts);
+    }
+}
+
+void RowExperts::score_block(Rows<double> rows, double* ranks_out, double* scores, std::size_t n_experts) const {
+    const std::size_t n = rows.n_rows;
+    std::vector<double> mapped(map ? n * map->n_outputs() : 0), column(n);
+    const auto write = [&](std::size_t expert) {
+        for (std::size_t i = 0; i < n; ++i) scores[i * n_experts + expert] = column[i];
+    };
+    if (ranks) apply_pieces(rows, *ranks, ranks_out);
+    if (map) map_rows(*map, {ranks_out, n, n_features}, mapped.data(), 1);
     for (const Plane& plane : planes) {
-        const double* values = plane.is_mapped ? mapped.data() : row;
-        linear_scores<double>({values, 1, plane.normal.size()}, {plane.normal, {&plane.intercept, 1}},
-                              scores + plane.expert, 1);
+        const double* values = plane.is_mapped ? mapped.data() : rows.data;
+        linear_scores<double>({values, n, plane.normal.size()}, {plane.normal, {&plane.intercept, 1}}, column.data(),
+                              1);
+        write(plane.expert);
     }
     for (const Machine& machine : machines) {
-        double* score = scores + machine.expert;
-        kernel_sums(machine.spec, Rows<double>{ranks_out, 1, n_features}, *machine.vectors, machine.coef, score, 1);
-        *score += machine.intercept;
+        kernel_sums(machine.spec, Rows<double>{ranks_out, n, n_features}, *machine.vectors, machine.coef, column.data(),
+                    1);
+        for (double& score : column) score += machine.intercept;
+        write(machine.expert);
     }
-    for (const Trees& expert : trees) expert.scorer->score({row, 1, n_features}, scores + expert.expert);
+    for (const Trees& expert : trees) {
+        expert.scorer->score(rows, column.data());
+        write(expert.expert);
+    }
 }
 
 }  // namespace steelyard

@@ -1,4 +1,4 @@
-// Scores of several binary experts for a single row, in one call instead of one call per expert.
+// Scores of several binary experts, in one call instead of one call per expert.
 #pragma once
 
 #include <cstddef>
@@ -40,8 +40,12 @@ struct RowExperts {
     std::vector<Machine> machines;
     std::vector<Trees> trees;
 
-    // Writes the score of every expert, and the ranks of the row if `ranks` is set.
-    void score(const double* row, double* ranks_out, double* scores) const;
+    // Writes the score of every expert, one row of `n_experts` values per input row, and the ranks of the rows
+    // if `ranks` is set. Values of experts that were not added are left as they are.
+    void score(Rows<double> rows, double* ranks_out, double* scores, std::size_t n_experts) const;
+
+  private:
+    void score_block(Rows<double> rows, double* ranks_out, double* scores, std::size_t n_experts) const;
 };
 
 }  // namespace steelyard

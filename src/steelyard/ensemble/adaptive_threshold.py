@@ -238,7 +238,7 @@ class AdaptiveThresholdClassifier(ThresholdedClassifier):
             scores = _scores(working, rows) if len(known) > 1 else None
 
         def after(now: list[Any]) -> _Known:
-            buffer, keys = before.buffer.copy(), _native.row_hashes(rows)
+            buffer, keys = shallow_copy(before.buffer), _native.row_hashes(rows)
             buffer.set_classes(now)
             positive = self._find_positive(buffer, before.positive)
             sign = -1.0 if len(now) == 2 and now[0] == positive else 1.0
@@ -413,7 +413,7 @@ class AdaptiveThresholdClassifier(ThresholdedClassifier):
         if weights is None:
             return np.zeros((len(rows), len(self.classes_))), None
         # The classifier is treated as the only expert of an ensemble.
-        snapshot = EnsembleSnapshot(list(buffer.classes), [], weights, Views())
+        snapshot = EnsembleSnapshot(list(buffer.classes), self.classes_, [], weights, Views())
         places, recent = buffer.recent()
         new = _scores(self.estimator_, rows)[:, None]
         recent, new = (snapshot.log_odds(snapshot.decide(scores)) for scores in (recent, new))

@@ -27,6 +27,8 @@ class CostBudget:
 
     Attributes
     ----------
+    arguments : tuple
+        The arguments of the constructor.
     n_planes : int
         Scores per row: one for two classes, otherwise one per class.
     microseconds, first_microseconds : float
@@ -41,7 +43,8 @@ class CostBudget:
     """
 
     def __init__(self, compute_budget: Any, n_classes: int, is_long: bool = False) -> None:
-        self.compute_budget, self.n_classes, self.is_long = compute_budget, n_classes, is_long
+        self.arguments = compute_budget, n_classes, is_long
+        self.n_classes, self.is_long = n_classes, is_long
         self.n_planes = n_planes(n_classes)
         self.is_auto = compute_budget == "auto"
         self.first_microseconds = SETTINGS.budget_us if self.is_auto else float(compute_budget)
@@ -51,10 +54,6 @@ class CostBudget:
         self.weighs_experts = n_classes <= SETTINGS.max_weighed_classes
         fixed, each = SETTINGS.weigh_cost_us
         self.weigh_rows = self.interval_rows(fixed + each * self.n_planes, SETTINGS.weigh_share)
-
-    def is_for(self, compute_budget: Any, n_classes: int, is_long: bool) -> bool:
-        """Return whether a budget constructed with these arguments would be equal to this one."""
-        return (self.compute_budget, self.n_classes, self.is_long) == (compute_budget, n_classes, is_long)
 
     def interval_rows(self, cost_us: float, share: float) -> float:
         """Return the minimum number of rows between two runs of a step that gets this share of the budget."""

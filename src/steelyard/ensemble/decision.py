@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from steelyard._labels import Label
 from steelyard._types import FloatArray
@@ -80,7 +81,7 @@ class DecisionState:
             return threshold
         return promise.per_row if len(labels) > 2 else promise
 
-    def is_mirrored(self, labels: Sequence[Label]) -> bool:
+    def is_mirrored(self, labels: Sequence[Label] | NDArray[Any]) -> bool:
         """Return whether the first of two classes is the positive one."""
         return len(labels) == 2 and bool(labels[0] == self.positive)
 

@@ -19,7 +19,7 @@ def labelled_report(ensemble: ExpertEnsemble, class_count: IntArray) -> DriftRep
         return report
     counts = class_count.astype(np.float64)
     shares = (counts / max(counts.sum(), 1.0)).tolist()
-    both = {x: (share, share) for x, share in zip(ensemble.classes.tolist(), shares, strict=True)}
+    both = {x: (share, share) for x, share in zip(ensemble.snapshot.labels.tolist(), shares, strict=True)}
     return DriftReport([], {}, [], both, (float(counts.sum()), 0.0), None, changes.event_list())
 
 

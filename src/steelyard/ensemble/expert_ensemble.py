@@ -9,10 +9,10 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from steelyard import _native
-from steelyard._concurrency import FrozenState
+from steelyard._concurrency import FrozenState, shallow_copy
 from steelyard._labels import Label, positive_class, sorted_classes
 from steelyard._threads import one_thread, run_tasks
 from steelyard._types import FloatArray, IntArray
@@ -26,8 +26,7 @@ from steelyard.ensemble.experts.labels import LabelRun
 from steelyard.ensemble.layout import Layout
 from steelyard.ensemble.mixing import ExpertWeights, weigh
 from steelyard.ensemble.multiclass import MulticlassWeights
-from steelyard.ensemble.pending import PendingRows
-from steelyard.ensemble.row_buffer import Block, RowBuffer
+from steelyard.ensemble.row_buffer import Block, PendingRows, RowBuffer
 from steelyard.ensemble.row_input import RowInput
 from steelyard.ensemble.score_buffer import PredictedScores, ScoreBuffer, align
 from steelyard.ensemble.settings import SETTINGS
@@ -105,8 +104,9 @@ class ExpertEnsemble:
         self.label_run = LabelRun()
         self.decision = DecisionState().with_goal(params.threshold)
         self.changes = ChangeMonitor()
-        self.snapshot = EnsembleSnapshot([], [None] * len(EXPERTS), None, self.views)
+        self.snapshot = EnsembleSnapshot([], np.zeros(0), [None] * len(EXPERTS), None, self.views)
         self._known_budget: CostBudget | None = None
+        self._selected_for: CostBudget | None = None  # the budget for which experts were enabled and disabled
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "experts": [FrozenState(expert) for expert in self.copied_experts()]}
@@ -136,11 +136,6 @@ class ExpertEnsemble:
         """Return the labels of class codes."""
         return [self.labels[code] for code in codes]
 
-    @property
-    def classes(self) -> NDArray[Any]:
-        """Sorted labels of the classes that can be predicted."""
-        return sorted_classes(self.labels_of(self.snapshot.classes))
-
     def shares(self) -> FloatArray:
         """Return the class shares among recent rows, or among all rows if there are too many classes."""
         if self.recent_scores.classes == self.snapshot.classes:
@@ -162,11 +157,6 @@ class ExpertEnsemble:
         self.counts = counts
 
     # -- new rows -----------------------------------------------------------------------------------
-
-    @property
-    def n_first(self) -> int | None:
-        """Number of columns of the first rows, for :func:`row_keys`; None if all rows are plain numbers."""
-        return None if self.views.layout is None else self.views.layout.n_first
 
     def extend_layout(self, X: FloatArray) -> None:
         """Extend the layout by new columns, missing values and categories of rows that will be learned."""
@@ -208,7 +198,7 @@ class ExpertEnsemble:
             if len(self.pending) < SETTINGS.pending_rows:
                 return
             added = None
-        self.recent_scores, self.experts = self.recent_scores.copy(), self.copied_experts()
+        self.recent_scores, self.experts = shallow_copy(self.recent_scores), self.copied_experts()
         if len(self.pending):
             pending, self.pending = self.pending.together(), PendingRows()
             self._learn_block(*pending)
@@ -414,34 +404,43 @@ class ExpertEnsemble:
         return 0.0 if expert.rule is None or is_outdated else expert.config.prior
 
     def _publish(self, stream: Stream, weights: ExpertWeights | MulticlassWeights | None) -> None:
-        """Make the new rules and weights visible to predictions, and drop rows that no expert needs."""
-        rules, weights = (
-            [expert.rule for expert in self.experts],
-            self.decision.with_promised_threshold(weights),
-        )
-        self.snapshot = EnsembleSnapshot(self.class_codes(), rules, weights, stream.views)
+        """Make the new rules and weights visible to predictions."""
+        self.snapshot = self.new_snapshot(self.decision.with_promised_threshold(weights))
+        max_rows = (1.0 + SETTINGS.slack) * (SETTINGS.buffer_rows + 2 * SETTINGS.buffer_rows_of_classes)
+        if self.params.window != "auto" or len(self.rows) > max_rows:
+            self._drop_rows(stream.budget, max_rows)
+
+    def _drop_rows(self, budget: CostBudget, max_rows: float) -> None:
+        """Drop rows that no expert needs, if there are more than ``max_rows`` besides rows of experts."""
         held = [numbers for expert in self.experts for numbers in expert.held_rows()]
         if self.params.window == "auto":
-            n_kept = SETTINGS.buffer_rows + 2 * SETTINGS.buffer_rows_of_classes + sum(map(len, held))
-            if len(self.rows) <= (1.0 + SETTINGS.slack) * n_kept:
+            if len(self.rows) <= max_rows + (1.0 + SETTINGS.slack) * sum(map(len, held)):
                 return
-            per_class = SETTINGS.buffer_rows_of_classes // max(stream.budget.n_classes, 2)
+            per_class = SETTINGS.buffer_rows_of_classes // max(budget.n_classes, 2)
             numbers, slack = self.rows.last(SETTINGS.buffer_rows, per_class), SETTINGS.slack
         else:
             first = [row for expert in self.experts if (row := expert.first_row()) is not None]
             numbers, slack = self.rows.last(len(self.rows), low=min([self.low, *first])), 0.0
         self.rows = self.rows.keep(np.unique(np.concatenate([numbers, *held])), slack)
 
+    def new_snapshot(self, weights: ExpertWeights | MulticlassWeights | None) -> EnsembleSnapshot:
+        """Return the current classes, rules and views, with these weights."""
+        classes, rules = self.class_codes(), [expert.rule for expert in self.experts]
+        return EnsembleSnapshot(classes, sorted_classes(self.labels_of(classes)), rules, weights, self.views)
+
     def _budget(self) -> CostBudget:
-        n_classes, known = int(np.count_nonzero(self.counts)), self._known_budget
         is_long = self.n_seen >= SETTINGS.long_stream_rows
         is_long = is_long and not self.drift.is_within(SETTINGS.long_after_drift_rows, self.n_seen)
-        if known is None or not known.is_for(self.params.compute_budget, n_classes, is_long):
-            known = self._known_budget = CostBudget(self.params.compute_budget, n_classes, is_long)
-        return known
+        arguments = self.params.compute_budget, int(np.count_nonzero(self.counts)), is_long
+        if self._known_budget is None or self._known_budget.arguments != arguments:
+            self._known_budget = CostBudget(*arguments)
+        return self._known_budget
 
     def _select_experts(self, budget: CostBudget) -> None:
-        """Disable experts that the budget does not cover, and enable them again when it does."""
+        """Disable experts that a new budget does not cover, and enable those again that it does cover."""
+        if budget is self._selected_for:
+            return
+        self._selected_for = budget
         for expert in self.experts:
             is_affordable = expert.is_affordable(budget)
             if expert.is_enabled and not is_affordable:

@@ -1,4 +1,4 @@
-"""Recent rows of the stream, shared by all experts."""
+"""Rows of the stream: the recent rows that all experts share, and rows that are not learned yet."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from numpy.typing import NDArray
 
 from steelyard import _native
 from steelyard._types import FloatArray, IntArray
+from steelyard.ensemble.layout import Layout
+from steelyard.ensemble.score_buffer import with_new_experts
 
-__all__ = ["Block", "RowBuffer", "last_rows", "row_keys", "wide_from_state", "wide_state"]
+__all__ = ["Block", "PendingRows", "RowBuffer", "last_rows", "row_keys", "wide_from_state", "wide_state"]
 
 _SAVED = ("X", "codes", "weights", "times", "numbers")
 _COLUMNS = (*_SAVED, "keys")
@@ -44,14 +46,14 @@ class Block:
         times: FloatArray | None = None,
         *,
         first: int = 0,
-        n_first: int | None = None,
+        layout: Layout | None = None,
         wide: sp.csr_matrix | None = None,
     ) -> Block:
-        """Return a block whose row numbers begin at ``first``; for ``n_first`` see :func:`row_keys`."""
+        """Return a block whose row numbers begin at ``first``; for ``layout`` see :func:`row_keys`."""
         n = len(codes)
         weights = np.ones(n) if weights is None else weights
         times = np.zeros(n) if times is None else times
-        return cls(X, codes, weights, times, np.arange(first, first + n), row_keys(X, n_first, wide), wide)
+        return cls(X, codes, weights, times, np.arange(first, first + n), row_keys(X, layout, wide), wide)
 
     def __len__(self) -> int:
         return len(self.codes)
@@ -95,11 +97,12 @@ class RowBuffer:
     valid; only the newest of them may be appended to.
     """
 
-    __slots__ = ("_begin", "_end", "_store")
+    __slots__ = ("_begin", "_end", "_store", "n_columns")
 
     def __init__(self, store: Block, begin: int, end: int) -> None:
         self._store = store
         self._begin, self._end = begin, end
+        self.n_columns: int = store.X.shape[1]  # number of features
 
     @classmethod
     def empty(cls, n_columns: int) -> RowBuffer:
@@ -113,11 +116,6 @@ class RowBuffer:
     def block(self) -> Block:
         """All rows in the buffer."""
         return self._store.take(slice(self._begin, self._end))
-
-    @property
-    def n_columns(self) -> int:
-        """Number of features."""
-        return self._store.X.shape[1]
 
     @property
     def numbers(self) -> IntArray:
@@ -167,7 +165,7 @@ class RowBuffer:
         begin, end, store = self._begin, self._end + len(block), self._store
         if end > len(store):
             held = self.block
-            store = _storage(held.X.shape[1], 2 * (len(held) + len(block)) + 64)
+            store = _storage(self.n_columns, 2 * (len(held) + len(block)) + 64)
             _write(store, 0, held)
             begin, end = 0, len(held) + len(block)
         _write(store, end - len(block), block)
@@ -180,7 +178,7 @@ class RowBuffer:
         places, n = self._places(numbers), len(numbers)
         if isinstance(places, slice):
             places = np.arange(places.start, places.stop)
-        store = _storage(self._store.X.shape[1], 2 * n + 64)
+        store = _storage(self.n_columns, 2 * n + 64)
         for name in _COLUMNS:
             np.take(getattr(self._store, name), places, axis=0, out=getattr(store, name)[:n], mode="clip")
         return RowBuffer(store, 0, n)
@@ -222,7 +220,7 @@ class RowBuffer:
         return {name: getattr(block, name).copy() for name in (_COLUMNS if with_keys else _SAVED)}
 
     @classmethod
-    def from_state(cls, state: Mapping[str, Any], n_first: int | None = None) -> RowBuffer:
+    def from_state(cls, state: Mapping[str, Any], layout: Layout | None = None) -> RowBuffer:
         """Restore the buffer from the result of :meth:`get_state`; raise ValueError if it is inconsistent."""
         parts = {name: np.asarray(state[name]) for name in _SAVED}
         n = len(parts["codes"])
@@ -234,31 +232,90 @@ class RowBuffer:
         if (np.diff(numbers) <= 0).any():
             raise ValueError("row numbers must be ascending")
         X = np.ascontiguousarray(X, dtype=np.float64)
-        keys = np.asarray(state["keys"]) if "keys" in state else row_keys(X, n_first)
+        keys = np.asarray(state["keys"]) if "keys" in state else row_keys(X, layout)
         if keys.shape != (n,) or keys.dtype != np.uint64:
             raise ValueError("expected one hash for each row")
         return cls(Block(X, codes, weights, times, numbers, keys), 0, n)
 
 
-def row_keys(
-    X: FloatArray, n_first: int | None = None, wide: sp.csr_matrix | None = None
-) -> NDArray[np.uint64]:
-    """Return a hash of each row, which ignores missing values in columns ``n_first`` and later.
+@dataclass(frozen=True)
+class PendingRows:
+    """Single rows that have been scored but not yet learned; immutable.
 
-    A row therefore keeps its hash when columns are added to the table. If the columns are hashed, the values
-    before feature hashing are used, because different rows may have the same hashed columns.
+    They are learned together, because each update has a fixed cost. Only the label frequency experts use
+    these rows immediately.
+    """
+
+    blocks: tuple[Block, ...] = ()
+    scores: tuple[FloatArray, ...] = ()
+    n_rows: int = 0
+
+    def __len__(self) -> int:
+        return self.n_rows
+
+    def added(self, block: Block, scores: FloatArray) -> PendingRows:
+        """Return these rows with another block at the end."""
+        return PendingRows((*self.blocks, block), (*self.scores, scores), self.n_rows + len(block))
+
+    def widened(self, n_columns: int) -> PendingRows:
+        """Return these rows, padded with columns of missing values at the end."""
+        return PendingRows(tuple(block.widened(n_columns) for block in self.blocks), self.scores, self.n_rows)
+
+    def together(self) -> tuple[Block, FloatArray]:
+        """Return all rows as one block, and their scores."""
+        return self.blocks[0].joined(*self.blocks[1:]), np.concatenate(self.scores)
+
+    def codes(self) -> list[int]:
+        """Return the class codes of all rows."""
+        return [code for block in self.blocks for code in block.codes.tolist()]
+
+    def get_state(self) -> dict[str, Any]:
+        """Return the rows and their scores as arrays."""
+        if not self.blocks:
+            return {}
+        block, scores = self.together()
+        parts = {"X": block.X, "codes": block.codes, "weights": block.weights, "times": block.times}
+        wide = {} if block.wide is None else {"wide": wide_state(block.wide)}
+        return {**parts, **wide, "scores": scores}
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any], n_experts: int, layout: Layout | None = None) -> PendingRows:
+        """Restore the rows from the result of :meth:`get_state`; raise ValueError if inconsistent."""
+        if not state:
+            return cls()
+        X, codes, weights, times, scores = (
+            np.asarray(state[name]) for name in ("X", "codes", "weights", "times", "scores")
+        )
+        n = len(codes)
+        scores = with_new_experts(scores, n_experts, np.nan, axis=1)
+        if X.ndim != 2 or scores.ndim != 3 or {len(part) for part in (X, weights, times, scores)} != {n}:
+            raise ValueError("pending rows, their labels and scores must have the same length")
+        X = np.ascontiguousarray(X, dtype=np.float64)
+        wide = wide_from_state(state["wide"], n) if "wide" in state else None
+        return cls((Block.from_rows(X, codes, weights, times, layout=layout, wide=wide),), (scores,), n)
+
+
+def row_keys(
+    X: FloatArray, layout: Layout | None = None, wide: sp.csr_matrix | None = None
+) -> NDArray[np.uint64]:
+    """Return a hash of each row, which ignores missing values in columns that the first rows did not have.
+
+    A row therefore keeps its hash when columns are added to the table. The layout is None if all rows are
+    plain numbers. If the columns are hashed, the values before feature hashing are used, because different
+    rows may have the same hashed columns.
     """
     if wide is not None:
         return _native.sparse_row_hashes(wide.data, wide.indices, wide.indptr)
+    n_first = X.shape[1] if layout is None else layout.n_first
     if not _native.all_finite(X):
         missing = np.isnan(X)
         known = np.where(missing, _MISSING_KEY, X)
-        if n_first is not None and n_first < X.shape[1]:
+        if n_first < X.shape[1]:
             late = X[:, n_first:]  # row_hashes() ignores zeros
             late = np.where(late == 0.0, _MISSING_KEY, late)
             known[:, n_first:] = np.where(missing[:, n_first:], 0.0, late)
         X = known
-    elif n_first is not None and n_first < X.shape[1]:
+    elif n_first < X.shape[1]:
         X = X.copy()
         X[:, n_first:][X[:, n_first:] == 0.0] = _MISSING_KEY
     return _native.row_hashes(X)

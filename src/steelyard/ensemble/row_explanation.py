@@ -40,11 +40,16 @@ _ROWS_OF_CLASS = 200  # minimum per class, if there are that many
 
 
 def attribution(
-    ensemble: ExpertEnsemble, X: FloatArray, rows: FloatArray, background: FloatArray | None
+    ensemble: ExpertEnsemble,
+    X: FloatArray,
+    rows: FloatArray,
+    wide: sp.csr_matrix | None,
+    background: FloatArray | None,
 ) -> Attribution:
     """Return contributions of the columns of X to the scores of an ensemble.
 
-    ``rows`` are the rows X, converted to the input of the experts. The default background is recent rows.
+    ``rows`` and ``wide`` are the rows X, converted to the input of the experts. The default background is
+    recent rows.
     """
     snapshot, hashed = ensemble.snapshot, ensemble.input.hashed
     if isinstance(hashed, HashedTable):
@@ -54,7 +59,6 @@ def attribution(
             hint="select the columns that matter before learning",
         )
     others = sampled_rows(_recent_rows(ensemble).X if background is None else background)
-    wide = ensemble.input.wide(X)
     unhash = None if hashed is None else partial(unhashed, X=X, view=hashed)
     raw = snapshot.raw_scores(rows, wide)
     return explain_snapshot(snapshot, rows, others, raw, wide=wide, unhash=unhash)

@@ -109,11 +109,14 @@ class RowInput:
 
     # -- coded rows ---------------------------------------------------------------------------------
 
-    def dense(self, X: Any, n_columns: int, learner: BatchLearner, method: str) -> FloatArray:
+    def dense(
+        self, X: Any, n_columns: int, learner: BatchLearner, method: str
+    ) -> tuple[FloatArray, sp.csr_matrix | None]:
         """Return dense rows of finite numbers or NaN with at most ``SETTINGS.max_columns`` columns.
 
-        Rows with fewer columns than ``n_columns`` are padded with missing values. Learner and method are
-        named in error messages.
+        The second result has the rows before hashing; it is None if they are not hashed or are tables. Rows
+        with fewer columns than ``n_columns`` are padded with missing values. Learner and method are named in
+        error messages.
         """
         if sp.issparse(X):
             X = check_finite(learner, X, method)
@@ -123,17 +126,13 @@ class RowInput:
                 check_not_infinite(learner, X, method)
         if isinstance(self.hashed, HashedTable):
             assert self.schema is not None
-            return self.hashed.apply(X, self.schema.categorical)
+            return self.hashed.apply(X, self.schema.categorical), None
         if self.hashed is not None:
-            return self.hashed.apply(X)
+            return self.hashed.apply(X), self.hashed.wide(X)
         X = np.ascontiguousarray(X.toarray() if sp.issparse(X) else X, dtype=np.float64)
         if X.shape[1] < n_columns:  # an array, after tables were learned
             X = np.pad(X, ((0, 0), (0, n_columns - X.shape[1])), constant_values=np.nan)
-        return X
-
-    def wide(self, X: Any) -> sp.csr_matrix | None:
-        """Return the rows before hashing as a sparse matrix; None if they are not hashed or are tables."""
-        return None if self.hashed is None else self.hashed.wide(X)
+        return X, None
 
     @property
     def keeps_wide(self) -> bool:

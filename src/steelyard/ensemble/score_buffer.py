@@ -77,7 +77,8 @@ class ScoreBuffer:
 
     The last rows of every class are kept, about 1,000 in total and at least 100 of each class. With two
     classes a row has one score, positive for the second class; with more it has one score per class. The
-    score is NaN for a class that an expert did not know.
+    score is NaN for a class that an expert did not know. Attributes are replaced, never changed in place, so
+    a shallow copy can be changed without the original; only one of the two may be appended to.
 
     Parameters
     ----------
@@ -189,12 +190,6 @@ class ScoreBuffer:
             TwoSides(scores[places == p, :, plane], scores[places != p, :, plane], float(shares[p]))
             for plane, p in enumerate(positives)
         ]
-
-    def copy(self) -> ScoreBuffer:
-        """Return a copy; only one of the two may be appended to."""
-        other = object.__new__(type(self))
-        other.__dict__.update(self.__dict__)
-        return other
 
     def get_state(self) -> dict[str, Any]:
         """Return everything as arrays and plain values."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -21,42 +22,29 @@ from steelyard.ensemble.views import TransformedRows, Views
 __all__ = ["EnsembleSnapshot"]
 
 
-class SingleRowScorer:
-    """Native scorer of single rows, constructed when the first single row is scored.
+class JoinedRules:
+    """Native scorer of the rules that have a native form, constructed when the first rows are scored.
 
     Snapshots that differ only in label frequency rules share one scorer.
     """
 
-    __slots__ = ("_native",)
+    __slots__ = ("_joined",)
 
     def __init__(self) -> None:
-        self._native: tuple[_native.RowExperts, list[int]] | None = None
+        self._joined: tuple[_native.RowExperts, list[int]] | None = None
 
-    def scores(
-        self, snapshot: EnsembleSnapshot, X: FloatArray, wide: sp.csr_matrix | None = None
-    ) -> FloatArray:
-        """Return the raw scores of a single row for two classes."""
-        if self._native is None:
-            self._native = _joined_rules(snapshot, X.shape[1])
-        scorer, others = self._native
-        scores, _ = scorer.scores(X)
-        rows = TransformedRows(X, snapshot.views, wide)
-        for number in others:
-            snapshot.score_rule(number, rows, scores)
-        return scores
+    def of(self, snapshot: EnsembleSnapshot, n_features: int) -> tuple[_native.RowExperts, list[int]]:
+        """Return the native scorer, and the indices of the rules that must be scored separately."""
+        if self._joined is None:
+            scorer, others = snapshot.views.row_experts(len(snapshot.rules), n_features), []
+            for number, rule in enumerate(snapshot.rules):
+                if rule is not None and (rule.classes != snapshot.classes or not rule.join(scorer, number)):
+                    others.append(number)
+            self._joined = scorer, others
+        return self._joined
 
-    def __reduce__(self) -> tuple[type[SingleRowScorer], tuple[()]]:
-        return SingleRowScorer, ()
-
-
-def _joined_rules(snapshot: EnsembleSnapshot, n_features: int) -> tuple[_native.RowExperts, list[int]]:
-    """Return a native scorer, and the indices of the rules that must be scored separately."""
-    scorer = snapshot.views.row_experts(len(snapshot.rules), n_features)
-    others = []
-    for number, rule in enumerate(snapshot.rules):
-        if rule is not None and (rule.classes != snapshot.classes or not rule.join(scorer, number)):
-            others.append(number)
-    return scorer, others
+    def __reduce__(self) -> tuple[type[JoinedRules], tuple[()]]:
+        return JoinedRules, ()
 
 
 @dataclass(frozen=True)
@@ -67,6 +55,8 @@ class EnsembleSnapshot:
     ----------
     classes : list of int
         Class codes in the order of their labels.
+    labels : ndarray of shape (n_classes,)
+        Their labels, sorted.
     rules : list of Rule or None
         Decision rule of each expert.
     weights : ExpertWeights, MulticlassWeights or None
@@ -76,30 +66,31 @@ class EnsembleSnapshot:
     """
 
     classes: list[int]
+    labels: NDArray[Any]
     rules: list[Rule | None]
     weights: ExpertWeights | MulticlassWeights | None
     views: Views
-    single: SingleRowScorer = field(default_factory=SingleRowScorer, repr=False, compare=False)
+    joined: JoinedRules = field(default_factory=JoinedRules, repr=False, compare=False)
 
     def raw_scores(self, X: FloatArray, wide: sp.csr_matrix | None = None) -> FloatArray:
         """Return the scores of every expert, of shape (n_rows, n_experts, n_planes); NaN if unknown.
 
         ``wide`` has the rows before hashing, if they are hashed.
         """
-        if len(X) == 1 and len(self.classes) == 2 and self.views.layout is None and _native.all_finite(X):
-            return self.single.scores(self, X, wide)
-        scores = np.full((len(X), len(self.rules), n_planes(len(self.classes))), np.nan)
-        rows = TransformedRows(X, self.views, wide)
+        if len(self.classes) == 2 and self.views.layout is None and _native.all_finite(X):
+            scorer, numbers = self.joined.of(self, X.shape[1])
+            scores, ranks = scorer.scores(X)
+            rows = TransformedRows(X, self.views, wide, None if self.views.ranks is None else ranks)
+        else:
+            numbers = [number for number, rule in enumerate(self.rules) if rule is not None]
+            scores = np.full((len(X), len(self.rules), n_planes(len(self.classes))), np.nan)
+            rows = TransformedRows(X, self.views, wide)
         with one_thread():
-            for number in range(len(self.rules)):
-                self.score_rule(number, rows, scores)
+            for number in numbers:
+                rule = self.rules[number]
+                assert rule is not None
+                scores[:, number] = align(rule.scores(rows), rule.classes, self.classes)
         return scores
-
-    def score_rule(self, number: int, rows: TransformedRows, scores: FloatArray) -> None:
-        """Write the scores of the expert with index ``number`` into the array ``scores``."""
-        rule = self.rules[number]
-        if rule is not None:
-            scores[:, number] = align(rule.scores(rows), rule.classes, self.classes)
 
     def after_labels(self, codes: list[int]) -> EnsembleSnapshot:
         """Return the snapshot updated with new labels, which only the label frequency rules use."""

@@ -17,12 +17,10 @@ from steelyard.ensemble.experts.labels import LabelRun
 from steelyard.ensemble.mixing import ExpertWeights
 from steelyard.ensemble.multiclass import MulticlassWeights
 from steelyard.ensemble.online_threshold import OnlineThreshold
-from steelyard.ensemble.pending import PendingRows
-from steelyard.ensemble.row_buffer import RowBuffer
+from steelyard.ensemble.row_buffer import PendingRows, RowBuffer
 from steelyard.ensemble.row_costs import RowCosts
 from steelyard.ensemble.row_input import RowInput
 from steelyard.ensemble.score_buffer import ScoreBuffer
-from steelyard.ensemble.snapshot import EnsembleSnapshot
 from steelyard.ensemble.stacking import WeightCorrection
 from steelyard.ensemble.views import Views
 
@@ -71,7 +69,7 @@ def restored_ensemble(state: dict[str, Any], params: EnsembleParams, row_input: 
         int(state[name]) for name in ("seen", "low", "judged_at", "settled_at")
     )
     ensemble.views = Views.from_state(state["views"])
-    ensemble.rows = RowBuffer.from_state(state["recent"], ensemble.n_first)
+    ensemble.rows = RowBuffer.from_state(state["recent"], ensemble.views.layout)
     numbers = ensemble.rows.numbers
     is_seen = not len(numbers) or (numbers[0] >= 0 and numbers[-1] < ensemble.n_seen)
     if not 0 <= ensemble.low <= ensemble.n_seen or not is_seen:
@@ -88,9 +86,7 @@ def restored_ensemble(state: dict[str, Any], params: EnsembleParams, row_input: 
         expert.set_state(_current_names(learned, state["recent"]), stream)
         if expert.rule is None and expert.is_ready(stream.views):
             expert.refresh_rule(stream)
-    classes = ensemble.class_codes()
-    rules = [expert.rule for expert in ensemble.experts]
-    ensemble.snapshot = EnsembleSnapshot(classes, rules, _weights(state, len(classes)), ensemble.views)
+    ensemble.snapshot = ensemble.new_snapshot(_weights(state, int(np.count_nonzero(ensemble.counts))))
     ensemble.decision = DecisionState(
         state.get("positive"),
         # Files of version 0.2 have no online threshold: it starts with the first rows that are learned.
@@ -98,7 +94,7 @@ def restored_ensemble(state: dict[str, Any], params: EnsembleParams, row_input: 
         OnlineCalibration.from_state(state.get("calibration")),
         RowCosts.from_state(state.get("row_costs")),
     )
-    ensemble.pending = PendingRows.from_state(state.get("waiting", {}), len(EXPERTS), ensemble.n_first)
+    ensemble.pending = PendingRows.from_state(state.get("waiting", {}), len(EXPERTS), ensemble.views.layout)
     if len(ensemble.pending):
         ensemble.snapshot = ensemble.snapshot.after_labels(ensemble.pending.codes())
     return ensemble

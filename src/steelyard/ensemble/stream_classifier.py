@@ -32,7 +32,6 @@ from steelyard.ensemble.online_threshold import OnlineThreshold
 from steelyard.ensemble.row_buffer import Block, row_keys
 from steelyard.ensemble.row_explanation import attribution, remembered_rows, with_table_values
 from steelyard.ensemble.row_input import RowInput, has_feature_names
-from steelyard.ensemble.snapshot import EnsembleSnapshot
 from steelyard.ensemble.state import get_state, restored_ensemble
 from steelyard.ensemble.thresholded import ThresholdedClassifier
 from steelyard.exceptions import SteelyardError
@@ -342,19 +341,18 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
         ensemble, forgets = self._ensemble, method == "forget"
         codes = ensemble.codes_of(batch.labels, learn=not forgets)[batch.codes]
         times = None if method in {"forget", "fit"} else ensemble.times_for_window(time, len(codes))
-        X = self._dense(batch.X, method)
+        X, wide = self._input.dense(batch.X, ensemble.rows.n_columns, self, method)
         if forgets:
             self._input.check_known_categories(X)
         else:
             ensemble.extend_layout(X)
-        wide = self._input.wide(batch.X)
-        block = Block.from_rows(X, codes, batch.weights, times, n_first=ensemble.n_first, wide=wide)
+        block = Block.from_rows(X, codes, batch.weights, times, layout=ensemble.views.layout, wide=wide)
         if batch.weights is not None and not (batch.weights > 0.0).all():
             return block.take(batch.weights > 0.0)
         return block
 
     def _dense(self, X: Any, method: str) -> FloatArray:
-        return self._input.dense(X, self._ensemble.rows.n_columns, self, method)
+        return self._input.dense(X, self._ensemble.rows.n_columns, self, method)[0]
 
     # -- predicting ---------------------------------------------------------------------------------
 
@@ -363,7 +361,7 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
     def classes_(self) -> NDArray[Any]:
         """Labels of the classes that have rows in the window."""
         self._need("classes_")
-        return self._ensemble.classes
+        return self._ensemble.snapshot.labels.copy()
 
     @property
     @snapshot_read
@@ -396,47 +394,43 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
 
     def _scored(self, X: Any, method: str) -> tuple[FloatArray, NDArray[Any]]:
         """Return scores minus the threshold, or log-probabilities for more than two classes; and classes."""
-        return self._decide(X, method)[1], self._ensemble.classes
-
-    def _decide(self, X: Any, method: str) -> tuple[EnsembleSnapshot, FloatArray]:
-        snapshot, raw, keys = self._raw_scores(X, method)
-        promise = self._ensemble.decision.online_threshold
+        raw, keys = self._raw_scores(X, method)
+        snapshot, promise = self._ensemble.snapshot, self._ensemble.decision.online_threshold
         decisions = snapshot.decide(raw)
-        if promise is None or promise.decides_rows or len(snapshot.classes) != 2:
-            return snapshot, decisions
-        if method not in {"predict", "decision_function"}:
-            return snapshot, decisions
-        promise.record(*snapshot.score_and_threshold(raw), raw, keys, snapshot.totals)
-        return snapshot, decisions if snapshot.weights is not None else promise.without_threshold(decisions)
+        is_recorded = method in {"predict", "decision_function"} and len(snapshot.classes) == 2
+        if promise is not None and not promise.decides_rows and is_recorded:
+            promise.record(*snapshot.score_and_threshold(raw), raw, keys, snapshot.totals)
+            if snapshot.weights is None:
+                decisions = promise.without_threshold(decisions)
+        return decisions, snapshot.labels
 
-    def _raw_scores(self, X: Any, method: str) -> tuple[EnsembleSnapshot, FloatArray, NDArray[np.uint64]]:
-        """Return the snapshot, raw scores and row hashes; store the scores until the labels arrive."""
+    def _raw_scores(self, X: Any, method: str) -> tuple[FloatArray, NDArray[np.uint64]]:
+        """Return raw scores and row hashes; store the scores until the labels arrive."""
         rows = validate_rows(self, X, method)
-        X, wide = self._dense(rows, method), self._input.wide(rows)
         ensemble, snapshot = self._ensemble, self._ensemble.snapshot
+        X, wide = self._input.dense(rows, ensemble.rows.n_columns, self, method)
         if not snapshot.classes:
             raise all_forgotten_error(f"{type(self).__name__}.{method}")
-        raw, keys = snapshot.raw_scores(X, wide), row_keys(X, ensemble.n_first, wide)
+        raw, keys = snapshot.raw_scores(X, wide), row_keys(X, ensemble.views.layout, wide)
         if len(snapshot.classes) > 1:
             ensemble.predicted.keep(keys, snapshot.classes, raw)
-        return snapshot, raw, keys
+        return raw, keys
 
     def _promise(self) -> OnlineThreshold | None:
         return self._ensemble.decision.online_threshold
 
     def _is_mirrored(self) -> bool:
-        ensemble = self._ensemble
-        return ensemble.decision.is_mirrored(ensemble.labels_of(ensemble.snapshot.classes))
+        return self._ensemble.decision.is_mirrored(self._ensemble.snapshot.labels)
 
     def _scores_for_alarms(
         self, X: Any
     ) -> tuple[FloatArray, FloatArray, NDArray[np.uint64], Callable[[FloatArray], FloatArray]]:
-        snapshot, raw, keys = self._raw_scores(X, "predict")
+        snapshot, (raw, keys) = self._ensemble.snapshot, self._raw_scores(X, "predict")
         return snapshot.totals(raw), raw, keys, snapshot.totals
 
     def _probabilities(self, X: Any, prior: str | Mapping[Label, float]) -> FloatArray:
-        snapshot, scores = self._decide(X, "predict_proba")
-        ensemble = self._ensemble
+        ensemble, snapshot = self._ensemble, self._ensemble.snapshot
+        scores, _ = self._scored(X, "predict_proba")
         labels = ensemble.labels_of(snapshot.classes)
         factors = prior_factors(prior, labels, ensemble.shares, f"{type(self).__name__}.predict_proba")
         if len(labels) == 1:
@@ -449,8 +443,8 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
         return result
 
     def _log_odds(self, X: Any, method: str) -> tuple[FloatArray, tuple[FloatArray, IntArray] | None]:
-        snapshot, decisions = self._decide(X, method)
-        recent = self._ensemble.recent_scores
+        snapshot, recent = self._ensemble.snapshot, self._ensemble.recent_scores
+        decisions, _ = self._scored(X, method)
         if len(snapshot.classes) == 1 or recent.classes != snapshot.classes:
             return np.zeros((len(decisions), len(snapshot.classes))), None
         places, raw = recent.recent()
@@ -513,12 +507,13 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
         snapshot = self._ensemble.snapshot
         if not snapshot.classes:
             raise all_forgotten_error(f"{type(self).__name__}.explain")
-        raw = snapshot.raw_scores(self._dense(X, "explain"), self._input.wide(X))
-        return snapshot.decide(raw), self._ensemble.classes
+        rows, wide = self._input.dense(X, self._ensemble.rows.n_columns, self, "explain")
+        return snapshot.decide(snapshot.raw_scores(rows, wide)), snapshot.labels
 
     def _attribution(self, X: FloatArray, background: FloatArray | None) -> Attribution:
         others = None if background is None else self._dense(background, "explain")
-        return attribution(self._ensemble, X, self._dense(X, "explain"), others)
+        rows, wide = self._input.dense(X, self._ensemble.rows.n_columns, self, "explain")
+        return attribution(self._ensemble, X, rows, wide, others)
 
     def _remembered_rows(self) -> RememberedRows | None:
         return remembered_rows(self._ensemble, lambda X: self._dense(X, "explain"))

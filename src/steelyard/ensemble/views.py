@@ -296,9 +296,6 @@ class HashedTable:
     seed: int
     n_first: int  # columns of the first rows; missing values in later columns do not change the hash
 
-    def wide(self, X: FloatArray) -> None:
-        """Return None: category codes cannot be learned as numbers."""
-
     def apply(self, X: FloatArray, categorical: tuple[int, ...]) -> FloatArray:
         """Return the hashed rows; new columns and categories do not change the hashes of earlier rows."""
         missing = np.isnan(X)
@@ -338,7 +335,7 @@ class Views:
         return replace(self, layout=None if layout.is_plain else layout)
 
     def row_experts(self, n_experts: int, n_features: int) -> _native.RowExperts:
-        """Return a native scorer of single rows with these transformations and no experts yet."""
+        """Return a native scorer of rows of plain numbers with these transformations and no experts yet."""
         assert not isinstance(self.ranks, CodedView)
         ranks = None if self.ranks is None else (self.ranks.knots, self.ranks.values, self.ranks.slopes)
         inside = None if self.map is None else self.map.native_inside()
@@ -367,14 +364,21 @@ def n_mapped(n_classes: int) -> int:
 class TransformedRows:
     """Rows with their transformations, each computed once, on first use.
 
-    ``wide`` has the rows before hashing, if there are too many columns.
+    ``wide`` has the rows before hashing, if there are too many columns; ``ranks`` has the rank-transformed
+    rows, if they are known.
     """
 
-    def __init__(self, X: FloatArray, views: Views, wide: sp.csr_matrix | None = None) -> None:
+    def __init__(
+        self,
+        X: FloatArray,
+        views: Views,
+        wide: sp.csr_matrix | None = None,
+        ranks: FloatArray | None = None,
+    ) -> None:
         self.X = X
         self.wide = wide
         self._views = views
-        self._ranks: FloatArray | None = None
+        self._ranks = ranks
         self._inside: FloatArray | None = None
         self._linear: FloatArray | None = None
 

@@ -60,7 +60,7 @@ class LabelFrequencyRule(Rule):
     def scores(self, rows: TransformedRows) -> FloatArray:
         shares = self.counts / self.counts.sum()
         shares = shares[1:] if len(self.classes) == 2 else shares
-        return np.repeat(shares[None], len(rows), axis=0)
+        return np.repeat(shares[None], len(rows.X), axis=0)
 
     def attribution(self, rows: TransformedRows, background: TransformedRows) -> Attribution:
         """Return zero contributions: the score is the same for all rows, so it is part of the base."""
