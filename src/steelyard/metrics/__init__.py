@@ -2,22 +2,24 @@
 
 from steelyard.metrics.base import StreamingMetric
 from steelyard.metrics.batch import (
-    average_precision_score,
-    brier_score,
     cohen_kappa_score,
-    expected_calibration_error,
     f_beta_score,
     g_mean_score,
     imbalance_ratio,
+    relative_sensitivity_score,
+    sensitivity_score,
+    specificity_score,
+)
+from steelyard.metrics.batch_scores import (
+    average_precision_score,
+    brier_score,
+    expected_calibration_error,
     log_loss_score,
     pmauc_score,
     precision_at_k_score,
     recall_at_k_score,
-    relative_sensitivity_score,
     reliability_curve,
     roc_auc_score,
-    sensitivity_score,
-    specificity_score,
 )
 from steelyard.metrics.confidence import rate_interval
 from steelyard.metrics.confusion import (

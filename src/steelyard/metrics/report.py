@@ -11,7 +11,8 @@ import numpy as np
 from sklearn.exceptions import UndefinedMetricWarning
 
 from steelyard.metrics import formulas
-from steelyard.metrics.batch import average_precision_score, confusion_table, pmauc_score, roc_auc_score
+from steelyard.metrics.batch import confusion_table
+from steelyard.metrics.batch_scores import average_precision_score, pmauc_score, roc_auc_score
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike

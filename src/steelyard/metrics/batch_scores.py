@@ -1,0 +1,533 @@
+"""Measures of a batch of scores or probabilities, with the conventions of scikit-learn.
+
+``pos_label=None`` means the larger label, as in ``decision_function``. Labels may be of any type. A measure
+whose denominator is zero is ``nan`` with an :class:`~sklearn.exceptions.UndefinedMetricWarning`.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import combinations
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from sklearn.metrics import roc_auc_score as _sklearn_roc_auc_score
+
+from steelyard._types import FloatArray
+from steelyard.exceptions import DataError, ParameterError
+from steelyard.metrics import formulas, score_measures
+from steelyard.metrics._validation import (
+    Codes,
+    Label,
+    check_positive_integer,
+    check_probabilities,
+    check_same_length,
+    check_scores,
+    check_weights,
+    encode,
+    plain,
+    plain_labels,
+    positions,
+    sort_labels,
+)
+from steelyard.metrics.score_measures import ReliabilityBins, ReliabilityCurve
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import ArrayLike, NDArray
+
+__all__ = [
+    "average_precision_score",
+    "brier_score",
+    "expected_calibration_error",
+    "log_loss_score",
+    "pmauc_score",
+    "precision_at_k_score",
+    "recall_at_k_score",
+    "reliability_curve",
+    "roc_auc_score",
+]
+
+
+def roc_auc_score(
+    y_true: ArrayLike,
+    y_score: ArrayLike,
+    *,
+    pos_label: Label | None = None,
+    sample_weight: ArrayLike | None = None,
+) -> float:
+    """Return the area under the ROC curve of one class against all others.
+
+    It is the probability that a positive row has a higher score than a negative row; ties count one half. The
+    value equals that of scikit-learn; this function adds ``pos_label`` and labels of any type.
+
+    Parameters
+    ----------
+    y_true : array-like of shape (n_samples,)
+        True labels.
+    y_score : array-like of shape (n_samples,)
+        Scores; the higher the score, the more likely the positive class.
+    pos_label : label, optional
+        The class to which the scores refer, against all others. By default the larger of two labels, as in
+        ``decision_function``, whether it is rare or not.
+    sample_weight : array-like of shape (n_samples,), optional
+        Weight of each row.
+
+    Returns
+    -------
+    float
+        ``nan`` when the rows are of fewer than two classes.
+
+    Examples
+    --------
+    >>> from steelyard.metrics import roc_auc_score
+    >>> roc_auc_score(["no", "no", "yes", "yes"], [0.1, 0.4, 0.35, 0.8])
+    0.75
+    """
+    return _of_scores("roc_auc", _auc, y_true, y_score, pos_label=pos_label, sample_weight=sample_weight)
+
+
+def average_precision_score(
+    y_true: ArrayLike,
+    y_score: ArrayLike,
+    *,
+    pos_label: Label | None = None,
+    sample_weight: ArrayLike | None = None,
+) -> float:
+    r"""Return the average precision, a summary of the precision-recall curve.
+
+    For a rare positive class it shows differences that the ROC curve hides.
+
+    Parameters
+    ----------
+    y_true, y_score, pos_label, sample_weight
+        As for :func:`roc_auc_score`.
+
+    Returns
+    -------
+    float
+        ``nan`` when no row is of the positive class.
+
+    Notes
+    -----
+    .. math:: AP = \sum_n (R_n - R_{n-1}) P_n
+
+    :math:`P_n` and :math:`R_n` are precision and recall at the n-th threshold (Manning, Raghavan and Schütze,
+    2008, *Introduction to Information Retrieval*, chapter 8). The value equals that of scikit-learn.
+
+    Examples
+    --------
+    >>> from steelyard.metrics import average_precision_score
+    >>> average_precision_score(["no", "no", "yes", "yes"], [0.1, 0.4, 0.35, 0.8])
+    0.833...
+    """
+    formula = score_measures.average_precision
+    options: dict[str, Any] = {"pos_label": pos_label, "sample_weight": sample_weight}
+    return _of_scores("average_precision", formula, y_true, y_score, **options)
+
+
+def precision_at_k_score(
+    y_true: ArrayLike,
+    y_score: ArrayLike,
+    *,
+    k: int = 100,
+    pos_label: Label | None = None,
+    groups: ArrayLike | None = None,
+) -> float:
+    """Return the share of positive rows among the ``k`` rows with the highest scores.
+
+    If several rows share the k-th highest score, each of them counts with its probability of being among the
+    ``k`` rows when ties are broken at random.
+
+    Parameters
+    ----------
+    y_true, y_score, pos_label
+        As for :func:`roc_auc_score`.
+    k : int, default=100
+        Number of rows, for example the number of cases that can be examined in a day.
+    groups : array-like of shape (n_samples,), optional
+        Group of each row, for example its day; the result is the mean over the groups.
+
+    Returns
+    -------
+    float
+        With fewer than ``k`` rows, the share among all rows; ``nan`` if there are no rows.
+
+    Examples
+    --------
+    >>> from steelyard.metrics import precision_at_k_score
+    >>> precision_at_k_score([0, 1, 0, 1], [0.1, 0.9, 0.8, 0.7], k=2)
+    0.5
+    >>> precision_at_k_score([0, 1, 0, 1], [0.1, 0.9, 0.8, 0.7], k=1, groups=["mon", "mon", "tue", "tue"])
+    0.5
+    """
+    return _at_k("precision_at_k", y_true, y_score, k, pos_label=pos_label, groups=groups)
+
+
+def recall_at_k_score(
+    y_true: ArrayLike,
+    y_score: ArrayLike,
+    *,
+    k: int = 100,
+    pos_label: Label | None = None,
+    groups: ArrayLike | None = None,
+) -> float:
+    """Return the share of all positive rows that are among the ``k`` rows with the highest scores.
+
+    Parameters
+    ----------
+    y_true, y_score, k, pos_label, groups
+        As for :func:`precision_at_k_score`; groups without a positive row are left out.
+
+    Returns
+    -------
+    float
+        ``nan`` when no row is of the positive class.
+
+    Examples
+    --------
+    >>> from steelyard.metrics import recall_at_k_score
+    >>> recall_at_k_score([0, 1, 0, 1], [0.1, 0.9, 0.8, 0.7], k=1)
+    0.5
+    """
+    return _at_k("recall_at_k", y_true, y_score, k, pos_label=pos_label, groups=groups)
+
+
+def pmauc_score(
+    y_true: ArrayLike,
+    y_score: ArrayLike,
+    *,
+    labels: ArrayLike | None = None,
+    sample_weight: ArrayLike | None = None,
+) -> float:
+    r"""Return the AUC of any number of classes: the mean over all pairs of classes.
+
+    Parameters
+    ----------
+    y_true : array-like of shape (n_samples,)
+        True labels.
+    y_score : array-like of shape (n_samples, n_classes) or (n_samples,)
+        One column of scores per class; they need not be probabilities. For two classes, one score per row
+        (of the larger label) is enough.
+    labels : array-like of shape (n_classes,), optional
+        The class of each column. By default the sorted labels of ``y_true``.
+    sample_weight : array-like of shape (n_samples,), optional
+        Weight of each row.
+
+    Returns
+    -------
+    float
+        ``nan`` when the rows are of fewer than two classes.
+
+    Notes
+    -----
+    .. math:: PMAUC = \frac{2}{K (K - 1)} \sum_{i < j} \frac{A(i \mid j) + A(j \mid i)}{2}
+
+    :math:`A(i \mid j)` is the AUC of column :math:`i` over the rows of classes :math:`i` (positive) and
+    :math:`j`. :math:`K` is the number of classes with rows; other classes are left out. For two classes whose
+    columns add up to a constant, it equals the AUC. For probabilities, it equals scikit-learn's
+    ``roc_auc_score(..., multi_class="ovo")``.
+
+    Examples
+    --------
+    >>> from steelyard.metrics import pmauc_score
+    >>> pmauc_score(["a", "b", "c"], [[2.0, 0.1, 0.3], [0.5, 1.0, 0.2], [0.1, 1.5, 1.4]])
+    0.833...
+    """
+    columns, codes, scores, weights = _by_column(y_true, y_score, labels, sample_weight, "pmauc_score")
+    if scores.ndim == 1:
+        value = _auc(codes == 1, scores, weights)
+    else:
+        aucs = score_measures.one_vs_one_aucs(
+            codes, scores, np.ones(len(codes)) if weights is None else weights
+        )
+        pairs = [(aucs[i, j] + aucs[j, i]) / 2 for i, j in combinations(range(len(columns)), 2)]
+        defined = [pair for pair in pairs if not math.isnan(pair)]
+        value = float(np.mean(defined)) if defined else math.nan
+    return formulas.defined_or_warn("pmauc", value)
+
+
+# -- probabilities ----------------------------------------------------------------------------------
+
+
+def log_loss_score(
+    y_true: ArrayLike,
+    y_proba: ArrayLike,
+    *,
+    labels: ArrayLike | None = None,
+    sample_weight: ArrayLike | None = None,
+) -> float:
+    r"""Return the log-loss (cross-entropy) of probabilities; the lower the better.
+
+    Parameters
+    ----------
+    y_true : array-like of shape (n_samples,)
+        True labels.
+    y_proba : array-like of shape (n_samples,) or (n_samples, n_classes)
+        Probability of the larger of two labels, or one column per class.
+    labels : array-like of shape (n_classes,), optional
+        The class of each column. By default the sorted labels of ``y_true``.
+    sample_weight : array-like of shape (n_samples,), optional
+        Weight of each row.
+
+    Returns
+    -------
+    float
+        ``nan`` without rows.
+
+    Notes
+    -----
+    .. math:: -\frac1n \sum_i \log p_{i, y_i}
+
+    :math:`p_{i, y_i}` is the probability of the true class of row :math:`i`; values below 2.2e-16 are set to
+    2.2e-16 (Good, 1952, *Journal of the Royal Statistical Society B* 14:107-114). The value equals that of
+    scikit-learn.
+
+    Examples
+    --------
+    >>> from steelyard.metrics import log_loss_score
+    >>> log_loss_score(["no", "yes"], [0.2, 0.5])
+    0.458...
+    """
+    _, codes, probabilities, weights = _by_column(
+        y_true, y_proba, labels, sample_weight, "log_loss_score", is_probability=True
+    )
+    if probabilities.ndim == 1:
+        of_true_class = np.where(codes == 1, probabilities, 1.0 - probabilities)
+    else:
+        of_true_class = probabilities[np.arange(len(codes)), codes]
+    return formulas.defined_or_warn("log_loss", _mean(score_measures.log_loss(of_true_class), weights))
+
+
+def brier_score(
+    y_true: ArrayLike,
+    y_proba: ArrayLike,
+    *,
+    labels: ArrayLike | None = None,
+    sample_weight: ArrayLike | None = None,
+) -> float:
+    r"""Return the Brier score, the mean squared error of probabilities; the lower the better.
+
+    Parameters
+    ----------
+    y_true, y_proba, labels, sample_weight
+        As for :func:`log_loss_score`.
+
+    Returns
+    -------
+    float
+        ``nan`` without rows.
+
+    Notes
+    -----
+    .. math:: \frac1n \sum_i (p_i - [y_i = 1])^2
+
+    for two classes, where :math:`p_i` is the probability of class 1. For more classes, the squares are summed
+    over the classes (Brier, 1950, *Monthly Weather Review* 78:1-3). The value equals that of scikit-learn.
+
+    Examples
+    --------
+    >>> from steelyard.metrics import brier_score
+    >>> round(brier_score(["no", "yes"], [0.2, 0.5]), 3)
+    0.145
+    """
+    columns, codes, probabilities, weights = _by_column(
+        y_true, y_proba, labels, sample_weight, "brier_score", is_probability=True
+    )
+    if probabilities.ndim == 2 and len(columns) == 2:
+        probabilities = probabilities[:, 1]
+    is_class = codes == 1 if probabilities.ndim == 1 else codes[:, None] == np.arange(len(columns))
+    return formulas.defined_or_warn("brier", _mean(score_measures.brier(probabilities, is_class), weights))
+
+
+def reliability_curve(
+    y_true: ArrayLike,
+    y_proba: ArrayLike,
+    *,
+    n_bins: int = 10,
+    pos_label: Label | None = None,
+    sample_weight: ArrayLike | None = None,
+) -> ReliabilityCurve:
+    """Return predicted and observed frequencies of the positive class, in bins of equal width.
+
+    Parameters
+    ----------
+    y_true, pos_label, sample_weight
+        As for :func:`roc_auc_score`.
+    y_proba : array-like of shape (n_samples,)
+        Probability of the positive class.
+    n_bins : int, default=10
+        Number of bins between 0 and 1; bins without rows are left out.
+
+    Returns
+    -------
+    ReliabilityCurve
+        A named tuple ``(mean_probability, positive_rate, n_rows)``.
+
+    Notes
+    -----
+    The frequencies equal those of scikit-learn's ``calibration_curve`` (DeGroot and Fienberg, 1983, *The
+    Statistician* 32:12-22).
+
+    Examples
+    --------
+    >>> from steelyard.metrics import reliability_curve
+    >>> curve = reliability_curve([0, 0, 1, 1], [0.1, 0.3, 0.6, 0.8], n_bins=2)
+    >>> curve.mean_probability.tolist(), curve.positive_rate.tolist()
+    ([0.2, 0.7], [0.0, 1.0])
+    """
+    options: dict[str, Any] = {"n_bins": n_bins, "pos_label": pos_label, "sample_weight": sample_weight}
+    return _reliability(y_true, y_proba, source="reliability_curve", **options).curve()
+
+
+def expected_calibration_error(
+    y_true: ArrayLike,
+    y_proba: ArrayLike,
+    *,
+    n_bins: int = 10,
+    pos_label: Label | None = None,
+    sample_weight: ArrayLike | None = None,
+) -> float:
+    r"""Return the expected calibration error of the positive class; 0 is perfect calibration.
+
+    Parameters
+    ----------
+    y_true, y_proba, n_bins, pos_label, sample_weight
+        As for :func:`reliability_curve`.
+
+    Returns
+    -------
+    float
+        ``nan`` without rows.
+
+    Notes
+    -----
+    .. math:: ECE = \sum_b \frac{n_b}{n} \, \lvert \bar p_b - \bar y_b \rvert
+
+    over the bins :math:`b` of the reliability curve. :math:`n_b` is the number of rows in a bin,
+    :math:`\bar p_b` their mean probability and :math:`\bar y_b` their share of positive rows (Naeini, Cooper
+    and Hauskrecht, 2015, AAAI).
+
+    Examples
+    --------
+    >>> from steelyard.metrics import expected_calibration_error
+    >>> round(expected_calibration_error([0, 0, 1, 1], [0.1, 0.3, 0.6, 0.8], n_bins=2), 3)
+    0.25
+    """
+    options: dict[str, Any] = {"n_bins": n_bins, "pos_label": pos_label, "sample_weight": sample_weight}
+    bins = _reliability(y_true, y_proba, source="expected_calibration_error", **options)
+    return formulas.defined_or_warn("expected_calibration_error", bins.expected_calibration_error())
+
+
+def _one_vs_rest(
+    y_true: ArrayLike, y_score: ArrayLike, pos_label: Label | None, source: str
+) -> tuple[NDArray[np.bool_], FloatArray]:
+    """Return a mask of the positive rows, and the scores of all rows."""
+    labels, codes = encode(y_true, source, "y_true")
+    scores = check_scores(y_score, len(codes), 1, source)[:, 0]
+    return codes == _scored_code(labels, pos_label, source), scores
+
+
+def _scored_code(labels: list[Label], pos_label: Label | None, source: str) -> int:
+    """Return the index of the label to which a single column of scores refers; -1 if no row has it."""
+    if pos_label is not None:
+        pos_label = plain(pos_label)
+        return labels.index(pos_label) if pos_label in labels else -1
+    if len(labels) > 2:
+        raise ParameterError(
+            f"y_true holds {len(labels)} classes, so pos_label must say which one the scores are for; "
+            "got None.",
+            source=source,
+            hint="pmauc_score takes one column of scores per class",
+        )
+    return labels.index(sort_labels(labels, source)[-1]) if labels else -1
+
+
+def _of_scores(
+    measure: str,
+    formula: Callable[..., float],
+    y_true: ArrayLike,
+    y_score: ArrayLike,
+    *,
+    pos_label: Label | None,
+    sample_weight: ArrayLike | None,
+) -> float:
+    source = f"{measure}_score"
+    is_positive, scores = _one_vs_rest(y_true, y_score, pos_label, source)
+    weights = check_weights(sample_weight, len(scores), source)
+    return formulas.defined_or_warn(measure, formula(is_positive, scores, weights), stacklevel=4)
+
+
+def _at_k(
+    measure: str, y_true: ArrayLike, y_score: ArrayLike, k: int, *, pos_label: Label | None, groups: Any
+) -> float:
+    source = f"{measure}_score"
+    k = check_positive_integer(k, "k", source)
+    is_positive, scores = _one_vs_rest(y_true, y_score, pos_label, source)
+    formula = getattr(score_measures, measure)
+    parts = [np.ones(len(scores), dtype=bool)]
+    if groups is not None:
+        names, codes = encode(groups, source, "groups")
+        check_same_length(len(scores), len(codes), source, "groups")
+        parts = [codes == code for code in range(len(names))]
+    values = [formula(is_positive[part], scores[part], k) for part in parts]
+    defined = [value for value in values if not math.isnan(value)]
+    return formulas.defined_or_warn(measure, float(np.mean(defined)) if defined else math.nan, stacklevel=4)
+
+
+def _auc(is_positive: NDArray[np.bool_], scores: FloatArray, weights: FloatArray | None) -> float:
+    counted = np.ones(len(scores), dtype=bool) if weights is None else weights > 0
+    if len(np.unique(is_positive[counted])) < 2:
+        return math.nan
+    return float(_sklearn_roc_auc_score(is_positive, scores, sample_weight=weights))
+
+
+def _by_column(
+    y_true: ArrayLike,
+    y_score: ArrayLike,
+    labels: ArrayLike | None,
+    sample_weight: ArrayLike | None,
+    source: str,
+    *,
+    is_probability: bool = False,
+) -> tuple[list[Label], Codes, FloatArray, FloatArray | None]:
+    """Return the class of each column, the column of each row's class, the scores and the weights.
+
+    Scores of two classes may be one-dimensional; they are then the scores of the second class.
+    """
+    present, codes = encode(y_true, source, "y_true")
+    columns = sort_labels(present, source) if labels is None else plain_labels(labels)
+    unknown = [label for label in present if label not in columns]
+    if unknown:
+        raise DataError(
+            f"every label of y_true must be one of labels {columns}; got {unknown[0]!r}.", source=source
+        )
+    weights = check_weights(sample_weight, len(codes), source)
+    is_flat = np.ndim(y_score) == 1 and len(columns) <= 2
+    scores = check_scores(y_score, len(codes), 1 if is_flat else len(columns), source)
+    if is_probability:
+        check_probabilities(scores, source)
+    return columns, positions(present, columns)[codes], scores[:, 0] if is_flat else scores, weights
+
+
+def _reliability(
+    y_true: ArrayLike,
+    y_proba: ArrayLike,
+    *,
+    n_bins: int,
+    pos_label: Label | None,
+    sample_weight: ArrayLike | None,
+    source: str,
+) -> ReliabilityBins:
+    n_bins = check_positive_integer(n_bins, "n_bins", source)
+    is_positive, probabilities = _one_vs_rest(y_true, y_proba, pos_label, source)
+    check_probabilities(probabilities, source)
+    weights = check_weights(sample_weight, len(probabilities), source)
+    return ReliabilityBins(n_bins).update(probabilities, is_positive, weights)
+
+
+def _mean(values: FloatArray, weights: FloatArray | None) -> float:
+    if not len(values) or (weights is not None and not weights.any()):
+        return math.nan
+    return float(np.average(values, weights=weights))
