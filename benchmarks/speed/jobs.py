@@ -119,7 +119,8 @@ def svc_window_with_answers() -> Job:
         for i in range(steps):
             last = slice(size + i, size + i + 1)
             model.predict(X[last])
-            model.update(add=(X[last], y[last]), forget=(X[i : i + 1], y[i : i + 1]))
+            # Older builds have another name for the second parameter.
+            model.update((X[last], y[last]), (X[i : i + 1], y[i : i + 1]))
 
     return slide
 
