@@ -77,15 +77,25 @@ def has_several_statements(code: CodeType) -> bool:
     return len(function.body) - (ast.get_docstring(function) is not None) > 1
 
 
-def whole_command(path: Path) -> CallTrace:
-    """Trace ``steelyard stream`` from the command line to the report and the saved model."""
-    arguments = ["stream", str(path), "--target", "y", "--chunk", "100"]
-    arguments += ["--save", str(path.with_suffix(".model")), "--report", str(path.with_suffix(".html"))]
+def whole_command(path: Path, *options: str) -> CallTrace:
+    """Trace ``steelyard stream`` with some options, from the command line to the last output."""
+    arguments = ["stream", str(path), "--target", "y", "--chunk", "100", *options]
     with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
         command(arguments, standalone_mode=False)  # the first run imports modules
         with CallTrace() as trace:
             command(arguments, standalone_mode=False)
     return trace
+
+
+def default_command(path: Path) -> CallTrace:
+    """Trace ``steelyard stream`` with the default model, to the report and the saved model."""
+    report, model = path.with_suffix(".html"), path.with_suffix(".model")
+    return whole_command(path, "--save", str(model), "--report", str(report))
+
+
+def proximal_command(path: Path) -> CallTrace:
+    """Trace ``steelyard stream --model proximal``, which writes no file."""
+    return whole_command(path, "--model", "proximal")
 
 
 def one_chunk(path: Path) -> CallTrace:
@@ -193,7 +203,8 @@ def ensemble_predict(_: Path) -> CallTrace:
 
 CALL_PATHS: dict[str, Callable[[Path], CallTrace]] = {
     "chunks of `steelyard stream --model proximal`: read, predict, measure, learn": one_chunk,
-    "`steelyard stream` with the default model, to report and saved model": whole_command,
+    "`steelyard stream --model proximal` without report and saved model": proximal_command,
+    "`steelyard stream` with the default model, to report and saved model": default_command,
     "StreamClassifier.partial_fit, 100 rows": ensemble_learn,
     "StreamClassifier.predict, 100 rows": ensemble_predict,
     "ProximalSVC: partial_fit, forget, predict": proximal_calls,

@@ -74,18 +74,18 @@ def test_predicting_a_row_before_learning_it_does_not_change_the_model(rows):
     assert to_bytes(asked) == to_bytes(silent)
 
 
-def test_native_scorer_equals_scores_of_every_rule(rows, model):
+def test_native_scorer_equals_scores_of_every_rule_for_single_rows_and_batches(rows, model):
     X, y = rows
     assert sum(rule is not None for rule in model._ensemble.snapshot.rules) >= 6
     for row in range(603, 640):
         model.partial_fit(X[row : row + 1], y[row : row + 1])
-        snapshot, asked = model._ensemble.snapshot, X[row - 300 : row - 299]
-        expected = np.full((1, len(snapshot.rules), 1), np.nan)
+        snapshot = model._ensemble.snapshot
+        expected = np.full((len(X), len(snapshot.rules), 1), np.nan)
         for number, rule in enumerate(snapshot.rules):
             if rule is not None:
-                expected[:, number] = rule.scores(TransformedRows(asked, snapshot.views))
-        np.testing.assert_array_equal(snapshot.raw_scores(asked), expected)
-        np.testing.assert_array_equal(snapshot.raw_scores(X[row - 300 : row + 300])[:1], expected)
+                expected[:, number] = rule.scores(TransformedRows(X, snapshot.views))
+        np.testing.assert_array_equal(snapshot.raw_scores(X), expected)
+        np.testing.assert_array_equal(snapshot.raw_scores(X[row : row + 1]), expected[row : row + 1])
 
 
 def test_single_row_is_predicted_by_model_of_three_classes(rows):

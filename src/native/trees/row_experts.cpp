@@ -30,7 +30,8 @@ void RowExperts::score_block(Rows<double> rows, double* ranks_out, double* score
     if (map) map_rows(*map, {ranks_out, n, n_features}, mapped.data(), 1);
     for (const Plane& plane : planes) {
         const double* values = plane.is_mapped ? mapped.data() : rows.data;
-        linear_scores<double>({values, n, plane.normal.size()}, {plane.normal, {&plane.intercept, 1}}, column.data(), 1);
+        linear_scores<double>({values, n, plane.normal.size()}, {plane.normal, {&plane.intercept, 1}}, column.data(),
+                              1);
         write(plane.expert);
     }
     for (const Machine& machine : machines) {

@@ -157,7 +157,7 @@ class ExpertEnsemble:
         counts[: len(self.counts)] += self.counts
         self.counts = counts
 
-    # -- preparation of new rows -------------------------------------------------------------------------
+    # -- new rows -----------------------------------------------------------------------------------
 
     def extend_layout(self, X: FloatArray) -> None:
         """Extend the layout by new columns, missing values and categories of rows that will be learned."""

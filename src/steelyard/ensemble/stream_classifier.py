@@ -403,7 +403,7 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
         return (ensemble.counts + pending)[ensemble.snapshot.classes]
 
     def _scored(self, X: Any, method: str) -> tuple[FloatArray, NDArray[Any]]:
-        """Return scores minus the threshold (log-probabilities for more classes), and the classes."""
+        """Return scores minus the threshold, or log-probabilities for more than two classes; and classes."""
         raw, keys = self._raw_scores(X, method)
         snapshot, promise = self._ensemble.snapshot, self._ensemble.decision.online_threshold
         decisions = snapshot.decide(raw)

@@ -295,8 +295,7 @@ class HashedTable:
 
     n_columns: int
     seed: int
-    # Number of columns of the first rows; missing values in later columns do not change the hash.
-    n_first: int
+    n_first: int  # columns of the first rows; missing values in later columns do not change the hash
 
     def apply(self, X: FloatArray, categorical: tuple[int, ...]) -> FloatArray:
         """Return the hashed rows. New columns and categories do not change the hashes of earlier rows."""

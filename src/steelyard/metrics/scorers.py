@@ -7,7 +7,7 @@ from typing import Any
 from sklearn.metrics import make_scorer as _sklearn_scorer
 
 from steelyard.exceptions import ParameterError
-from steelyard.metrics import batch
+from steelyard.metrics import batch, batch_scores
 
 __all__ = ["get_scorer", "get_scorer_names", "make_scorer"]
 
@@ -15,18 +15,18 @@ _LABELS: dict[str, Any] = {"response_method": "predict"}
 _SCORES: dict[str, Any] = {"response_method": ("decision_function", "predict_proba")}
 _LOSS: dict[str, Any] = {"response_method": "predict_proba", "greater_is_better": False}
 _SCORERS = {
-    "average_precision": (batch.average_precision_score, _SCORES),
+    "average_precision": (batch_scores.average_precision_score, _SCORES),
     "cohen_kappa": (batch.cohen_kappa_score, _LABELS),
     "f_beta": (batch.f_beta_score, _LABELS),
     "g_mean": (batch.g_mean_score, _LABELS),
-    "neg_brier": (batch.brier_score, _LOSS),
-    "neg_expected_calibration_error": (batch.expected_calibration_error, _LOSS),
-    "neg_log_loss": (batch.log_loss_score, _LOSS),
-    "pmauc": (batch.pmauc_score, _SCORES),
-    "precision_at_k": (batch.precision_at_k_score, _SCORES),
-    "recall_at_k": (batch.recall_at_k_score, _SCORES),
+    "neg_brier": (batch_scores.brier_score, _LOSS),
+    "neg_expected_calibration_error": (batch_scores.expected_calibration_error, _LOSS),
+    "neg_log_loss": (batch_scores.log_loss_score, _LOSS),
+    "pmauc": (batch_scores.pmauc_score, _SCORES),
+    "precision_at_k": (batch_scores.precision_at_k_score, _SCORES),
+    "recall_at_k": (batch_scores.recall_at_k_score, _SCORES),
     "relative_sensitivity": (batch.relative_sensitivity_score, _LABELS),
-    "roc_auc": (batch.roc_auc_score, _SCORES),
+    "roc_auc": (batch_scores.roc_auc_score, _SCORES),
     "sensitivity": (batch.sensitivity_score, _LABELS),
     "specificity": (batch.specificity_score, _LABELS),
 }
