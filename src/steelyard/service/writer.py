@@ -467,7 +467,7 @@ class Writer(ModelOwner):
                 version = session.learn(batch, now=self.clock(), sources=sources)
             except SteelyardError:
                 return None  # a request has bad rows; one call per request will find it
-        responses = [{"learned": r.batch.n_rows, "version": version} for r in rows]
+        responses: list[Response] = [{"learned": r.batch.n_rows, "version": version} for r in rows]
         if not keys:
             return list(zip(requests, responses, strict=True))
         return self._keyed_outcomes(requests, dict(zip(map(id, rows), responses, strict=True)), known)
