@@ -73,6 +73,14 @@ def test_foreign_origin_header_is_refused_without_api_keys(http, headers):
     assert http.get(MODEL).json()["rows"] == 60
 
 
+def test_refused_requests_of_other_web_pages_are_counted(http):
+    http.post("/v1/models/payments/forget", json={"before": 9e9}, headers={"origin": "http://evil.example"})
+    http.get("/v1/models", headers={"host": "evil.example"})
+    counted = http.get("/metrics").text
+    for method, status in (("POST", 403), ("GET", 421)):
+        assert f'count{{method="{method}",route="refused",status="{status}"}}' in counted
+
+
 def test_same_origin_header_is_accepted_without_api_keys(http):
     own = f"http://{http.base_url.host}:{http.base_url.port}"
     headers = {"origin": own, "sec-fetch-site": "same-origin"}

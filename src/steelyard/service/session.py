@@ -194,6 +194,15 @@ class ModelSession:
         spec = self.engine.spec
         return not spec.sites and not spec.quarantines and self.engine.has_columns
 
+    def concatenated(self, parts: Sequence[ColumnBatch]) -> ColumnBatch:
+        """Concatenate the rows of several requests, each of which must have the columns of the model."""
+        records = wire.RecordColumns.of_all([part.columns for part in parts])
+        if records is not None:  # all records have the same fields, so the learner checks them once
+            return records.batch
+        for part in parts:
+            self.engine.check_rows(part, labelled=True)
+        return wire.joined(parts)
+
     @property
     def can_learn_ahead(self) -> bool:
         """Whether rows can be learned without access to the store."""

@@ -12,15 +12,12 @@ from dataclasses import dataclass
 from functools import partial
 
 from steelyard.exceptions import SteelyardError
-from steelyard.service import rows as wire
 from steelyard.service.commands import Learn, Request
-from steelyard.service.engine import Engine
 from steelyard.service.published import PublishedModel
 from steelyard.service.queue import RequestQueue
 from steelyard.service.session import LearnedRows, ModelSession
-from steelyard.tables.columns import ColumnBatch
 
-__all__ = ["Speculation", "SpeculativeBatch", "concatenated"]
+__all__ = ["Speculation", "SpeculativeBatch"]
 
 _log = logging.getLogger("steelyard.service")
 _MIN_ROWS = 200  # learning fewer rows takes less time than starting a thread
@@ -85,7 +82,9 @@ class Speculation:
     def _learn(self, batch: SpeculativeBatch, requests: list[Learn], session: ModelSession) -> None:
         try:
             batch.committed = session.engine.published()
-            batch.learned = session.learn_in_memory(concatenated(session.engine, requests), now=self._clock())
+            batch.learned = session.learn_in_memory(
+                session.concatenated([request.batch for request in requests]), now=self._clock()
+            )
         except SteelyardError:
             pass  # a request has bad rows, which are found when requests are processed one by one
         except Exception as error:  # noqa: BLE001  the commit that is in progress must not fail
@@ -117,14 +116,3 @@ class Speculation:
         for request in [] if batch is None else batch.requests:
             request.future.set_exception(error())
         return batch is not None
-
-
-def concatenated(engine: Engine, requests: list[Learn]) -> ColumnBatch:
-    """Concatenate the rows of several requests, each of which must have the columns of the model."""
-    parts = [request.batch for request in requests]
-    records = wire.RecordColumns.of_all([part.columns for part in parts])
-    if records is not None:  # all records have the same fields, so the learner checks them once
-        return records.batch
-    for part in parts:
-        engine.check_rows(part, labelled=True)
-    return wire.joined(parts)

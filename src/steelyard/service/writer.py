@@ -26,7 +26,7 @@ from steelyard.service.published import PublishedModel
 from steelyard.service.queue import RequestQueue, stopping_error
 from steelyard.service.replication import catch_up
 from steelyard.service.session import LearnedRows, ModelSession
-from steelyard.service.speculation import Speculation, concatenated
+from steelyard.service.speculation import Speculation
 from steelyard.service.statistics import WriterStatistics
 from steelyard.service.stores import CommitOutcomeUnknown, reason_of
 from steelyard.service.stores.sql import Store
@@ -463,11 +463,11 @@ class Writer(ModelOwner):
         elif rows:
             try:
                 sources = [(r.key, r.batch.n_rows) for r in rows] if keys else []
-                batch = concatenated(session.engine, rows)
+                batch = session.concatenated([r.batch for r in rows])
                 version = session.learn(batch, now=self.clock(), sources=sources)
             except SteelyardError:
                 return None  # a request has bad rows; one call per request will find it
-        responses = [{"learned": r.batch.n_rows, "version": version} for r in rows]
+        responses: list[Response] = [{"learned": r.batch.n_rows, "version": version} for r in rows]
         if not keys:
             return list(zip(requests, responses, strict=True))
         return self._keyed_outcomes(requests, dict(zip(map(id, rows), responses, strict=True)), known)

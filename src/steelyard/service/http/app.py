@@ -62,7 +62,7 @@ class ServiceApp(Starlette):
             exception_handlers={HTTPException: service.http_problem},  # type: ignore[dict-item]
         )
         self._verbs = {verb: handlers["POST", f"{_MODELS}{{model}}/{verb}"] for verb in ("learn", "predict")}
-        self._checks_origin = service.keys is None
+        self._service, self._checks_origin = service, service.keys is None
         self._allowed_hosts = frozenset(host.lower() for host in allowed_hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -73,6 +73,7 @@ class ServiceApp(Starlette):
         if self._checks_origin:
             problem = origin_problem(headers, scope["method"], self._allowed_hosts)
             if problem is not None:
+                self._service.count_unrouted(scope["method"], "refused", problem.status)
                 await respond(problem)(scope, receive, send)
                 return
         path: str = scope["path"]

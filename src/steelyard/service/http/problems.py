@@ -20,7 +20,7 @@ _log = logging.getLogger("steelyard.service")
 _TITLES = {
     400: "The request could not be read",
     401: "A key is required",
-    403: "This key does not allow that",
+    403: "Not allowed",
     404: "Not found",
     405: "Method not allowed",
     408: "Timeout",

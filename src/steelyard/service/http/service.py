@@ -393,8 +393,13 @@ class Service:
 
     async def http_problem(self, request: Request, error: HTTPException) -> Response:
         """Return the response to a request that matches no route, and count the request."""
-        self.metrics.request_finished(_known_method(request.method), "unknown", error.status_code, 0.0, None)
+        self.count_unrouted(request.method, "unknown", error.status_code)
         return respond(Problem(error.status_code, str(error.detail) + "."))
+
+    def count_unrouted(self, method: str, route: str, status: int) -> None:
+        """Count a request that no handler sees; unknown methods share one label, so labels are bounded."""
+        known = {"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"}
+        self.metrics.request_finished(method if method in known else "other", route, status, 0.0, None)
 
     @asynccontextmanager
     async def lifespan(self, _app: Starlette) -> AsyncIterator[None]:
@@ -443,11 +448,6 @@ def _undo_selection(way: str, value: Any) -> dict[str, Any]:
             _MAX_TIME_SECONDS if until is None else _seconds(until),
         )
     }
-
-
-def _known_method(method: str) -> str:
-    """Return a method as a metric label; unknown methods share one label, so their number is bounded."""
-    return method if method in {"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"} else "other"
 
 
 def _is_true(value: Any) -> bool:

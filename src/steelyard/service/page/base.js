@@ -20,6 +20,7 @@ const svg = (tag, attributes) => {
 const main = document.getElementById("main");
 const pulse = document.getElementById("pulse");
 const number = (x) => x.toLocaleString("en", { maximumFractionDigits: 0 });
+const counted = (n, noun) => `${number(n)} ${noun}${n === 1 ? "" : "s"}`;
 const share = (x) => (x === null || x === undefined ? "–" : (100 * x).toFixed(x > 0.1 ? 0 : 1) + "\u00a0%");
 const measure = (x) => (x === null || x === undefined ? "–" : x.toFixed(3));
 const moment = (at) => {

@@ -19,7 +19,7 @@ function statusLine(status) {
     [status.is_store_up ? `store ${bytes(status.store_bytes)}` : "the store cannot be read", !status.is_store_up],
     [status.disk_free_bytes === null ? null : `disk ${bytes(status.disk_free_bytes)} free`, full],
     [status.write_failures ? `${number(status.write_failures)} write failures` : null, true],
-    [status.requests_waiting ? `${number(status.requests_waiting)} requests waiting` : null, status.requests_waiting > 800],
+    [status.requests_waiting ? `${counted(status.requests_waiting, "request")} waiting` : null, status.requests_waiting > 800],
     [`version ${status.version}`, false],
   ];
   const line = el("p", null, "facts");
@@ -93,7 +93,7 @@ class Overview {
     head.append(breakable("h2", model.name), el("b", measure(model.quality.g_mean)));
     box.append(head);
     if (measures) box.append(el("div", headline(measures.now), "small"), spark(measures.points));
-    const facts = [`${number(model.rows)} rows`, `${number(model.requests_per_hour)} requests/h`];
+    const facts = [counted(model.rows, "row"), `${counted(model.requests_per_hour, "request")}/h`];
     if (model.waiting_for_labels) facts.push(`${number(model.waiting_for_labels)} waiting for labels`);
     if (model.has_challenger) facts.push("challenger");
     box.append(el("div", facts.join(" · "), "quiet small"));

@@ -14,7 +14,7 @@ function falseAlarmRate(now, label) {
 
 function headline(now) {
   const r = rarestClass(now);
-  if (!r) return "Quality is shown as soon as labels of two classes have arrived.";
+  if (!r) return "Quality is shown as soon as rows of two classes were predicted and then learned.";
   if (r.recall === undefined) return `No row of class “${r.label}” among the last 4,000 rows.`;
   const found = Object.entries(now.recall);
   if (found.length > 2) {

@@ -105,6 +105,7 @@ class SQLiteStore(Store):
     def __init__(self, path: str | Path, *, vfs: str | None = None) -> None:
         check_sqlite()
         self.path, self._vfs = str(path), vfs
+        self._is_private = vfs is not None or self.path == ":memory:"  # other processes cannot open it
         self._lock_file: IO[bytes] | None = None
         self._owner: SQLiteStore | None = None  # store of the first writer thread, if this store is a sibling
         self._turn = threading.Lock()  # held by the writer thread that is in a transaction
@@ -249,10 +250,6 @@ class SQLiteStore(Store):
         other = SQLiteStore(self.path)
         other._owner, other._turn = self, self._turn
         return other
-
-    @property
-    def _is_private(self) -> bool:
-        return self._vfs is not None or self.path == ":memory:"
 
     def wait_for_changes(self, seconds: float) -> None:
         """Wait until another process commits, at most for ``seconds``."""
