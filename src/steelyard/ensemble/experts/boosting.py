@@ -25,6 +25,7 @@ _REFIT_GROWTH = 0.1  # refit when the memory has grown by this share
 _DISABLE_ABOVE_ROWS = 5000  # an expert with more rows between two refits is disabled
 _MIN_LEARNING_RATE = 0.1
 _MIN_BOOSTER_TREES = 30  # a booster with fewer trees is too coarse to be averaged
+_MIN_AVERAGED_ROWS = 300  # with fewer rows of the rarest class every tree needs all of them
 _ROW_FRACTION = 0.7  # share of the rows that a tree of an averaged booster uses
 _MIN_LEAF_ROWS = (5, 20)  # minimum rows per leaf: with up to `_SMALL_ROWS` training rows, and with more
 _SMALL_ROWS = 2000
@@ -69,7 +70,7 @@ class BoostingExpert(WindowExpert):
         Bins per column if there are many rows and few columns.
     n_boosters : int
         The trees of an output are divided among this many boosters, whose scores are averaged, if each gets
-        enough trees. Each of their trees uses another random part of the rows.
+        enough trees and there are enough rows of the rarest class. Each of their trees uses another random part of the rows.
     total_learning_rate : float
         Sum of the learning rates of the trees of a booster.
     share : float
@@ -221,6 +222,8 @@ class BoostingExpert(WindowExpert):
             weights = [factors * weights[0] if weights else factors]
         n_trees = trees_per_output(n_trees, stream.budget.n_planes)
         n_boosters = max(1, min(self.n_boosters, n_trees // _MIN_BOOSTER_TREES))
+        if np.unique(y, return_counts=True)[1].min() < _MIN_AVERAGED_ROWS:
+            n_boosters = 1
         trees = BoostedTrees(
             n_trees=n_trees,
             learning_rate=max(_MIN_LEARNING_RATE, self.total_learning_rate * n_boosters / n_trees),
