@@ -84,6 +84,7 @@ EXPERTS = (
             max_leaves=31,
             max_bins=255,
             n_boosters=3,
+            total_learning_rate=4.0,
             share=0.15,
         ),
     ),
