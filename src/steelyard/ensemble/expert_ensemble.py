@@ -410,7 +410,9 @@ class ExpertEnsemble:
         """Return weights computed from the recent scores; experts without a rule get weight 0."""
         self.weighed_at = self.n_seen
         delay_rows = min(self.predicted.delay_rows, SETTINGS.max_delay_rows)
-        priors = np.array([self._prior(*pair, delay_rows) for pair in zip(self.experts, has_rule, strict=True)])
+        priors = np.array(
+            [self._prior(*pair, delay_rows) for pair in zip(self.experts, has_rule, strict=True)]
+        )
         labels = self.labels_of(self.recent_scores.classes)
         decision = replace(self.decision, positive=self.find_positive())
         self.decision = decision.with_goal(self.params.threshold, decision.is_mirrored(labels))

@@ -77,8 +77,9 @@ class ScoreBuffer:
 
     The last rows of every class are kept: about 1,000 in total and at least 100 of each class, or twice as
     many in long streams with two classes. With two classes a row has one score, positive for the second
-    class; with more it has one score per class. The score is NaN for a class that an expert did not know. Attributes are replaced, never changed in place, so
-    a shallow copy can be changed without the original; only one of the two may be appended to.
+    class; with more it has one score per class. The score is NaN for a class that an expert did not know.
+    Attributes are replaced, never changed in place, so a shallow copy can be changed without the original;
+    only one of the two may be appended to.
     Attributes are replaced, never changed in place, so a shallow copy can be changed without the original;
     only one of the two may be appended to.
 

@@ -74,7 +74,8 @@ class BoostingExpert(WindowExpert):
         Bins per column if there are many rows and few columns.
     n_boosters : int
         The trees of an output are divided among this many boosters, whose scores are averaged, if each gets
-        enough trees and there are enough rows of the rarest class. Each of their trees uses another random part of the rows.
+        enough trees and there are enough rows of the rarest class. Each tree of an averaged booster is fitted
+        to a random sample of the rows.
     total_learning_rate : float
         Sum of the learning rates of the trees of a booster.
     share : float
