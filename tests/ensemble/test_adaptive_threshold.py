@@ -147,7 +147,7 @@ def test_interrupted_call_is_applied_completely_or_not_at_all(stream, make):
 
 
 def test_adaptive_threshold_with_invalid_estimator_or_call_raises():
-    with pytest.raises(NotFittedError, match="has seen no rows"):
+    with pytest.raises(NotFittedError, match="has learned no rows"):
         AdaptiveThresholdClassifier(ProximalSVC()).predict(np.zeros((1, 2)))
     with pytest.raises(ParameterError, match="partial_fit"):
         AdaptiveThresholdClassifier(RandomForestClassifier()).partial_fit(np.zeros((2, 2)), [0, 1])
