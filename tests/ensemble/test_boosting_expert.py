@@ -14,8 +14,7 @@ from steelyard.ensemble.experts import EXPERTS
 from steelyard.ensemble.trees import BoostedTrees, TreeRule
 from steelyard.persistence import from_bytes, to_bytes
 
-NAMES = [config.name for config in EXPERTS]
-TREES, TREES_ALL = NAMES.index("trees"), NAMES.index("trees all")
+TREES = [config.name for config in EXPERTS].index("trees")
 
 
 def _rows(n, d, n_classes, seed):
@@ -212,17 +211,3 @@ def test_trees_after_forget_in_large_buffer_do_not_depend_on_forgotten_row():
         assert model._ensemble.experts[longest].is_sampled
         scores.append(_scores(model._ensemble.experts[longest], X))
     np.testing.assert_array_equal(*scores)
-
-
-@pytest.mark.parametrize(("n_classes", "n_boosters"), [(2, 3), (4, 1)])
-def test_long_memory_averages_boosters_if_each_has_enough_trees_also_after_forget(n_classes, n_boosters):
-    X, y = _rows(1500, 4, n_classes, seed=3)
-    model = StreamClassifier(compute_budget=5000.0)
-    for begin in range(0, 1500, 500):
-        model.partial_fit(X[begin : begin + 500], y[begin : begin + 500])
-    expert = model._ensemble.experts[TREES_ALL]
-    assert expert.trees.n_boosters == n_boosters
-    model.forget(X[600:605], y[600:605])
-    expert = model._ensemble.experts[TREES_ALL]
-    for ours, theirs in zip(expert.trees.forest, _fitted_like(expert, X, y).forest, strict=True):
-        np.testing.assert_array_equal(ours, theirs)

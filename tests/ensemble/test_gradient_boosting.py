@@ -67,8 +67,6 @@ def test_fit_numeric_columns_equals_reference_implementation(n_classes, d, max_c
     "changed",
     [
         {"row_fraction": 0.6},
-        {"n_boosters": 2},
-        {"n_boosters": 4, "row_fraction": 0.6},  # boosters of one and two trees
         {"row_fraction": 1e-9},  # no row would be sampled, so all rows are used
         {"balance_classes": False},
         {"balance_classes": False, "start_from_prior": True},
@@ -326,8 +324,6 @@ def test_native_log_function_is_accurate_to_fifteen_digits():
         {"l2_regularization": 0.0},
         {"learning_rate": np.nan},
         {"row_fraction": 0.0},
-        {"n_boosters": 0},
-        {"n_boosters": SETTINGS["n_trees"] + 1},
         {"category_smoothing": 0.0},
     ],
     ids=lambda wrong: next(iter(wrong)),

@@ -12,7 +12,6 @@ _MASK = (1 << 64) - 1
 _MAX_CATEGORIES = 65_535
 DEFAULTS: dict[str, Any] = {
     "row_fraction": 1.0,
-    "n_boosters": 1,
     "max_bins": 64,
     "balance_classes": True,
     "start_from_prior": False,
@@ -207,11 +206,8 @@ class Booster:
             base = portable_log(total[1] / total[0])
         self.nodes.base_score.append(base)
         self._set_units(n, max(weights))
-        sizes = np.bincount(np.arange(s["n_trees"]) * s["n_boosters"] // s["n_trees"])
-        first_trees = np.cumsum(sizes) - sizes  # of each booster
+        scores = [base] * n
         for t in range(s["n_trees"]):
-            if t in first_trees:
-                scores = [base] * n
             columns = self.columns
             if len(columns) > s["max_columns"]:
                 drawn = sorted((_uniform(s["seed"] + output, t, i), c) for i, c in enumerate(columns))
@@ -271,8 +267,6 @@ class Booster:
                 split = splits[node]
                 node = nodes.left[node] + (not split.goes_left(float(self.X[r, split.column])))
             scores[r] += nodes.value[node]
-        for leaf in leaves:  # the score of the model is the mean of the boosters' scores
-            nodes.value[leaf.node] /= s["n_boosters"]
 
     def _find_split(self, leaf: _Leaf, columns: list[int]) -> None:
         for column in columns:

@@ -35,7 +35,7 @@ void check_tree_labels(Array<const std::int64_t, 1> codes, Array<const double, 1
 }
 
 void check_tree_settings(const BoostingSettings& s) {
-    const bool are_counts_valid = s.n_trees > 0 && s.n_boosters > 0 && s.n_boosters <= s.n_trees && s.max_leaves > 0 && s.max_columns > 0 && s.max_bins >= 2 &&
+    const bool are_counts_valid = s.n_trees > 0 && s.max_leaves > 0 && s.max_columns > 0 && s.max_bins >= 2 &&
                                   s.max_bins <= kMaxBins && s.min_rows_per_leaf <= kMaxBoostingRows &&
                                   s.min_rows_per_category <= kMaxBoostingRows && s.n_threads > 0;
     const bool are_numbers_valid = std::isfinite(s.learning_rate) && s.l2_regularization > 0.0 &&
@@ -49,7 +49,7 @@ TreeArrays fit_trees(Array<const double, 2> X, Array<const std::int64_t, 1> code
                      std::size_t n_classes, const std::optional<Array<const std::uint8_t, 1>>& is_category,
                      std::size_t n_trees, std::size_t max_leaves, double learning_rate, double l2_regularization,
                      std::size_t min_rows_per_leaf, std::size_t max_columns, std::uint64_t seed, double row_fraction,
-                     std::size_t n_boosters, std::size_t max_bins, bool balance_classes, bool start_from_prior, double category_smoothing,
+                     std::size_t max_bins, bool balance_classes, bool start_from_prior, double category_smoothing,
                      double category_l2, std::size_t max_categories, std::size_t min_rows_per_category,
                      unsigned n_threads) {
     require(X.shape(0) == codes.size() && codes.size() == weights.size() &&
@@ -67,7 +67,6 @@ TreeArrays fit_trees(Array<const double, 2> X, Array<const std::int64_t, 1> code
                                     max_columns,
                                     seed,
                                     row_fraction,
-                                    n_boosters,
                                     max_bins,
                                     balance_classes,
                                     start_from_prior,
@@ -108,7 +107,7 @@ void bind_gradient_boosting(nb::module_& m) {
     m.def("fit_gradient_boosting", &fit_trees, "X"_a.noconvert(), "codes"_a.noconvert(), "weights"_a.noconvert(),
           "n_classes"_a, "is_category"_a.noconvert().none() = nb::none(), nb::kw_only(), "n_trees"_a, "max_leaves"_a,
           "learning_rate"_a, "l2_regularization"_a, "min_rows_per_leaf"_a, "max_columns"_a, "seed"_a,
-          "row_fraction"_a = 1.0, "n_boosters"_a = 1, "max_bins"_a = 64, "balance_classes"_a = true, "start_from_prior"_a = false,
+          "row_fraction"_a = 1.0, "max_bins"_a = 64, "balance_classes"_a = true, "start_from_prior"_a = false,
           "category_smoothing"_a = 10.0, "category_l2"_a = 10.0, "max_categories"_a = 32,
           "min_rows_per_category"_a = 10, "n_threads"_a = 1,
           "Fit gradient-boosted trees with the logistic loss; return the arrays of a TreeEnsemble.");

@@ -210,19 +210,12 @@ class Booster {
   private:
     void fit_trees(SharedPoll& poll) {
         for (std::size_t t = 0; t < settings_.n_trees && poll.goes_on(); ++t) {
-            if (starts_booster(t)) std::ranges::fill(scores_, trees_.base_score.front());
             team_.prepare();
             select_columns(t);
             const std::size_t n_sampled = select_rows(t);
             compute_gradients();
             grow_tree(n_sampled);
         }
-    }
-
-    // Returns whether tree `t` is the first one of a booster; the boosters have equally many trees, or nearly so.
-    bool starts_booster(std::size_t t) const {
-        const auto booster_of = [&](std::size_t tree) { return tree * settings_.n_boosters / settings_.n_trees; };
-        return t > 0 && booster_of(t) != booster_of(t - 1);
     }
 
     // Calls body(part, begin, end) for consecutive parts of [0, n), one part per thread if there are enough values.
@@ -523,7 +516,7 @@ class Booster {
         for (std::size_t l = 0; l < leaves_.size(); ++l) {
             const Leaf& leaf = leaves_[l];
             const double value = -settings_.learning_rate * format_.g(leaf.sum) / (format_.h(leaf.sum) + l2_);
-            trees_.value[static_cast<std::size_t>(leaf.node)] = value / static_cast<double>(settings_.n_boosters);
+            trees_.value[static_cast<std::size_t>(leaf.node)] = value;
             for (std::size_t i = leaf.begin; i < leaf.end; ++i) scores_[order_[i]] += value;
             for (std::size_t i = unsampled_[l].first; i < unsampled_[l].second; ++i) scores_[order_[i]] += value;
         }

@@ -26,7 +26,6 @@ struct BoostingSettings {
     std::size_t max_columns;  // maximum number of randomly drawn columns per tree
     std::uint64_t seed;
     double row_fraction = 1.0;  // probability that a row is sampled for a tree
-    std::size_t n_boosters = 1;        // the trees are divided among this many boosters, whose scores are averaged
     std::size_t max_bins = 64;  // maximum number of bins, at most kMaxBins
     // Scale weights so that the positive and the negative rows of an output have the same total weight.
     bool balance_classes = true;

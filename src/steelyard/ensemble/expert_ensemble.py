@@ -304,8 +304,6 @@ class ExpertEnsemble:
         recent.set_classes(classes)
         if not classes:
             return
-        has_more_rows = len(classes) == 2 and self.n_seen >= SETTINGS.long_stream_rows
-        recent.n_rows = SETTINGS.long_score_rows if has_more_rows else SETTINGS.score_rows
         if scores is not None:
             scores = align(scores, self.snapshot.classes, classes)
             of_labels = np.array([not expert.uses_features for expert in self.experts])

@@ -75,13 +75,10 @@ class ScoreLog(NamedTuple):
 class ScoreBuffer:
     """Recent scores of every expert, given before the labels were known.
 
-    The last rows of every class are kept: about 1,000 in total and at least 100 of each class, or twice as
-    many in long streams with two classes. With two classes a row has one score, positive for the second
-    class; with more it has one score per class. The score is NaN for a class that an expert did not know.
-    Attributes are replaced, never changed in place, so a shallow copy can be changed without the original;
-    only one of the two may be appended to.
-    Attributes are replaced, never changed in place, so a shallow copy can be changed without the original;
-    only one of the two may be appended to.
+    The last rows of every class are kept, about 1,000 in total and at least 100 of each class. With two
+    classes a row has one score, positive for the second class; with more it has one score per class. The
+    score is NaN for a class that an expert did not know. Attributes are replaced, never changed in place, so
+    a shallow copy can be changed without the original; only one of the two may be appended to.
 
     Parameters
     ----------
@@ -91,7 +88,6 @@ class ScoreBuffer:
 
     def __init__(self, n_experts: int) -> None:
         self.n_experts = n_experts
-        self.n_rows = SETTINGS.score_rows  # about the number of rows that are kept
         self.classes: list[Label] = []
         self._log = ScoreLog.empty(n_experts, 1)
         self._counts: FloatArray = np.zeros(0)  # decayed number of rows of each class
@@ -132,7 +128,7 @@ class ScoreBuffer:
             return
         self._log = self._log.append(scores, places, keys)
         limit = 1.0 + SETTINGS.slack
-        if self._log.n > limit * self.n_rows:
+        if self._log.n > limit * SETTINGS.score_rows:
             wanted = self._wanted_rows()
             if self._log.n > limit * len(wanted):
                 self._log = self._log.take(wanted)
@@ -170,10 +166,10 @@ class ScoreBuffer:
 
     def _wanted_rows(self) -> NDArray[np.intp]:
         """Return the indices of the last rows of every class, in proportion to its share, oldest first."""
-        lower, upper = SETTINGS.score_rows_of_class
-        upper = upper * self.n_rows // SETTINGS.score_rows
-        minimum = int(np.clip(self.n_rows // max(len(self.classes), 1), lower, upper))
-        wanted = np.clip(np.rint(self.n_rows * self.shares()), minimum, self.n_rows)
+        minimum = int(
+            np.clip(SETTINGS.score_rows // max(len(self.classes), 1), *SETTINGS.score_rows_of_class)
+        )
+        wanted = np.clip(np.rint(SETTINGS.score_rows * self.shares()), minimum, SETTINGS.score_rows)
         places = self._log.rows[1]
         by_class = np.argsort(places, kind="stable")
         places = places[by_class]
@@ -201,7 +197,6 @@ class ScoreBuffer:
         counts = self._counts.tolist()
         return {
             "classes": list(self.classes),
-            "n_rows": self.n_rows,
             "counts": counts,
             "places": places,
             "scores": scores,
@@ -212,7 +207,6 @@ class ScoreBuffer:
     def from_state(cls, state: Mapping[str, Any], n_experts: int) -> Self:
         """Restore the buffer from the result of :meth:`get_state`; raise ValueError if it is inconsistent."""
         buffer = cls(n_experts)
-        buffer.n_rows = int(state.get("n_rows", SETTINGS.score_rows))
         buffer.set_classes(state["classes"])
         scores, keys = state["scores"], state["keys"]
         if isinstance(keys, list):  # version 0.2.0 stored the rows class by class

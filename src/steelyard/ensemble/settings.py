@@ -47,7 +47,6 @@ class Settings:
 
     # Score buffer: recent out-of-sample scores.
     score_rows: int = 1000
-    long_score_rows: int = 2000  # for two classes after `long_stream_rows` rows
     # Lower and upper limit of the minimum number of rows per class.
     score_rows_of_class: tuple[int, int] = (20, 100)
     # Numbers of newest rows that are kept, in total and per class.

@@ -152,7 +152,7 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
     labels experts are weighted by their predictions at that time. A chunk delays the labels of its rows, so
     the same rows in chunks of another size give other weights.
 
-    Recent scores are kept for 1,000 to 2,000 rows, at least 100 of each class. Each expert's scores are
+    Recent scores are kept for about 1,000 rows, at least 100 of each class. Each expert's scores are
     calibrated to log-odds, which keeps the order of the highest scores, and weighted by AUC and log-loss.
     With two classes the weights are corrected by a logistic regression on the log-odds of 5,000 rows.
     Before two rows of each class are scored, the linear expert over all rows predicts alone.

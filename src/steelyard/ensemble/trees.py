@@ -65,8 +65,6 @@ class BoostedTrees:
         A tree uses at most ``max_columns`` and at most this fraction of the columns, drawn at random.
     row_fraction : float, default=1.0
         A tree uses each row with this probability.
-    n_boosters : int, default=1
-        The trees are divided among this many boosters, whose scores are averaged.
     max_bins : int, default=64
         Bins per numeric column, at most 256. More bins find finer thresholds and take longer.
     class_weight : "balanced" or None, default="balanced"
@@ -89,7 +87,6 @@ class BoostedTrees:
     max_columns: int = _MAX_COLUMNS
     column_fraction: float = 1.0
     row_fraction: float = 1.0
-    n_boosters: int = 1
     max_bins: int = 64
     class_weight: str | None = "balanced"
     categories: tuple[int, ...] = ()
@@ -135,7 +132,6 @@ class BoostedTrees:
             max_columns=max(1, min(self.max_columns, round(self.column_fraction * n_features))),
             seed=self.seed,
             row_fraction=self.row_fraction,
-            n_boosters=min(self.n_boosters, trees),
             max_bins=self.max_bins,
             balance_classes=self.class_weight == "balanced",
             start_from_prior=self.class_weight is None,

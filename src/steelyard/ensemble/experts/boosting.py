@@ -26,10 +26,8 @@ _COMPACT_ROWS = 500
 _FIRST_ROWS = 500  # in the first rows of a stream, trees are refitted more often than the budget allows
 _REFIT_GROWTH = 0.1  # refit when the memory has grown by this share
 _DISABLE_ABOVE_ROWS = 5000  # an expert with more rows between two refits is disabled
+_TOTAL_LEARNING_RATE = 6.0  # sum of the learning rates of all trees of an output
 _MIN_LEARNING_RATE = 0.1
-_MIN_BOOSTER_TREES = 30  # a booster with fewer trees is too coarse to be averaged
-_MIN_AVERAGED_ROWS = 300  # with fewer rows of the rarest class every tree needs all of them
-_ROW_FRACTION = 0.7  # share of the rows that a tree of an averaged booster uses
 _MIN_LEAF_ROWS = (5, 20)  # minimum rows per leaf: with up to `_SMALL_ROWS` training rows, and with more
 _SMALL_ROWS = 2000
 _MAX_FINE_COLUMNS = 24  # maximum number of columns for more than 64 bins
@@ -72,12 +70,6 @@ class BoostingExpert(WindowExpert):
         Leaves per tree.
     max_bins : int
         Bins per column if there are many rows and few columns.
-    n_boosters : int
-        The trees of an output are divided among this many boosters, whose scores are averaged, if each gets
-        enough trees and there are enough rows of the rarest class. Each tree of an averaged booster is fitted
-        to a random sample of the rows.
-    total_learning_rate : float
-        Sum of the learning rates of the trees of a booster.
     share : float
         Share of the budget for refits.
     """
@@ -96,15 +88,12 @@ class BoostingExpert(WindowExpert):
         n_trees: int,
         max_leaves: int = 16,
         max_bins: int = 64,
-        n_boosters: int = 1,
-        total_learning_rate: float = 6.0,
         share: float,
     ) -> None:
         super().__init__(config)
         self.window_rows, self.rows_of_class, self.starts_at = window_rows, rows_of_class, starts_at
         self.frequent_per_rare = frequent_per_rare
         self.n_trees, self.max_leaves, self.max_bins, self.share = n_trees, max_leaves, max_bins, share
-        self.n_boosters, self.total_learning_rate = n_boosters, total_learning_rate
         self.memory: IntArray = self.held  # ascending numbers of the rows for the next fit
         self.memory_codes: IntArray = self.held
         self.n_varying = 1  # columns that were not constant at the last fit
@@ -230,14 +219,9 @@ class BoostingExpert(WindowExpert):
         if factors is not None:
             weights = [factors * weights[0] if weights else factors]
         n_trees = trees_per_output(n_trees, stream.budget.n_planes)
-        n_boosters = max(1, min(self.n_boosters, n_trees // _MIN_BOOSTER_TREES))
-        if np.unique(y, return_counts=True)[1].min() < _MIN_AVERAGED_ROWS:
-            n_boosters = 1
         trees = BoostedTrees(
             n_trees=n_trees,
-            learning_rate=max(_MIN_LEARNING_RATE, self.total_learning_rate * n_boosters / n_trees),
-            n_boosters=n_boosters,
-            row_fraction=_ROW_FRACTION if n_boosters > 1 else 1.0,
+            learning_rate=max(_MIN_LEARNING_RATE, _TOTAL_LEARNING_RATE / n_trees),
             max_leaves=max_leaves,
             max_bins=64 if self.is_sampled else self._bins(len(y)),
             min_rows_per_leaf=_MIN_LEAF_ROWS[len(y) > _SMALL_ROWS],
