@@ -333,6 +333,29 @@ def test_number_of_stored_scores_of_unlabelled_rows_is_bounded(monkeypatch):
     ]
 
 
+def test_delay_of_labels_is_the_number_of_rows_predicted_since():
+    predicted = PredictedScores()
+    for begin in (0, 100, 200, 200):  # some rows are predicted twice
+        predicted.keep(np.arange(begin, begin + 100, dtype=np.uint64), [0, 1], np.zeros((100, 3, 1)))
+    delays = []
+    for keys in ([0, 49], [120], [290, 299], [1000]):  # the last row was never predicted
+        predicted.take(np.array(keys, np.uint64), [0, 1])
+        delays.append(predicted.delay_rows)
+    assert delays == [250, 179, 0, 0]
+
+
+def test_late_labels_reduce_the_weight_of_experts_with_short_memories(curved):
+    X, y = curved
+    model = _run(StreamClassifier(), X[:1000], y[:1000])[1]
+    weights = model._ensemble._new_weights().weights
+    model._ensemble.predicted.delay_rows = 3000
+    late = model._ensemble._new_weights().weights
+    kernel, mapped = NAMES.index("kernel"), NAMES.index("mapped")  # the last 1,000 rows, and all rows
+    assert weights[kernel] > 0.1
+    assert weights[mapped] > 0.1
+    assert late[kernel] / late[mapped] == pytest.approx(0.25 * weights[kernel] / weights[mapped])
+
+
 def test_tree_expert_on_long_stream_keeps_rare_rows_and_samples_others(monkeypatch):
     monkeypatch.setattr(boosting, "_MIN_FREQUENT_ROWS", 5000)
     rng = np.random.default_rng(8)

@@ -392,7 +392,8 @@ class ExpertEnsemble:
     def _new_weights(self) -> ExpertWeights | MulticlassWeights | None:
         """Return weights computed from the recent scores; experts without a rule get weight 0."""
         self.weighed_at = self.n_seen
-        priors = np.array([self._prior(expert) for expert in self.experts])
+        delay_rows = min(self.predicted.delay_rows, SETTINGS.max_delay_rows)
+        priors = np.array([self._prior(expert, delay_rows) for expert in self.experts])
         labels = self.labels_of(self.recent_scores.classes)
         decision = replace(self.decision, positive=self.find_positive())
         self.decision = decision.with_goal(self.params.threshold, decision.is_mirrored(labels))
@@ -403,15 +404,19 @@ class ExpertEnsemble:
             is_long=self.n_seen >= SETTINGS.long_stream_rows,
             is_mirrored=self.decision.is_mirrored(labels),
             correction=self.correction,
+            delay_rows=delay_rows,
         )
         if isinstance(weights, ExpertWeights) and weights.correction is not None:
             self.correction = weights.correction
         return weights
 
-    def _prior(self, expert: Expert) -> float:
+    def _prior(self, expert: Expert, delay_rows: int) -> float:
         """Return the prior weight of an expert; 0 if it cannot predict."""
         is_outdated = self.label_run.is_long and not expert.uses_features
-        return 0.0 if expert.rule is None or is_outdated else expert.config.prior
+        if expert.rule is None or is_outdated:
+            return 0.0
+        # A memory that is short compared with the delay of the labels is outdated.
+        return expert.config.prior / (1.0 + delay_rows / (expert.window_rows or np.inf))
 
     def _publish(self, stream: Stream, weights: ExpertWeights | MulticlassWeights | None) -> None:
         """Make the new rules and weights visible to predictions, and drop rows that no expert needs."""

@@ -238,12 +238,19 @@ class PredictedScores:
 
     With delayed labels the experts are weighted by the scores that they gave when a row was predicted. Saved
     and copied models do not contain these scores; they score such rows again when the labels arrive.
+
+    Attributes
+    ----------
+    delay_rows : int
+        Delay of the last labels: rows that were predicted after the newest of the rows that got them.
     """
 
-    __slots__ = ("_lock", "_scores")
+    __slots__ = ("_lock", "_n_predicted", "_scores", "delay_rows")
 
     def __init__(self) -> None:
-        self._scores: dict[int, tuple[list[int], FloatArray, int]] = {}  # classes, batch scores, row index
+        # Classes, scores of the batch, index in the batch, and number of the row among the predicted rows.
+        self._scores: dict[int, tuple[list[int], FloatArray, int, int]] = {}
+        self._n_predicted = self.delay_rows = 0
         self._lock = threading.Lock()
 
     def keep(self, keys: NDArray[np.uint64], classes: list[int], scores: FloatArray) -> None:
@@ -253,9 +260,11 @@ class PredictedScores:
         if len(keys) > limit or not self._lock.acquire(blocking=False):
             return
         try:
-            known = self._scores
-            entries = ((classes, scores, row) for row in range(len(keys)))
-            known.update(zip(keys.tolist(), entries, strict=True))
+            known, rows = self._scores, keys.tolist()
+            self._n_predicted += len(set(rows).difference(known))  # a row may be predicted several times
+            first = self._n_predicted - len(rows)
+            entries = ((classes, scores, row, first + row) for row in range(len(rows)))
+            known.update(zip(rows, entries, strict=True))
             for key in list(islice(known, max(0, len(known) - limit))):
                 del known[key]
         finally:
@@ -267,6 +276,8 @@ class PredictedScores:
             return [None] * len(keys)
         try:
             found = [self._scores.pop(key, None) for key in keys.tolist()]
+            newest = max((one[3] for one in found if one is not None), default=self._n_predicted)
+            self.delay_rows = max(0, self._n_predicted - 1 - newest)
         finally:
             self._lock.release()
         return [None if one is None else align(one[1][one[2]], one[0], classes) for one in found]

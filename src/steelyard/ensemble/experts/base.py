@@ -120,6 +120,7 @@ class Expert:
     refits: ClassVar[bool] = False  # whether an update fits a new model, so that no rows are unlearned
     can_return: ClassVar[bool] = False  # whether a disabled expert may be enabled again
     min_new_rows: ClassVar[int] = 1  # new rows that an update needs; 5 % of the stream if that is less
+    window_rows: int | None = None  # number of the last rows that it represents; None: all rows
     learns_in_batches: ClassVar[bool] = False  # whether updates wait for a full batch in long streams
 
     def __init__(self, config: ExpertConfig) -> None:

@@ -40,7 +40,7 @@ class KernelExpert(WindowExpert):
     uses_ranks = True
     is_expensive = True
     updates_in_place = True
-    window_rows = 1000
+    window_rows: int = 1000
     rows_of_class = 200
     min_new_rows = 100
     learns_in_batches = True

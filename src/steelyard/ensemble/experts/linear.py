@@ -178,7 +178,7 @@ class MappedLinearExpert(LinearExpert):
 class RecentLinearExpert(_LinearExpert, WindowExpert):
     """Proximal SVM on the last rows."""
 
-    window_rows = 200
+    window_rows: int = 200
     min_new_rows = 10
 
     def __init__(self, config: ExpertConfig) -> None:

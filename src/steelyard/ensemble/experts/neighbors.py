@@ -16,7 +16,6 @@ from steelyard.kernels import Kernel
 
 __all__ = ["NearestNeighborExpert", "NearestNeighborRule"]
 
-_WINDOW_ROWS = 200
 _ROWS_OF_CLASS = 20
 _N_NEIGHBORS = 5
 
@@ -26,10 +25,11 @@ class NearestNeighborExpert(WindowExpert):
 
     uses_ranks = True
     min_new_rows = 10
+    window_rows: int = 200
 
     def select(self, stream: Stream) -> IntArray:
-        per_class = min(_ROWS_OF_CLASS, 2 * _WINDOW_ROWS // max(stream.budget.n_classes, 1))
-        return stream.rows.last(_WINDOW_ROWS, per_class, stream.low)
+        per_class = min(_ROWS_OF_CLASS, 2 * self.window_rows // max(stream.budget.n_classes, 1))
+        return stream.rows.last(self.window_rows, per_class, stream.low)
 
     def make_rule(self, stream: Stream) -> Rule | None:
         block = stream.rows.at(self.held)
