@@ -39,7 +39,7 @@ class AlarmLog:
         self.last_time = self.seconds_per_row = float("nan")
         self.raw: FloatArray | None = None  # raw scores of recent rows, oldest first
         self.keys: Keys = np.zeros(0, dtype=np.uint64)
-        self.probabilities: FloatArray | None = None  # of the rows of ``raw``; None if they are not recorded
+        self.probabilities: FloatArray | None = None  # probabilities of the rows in ``raw``, or None
         # Alarm, row number and result of tails() for each predicted row whose label has not arrived yet.
         # The alarm is 1, 0, or NaN if there was no threshold.
         self.decided = PredictedScores()

@@ -1,4 +1,4 @@
-"""What each request changes: one function per kind of request, called inside a transaction of the writer."""
+"""Changes by requests: one function per kind of request, called inside a transaction of the writer."""
 
 from __future__ import annotations
 
