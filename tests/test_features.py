@@ -255,7 +255,7 @@ def test_merge_of_learners_with_different_maps_raises(rng):
     X, y = imbalanced(rng, 200, 3)
     one = ProximalSVC(feature_map=RandomFeatures(20)).fit(X[:100], y[:100])
     other = ProximalSVC(feature_map=RandomFeatures(20)).fit(X[100:], y[100:])
-    with pytest.raises(DataError, match=r"different feature maps.*\n?.*fit one map first"):
+    with pytest.raises(DataError, match=r"different feature maps.*\n?.*fit one feature map first"):
         one.merge(other)
 
 

@@ -86,7 +86,7 @@ def test_rows_are_scored_before_learning_and_labels_arrive_with_given_delay(benc
 
 
 @pytest.mark.parametrize(("chunk", "late"), [(1, 0), (100, 0), (1, 120), (70, 130)])
-def test_refitted_peer_gives_same_scores_for_batched_and_chunkwise_prediction(bench, file, chunk, late):
+def test_refit_wrapper_gives_same_scores_for_one_batch_and_for_chunks(bench, file, chunk, late):
     class Asked(bench.peers.Refitted):
         n_calls = 0
 

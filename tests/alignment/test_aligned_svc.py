@@ -124,7 +124,7 @@ def test_rounds_attribute_lists_accepted_rounds_with_decreasing_losses(data):
     assert kept[-1].n_support == ((model.svc_.dual_coef_ > 0).sum(), (model.svc_.dual_coef_ < 0).sum())
 
 
-def test_max_iter_zero_shifts_without_transforming_the_kernel(data):
+def test_max_iter_zero_shifts_the_boundary_without_transforming_the_kernel(data):
     X, y = data
     model = AlignedSVC(100.0, gamma=2.0, max_iter=0).fit(X, y)
     assert len(model.rounds_) == 1

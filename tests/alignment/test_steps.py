@@ -94,7 +94,7 @@ def test_conformal_factors_of_same_rows_are_equal_in_training_and_prediction(phi
     np.testing.assert_allclose(bumps.factor(view), bumps.factor(as_new_rows), rtol=1e-12)
 
 
-def test_bump_width_of_single_boundary_point_is_the_distance_of_its_pair(phi, rng):
+def test_width_at_single_boundary_point_is_distance_to_its_opposite_vector(phi, rng):
     view = view_of(phi, rng)
     bumps = make_boundary_bumps(view, (RARE[:1], OTHER[:1]), 0.5, 1.0, Variant())
     np.testing.assert_allclose(bumps.widths, [np.sum((phi[0] - phi[6]) ** 2)], rtol=1e-9)

@@ -108,6 +108,7 @@ def test_labels_before_and_after_their_rows_are_joined_by_id(positioned, fed):
     model = fed(_source(positioned, name, **more))
     until(lambda: model.store.n_early_labels("m") == 40)
     positioned.send(name, encoded(bare))
+    until(lambda: model.n_rows == 40)  # otherwise the second label of a row could arrive before the row
     positioned.send(labels, encoded([*told[40:], {"id": "unknown", "kind": 1}, told[5]]))
     model.wait_for_rows(120)
     assert (model.n_rows, model.digest) == (120, digest(rows, model.settings))
@@ -136,7 +137,7 @@ def test_bad_messages_become_dead_letters_and_all_others_are_learned(positioned,
     bad = [
         b"{poisoned",
         b"",
-        json.dumps({"c": 1.0, "kind": 0, "at": 1_700_000_000}).encode(),  # no known column
+        json.dumps({"a": 1.0, "kind": 0, "at": 1_700_000_000}).encode(),  # a declared column is missing
         json.dumps({"a": "text", "b": 1.0, "kind": 0, "at": 1_700_000_000}).encode(),
         json.dumps({"a": 1.0, "b": 1.0, "kind": 0, "at": time.time() + 1e7}).encode(),  # dated in the future
         b"\xff\xff\xff\xffnot arrow",
@@ -152,6 +153,24 @@ def test_bad_messages_become_dead_letters_and_all_others_are_learned(positioned,
     assert len({letter["id"] for letter in letters}) == 6
     assert all(letter["reason"] and "request" not in letter["reason"] for letter in letters)
     assert model.digest == digest(timed, model.settings)
+
+
+def test_message_without_known_column_is_dead_letter_however_messages_are_grouped(brokers, fed):
+    broker, name, dead = brokers("nats"), topic(), topic()
+    broker.create(name, dead)
+    rows = [{"a": float(k), "b": float(k % 7), "kind": k % 2} for k in range(20)]
+    late = {"a": 1.0, "c": 2.0, "kind": 0}  # adds the column c
+    sent = [*rows, {"c": 1.0, "kind": 0}, late, {"c": 3.0, "kind": 1}]
+    broker.send(name, encoded(sent))
+    addresses = {
+        "source": {"address": broker.address(name)},
+        "dead_letter": {"address": broker.address(dead)},
+    }
+    model = fed({"target": "kind", **addresses})
+    until(lambda: model.source.n_messages == len(sent))
+    (letter,) = received(broker, dead, 1)
+    assert json.loads(letter)["reason"].startswith("the column 'a' is missing")
+    assert model.n_rows == len(sent) - 1
 
 
 def test_feed_without_dead_letter_topic_stops_before_bad_message(brokers, fed, caplog):

@@ -61,7 +61,7 @@ def test_shuffle_learns_every_row_of_a_table_with_late_categories(tmp_path):
     assert facts["classes"] == {"0": float((frame["y"] == 0).sum()), "1": float((frame["y"] == 1).sum())}
 
 
-def test_table_with_mixed_labels_prints_no_note(tmp_path):
+def test_table_with_alternating_labels_prints_no_note(tmp_path):
     frame = pd.DataFrame({"a": np.arange(500.0) % 7, "y": np.arange(500) % 3 == 0})
     frame.to_csv(tmp_path / "t.csv", index=False)
     assert run("stream", tmp_path / "t.csv", "--target", "y", "--model", "proximal").stderr == ""

@@ -347,9 +347,9 @@ def test_delay_of_labels_is_the_number_of_rows_predicted_since():
 def test_late_labels_reduce_the_weight_of_experts_with_short_memories(curved):
     X, y = curved
     model = _run(StreamClassifier(), X[:1000], y[:1000])[1]
-    weights = model._ensemble._new_weights().weights
+    weights = model._ensemble._new_weights(model._ensemble._has_rule()).weights
     model._ensemble.predicted.delay_rows = 3000
-    late = model._ensemble._new_weights().weights
+    late = model._ensemble._new_weights(model._ensemble._has_rule()).weights
     kernel, mapped = NAMES.index("kernel"), NAMES.index("mapped")  # the last 1,000 rows, and all rows
     assert weights[kernel] > 0.1
     assert weights[mapped] > 0.1

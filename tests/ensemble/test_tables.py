@@ -248,7 +248,7 @@ def test_extending_layout_does_not_change_features_of_earlier_rows(data):
     np.testing.assert_array_equal(Layout.from_state(layout.get_state()).expand(earlier), now)
 
 
-def test_very_many_categories_share_features_of_the_layout():
+def test_very_many_categories_share_hashed_features():
     codes = np.arange(1000.0)[:, None]
     layout = Layout.of_rows(codes, (0,)).extended(codes, codes[:0], (0,))
     rows = layout.expand(codes)

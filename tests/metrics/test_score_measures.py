@@ -170,7 +170,7 @@ def test_window_scores_state_continues_identically():
         WindowScores.from_state(metric.to_state() | {"codes": np.array([7] * 40, dtype=np.int32)})
 
 
-def test_window_scores_of_probability_measure_reject_other_scores():
+def test_window_of_probability_measure_rejects_scores_outside_zero_to_one():
     metric = WindowScores(5, "brier").update([0, 1], y_score=[0.2, 0.9])
     with pytest.raises(DataError, match="between 0 and 1"):
         metric.update([0], y_score=[-3.0])

@@ -45,7 +45,7 @@ def test_change_of_column_in_all_classes_is_reported_as_features(change):
     assert report.columns_of("features") == ["x3"]
 
 
-def test_change_of_column_in_one_class_is_reported_as_concept():
+def test_change_of_column_in_one_class_is_reported_as_concept_drift():
     X, y = make_rows(1)
     X[y == "bad", 2] += 1.5
     report = report_of(make_rows(0), (X, y))

@@ -41,7 +41,7 @@ def test_decay_removes_classes_with_less_weight_than_drop_below(rows):
 def test_grow_to_fewer_features_or_before_fit_raises(rows):
     X, y = rows
     model = ProximalSVC().fit(X, y)
-    with pytest.raises(DataError, match="at least the present 5; got 4"):
+    with pytest.raises(DataError, match="at least the current 5; got 4"):
         model.grow(4)
     with pytest.raises(NotFittedError):
         ProximalSVC().grow(4)

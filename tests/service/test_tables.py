@@ -109,7 +109,7 @@ def test_stored_rows_and_snapshot_give_the_same_model(tmp_path):
     frame = table()
     session = ModelSession(tmp_path / "store.db")
     session.do(Put("m", spec(target="label", subject=None, id=None, learner=LEARNER)))
-    engine = session.writer._sessions["m"].engine
+    engine = session.writer.sessions["m"].engine
     for begin in range(0, 300, CHUNK):
         form = "arrow" if begin == 0 else "json"
         session.do(Learn("m", batch(engine, frame.iloc[begin : begin + CHUNK], form)))
@@ -173,7 +173,7 @@ def test_forgotten_category_leaves_no_text_in_the_model(tmp_path):
     frame.loc[7, "country"] = "XK"
     session = ModelSession(tmp_path / "store.db")
     session.do(Put("m", spec(target="label", subject=None, id="row", learner=LEARNER)))
-    engine = session.writer._sessions["m"].engine
+    engine = session.writer.sessions["m"].engine
     session.do(Learn("m", batch(engine, frame)))
     assert "XK" in session.model().learner._schema.codes["country"]
     certificate = session.do(Forget("m", ids=["r7"]))["certificate"]

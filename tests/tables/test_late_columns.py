@@ -139,7 +139,7 @@ def test_explanation_with_missing_values_and_late_columns_adds_up(estimator):
     np.testing.assert_allclose(found.contributions.sum(axis=1) + found.base, found.score, atol=1e-9)
 
 
-def test_sql_expression_scores_late_columns():
+def test_sql_expression_of_table_with_late_columns_gives_scores_of_the_model():
     duckdb = pytest.importorskip("duckdb")
     frame, y = _people()
     frame = frame.rename(columns={"score": "points"})

@@ -11,7 +11,7 @@
 
 namespace steelyard {
 
-// -- refinement of steps without changes of values (requantization.cpp) -------------------------------
+// -- finer quantization steps; stored values do not change (requantization.cpp) ------------------------
 
 void refine_weights(ExactState& state, unsigned shift);
 // Returns the weights in units of the weight step. If a weight is not an integer, the weight step is refined first.

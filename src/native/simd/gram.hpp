@@ -146,7 +146,7 @@ static bool pack_as(const T* X, size_t d, const std::uint32_t* index, Steps step
     const VecD inverse = first_values(steps.inverse + whole * kDoubles, rest);
     const VecD origin = first_values(steps.origin + whole * kDoubles, rest);
     const VecD slack = first_values(steps.slack + whole * kDoubles, rest);
-    VecD one = broadcast(0.0);  // column of ones, stored after the features
+    VecD one = broadcast(0.0);  // 1 in the lane after the last feature, for the column of ones
     one[rest] = 1.0;
     auto good = one == one;
     for (size_t k = 0; k < block.rows; ++k) {

@@ -139,7 +139,7 @@ void SvmProblem::drive(const std::vector<Target>& targets) {
 }
 
 // Makes the coefficients sum to zero. The sum may differ from zero after a move without a margin set.
-// Samples between their bounds absorb the change of the sum.
+// Coefficients between their bounds absorb the change of the sum.
 void SvmProblem::balance(double negligible) {
     double sum = loops().solver.sums(s_.z.data(), s_.z.size()).sum;
     for (std::size_t i = 0; i < s_.z.size() && std::abs(sum) > negligible; ++i) {

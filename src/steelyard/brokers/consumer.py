@@ -12,7 +12,7 @@ import logging
 import threading
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -202,10 +202,11 @@ class Consumer:
         size = sum(len(message.payload) for message in messages) / len(messages)
         self._mean_bytes = 0.5 * (self._mean_bytes + size)
         published = self.published()
-        text_columns = published.text_columns
+        text_columns, columns = published.text_columns, published.spec.columns
+        required = list(columns) if isinstance(columns, Mapping) else []
         if self.role == "labels":
-            text_columns = [*text_columns, str(published.spec.id)]
-        return parse(messages, text_columns, self.address.options.get("columns"))
+            text_columns, required = [*text_columns, str(published.spec.id)], []
+        return parse(messages, text_columns, self.address.options.get("columns"), required)
 
     def published(self) -> PublishedModel:
         """Return the published model; raise Unavailable if it was deleted."""

@@ -57,9 +57,16 @@ def payload_kind(payload: bytes) -> str:
 
 
 def parse(
-    messages: Sequence[Message], text_columns: Sequence[str], header: str | None = None
+    messages: Sequence[Message],
+    text_columns: Sequence[str],
+    header: str | None = None,
+    required: Sequence[str] = (),
 ) -> tuple[list[ParsedMessages], list[BadMessage]]:
-    """Parse messages; ``header`` names the CSV columns, otherwise each CSV message starts with a header."""
+    """Parse messages; ``header`` names the CSV columns, otherwise each CSV message starts with a header.
+
+    A message that lacks a required column is bad. This is checked before messages are joined, because a
+    joined batch has missing values in the columns that only other messages have.
+    """
     parsed: list[ParsedMessages] = []
     bad: list[BadMessage] = []
     first_line = None if header is None else header.encode() + b"\n"
@@ -69,6 +76,7 @@ def parse(
             found = list(_json(same, bad))
         else:
             found = list(_tables(same, bad, kind, text_columns, first_line))
+        found = [entry for entry in found if _has_columns(entry, required, bad)]
         if not found:
             continue
         kept, counts = [message for message, _, _ in found], [count for _, count, _ in found]
@@ -79,12 +87,24 @@ def parse(
                 bad.append(BadMessage.of(kept[0], error))
                 continue
             for message in kept:
-                ones, bad_ones = parse([message], text_columns, header)
+                ones, bad_ones = parse([message], text_columns, header, required)
                 parsed += ones
                 bad += bad_ones
         else:
             parsed.append(ParsedMessages(kept, counts, batch))
     return parsed, bad
+
+
+def _has_columns(entry: tuple[Message, int, Any], required: Sequence[str], bad: list[BadMessage]) -> bool:
+    """Return whether a message has the required columns; if not, add it to the bad messages."""
+    message, _, rows = entry
+    if not required:
+        return True
+    names = rows.columns if isinstance(rows, ColumnBatch) else set().union(*rows)
+    absent = next((name for name in required if name not in names), None)
+    if absent is not None:
+        bad.append(BadMessage(message, f"the column {absent!r} is missing."))
+    return absent is None
 
 
 def _joined(kind: str, parts: Sequence[Any], text_columns: Sequence[str]) -> ColumnBatch:

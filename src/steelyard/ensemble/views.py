@@ -295,7 +295,8 @@ class HashedTable:
 
     n_columns: int
     seed: int
-    n_first: int  # columns of the first rows; missing values in later columns do not change the hash
+    # Number of columns of the first rows. Missing values in later columns do not change the hash of a row.
+    n_first: int
 
     def apply(self, X: FloatArray, categorical: tuple[int, ...]) -> FloatArray:
         """Return the hashed rows. New columns and categories do not change the hashes of earlier rows."""

@@ -350,7 +350,7 @@ class MaskedSum:
         return from_numbers(numbers, agreement.labels, agreement.quantizer)
 
     def site_update(self, *, epoch: int = 0) -> SiteUpdate:
-        """Return the sum as one update for a :class:`Hub`. Each withdrawal increases the version."""
+        """Return the sum as one update for a :class:`Hub`; its version grows with each withdrawn site."""
         name, version = f"the sum of round {self.agreement.round}", 1 + len(self._withdrawn)
         return SiteUpdate(name, epoch, version, self.agreement.schema, self.total())
 
@@ -378,7 +378,7 @@ def _read(message: bytes, form: str, proof: str, source: str) -> dict[str, Any]:
         raise FileFormatError(
             f"the message has version {tree.get('version')!r}; this library reads version {_VERSION}.",
             source=source,
-            hint="update steelyard to a newer version",
+            hint="install a newer version",
         )
     numbers = tree.get("numbers")
     is_valid = (

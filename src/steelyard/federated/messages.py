@@ -221,5 +221,5 @@ def _unknown_version(version: Any) -> FileFormatError:
     return FileFormatError(
         f"the site update has version {version!r}; this library reads version {_VERSION}.",
         source=_SOURCE,
-        hint="update steelyard to a newer version",
+        hint="install a newer version",
     )

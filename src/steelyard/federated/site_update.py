@@ -137,7 +137,7 @@ class SiteUpdate:
 def _from_tree(tree: Mapping[str, Any], statistics: ClassStatistics) -> SiteUpdate:
     epoch, version = tree["age"]
     if type(epoch) is not int or type(version) is not int or min(epoch, version) < 0:
-        raise ValueError("the age is not a pair of integers")
+        raise ValueError("the age of a site update must be two integers: epoch and version")
     schema = Schema(
         str(tree["target"]),
         tuple(map(str, tree["numeric"])),

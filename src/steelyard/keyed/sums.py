@@ -33,7 +33,8 @@ Key = Any  # str, int or float
 Sums = NDArray[np.int64]
 
 _RANGE_BITS = 13  # the largest deviation in the first rows is 2**12 to 2**13 steps
-# Values are clipped at this number of steps, 128 times the largest deviation in the first rows.
+# Values that deviate by more steps are clipped.
+# The limit is 128 times the largest deviation in the first rows.
 _MAX_STEPS = 1 << 20
 _MAX_SUM = 1 << 62  # the sum of two numbers below this fits in 64 bits
 _MAX_CENTER_BITS = 50  # limit that keeps origins below 2**53, so that they are exact integers
@@ -120,7 +121,7 @@ class KeyedSums:
         self.labels: list[Label] = []
         self.early: KeyedRows | None = None  # first rows, stored until there is a quantizer
         self.cache: dict[str, Any] = {}  # cached results with the version for which they are valid
-        # Number of borrowed rows, and number of rows at the time of its selection.
+        # Number of rows that a key borrows from all keys, and the number of rows when it was selected.
         self.selected: tuple[float, float] | None = None
         self._numbers: dict[Key, int] = {}
         self._n_numbers, self._free_numbers = 1, list[int]()  # number 0 denotes the group of all keys
@@ -426,7 +427,7 @@ def fitted_quantizer(X: FloatArray) -> Quantizer:
 
 
 def _sums_of_groups(steps: Sums, weights: NDArray[np.int64], order: IntArray, starts: IntArray) -> Sums:
-    """Return the triangles of groups of rows; ``starts`` are the first indices of the groups in ``order``."""
+    """Return the packed Gram matrix of each group of rows; ``starts`` are the group starts in ``order``."""
     n_rows, d = steps.shape
     left, right = np.tril_indices(d + 1)
     totals = np.zeros((len(starts), len(left)), dtype=np.int64)

@@ -82,7 +82,7 @@ class KernelRowsMixin:
 
     @abstractmethod
     def _stored_rows(self) -> NDArray[Any]:
-        """Return the support vectors in the row format of the machines."""
+        """Return the support vectors as rows, in the format that the native learners store."""
 
     @abstractmethod
     def _copy_machines(self) -> None: ...

@@ -153,7 +153,7 @@ class Certificate:
                 f"the certificate has version {values.get('format_version')!r}; this library reads "
                 f"version {_VERSION}.",
                 source="Certificate",
-                hint="update steelyard to a newer version",
+                hint="install a newer version",
             )
         try:
             given = {field.name: values[field.name] for field in fields(cls) if field.name != "quantizer"}

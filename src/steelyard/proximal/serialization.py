@@ -63,7 +63,7 @@ def open_message(
         raise FileFormatError(
             f"the message has version {tree.get('version')!r}; this library reads version {versions[0]}.",
             source=source,
-            hint="update steelyard to a newer version",
+            hint="install a newer version",
         )
     try:
         return make(tree)

@@ -15,7 +15,15 @@ from steelyard.streams.chunks import Chunk
 from steelyard.tables.columns import ColumnBatch, Place, RowError, Values, listed, near
 from steelyard.tables.encoding import TableEncoder
 
-__all__ = ["REQUEST", "check_features", "encoded_chunk", "extend_columns", "missing_column", "reads_tables"]
+__all__ = [
+    "REQUEST",
+    "check_features",
+    "check_known_values",
+    "encoded_chunk",
+    "extend_columns",
+    "missing_column",
+    "reads_tables",
+]
 
 REQUEST = Place("the request")
 
@@ -60,6 +68,24 @@ def check_features(spec: Spec, encoder: TableEncoder, batch: ColumnBatch) -> Non
     raise missing_column(absent, found)
 
 
+def check_known_values(spec: Spec, encoder: TableEncoder, batch: ColumnBatch) -> None:
+    """Raise RowError for a row that has no value in any column known when the row is learned.
+
+    A column becomes known with its first value, in the order of the rows. Therefore the result does not
+    depend on the way in which the messages of a topic are grouped into batches.
+    """
+    names = spec.feature_names(batch.columns)
+    if not spec.columns_may_change or not names:
+        return
+    has_value = np.stack([_has_values(batch.columns[name]) for name in names], axis=1)
+    is_known = np.isin(names, encoder.columns_ if encoder.is_fitted else [])
+    for row in np.flatnonzero(~has_value[:, is_known].any(axis=1)).tolist():
+        is_known_now = is_known | has_value[:row].any(axis=0)
+        found = has_value[row] & is_known_now if is_known_now.any() else has_value[row]
+        if not found.any():
+            raise RowError("no known column has a value.", source=REQUEST.of_row(row), row=row)
+
+
 def missing_column(name: str, found: Collection[str]) -> DataError:
     """Return the error for a column that the rows of a request lack."""
     closest = near(name, list(found))
@@ -87,9 +113,13 @@ def extend_columns(spec: Spec, encoder: TableEncoder, batch: ColumnBatch) -> Non
 
 
 def _has_value(values: Values) -> bool:
+    return bool(_has_values(values).any())
+
+
+def _has_values(values: Values) -> NDArray[np.bool_]:
     if values.dtype == object:
-        return any(value is not None for value in values.tolist())
-    return not np.isnan(values).all()
+        return np.array([value is not None for value in values.tolist()], dtype=bool)
+    return ~np.isnan(values)
 
 
 def _with_all_columns(encoder: TableEncoder, batch: ColumnBatch) -> ColumnBatch:

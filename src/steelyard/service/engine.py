@@ -22,6 +22,7 @@ from steelyard.persistence import from_bytes, to_bytes
 from steelyard.service.encoding import (
     REQUEST,
     check_features,
+    check_known_values,
     encoded_chunk,
     extend_columns,
     missing_column,
@@ -168,6 +169,10 @@ class Engine:
             check_features(spec, self._encoder, batch)
         if not self.has_columns and labelled and not self.feature_names(batch):
             raise DataError("there is no feature column.", source="the request")
+
+    def check_known_values(self, batch: ColumnBatch) -> None:
+        """Raise RowError for a row that has no value in any known column."""
+        check_known_values(self.spec, self._encoder, batch)
 
     def feature_names(self, batch: ColumnBatch) -> list[str]:
         """Return the names of the columns that are features."""

@@ -42,7 +42,8 @@ __all__ = [
 _LABEL_ROW = 1 << 20  # row number passed to LabelReader; for such late rows it only counts labels
 _MAX_WEIGHT = 2.0**40
 _MAX_STEPS = 2**53  # doubles represent integers below this exactly
-# Maximum number of bits, out of 62, of row count and weights, so that digits have at least eight bits.
+# Maximum number of bits of the row count and the weights together.
+# A 62-bit sum then leaves at least eight bits for each digit of a value.
 _MAX_ROW_BITS = 46
 # Limit of exponents of powers of two by which engines scale values without overflow or underflow.
 _MAX_EXPONENT = 240

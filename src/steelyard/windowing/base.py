@@ -72,7 +72,7 @@ class RowBuffer:
 
 
 class WindowWrapper(GrowingMixin, Learner):
-    """Base class of wrappers that decide which rows of a stream their estimator has learned.
+    """Base class of wrappers that decide which rows of a stream their estimator remembers.
 
     ``estimator`` is the unfitted learner, ``estimator_`` the fitted one. A subclass defines ``_learn_rows``,
     which replaces ``estimator_``.
