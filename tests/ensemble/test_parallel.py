@@ -11,7 +11,6 @@ from steelyard import StreamClassifier
 from steelyard import _threads as module
 from steelyard._threads import run_tasks
 from steelyard.ensemble.expert_ensemble import ExpertEnsemble
-from steelyard.ensemble.experts import boosting
 from steelyard.persistence import to_bytes
 from steelyard.streams import ImbalanceSchedule, KOILMixture
 
@@ -56,9 +55,7 @@ def test_run_tasks_raises_first_of_several_errors_and_leaves_no_thread(threads, 
     assert threading.active_count() == before
 
 
-@pytest.mark.parametrize("min_thread_values", [boosting._MIN_THREAD_VALUES, 1])
-def test_stream_classifier_is_bit_identical_with_1_2_and_4_threads(threads, monkeypatch, min_thread_values):
-    monkeypatch.setattr(boosting, "_MIN_THREAD_VALUES", min_thread_values)
+def test_stream_classifier_is_bit_identical_with_1_2_and_4_threads(threads):
     X, y = KOILMixture(2400, schedule=ImbalanceSchedule.constant(0.1), seed=4).rows(0, 2400)
     y[1500:1600:7] = 2  # a class that appears late
     kept = []

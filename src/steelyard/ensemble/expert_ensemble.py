@@ -360,8 +360,7 @@ class ExpertEnsemble:
     def _update(self, stream: Stream, others: list[Callable[[], None]]) -> None:
         """Update the experts that are due, expensive ones in parallel, and derive their rules.
 
-        Experts that use several threads themselves are updated one after the other at the end. ``others`` are
-        tasks that do not depend on the experts and may run in parallel with them.
+        ``others`` are tasks that do not depend on the experts and may run in parallel with them.
         """
         ready = [expert for expert in self.experts if expert.is_ready(stream.views)]
         due = {expert for expert in ready if stream.new_class or expert.is_due(stream)}
@@ -385,12 +384,10 @@ class ExpertEnsemble:
             with one_thread():
                 update(cheap)
 
-        alone = [expert for expert in expensive if expert.uses_threads]  # an update may change this property
-        tasks: list[Callable[[], None]] = [partial(update, [e]) for e in expensive if e not in alone]
+        tasks: list[Callable[[], None]] = [partial(update, [expert]) for expert in expensive]
         n_new = stream.n_seen - stream.n_before
         is_parallel = bool(tasks) and n_new >= SETTINGS.min_rows_for_threads
         run_tasks([*tasks, update_cheap, *others], parallel=is_parallel)
-        update(alone)
 
     def _weigh(self, stream: Stream, has_rule: list[bool]) -> ExpertWeights | MulticlassWeights | None:
         """Return new weights if there were enough rows since the last weighing, else the current weights."""

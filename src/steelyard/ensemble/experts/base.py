@@ -141,11 +141,6 @@ class Expert:
         """Whether the stream contains the kind of rows that the expert learns."""
         return True
 
-    @property
-    def uses_threads(self) -> bool:
-        """Whether an expensive update divides its work among all threads instead of running beside others."""
-        return False
-
     def copy(self, rows: RowBuffer, views: Views) -> Self:  # noqa: ARG002  some repair their learner
         """Return a copy of the expert that can be updated without changing the original."""
         return shallow_copy(self)

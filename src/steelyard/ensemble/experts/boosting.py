@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from steelyard._threads import num_threads
 from steelyard._types import FloatArray, IntArray
 from steelyard.ensemble.cost import CostBudget
 from steelyard.ensemble.experts.base import ExpertConfig, Rule, Stream, WindowExpert
@@ -33,7 +32,6 @@ _SMALL_ROWS = 2000
 _MAX_FINE_COLUMNS = 24  # maximum number of columns for more than 64 bins
 _MIN_CATEGORIES = 5  # a column with fewer categories is split as a column of numbers
 _MIN_FINE_ROWS = 5000  # minimum number of rows for more than 64 bins
-_MIN_THREAD_VALUES = 100_000  # a fit to at least this many values uses several threads
 _FORGET_COST_US = 15_000.0  # if a refit takes longer, forget() fits fewer trees to a sample of the rows
 _SAMPLE_ROWS = 4000  # number of rows in the sample that forget() uses
 _SAMPLE_TREES = 20
@@ -188,10 +186,6 @@ class BoostingExpert(WindowExpert):
         is_fine = self.n_varying <= _MAX_FINE_COLUMNS and n_rows >= _MIN_FINE_ROWS
         return self.max_bins if is_fine else min(self.max_bins, 64)
 
-    @property
-    def uses_threads(self) -> bool:
-        return len(self.memory) * self.n_varying >= _MIN_THREAD_VALUES
-
     def update(self, stream: Stream) -> None:
         if stream.n_seen >= self.starts_at:
             self.is_extra_fit, self.is_sampled = not self._is_regular(stream), False
@@ -227,7 +221,6 @@ class BoostingExpert(WindowExpert):
             min_rows_per_leaf=_MIN_LEAF_ROWS[len(y) > _SMALL_ROWS],
             class_weight=None,
             categories=_category_columns(X, stream),
-            n_threads=num_threads(),
         )
         self.trees = trees.fit(X, y, *weights)
 
