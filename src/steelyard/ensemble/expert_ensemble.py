@@ -418,7 +418,6 @@ class ExpertEnsemble:
             is_long=self.n_seen >= SETTINGS.long_stream_rows,
             is_mirrored=self.decision.is_mirrored(labels),
             correction=self.correction,
-            delay_rows=delay_rows,
         )
         if isinstance(weights, ExpertWeights) and weights.correction is not None:
             self.correction = weights.correction

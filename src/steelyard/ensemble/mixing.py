@@ -133,12 +133,10 @@ def weigh(
     is_long: bool = False,
     is_mirrored: bool = False,
     correction: WeightCorrection | None = None,
-    delay_rows: int = 0,
 ) -> ExpertWeights | MulticlassWeights | None:
     """Return weights from recent scores, or None if there are too few. Experts with prior 0 get no weight.
 
     ``is_mirrored`` says that the first of two classes is the positive one, for which the threshold is chosen.
-    ``delay_rows`` is the delay of the labels.
     """
     if len(buffer.classes) < 2:
         return None
@@ -152,7 +150,6 @@ def weigh(
         is_long=is_long,
         is_mirrored=is_mirrored,
         correction=correction,
-        delay_rows=delay_rows,
     )
 
 
@@ -164,7 +161,6 @@ def weigh_experts(
     is_long: bool = False,
     is_mirrored: bool = False,
     correction: WeightCorrection | None = None,
-    delay_rows: int = 0,
 ) -> ExpertWeights | None:
     """Return the expert weights for two classes; None if a class has too few recent rows."""
     n_positive, n_experts = len(sides.positive), len(priors)
@@ -181,7 +177,7 @@ def weigh_experts(
     weights[judged] = _weights(fitted, n_positive, sides.share, priors[judged], is_long=is_long)
     if correction is not None:
         share = min(max(sides.share, _MIN_SHARE), 1.0 - _MIN_SHARE)
-        correction = correction.solved(weights, share, delay_rows)
+        correction = correction.solved(weights, share)
         is_useful = fitted.auc > min(0.5, fitted.auc.max() - 1e-9)  # better than chance, or the best
         weights = correction.apply(weights, judged[is_useful])
     tables = [_NO_TABLE] * n_experts

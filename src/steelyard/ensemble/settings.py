@@ -70,7 +70,6 @@ class Settings:
     correction_rows: int = 5000  # number of recent rows used to correct the weights, see stacking.py
     min_correction_rows: int = 1000  # with fewer remembered rows the weights are not corrected
     correction_ridge: float = 100.0  # ridge penalty of the correction of a weight
-    correction_delay_rows: float = 500.0  # delay of the labels that doubles the penalty
     max_delay_rows: int = 5000  # longer delays change the weights no further
     linear_log_odds: float = 6.0  # largest limit beyond which calibrated log-odds grow logarithmically
 

@@ -66,11 +66,8 @@ class WeightCorrection:
             return self
         return WeightCorrection(np.zeros(len(self.values)), log)
 
-    def solved(self, weights: FloatArray, share: float, delay_rows: int = 0) -> WeightCorrection:
+    def solved(self, weights: FloatArray, share: float) -> WeightCorrection:
         """Return the correction for the given weights; ``share`` is the share of the positive class.
-
-        The later the labels, the less the remembered rows say about the next ones, so the penalty grows with
-        the delay.
 
         Each step minimizes a quadratic upper bound of the log-loss (with curvature 1/4), so the steps cannot
         diverge.
@@ -79,8 +76,7 @@ class WeightCorrection:
         counts = np.bincount(places, minlength=2)
         if counts.min() < SETTINGS.min_scored_rows or len(places) < SETTINGS.min_correction_rows:
             return WeightCorrection(np.zeros(len(weights)), self.log)
-        z, n = log_odds[:, :, 0], len(places)
-        ridge = SETTINGS.correction_ridge * (1.0 + delay_rows / SETTINGS.correction_delay_rows)
+        z, n, ridge = log_odds[:, :, 0], len(places), SETTINGS.correction_ridge
         row_weights = (n * np.array([1.0 - share, share]) / counts)[places]
         shift, values = np.log(share) - np.log1p(-share), np.zeros(len(weights))
         with one_thread():
