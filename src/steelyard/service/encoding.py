@@ -79,11 +79,15 @@ def check_known_values(spec: Spec, encoder: TableEncoder, batch: ColumnBatch) ->
         return
     has_value = np.stack([_has_values(batch.columns[name]) for name in names], axis=1)
     is_known = np.isin(names, encoder.columns_ if encoder.is_fitted else [])
-    for row in np.flatnonzero(~has_value[:, is_known].any(axis=1)).tolist():
-        is_known_now = is_known | has_value[:row].any(axis=0)
-        found = has_value[row] & is_known_now if is_known_now.any() else has_value[row]
-        if not found.any():
-            raise RowError("no known column has a value.", source=REQUEST.of_row(row), row=row)
+    if has_value[:, is_known].any(axis=1).all():
+        return
+    known_before = np.logical_or.accumulate(np.vstack([is_known, has_value[:-1]]), axis=0)
+    # The first row of a stream knows no column, so all its columns count.
+    usable = np.where(known_before.any(axis=1, keepdims=True), has_value & known_before, has_value)
+    unusable = ~usable.any(axis=1)
+    if unusable.any():
+        row = int(unusable.argmax())
+        raise RowError("no known column has a value.", source=REQUEST.of_row(row), row=row)
 
 
 def missing_column(name: str, found: Collection[str]) -> DataError:
