@@ -66,7 +66,9 @@ def interrupt_by_signal(longest: float, call: Callable[[], object], random_: ran
         if not over:
             raise Interrupted
 
-    before = signal.signal(signal.SIGALRM, handler)
+    # The handler stays installed and ignores late signals: another thread may receive the signal after the
+    # timer is stopped, and the default handler would end the process.
+    signal.signal(signal.SIGALRM, handler)
     hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
     try:
         signal.setitimer(signal.ITIMER_REAL, max(1e-6, random_.uniform(0.0, longest)))
@@ -78,7 +80,6 @@ def interrupt_by_signal(longest: float, call: Callable[[], object], random_: ran
             raise
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0.0)
-        signal.signal(signal.SIGALRM, before)
         sys.unraisablehook = hook
     return fired
 

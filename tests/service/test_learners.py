@@ -25,6 +25,12 @@ from tests.service.server import serving
 from tests.service.sessions import ModelSession, batch
 
 
+@pytest.fixture(autouse=True)
+def high_limit_for_slow_models(monkeypatch):
+    """Let only the times that ``find_slow`` sets make a model slow, not a pause of the machine."""
+    monkeypatch.setattr("steelyard.service.writer._SLOW_SECONDS", 10.0)
+
+
 @pytest.fixture
 def writer(store):
     writer = Writer(store, clock=Clock())
@@ -51,7 +57,7 @@ class Slow:
 
 
 def find_slow(writer, name, first=900):
-    writer._seconds = {name: 1.0, "m": 0.001}
+    writer._seconds = {name: 100.0, "m": 0.001}
     do(writer, Learn(name, batch(records(5, first=first))))
 
 
