@@ -19,6 +19,7 @@ from steelyard.ensemble import score_buffer
 from steelyard.ensemble.experts import EXPERTS, boosting
 from steelyard.ensemble.score_buffer import PredictedScores
 from steelyard.ensemble.settings import SETTINGS
+from steelyard.ensemble.snapshot import EnsembleSnapshot
 from steelyard.exceptions import DataError, ParameterError
 from steelyard.metrics import g_mean_score, roc_auc_score
 from steelyard.persistence import from_bytes, to_bytes
@@ -319,6 +320,29 @@ def test_delayed_labels_use_the_scores_given_at_prediction_time(curved):
     kept = model._ensemble.recent_scores._log.rows[0][-50:]
     np.testing.assert_array_equal(kept, given)
     assert np.abs(kept[:, 1] - model._ensemble.snapshot.raw_scores(X[late])[:, 1]).max() > 1e-3
+
+
+def test_second_prediction_of_the_same_rows_does_not_score_them_again(curved, monkeypatch):
+    X, y = curved
+    model = _run(StreamClassifier(), X[:1000], y[:1000])[1]
+    scored, raw_scores = [], EnsembleSnapshot.raw_scores
+
+    def counted(snapshot, rows, *wide):
+        scored.append(len(rows))
+        return raw_scores(snapshot, rows, *wide)
+
+    monkeypatch.setattr(EnsembleSnapshot, "raw_scores", counted)
+    labels, scores = model.predict(X[:50]), model.decision_function(X[:50])
+    np.testing.assert_array_equal(model.predict_proba(X[:50]), copy.deepcopy(model).predict_proba(X[:50]))
+    np.testing.assert_array_equal(labels, model.classes_[(scores > 0).astype(int)])
+    assert scored == [50, 50]  # once by the model and once by its copy
+    model.predict(X[1:51])
+    model.predict(X[:50])
+    assert scored == [50, 50, 50, 50]
+    model.partial_fit(X[1000:1200], y[1000:1200])
+    scored.clear()
+    model.predict(X[:50])
+    assert scored == [50]
 
 
 def test_number_of_stored_scores_of_unlabelled_rows_is_bounded(monkeypatch):

@@ -327,11 +327,12 @@ def last_rows(numbers: IntArray, codes: IntArray, n_rows: int, per_class: int, l
     begin = max(len(numbers) - n_rows, first)
     if not per_class or begin == first:
         return numbers[begin:]
-    wanted = np.zeros(len(numbers), dtype=bool)
-    wanted[begin:] = True
-    for code in np.flatnonzero(np.bincount(codes[first:])).tolist():
-        wanted[first + np.flatnonzero(codes[first:] == code)[-per_class:]] = True
-    return numbers[wanted]
+    older = codes[first:begin]
+    n_lacking = per_class - np.bincount(codes[begin:], minlength=int(older.max()) + 1)
+    older_rows = [np.flatnonzero(older == code)[-n:] for code, n in enumerate(n_lacking.tolist()) if n > 0]
+    if not older_rows:
+        return numbers[begin:]
+    return np.concatenate((numbers[first + np.sort(np.concatenate(older_rows))], numbers[begin:]))
 
 
 def wide_state(wide: sp.csr_matrix) -> dict[str, Any]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Mapping, Sequence
 from itertools import islice
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,9 @@ from numpy.typing import NDArray
 from steelyard._types import FloatArray, IntArray
 from steelyard.base import Label
 from steelyard.ensemble.settings import SETTINGS
+
+if TYPE_CHECKING:
+    from steelyard.ensemble.snapshot import EnsembleSnapshot
 
 __all__ = ["PredictedScores", "ScoreBuffer", "ScoreLog", "TwoSides", "align", "n_planes", "with_new_experts"]
 
@@ -232,7 +236,9 @@ class PredictedScores:
     """Raw scores of a limited number of predicted rows, kept by row hash until their labels arrive.
 
     With delayed labels the experts are weighted by the scores that they gave when a row was predicted. Saved
-    and copied models do not contain these scores; they score such rows again when the labels arrive.
+    and copied models do not contain these scores; they score such rows again when the labels arrive. The
+    scores of the last batch also serve a second call with the same rows, such as ``predict_proba`` after
+    ``predict``.
 
     Attributes
     ----------
@@ -240,16 +246,34 @@ class PredictedScores:
         Delay of the last labels: rows that were predicted after the newest of the rows that got them.
     """
 
-    __slots__ = ("_lock", "_n_predicted", "_scores", "delay_rows")
+    __slots__ = ("_last", "_lock", "_n_predicted", "_scores", "delay_rows")
 
     def __init__(self) -> None:
         # Classes, scores of the batch, index in the batch, and number of the row among the predicted rows.
         self._scores: dict[int, tuple[list[int], FloatArray, int, int]] = {}
         self._n_predicted = self.delay_rows = 0
+        self._last: tuple[weakref.ref[EnsembleSnapshot], NDArray[np.uint64], FloatArray] | None = None
         self._lock = threading.Lock()
 
-    def keep(self, keys: NDArray[np.uint64], classes: list[int], scores: FloatArray) -> None:
-        """Store the scores of a batch; the oldest rows are dropped if there are too many."""
+    def last(self, snapshot: EnsembleSnapshot, keys: NDArray[np.uint64]) -> FloatArray | None:
+        """Return the scores of the last batch if it had these rows and this snapshot scored it."""
+        if self._last is None:
+            return None
+        scored_by, known, scores = self._last
+        return scores if scored_by() is snapshot and np.array_equal(known, keys) else None
+
+    def keep(
+        self,
+        keys: NDArray[np.uint64],
+        classes: list[int],
+        scores: FloatArray,
+        snapshot: EnsembleSnapshot | None = None,
+    ) -> None:
+        """Store the scores of a batch; the oldest rows are dropped if there are too many.
+
+        With the ``snapshot`` that computed the scores, :meth:`last` returns them.
+        """
+        self._last = None if snapshot is None else (weakref.ref(snapshot), keys, scores)
         limit = SETTINGS.predicted_rows
         # Best effort: the thread does not wait for the lock, which a forked child might never get.
         if len(keys) > limit or not self._lock.acquire(blocking=False):

@@ -421,9 +421,12 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
         X, wide = self._input.dense(rows, ensemble.rows.n_columns, self, method)
         if not snapshot.classes:
             raise all_forgotten_error(f"{type(self).__name__}.{method}")
-        raw, keys = snapshot.raw_scores(X, wide), row_keys(X, ensemble.views.layout, wide)
-        if len(snapshot.classes) > 1:
-            ensemble.predicted.keep(keys, snapshot.classes, raw)
+        keys = row_keys(X, ensemble.views.layout, wide)
+        raw = ensemble.predicted.last(snapshot, keys)
+        if raw is None:
+            raw = snapshot.raw_scores(X, wide)
+            if len(snapshot.classes) > 1:
+                ensemble.predicted.keep(keys, snapshot.classes, raw, snapshot)
         return raw, keys
 
     def _promise(self) -> OnlineThreshold | None:
