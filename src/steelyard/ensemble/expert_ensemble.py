@@ -26,7 +26,7 @@ from steelyard.ensemble.experts.labels import LabelRun
 from steelyard.ensemble.layout import Layout
 from steelyard.ensemble.mixing import ExpertWeights, weigh
 from steelyard.ensemble.multiclass import MulticlassWeights
-from steelyard.ensemble.row_buffer import Block, PendingRows, RowBuffer
+from steelyard.ensemble.row_buffer import Block, PendingRows, RowBuffer, union_of_rows
 from steelyard.ensemble.row_input import RowInput
 from steelyard.ensemble.score_buffer import PredictedScores, ScoreBuffer, align
 from steelyard.ensemble.settings import SETTINGS
@@ -448,8 +448,10 @@ class ExpertEnsemble:
             numbers, slack = self.rows.last(SETTINGS.buffer_rows, per_class), SETTINGS.slack
         else:
             first = [row for expert in self.experts if (row := expert.first_row()) is not None]
-            numbers, slack = self.rows.last(len(self.rows), low=min([self.low, *first])), 0.0
-        self.rows = self.rows.keep(np.unique(np.concatenate([numbers, *held])), slack)
+            low = min([self.low, *first])
+            numbers, slack = self.rows.last(len(self.rows), low=low), 0.0
+            held = [rows[: rows.searchsorted(low)] for rows in held]  # newer rows are in the window
+        self.rows = self.rows.keep(union_of_rows([*held, numbers]), slack)
 
     def new_snapshot(self, weights: ExpertWeights | MulticlassWeights | None) -> EnsembleSnapshot:
         """Return the current classes, rules and views, with these weights."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,7 +15,17 @@ from steelyard._types import FloatArray, IntArray
 from steelyard.ensemble.layout import Layout
 from steelyard.ensemble.score_buffer import with_new_experts
 
-__all__ = ["Block", "PendingRows", "RowBuffer", "last_rows", "row_keys", "wide_from_state", "wide_state"]
+__all__ = [
+    "Block",
+    "PendingRows",
+    "RowBuffer",
+    "last_rows",
+    "row_keys",
+    "union_of_rows",
+    "wide_from_state",
+    "wide_state",
+    "without_rows",
+]
 
 _SAVED = ("X", "codes", "weights", "times", "numbers")
 _COLUMNS = (*_SAVED, "keys")
@@ -177,6 +187,8 @@ class RowBuffer:
             return self
         places, n = self._places(numbers), len(numbers)
         if isinstance(places, slice):
+            if places.stop == self._end and len(self._store) <= 4 * n + 64:  # little storage is unused
+                return RowBuffer(self._store, places.start, places.stop)
             places = np.arange(places.start, places.stop)
         store = _storage(self.n_columns, 2 * n + 64)
         for name in _COLUMNS:
@@ -333,6 +345,21 @@ def last_rows(numbers: IntArray, codes: IntArray, n_rows: int, per_class: int, l
     if not older_rows:
         return numbers[begin:]
     return np.concatenate((numbers[first + np.sort(np.concatenate(older_rows))], numbers[begin:]))
+
+
+def union_of_rows(lists: Sequence[IntArray]) -> IntArray:
+    """Return the distinct numbers of ascending lists, in ascending order."""
+    lists = [numbers for numbers in lists if len(numbers)]
+    if len(lists) < 2:
+        return lists[0] if lists else np.zeros(0, dtype=np.int64)
+    # The stable sort merges ascending lists in linear time, unlike np.unique.
+    merged = np.sort(np.concatenate(lists), kind="stable")
+    return merged[np.concatenate(([True], merged[1:] != merged[:-1]))]
+
+
+def without_rows(numbers: IntArray, forgotten: IntArray) -> IntArray:
+    """Return the numbers that are not in ``forgotten``."""
+    return numbers[np.isin(numbers, forgotten, invert=True)]
 
 
 def wide_state(wide: sp.csr_matrix) -> dict[str, Any]:

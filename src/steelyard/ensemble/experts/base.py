@@ -12,7 +12,7 @@ from steelyard import _native
 from steelyard._concurrency import shallow_copy
 from steelyard._types import FloatArray, IntArray
 from steelyard.ensemble.cost import CostBudget
-from steelyard.ensemble.row_buffer import Block, RowBuffer
+from steelyard.ensemble.row_buffer import Block, RowBuffer, without_rows
 from steelyard.ensemble.views import TransformedRows, Views
 from steelyard.explanation.attribution import Attribution
 
@@ -260,7 +260,7 @@ class WindowExpert(Expert):
 
     def forget(self, block: Block, stream: Stream) -> None:
         block = block.take(np.isin(block.numbers, self.held))
-        before = np.setdiff1d(self.held, block.numbers)
+        before = without_rows(self.held, block.numbers)
         self.held = self.select(stream)
         came, went = _differences(self.held, before)
         leaving = stream.rows.at(went).joined(block) if len(went) else block

@@ -10,7 +10,7 @@ import numpy as np
 from steelyard._types import FloatArray, IntArray
 from steelyard.ensemble.cost import CostBudget
 from steelyard.ensemble.experts.base import ExpertConfig, Rule, Stream, WindowExpert
-from steelyard.ensemble.row_buffer import Block, last_rows
+from steelyard.ensemble.row_buffer import Block, last_rows, without_rows
 from steelyard.ensemble.trees import BoostedTrees, TreeRule, fit_cost_us, trees_per_output
 
 __all__ = ["BoostingExpert"]
@@ -228,7 +228,7 @@ class BoostingExpert(WindowExpert):
         keep = ~np.isin(self.memory, block.numbers)
         self.memory, self.memory_codes = self.memory[keep], self.memory_codes[keep]
         if np.isin(block.numbers, self.held).any():
-            self.held = np.setdiff1d(self.held, block.numbers)
+            self.held = without_rows(self.held, block.numbers)
             self.is_sampled = self._fit_cost(stream.budget, len(self.held)) > _FORGET_COST_US
             self._fit(stream)
 

@@ -13,7 +13,7 @@ from steelyard._concurrency import FrozenState, shallow_copy
 from steelyard._types import FloatArray, IntArray
 from steelyard.ensemble.cost import CostBudget
 from steelyard.ensemble.experts.base import Expert, ExpertConfig, Rule, Stream, WindowExpert
-from steelyard.ensemble.row_buffer import Block, RowBuffer, last_rows
+from steelyard.ensemble.row_buffer import Block, RowBuffer, last_rows, without_rows
 from steelyard.ensemble.views import TransformedRows, Views
 from steelyard.exceptions import DataError
 from steelyard.explanation.attribution import Attribution, explain_kernel_sum
@@ -115,7 +115,7 @@ class KernelExpert(WindowExpert):
         return last_rows(self.sampled, codes, self.window_rows, per_class, stream.low)
 
     def forget(self, block: Block, stream: Stream) -> None:
-        self.sampled = np.setdiff1d(self.sampled, block.numbers)
+        self.sampled = without_rows(self.sampled, block.numbers)
         if self.is_ready(stream.views):
             super().forget(block, stream)
 
