@@ -279,7 +279,8 @@ def _sample(numbers: IntArray, codes: IntArray, seed: int) -> tuple[IntArray, Fl
     for place, code in enumerate(present[np.argsort(counts[present], kind="stable")].tolist()):
         rows = np.flatnonzero(codes == code)
         n = min(len(rows), n_left // (len(present) - place))
-        chosen.append(rows[np.argsort(priorities[rows], kind="stable")[:n]])
+        order = np.argpartition(priorities[rows], n) if n < len(rows) else np.arange(n)
+        chosen.append(rows[order[:n]])
         n_left -= n
     indices = np.sort(np.concatenate(chosen))
     factors = counts / np.maximum(np.bincount(codes[indices], minlength=len(counts)), 1)
