@@ -1,4 +1,4 @@
-"""Run the code of pages and write what it prints below it, and its pictures beside the others.
+"""Run the code blocks of pages and update the outputs below them and their pictures.
 
     python docs/outputs.py docs/from_river.md
     python docs/outputs.py docs/tutorials/costs.md --data FOLDER

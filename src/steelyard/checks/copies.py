@@ -107,6 +107,7 @@ def check_interrupted_calls_are_atomic(learner: BatchLearner) -> None:
     stream = example_stream(21)
     fitted = clone(learner).fit(*stream.rows(0, 60))
     chunk = stream.rows(60 if isinstance(learner, Learner) else 0, 64)
+    next_chunk = stream.rows(64 if isinstance(learner, Learner) else 0, 68)
     done = copy.deepcopy(fitted)
     learn(done, *chunk)
     states = {_score_bytes(fitted, stream.X), _score_bytes(done, stream.X)}
@@ -119,6 +120,7 @@ def check_interrupted_calls_are_atomic(learner: BatchLearner) -> None:
         assert _score_bytes(model, stream.X) in states, (
             f"partially changed after an interruption at moment {moment}"
         )
+        learn(model, *next_chunk)  # raises if stored rows and estimator disagree
         moment += 1 + moment // 4  # tests all early moments, then increasingly few
 
 

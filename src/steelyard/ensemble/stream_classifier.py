@@ -595,6 +595,8 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
         self._set_features(state)
         row_input = RowInput(Schema.from_state(state["schema"]) if state.get("schema") else None)
         width = int(state.get("first_width", self.n_features_in_))
+        if row_input.schema is None and width != self.n_features_in_:
+            raise ValueError("all rows of arrays must have the same number of columns")
         names, keeps_wide = state["feature_names"], bool(state.get("wide", False))
         self._input = row_input.started(width, self.random_state, names, keeps_wide=keeps_wide)
         self._ensemble = restored_ensemble(state, self._ensemble_params(), self._input)

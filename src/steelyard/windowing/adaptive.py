@@ -22,7 +22,7 @@ from steelyard.explanation.attribution import Attribution
 from steelyard.params import Constraint, Fraction, Integer, OneOf, Positive, Switch
 from steelyard.persistence import storable
 from steelyard.proximal import ClassStatistics
-from steelyard.windowing.base import RowBuffer, WindowWrapper
+from steelyard.windowing.base import WindowRows, WindowWrapper
 
 __all__ = ["AdaptiveWindows"]
 
@@ -112,7 +112,7 @@ class AdaptiveWindows(WindowWrapper):
         "confidence": Fraction(ends=False),
     }
 
-    _pending: RowBuffer  # rows of a block that is not full yet
+    _pending: WindowRows  # rows of a block that is not full yet
     _blocks: deque[Any]  # estimators, each fitted on one block of rows
     _totals: list[Any]  # estimators, one per window; empty before the first full block
     _records: list[_RecallRecord]
@@ -253,7 +253,7 @@ class AdaptiveWindows(WindowWrapper):
         self._n_blocks = [0] * len(self.lengths)
         self._records = [_RecallRecord() for _ in self.lengths]
         self._blocks = deque(maxlen=max((n for n in self._max_blocks if n), default=1) + 1)
-        self._pending = RowBuffer.empty(n_features)
+        self._pending = WindowRows.empty(n_features)
         self._n_seen = 0
         self.best_, self.drifts_ = len(self.lengths) - 1, []
 
@@ -336,7 +336,7 @@ class AdaptiveWindows(WindowWrapper):
     def _set_state(self, state: dict[str, Any]) -> None:
         super()._set_state(state)
         X, y = state["waiting"]
-        pending = RowBuffer.from_arrays(X, y, np.zeros(len(y)), self.n_features_in_)
+        pending = WindowRows.from_arrays(X, y, np.zeros(len(y)), self.n_features_in_)
         self._initialize(pending.X.shape[1])
         self._pending = pending
         self._totals = [self._estimator_with_map(total) for total in state["totals"]]

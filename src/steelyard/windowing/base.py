@@ -29,11 +29,11 @@ from steelyard.explanation.neighbors import RememberedRows
 from steelyard.features import RandomFeatures
 from steelyard.streams.chunks import padded
 
-__all__ = ["RowBuffer", "WindowWrapper"]
+__all__ = ["WindowRows", "WindowWrapper"]
 
 
 @dataclass(slots=True, eq=False)
-class RowBuffer:
+class WindowRows:
     """Rows of a window with labels and times, oldest first. Methods return new buffers."""
 
     X: FloatArray
@@ -41,11 +41,11 @@ class RowBuffer:
     time: FloatArray
 
     @classmethod
-    def empty(cls, n_features: int) -> RowBuffer:
+    def empty(cls, n_features: int) -> WindowRows:
         return cls(np.zeros((0, n_features)), np.zeros(0, dtype=np.int64), np.zeros(0))
 
     @classmethod
-    def from_arrays(cls, X: Any, y: Any, time: Any, max_features: int) -> RowBuffer:
+    def from_arrays(cls, X: Any, y: Any, time: Any, max_features: int) -> WindowRows:
         """Return a buffer of arrays read from a file; raise ValueError if the arrays are inconsistent."""
         X, y, time = np.asarray(X), np.asarray(y), np.asarray(time)
         if X.ndim != 2 or X.dtype != np.float64 or X.shape[1] > max_features:
@@ -57,18 +57,18 @@ class RowBuffer:
     def __len__(self) -> int:
         return len(self.y)
 
-    def append(self, X: FloatArray, y: NDArray[Any], time: FloatArray | None = None) -> RowBuffer:
+    def append(self, X: FloatArray, y: NDArray[Any], time: FloatArray | None = None) -> WindowRows:
         """Return a buffer with rows appended; narrower rows are padded with zeros."""
-        return RowBuffer(
+        return WindowRows(
             np.concatenate([padded(self.X, X.shape[1]), X]),
             np.concatenate([self.y, y]) if len(self) else y,
             np.concatenate([self.time, np.zeros(len(y)) if time is None else time]),
         )
 
-    def without_oldest(self, n_rows: int) -> RowBuffer:
-        """Return a buffer of the newer rows; few rows are copied, because a view keeps all."""
+    def without_oldest(self, n_rows: int) -> WindowRows:
+        """Return the newer rows. If most rows leave, the others are copied, so that the large array is freed."""
         newer = self.X[n_rows:], self.y[n_rows:], self.time[n_rows:]
-        return RowBuffer(*(array.copy() for array in newer) if 2 * n_rows > len(self) else newer)
+        return WindowRows(*(array.copy() for array in newer) if 2 * n_rows > len(self) else newer)
 
 
 class WindowWrapper(GrowingMixin, Learner):

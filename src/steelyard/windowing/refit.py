@@ -17,7 +17,7 @@ from steelyard.base import GrowingMixin, Traits
 from steelyard.exceptions import DataError, NotFittedError, ParameterError
 from steelyard.params import Integer
 from steelyard.streams.chunks import padded
-from steelyard.windowing.base import RowBuffer, WindowWrapper
+from steelyard.windowing.base import WindowRows, WindowWrapper
 from steelyard.windowing.sliding import n_leaving, validated_times, window_size
 
 __all__ = ["Refit"]
@@ -85,7 +85,7 @@ class Refit(WindowWrapper):
     _fitted_classes: NDArray[Any]
     _n_fitted = 0  # number of rows in the last fit
     _n_new = 0  # number of rows since the last fit
-    _rows: tuple[RowBuffer, ...] = ()  # row buffers, oldest first, which are joined at every fit
+    _rows: tuple[WindowRows, ...] = ()  # row buffers, oldest first, which are joined at every fit
 
     def __init__(
         self, estimator: Any, every: float = 500, window: int | str | timedelta | None = 5000
@@ -142,7 +142,7 @@ class Refit(WindowWrapper):
         times = validated_times(time, len(rows), self._size(), latest, "Refit")
         # The rows are copied, because the caller may change its array before the next fit.
         copied = rows.copy() if np.shares_memory(rows, X) else rows
-        self._rows = (*self._rows, RowBuffer(copied, sorted_classes(batch.labels)[batch.codes], times))
+        self._rows = (*self._rows, WindowRows(copied, sorted_classes(batch.labels)[batch.codes], times))
         self._n_new += len(rows)
         if self.n_rows_until_fit_ <= 0:
             self._refit()
@@ -168,7 +168,7 @@ class Refit(WindowWrapper):
         if len(self._rows) > 1:
             X = np.concatenate([padded(part.X, self.n_features_in_) for part in self._rows])
             y = np.concatenate([part.y for part in self._rows])
-            joined = RowBuffer(X, y, np.concatenate([part.time for part in self._rows]))
+            joined = WindowRows(X, y, np.concatenate([part.time for part in self._rows]))
         size = self._size()
         joined = joined if size is None else joined.without_oldest(n_leaving(size, joined.time))
         self._rows = (joined,)

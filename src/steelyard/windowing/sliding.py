@@ -20,7 +20,7 @@ from steelyard.exceptions import DataError, ParameterError, SteelyardError
 from steelyard.explanation.neighbors import RememberedRows
 from steelyard.params import Integer
 from steelyard.persistence import storable
-from steelyard.windowing.base import RowBuffer, WindowWrapper
+from steelyard.windowing.base import WindowRows, WindowWrapper
 
 __all__ = ["SlidingWindow", "n_leaving", "validated_times", "window_size"]
 
@@ -100,7 +100,7 @@ class SlidingWindow(WindowWrapper):
 
     takes_time = True
     n_rebuilt_ = 0
-    _window: VersionedValue[RowBuffer]  # rows by version of the estimator
+    _window: VersionedValue[WindowRows]  # rows by version of the estimator
 
     def __init__(self, estimator: Any, size: int | str | timedelta = 10_000) -> None:
         self.estimator = estimator
@@ -148,7 +148,7 @@ class SlidingWindow(WindowWrapper):
         size = window_size(self.size)
         is_first = not self._is_started()
         rows, labels = validate_plain_rows(self, X, y, "partial_fit")
-        before = RowBuffer.empty(rows.shape[1]) if is_first else self._rows
+        before = WindowRows.empty(rows.shape[1]) if is_first else self._rows
         times = validated_times(time, len(labels), size, before.time[-1:], "SlidingWindow")
         joined = before.append(rows, labels, times)
         n_old = n_leaving(size, joined.time)
@@ -163,7 +163,7 @@ class SlidingWindow(WindowWrapper):
             self.estimator_ = self._updated(estimator, (rows, labels), leaving, after)
         self._window = VersionedValue.constant(after)
 
-    def _updated(self, estimator: Any, new: Rows, leaving: Rows | None, after: RowBuffer) -> Any:
+    def _updated(self, estimator: Any, new: Rows, leaving: Rows | None, after: WindowRows) -> Any:
         """Return the updated estimator, or a new one if the estimator refuses to forget the leaving rows.
 
         All leaving rows were learned, so an estimator that refuses to forget them, for example because of
@@ -182,7 +182,7 @@ class SlidingWindow(WindowWrapper):
             return fitted
 
     @property
-    def _rows(self) -> RowBuffer:
+    def _rows(self) -> WindowRows:
         return self._window.at(_version(self.estimator_))
 
     def _remembered_rows(self) -> RememberedRows:
@@ -212,7 +212,7 @@ class SlidingWindow(WindowWrapper):
 
     def _set_state(self, state: dict[str, Any]) -> None:
         super()._set_state(state)
-        rows = RowBuffer.from_arrays(state["X"], state["y"], state["time"], self.n_features_in_)
+        rows = WindowRows.from_arrays(state["X"], state["y"], state["time"], self.n_features_in_)
         if not len(rows):
             raise ValueError("the window of a fitted estimator must not be empty")
         self._window = VersionedValue.constant(rows)

@@ -87,7 +87,11 @@ class Rule:
     uses_wide_rows: ClassVar[bool] = False  # whether the rule scores the columns before hashing
 
     def scores(self, rows: TransformedRows) -> FloatArray:
-        """Return scores: for two classes one column, high for the second class; else one column per class."""
+        """Return scores: for two classes one column, high for the second class; else one column per class.
+
+        Scores may have any scale. Those of two classes are calibrated before they are combined; with more
+        classes all columns are divided by one number.
+        """
         raise NotImplementedError
 
     def attribution(self, rows: TransformedRows, background: TransformedRows) -> Attribution:
