@@ -66,7 +66,7 @@ class WindowRows:
         )
 
     def without_oldest(self, n_rows: int) -> WindowRows:
-        """Return the newer rows. If most rows leave, the others are copied, so that the large array is freed."""
+        """Return the newer rows. If most rows leave, the others are copied to free the large array."""
         newer = self.X[n_rows:], self.y[n_rows:], self.time[n_rows:]
         return WindowRows(*(array.copy() for array in newer) if 2 * n_rows > len(self) else newer)
 
