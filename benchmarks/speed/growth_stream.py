@@ -1,6 +1,6 @@
 """10,000,000 x 30 rows through ``steelyard stream``: time, rows per second and memory.
 
-    python benchmarks/speed/growth_stream.py [--rows 10000000] [--model proximal] [--seconds 480]
+    python benchmarks/speed/growth_stream.py [--rows 10000000] [--model proximal] [--seconds 480] [--chunk 100]
 
 The file is generated in a temporary folder and deleted afterwards. A run that takes longer than
 ``--seconds`` is interrupted by SIGINT, after which the command reports the rows so far. Memory is the
@@ -49,9 +49,10 @@ def resident_mb(pid: int) -> float:
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
-def run(path: Path, model: str, seconds: float) -> None:
+def run(path: Path, model: str, seconds: float, chunk_rows: int) -> None:
     command = [sys.executable, "-m", "steelyard", "stream", str(path), "--target", "label", "--json"]
     command += ["--model", model] if model != "default" else []
+    command += ["--chunk", str(chunk_rows)]
     before, started, memory = getrusage(RUSAGE_CHILDREN), time.perf_counter(), []
     report, interrupted = path.with_suffix(".json"), False
     with report.open("w", encoding="utf-8") as output:
@@ -79,6 +80,7 @@ def run(path: Path, model: str, seconds: float) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--rows", type=int, default=10_000_000)
+    parser.add_argument("--chunk", type=int, default=100, help="rows per chunk")
     parser.add_argument("--model", action="append", help="proximal, default, ...; may be given several times")
     parser.add_argument("--seconds", type=float, default=480.0, help="longest run")
     options = parser.parse_args()
@@ -87,7 +89,7 @@ def main() -> int:
         write_file(path, options.rows)
         print(f"{options.rows:,} x {N_COLUMNS} rows, {path.stat().st_size / 1e9:.2f} GB")
         for model in options.model or ["proximal", "default"]:
-            run(path, model, options.seconds)
+            run(path, model, options.seconds, options.chunk)
     return 0
 
 

@@ -21,7 +21,7 @@ __all__ = [
     "strengths_of",
 ]
 
-_MAX_SNAPSHOTS = 64
+_MAX_RECORDS = 32  # each record explains rows, which would dominate the cost of a stream
 EXPLAINED_ROWS = 16  # number of rows that are explained for each record, which takes tens of milliseconds
 MAX_FEATURES = 4096
 _REMEMBERED_ROWS = 200
@@ -118,7 +118,7 @@ class FeatureStrengths:
         self.rows.append(row)
         self._strengths.append(values)
         self.names = names_of_strengths(model, len(values))
-        if len(self.rows) > _MAX_SNAPSHOTS:
+        if len(self.rows) > _MAX_RECORDS:
             self.rows, self._strengths = self.rows[1::2], self._strengths[1::2]
             self._step *= 2
 
