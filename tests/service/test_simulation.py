@@ -18,7 +18,7 @@ from steelyard.service.commands import Forget, Learn, Put
 from tests.service.data import Clock, records, spec
 
 
-class PowerLoss(Exception):  # noqa: N818  what it is
+class PowerLoss(Exception):  # noqa: N818  the event, not an error of the code
     """The simulated power loss."""
 
 

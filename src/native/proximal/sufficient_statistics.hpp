@@ -3,9 +3,9 @@
 //
 // Every feature has a step 2^k. Values are rounded to the nearest integer multiple of the step (ties up).
 // All arithmetic after rounding is exact. The steps are parameters, or are fitted to the first rows.
-// A feature "does not round" as long as all its values are multiples of the step (counts, flags, categories).
-// A feature that does not round gets a finer step when a value needs one, which changes no earlier value.
-// A feature that rounds keeps its step forever, so a forgotten row has the same integers as when it was learned.
+// While all values of a feature are multiples of its step (counts, flags, categories), nothing is rounded.
+// The step of such a feature becomes finer when a value needs it, which changes no earlier value.
+// After the first rounded value the step never changes, so forgetting a row subtracts the integers that were added.
 #pragma once
 
 #include <cstddef>
