@@ -302,7 +302,7 @@ def test_writer_thread_survives_clock_jumps(tmp_path):
         for number, now in enumerate((1e9, 5e8, 3e9, 1e9)):
             clock.now = now
             request = Put("m", spec()) if number == 0 else Learn("m", batch(records(5, first=10 * number)))
-            assert writer.submit(request).future.result(20)
+            assert writer.submit(request).future.result(120)
         assert writer.is_alive
     finally:
         writer.close()
