@@ -131,7 +131,7 @@ def moved(
 
     The own threshold of the learner is used until there are enough rows.
 
-    AdaptiveThresholdClassifier looks at its cut after every call; here that happens every so many rows.
+    AdaptiveThresholdClassifier updates its threshold after every call; here every ``LOOKS`` rows.
     """
     evidence, answers, learned, cut, looked_at = (
         ScoreBuffer(1),
