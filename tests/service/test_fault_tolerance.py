@@ -319,7 +319,7 @@ def test_forget_with_open_reader_completes_later_and_does_not_block_writes(tmp_p
         assert list(reader.execute("SELECT count(*) FROM chunks")) == [(1,)]
         begin = time.monotonic()
         assert session.do(Forget("m", subject="Customer-of-row"))["erasure_pending"]
-        assert time.monotonic() - begin < 5.0
+        assert time.monotonic() - begin < 9.0  # waiting for the lock would take 10 seconds
         assert session.do(Learn("m", batch(records(5, first=50))))["learned"] == 5
         reader.execute("ROLLBACK")
     session.writer.next_tick = 0.0
@@ -370,7 +370,7 @@ def test_shutdown_does_not_wait_for_event_streams(tmp_path):
         httpx.put(f"{service.url}/v1/models/m", json=SPEC, timeout=60)
         for _ in range(20):
             stream = streams.enter_context(
-                httpx.stream("GET", f"{service.url}/v1/models/m/events", timeout=30)
+                httpx.stream("GET", f"{service.url}/v1/models/m/events", timeout=120)
             )
             next(stream.iter_lines())
         begin = time.monotonic()
