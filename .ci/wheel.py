@@ -25,7 +25,7 @@ OF_THE_PACKAGE = ("src", "CMakeLists.txt", "pyproject.toml", "README.md", "LICEN
 
 
 def git(*words: str, project: Path = ROOT) -> str:
-    """Return the output of git; empty if this is no repository."""
+    """Return the output of git; empty if the folder is not in a repository."""
     done = subprocess.run(["git", "-C", str(project), *words], capture_output=True, text=True, check=False)
     return done.stdout.strip()
 
@@ -57,7 +57,7 @@ def build(project: Path, out: Path, commit: str | None = None) -> Path:
         source.mkdir()
         export(project, commit, source)
         time = git("log", "-1", "--format=%ct", commit, project=project)
-        # The compiler may write the path of a source file into the object; every build gives the same one.
+        # The compiler may write the path of a source file into the object, so every build maps it to ".".
         flags = f"{os.environ.get('CXXFLAGS', '')} -ffile-prefix-map={source}=."
         environment = {**os.environ, "SOURCE_DATE_EPOCH": time, "CXXFLAGS": flags, "PYTHONHASHSEED": "0"}
         command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check"]

@@ -1,4 +1,4 @@
-"""How the documentation is built: offline, and from what the package says of itself."""
+"""Configuration of Sphinx. The documentation is built offline, and the reference from docstrings."""
 
 import re
 import sys
@@ -78,14 +78,14 @@ api_modules = [
 api_reference.write_pages(HERE / "generated" / "api", api_modules)
 
 autosummary_generate = True
-autodoc_typehints = "none"  # the docstrings say it in words
+autodoc_typehints = "none"  # the docstrings describe the types
 toc_object_entries_show_parents = "hide"
 numpydoc_show_class_members = False  # the template of a class lists them
 
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
 
-# What is copied is what is typed: no prompts, no outputs.
+# The copy button omits prompts and outputs.
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
 copybutton_selector = "div:not(.highlight-text) > div.highlight > pre"
@@ -100,14 +100,14 @@ sphinx_gallery_conf = {
     "show_memory": False,
     "show_signature": False,
     "capture_repr": (),
-    "write_computation_times": False,  # its page asks for scripts from elsewhere
+    "write_computation_times": False,  # the page of computation times loads scripts from the network
     "image_scrapers": ("matplotlib",),
     "plot_gallery": "True",
 }
 
 html_theme = "pydata_sphinx_theme"
 html_title = "steelyard"
-# One script of MathJax that brings its glyphs along; pages then draw formulas without a network.
+# A MathJax script that contains its glyphs, so pages render formulas without a network.
 mathjax_path = "tex-svg.js"
 html_static_path = ["_static", str(files("sphinx-mathjax-offline") / "static" / "mathjax" / mathjax_path)]
 html_css_files = ["steelyard.css"]
@@ -124,7 +124,7 @@ html_sidebars = {"index": [], "quickstart": [], "dependencies": [], "contributin
 
 
 def keep_pages_that_exist(app, _docname, source):
-    """In a table of contents a line ``page?`` stands for a page that may come later."""
+    """Remove lines ``page?`` from tables of contents if the page does not exist."""
     source[0] = re.sub(
         r"^(\w+)\?\n",
         lambda line: f"{line[1]}\n" if (Path(app.srcdir) / f"{line[1]}.md").exists() else "",
@@ -134,7 +134,7 @@ def keep_pages_that_exist(app, _docname, source):
 
 
 def keep_numbers_whole(_app, _docname, source):
-    """In the cells of a table a number and its spread stay on one line."""
+    """Prevent line breaks between a number and its standard deviation in table cells."""
     source[0] = re.sub(
         r"^\|.*", lambda row: row[0].replace(" ± ", "\u00a0±\u00a0"), source[0], flags=re.MULTILINE
     )

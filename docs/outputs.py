@@ -1,10 +1,10 @@
-"""Run the code blocks of pages and update the outputs below them and their pictures.
+"""Run the Python blocks of pages; write their outputs into the pages and save their pictures.
 
     python docs/outputs.py docs/from_river.md
     python docs/outputs.py docs/tutorials/costs.md --data FOLDER
 
-A tutorial needs its data: FOLDER has the files under the names that the page reads. Without it rows are made
-up, and nothing is written: a trial that the code still runs.
+A tutorial needs its data: FOLDER has the files under the names that the page reads. Without FOLDER the
+code runs on generated rows, as a test, and nothing is written.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 PICTURES = HERE / "images" / "tutorials"
-# A block of Python and, where it prints, the block of text right below. A comment says why one is not run.
+# A Python block and the text block with its output. A comment with a reason excludes a block.
 BLOCK = re.compile(
     r"(?P<skip><!-- not run: [^\n]+ -->\n\n?)?(?P<code>^```python\n(?P<body>.*?)^```\n)"
     r"(?P<said>\n```text\n.*?^```\n)?",
@@ -29,7 +29,7 @@ BLOCK = re.compile(
 
 
 def rebuilt(page: Path) -> str:
-    """The text of a page with its outputs as the blocks print them in the current folder."""
+    """Return the text of a page with new outputs; the blocks run in the current folder."""
     names = {"__name__": "page"}
 
     def run(block: re.Match[str]) -> str:
@@ -44,13 +44,13 @@ def rebuilt(page: Path) -> str:
 
 
 def as_block(said: str) -> str:
-    """A block of text for what was printed."""
+    """Return printed text as a text block of Markdown."""
     lines = "\n".join(line.rstrip() for line in said.rstrip().split("\n"))
     return f"\n```text\n{lines}\n```\n" if lines else ""
 
 
 def made_up(name: str, folder: Path) -> None:
-    """Files of a tutorial with rows that are made up."""
+    """Write the files of a tutorial with generated rows."""
     sys.path.insert(0, str(HERE / "tutorials"))
     from standins import STANDINS
 
@@ -58,7 +58,7 @@ def made_up(name: str, folder: Path) -> None:
 
 
 def main() -> None:
-    """Run the pages that are named."""
+    """Run the pages given as arguments."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("pages", nargs="+", type=Path)
     parser.add_argument("--data", type=Path, help="folder with the files that a tutorial reads")

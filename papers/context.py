@@ -53,7 +53,7 @@ class Context:
     progress : callable
         FrozenState after each piece of work.
     load, load_splits : callable
-        Replaced in tests, where no data is at hand.
+        Replaced in tests, which have no data.
     unavailable : list of str
         Sentences about sets that could not be had; filled on the way.
     cells : Cells, optional

@@ -52,7 +52,7 @@ PAPER_TABLE_3 = {
     7_500: {"batch": 7.62, "incremental": 1.09, "parallel": 3.44, "parallel incremental": 0.49},
     3_750: {"batch": 8.13, "incremental": 0.56, "parallel": 3.70, "parallel incremental": 0.25},
 }
-_PENALTIES = {False: "", True: ", standardised"}  # (21) as it is printed, and our default
+_PENALTIES = {False: "", True: ", standardised"}  # equation (21) as printed, and our default
 _MOST_CORES = 4
 
 Learn = Callable[[tuple[Floats, Labels]], ProximalSVC]  # what a node does with its rows
@@ -367,7 +367,7 @@ def _four_ways(
 
     def added(n_nodes: int) -> Floats:
         new = _on_nodes(X[start:], y[start:], n_nodes, standardize)
-        return _plane(new if known is None else new.merge(known))  # which leaves what is known as it is
+        return _plane(new if known is None else new.merge(known))  # merge() does not change `known`
 
     return {
         "batch": partial(_solved, X, y, 1, standardize),

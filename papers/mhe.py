@@ -161,7 +161,7 @@ def macro_scores(truth: Labels, answers: Labels) -> list[float]:
     return [100.0 * float(score) for score in scores[:3]]
 
 
-# -- what is left open, chosen inside the training part ---------------------------------------------------
+# -- parameters that the paper does not give, selected on training rows ---------------------------------
 
 
 @dataclass(frozen=True)

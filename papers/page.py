@@ -30,7 +30,7 @@ A number is *reached* if it differs from the printed one by no more than the tol
 standard errors of the difference of the means; otherwise it is *better* or *short* by the difference. A
 printed number that is compared with several learners counts once for each, so the table counts comparisons.
 "Better" includes times on a faster machine and the Bayes error of generated data; the last column leaves them
-out. No printed result is used in a computation; parameters that a paper gives are.
+out. The experiments use the parameters that a paper prints, but never its results.
 """
 _LEGEND = """In wide tables a cell is "ours ± standard deviation (printed)" and a sign: `=` reached, `+`
 better, `-` short. The standard deviation is over the rounds. Each section says how its numbers were computed.

@@ -54,14 +54,14 @@ def test_overlapping_blas_thread_limits_are_lifted_when_the_last_one_ends(monkey
 
         def first():
             with _threads.limit_blas(1000):
-                second_is_inside.wait(10)
+                second_is_inside.wait(60)
             first_may_end.set()
 
         thread = threading.Thread(target=first)
         thread.start()
         with _threads.limit_blas(500):
             second_is_inside.set()
-            first_may_end.wait(10)
+            first_may_end.wait(60)
             assert blas_threads() == {1}  # the first user has left, the second is still inside
         thread.join()
         assert blas_threads() == {2}
@@ -93,7 +93,7 @@ def test_running_writer_of_service_limits_blas_to_one_thread():
     with threadpool_limits(2, user_api="blas"):
         writer.start()
         writer.submit(put := Put("m", Spec.from_mapping({"target": "y"})))
-        put.future.result(10)
+        put.future.result(60)
         assert blas_threads() == {1}
         writer.close()
         assert blas_threads() == {2}

@@ -33,7 +33,7 @@ SPLITS = 7
 
 
 def learners() -> Iterator[tuple[str, str, Any]]:
-    """Name, setting, learner."""
+    """Yield name, setting and learner."""
     for C in (0.01, 1.0, 100.0):
         yield (
             "logistic regression",

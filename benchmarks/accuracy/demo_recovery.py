@@ -19,7 +19,7 @@ from steelyard.evaluation import SklearnPeer
 from steelyard.metrics import g_mean_score
 from steelyard.streams import demo_stream
 
-BEFORE, AFTER = 10, 20  # windows that are looked at
+BEFORE, AFTER = 10, 20  # number of windows before and after the drift
 
 
 def main() -> None:

@@ -79,7 +79,7 @@ def problems(data_dir):
 
 
 def ledoit_wolf_answers(X, y, fresh):
-    """Enclosing classifier with Ledoit-Wolf shrinkage per class."""
+    """Return the predictions of the enclosing classifier with Ledoit-Wolf shrinkage per class."""
     ratios = []
     for label in np.unique(y):
         rows = X[y == label]

@@ -1,4 +1,4 @@
-"""Sliding windows over whole files, compared bit by bit with fresh fits on the same grid.
+"""Sliding windows over whole files, compared bit by bit with new fits that use the same quantizer.
 
     python benchmarks/accuracy/exactness.py --data FOLDER [--files NAME ...] [--windows 500 1000 2000]
 
@@ -24,7 +24,7 @@ MOMENTS = 100
 
 
 def read(path: Path, limit: int | None) -> tuple[np.ndarray, np.ndarray]:
-    """Rows as numbers, one column for each category, and labels."""
+    """Return rows as numbers, with one column per category, and labels."""
     table = pd.read_csv(path, nrows=limit)
     y = table.pop("target").astype(str).to_numpy()
     table = table.drop(columns=[name for name in ("difficulty",) if name in table])
@@ -32,7 +32,7 @@ def read(path: Path, limit: int | None) -> tuple[np.ndarray, np.ndarray]:
 
 
 def compare(model: ProximalSVC, X: np.ndarray, y: np.ndarray, rng: np.random.Generator) -> tuple[bool, bool]:
-    """Whether the digests are equal, and all bits of planes and scores."""
+    """Return whether the digests are equal, and whether all bits of planes and scores are equal."""
     fresh = ProximalSVC(quantizer=model.quantizer_).fit(X, y)
     far = rng.normal(size=(50, X.shape[1])) * 10.0 ** rng.integers(-3, 10, size=(50, 1))
     near = X[rng.integers(0, len(X), 50)] * rng.normal(size=(50, 1))
@@ -49,7 +49,7 @@ def compare(model: ProximalSVC, X: np.ndarray, y: np.ndarray, rng: np.random.Gen
 
 
 def slide(X: np.ndarray, y: np.ndarray, window: int, chunk: int) -> tuple[int, int, int, int]:
-    """Moments looked at, those with equal digests, those with equal bits, and changes in all."""
+    """Return the numbers of comparisons, of equal digests, of equal bits, and of all updates."""
     rng = np.random.default_rng(window)
     model = ProximalSVC().fit(X[:window], y[:window])
     ends = list(range(window, len(y) - chunk + 1, chunk))

@@ -1,4 +1,4 @@
-"""Talks to ``moa_worker.py``, which runs under an interpreter of its own."""
+"""Client of ``moa_worker.py``, which runs with another Python interpreter."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class MoaError(RuntimeError):
 
 
 class MoaClient:
-    """One worker for many jobs, started with the first of them.
+    """Client of one worker process, which starts with the first job and runs all of them.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ class MoaClient:
         self._end()
 
     def _end(self) -> int | None:
-        """Its exit code; None if there was no worker."""
+        """End the worker; return its exit code, or None if there is no worker."""
         process, self._process = self._process, None
         if process is None:
             return None
@@ -53,7 +53,7 @@ class MoaClient:
         return code
 
     def ask(self, **job: Any) -> dict[str, Any]:
-        """Do a job; MoaError if it cannot be done."""
+        """Run a job and return its result; raise MoaError if it fails."""
         process = self._started()
         assert process.stdin is not None
         process.stdin.write(json.dumps(job) + "\n")
@@ -64,7 +64,7 @@ class MoaClient:
         return answer
 
     def scores(self, learner: str, rows: Path, chunk: int, late: int) -> tuple[NDArray[np.float64], float]:
-        """Scores of class 1, or of every class if there are more than two; and microseconds a row."""
+        """Return the scores of class 1, or of all classes if more than two, and microseconds per row."""
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder, "scores.npy")
             answer = self.ask(
@@ -88,7 +88,7 @@ class MoaClient:
     def _answer(self, process: subprocess.Popen[str]) -> dict[str, Any]:
         assert process.stdout is not None
         for line in process.stdout:
-            if line.startswith("{"):  # MOA may have something to say, too
+            if line.startswith("{"):  # MOA may print other lines
                 answer: dict[str, Any] = json.loads(line)
                 return answer
         raise MoaError(f"the worker has ended with code {self._end()}")

@@ -1,4 +1,4 @@
-"""MOA's generators and learners, in a process of their own: jobs come in and answers go out as lines of JSON.
+"""Worker process with MOA's generators and learners: reads jobs and writes results as lines of JSON.
 
     PYTHON moa_worker.py
 
@@ -24,7 +24,7 @@ import numpy as np
 
 
 def score(job: dict[str, Any], moa: Moa) -> dict[str, Any]:
-    """Scores of class 1, or of every class, and microseconds of processor time a row.
+    """Return the scores of class 1, or of every class, and microseconds of processor time per row.
 
     Each score was given before its row was learned.
     """
@@ -48,7 +48,7 @@ def score(job: dict[str, Any], moa: Moa) -> dict[str, Any]:
 
 
 def shares(votes: Any, n_classes: int) -> list[float]:
-    """The share of each class among the votes; learners may leave out classes at the end that have none."""
+    """Return the share of each class among the votes; learners may omit trailing classes without votes."""
     votes = [vote if math.isfinite(vote) and vote > 0.0 else 0.0 for vote in votes][:n_classes]
     total = sum(votes)
     votes += [0.0] * (n_classes - len(votes))
@@ -59,7 +59,7 @@ def shares(votes: Any, n_classes: int) -> list[float]:
 
 
 def stage_of_rows(n_rows: int, n_stages: int, width: int, rng: np.random.Generator) -> np.ndarray:
-    """Which concept each row comes from: equal parts, one fading into the next over so many rows.
+    """Return the concept of each row: concepts have equal lengths and change gradually over ``width`` rows.
 
     The chance of the next one is MOA's, ``1 / (1 + exp(-4 (row - change) / width))``.
     """
@@ -72,7 +72,7 @@ def stage_of_rows(n_rows: int, n_stages: int, width: int, rng: np.random.Generat
 
 
 def generate(job: dict[str, Any], moa: Moa) -> dict[str, Any]:
-    """Rows of several generators in turn, each thinned to its share of class 1."""
+    """Return rows of several generators one after another, each subsampled to its share of class 1."""
     rng = np.random.default_rng(int(job["seed"]))
     generators = [moa.generator(cli) for cli, _ in job["stages"]]
     shares = np.array([share for _, share in job["stages"]])
@@ -116,7 +116,7 @@ class Moa:
         return generator
 
     def kinds(self, generator: Any) -> list[int]:
-        """For each column its number of categories, 0 for numbers."""
+        """Return the number of categories of each column; 0 for numeric columns."""
         header = generator.getHeader()
         columns = [header.attribute(k) for k in range(header.numAttributes() - 1)]
         return [int(column.numValues()) if column.isNominal() else 0 for column in columns]
@@ -160,7 +160,7 @@ def main() -> None:
         job = json.loads(line)
         try:
             answer = jobs[job["do"]](job, moa)
-        except Exception as error:  # noqa: BLE001  also of Java; the client tells it
+        except Exception as error:  # noqa: BLE001  also errors of Java; the client raises it
             answer = {"failed": f"{type(error).__name__}: {error}"}
         print(json.dumps(answer), flush=True)
 

@@ -1,4 +1,4 @@
-"""Where the scores are cut: ``threshold="gmean"`` beside ``"zero"`` on real imbalanced sets.
+"""Thresholds of ProximalSVC: ``threshold="gmean"`` compared with ``"zero"`` on real imbalanced data sets.
 
     python benchmarks/accuracy/proximal_threshold.py --data-dir DIR
 

@@ -49,7 +49,7 @@ class MissingDataError(Exception):
 
 @dataclass(frozen=True)
 class Options:
-    """Where data is, and how much is run.
+    """Options of a run: data folder, number of rows, interpreter with MOA.
 
     Attributes
     ----------
@@ -273,7 +273,7 @@ def _imbalanced(generator: Any, n_rows: int) -> tuple[FloatArray, IntArray]:
 
 
 def _generated_files(folder: Path, n_rows: int, client: MoaClient | None) -> Iterator[tuple[str, Path]]:
-    """Yield the name of every generator and a file with its rows: MOA's generators if it is there."""
+    """Yield the name of every generator and a file with its rows: MOA's generators if MOA is installed."""
     if client is not None:
         import survey as moa_survey
 
@@ -408,7 +408,7 @@ def _short(value: float) -> str:
 
 
 def first_line(cases: dict[str, list[Figure]]) -> str:
-    """Return the sentence above the table: in how many cases we are not first, and in which."""
+    """Return the line above the table: the number of cases in which we are not first, and their names."""
     places = {case: place_of(figures) for case, figures in cases.items()}
     compared = [case for case, place in places.items() if place is not None]
     behind = [case for case in compared if places[case] != 1]

@@ -1,4 +1,4 @@
-"""One contender on one stream: scores before learning, measured in windows, kept as a line of JSON.
+"""Test-then-train run of one contender on one stream; the measures are stored as a line of JSON.
 
 A line holds what was run (stream, contender, rows at most, chunk, late) and what came out: for windows of 500
 and of 1,000 rows (fewer in short streams) the AUC and the G-mean by the contender's own cut and by that of
@@ -29,12 +29,12 @@ from steelyard.thresholds import choose_threshold
 Cell = dict[str, Any]
 
 WINDOWS = (500, 1000)
-LOOKS = 10  # rows after which a moved cut is looked at again, where rows come one by one
+LOOKS = 10  # rows between updates of an adaptive threshold in row-by-row runs
 
 
 @dataclass(frozen=True)
 class Setting:
-    """How rows come: so many at most, in such chunks, with labels so many rows later."""
+    """Protocol of a run: maximum number of rows, chunk size, and delay of the labels in rows."""
 
     limit: int
     chunk: int = 100
@@ -45,7 +45,7 @@ class Setting:
 
 
 class Cells:
-    """The lines of a folder, by stream, contender and setting."""
+    """Results in a folder, one line of JSON per stream, contender and setting."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -65,7 +65,7 @@ class Cells:
         if not self._file.exists():
             return
         text = self._file.read_text()
-        if text and not text.endswith("\n"):  # a run was stopped while it wrote
+        if text and not text.endswith("\n"):  # a run was stopped while writing
             text = text[: text.rfind("\n") + 1]
             self._file.write_text(text)
         yield from map(json.loads, text.splitlines())
@@ -81,27 +81,27 @@ def _key(cell: Cell) -> tuple[str, str, Setting]:
 def measured(
     cells: Cells, stream: str, contender: Contender, setting: Setting, rows: Path, *, again: bool = False
 ) -> Cell:
-    """The line of a contender on a stream; it is run if there is none, or again: the last line counts."""
+    """Return the result of a contender on a stream; run it if there is no result, or if ``again``."""
     known = cells.get(stream, contender.name, setting)
     if known is not None and not again:
         return known
     facts = {"stream": stream, "contender": contender.name, **setting.facts()}
     try:
-        scores, own_cut, cost = run(contender, rows, setting)
-    except ImportError:  # not the contender's fault
+        scores, own_threshold, cost = run(contender, rows, setting)
+    except ImportError:  # a package is missing, which is not a failure of the contender
         raise
     except Exception as error:  # noqa: BLE001  a peer that fails is reported, and the others continue
         return cells.put({**facts, "failed": f"{type(error).__name__}: {error}"})
     y = np.load(rows)["y"]
-    own = scores > own_cut
-    answers = [own, own if contender.name == OURS else moved(scores, own_cut, y, setting)]
+    own = scores > own_threshold
+    answers = [own, own if contender.name == OURS else moved(scores, own_threshold, y, setting)]
     return cells.put(
         {**facts, "rows": len(y), "us": round(cost, 1), "windows": window_means(y, scores, answers)}
     )
 
 
 def run(contender: Contender, file: Path, setting: Setting) -> tuple[FloatArray, float, float]:
-    """Scores given before learning, the contender's own cut, and microseconds of processor time a row.
+    """Return out-of-sample scores, the contender's own threshold, and microseconds of processor time per row.
 
     Who answers alike for some chunks is asked about them together: single rows would take a forest hours.
     """
@@ -121,44 +121,50 @@ def run(contender: Contender, file: Path, setting: Setting) -> tuple[FloatArray,
         if known > learned:
             learner.learn(X[learned:known], y[learned:known])
             learned = known
-    return scores, learner.own_cut, (time.process_time() - began) / len(y) * 1e6
+    return scores, learner.own_threshold, (time.process_time() - began) / len(y) * 1e6
 
 
 def moved(
-    scores: FloatArray, own_cut: float, y: IntArray, setting: Setting, looks: int = LOOKS
+    scores: FloatArray, own_threshold: float, y: IntArray, setting: Setting, looks: int = LOOKS
 ) -> NDArray[np.bool_]:
     """Return the labels that AdaptiveThresholdClassifier would predict from these scores.
 
     The own threshold of the learner is used until there are enough rows.
 
-    AdaptiveThresholdClassifier looks at its cut after every call; here that happens every so many rows.
+    AdaptiveThresholdClassifier updates its threshold after every call; here every ``LOOKS`` rows.
     """
-    evidence, answers, learned, cut, looked_at = ScoreBuffer(1), scores > own_cut, 0, own_cut, -looks
+    evidence, answers, learned, cut, looked_at = (
+        ScoreBuffer(1),
+        scores > own_threshold,
+        0,
+        own_threshold,
+        -looks,
+    )
     evidence.set_classes([0, 1])
     for begin in range(0, len(y), setting.chunk):
         end = min(begin + setting.chunk, len(y))
         if begin - looked_at >= looks:
-            cut, looked_at = _best_cut(evidence, own_cut), begin
+            cut, looked_at = _best_cut(evidence, own_threshold), begin
         answers[begin:end] = scores[begin:end] > cut
         if end - setting.late > learned:
             known = slice(learned, end - setting.late)
             keys = np.zeros(known.stop - learned, dtype=np.uint64)
-            silent = (scores[known] == own_cut).all()  # it has not seen both classes yet
+            silent = (scores[known] == own_threshold).all()  # the learner has not seen both classes yet
             evidence.push(y[known], None if silent else scores[known, None, None], keys)
             learned = known.stop
     return answers
 
 
-def _best_cut(evidence: ScoreBuffer, own_cut: float) -> float:
+def _best_cut(evidence: ScoreBuffer, own_threshold: float) -> float:
     (sides,) = evidence.sides()
     positive, negative = (side[~np.isnan(side[:, 0]), 0] for side in (sides.positive, sides.negative))
     if min(len(positive), len(negative)) < 5:
-        return own_cut
+        return own_threshold
     return choose_threshold(positive, negative, "gmean", sides.share)
 
 
 def window_means(y: IntArray, scores: FloatArray, answers: list[NDArray[np.bool_]]) -> dict[str, list[float]]:
-    """AUC, G-mean by the own and by the moved cut, for each size of windows with both classes."""
+    """Return AUC and the G-means of the own and the adaptive threshold, means over windows of each size."""
     return {str(size): _means(y, scores, answers, size) for size in WINDOWS}
 
 

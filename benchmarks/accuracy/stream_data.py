@@ -73,7 +73,7 @@ def _synth(
     make: Callable[[int], Iterator[Pair]],
     share: Callable[[FloatArray], FloatArray],
 ) -> Callable[[Path, int], Rows]:
-    """Rows of a river generator, thinned so that positives have the given share at every row."""
+    """Return rows of a river generator, subsampled so that positives have the given share at every row."""
 
     def load(_: Path, limit: int) -> Rows:
         rng = np.random.default_rng(0)
@@ -95,7 +95,7 @@ def _synth(
 def _switching(
     *generators: Callable[[], object],
 ) -> Callable[[int], Iterator[Pair]]:
-    """Generators one after another, each for an equal number of drawn rows, the last without end."""
+    """Yield rows of generators one after another, an equal number of each; the last one is endless."""
 
     def run(limit: int) -> Iterator[Pair]:
         each = 3 * limit // len(generators)
@@ -219,4 +219,4 @@ STREAMS: dict[str, Callable[[Path, int], Rows]] = {
     ),
 }
 
-CHOOSING = frozenset(list(STREAMS)[::2])  # every second; figures are reported on the others
+CHOOSING = frozenset(list(STREAMS)[::2])  # every second stream; results are reported on the others

@@ -26,14 +26,14 @@ class Learner:
         self.model, self.own_cut = model, own_cut
 
     def n_alike(self) -> int:
-        """Rows that it may learn before it answers otherwise."""
+        """Number of rows that can be learned before predictions change."""
         return 0
 
     def learn(self, X: FloatArray, y: IntArray) -> None:
         self.model.partial_fit(X, y)
 
     def scores(self, X: FloatArray) -> FloatArray:
-        """Scores of class 1; zeros before both classes are known."""
+        """Return the scores of class 1; zeros before both classes are known."""
         try:
             known = len(self.model.classes_) == 2
         except (AttributeError, ValueError):
@@ -52,7 +52,7 @@ class Refitted(Learner):
         super().__init__(Refit(make(), every, window), 0.5)
 
     def n_alike(self) -> int:
-        """Rows that it may learn before it answers otherwise: until it is refitted."""
+        """Number of rows that can be learned before predictions change: until the next refit."""
         return int(self.model.n_rows_until_fit_) if hasattr(self.model, "classes_") else 0
 
     def scores(self, X: FloatArray) -> FloatArray:
@@ -62,7 +62,7 @@ class Refitted(Learner):
 
 
 class DrawnNaiveBayes(GaussianNB):
-    """Naive Bayes that leaves out a chunk of which no row was drawn, which scikit-learn refuses.
+    """Naive Bayes that ignores empty samples, for which scikit-learn raises an error.
 
     UOB draws so few of the frequent rows that this happens. In the first chunk every row counts then.
     """
@@ -163,7 +163,7 @@ def _logistic_sampled(sampler: str) -> Callable[[], Any]:
     return make
 
 
-# -- who takes part ---------------------------------------------------------------------------------------
+# -- contenders -------------------------------------------------------------------------------------------
 
 OURS = "StreamClassifier"
 
@@ -213,7 +213,7 @@ milliseconds a row even with ten; here they grow Hoeffding trees, as the other e
 
 
 def moa_contenders(client: MoaClient, names: Iterable[str] = MOA_LEARNERS) -> list[Contender]:
-    """Learners of MOA, run by a worker."""
+    """Return the learners of MOA, which a worker process runs."""
     return [Contender(name, moa=MOA_LEARNERS[name], client=client) for name in names]
 
 

@@ -9,22 +9,22 @@ import numpy as np
 from scipy.stats import rankdata
 from stream_peers import OURS
 
-Cells = dict[str, dict[str, dict[str, Any]]]  # by contender, then by stream
+Cells = dict[str, dict[str, dict[str, Any]]]  # results by contender and stream
 
 AUC, OWN, MOVED, COST = 0, 1, 2, 3
 
-LEAD = 0.02  # asked in mean AUC and mean G-mean over the best peer
-BEHIND = 0.03  # allowed on a single stream, in AUC, behind the best of the rivals
-RIVALS = {"forest": "balanced forest", "LightGBM": "LightGBM", "ARF": "MOA's ARF"}  # by how names begin
+LEAD = 0.02  # required lead over the best peer, in mean AUC and mean G-mean
+BEHIND = 0.03  # largest allowed AUC difference to the best rival on a single stream
+RIVALS = {"forest": "balanced forest", "LightGBM": "LightGBM", "ARF": "MOA's ARF"}  # beginning of the names
 
 
 def complete(cells: Cells, streams: Sequence[str]) -> list[str]:
-    """The streams on which every contender has figures."""
+    """Return the streams for which every contender has results."""
     return [s for s in streams if all("windows" in cells[name].get(s, {}) for name in cells)]
 
 
 def missing(cells: Cells, streams: Sequence[str]) -> list[str]:
-    """In words, what stands in no table: contenders that failed, and what has not been run."""
+    """Return a text that lists the contenders that failed and the runs that are missing."""
     lines = []
     for name, row in cells.items():
         for stream in streams:
@@ -36,7 +36,7 @@ def missing(cells: Cells, streams: Sequence[str]) -> list[str]:
 
 
 def table(cells: Cells, streams: Sequence[str], window: int) -> str:
-    """Means, mean ranks and paired differences over some streams; ranks are by stream, 1 is best."""
+    """Return means, mean ranks (1 is best) and paired differences over some streams."""
     names = list(cells)
     values = np.array([[_figures(cells[name][s], window) for s in streams] for name in names])
     ranks = {k: rankdata(-values[:, :, k], axis=0).mean(axis=1) for k in (AUC, MOVED)}
@@ -92,7 +92,7 @@ def verdicts(cells: Cells, streams: Sequence[str], peers: Sequence[str], window:
 
 
 def paired(differences: np.ndarray) -> str:
-    """Mean and standard error."""
+    """Return mean and standard error of the paired differences."""
     if len(differences) < 2:
         return f"{differences.mean():+.3f}"
     error = differences.std(ddof=1) / np.sqrt(len(differences))
@@ -100,7 +100,7 @@ def paired(differences: np.ndarray) -> str:
 
 
 def by_stream(cells: Cells, streams: Sequence[str], peers: Sequence[str], window: int) -> str:
-    """AUC and G-mean (moved cut) of every stream: ours, and the best of the others."""
+    """Return AUC and G-mean (adaptive threshold) of every stream: ours, and the best of the others."""
     lines = ["| stream | AUC | best other | | G-mean | best other | |", "|---|---|---|---|---|---|---|"]
     for stream in streams:
         row = []

@@ -35,7 +35,7 @@ MOA = ["MOA's ARF, 10 trees", "MOA's SRP, 10 trees"]
 
 
 def rows_of(stream: str, data: Path, limit: int, out: Path) -> Path:
-    """The file with the rows of a stream, made once."""
+    """Return the file with the rows of a stream; write it if it does not exist."""
     file = out / f"{stream}-{limit}.npz"
     if not file.exists():
         X, y = STREAMS[stream](data, limit)
@@ -46,7 +46,7 @@ def rows_of(stream: str, data: Path, limit: int, out: Path) -> Path:
 def gathered(
     cells: Cells, streams: list[str], contenders: list[Contender], setting: Setting
 ) -> dict[str, dict[str, dict[str, object]]]:
-    """The lines that there are, by contender and stream; who has none is left out."""
+    """Return the stored results by contender and stream, without contenders that have none."""
     found = {
         one.name: {s: cell for s in streams if (cell := cells.get(s, one.name, setting)) is not None}
         for one in contenders
@@ -57,7 +57,7 @@ def gathered(
 def report(
     cells: Cells, halves: dict[str, list[str]], contenders: list[Contender], options: argparse.Namespace
 ) -> str:
-    """Tables and verdicts of every half, for both sizes of windows, and what is missing in them."""
+    """Return tables and verdicts of both halves of the streams and both window sizes."""
     setting = Setting(options.limit, options.chunk, options.late)
     parts = []
     for title, half in halves.items():

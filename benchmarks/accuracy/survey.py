@@ -1,4 +1,4 @@
-"""The generator experiments of the survey on imbalanced streams, rebuilt over MOA's own generators.
+"""The generator experiments of the survey on imbalanced streams, repeated with MOA's generators.
 
     python benchmarks/accuracy/survey.py --moa PYTHON [--out DIR] [--limit 50000] [--chunk 1]
         [--experiment NAME] [--generator NAME] [--stream NAME] [--only NAME] [--skip NAME] [--again NAME]
@@ -71,7 +71,7 @@ _FLIPPING = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 0.8, 0.9, 0.95, 0.98, 0.99)
 
 @dataclass(frozen=True)
 class Experiment:
-    """Stages of equal length.
+    """An experiment of the survey: stages of equal length.
 
     Attributes
     ----------
@@ -88,12 +88,12 @@ class Experiment:
     decay: float = 0.0
 
     def stages(self, generator: str) -> list[tuple[str, float]]:
-        """Generators of MOA with their shares."""
+        """Return the generators of MOA with their shares of class 1."""
         make = GENERATORS[generator]
         return [(make(k + 1, k if self.drifts else 0), share) for k, share in enumerate(self.shares)]
 
     def width(self, n_rows: int) -> int:
-        """Rows over which a concept fades into the next."""
+        """Number of rows over which a concept changes gradually into the next."""
         return max(1, round(self.decay * n_rows / len(self.shares)))
 
 
@@ -110,7 +110,7 @@ STREAMS = {f"{what}: {name}": (what, name) for name in GENERATORS for what in EX
 
 
 def indicators(raw: FloatArray, kinds: IntArray) -> FloatArray:
-    """Columns of categories as one column for each category; numbers as they are."""
+    """Return rows with one column per category; numeric columns are unchanged."""
     parts = [
         (raw[:, [k]] == np.arange(n)).astype(np.float64) if n > 2 else raw[:, [k]]
         for k, n in enumerate(kinds.tolist())
@@ -119,7 +119,7 @@ def indicators(raw: FloatArray, kinds: IntArray) -> FloatArray:
 
 
 def rows_of(stream: str, limit: int, out: Path, client: MoaClient) -> Path:
-    """The file with the rows of a stream, made once."""
+    """Return the file with the rows of a stream; write it if it does not exist."""
     what, name = STREAMS[stream]
     file = out / f"{stream.replace(': ', '-').replace(', ', '-').replace(' ', '_')}-{limit}.npz"
     if not file.exists():
@@ -140,7 +140,7 @@ def rows_of(stream: str, limit: int, out: Path, client: MoaClient) -> Path:
 
 
 def report(cells: Cells, streams: list[str], names: list[str], setting: Setting) -> str:
-    """A table over all streams and one for each kind of experiment."""
+    """Return a table of all streams and one of each kind of experiment."""
     contenders = [
         one for one in [*CONTENDERS, *STREAM_LEARN, *moa_contenders(MoaClient(""))] if one.name in names
     ]
@@ -183,7 +183,7 @@ def main() -> None:
     setting, cells = Setting(options.limit, options.chunk, options.late), Cells(options.out)
     streams = options.stream or [
         stream
-        for one in options.experiment or EXPERIMENTS  # by experiment: each that is done has all generators
+        for one in options.experiment or EXPERIMENTS  # experiment by experiment
         for stream, (what, name) in STREAMS.items()
         if what == one and name in (options.generator or GENERATORS)
     ]

@@ -19,7 +19,7 @@ TREES, LEAVES, MIN_ROWS_PER_LEAF, LEARNING_RATE = 100, 16, 20, 0.1
 
 
 class Rows:
-    """Rows as the rules of the ensemble take them."""
+    """Rows in the form that the rules of the ensemble expect."""
 
     def __init__(self, X):
         self.X = X

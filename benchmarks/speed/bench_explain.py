@@ -2,7 +2,7 @@
 
 Run ``python benchmarks/speed/bench_explain.py``. The model is a StreamClassifier that has learned a ring in
 30 columns; 1,000 new rows are explained (contributions and nearest rows, without changes) and predicted.
-``--rows`` sets the number of learned rows, which decides which experts take part.
+``--rows`` sets the number of learned rows, which determines the experts that are used.
 """
 
 from __future__ import annotations

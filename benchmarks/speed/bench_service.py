@@ -186,7 +186,7 @@ async def send_all(
 def synced_appends(
     path: Path, bodies: list[bytes], model: ProximalSVC | None = None, batches: list = (), delay: float = 0.0
 ) -> float:
-    """Seconds for a synced append of each body, with `partial_fit` beside it where there is a model."""
+    """Return the seconds of appending and syncing each body, with `partial_fit` if a model is given."""
     with path.open("ab") as log:
         begin = time.perf_counter()
         for place, body in enumerate(bodies):
@@ -445,7 +445,7 @@ def database_processes(store: str) -> list[int]:
 
 
 def bench_learners(store: str, rounds: int, n_batches: int) -> None:
-    """Throughput of two learners of a PostgreSQL store, of one.
+    """Measure the throughput of two learners of a PostgreSQL store relative to one.
 
     Rows have ten columns, which a map turns into 500 features: learning takes most of the time, and client
     and database little. All of them share two cores: if one learner keeps one core busy, two learners can be

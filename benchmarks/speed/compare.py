@@ -1,4 +1,4 @@
-"""Two builds of the package, job by job in turns on one machine: has anything become slower?
+"""Compare the speed of two builds of the package, with alternating runs of each job on one machine.
 
     python benchmarks/speed/compare.py BASE HEAD [--jobs koil] [--rounds 15] [--slower 1.05]
 
@@ -32,14 +32,14 @@ ONE_THREAD = dict.fromkeys(
     ("STEELYARD_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"
 )
 PROCESSES = 4  # number of processes of each build
-LEAST_SECONDS = 0.1  # a quick job is repeated so long in a turn
+LEAST_SECONDS = 0.1  # minimum duration of a measurement; quick jobs are repeated
 
 
 # -- builds -------------------------------------------------------------------------------------------
 
 
 def folder_of(build: str) -> Path:
-    """The folder that a build is installed in; a commit is built first."""
+    """Return the folder in which a build is installed; a commit is built first."""
     if (Path(build) / "steelyard").is_dir():
         return Path(build).resolve()
     found = subprocess.run(
@@ -67,12 +67,12 @@ def folder_of(build: str) -> Path:
     return home / "installed"
 
 
-# -- the process that holds a build -------------------------------------------------------------------
+# -- the process that runs a build -------------------------------------------------------------------
 
 
 def work(folder: str) -> None:
-    """Run the jobs whose names come in on lines, and answer each with its seconds or with what is missing."""
-    # An editable installation would put itself before any folder.
+    """Read names of jobs line by line, run each job and print its seconds or the error."""
+    # An editable installation would be imported before any folder of the path.
     sys.meta_path = [finder for finder in sys.meta_path if "Redirecting" not in type(finder).__name__]
     sys.path.insert(0, folder)
     import steelyard
@@ -87,7 +87,7 @@ def work(folder: str) -> None:
                 made[name] = JOBS[name]()
                 made[name]()  # warm
             print(seconds_of(made[name]), flush=True)
-        except (ImportError, AttributeError, TypeError) as error:  # what an older build does not have
+        except (ImportError, AttributeError, TypeError) as error:  # missing in an older build
             print(f"missing: {error}".splitlines()[0], flush=True)
 
 
@@ -100,7 +100,7 @@ def seconds_of(run: Any) -> float:
 
 
 class Side:
-    """Processes with one of the builds, which take turns."""
+    """Processes that run one of the two builds and alternate with the other build."""
 
     def __init__(self, folder: Path) -> None:
         self._processes = [
@@ -131,11 +131,11 @@ class Side:
             process.communicate()
 
 
-# -- what the times say -------------------------------------------------------------------------------
+# -- evaluation of the times---------------------------------------------------------------------------
 
 
 def median_interval(values: list[float], level: float = 0.95) -> tuple[float, float]:
-    """An interval that holds the true median with a probability of at least `level`.
+    """Return a confidence interval of the median with coverage at least `level`.
 
     It lies between the k-th smallest and the k-th largest value: each falls below the median with probability
     1/2, so too few do so with the probability of a binomial tail. No distribution is assumed. Fewer than six
@@ -150,7 +150,7 @@ def median_interval(values: list[float], level: float = 0.95) -> tuple[float, fl
 
 
 def compare(name: str, base: Side, head: Side, rounds: int, slower: float) -> bool:
-    """Print a line on one job; whether it has become slower."""
+    """Print the result of one job; return whether it became slower."""
     pairs: list[tuple[float, float]] = []
     for number in range(rounds):
         order = (base, head) if number % 2 == 0 else (head, base)

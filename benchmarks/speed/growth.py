@@ -33,7 +33,7 @@ CHUNK_ROWS = 500
 ROWS = (1_000, 10_000, 100_000, 1_000_000, 10_000_000)
 COLUMNS = (10, 100, 1_000, 10_000)
 CLASSES = (2, 10, 100, 1_000)
-POINT_ROWS = 3_000  # rows of a point of the columns and classes
+POINT_ROWS = 3_000  # number of rows for each point of the curves over columns and classes
 FIXED_COLUMNS = 20
 REFIT_ROWS, REFIT_EVERY = 5_000, 1_000
 
@@ -145,7 +145,7 @@ def chunk(begin: int, n_columns: int, n_classes: int) -> tuple[Any, Any]:
 def run(
     make: Callable[[int], Any], marks: tuple[int, ...], n_columns: int, n_classes: int, seconds: float
 ) -> list[Any]:
-    """Learn chunks; return rows, microseconds a row since half of it, bytes and finished at every mark."""
+    """Learn chunks; return rows, microseconds per row, bytes and whether it finished, at every mark."""
     model, spent, points, half = make(n_classes), 0.0, [], 0.0
     marks_left, n_rows, half_rows = list(marks), 0, 0
     while marks_left:

@@ -1,4 +1,4 @@
-"""Paths that users feel, each as a job of well under a second: what ``compare.py`` runs on two builds.
+"""Jobs for ``compare.py``: typical calls of users, each much shorter than a second.
 
 A job is made once, with its data, and then called again and again. Only public names are used, so that a job
 runs on older builds too; a job that a build does not support is reported as missing.
@@ -18,13 +18,13 @@ JOBS: dict[str, Callable[[], Job]] = {}
 
 
 def job(make: Callable[[], Job]) -> Callable[[], Job]:
-    """Enter a function that makes a job under its name."""
+    """Register a function that creates a job under its name."""
     JOBS[make.__name__] = make
     return make
 
 
 def rows(n_rows: int, n_features: int, dtype: Any = np.float64) -> tuple[np.ndarray, np.ndarray]:
-    """Overlapping classes, one row in ten of the rare one."""
+    """Return rows of two overlapping classes; one row in ten belongs to the rare class."""
     rng = np.random.default_rng(0)
     y = (rng.random(n_rows) < 0.1).astype(np.int64)
     return ((rng.normal(size=(n_rows, n_features)) + 0.7 * y[:, None]).astype(dtype), y)

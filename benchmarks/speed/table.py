@@ -1,4 +1,4 @@
-"""The table of docs/benchmarks.md, measured in one run: what each path costs, its best peer and its floor.
+"""The table of docs/benchmarks.md, measured in one run: each job, its best peer and its lower bound.
 
     python benchmarks/speed/table.py [--only PART ...] [--level avx2]
     python benchmarks/speed/table.py --levels [--only PART ...]
@@ -42,13 +42,13 @@ from steelyard import (
 from steelyard.kernels import Kernel
 
 ROUNDS = 5
-# The kernels of a BLAS for a processor that ends at each of our levels.
+# The kernels of OpenBLAS for a processor whose highest SIMD level is the given one.
 CORES = {"baseline": "Prescott", "avx2": "Haswell"}
 
 
 @dataclass(frozen=True)
 class Line:
-    """One path: seconds of ours, of the peer and of the floor, for one row or whatever ``unit`` says."""
+    """A line of the table: seconds of ours, of the peer and of the lower bound, per ``unit``."""
 
     path: str
     ours: float
@@ -61,17 +61,25 @@ class Line:
     def __str__(self) -> str:
         peer, ratio = "-", "-"
         if self.peer is not None:
-            peer, ratio = f"{self.peer[0]} {told(self.peer[1])}", f"{self.ours / self.peer[1]:.2f}"
+            peer, ratio = f"{self.peer[0]} {as_text(self.peer[1])}", f"{self.ours / self.peer[1]:.2f}"
         floor, share = "-", "-"
         if self.floor is not None:
-            floor = f"{told(self.floor)}, {self.floor_is}"
+            floor = f"{as_text(self.floor)}, {self.floor_is}"
             share = f"{100.0 * self.floor / self.ours:.0f} %"
-        cells = self.path, f"{told(self.ours)} a {self.unit}", peer, ratio, floor, share, f"`{self.command}`"
+        cells = (
+            self.path,
+            f"{as_text(self.ours)} a {self.unit}",
+            peer,
+            ratio,
+            floor,
+            share,
+            f"`{self.command}`",
+        )
         return f"| {' | '.join(cells)} |"
 
 
-def told(seconds: float) -> str:
-    """A time with three digits."""
+def as_text(seconds: float) -> str:
+    """Return a time as text with three digits."""
     for unit, factor in (("s", 1.0), ("ms", 1e3), ("µs", 1e6)):
         if seconds * factor >= 1.0:
             return f"{seconds * factor:.3g} {unit}"
@@ -79,7 +87,7 @@ def told(seconds: float) -> str:
 
 
 def best(*calls: Callable[[], object], rounds: int = ROUNDS) -> list[float]:
-    """Best processor time of each call, in turns."""
+    """Return the best processor time of each call; the calls alternate."""
     times = np.full(len(calls), np.inf)
     for _ in range(rounds):
         for number, call in enumerate(calls):
@@ -90,23 +98,23 @@ def best(*calls: Callable[[], object], rounds: int = ROUNDS) -> list[float]:
 
 
 def rows_of(n_rows: int, d: int, n_classes: int = 2) -> tuple[np.ndarray, np.ndarray]:
-    """Overlapping classes; of two, one row in ten is of the rare one."""
+    """Return rows of overlapping classes; with two classes, one row in ten belongs to the rare class."""
     rng = np.random.default_rng(0)
     y = rng.integers(0, n_classes, n_rows) if n_classes > 2 else (rng.random(n_rows) < 0.1).astype(int)
     return rng.normal(size=(n_rows, d)) + 0.5 * y[:, None], y
 
 
 def definite(d: int, count: int) -> np.ndarray:
-    """So many definite matrices of a size."""
+    """Return a number of positive definite matrices of a size."""
     rows = np.random.default_rng(1).normal(size=(2 * d, d))
     return np.repeat((rows.T @ rows)[None], count, axis=0)
 
 
-# -- the paths --------------------------------------------------------------------------------------
+# -- the jobs ---------------------------------------------------------------------------------------
 
 
 def single_rows() -> Iterator[Line]:
-    """Predict, then learn, row by row."""
+    """Measure predicting and then learning row by row."""
     cases = [
         (7, 2, "zero"),
         (30, 2, "zero"),
@@ -163,7 +171,7 @@ def river_rows(X: np.ndarray, y: np.ndarray) -> list[Callable[[], None]]:
 
 
 def dictionaries() -> Iterator[Line]:
-    """The same by dictionaries, as river's users do."""
+    """Measure single rows given as dictionaries, as in river."""
     X, y = rows_of(1300, 7)
     rows, labels = [dict(enumerate(row)) for row in X.tolist()], y.tolist()
     model, arrays = ProximalSVC(), ProximalSVC().fit(X[:300], y[:300])
@@ -192,7 +200,7 @@ def dictionaries() -> Iterator[Line]:
 
 
 def mapped_streams() -> Iterator[Line]:
-    """RandomFeatures in front, C chosen, chunks of 100 with answers before each."""
+    """Measure ProximalSVC with RandomFeatures and selected C on chunks of 100."""
     for m, n in ((300, 20_000), (1000, 20_000)):
         X, y = rows_of(n, 20)
         model = ProximalSVC(C="auto", feature_map=RandomFeatures(m)).partial_fit(X[:100], y[:100])
@@ -257,7 +265,7 @@ def many_classes() -> Iterator[Line]:
 
 
 def chunks() -> Iterator[Line]:
-    """Learning a chunk of 10,000 rows beside the product of the same rows by a BLAS."""
+    """Measure learning a chunk of 10,000 rows, compared with the BLAS product of the same rows."""
     rng = np.random.default_rng(0)
     for d in (54, 300, 1000):
         for digits in (1, 2) if d < 1000 else (1,):
@@ -277,7 +285,7 @@ def chunks() -> Iterator[Line]:
 
 
 def ensemble() -> Iterator[Line]:
-    """The learner that needs no choices, in chunks of 100 and row by row."""
+    """Measure StreamClassifier in chunks of 100 and row by row."""
     X, y = rows_of(6000, 20)
     for size, begin, n in ((100, 1000, 5000), (1, 1000, 500)):
         model = StreamClassifier(random_state=0)
@@ -295,7 +303,7 @@ def ensemble() -> Iterator[Line]:
 
 
 def kernel_learners() -> Iterator[Line]:
-    n = 50_000  # so many that the first call's preparations do not count
+    n = 50_000  # large enough that the preparation of the first call does not count
     for d in (8, 20):
         X, y = rows_of(n, d)
         X /= np.sqrt(d)
@@ -330,7 +338,7 @@ def kernel_learners() -> Iterator[Line]:
 
 
 def kernel_values(X: np.ndarray, n_vectors: int) -> Callable[[], None]:
-    """Kernel values of rows with vectors, into memory that is there: the arithmetic alone.
+    """Measure kernel values of rows with vectors, written to allocated memory.
 
     One call for all rows would spend half of its time on fresh pages for a result that nobody reads.
     """
@@ -379,11 +387,11 @@ PARTS: dict[str, Callable[[], Iterator[Line]]] = {
 }
 
 
-# -- the levels -------------------------------------------------------------------------------------
+# -- SIMD levels ------------------------------------------------------------------------------------
 
 
 def measured_at(level: str, parts: list[str]) -> dict[str, tuple[float, str]]:
-    """Seconds, and of what, of every path of some parts at an instruction level, in a process of its own."""
+    """Return the lines of some parts of the table, measured in a new process at one SIMD level."""
     environment = os.environ | {"STEELYARD_SIMD": level}
     if level in CORES:
         environment["OPENBLAS_CORETYPE"] = CORES[level]
@@ -401,8 +409,8 @@ def print_levels(parts: list[str]) -> None:
         for path, (best_level, unit) in times[0].items():
             own = [of_level[path][0] for of_level in times]
             cells = [
-                f"{told(own[0])} a {unit}",
-                *map(told, own[1:]),
+                f"{as_text(own[0])} a {unit}",
+                *map(as_text, own[1:]),
                 *(f"{t / best_level:.2f}" for t in own[1:]),
             ]
             print(f"| {path} | {' | '.join(cells)} |", flush=True)

@@ -1,4 +1,4 @@
-"""Reference pages from ``__all__``: a name that a module makes public appears by itself."""
+"""Reference pages generated from ``__all__``, so every public name of a module is listed."""
 
 import importlib
 import inspect
@@ -19,7 +19,7 @@ def write_pages(folder, modules):
 
 
 def contents(modules):
-    """The page of all modules, each with the first sentence that it says of itself."""
+    """Return the page of all modules, each with the first sentence of its docstring."""
     text = f"{_title('Reference')}Every public name, by the module it is at home in.\n\n"
     for name in modules:
         said = inspect.getdoc(importlib.import_module(name)) or ""
@@ -30,7 +30,7 @@ def contents(modules):
 
 
 def homes(modules):
-    """Where each public thing is described: in the first module, else where it was made or is seen first."""
+    """Return the module that describes each public object: the top module, or that of its definition."""
     found = {}
     for module in modules:
         for public, thing in _public(module):
@@ -41,13 +41,13 @@ def homes(modules):
 
 
 def _public(module):
-    """Public names and things of a module, asked for as a user would: some are imported only then."""
+    """Return the public objects of a module by name; lazy attributes are imported."""
     imported = importlib.import_module(module)
     return [(public, getattr(imported, public)) for public in imported.__all__]
 
 
 def page(name, homes):
-    """The page of a module: what is at home here in tables, all other public names as links."""
+    """Return the page of a module: tables of the objects described here, and links to the others."""
     own = [(public, thing) for public, thing in _public(name) if homes[id(thing)] == f"{name}.{public}"]
     text = f"{_title(name)}.. automodule:: {name}\n   :no-members:\n\n.. currentmodule:: {name}\n\n"
     for heading, kind in _KINDS.items():
@@ -82,13 +82,13 @@ def _title(text, mark="="):
 
 
 def _write(path, text):
-    # Only what changed is written, so that only that is built again.
+    # Unchanged pages are not written, so that Sphinx does not build them again.
     if not path.exists() or path.read_text(encoding="utf-8") != text:
         path.write_text(text, encoding="utf-8")
 
 
 def skip_member(_app, _what, name, member, skip, _options):
-    """Leave out what scikit-learn or Python describes, and learned attributes, which the class lists."""
+    """Skip members documented by scikit-learn or Python, and learned attributes, which the class lists."""
     target = (
         member.fget
         if isinstance(member, property)
@@ -105,7 +105,7 @@ def skip_member(_app, _what, name, member, skip, _options):
 
 
 def quote_attributes(_app, _what, _name, _thing, _options, lines):
-    """Learned attributes in shapes, ``(n_features_in_,)``, would read as links."""
+    """Quote learned attributes in shapes such as ``(n_features_in_,)``, which Sphinx would parse as links."""
     lines[:] = [re.sub(r"\((\w+_),\)", r"(``\1``,)", line) for line in lines]
 
 

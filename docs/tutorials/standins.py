@@ -1,4 +1,4 @@
-"""Made-up files with the names and columns that the tutorials read: their code is tried on these."""
+"""Generated files with the names and columns that the tutorials read, for tests of their code."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["STANDINS"]
 
 
 def payments(folder: Path) -> None:
-    """creditcard.csv: two days, one payment in ten a fraud."""
+    """Write creditcard.csv: two days, one payment in ten is a fraud."""
     rng = np.random.default_rng(0)
     fraud = (rng.random(700) < 0.1).astype(int)
     table = pd.DataFrame(rng.normal(size=(700, 28)) + 0.8 * fraud[:, None])
@@ -23,7 +23,7 @@ def payments(folder: Path) -> None:
 
 
 def patients(folder: Path) -> None:
-    """processed.*.data: fourteen columns without names, gaps as question marks."""
+    """Write processed.*.data: fourteen columns without names; question marks are missing values."""
     rng = np.random.default_rng(0)
     for name, n in (("cleveland", 120), ("hungarian", 90), ("switzerland", 60), ("va", 80)):
         ill = rng.integers(0, 2, size=n)
@@ -49,7 +49,7 @@ def patients(folder: Path) -> None:
 
 
 def pump(folder: Path) -> None:
-    """SKAB/data/valve1 and valve2: sensors once a second, a fault in the second half of each file."""
+    """Write SKAB/data/valve1 and valve2: one row per second, with a fault in the second half of each file."""
     rng = np.random.default_rng(0)
     sensors = ("Accelerometer1RMS", "Accelerometer2RMS", "Current", "Pressure", "Temperature", "Thermocouple")
     start = pd.Timestamp("2020-03-09 10:00:00")
@@ -66,7 +66,7 @@ def pump(folder: Path) -> None:
 
 
 def nothing(folder: Path) -> None:
-    """Pages that make their rows, or take them from scikit-learn."""
+    """Do nothing: the page generates its rows or takes them from scikit-learn."""
 
 
 STANDINS = {

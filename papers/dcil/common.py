@@ -72,7 +72,7 @@ class People:
     images: Floats
     person: Labels
     n_people: int
-    share_tested: int  # every so many-th image of a person is for testing
+    share_tested: int  # one in this many images of a person is a test image
 
     def some(self, n_people: int, every: int) -> People:
         """Return fewer people and every n-th pixel."""

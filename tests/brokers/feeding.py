@@ -82,7 +82,7 @@ class FedModel:
 
     def wait_for_rows(self, n_rows):
         try:
-            until(lambda: self.n_rows >= n_rows, 20.0)
+            until(lambda: self.n_rows >= n_rows)
         except AssertionError:
             described = [consumer.describe() for consumer in self.consumers]
             raise AssertionError(f"{self.n_rows} of {n_rows} rows: {described}") from None

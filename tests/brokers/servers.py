@@ -47,7 +47,7 @@ class Server:
     def start(self):
         with (self.folder / "server.log").open("ab") as log:
             self.process = subprocess.Popen(self.command(), stdout=log, stderr=log)
-        end = time.monotonic() + 20
+        end = time.monotonic() + 120
         while True:
             assert self.process.poll() is None, (self.folder / "server.log").read_text()[-2000:]
             assert time.monotonic() < end, "the broker did not start"
@@ -171,7 +171,7 @@ class KafkaMock:
         self._producer = Producer(
             {"bootstrap.servers": "unused", "test.mock.num.brokers": 1, "log_level": 0, "linger.ms": 1}
         )
-        broker = next(iter(self._producer.list_topics(timeout=10).brokers.values()))
+        broker = next(iter(self._producer.list_topics(timeout=60).brokers.values()))
         self.port = broker.port
 
     def address(self, topic):
@@ -179,12 +179,12 @@ class KafkaMock:
 
     def create(self, *topics):
         for topic in topics:
-            self._producer.list_topics(topic, timeout=10)
+            self._producer.list_topics(topic, timeout=60)
 
     def send(self, topic, payloads):
         for number, payload in enumerate(payloads):
             self._producer.produce(topic, payload, partition=number % 4)
-        assert self._producer.flush(30) == 0
+        assert self._producer.flush(120) == 0
 
     def trim(self, topic, n_messages):
         """Do nothing: the mock cluster keeps the last 5 MB of a partition."""
@@ -223,7 +223,7 @@ def running(kind, folder):
         server.stop()
 
 
-def received(server, topic, n_messages=None, seconds=10.0):
+def received(server, topic, n_messages=1, seconds=60.0):
     """Return the payloads of a topic, at least ``n_messages`` of them."""
     from steelyard.brokers import Address, open_source
 
@@ -233,7 +233,7 @@ def received(server, topic, n_messages=None, seconds=10.0):
         while time.monotonic() < end:
             messages = source.read(1000, 0.3)
             found += [message.payload for message in messages]
-            if not messages and (n_messages is None or len(found) >= n_messages):
+            if not messages and len(found) >= n_messages:
                 break
     finally:
         source.close()

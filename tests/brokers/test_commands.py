@@ -111,7 +111,7 @@ def test_service_with_topics_shows_lag_and_hides_credentials(brokers, tmp_path):
         assert found["topics"][0]["state"] == "reads"
         until(lambda: 'steelyard_topic_lag{model="m",role="source"} 0.0' in service.get("/metrics").text)
         texts = [service.get(path).text for path in ("/v1/models/m", "/v1/models", "/metrics")]
-        with httpx.stream("GET", f"{service.url}/v1/models/m/events") as events:
+        with httpx.stream("GET", f"{service.url}/v1/models/m/events", timeout=60) as events:
             texts.append(next(events.iter_text()))
     texts += [service.log, (tmp_path / "store.db").read_bytes().decode("latin-1")]
     assert not [text for text in texts if "hunter2" in text]

@@ -80,7 +80,7 @@ class Forked:
 
 
 class Producer:
-    """Rows of all models, as they are in the topics, and the models that learned them at once."""
+    """Rows of all models in the order of the topics, and models that learned all of them in one call."""
 
     def __init__(self, server, seed):
         self.server, self.rng = server, random.Random(f"{seed}-{server.scheme}")

@@ -230,16 +230,20 @@ def test_usage_error_exits_with_2(run, arguments):
 def test_ctrl_c_exits_with_130_and_complete_report(tmp_path):
     """An endless feed is stopped with SIGINT."""
     command = [sys.executable, "-c", "from steelyard.cli import main; main()", "stream", "-", "--target", "y"]
+    saved = tmp_path / "m.steelyard"
     command += ["--chunk", "1000", "--report", str(tmp_path / "r.html"), "--json"]
+    command += ["--save", str(saved), "--save-every", "10000"]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
         # More than the capacity of a pipe: when all is written, the command is reading.
         process.stdin.write(b"a,y\n" + b"".join(b"%020d,%d\n" % (i % 9, i % 2) for i in range(20_000)))
         process.stdin.flush()
-        time.sleep(2.0)  # the command has read everything and waits
+        while not saved.exists():  # written after 10,000 rows
+            assert process.poll() is None
+            time.sleep(0.05)
         process.send_signal(signal.SIGINT)
-        timer = threading.Timer(60, process.kill)
+        timer = threading.Timer(300, process.kill)
         timer.start()
         out = process.stdout.read()
         process.wait()

@@ -15,7 +15,7 @@ from steelyard import KOIL, AlignedSVC, EnclosingClassifier, IncrementalSVC, Pro
 from steelyard.exceptions import FileFormatError
 
 skops = pytest.importorskip("skops.io", reason="skops is an extra")
-import steelyard.compat.skops  # noqa: E402, F401  its import is what is tried
+import steelyard.compat.skops  # noqa: E402, F401  the import itself is tested
 
 LEARNERS = [
     ProximalSVC(),

@@ -1,4 +1,4 @@
-"""Rows cut into partitions of every awkward shape, and what one machine makes of them."""
+"""Rows divided into partitions of unusual shapes, and the result of one machine for comparison."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def lock_is_free(model: Any) -> bool:
     acquired: list[bool] = []
 
     def try_acquire() -> None:
-        acquired.append(lock.acquire(timeout=5.0))
+        acquired.append(lock.acquire(timeout=60.0))
         if acquired[0]:
             lock.release()
 

@@ -19,7 +19,7 @@ class Owner:
     """Object that can have a lock."""
 
 
-def _in_child(task, seconds=20):
+def _in_child(task, seconds=120):
     """Return the exit status of a task in a forked process; an alarm ends a child that hangs."""
     child = os.fork()
     if child == 0:

@@ -37,11 +37,14 @@ def switching_often():
 
 
 def predict_while_learning(subject: Subject, seconds: float, n_readers: int = 3) -> Count:
-    """Predict in several threads while one learns, and compare with the scores of all possible states."""
+    """Predict in several threads while one learns, and compare with the scores of all possible states.
+
+    Learning goes on until at least one prediction was made: on a busy machine threads may start late.
+    """
     model = subject.fitted_copy()
     updates = _updates(subject)
     states = _states(copy.deepcopy(model), updates, subject.questions)
-    count, wrong, stop = Count(), [], threading.Event()
+    count, wrong, stop, has_predicted = Count(), [], threading.Event(), threading.Event()
     lock = threading.Lock()
 
     def reader() -> None:
@@ -54,6 +57,7 @@ def predict_while_learning(subject: Subject, seconds: float, n_readers: int = 3)
                 wrong.append(repr(error))
                 continue
             n_predictions += 1
+            has_predicted.set()
             if scores not in states:
                 wrong.append("scores of no state")
         with lock:
@@ -65,7 +69,7 @@ def predict_while_learning(subject: Subject, seconds: float, n_readers: int = 3)
             thread.start()
         end = time.monotonic() + seconds
         try:
-            while time.monotonic() < end:
+            while time.monotonic() < end or (not has_predicted.is_set() and time.monotonic() < end + 60):
                 for update in updates:
                     update(model)
                     count.updates += 1

@@ -38,10 +38,10 @@ class Process:
             self.log = log.read()
 
     def get(self, path):
-        return httpx.get(self.url + path, timeout=30)
+        return httpx.get(self.url + path, timeout=120)
 
     def post(self, path, **more):
-        return httpx.post(self.url + path, timeout=30, **more)
+        return httpx.post(self.url + path, timeout=120, **more)
 
     def kill(self):
         self.end(signal.SIGKILL)
@@ -100,7 +100,7 @@ class Load:
             thread.join()
 
 
-def until(what, seconds=30.0):
+def until(what, seconds=120.0):
     """Wait until a condition is true."""
     end = time.monotonic() + seconds
     while not what():

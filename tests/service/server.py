@@ -26,8 +26,8 @@ def serving(app):
         time.sleep(0.01)
     port = server.servers[0].sockets[0].getsockname()[1]
     try:
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=120) as client:
             yield client
     finally:
         server.should_exit = True
-        thread.join(10)
+        thread.join(60)

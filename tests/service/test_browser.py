@@ -12,6 +12,7 @@ from steelyard.service import SQLiteStore, Writer
 from steelyard.service.http import make_app
 from steelyard.service.http.keys import Keys
 from tests.service.data import SPEC, records
+from tests.service.processes import until
 from tests.service.server import serving
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -112,15 +113,13 @@ def test_page_curve_zooms_by_keyboard_and_keeps_zoom_on_updates(http, browser):
     assert chart.evaluate("holder => holder.at") == 4
     assert chart.locator(".u-legend").inner_text() != first
     page.keyboard.press("+")
-    page.wait_for_timeout(100)
+    until(lambda: chart.evaluate(span) < whole)
     zoomed = chart.evaluate(span)
-    assert zoomed < whole
     learned = http.post("/v1/models/payments/learn", json={"rows": records(100, first=9_000)}).json()
     wait_for_version(page, learned["version"])
     assert chart.evaluate(span) == zoomed
     page.keyboard.press("Escape")
-    page.wait_for_timeout(100)
-    assert chart.evaluate(span) >= whole
+    until(lambda: chart.evaluate(span) >= whole)
     page.close()
 
 

@@ -319,7 +319,7 @@ def test_forget_with_open_reader_completes_later_and_does_not_block_writes(tmp_p
         assert list(reader.execute("SELECT count(*) FROM chunks")) == [(1,)]
         begin = time.monotonic()
         assert session.do(Forget("m", subject="Customer-of-row"))["erasure_pending"]
-        assert time.monotonic() - begin < 5.0
+        assert time.monotonic() - begin < 9.0  # waiting for the lock would take 10 seconds
         assert session.do(Learn("m", batch(records(5, first=50))))["learned"] == 5
         reader.execute("ROLLBACK")
     session.writer.next_tick = 0.0
@@ -367,10 +367,10 @@ def test_requests_to_unknown_routes_are_counted_in_metrics(tmp_path):
 
 def test_shutdown_does_not_wait_for_event_streams(tmp_path):
     with Process(tmp_path / "store.db") as service, ExitStack() as streams:
-        httpx.put(f"{service.url}/v1/models/m", json=SPEC)
+        httpx.put(f"{service.url}/v1/models/m", json=SPEC, timeout=60)
         for _ in range(20):
             stream = streams.enter_context(
-                httpx.stream("GET", f"{service.url}/v1/models/m/events", timeout=30)
+                httpx.stream("GET", f"{service.url}/v1/models/m/events", timeout=120)
             )
             next(stream.iter_lines())
         begin = time.monotonic()
@@ -387,7 +387,7 @@ def test_memory_of_large_request_is_released(tmp_path):
         return int(fields[1]) * os.sysconf("SC_PAGESIZE")
 
     with Process(tmp_path / "store.db") as service:
-        httpx.put(f"{service.url}/v1/models/m", json=SPEC)
+        httpx.put(f"{service.url}/v1/models/m", json=SPEC, timeout=60)
         service.post("/v1/models/m/learn", json={"rows": records(20)})
         before = resident(service)
         row = b'{"amount": 1.5, "country": "DE", "customer": "c1"},'
@@ -396,4 +396,4 @@ def test_memory_of_large_request_is_released(tmp_path):
             "/v1/models/m/predict", content=body, headers={"content-type": "application/json"}
         )
         assert answer.status_code == 422
-        until(lambda: resident(service) < before + (60 << 20), seconds=10)
+        until(lambda: resident(service) < before + (60 << 20))

@@ -170,7 +170,7 @@ def full(store, start):
     """Send requests until the disk is full, restart with free space, compare the model with the ledger."""
     clients, opener = [torture.Client(k, seed=3) for k in range(3)], torture.Client(99, 3)
     first = [opener._row() for _ in range(50)]
-    with start() as service, httpx.Client(base_url=service.url, timeout=30) as http:
+    with start() as service, httpx.Client(base_url=service.url, timeout=120) as http:
         assert http.put("/v1/models/m", json=torture.SPEC).status_code == 201
         assert http.post("/v1/models/m/learn", json={"rows": first}).status_code == 200
         refused = _until_refused(clients, http)
@@ -178,7 +178,7 @@ def full(store, start):
         assert refused.headers["content-type"] == "application/problem+json"
         bare = [{"a": 1.0, "b": 2.0}]
         assert http.post("/v1/models/m/predict", json={"rows": bare}).status_code == 200
-    with Process(store) as healed, httpx.Client(base_url=healed.url, timeout=30) as http:
+    with Process(store) as healed, httpx.Client(base_url=healed.url, timeout=120) as http:
         for client in clients:
             if client.pending is not None:
                 assert client.send(http, again=True)
@@ -302,7 +302,7 @@ def test_writer_thread_survives_clock_jumps(tmp_path):
         for number, now in enumerate((1e9, 5e8, 3e9, 1e9)):
             clock.now = now
             request = Put("m", spec()) if number == 0 else Learn("m", batch(records(5, first=10 * number)))
-            assert writer.submit(request).future.result(20)
+            assert writer.submit(request).future.result(120)
         assert writer.is_alive
     finally:
         writer.close()

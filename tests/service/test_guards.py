@@ -330,14 +330,14 @@ def test_compressed_bodies_are_refused(http):
 
 
 def test_slow_body_times_out(http, monkeypatch):
-    monkeypatch.setattr(bodies, "_MAX_BODY_SECONDS", 0.2)
-
     def half_a_body():
         yield b'{"rows": ['
         time.sleep(0.6)
         yield b"]}"
 
-    is_problem(http.post(f"{MODEL}/learn", content=half_a_body(), headers=JSON), 408)
+    with monkeypatch.context() as limits:
+        limits.setattr(bodies, "_MAX_BODY_SECONDS", 0.2)
+        is_problem(http.post(f"{MODEL}/learn", content=half_a_body(), headers=JSON), 408)
     assert http.post(f"{MODEL}/learn", json={"rows": records(3, first=1_000)}).status_code == 200
 
 

@@ -27,7 +27,7 @@ def test_kill_9_under_load_loses_no_acknowledged_row(kind, request):
 
 def test_sigterm_finishes_requests_writes_snapshot_and_exits_with_0(tmp_path):
     with Process(tmp_path / "store.db") as service:
-        httpx.put(f"{service.url}/v1/models/m", json=SPEC)
+        httpx.put(f"{service.url}/v1/models/m", json=SPEC, timeout=60)
         service.post("/v1/models/m/learn", json={"rows": records(20)})
         assert service.end(signal.SIGTERM) == 0
         assert "all acknowledged rows are saved" in service.log

@@ -40,7 +40,7 @@ def writer(store):
 
 
 def do(writer, request):
-    return writer.submit(request).future.result(30)
+    return writer.submit(request).future.result(120)
 
 
 class Slow:
@@ -52,7 +52,7 @@ class Slow:
 
     def __call__(self, *args, **more):
         self.started.set()
-        assert self.go_on.wait(30)
+        assert self.go_on.wait(120)
         return self.learn(*args, **more)
 
 
@@ -75,12 +75,12 @@ def test_other_model_can_learn_while_slow_model_learns(writer, where):
     do(writer, Learn("wide", batch(records(5, first=20))))
     slow = Slow(writer._slow_writer.sessions["wide"].engine)
     waits = writer.submit(Learn("wide", batch(records(5, first=30))))
-    assert slow.started.wait(30)
+    assert slow.started.wait(120)
     assert do(writer, Learn("m", batch(records(5, first=20))))["learned"] == 5
     assert writer.can_answer("wide", changes=True)
     assert not waits.future.done()
     slow.go_on.set()
-    assert waits.future.result(30)["learned"] == 5
+    assert waits.future.result(120)["learned"] == 5
     do(writer, Forget("wide", ids=["r30"]))
     expected = {name: model.summary() for name, model in writer.published.items()}
     assert (expected["wide"]["rows"], expected["m"]["rows"]) == (34, 25)
@@ -126,7 +126,7 @@ def test_rename_and_delete_of_slow_model_keep_request_order(writer, where, n_mod
     ]
     for request in requests[:3]:
         writer.submit(request)
-    assert requests[1].future.result(30)["name"] == "broad"
+    assert requests[1].future.result(120)["name"] == "broad"
     do(writer, requests[3])
     assert isinstance(requests[2].future.exception(30), NotFoundError)
     assert writer.published["broad"].n_rows == 35

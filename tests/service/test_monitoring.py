@@ -245,7 +245,7 @@ def test_json_log_has_level_message_and_request_id():
 def test_systemd_receives_ready_watchdog_and_stopping_notifications(tmp_path, monkeypatch):
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
         channel.bind(str(tmp_path / "notify"))
-        channel.settimeout(10)
+        channel.settimeout(120)
         monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
         monkeypatch.setenv("WATCHDOG_USEC", "2000000")
         with serving(make_app(Writer(SQLiteStore(tmp_path / "s.db")))):

@@ -247,6 +247,6 @@ def test_tls_certificate_is_reloaded_on_sighup(tmp_path):
         assert shown() == first
         second = certificate(tmp_path, "second")
         process.process.send_signal(signal.SIGHUP)
-        until(lambda: shown() == second, 10)
-        with httpx.Client(verify=False) as client:
+        until(lambda: shown() == second)
+        with httpx.Client(verify=False, timeout=60) as client:
             assert client.get(process.url + "/health/live").status_code == 200

@@ -183,7 +183,7 @@ def test_forget_in_postgresql_does_not_wait_for_locked_table(cluster):
         backup.execute("LOCK TABLE steelyard.chunks IN ACCESS SHARE MODE")  # as pg_dump does
         begin = time.monotonic()
         assert session.do(Forget("m", subject="Customer-of-row"))["erasure_pending"]
-        assert time.monotonic() - begin < 5.0
+        assert time.monotonic() - begin < 9.0
         assert session.do(Learn("m", batch(records(5, first=90))))["learned"] == 5
     session.writer.next_tick = 0.0
     session.writer._next_group()  # a tick erases the remaining data

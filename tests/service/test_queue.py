@@ -14,7 +14,7 @@ from steelyard.service.commands import Learn, Put, QueueFullError, RequestFuture
 from steelyard.service.queue import RequestQueue
 from tests.service.data import Clock, records, spec
 
-TIMEOUT_SECONDS = 5.0  # long enough not to be reached
+TIMEOUT_SECONDS = 60.0  # long enough not to be reached
 
 
 def _put(waiting, n_requests, pause=0.0):

@@ -94,7 +94,7 @@ def test_killed_learner_is_replaced_and_no_acknowledged_row_is_lost(cluster):
     with Process(url) as learner, Process(url) as other, Process(url, "--role", "predictor") as predictor:
         assert learner.get("/health/learner").status_code == other.get("/health/learner").status_code == 200
         assert predictor.get("/health/learner").status_code == 503
-        assert httpx.put(f"{learner.url}/v1/models/m", json=SPEC).status_code == 201
+        assert httpx.put(f"{learner.url}/v1/models/m", json=SPEC, timeout=60).status_code == 201
         load = Load(learner.url)
         until(lambda: len(load.acknowledged) > 100)
         learner.kill()
@@ -116,7 +116,7 @@ def test_learners_share_models_forward_requests_and_take_over(cluster):
     names = ["a", "b", "c", "d"]
     with Process(url) as first:
         for name in names:
-            assert httpx.put(f"{first.url}/v1/models/{name}", json=SPEC).status_code == 201
+            assert httpx.put(f"{first.url}/v1/models/{name}", json=SPEC, timeout=60).status_code == 201
             assert first.post(f"/v1/models/{name}/learn", json={"rows": records(20)}).status_code == 200
         with Process(url) as second, open_store(url) as store:
             until(lambda: set(store.learners(names).n_leases.values()) == {2})
@@ -143,7 +143,7 @@ def test_learners_share_models_forward_requests_and_take_over(cluster):
 def test_database_outage_keeps_predictions_and_learning_resumes(cluster):
     url = cluster.empty()
     with Process(url) as learner:
-        httpx.put(f"{learner.url}/v1/models/m", json=SPEC)
+        httpx.put(f"{learner.url}/v1/models/m", json=SPEC, timeout=60)
         learner.post("/v1/models/m/learn", json={"rows": records(50)})
         rows = [{"amount": 1.0, "country": "DE"}]
         before = learner.post("/v1/models/m/predict", json={"rows": rows}).json()

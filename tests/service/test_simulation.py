@@ -18,7 +18,7 @@ from steelyard.service.commands import Forget, Learn, Put
 from tests.service.data import Clock, records, spec
 
 
-class PowerLoss(Exception):  # noqa: N818  what it is
+class PowerLoss(Exception):  # noqa: N818  the event, not an error of the code
     """The simulated power loss."""
 
 
@@ -74,7 +74,7 @@ class Disk:
             raise PowerLoss
 
     def heal(self) -> None:
-        """Restore power: durable data is there, and no further loss happens."""
+        """Restore power: synced data is readable, and no further power loss is simulated."""
         self.files = {name: bytearray(data) for name, data in self.durable.items()}
         self.waiting, self.crash_at, self.is_off = [], None, False
 

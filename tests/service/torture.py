@@ -42,8 +42,8 @@ SPEC = {
     "columns": {"a": "number", "b": "number"},
 }
 BULK = {"target": "kind", "columns": {"a": "number", "b": "number"}}
-MANY = 250  # rows of a request to the second model
-WINDOW = 400  # rows of a client before it forgets some
+BULK_ROWS = 250  # number of rows per request to the second model
+WINDOW = 400  # number of rows that a client learns before it forgets some
 
 
 class Forked:
@@ -167,7 +167,7 @@ class BulkClient:
         self.n_answers = 0
 
     def rows(self) -> list[dict]:
-        kinds = [int(self.rng.random() < 0.2) for _ in range(MANY)]
+        kinds = [int(self.rng.random() < 0.2) for _ in range(BULK_ROWS)]
         return [{"a": self.rng.gauss(k, 1), "b": self.rng.gauss(-k, 2), "kind": k} for k in kinds]
 
     def run(self, url: str, stop: threading.Event) -> None:
@@ -253,7 +253,7 @@ def torture(store: str, kills: int, seed: int, *, n_clients: int = 4, longest: f
         "answers": sum(client.n_answers for client in clients),
         "repeated": sum(client.n_repeated for client in clients),
         "rows": sum(client.n_made for client in clients),
-        "rows in requests of many": MANY * sum(client.n_answers for client in bulk),
+        "rows in requests of many": BULK_ROWS * sum(client.n_answers for client in bulk),
     }
 
 

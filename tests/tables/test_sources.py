@@ -333,7 +333,7 @@ def test_named_pipe_is_a_live_stream(tmp_path, engine):
         with path.open("wb") as feed:
             feed.write(b"a,y\n" + b"1,0\n2,1\n" * 5)
             feed.flush()
-            received.wait(20)
+            received.wait(120)
             feed.write(b"3,1\n")
 
     writer = threading.Thread(target=write)
@@ -344,7 +344,7 @@ def test_named_pipe_is_a_live_stream(tmp_path, engine):
     assert len(next(chunks)) == 10  # returned while the pipe is open
     received.set()
     assert sum(len(chunk) for chunk in chunks) == 1
-    writer.join(20)
+    writer.join(120)
 
 
 def test_regular_file_is_not_a_live_stream(tmp_path):

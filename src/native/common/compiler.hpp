@@ -38,7 +38,7 @@
 #endif
 
 #define STEELYARD_PRAGMA(text) _Pragma(#text)
-#define STEELYARD_UNROLL(times) STEELYARD_PRAGMA(GCC unroll times)  // stands before a loop
+#define STEELYARD_UNROLL(times) STEELYARD_PRAGMA(GCC unroll times)  // written before a loop
 
 namespace steelyard {
 

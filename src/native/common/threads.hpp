@@ -85,7 +85,7 @@ class SpinBarrier {
 };
 
 // Calls body(thread, n, barrier) on n threads at once. n is at most n_threads: threads that the system does not start
-// or that do not run soon take no part.
+// or that do not run soon are not members of the team.
 // body must not throw.
 void run_team(unsigned n_threads, CallableReference<unsigned, unsigned, SpinBarrier&> body);
 

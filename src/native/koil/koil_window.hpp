@@ -150,7 +150,7 @@ class KoilEnsemble<T>::Window {
         std::vector<Stored> stored;
     };
     // Distances or products from which some of the kernels are computed.
-    // The table first contains sums of the samples with the shared rows, then sums of pairs of samples.
+    // `values` has the sums of new samples with stored rows, followed by the sums of pairs of new samples.
     struct Sums {
         KernelSpec source;
         AlignedVector<T> values;

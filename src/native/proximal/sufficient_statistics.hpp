@@ -3,9 +3,9 @@
 //
 // Every feature has a step 2^k. Values are rounded to the nearest integer multiple of the step (ties up).
 // All arithmetic after rounding is exact. The steps are parameters, or are fitted to the first rows.
-// A feature "does not round" as long as all its values are multiples of the step (counts, flags, categories).
-// A feature that does not round gets a finer step when a value needs one, which changes no earlier value.
-// A feature that rounds keeps its step forever, so a forgotten row has the same integers as when it was learned.
+// While all values of a feature are multiples of its step (counts, flags, categories), nothing is rounded.
+// The step of such a feature becomes finer when a value needs it, which changes no earlier value.
+// After the first rounded value the step never changes, so forgetting a row subtracts the integers that were added.
 #pragma once
 
 #include <cstddef>
@@ -40,8 +40,8 @@ struct ExactBlock {
     std::shared_ptr<const Triangle> sums;  // null while all rows are pending
     std::vector<double> rows;              // pending rows, in steps relative to the origin
     std::vector<std::int64_t> weights;     // weights of the pending rows, in weight steps; negative for rows to forget
-    // Cached sums of the first n_partial rows of a class whose rows are all pending.
-    // The next read of the cached sums adds the remaining rows.
+    // Cached sums of the first n_partial pending rows, if all rows of the class are pending.
+    // When the sums are read again, the pending rows that came later are added.
     std::shared_ptr<const Triangle> partial_sums;
     std::size_t n_partial = 0;
 

@@ -188,7 +188,7 @@ double SvmProblem::violation() {
     for (std::size_t i = 0; i < e.size(); ++i) e[i] -= s_.y[i];
     e.swap(s_.e);
     const double largest = std::max(worst_violation(s_), imbalance_of(s_));
-    e.swap(s_.e);  // restore e, because reading must not change later results, not even by rounding errors
+    e.swap(s_.e);  // restored: this function must not change later results, not even by rounding errors
     return largest;
 }
 

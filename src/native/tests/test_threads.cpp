@@ -1,4 +1,4 @@
-// Tests teams of threads: every part of a loop runs once, with the number of threads that take part.
+// Tests teams of threads: every part of a loop runs once, and the number of threads is reported.
 #include <algorithm>
 #include <atomic>
 #include <stdexcept>

@@ -116,7 +116,7 @@ def drop_command(*, endpoint: str, site: str, key: str | None) -> None:
 @hub_command.command("open")
 @click.argument("folder", metavar="FOLDER")
 @round_option("Name of the round; it must be new.", required=True)
-@click.option("--site", "sites", multiple=True, required=True, metavar="SITE", help="Site that takes part.")
+@click.option("--site", "sites", multiple=True, required=True, metavar="SITE", help="Name of a site.")
 @target_option(required=True)
 @click.option(
     "--label",

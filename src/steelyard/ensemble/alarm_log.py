@@ -100,7 +100,7 @@ class AlarmLog:
     def tails(
         self, scores: FloatArray, combine: Callable[[FloatArray], FloatArray], default: Any, sign: float
     ) -> FloatArray:
-        """Return the share of recent predicted rows whose score is equal or higher under the current weights.
+        """Return, for each score, the share of recently predicted rows with at least this score.
 
         ``scores`` are combined scores times ``sign``.
         """

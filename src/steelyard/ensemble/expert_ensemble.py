@@ -489,7 +489,7 @@ class ExpertEnsemble:
         self.experts = [expert.restart() if expert.uses_ranks else expert for expert in self.experts]
 
     def stream(self) -> Stream:
-        """Return the state of the stream that experts read, without a new block of rows."""
+        """Return the stream as experts see it between two calls: remembered rows, views, budget."""
         n, seed = self.n_seen, self.params.random_state
         return Stream(self.rows, self.low, n, n, self.views, self._budget(), seed)
 

@@ -87,7 +87,7 @@ class Layout:
         return [*self.base, *(column for _, column, _ in self.added)]
 
     def extended(self, X: FloatArray, earlier: FloatArray, categorical: tuple[int, ...] = ()) -> Layout:
-        """Return the layout after extension by new rows.
+        """Return the layout of all rows after new rows, which may add columns and categories.
 
         Parameters
         ----------

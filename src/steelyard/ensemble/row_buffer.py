@@ -182,7 +182,7 @@ class RowBuffer:
         return RowBuffer(store, begin, end)
 
     def keep(self, numbers: IntArray, slack: float) -> RowBuffer:
-        """Return a buffer with only these rows, or this one if it has at most ``1 + slack`` times as many."""
+        """Return a buffer with only these rows; this buffer if it has at most ``1 + slack`` times as many."""
         if len(self) <= (1.0 + slack) * len(numbers):
             return self
         places, n = self._places(numbers), len(numbers)

@@ -71,7 +71,7 @@ class RowInput:
     def encode(
         self, X: Any, n_features: int | None, source: str, *, learn: bool
     ) -> tuple[RowInput, FloatArray | None]:
-        """Convert a table to coded rows; return this object with added columns and categories, and the rows.
+        """Convert a table to numbers; return a RowInput that knows its new columns, and the rows.
 
         Parameters
         ----------

@@ -26,7 +26,7 @@ class Settings:
     max_label_run_rows: int = 50
     slack: float = 0.5  # fraction by which a buffer may exceed its size before it is compacted
 
-    # Numbers of rows after which the rank transformation and the random map are fitted, first provisionally.
+    # The rank transformation and the random feature map are fitted twice, after these numbers of rows.
     view_rows: tuple[int, int] = (100, 1000)
 
     # Compute budget in microseconds per row for compute_budget="auto".

@@ -94,7 +94,7 @@ class WeightCorrection:
         return corrected / total if total > 0.0 else weights
 
     def get_state(self) -> dict[str, Any]:
-        """Return everything as arrays and plain values."""
+        """Return the state as a dictionary of arrays and plain values, for saving."""
         log_odds, places, keys = self.log.rows
         log_odds, places = log_odds[:, :, 0].astype(np.float32), places.astype(np.int8)
         return {"values": self.values, "log_odds": log_odds, "places": places, "keys": keys}

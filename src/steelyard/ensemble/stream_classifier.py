@@ -177,7 +177,7 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
     True
     """
 
-    describes_itself = True  # explain() without rows describes the model
+    describes_itself = True  # explain() can be called without rows and then describes the model
 
     _constraints: ClassVar[dict[str, Constraint]] = {
         "threshold": ThresholdChoice(),

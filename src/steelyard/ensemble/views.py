@@ -41,7 +41,7 @@ _IMPUTATION_SWEEPS = 3
 _MIN_GAP_DEVIATION = 3.0  # minimum z-score at which missing values depend on the class and get an indicator
 _MIN_SPREAD = 0.3  # minimum standard deviation by which a column is divided
 MAX_MAPPED = 300  # maximum number of random features
-_MAPPED_BYTES = 32e6  # memory limit of sums over random features: 12 bytes per class and pair of features
+_MAPPED_BYTES = 32e6  # memory limit of the sums over pairs of random features, at 12 bytes per class and pair
 
 
 @dataclass(frozen=True)

@@ -210,7 +210,7 @@ class BlockConfusion:
         return np.array(padded, dtype=np.int64).reshape(len(full), 3, self.n_classes), self._block_rows
 
     def window_blocks(self, agos: Sequence[int] = (0,)) -> list[Tallies]:
-        """Return the tallies of the blocks in windows that end ``agos`` rows before the last row.
+        """Return the counts of the blocks of windows; window i ends ``agos[i]`` rows before the last row.
 
         A window has up to 20 blocks.
 

@@ -47,7 +47,7 @@ class LearnedRows(NamedTuple):
     subjects: list[str | None]
     body: bytes | None  # None if a snapshot is written in place of the rows
     batch: str | None = None  # idempotency key of the request
-    # Positions of the rows of each idempotency key if several requests share the rows.
+    # If several requests were joined: for each idempotency key, the positions of its rows.
     batches: Mapping[str, Sequence[int]] = {}
 
 

@@ -134,7 +134,7 @@ class Spec:
         return spec
 
     def with_defaults_of(self, stored: Spec) -> Spec:
-        """Return this spec for an existing model: a learner or ``missing`` that is not given stays as it is.
+        """Return this spec with the ``learner`` and ``missing`` of an existing model if they are not given.
 
         The defaults of the version that created the model may have been others.
         """

@@ -55,7 +55,7 @@ class PushdownNotSupported(DataError):  # noqa: N818  not an error with how="aut
 
 
 class TooFewRows(PushdownNotSupported):
-    """There are too few rows to choose a quantizer. Such rows are streamed even with how="pushed"."""
+    """Error: too few rows to fit a quantizer. The caller then streams the rows, even with how="pushed"."""
 
 
 def unsupported_reason(estimator: Any, engine: str | None, missing: str) -> str | None:

@@ -60,8 +60,8 @@ class BoostingExpert(WindowExpert):
     frequent_per_rare : int
         Sampled rows of a frequent class for each row of the rarest class, if ``rows_of_class`` is 0.
     starts_at : int
-        Number of rows after which the expert takes part; before, an expert with a shorter memory remembers
-        the same rows.
+        Number of rows after which the expert starts to learn; before, an expert with a shorter memory
+        remembers the same rows.
     n_trees : int
         Trees per output: two classes have one output, more classes have one output each.
     max_leaves : int
@@ -108,7 +108,7 @@ class BoostingExpert(WindowExpert):
         if not self.is_affordable(budget):
             return f"disabled: {budget.n_planes} planes would cost more than {budget}"
         if self.high < self.starts_at:
-            return f"takes part after {self.starts_at:,} rows"
+            return f"starts after {self.starts_at:,} rows"
         return f"refitted every {max(self._refit_rows(budget, self.high), 1.0):.0f} rows or so"
 
     def disable(self) -> None:
