@@ -57,10 +57,19 @@ class Slow:
         return self.learn(*args, **more)
 
 
+class FixedTimes(GroupTimes):
+    """Times of groups with given slow models."""
+
+    def __init__(self, *slow):
+        super().__init__()
+        self.slow = set(slow)
+
+    def is_slow(self, model, others, *, was_slow=False):
+        return model in self.slow
+
+
 def find_slow(writer, name, first=900):
-    for _ in range(5):
-        writer._group_times.add(name, 100.0)
-        writer._group_times.add("m", 0.001)
+    writer._group_times = FixedTimes(name)
     do(writer, Learn(name, batch(records(5, first=first))))
 
 
@@ -93,6 +102,13 @@ def test_model_with_one_slow_group_is_not_slow(pause):
     assert not group_times(a=seconds[: pause + 1], b=[12.0] * 5).is_slow("a", ["a", "b"])
 
 
+def test_slow_model_is_slow_until_it_is_less_than_twice_as_slow_as_others():
+    times = group_times(a=[36.0] * 5, b=[12.0] * 5)
+    assert not times.is_slow("a", ["a", "b"])
+    assert times.is_slow("a", ["b"], was_slow=True)
+    assert not group_times(a=[20.0] * 5, b=[12.0] * 5).is_slow("a", ["b"], was_slow=True)
+
+
 def test_model_is_not_slow_beside_models_that_were_only_created():
     assert not group_times(a=[12.0] * 5, b=[0.001]).is_slow("a", ["a", "b"])
     assert not group_times(a=[12.0] * 5, b=[0.001, *[12.0] * 4]).is_slow("a", ["a", "b"])
@@ -119,6 +135,23 @@ def test_other_model_can_learn_while_slow_model_learns(writer, where):
     writer.store.close()
     again = ModelSession(where)
     assert {name: model.summary() for name, model in again.writer.published.items()} == expected
+
+
+def test_model_that_is_no_longer_slow_returns_to_first_thread(writer, where):
+    for name in ("wide", "m"):
+        do(writer, Put(name, spec()))
+        do(writer, Learn(name, batch(records(20))))
+    hand_over(writer, "wide")
+    writer._group_times.slow.clear()
+    do(writer, Learn("wide", batch(records(5, first=30))))
+    until(lambda: "wide" in writer.sessions)
+    assert not writer.slow_models
+    assert do(writer, Learn("wide", batch(records(5, first=40))))["learned"] == 5
+    expected = writer.published["wide"].summary()
+    assert expected["rows"] == 35
+    writer.close()
+    writer.store.close()
+    assert ModelSession(where).writer.published["wide"].summary() == expected
 
 
 def test_failed_commit_of_slow_model_is_recovered_in_its_thread(writer, monkeypatch):

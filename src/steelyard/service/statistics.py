@@ -11,6 +11,7 @@ __all__ = ["GroupTimes", "HistogramCounts", "WriterStatistics"]
 
 _SLOW_SECONDS = 0.01  # a model whose groups take longer than this may get its own thread
 _SLOW_RATIO = 4.0  # minimum ratio to the median time of the other models
+_STILL_SLOW_RATIO = 2.0  # minimum ratio for a model that was slow before
 _N_GROUPS = 5  # number of groups of a model that are compared
 
 _COMMIT_BOUNDS = (
@@ -89,7 +90,7 @@ class GroupTimes:
         """Forget the times of a model."""
         self._seconds.pop(model, None)
 
-    def is_slow(self, model: str, others: Collection[str]) -> bool:
+    def is_slow(self, model: str, others: Collection[str], *, was_slow: bool = False) -> bool:
         """Return whether the groups of a model take much longer than those of the other models.
 
         The median of several groups is compared. The first request of a process imports modules, and other
@@ -100,5 +101,5 @@ class GroupTimes:
             for name in {model, *others} & self._seconds.keys()
             if len(self._seconds[name]) == _N_GROUPS
         }
-        seconds = typical.pop(model, 0.0)
-        return seconds > _SLOW_SECONDS and bool(typical) and seconds > _SLOW_RATIO * median(typical.values())
+        seconds, ratio = typical.pop(model, 0.0), _STILL_SLOW_RATIO if was_slow else _SLOW_RATIO
+        return seconds > _SLOW_SECONDS and bool(typical) and seconds > ratio * median(typical.values())
