@@ -290,9 +290,15 @@ def test_store_in_memory_can_be_read_while_a_statement_runs(read):
 
 def test_reader_of_store_in_memory_does_not_see_rows_that_are_rolled_back():
     with SQLiteStore(":memory:") as store, ThreadPoolExecutor(1) as reader:
-        with pytest.raises(KeyError), store.transaction():
-            store.add_quarantined("m", [QuarantinedRow(0, 1.0, None, None, "range", b"row")])
-            found = reader.submit(store.quarantine_sizes)
-            wait([found], 0.1)
-            raise KeyError
-        assert found.result(30) == {}
+        results = []
+        with pytest.raises(KeyError):
+            _write_read_and_fail(store, reader, results)
+        assert results[0].result(30) == {}
+
+
+def _write_read_and_fail(store, reader, results):
+    with store.transaction():
+        store.add_quarantined("m", [QuarantinedRow(0, 1.0, None, None, "range", b"row")])
+        results.append(reader.submit(store.quarantine_sizes))
+        wait(results, 0.1)
+        raise KeyError

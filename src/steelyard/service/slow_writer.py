@@ -64,7 +64,7 @@ class SlowWriter(Writer):
         """Do nothing, because the first writer balances the models between processes."""
 
     def _balance(self, group: Sequence[Request]) -> None:
-        """Hand models back that are no longer slow; many models are slower while they learn their first rows."""
+        """Hand back models that are no longer slow. Learning the first rows often takes longer."""
         queued = {request.model for request in self._queue.first(self._queue.max_requests)}
         for name in ({request.model for request in group} & self.sessions.keys()) - queued:
             if not self._group_times.is_slow(name, self._first.sessions, was_slow=True):

@@ -95,7 +95,7 @@ class Writer(ModelOwner):
         self._erase_pending = False  # whether forgotten rows may still be in the files of the store
         self._needs_recovery = False  # whether the models in memory may differ from the store
         self._is_leader = True  # assumed until another process is found to hold the write lock
-        self._followed_at = time.monotonic()
+        self._followed_at, self._can_follow = time.monotonic(), True
         self.recover()
 
     # -- starting and stopping ----------------------------------------------------------------------
@@ -286,11 +286,15 @@ class Writer(ModelOwner):
                 return
             self.store.wait_for_changes(POLL_SECONDS)
             self._publish(catch_up(self.store, self.sessions))
-            self._followed_at = time.monotonic()
+            if not self._can_follow:
+                _log.warning("the changes of the leader can be read again")
+            self._followed_at, self._can_follow = time.monotonic(), True
             learners = self.store.learners(list(self.sessions))
             self.owners = {} if learners is None else learners.owners
         except Exception as error:  # noqa: BLE001  retried later; the published models still predict
-            _log.error("the changes of the leader cannot be read: %s", location(error))
+            if self._can_follow:  # one message per outage, however long it takes
+                _log.error("the changes of the leader cannot be read: %s", location(error))
+            self._can_follow = False
             self.sessions = {}  # loaded again as soon as the store is available
             time.sleep(POLL_SECONDS)
 
