@@ -448,8 +448,9 @@ def bench_learners(store: str, rounds: int, n_batches: int) -> None:
     """Throughput of two learners of a PostgreSQL store, of one.
 
     Rows have ten columns, which a map turns into 500 features: learning takes most of the time, and client
-    and database little. Eight models with one client each keep the queues of both learners filled. All of them share two cores: if one learner keeps one core busy, two learners can be
-    at most twice their share of all processor time as fast.
+    and database little. Eight models with one client each keep the queues of both learners filled. All of
+    them share two cores: if one learner keeps one core busy, two learners can be at most twice their share of
+    all processor time as fast.
     """
     rng, width, n_rows = np.random.default_rng(5), 10, 50
     names = [f"bench-{uuid.uuid4().hex[:8]}" for _ in range(8)]
