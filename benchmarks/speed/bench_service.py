@@ -448,11 +448,12 @@ def bench_learners(store: str, rounds: int, n_batches: int) -> None:
     """Measure the throughput of two learners of a PostgreSQL store relative to one.
 
     Rows have ten columns, which a map turns into 500 features: learning takes most of the time, and client
-    and database little. All of them share two cores: if one learner keeps one core busy, two learners can be
-    at most twice their share of all processor time as fast.
+    and database little. Eight models with one client each keep the queues of both learners filled. All of
+    them share two cores: if one learner keeps one core busy, two learners can be at most twice their share of
+    all processor time as fast.
     """
     rng, width, n_rows = np.random.default_rng(5), 10, 50
-    names = [f"bench-{uuid.uuid4().hex[:8]}" for _ in range(4)]
+    names = [f"bench-{uuid.uuid4().hex[:8]}" for _ in range(8)]
     settings = {**SPEC, "learner": {"class": "ProximalSVC", "features": 500}}
     bodies = [arrow(rng.normal(size=(n_rows, width)), (np.arange(n_rows) % 9 == 0) * 1.0) for _ in range(8)]
 
@@ -494,7 +495,7 @@ def bench_learners(store: str, rounds: int, n_batches: int) -> None:
             measure([first], [pid])  # not counted: columns are determined, caches filled
             one.append(measure([first], [pid]))
             with process_with_pid(*serve) as (second, other):
-                while {len(models_of(first)), len(models_of(second))} != {2}:
+                while {len(models_of(first)), len(models_of(second))} != {len(names) // 2}:
                     time.sleep(0.1)
                 measure([first, second], [pid, other])  # not counted: the second process loads its modules
                 two.append(measure([first, second], [pid, other]))

@@ -19,6 +19,7 @@ from steelyard.service.commands import (
 )
 from steelyard.service.http import make_app
 from steelyard.service.http.keys import Keys
+from steelyard.service.statistics import GroupTimes
 from tests.service.data import Clock, records, spec
 from tests.service.processes import until
 from tests.service.server import serving
@@ -28,7 +29,7 @@ from tests.service.sessions import ModelSession, batch
 @pytest.fixture(autouse=True)
 def high_limit_for_slow_models(monkeypatch):
     """Let only the times that ``find_slow`` sets make a model slow, not a pause of the machine."""
-    monkeypatch.setattr("steelyard.service.writer._SLOW_SECONDS", 10.0)
+    monkeypatch.setattr("steelyard.service.statistics._SLOW_SECONDS", 10.0)
 
 
 @pytest.fixture
@@ -56,8 +57,19 @@ class Slow:
         return self.learn(*args, **more)
 
 
+class FixedTimes(GroupTimes):
+    """Times of groups with given slow models."""
+
+    def __init__(self, *slow):
+        super().__init__()
+        self.slow = set(slow)
+
+    def is_slow(self, model, others, *, was_slow=False):
+        return model in self.slow
+
+
 def find_slow(writer, name, first=900):
-    writer._seconds = {name: 100.0, "m": 0.001}
+    writer._group_times = FixedTimes(name)
     do(writer, Learn(name, batch(records(5, first=first))))
 
 
@@ -65,6 +77,41 @@ def hand_over(writer, name, first=900):
     """Make the writer classify the model as slow and move it to the second thread."""
     find_slow(writer, name, first)
     until(lambda: name in writer.slow_models)
+
+
+def group_times(**seconds):
+    times = GroupTimes()
+    for name, of_groups in seconds.items():
+        for each in of_groups:
+            times.add(name, each)
+    return times
+
+
+def test_model_with_slow_groups_is_slow():
+    names = ["m", "n", "wide"]
+    assert group_times(wide=[90.0] * 5, m=[2.0] * 5, n=[3.0] * 5).is_slow("wide", names)
+    assert not group_times(wide=[90.0] * 5, m=[2.0] * 5, n=[80.0] * 5).is_slow("wide", names)
+    assert not group_times(wide=[90.0] * 5).is_slow("wide", names)
+
+
+@pytest.mark.parametrize("pause", range(5))
+def test_model_with_one_slow_group_is_not_slow(pause):
+    seconds = [12.0] * 5
+    seconds[pause] = 900.0  # the first request imports modules, or the machine was busy
+    assert not group_times(a=seconds, b=[12.0] * 5).is_slow("a", ["a", "b"])
+    assert not group_times(a=seconds[: pause + 1], b=[12.0] * 5).is_slow("a", ["a", "b"])
+
+
+def test_slow_model_is_slow_until_it_is_less_than_twice_as_slow_as_others():
+    times = group_times(a=[36.0] * 5, b=[12.0] * 5)
+    assert not times.is_slow("a", ["a", "b"])
+    assert times.is_slow("a", ["b"], was_slow=True)
+    assert not group_times(a=[20.0] * 5, b=[12.0] * 5).is_slow("a", ["b"], was_slow=True)
+
+
+def test_model_is_not_slow_beside_models_that_were_only_created():
+    assert not group_times(a=[12.0] * 5, b=[0.001]).is_slow("a", ["a", "b"])
+    assert not group_times(a=[12.0] * 5, b=[0.001, *[12.0] * 4]).is_slow("a", ["a", "b"])
 
 
 def test_other_model_can_learn_while_slow_model_learns(writer, where):
@@ -88,6 +135,23 @@ def test_other_model_can_learn_while_slow_model_learns(writer, where):
     writer.store.close()
     again = ModelSession(where)
     assert {name: model.summary() for name, model in again.writer.published.items()} == expected
+
+
+def test_model_that_is_no_longer_slow_returns_to_first_thread(writer, where):
+    for name in ("wide", "m"):
+        do(writer, Put(name, spec()))
+        do(writer, Learn(name, batch(records(20))))
+    hand_over(writer, "wide")
+    writer._group_times.slow.clear()
+    do(writer, Learn("wide", batch(records(5, first=30))))
+    until(lambda: "wide" in writer.sessions)
+    assert not writer.slow_models
+    assert do(writer, Learn("wide", batch(records(5, first=40))))["learned"] == 5
+    expected = writer.published["wide"].summary()
+    assert expected["rows"] == 35
+    writer.close()
+    writer.store.close()
+    assert ModelSession(where).writer.published["wide"].summary() == expected
 
 
 def test_failed_commit_of_slow_model_is_recovered_in_its_thread(writer, monkeypatch):

@@ -79,6 +79,25 @@ def test_idle_follower_logs_no_errors_and_does_not_reload_models(session, follow
     assert not n_loads
 
 
+def test_follower_logs_one_error_per_outage_and_continues_after_it(session, follower, caplog, monkeypatch):
+    session.do(Learn("m", batch(records(60))))
+    assert level(session, follower)
+    n_failures, wait_for_changes = [], follower.store.wait_for_changes
+
+    def failing(_seconds):
+        n_failures.append(1)
+        raise OSError("the database is not available")
+
+    monkeypatch.setattr("steelyard.service.writer.POLL_SECONDS", 0.05)
+    follower.store.wait_for_changes = failing
+    until(lambda: len(n_failures) > 3)
+    session.do(Learn("m", batch(records(5, first=60))))
+    follower.store.wait_for_changes = wait_for_changes
+    assert level(session, follower)
+    levels = [record.levelname for record in caplog.records if "the leader" in record.message]
+    assert levels == ["ERROR", "WARNING"]
+
+
 def test_follower_refuses_changes_with_hint(session, follower):
     until(lambda: not follower.leads)
     with pytest.raises(Unavailable, match="another process learns"):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor, wait
+
 import apsw
 import pytest
 
 from steelyard.exceptions import FileAccessError, FileFormatError, ParameterError
 from steelyard.service import SQLiteStore, open_store
-from steelyard.service.stores import Event, PendingRow, Snapshot, sqlite
+from steelyard.service.stores import Event, PendingRow, QuarantinedRow, Snapshot, sqlite
 from steelyard.service.stores.upgrades import UPGRADES
 
 
@@ -264,3 +267,38 @@ def test_idempotency_keys_of_failed_transaction_are_not_stored(store):
     assert store.response_to("m", "k7") is None
     assert store.response_to("n", "k7") == ("f", "gone")
     assert store.response_to("n", "k8") == ("f", "8")
+
+
+@pytest.mark.parametrize("read", ["n_bytes", "quarantine_sizes"])
+def test_store_in_memory_can_be_read_while_a_statement_runs(read):
+    entered, leave = threading.Event(), threading.Event()
+
+    def pause():
+        entered.set()
+        return leave.wait(30)
+
+    with SQLiteStore(":memory:") as store, ThreadPoolExecutor(2) as threads:
+        store._db.create_scalar_function("pause", pause, 0)
+        statement = threads.submit(store._do, "SELECT pause()")
+        assert entered.wait(30)
+        result = threads.submit(getattr(store, read))
+        wait([result], 0.5)  # SQLite refuses a second thread after a third of a second
+        leave.set()
+        assert statement.result(30)
+        assert result.result(30) is not None
+
+
+def test_reader_of_store_in_memory_does_not_see_rows_that_are_rolled_back():
+    with SQLiteStore(":memory:") as store, ThreadPoolExecutor(1) as reader:
+        results = []
+        with pytest.raises(KeyError):
+            _write_read_and_fail(store, reader, results)
+        assert results[0].result(30) == {}
+
+
+def _write_read_and_fail(store, reader, results):
+    with store.transaction():
+        store.add_quarantined("m", [QuarantinedRow(0, 1.0, None, None, "range", b"row")])
+        results.append(reader.submit(store.quarantine_sizes))
+        wait(results, 0.1)
+        raise KeyError

@@ -35,7 +35,7 @@ class SlowWriter(Writer):
             max_remembered=first.max_remembered,
             audit_days=first.audit_seconds / 86_400.0,
         )
-        self.statistics = first.statistics
+        self.statistics, self._group_times = first.statistics, first._group_times
         self.published, self.listeners, self.slow_models = first.published, first.listeners, set()
 
     def _is_own(self, name: str) -> bool:
@@ -63,8 +63,12 @@ class SlowWriter(Writer):
     def _rebalance(self) -> None:
         """Do nothing, because the first writer balances the models between processes."""
 
-    def _hand_over_slow_models(self, group: Sequence[Request]) -> None:
-        """Do nothing, because this thread already has the slow models."""
+    def _balance(self, group: Sequence[Request]) -> None:
+        """Hand back models that are no longer slow. Learning the first rows often takes longer."""
+        queued = {request.model for request in self._queue.first(self._queue.max_requests)}
+        for name in ({request.model for request in group} & self.sessions.keys()) - queued:
+            if not self._group_times.is_slow(name, self._first.sessions, was_slow=True):
+                self._hand_back(name)
 
     def process(self, requests: list[Request]) -> None:
         """Process requests with one transaction per kind and model, then write snapshots.
@@ -92,7 +96,7 @@ class SlowWriter(Writer):
                 request.future.set_exception(error)
 
     def _hand_back(self, name: str) -> None:
-        """Hand a model back to the first writer, because only that writer renames and deletes models."""
+        """Hand a model back to the first writer, which also renames and deletes models."""
         session = self.sessions.pop(name, None)
         self._first._handed_over = name
         self.store.release_leases([name])

@@ -1,11 +1,18 @@
-"""Statistics of the writer: commits, failures and delays of labels."""
+"""Statistics of the writer: commits, failures, delays of labels and slow models."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
+from statistics import median
 
-__all__ = ["HistogramCounts", "WriterStatistics"]
+__all__ = ["GroupTimes", "HistogramCounts", "WriterStatistics"]
+
+_SLOW_SECONDS = 0.01  # a model whose groups take longer than this may get its own thread
+_SLOW_RATIO = 4.0  # minimum ratio to the median time of the other models
+_STILL_SLOW_RATIO = 2.0  # minimum ratio for a model that was slow before
+_N_GROUPS = 5  # number of groups of a model that are compared
 
 _COMMIT_BOUNDS = (
     0.0005,
@@ -67,3 +74,32 @@ class WriterStatistics:
         """Count a group that could not be written."""
         kind = type(error.__cause__ or error).__name__
         self.write_failures[kind] = self.write_failures.get(kind, 0) + 1
+
+
+class GroupTimes:
+    """Seconds of the last groups of requests of each model, to find models that delay the others."""
+
+    def __init__(self) -> None:
+        self._seconds: dict[str, deque[float]] = {}
+
+    def add(self, model: str, seconds: float) -> None:
+        """Record the time of a group."""
+        self._seconds.setdefault(model, deque(maxlen=_N_GROUPS)).append(seconds)
+
+    def drop(self, model: str) -> None:
+        """Forget the times of a model."""
+        self._seconds.pop(model, None)
+
+    def is_slow(self, model: str, others: Collection[str], *, was_slow: bool = False) -> bool:
+        """Return whether the groups of a model take much longer than those of the other models.
+
+        The median of several groups is compared. The first request of a process imports modules, and other
+        programs can interrupt any group.
+        """
+        typical = {
+            name: median(self._seconds[name])
+            for name in {model, *others} & self._seconds.keys()
+            if len(self._seconds[name]) == _N_GROUPS
+        }
+        seconds, ratio = typical.pop(model, 0.0), _STILL_SLOW_RATIO if was_slow else _SLOW_RATIO
+        return seconds > _SLOW_SECONDS and bool(typical) and seconds > ratio * median(typical.values())

@@ -27,7 +27,7 @@ from steelyard.service.queue import RequestQueue, stopping_error
 from steelyard.service.replication import catch_up
 from steelyard.service.session import LearnedRows, ModelSession
 from steelyard.service.speculation import Speculation
-from steelyard.service.statistics import WriterStatistics
+from steelyard.service.statistics import GroupTimes, WriterStatistics
 from steelyard.service.stores import CommitOutcomeUnknown, reason_of
 from steelyard.service.stores.sql import Store
 
@@ -41,8 +41,6 @@ _MAX_GROUP_REQUESTS = 256
 _SNAPSHOT_ROWS = 50_000
 _SNAPSHOT_EVENTS = 2_000
 _TICK_SECONDS = 30.0
-_SLOW_SECONDS = 0.01  # a model whose groups take longer than this may get its own thread
-_SLOW_RATIO = 4.0  # minimum ratio to the median time of the other models
 
 Outcome = tuple[Request, Response | Exception]
 
@@ -89,7 +87,7 @@ class Writer(ModelOwner):
         self.problem: str | None = None  # why the store cannot be written, for example "disk full"
         self.next_tick = time.monotonic() + _TICK_SECONDS
         self._slow_writer: SlowWriter | None = None
-        self._seconds: dict[str, float] = {}  # moving average of the seconds per group of each model
+        self._group_times = GroupTimes()
         self._queue = RequestQueue(max_waiting)
         self._speculation = Speculation(self._queue, self.clock, _MAX_GROUP_REQUESTS)
         self._thread: threading.Thread | None = None
@@ -97,7 +95,7 @@ class Writer(ModelOwner):
         self._erase_pending = False  # whether forgotten rows may still be in the files of the store
         self._needs_recovery = False  # whether the models in memory may differ from the store
         self._is_leader = True  # assumed until another process is found to hold the write lock
-        self._followed_at = time.monotonic()
+        self._followed_at, self._can_follow = time.monotonic(), True
         self.recover()
 
     # -- starting and stopping ----------------------------------------------------------------------
@@ -237,14 +235,7 @@ class Writer(ModelOwner):
         A model with a thousand columns takes a tenth of a second per row; other models must not wait for it.
         """
         for name in {request.model for request in group} & self.sessions.keys():
-            seconds = self._seconds.get(name, 0.0)
-            if seconds < _SLOW_SECONDS:
-                continue
-            others = sorted(
-                self._seconds[n] for n in self.sessions.keys() & self._seconds.keys() if n != name
-            )
-            is_slow = bool(others) and seconds > _SLOW_RATIO * others[len(others) // 2]
-            if is_slow and self._start_slow_writer() is not None:
+            if self._group_times.is_slow(name, self.sessions) and self._start_slow_writer() is not None:
                 self._hand_over(name)
 
     def _start_slow_writer(self) -> SlowWriter | None:
@@ -295,11 +286,15 @@ class Writer(ModelOwner):
                 return
             self.store.wait_for_changes(POLL_SECONDS)
             self._publish(catch_up(self.store, self.sessions))
-            self._followed_at = time.monotonic()
+            if not self._can_follow:
+                _log.warning("the changes of the leader can be read again")
+            self._followed_at, self._can_follow = time.monotonic(), True
             learners = self.store.learners(list(self.sessions))
             self.owners = {} if learners is None else learners.owners
         except Exception as error:  # noqa: BLE001  retried later; the published models still predict
-            _log.error("the changes of the leader cannot be read: %s", location(error))
+            if self._can_follow:  # one message per outage, however long it takes
+                _log.error("the changes of the leader cannot be read: %s", location(error))
+            self._can_follow = False
             self.sessions = {}  # loaded again as soon as the store is available
             time.sleep(POLL_SECONDS)
 
@@ -429,12 +424,11 @@ class Writer(ModelOwner):
 
     def _run_requests(self, requests: list[Request], learned: LearnedRows | None) -> list[Outcome]:
         """Run requests of one kind for one model, and measure the time for :attr:`slow_models`."""
-        begin, name = time.perf_counter(), requests[0].model
+        begin = time.thread_time()  # without interruptions by other programs on the machine
         outcomes = self._learn_together(requests, learned) if isinstance(requests[0], Learn) else None
         if outcomes is None:
             outcomes = [(request, self._outcome(request)) for request in requests]
-        seconds = time.perf_counter() - begin
-        self._seconds[name] = 0.7 * self._seconds.get(name, seconds) + 0.3 * seconds
+        self._group_times.add(requests[0].model, time.thread_time() - begin)
         return outcomes
 
     def _outcome(self, request: Request) -> Response | SteelyardError:
@@ -504,7 +498,7 @@ class Writer(ModelOwner):
         names = [request.model for request in requests if isinstance(request, Delete | Rename)]
         gone = [name for name in names if name not in self.sessions and self.store.holds_lease(name)]
         for name in gone:
-            self._seconds.pop(name, None)
+            self._group_times.drop(name)
         if gone:
             with suppress(*self.store.errors):  # a lost session has no leases any more
                 self.store.release_leases(gone)

@@ -136,7 +136,10 @@ class Service:
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         if self.keys.problem() is not None:
             raise commands.Unavailable("the keys of this service cannot be read.", hint="see the log")
-        key = self.keys.find(token.strip()) if scheme.lower() == "bearer" else None
+        token = token.strip() if scheme.lower() == "bearer" else ""
+        key = self.keys.find(token) if token else None
+        if key is None and token:
+            raise Problem(401, "this key is wrong or was revoked.", "ask an administrator for a new key")
         if key is None:
             raise Problem(401, "this service requires a key.", "send it as `Authorization: Bearer ...`")
         request.scope["steelyard.key"] = key.id

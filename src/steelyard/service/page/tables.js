@@ -23,8 +23,8 @@ function headline(now) {
     return `Average recall of ${found.length} classes: ${Math.round(100 * mean)} %; lowest for “${worst}”: ${Math.round(100 * recall)} %.`;
   }
   const wrong = falseAlarmRate(now, r.label);
-  return `Detects ${Math.round(100 * r.recall)} % of the rows of class “${r.label}”` +
-    (wrong === null ? "." : `; ${Math.round(100 * wrong)} % of the alarms are false.`);
+  return `Detects ${Math.round(100 * r.recall)}\u00a0% of the rows of class “${r.label}”` +
+    (wrong === null ? "." : `; ${Math.round(100 * wrong)}\u00a0% of the alarms are false.`);
 }
 
 function spark(points) {
@@ -101,7 +101,7 @@ function scrolled(wide) {
 
 function thresholdTable(scores) {
   return scrolled(table(
-    ["threshold", `recall of “${scores.label}”`, "false positive rate", "G-mean"],
+    ["threshold", `recall of “${scores.label}”`, "false positive rate", "G\u2011mean"],
     scores.cuts.map((cut) => [cut.cut.toFixed(2), share(cut.found), share(cut.false_alarms), measure(cut.g_mean)])));
 }
 

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -108,13 +108,15 @@ class SQLiteStore(Store):
         self._is_private = vfs is not None or self.path == ":memory:"  # other processes cannot open it
         self._lock_file: IO[bytes] | None = None
         self._owner: SQLiteStore | None = None  # store of the first writer thread, if this store is a sibling
-        self._turn = threading.Lock()  # held by the writer thread that is in a transaction
+        self._turn = threading.RLock()  # held by the writer thread that is in a transaction
         self._must_begin = False  # whether the transaction begins with its first write
         self._key_indexes = {}
         # The thread of this executor starts on first use.
         self._committer = ThreadPoolExecutor(1, "steelyard-commit")
-        # The writer thread has its own connection. All request threads share another one.
-        self._reader_lock = threading.Lock()
+        # The writer thread has its own connection. All request threads share another one. A private store has
+        # a single connection: readers wait for the end of a transaction, so they see only committed data.
+        self._reader_lock = self._turn if self._is_private else threading.RLock()
+        self._writer_lock = self._turn if self._is_private else nullcontext()
         try:
             if not self._is_private:
                 _create_private(self.path)
@@ -231,11 +233,12 @@ class SQLiteStore(Store):
     @contextmanager
     def read_snapshot(self) -> Iterator[None]:
         """Let the writer thread read from one consistent snapshot."""
-        self._db.execute("BEGIN")
-        try:
-            yield
-        finally:
-            self._db.execute("ROLLBACK")
+        with self._writer_lock:
+            self._db.execute("BEGIN")
+            try:
+                yield
+            finally:
+                self._db.execute("ROLLBACK")
 
     @property
     def holds_write_lock(self) -> bool:
@@ -290,12 +293,14 @@ class SQLiteStore(Store):
     def _do(self, sql: str, *values: Any) -> list[Any]:
         if self._must_begin and not sql.startswith("SELECT"):
             self._begin()
-        return list(self._db.execute(sql, values))
+        with self._writer_lock:
+            return list(self._db.execute(sql, values))
 
     def _do_many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
         if self._must_begin:
             self._begin()
-        self._db.executemany(sql, rows)
+        with self._writer_lock:
+            self._db.executemany(sql, rows)
 
     def _read(self, sql: str, *values: Any) -> list[Any]:
         with self._reader_lock:
@@ -324,7 +329,8 @@ class SQLiteStore(Store):
     def n_bytes(self) -> int:
         """Return the size of the file and its write-ahead log."""
         if self.path == ":memory:":
-            return int(self._db.pragma("page_count")) * int(self._db.pragma("page_size"))
+            with self._reader_lock:
+                return int(self._db.pragma("page_count")) * int(self._db.pragma("page_size"))
         parts = (Path(self.path + suffix) for suffix in ("", "-wal", "-shm"))
         return sum(part.stat().st_size for part in parts if part.exists())
 
