@@ -132,6 +132,10 @@ def serve_command(
         return
     _check_installed()
     _check_address(host, keys_file)
+    if demo and (keys_file or tls_cert):
+        raise ParameterError(
+            "--demo sends its rows without a key and without TLS.", hint="leave out --keys and --tls-cert."
+        )
     from steelyard.service import Writer, open_store
     from steelyard.service.http import make_app
     from steelyard.service.http.keys import Keys
@@ -155,10 +159,6 @@ def serve_command(
         return
     consumers = _consumers(writer, {c.model: topics for c, topics in created if topics is not None})
     app = make_app(writer, keys=keys, consumers=consumers)
-    if demo:
-        from steelyard.service.demo import feed
-
-        feed(writer)
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(message)s")
     if log_format == "json":
         from steelyard.service.http.logs import JsonFormatter
@@ -168,7 +168,15 @@ def serve_command(
     if log_level == "requests":
         logging.getLogger("steelyard.service").setLevel(logging.INFO)
     tls = (tls_cert, tls_key)
-    _listen(app, host, port, tls, lambda url: opened.advertise(advertise or url))
+
+    def announce(url: str) -> None:
+        opened.advertise(advertise or url)
+        if demo:
+            from steelyard.service.demo import feed
+
+            feed(url)
+
+    _listen(app, host, port, tls, announce)
 
 
 def _create_models(writer: Any, commands: list[Any]) -> None:
