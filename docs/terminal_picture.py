@@ -30,7 +30,8 @@ N_COLUMNS, N_LINES = 112, 50
 WIDTH = 1000  # width of the browser window in pixels
 # Lines of this height touch each other, so that the frames drawn with characters have no gaps.
 _PAGE = """<body style="margin: 0; background: transparent">
-<main style="width: fit-content; padding: 14px 18px; border-radius: 8px; color: {foreground}; background: {background}">
+<main style="width: fit-content; padding: 14px 18px; border-radius: 8px;
+  color: {foreground}; background: {background}">
 <pre style="margin: 0; font: 14px/16px 'DejaVu Sans Mono', monospace">{code}</pre></main></body>"""
 _ERASE_LINE = "\x1b[2K"  # the live display erases its lines before it draws them again
 
@@ -74,7 +75,9 @@ def main() -> None:
             chromium = shutil.which("chromium") or shutil.which("google-chrome")
             browser = play.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
             page = browser.new_page(viewport={"width": WIDTH, "height": WIDTH})
-            page.set_content(console.export_html(theme=SVG_EXPORT_THEME, inline_styles=True, code_format=_PAGE))
+            page.set_content(
+                console.export_html(theme=SVG_EXPORT_THEME, inline_styles=True, code_format=_PAGE)
+            )
             page.locator("main").screenshot(path=options.to, omit_background=True)
             browser.close()
 

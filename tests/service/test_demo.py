@@ -1,7 +1,8 @@
-"""The demonstration: payments are predicted, labelled later and explained on the page."""
+"""The demonstration, and alarms whose labels arrive later."""
 
 from __future__ import annotations
 
+import numpy as np
 from click.testing import CliRunner
 
 from steelyard.cli import main
@@ -10,6 +11,7 @@ from steelyard.service.client import Client
 from steelyard.service.http import make_app
 from steelyard.streams import Payments
 from tests.service.server import serving
+
 
 def test_demo_predicts_payments_before_their_labels_and_explains_alarms(monkeypatch, tmp_path):
     monkeypatch.setattr(demo, "_HISTORY_BATCHES", 40)
@@ -24,6 +26,25 @@ def test_demo_predicts_payments_before_their_labels_and_explains_alarms(monkeypa
     assert model["waiting_for_labels"] == 1000
     assert alarms
     assert all(alarm["label"] == "fraud" for alarm in alarms)
+
+
+def test_realised_recall_counts_remembered_predictions(tmp_path):
+    rng = np.random.default_rng(0)
+    rows = [{"x": float(x), "kind": "fraud" if x > 1.6 else "clean"} for x in rng.normal(size=1200)]
+    learner = {"class": "StreamClassifier", "threshold": {"alarms": 0.02}}
+    app = make_app(Writer(SQLiteStore(tmp_path / "store.db")))
+    with serving(app) as http, Client(str(http.base_url)) as client:
+        client.put("m", {"target": "kind", "learner": learner})
+        client.learn("m", rows[:600])
+        answer = client.predict("m", [{"x": row["x"]} for row in rows[600:]], remember=True)
+        truth = [row["kind"] for row in rows[600:]]
+        client.label("m", dict(zip(answer["ids"], truth, strict=True)))
+        rates = {rate["name"]: rate for rate in client.model("m")["realised_rates"]}
+    pairs = list(zip(answer["labels"], truth, strict=True))
+    n_found, n_alarms = pairs.count(("fraud", "fraud")), answer["labels"].count("fraud")
+    assert rates["recall"]["rows"] == truth.count("fraud")
+    assert rates["recall"]["rate"] == n_found / truth.count("fraud")
+    assert rates["precision"]["rate"] == n_found / n_alarms
 
 
 def test_demo_with_keys_raises_an_error(tmp_path):

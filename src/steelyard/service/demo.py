@@ -53,14 +53,18 @@ def _feed(url: str) -> None:
 
 def _send(client: Client, stream: Payments) -> None:
     """Predict payments in the order of time, and send each label when the stream makes it known."""
-    unlabelled: deque[tuple[float, dict[str, str]]] = deque()  # the time at which the labels become known, labels by id
+    unlabelled: deque[tuple[float, dict[str, str]]] = (
+        deque()
+    )  # the time at which the labels become known, labels by id
     for number, (rows, labels) in enumerate(_batches(stream)):
         if number < _HISTORY_BATCHES:
             target = _SPEC["target"]
             client.learn(_NAME, [{**row, target: label} for row, label in zip(rows, labels, strict=True)])
             continue
         ids = client.predict(_NAME, rows, remember=True)["ids"]
-        unlabelled.append((rows[-1]["time"] + stream.label_delay_seconds, dict(zip(ids, labels, strict=True))))
+        unlabelled.append(
+            (rows[-1]["time"] + stream.label_delay_seconds, dict(zip(ids, labels, strict=True)))
+        )
         while unlabelled and unlabelled[0][0] <= rows[0]["time"]:
             client.label(_NAME, unlabelled.popleft()[1])
         if number % _BATCHES_PER_DELETION == 0:  # simulated deletion request

@@ -76,7 +76,9 @@ class RecentAlarms:
             alarm.explanation = published.explain(alarm.row)[0]
         return {
             "version": published.version,
-            "alarms": [{"at": alarm.at, **(alarm.explanation or {}), "label": alarm.label} for alarm in alarms],
+            "alarms": [
+                {"at": alarm.at, **(alarm.explanation or {}), "label": alarm.label} for alarm in alarms
+            ],
             "importance": self._important(published),
         }
 
