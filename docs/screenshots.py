@@ -44,7 +44,7 @@ def demonstration() -> Iterator[str]:
 
 
 def wait_for_rows(url: str, n_rows: int) -> None:
-    while httpx.get(f"{url}/v1/models/{MODEL}", timeout=60).json()["learned"] < n_rows:
+    while httpx.get(f"{url}/v1/models/{MODEL}", timeout=60).json().get("learned", 0) < n_rows:
         time.sleep(1.0)
 
 

@@ -22,11 +22,17 @@ from pathlib import Path
 
 from playwright.sync_api import sync_playwright
 from rich.console import Console
+from rich.terminal_theme import SVG_EXPORT_THEME
 from rich.text import Text
 
 PICTURE = Path(__file__).parent / "images" / "terminal.png"
 N_COLUMNS, N_LINES = 112, 50
-WIDTH = 1000  # width of the picture in pixels
+WIDTH = 1000  # width of the browser window in pixels
+# Lines of this height touch each other, so that the frames drawn with characters have no gaps.
+_PAGE = """<body style="margin: 0; background: transparent">
+<main style="width: fit-content; padding: 14px 18px; border-radius: 8px;
+  color: {foreground}; background: {background}">
+<pre style="margin: 0; font: 14px/16px 'DejaVu Sans Mono', monospace">{code}</pre></main></body>"""
 _ERASE_LINE = "\x1b[2K"  # the live display erases its lines before it draws them again
 
 
@@ -63,16 +69,16 @@ def main() -> None:
         last = last[last.rindex(_ERASE_LINE) + len(_ERASE_LINE) :] if _ERASE_LINE in last else last
         last = last.replace("\r", "").replace(f"{folder}/", "").rstrip()
         console = Console(record=True, width=N_COLUMNS, file=io.StringIO(), color_system="truecolor")
-        console.print(f"$ {' '.join(shown)} --report report.html")
+        console.print(f"$ {' '.join(shown)} --report report.html", highlight=False)
         console.print(Text.from_ansi(last))
-        svg = Path(folder) / "terminal.svg"
-        console.save_svg(str(svg), title="steelyard stream")
         with sync_playwright() as play:
             chromium = shutil.which("chromium") or shutil.which("google-chrome")
             browser = play.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
             page = browser.new_page(viewport={"width": WIDTH, "height": WIDTH})
-            page.set_content(f'<body style="margin:0">{svg.read_text()}</body>')
-            page.locator("svg").first.screenshot(path=options.to, omit_background=True)
+            page.set_content(
+                console.export_html(theme=SVG_EXPORT_THEME, inline_styles=True, code_format=_PAGE)
+            )
+            page.locator("main").screenshot(path=options.to, omit_background=True)
             browser.close()
 
 

@@ -26,6 +26,7 @@ GAPPY, INFINITE = np.array(X), np.array(X)
 GAPPY[3, 1] = np.nan
 INFINITE[3, 1] = np.inf
 FRAME = pd.DataFrame({"a": X[:, 0], "c": ["x", "y", None] * 20})
+MIXED = FRAME.assign(b=INFINITE[:, 1])
 MANY = pd.DataFrame({"a": X[:, 0], "name": [f"n{k}" for k in range(60)]})
 CSV = b"a,y\n1,0\n,1\n3,0\n4,1\n"
 
@@ -63,6 +64,11 @@ def _kinds():
             lambda: StreamClassifier().fit(INFINITE, Y),
             "X[np.isinf(X)] = np.nan",
             lambda: StreamClassifier().fit(np.where(np.isinf(INFINITE), np.nan, INFINITE), Y),
+        ),
+        (
+            lambda: StreamClassifier().fit(MIXED, Y),
+            "X.replace([np.inf, -np.inf], np.nan)",
+            lambda: StreamClassifier().fit(MIXED.replace([np.inf, -np.inf], np.nan), Y),
         ),
         (
             lambda: list(open_stream(io.BytesIO(CSV), "y", missing="refuse")),

@@ -57,6 +57,12 @@ def test_stream_without_source_learns_labels_two_days_late(run):
     assert 7000 < json.loads(result.stdout)["delay"] < 10_000  # about 4,000 payments a day
 
 
+def test_stream_shorter_than_the_delay_of_labels_says_that_no_row_was_tested(run):
+    result = run("stream", "--model", "proximal", "--limit", 500)
+    assert result.exit_code == 0
+    assert "no row was tested, because no label arrives within 500 rows" in result.stderr
+
+
 def test_stream_command_on_built_in_stream_ranks_balanced_model_first(run):
     result = run("stream", "builtin:gaussians", "--limit", 30_000, "--json", "--model", "balanced=proximal",
                  "--model", "unweighted=proximal-unweighted", "--window", 4000)  # fmt: skip

@@ -88,6 +88,7 @@ def test_plot_draws_bars_from_base_to_score(found):
 def test_to_dicts_values_are_json_serializable_and_add_up(found):
     for row in json.loads(json.dumps(found.to_dicts())):
         assert sum(row["contributions"].values()) + row["base"] == pytest.approx(row["score"])
+        assert (row["score"] > 0) == (row["label"] == row["score_class"])
         assert {near["label"] for near in row["nearest"]} == {"no", "yes"}
 
 

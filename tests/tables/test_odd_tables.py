@@ -178,6 +178,14 @@ def test_integer_column_name_raises_with_hint():
 # -- times, marks and options -----------------------------------------------------------------------------
 
 
+def test_durations_and_times_of_day_are_read_in_seconds():
+    duration = pa.array([90, None], type=pa.duration("s"))
+    time = pa.array([3_600_000, 60_000], type=pa.time32("ms"))
+    (chunk,), names = _read(pa.table({"duration": duration, "time": time, "y": ["a", "b"]}), missing="zero")
+    assert names[:2] == ["duration", "time"]
+    np.testing.assert_array_equal(chunk.X[:, :2], [[90.0, 3600.0], [0.0, 60.0]])
+
+
 def test_times_with_and_without_time_zone_are_utc_seconds():
     (chunk,), _ = _read(
         "t,a,y\n1970-01-02,1,0\n1970-01-01T02:00:00+02:00,1,1\n1970-01-01 00:00:01.5Z,1,0\n1970-02,1,1\n",

@@ -53,7 +53,11 @@ def finished_result(
 
 
 def print_notes(result: PrequentialResult) -> None:
-    """Print how many rows have no label, and a warning if the rows are sorted by label."""
+    """Print why nothing was measured, how many rows have no label, and whether rows are sorted by label."""
+    if result.n_rows and result.delay >= result.n_rows:
+        print_message(
+            f"note: no row was tested, because no label arrives within {result.n_rows:,} rows; use more rows"
+        )
     n_rows = result.n_unlabelled
     if n_rows:
         print_message(

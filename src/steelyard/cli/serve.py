@@ -132,6 +132,7 @@ def serve_command(
         return
     _check_installed()
     _check_address(host, keys_file)
+    _check_demo(keys_file, tls_cert, demo=demo)
     from steelyard.service import Writer, open_store
     from steelyard.service.http import make_app
     from steelyard.service.http.keys import Keys
@@ -155,10 +156,6 @@ def serve_command(
         return
     consumers = _consumers(writer, {c.model: topics for c, topics in created if topics is not None})
     app = make_app(writer, keys=keys, consumers=consumers)
-    if demo:
-        from steelyard.service.demo import feed
-
-        feed(writer)
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(message)s")
     if log_format == "json":
         from steelyard.service.http.logs import JsonFormatter
@@ -168,7 +165,7 @@ def serve_command(
     if log_level == "requests":
         logging.getLogger("steelyard.service").setLevel(logging.INFO)
     tls = (tls_cert, tls_key)
-    _listen(app, host, port, tls, lambda url: opened.advertise(advertise or url))
+    _listen(app, host, port, tls, lambda url: _announce(url, opened, advertise, demo=demo))
 
 
 def _create_models(writer: Any, commands: list[Any]) -> None:
@@ -193,6 +190,22 @@ def _check_address(host: str, keys_file: Path | None) -> None:
             f"without keys only local connections are accepted; --host is {host}.",
             hint="create a key first: steelyard serve keys add --keys keys.toml --scope admin",
         )
+
+
+def _check_demo(keys_file: Path | None, tls_cert: Path | None, *, demo: bool) -> None:
+    if demo and (keys_file or tls_cert):
+        raise ParameterError(
+            "--demo sends its rows without a key and without TLS.", hint="leave out --keys and --tls-cert."
+        )
+
+
+def _announce(url: str, store: Any, advertise: str | None, *, demo: bool) -> None:
+    """Publish the address of this process to the others; start the demonstration."""
+    store.advertise(advertise or url)
+    if demo:
+        from steelyard.service.demo import feed
+
+        feed(url)
 
 
 def _consumers(writer: Any, feeds: dict[str, Any]) -> list[Any]:

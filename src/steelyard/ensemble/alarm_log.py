@@ -74,6 +74,12 @@ class AlarmLog:
             self.n_rows += len(keys)
             self.n_alarms += int(np.nansum(alarms))
 
+    def keep_decisions(self, keys: Keys, alarms: FloatArray) -> None:
+        """Keep decisions of another copy of the model, without a row number and without counting the rows."""
+        unknown = np.full(len(keys), np.nan)
+        with lock_of(self):
+            self.decided.keep(keys, [0, 1], np.stack([alarms, unknown, unknown], axis=1)[:, :, None])
+
     def note_excess(self, excess: float) -> None:
         """Add ``excess``, the expected minus the promised miss rate, for every row since the last call."""
         n_rows, total = self._excess[-1]

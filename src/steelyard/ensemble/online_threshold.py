@@ -309,19 +309,18 @@ class OnlineThreshold:
         is_positive : ndarray of shape (n_rows,)
             The labels.
         """
-        alarms, numbers, tails = self.log.take(keys).T
-        is_new = np.isnan(numbers)
-        alarms = np.where(is_new, self._is_alarm(scores, threshold), alarms)
-        known = ~np.isnan(alarms)
-        positive, alarm = is_positive & known, alarms == 1.0
-        counts = [int(np.count_nonzero(part)) for part in (positive, positive & alarm, alarm)]
-        n_positives, n_found, n_alarms = counts
-        if not self.decides_rows or not is_new.all():
+        decided, numbers, tails = self.log.take(keys).T
+        is_new = np.isnan(numbers)  # rows that were not predicted, or only by another copy of the model
+        now = self._is_alarm(scores, threshold)
+        if not self.decides_rows or not np.isnan(decided).all():
+            realised = np.where(np.isnan(decided) & is_new, now, decided)
+            n_positives, n_found, n_alarms = _count(realised, is_positive)
             self.n_positives += n_positives
             self.n_found += n_found
             self.n_labelled_alarms += n_alarms
             self.n_true_alarms += n_found
         if self.name == "recall":
+            n_positives, n_found, _ = _count(np.where(is_new, now, decided), is_positive)
             self.balance += (n_positives - n_found) - (1.0 - self.target) * n_positives
             if not is_new.all():
                 # The last of n rows in a block is (n - 1) / 2 rows closer to the present than the mean row.
@@ -469,6 +468,12 @@ def continue_log(threshold: OnlineThreshold | None, predecessor: OnlineThreshold
         return
     if (threshold.name, threshold.target) == (predecessor.name, predecessor.target):
         threshold.log = predecessor.log
+
+
+def _count(alarms: FloatArray, is_positive: Flags) -> tuple[int, int, int]:
+    """Return the numbers of positives, of found positives and of alarms; NaN is an unknown decision."""
+    alarm, positive = alarms == 1.0, is_positive & ~np.isnan(alarms)
+    return int(positive.sum()), int((positive & alarm).sum()), int(alarm.sum())
 
 
 def _below_quantile(ascending: FloatArray, level: float) -> float:

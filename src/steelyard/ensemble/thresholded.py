@@ -140,6 +140,15 @@ class ThresholdedClassifier(Learner):
         if isinstance(predecessor, type(self)) and self._is_started() and predecessor._is_started():
             continue_log(self._promise(), predecessor._promise())
 
+    def _keep_decisions(self, X: Any, labels: list[Any]) -> None:
+        """Keep predictions of another copy, to count them in the realised rates when the labels arrive."""
+        promise = self._promise()
+        if promise is None or len(self.classes_) != 2:
+            return
+        positive = str(self.classes_[0 if promise.sign < 0.0 else 1])
+        alarms = np.array([str(label) == positive for label in labels], dtype=np.float64)
+        promise.log.keep_decisions(self._scores_for_alarms(X)[2], alarms)
+
     @abstractmethod
     def _promise(self) -> OnlineThreshold | None:
         """Return the threshold that keeps a promised rate, or None if no rate is promised."""

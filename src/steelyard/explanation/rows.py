@@ -248,7 +248,8 @@ class RowExplanations:
         contributions, base, score = self.contributions[row], self.base, self.score[row]
         plain: dict[str, Any] = {"label": _plain(self.labels[row])}
         if contributions.ndim == 1:
-            plain |= {"score": float(score), "base": float(base)}
+            # A positive score is in favour of this class.
+            plain |= {"score": float(score), "score_class": _plain(self.classes[-1]), "base": float(base)}
             plain["contributions"] = dict(zip(self.column_names, contributions.tolist(), strict=True))
         else:
             names = [str(_plain(label)) for label in self.classes]

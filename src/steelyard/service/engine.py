@@ -33,7 +33,7 @@ from steelyard.service.published import PublishedModel, class_counts, digest_of
 from steelyard.service.recent_rows import RecentRows
 from steelyard.service.spec import Spec
 from steelyard.streams.chunks import Chunk, padded
-from steelyard.streams.predictions import Predictions, is_ready, learn_chunk, predict_chunk
+from steelyard.streams.predictions import Predictions, is_ready, learn_chunk, predict_chunk, rows_for_model
 from steelyard.tables.columns import ColumnBatch, as_texts
 from steelyard.tables.encoding import TableEncoder
 from steelyard.tables.labels import LabelReader
@@ -208,6 +208,12 @@ class Engine:
                 current = self._predicted(chunk, None, costs)
             if pause is not None:
                 pause()
+            if (
+                predictions is not None
+                and hasattr(self._learner, "_keep_decisions")
+                and is_ready(self._learner)
+            ):
+                self._learner._keep_decisions(rows_for_model(self._learner, chunk), predictions.labels)
             learn_chunk(self._learner, chunk, **({} if costs is None else {"sample_cost": costs}))
         except BaseException:
             self._encoder = encoder

@@ -206,11 +206,21 @@ def arrow_values(column: Any, name: str) -> NDArray[Any]:
     if _is_time(kind):
         micros = column.cast(pa.timestamp("us")).to_numpy(zero_copy_only=False)
         return np.where(np.isnat(micros), np.nan, micros.astype(np.int64) / 1e6)
+    if types.is_duration(kind) or types.is_time(kind):
+        return _seconds(column)
     if pa.types.is_null(kind):
         return np.full(len(column), np.nan)
     if pa.types.is_string(kind) or pa.types.is_large_string(kind) or str(kind) == "string_view":
         return np.asarray(column.to_numpy(zero_copy_only=False), dtype=object)
     raise DataTypeError(f"column {name!r} is of type {kind}, which is neither numbers nor text.")
+
+
+def _seconds(column: Any) -> NDArray[Any]:
+    """Return durations, or times of day, in seconds; nan if missing."""
+    import pyarrow as pa
+
+    unit = pa.duration("us") if pa.types.is_duration(column.type) else pa.time64("us")
+    return _floats(column.cast(unit).cast(pa.int64())) / 1e6
 
 
 def _is_time(kind: Any) -> bool:

@@ -328,8 +328,6 @@ def _arrow_columns(X: Any, source: str) -> tuple[list[Any], Iterable[TableColumn
         kind, values = values.type, values.combine_chunks()
         if isinstance(values, pa.ChunkedArray):  # an empty column stays chunked
             values = values.chunk(0) if values.num_chunks else pa.array([], type=kind)
-        if pa.types.is_time(kind) or pa.types.is_duration(kind):
-            return _object_column(values.to_pylist(), name)
         found = arrow_values(values, name)
         if found.dtype == object or pa.types.is_dictionary(kind):
             codes, texts = _factorize([None if _is_missing(v) else _text(v) for v in found.tolist()])

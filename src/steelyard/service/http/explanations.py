@@ -33,6 +33,7 @@ _MAX_COLUMNS = 30  # maximum length of the list of important columns
 @dataclass
 class _Alarm:
     at: float
+    label: str  # the prediction; it can differ from the sign of the score if a rate of alarms is promised
     row: ColumnBatch
     explanation: dict[str, Any] | None = None  # computed at the first request
 
@@ -56,7 +57,10 @@ class RecentAlarms:
             return
         rows = np.flatnonzero(is_alarm[answers.indices] & (answers.indices >= 0))[-_MAX_ALARMS:]
         alarms = self._alarms.setdefault(published.name, deque(maxlen=_MAX_ALARMS))
-        alarms.extend(_Alarm(at, batch.take(row, row + 1)) for row in rows.tolist())
+        labels = answers.predicted
+        alarms.extend(
+            _Alarm(at, str(labels[answers.indices[row]]), batch.take(row, row + 1)) for row in rows.tolist()
+        )
 
     def drop(self, name: str, until: float = np.inf) -> None:
         """Remove the alarms of a model that were raised up to a time."""
@@ -72,7 +76,9 @@ class RecentAlarms:
             alarm.explanation = published.explain(alarm.row)[0]
         return {
             "version": published.version,
-            "alarms": [{"at": alarm.at, **(alarm.explanation or {})} for alarm in alarms],
+            "alarms": [
+                {"at": alarm.at, **(alarm.explanation or {}), "label": alarm.label} for alarm in alarms
+            ],
             "importance": self._important(published),
         }
 

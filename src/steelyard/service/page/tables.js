@@ -116,7 +116,7 @@ function certificateTable(certificates) {
 // The contributions to the score of the predicted class; for the first of two classes, their sign is reversed.
 function alarmTable(alarm) {
   const several = typeof alarm.score === "object";
-  const sign = !several && alarm.score <= 0 ? -1 : 1;
+  const sign = !several && String(alarm.score_class) !== String(alarm.label) ? -1 : 1;
   const contributions = Object.entries(several ? alarm.contributions[alarm.label] : alarm.contributions);
   const largest = contributions.map(([column, v]) => [column, sign * v]).sort((a, b) => Math.abs(b[1]) - Math.abs(a[1])).slice(0, 5);
   const top = Math.max(...largest.map(([, v]) => Math.abs(v)), 1e-12);
