@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "maps.hpp"
+#include "neighbors.hpp"
 #include "tree_scorer.hpp"
 #include "trees/row_experts.hpp"
 
@@ -70,6 +71,15 @@ class BoundRowExperts {
         experts_.machines.push_back({expert, spec, &vectors, coef.data(), intercept});
     }
 
+    void add_neighbors(std::size_t expert, const KernelSpec& spec, Matrix vectors, Array<const std::int64_t, 1> places,
+                       std::size_t n_neighbors) {
+        check(expert);
+        require(experts_.ranks && vectors.shape(1) == experts_.n_features, kUnlike);
+        const Neighbors neighbors = checked_neighbors(spec, vectors, places, 2, n_neighbors);
+        keep(vectors), keep(places);
+        experts_.votes.push_back({expert, neighbors});
+    }
+
     void add_trees(std::size_t expert, nb::object trees) {
         check(expert);
         const auto& bound = nb::cast<const BoundTrees&>(trees);
@@ -116,6 +126,8 @@ void bind_row_experts(nb::module_& m) {
         .def("add_plane", &BoundRowExperts::add_plane, "expert"_a, "is_mapped"_a, "normal"_a.noconvert(), "intercept"_a)
         .def("add_machine", &BoundRowExperts::add_machine, "expert"_a, "spec"_a, "packed"_a, "coef"_a.noconvert(),
              "intercept"_a)
+        .def("add_neighbors", &BoundRowExperts::add_neighbors, "expert"_a, "spec"_a, "vectors"_a.noconvert(),
+             "places"_a.noconvert(), "n_neighbors"_a)
         .def("add_trees", &BoundRowExperts::add_trees, "expert"_a, "trees"_a)
         .def("scores", &BoundRowExperts::scores, "X"_a.noconvert(),
              "Scores of rows, NaN for experts that were not added, and the ranks of the rows.");

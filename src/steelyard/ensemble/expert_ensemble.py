@@ -28,7 +28,7 @@ from steelyard.ensemble.mixing import ExpertWeights, weigh
 from steelyard.ensemble.multiclass import MulticlassWeights
 from steelyard.ensemble.row_buffer import Block, PendingRows, RowBuffer
 from steelyard.ensemble.row_input import RowInput
-from steelyard.ensemble.score_buffer import PredictedScores, ScoreBuffer, align
+from steelyard.ensemble.score_buffer import PredictedScores, ScoreBuffer, align, n_planes
 from steelyard.ensemble.settings import SETTINGS
 from steelyard.ensemble.snapshot import EnsembleSnapshot
 from steelyard.ensemble.stacking import WeightCorrection
@@ -249,15 +249,12 @@ class ExpertEnsemble:
         snapshot = self.snapshot
         if len(snapshot.classes) < 2:
             return None
-        given = self.predicted.take(block.keys, snapshot.classes)
-        missing = [row for row, scores in enumerate(given) if scores is None]
-        if len(missing) == len(given):
-            return snapshot.raw_scores(block.X, block.wide)
-        if missing:
-            part = block.take(missing)
-            for row, scores in zip(missing, snapshot.raw_scores(part.X, part.wide), strict=True):
-                given[row] = scores
-        return np.stack(given)  # type: ignore[arg-type]  # every row has scores now
+        scores = np.empty((len(block), len(snapshot.rules), n_planes(len(snapshot.classes))))
+        is_new = self.predicted.take(block.keys, snapshot.classes, scores)
+        if is_new.any():
+            new = block.take(is_new)
+            scores[is_new] = snapshot.raw_scores(new.X, new.wide)
+        return scores
 
     def _record(self, block: Block, scores: FloatArray | None) -> Stream:
         """Add rows to the row buffer and their scores to the score buffer; adjust window and views."""

@@ -37,8 +37,9 @@ class JoinedRules:
         """Return the native scorer, and the indices of the rules that must be scored separately."""
         if self._joined is None:
             scorer, others = snapshot.views.row_experts(len(snapshot.rules), n_features), []
+            classes = sorted(snapshot.classes)  # codes of rules are in ascending order
             for number, rule in enumerate(snapshot.rules):
-                if rule is not None and (rule.classes != snapshot.classes or not rule.join(scorer, number)):
+                if rule is not None and not (rule.classes == classes and rule.join(scorer, number)):
                     others.append(number)
             self._joined = scorer, others
         return self._joined
@@ -82,6 +83,8 @@ class EnsembleSnapshot:
         if len(self.classes) == 2 and self.views.layout is None and _native.all_finite(X):
             scorer, numbers = self.joined.of(self, X.shape[1])
             scores, ranks = scorer.scores(X)
+            if self.classes[0] > self.classes[1]:
+                scores = -scores
             rows = TransformedRows(X, self.views, wide, None if self.views.ranks is None else ranks)
         else:
             numbers = [number for number, rule in enumerate(self.rules) if rule is not None]

@@ -58,9 +58,10 @@ class LabelFrequencyRule(Rule):
     decay: float  # factor by which the counts are multiplied at each new label
 
     def scores(self, rows: TransformedRows) -> FloatArray:
-        shares = self.counts / self.counts.sum()
-        shares = shares[1:] if len(self.classes) == 2 else shares
-        return np.repeat(shares[None], len(rows.X), axis=0)
+        counts = self.counts[1:] if len(self.classes) == 2 else self.counts
+        scores = np.empty((len(rows.X), len(counts)))
+        scores[:] = counts / self.counts.sum()
+        return scores
 
     def attribution(self, rows: TransformedRows, background: TransformedRows) -> Attribution:
         """Return zero contributions, because the score is the same for all rows and belongs to the base."""
