@@ -335,7 +335,7 @@ def test_native_scores_equal_those_of_the_rules_for_either_order_of_class_codes(
     y = (rng.random(1200) < 0.3).astype(int)
     y[0] = first  # the first label gets the code 0
     X = rng.normal(size=(1200, 4)) + y[:, None]
-    model = StreamClassifier().partial_fit(X, y)
+    model = StreamClassifier().partial_fit(X[:1], y[:1]).partial_fit(X[1:], y[1:])
     snapshot, rows = model._ensemble.snapshot, X[:50]
     assert snapshot.classes == [first, 1 - first]
     scores, transformed = snapshot.raw_scores(rows), TransformedRows(rows, snapshot.views)

@@ -89,6 +89,7 @@ class Rule:
 
     classes: list[int]
     uses_wide_rows: ClassVar[bool] = False  # whether the rule scores the columns before hashing
+    is_constant: ClassVar[bool] = False  # whether all rows have the same score
 
     def scores(self, rows: TransformedRows) -> FloatArray:
         """Return scores: for two classes one column, high for the second class; else one column per class."""
@@ -102,10 +103,14 @@ class Rule:
         """Return the rule updated with labels that the expert has not learned yet."""
         return self
 
-    def join(self, scorer: _native.RowExperts, number: int) -> bool:  # noqa: ARG002
-        """Add the rule, as expert ``number``, to a native scorer of single rows.
+    def constant(self, classes: list[int]) -> float:
+        """Return the score of all rows for two classes, NaN if it is unknown; only for constant rules."""
+        raise NotImplementedError
 
-        Return False if the rule has no native form: then :meth:`scores` is called for single rows too.
+    def join(self, scorer: _native.RowExperts, number: int) -> bool:  # noqa: ARG002
+        """Add the rule for two classes, as expert ``number``, to a native scorer.
+
+        Return False if the rule has no native form: then :meth:`scores` is called.
         """
         return False
 

@@ -53,6 +53,8 @@ class LabelFrequencyExpert(WindowExpert):
 class LabelFrequencyRule(Rule):
     """Frequency of each class among the last labels; the same score for all rows."""
 
+    is_constant = True
+
     classes: list[int]
     counts: FloatArray  # decayed number of labels of each class
     decay: float  # factor by which the counts are multiplied at each new label
@@ -62,6 +64,11 @@ class LabelFrequencyRule(Rule):
         scores = np.empty((len(rows.X), len(counts)))
         scores[:] = counts / self.counts.sum()
         return scores
+
+    def constant(self, classes: list[int]) -> float:
+        if not set(classes) <= set(self.classes):
+            return float("nan")
+        return float(self.counts[self.classes.index(classes[1])] / self.counts.sum())
 
     def attribution(self, rows: TransformedRows, background: TransformedRows) -> Attribution:
         """Return zero contributions, because the score is the same for all rows and belongs to the base."""
