@@ -6,11 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from steelyard import StreamClassifier
+from steelyard import StreamClassifier, _native
 from steelyard.ensemble.change_monitor import (
     ChangeMonitor,
     _after_labels,
-    _conformal_p_values,
     _shiryaev_roberts,
 )
 from steelyard.persistence import from_bytes, to_bytes
@@ -57,22 +56,26 @@ def test_exchangeable_rows_raise_no_event():
 
 def test_conformal_p_values_of_exchangeable_rows_are_uniform():
     rng = np.random.default_rng(0)
-    bins = rng.integers(0, 8, size=(4000, 3))
-    p = _conformal_p_values(bins, np.zeros((3, 8)), rng)
-    for values in p.reshape(2, 4000, 3)[:, :, 0]:
+    bins = rng.integers(0, 8, size=(4000, 3)).astype(float)
+    edges = np.tile(np.arange(1.0, 8.0), (3, 1))
+    p, counts = _native.conformal_p_values(bins, edges, np.zeros((3, 8)), rng.random((2, 4000, 3)))
+    assert counts[1].tolist() == np.bincount(bins[:, 1].astype(int), minlength=8).tolist()
+    for values in p[:, :, 0]:
         counts = np.histogram(values, bins=10, range=(0, 1))[0]
         assert np.abs(counts - 400).max() < 5 * np.sqrt(400)
 
 
 def test_conformal_p_values_equal_slow_reference():
     rng = np.random.default_rng(1)
-    bins = rng.integers(0, 8, size=(30, 1))
-    p = _conformal_p_values(bins, np.zeros((1, 8)), np.random.default_rng(2))[0, :, 0]
-    uniform = np.random.default_rng(2).random((2, 30, 1))[0, :, 0]
-    for row in range(30):
-        earlier = bins[:row, 0]
-        below, equal = (earlier < bins[row, 0]).sum(), (earlier == bins[row, 0]).sum()
-        assert p[row] == pytest.approx((below + uniform[row] * (equal + 1)) / (row + 1))
+    bins = rng.integers(0, 8, size=(40, 1)).astype(float)
+    uniform, edges = rng.random((2, 40, 1)), np.arange(1.0, 8.0)[None]
+    before, _ = np.histogram(bins[:10], bins=np.arange(9.0))
+    p, _ = _native.conformal_p_values(bins[10:], edges, before[None].astype(float), uniform[:, 10:].copy())
+    for part, values in enumerate([bins[:, 0], np.abs(bins[:, 0] - 3.5)]):
+        for row in range(10, 40):
+            below, equal = (values[:row] < values[row]).sum(), (values[:row] == values[row]).sum()
+            expected = (below + uniform[part, row, 0] * (equal + 1)) / (row + 1)
+            assert p[part, row - 10, 0] == pytest.approx(expected)
 
 
 def test_shiryaev_roberts_sums_equal_recursion():

@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
+from steelyard import StreamClassifier
 from steelyard._concurrency import shallow_copy
 from steelyard.ensemble.cost import CostBudget
 from steelyard.ensemble.experts import EXPERTS
 from steelyard.ensemble.experts.kernel import KernelExpert, evenly_sampled
 from steelyard.ensemble.experts.linear import LinearRule, MappedLinearRule
+from steelyard.ensemble.experts.neighbors import NearestNeighborRule
 from steelyard.ensemble.mixing import weigh_experts
 from steelyard.ensemble.row_buffer import Block, RowBuffer
 from steelyard.ensemble.score_buffer import ScoreBuffer, TwoSides, align
@@ -303,3 +305,41 @@ def test_calibrated_log_odds_of_few_positives_are_bounded_and_keep_their_order()
         assert (np.diff(scores) > 0.0).all()
         highest.append(scores[-1])
     assert highest[0] < 1.0 + np.log(4.0) + 3.0 < highest[1]
+
+
+def test_nearest_neighbors_vote_with_their_similarity():
+    rng = np.random.default_rng(0)
+    vectors, places = np.round(rng.normal(size=(90, 3)), 1), rng.integers(0, 3, 90)
+    X = rng.normal(size=(70, 3))
+    similarity = np.exp(-np.abs(X[:, None] - vectors).sum(axis=2) / 3.0)
+    for n_classes in (2, 3):
+        classes = places % n_classes
+        votes = np.full((70, n_classes), 0.5 / n_classes)
+        for row, nearest in enumerate(np.argsort(-similarity, axis=1)[:, :5]):
+            np.add.at(votes[row], classes[nearest], similarity[row, nearest])
+        expected = np.log(votes)
+        expected = expected[:, 1:] - expected[:, :1] if n_classes == 2 else expected
+        rule = NearestNeighborRule(list(range(n_classes)), vectors, classes)
+        np.testing.assert_allclose(rule._rank_scores(X), expected, rtol=1e-12)
+
+
+def test_last_of_equally_near_rows_votes():
+    vectors = np.zeros((7, 2))
+    rule = NearestNeighborRule([0, 1], vectors, np.array([0, 0, 1, 1, 1, 1, 1]))
+    np.testing.assert_allclose(rule._rank_scores(np.zeros((1, 2))), [[np.log(5.25 / 0.25)]])
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_native_scores_equal_those_of_the_rules_for_either_order_of_class_codes(first):
+    rng = np.random.default_rng(0)
+    y = (rng.random(1200) < 0.3).astype(int)
+    y[0] = first  # the first label gets the code 0
+    X = rng.normal(size=(1200, 4)) + y[:, None]
+    model = StreamClassifier().partial_fit(X[:1], y[:1]).partial_fit(X[1:], y[1:])
+    snapshot, rows = model._ensemble.snapshot, X[:50]
+    assert snapshot.classes == [first, 1 - first]
+    scores, transformed = snapshot.raw_scores(rows), TransformedRows(rows, snapshot.views)
+    for number, rule in enumerate(snapshot.rules):
+        if rule is not None:
+            expected = align(rule.scores(transformed), rule.classes, snapshot.classes)
+            np.testing.assert_allclose(scores[:, number], expected, rtol=1e-9, atol=1e-9)

@@ -7,6 +7,7 @@
 #include "arrays.hpp"
 #include "kernels/kernels.hpp"
 #include "kernels/product_shapley.hpp"
+#include "neighbors.hpp"
 
 namespace steelyard::bind {
 
@@ -105,6 +106,23 @@ void bind_blocks(nb::module_& m) {
         "n_threads"_a = 1, "Convert products[i, j] = X[i]'Z[j] to kernel values in place; rbf needs squared norms.");
 }
 
+NumpyArray<double, 2> bound_neighbor_scores(const KernelSpec& spec, Array<const double, 2> X,
+                                            Array<const double, 2> vectors, Array<const std::int64_t, 1> places,
+                                            std::size_t n_classes, std::size_t n_neighbors) {
+    require(X.shape(1) == vectors.shape(1), "neighbor_scores: array shapes disagree");
+    const Neighbors neighbors = checked_neighbors(spec, vectors, places, n_classes, n_neighbors);
+    auto out = zeros<double, 2>({X.shape(0), neighbors.n_scores()});
+    nb::gil_scoped_release unlocked;
+    neighbor_scores(neighbors, rows(X), out.data());
+    return out;
+}
+
+void bind_neighbors(nb::module_& m) {
+    m.def("neighbor_scores", &bound_neighbor_scores, "spec"_a, "X"_a.noconvert(), "vectors"_a.noconvert(),
+          "places"_a.noconvert(), "n_classes"_a, "n_neighbors"_a,
+          "Log-odds of the second of two classes, or one log-share per class, by a vote of the nearest vectors.");
+}
+
 template <class T>
 void bind_packed(nb::module_& m, const char* name) {
     using Packed = PackedRows<T, double>;
@@ -184,6 +202,7 @@ NumpyArray<double, 3> bound_product_shapley(Array<const double, 3> factors, Arra
 void bind_kernels(nb::module_& m) {
     bind_table(m);
     bind_spec(m);
+    bind_neighbors(m);
     bind_blocks<double>(m);
     bind_blocks<float>(m);
     bind_packed<double>(m, "PackedRows64");

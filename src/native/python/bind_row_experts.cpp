@@ -3,12 +3,12 @@
 #include <nanobind/stl/tuple.h>
 
 #include <algorithm>
-#include <limits>
 #include <optional>
 #include <string>
 #include <tuple>
 
 #include "maps.hpp"
+#include "neighbors.hpp"
 #include "tree_scorer.hpp"
 #include "trees/row_experts.hpp"
 
@@ -70,6 +70,15 @@ class BoundRowExperts {
         experts_.machines.push_back({expert, spec, &vectors, coef.data(), intercept});
     }
 
+    void add_neighbors(std::size_t expert, const KernelSpec& spec, Matrix vectors, Array<const std::int64_t, 1> places,
+                       std::size_t n_neighbors) {
+        check(expert);
+        require(experts_.ranks && vectors.shape(1) == experts_.n_features, kUnlike);
+        const Neighbors neighbors = checked_neighbors(spec, vectors, places, 2, n_neighbors);
+        keep(vectors), keep(places);
+        experts_.votes.push_back({expert, neighbors});
+    }
+
     void add_trees(std::size_t expert, nb::object trees) {
         check(expert);
         const auto& bound = nb::cast<const BoundTrees&>(trees);
@@ -78,15 +87,15 @@ class BoundRowExperts {
         experts_.trees.push_back({expert, &bound.scorer()});
     }
 
-    std::tuple<NumpyArray<double, 3>, NumpyArray<double, 2>> scores(Matrix X) const {
-        require(X.shape(1) == experts_.n_features, kUnlike);
+    std::tuple<NumpyArray<double, 3>, NumpyArray<double, 2>> scores(Matrix X, Vector constants) const {
+        require(X.shape(1) == experts_.n_features && constants.size() == n_experts_, kUnlike);
         for (std::size_t i = 0; i < n_vectors_.size(); ++i)
             require(experts_.machines[i].vectors->size() == n_vectors_[i], "RowExperts: vectors have changed");
         const std::size_t n_rows = X.shape(0);
         auto out = zeros<double, 3>({n_rows, n_experts_, 1});
         auto ranks = zeros<double, 2>({n_rows, experts_.ranks ? experts_.n_features : 0});
-        std::fill_n(out.data(), n_rows * n_experts_, std::numeric_limits<double>::quiet_NaN());
         nb::gil_scoped_release unlocked;
+        for (std::size_t i = 0; i < n_rows; ++i) std::ranges::copy(span(constants), out.data() + i * n_experts_);
         experts_.score({X.data(), n_rows, experts_.n_features}, ranks.data(), out.data(), n_experts_);
         return {out, ranks};
     }
@@ -116,9 +125,11 @@ void bind_row_experts(nb::module_& m) {
         .def("add_plane", &BoundRowExperts::add_plane, "expert"_a, "is_mapped"_a, "normal"_a.noconvert(), "intercept"_a)
         .def("add_machine", &BoundRowExperts::add_machine, "expert"_a, "spec"_a, "packed"_a, "coef"_a.noconvert(),
              "intercept"_a)
+        .def("add_neighbors", &BoundRowExperts::add_neighbors, "expert"_a, "spec"_a, "vectors"_a.noconvert(),
+             "places"_a.noconvert(), "n_neighbors"_a)
         .def("add_trees", &BoundRowExperts::add_trees, "expert"_a, "trees"_a)
-        .def("scores", &BoundRowExperts::scores, "X"_a.noconvert(),
-             "Scores of rows, NaN for experts that were not added, and the ranks of the rows.");
+        .def("scores", &BoundRowExperts::scores, "X"_a.noconvert(), "constants"_a.noconvert(),
+             "Scores of rows, those in `constants` for experts that were not added, and the ranks of the rows.");
 }
 
 }  // namespace steelyard::bind

@@ -40,6 +40,10 @@ void RowExperts::score_block(Rows<double> rows, double* ranks_out, double* score
         for (double& score : column) score += machine.intercept;
         write(machine.expert);
     }
+    for (const Votes& expert : votes) {
+        neighbor_scores(expert.neighbors, {ranks_out, n, n_features}, column.data());
+        write(expert.expert);
+    }
     for (const Trees& expert : trees) {
         expert.scorer->score(rows, column.data());
         write(expert.expert);

@@ -8,6 +8,7 @@
 
 #include "kernels/feature_maps.hpp"
 #include "kernels/kernels.hpp"
+#include "kernels/neighbors.hpp"
 #include "trees/piecewise.hpp"
 #include "trees/tree_ensemble.hpp"
 
@@ -28,6 +29,10 @@ struct RowExperts {
         const double* coef;
         double intercept;
     };
+    struct Votes {  // votes of the nearest rank-transformed rows
+        std::size_t expert;
+        Neighbors neighbors;
+    };
     struct Trees {
         std::size_t expert;
         const TreeScorer* scorer;
@@ -38,6 +43,7 @@ struct RowExperts {
     std::optional<FeatureMap> map;  // feature map that is applied to the ranks
     std::vector<Plane> planes;
     std::vector<Machine> machines;
+    std::vector<Votes> votes;
     std::vector<Trees> trees;
 
     // Writes the score of every expert, one row of `n_experts` values per input row, and the ranks of the rows

@@ -96,12 +96,10 @@ class AlarmLog:
         return float(sums[-1] - np.interp(self.n_rows - n_rows, rows, sums))
 
     def take(self, keys: Keys) -> FloatArray:
-        """Remove and return alarm, row number and tail of the given rows;
-
-        NaN for rows that were not predicted.
-        """
-        found = self.decided.take(keys, [0, 1])
-        return np.array([np.full(3, np.nan) if one is None else one[:, 0] for one in found]).reshape(-1, 3)
+        """Remove and return alarm, row number and tail of the given rows, NaN for rows never predicted."""
+        found = np.full((len(keys), 3, 1), np.nan)
+        self.decided.take(keys, [0, 1], found)
+        return found[:, :, 0]
 
     def tails(
         self, scores: FloatArray, combine: Callable[[FloatArray], FloatArray], default: Any, sign: float
@@ -147,7 +145,7 @@ class AlarmLog:
     def drop(self, keys: Keys) -> None:
         """Remove the scores of forgotten rows."""
         with lock_of(self):
-            self.decided.take(keys, [0, 1])
+            self.take(keys)
             if self.raw is not None:
                 keep = ~np.isin(self.keys, keys)
                 self.raw, self.keys, self._sorted = self.raw[keep], self.keys[keep], None

@@ -23,12 +23,8 @@ _BLOCK_ROWS = 100  # number of rows per step of Newton's method
 _IDENTITY: FloatArray = np.array([1.0, 1.0, 0.0])  # slope below 0, slope above 0, bias
 
 
-def _identities() -> FloatArray:
-    return np.tile(_IDENTITY, (len(_HALF_LIVES_ROWS), 1))
-
-
-def _penalties() -> FloatArray:
-    return np.tile(_PRIOR_ROWS * np.eye(3), (len(_HALF_LIVES_ROWS), 1, 1))
+_IDENTITIES: FloatArray = np.tile(_IDENTITY, (len(_HALF_LIVES_ROWS), 1))
+_PENALTIES: FloatArray = np.tile(_PRIOR_ROWS * np.eye(3), (len(_HALF_LIVES_ROWS), 1, 1))
 
 
 @dataclass(frozen=True)
@@ -50,8 +46,8 @@ class OnlineCalibration:
         Decayed log-losses; the first one belongs to the identity.
     """
 
-    coefficients: FloatArray = field(default_factory=_identities)
-    curvature: FloatArray = field(default_factory=_penalties)
+    coefficients: FloatArray = field(default_factory=_IDENTITIES.copy)
+    curvature: FloatArray = field(default_factory=_PENALTIES.copy)
     losses: FloatArray = field(default_factory=lambda: np.zeros(1 + len(_HALF_LIVES_ROWS)))
 
     def after(self, log_odds: FloatArray, is_positive: Any) -> OnlineCalibration:
@@ -64,11 +60,11 @@ class OnlineCalibration:
 
     def _after_block(self, log_odds: FloatArray, target: FloatArray) -> OnlineCalibration:
         x, n = _features(log_odds), len(log_odds)
-        z = self._calibrated(log_odds)
+        z = self._calibrated(x)
         losses = -(target * log_expit(z) + (1.0 - target) * log_expit(-z)).sum(axis=1)
         p = expit(z[1:])
         keep = 0.5 ** (n / _HALF_LIVES_ROWS)[:, None]
-        curvature = keep[:, :, None] * self.curvature + (1.0 - keep)[:, :, None] * _penalties()
+        curvature = keep[:, :, None] * self.curvature + (1.0 - keep)[:, :, None] * _PENALTIES
         curvature = curvature + np.einsum("ln,ni,nj->lij", p * (1.0 - p), x, x)
         gradient = (p - target) @ x + (1.0 - keep) * _PRIOR_ROWS * (self.coefficients - _IDENTITY)
         step = np.linalg.solve(curvature, gradient[:, :, None])[:, :, 0]
@@ -78,16 +74,15 @@ class OnlineCalibration:
         decay = 0.5 ** (n / _LOSS_HALF_LIFE_ROWS)
         return OnlineCalibration(coefficients, curvature, decay * self.losses + losses)
 
-    def _calibrated(self, log_odds: FloatArray) -> FloatArray:
+    def _calibrated(self, x: FloatArray) -> FloatArray:
         """Return an array with the unchanged log-odds in the first row, and one row per calibration."""
-        z = np.clip(log_odds, -_MAX_LOG_ODDS, _MAX_LOG_ODDS)
-        return np.concatenate([z[None], self.coefficients @ _features(log_odds).T])
+        return np.concatenate([(x[:, 0] + x[:, 1])[None], self.coefficients @ x.T])
 
     def log_odds(self, log_odds: FloatArray) -> FloatArray:
         """Return calibrated log-odds."""
         weights = np.exp(self.losses.min() - self.losses)
         weights /= weights.sum()
-        z = self._calibrated(log_odds)
+        z = self._calibrated(_features(log_odds))
         return np.asarray(np.log(weights @ expit(z)) - np.log(weights @ expit(-z)))
 
     def get_state(self) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from steelyard import _native
 from steelyard._types import FloatArray, IntArray
 from steelyard.base import Label
 from steelyard.proximal.drift_report import (
@@ -147,13 +148,12 @@ class ChangeMonitor:
             )
         rng = np.random.default_rng(n_rows)
         counts, column_sums = monitor.counts.copy(), monitor.column_sums.copy()
-        bins = _bins(X, monitor.edges)
         for code in range(min(len(labels), _MAX_CLASSES)):
-            rows = bins[codes == code]
+            rows = X[codes == code]
             if len(rows):
-                ranks = _conformal_p_values(rows, counts[code], rng)
-                column_sums[code] = _after_bets(column_sums[code], ranks)
-                counts[code] += _bin_counts(rows)
+                uniform = rng.random((2, *rows.shape))
+                p, counts[code] = _native.conformal_p_values(rows, monitor.edges, counts[code], uniform)
+                column_sums[code] = _after_bets(column_sums[code], p)
         column_sums[:, :, monitor.restless_columns] = 0.0
         prior_sums = _after_labels(monitor.prior_sums, monitor.class_counts, codes, rng)
         class_counts = monitor.class_counts + np.bincount(codes, minlength=len(labels))
@@ -294,44 +294,6 @@ def _padded(values: Any, shape: tuple[int, ...]) -> Any:
 
 
 # -- bets of the anytime-valid tests --------------------------------------------------------------------
-
-
-def _bins(X: FloatArray, edges: FloatArray) -> IntArray:
-    return np.stack([np.searchsorted(edges[k], X[:, k], side="right") for k in range(X.shape[1])], axis=1)
-
-
-def _bin_counts(bins: IntArray) -> FloatArray:
-    """Return the number of rows of each column and bin, of shape (n_columns, n_bins)."""
-    n_columns = bins.shape[1]
-    counts = np.bincount((bins + _N_BINS * np.arange(n_columns)).ravel(), minlength=_N_BINS * n_columns)
-    return counts.reshape(n_columns, _N_BINS).astype(np.float64)
-
-
-def _conformal_p_values(bins: IntArray, counts: FloatArray, rng: np.random.Generator) -> FloatArray:
-    """Return smoothed conformal p-values of the bins, and of their distances from the middle bin."""
-    half = _N_BINS // 2
-    folded = counts[:, half:] + counts[:, half - 1 :: -1]
-    levels = np.where(bins >= half, bins - half, half - 1 - bins)
-    uniform = rng.random((2, *bins.shape))
-    return np.stack([_smoothed_rank(bins, counts, uniform[0]), _smoothed_rank(levels, folded, uniform[1])])
-
-
-def _smoothed_rank(bins: IntArray, counts: FloatArray, uniform: FloatArray) -> FloatArray:
-    """Return (n_smaller + U * n_equal) / n with a uniform random U; n_equal and n include the new value.
-
-    ``counts`` are the rows before the first one, by column and bin.
-    """
-    n_rows, n_columns, n_levels = *bins.shape, counts.shape[1] + 1
-    # For each level, the number of values in lower bins, among the earlier rows and this row.
-    lower = np.cumsum(bins[:, :, None] < np.arange(n_levels), axis=0, dtype=np.int32).ravel()
-    before = np.concatenate([np.zeros((n_columns, 1)), np.cumsum(counts, axis=1)], axis=1).ravel()
-    column = n_levels * np.arange(n_columns) + bins
-    at = column + n_columns * n_levels * np.arange(n_rows)[:, None]
-    below = lower[at] + before[column]
-    equal = lower[at + 1] + before[column + 1] - below  # includes the new value
-    n = counts.sum(axis=1) + np.arange(1.0, n_rows + 1.0)[:, None]
-    rank: FloatArray = (below + uniform * equal) / n
-    return rank
 
 
 def _after_bets(sums: FloatArray, p: FloatArray) -> FloatArray:

@@ -52,7 +52,8 @@ class DecisionState:
         ``is_mirrored`` says whether the first of two classes is the positive one; None means unchanged.
         """
         sign = None if is_mirrored is None else -1.0 if is_mirrored else 1.0
-        return replace(self, online_threshold=OnlineThreshold.updated(self.online_threshold, goal, sign))
+        promise = OnlineThreshold.updated(self.online_threshold, goal, sign)
+        return self if promise is self.online_threshold else replace(self, online_threshold=promise)
 
     def after(
         self, snapshot: EnsembleSnapshot, block: Block, scores: FloatArray, prior: float

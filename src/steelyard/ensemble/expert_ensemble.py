@@ -28,7 +28,7 @@ from steelyard.ensemble.mixing import ExpertWeights, weigh
 from steelyard.ensemble.multiclass import MulticlassWeights
 from steelyard.ensemble.row_buffer import Block, PendingRows, RowBuffer, union_of_rows
 from steelyard.ensemble.row_input import RowInput
-from steelyard.ensemble.score_buffer import PredictedScores, ScoreBuffer, align
+from steelyard.ensemble.score_buffer import PredictedScores, ScoreBuffer, align, n_planes
 from steelyard.ensemble.settings import SETTINGS
 from steelyard.ensemble.snapshot import EnsembleSnapshot
 from steelyard.ensemble.stacking import WeightCorrection
@@ -249,15 +249,12 @@ class ExpertEnsemble:
         snapshot = self.snapshot
         if len(snapshot.classes) < 2:
             return None
-        given = self.predicted.take(block.keys, snapshot.classes)
-        missing = [row for row, scores in enumerate(given) if scores is None]
-        if len(missing) == len(given):
-            return snapshot.raw_scores(block.X, block.wide)
-        if missing:
-            part = block.take(missing)
-            for row, scores in zip(missing, snapshot.raw_scores(part.X, part.wide), strict=True):
-                given[row] = scores
-        return np.stack(given)  # type: ignore[arg-type]  # every row has scores now
+        scores = np.empty((len(block), len(snapshot.rules), n_planes(len(snapshot.classes))))
+        is_new = self.predicted.take(block.keys, snapshot.classes, scores)
+        if is_new.any():
+            new = block.take(is_new)
+            scores[is_new] = snapshot.raw_scores(new.X, new.wide)
+        return scores
 
     def _record(self, block: Block, scores: FloatArray | None) -> Stream:
         """Add rows to the row buffer and their scores to the score buffer; adjust window and views."""
@@ -347,7 +344,7 @@ class ExpertEnsemble:
         def weigh_now() -> None:
             weights.append(self._weigh(stream, has_rule))
 
-        self._update(stream, [weigh_now, partial(self._monitor, block)])
+        self._update(stream, weigh_now, partial(self._monitor, block))
         if self._has_rule() == has_rule:
             return weights[0]
         self.weighed_at, self.decision, self.correction = before
@@ -357,10 +354,10 @@ class ExpertEnsemble:
         """Return for each expert whether it can predict."""
         return [expert.rule is not None for expert in self.experts]
 
-    def _update(self, stream: Stream, others: list[Callable[[], None]]) -> None:
+    def _update(self, stream: Stream, weigh_now: Callable[[], None], monitor: Callable[[], None]) -> None:
         """Update the experts that are due, expensive ones in parallel, and derive their rules.
 
-        ``others`` are tasks that do not depend on the experts and may run in parallel with them.
+        ``weigh_now`` and ``monitor`` do not depend on the experts and may run in parallel with them.
         """
         ready = [expert for expert in self.experts if expert.is_ready(stream.views)]
         due = {expert for expert in ready if stream.new_class or expert.is_due(stream)}
@@ -387,7 +384,7 @@ class ExpertEnsemble:
         tasks: list[Callable[[], None]] = [partial(update, [expert]) for expert in expensive]
         n_new = stream.n_seen - stream.n_before
         is_parallel = bool(tasks) and n_new >= SETTINGS.min_rows_for_threads
-        run_tasks([*tasks, update_cheap, *others], parallel=is_parallel)
+        run_tasks([*tasks, weigh_now, update_cheap, monitor], parallel=is_parallel)
 
     def _weigh(self, stream: Stream, has_rule: list[bool]) -> ExpertWeights | MulticlassWeights | None:
         """Return new weights if there were enough rows since the last weighing, else the current weights."""

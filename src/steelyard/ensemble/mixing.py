@@ -218,8 +218,8 @@ class _Calibration:
         spread = ascending[lines, high] - ascending[lines, low]
         spread = np.where(spread > 0.0, spread, ascending[lines, n - 1] - ascending[lines, 0])
         scale = np.where(spread > 0.0, spread / 3.3, 1.0)
-        median = np.median if known.all() else np.nanmedian
-        middle = 0.5 * (median(scores[:, :n_positive], axis=1) + median(scores[:, n_positive:], axis=1))
+        medians = [_medians(scores[:, :n_positive], n_known[0]), _medians(scores[:, n_positive:], n_known[1])]
+        middle = 0.5 * (medians[0] + medians[1])
         x = np.where(known, (scores - middle[:, None]) / scale[:, None], 0.0)
         below, above, bias = _fit_slopes(x, known, n_positive, n_known)
         # With few rows a slope may become 0, and the scores on that side would lose their order.
@@ -240,6 +240,13 @@ class _Calibration:
         beyond = np.log1p(_EXCESS)
         values = np.concatenate([-(down + beyond)[::-1], [bias], up + beyond])
         return np.concatenate([low[::-1], [middle], high]), values
+
+
+def _medians(scores: FloatArray, n_known: IntArray) -> FloatArray:
+    """Return the median of each row, whose unknown scores are NaN."""
+    ascending, lines = np.sort(scores, axis=1), np.arange(len(scores))  # NaN comes last
+    low, high = ascending[lines, (n_known - 1) // 2], ascending[lines, n_known // 2]
+    return np.asarray(0.5 * (low + high))
 
 
 def _fit_slopes(x: FloatArray, known: Any, n_positive: int, n_known: IntArray) -> tuple[FloatArray, ...]:

@@ -11,7 +11,9 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from steelyard import _native
+from steelyard._labels import encode_labels
 from steelyard._types import FloatArray, IntArray
+from steelyard._validation import Batch
 from steelyard.ensemble.layout import Layout
 from steelyard.ensemble.score_buffer import with_new_experts
 
@@ -94,10 +96,11 @@ class Block:
         X[:, : self.X.shape[1]] = self.X
         return replace(self, X=X)
 
-    def training_rows(self, X: FloatArray | None = None) -> tuple[Any, ...]:
-        """Return features (or ``X`` in their place), codes, and weights if they are not all 1."""
-        X = np.ascontiguousarray(self.X if X is None else X)
-        return (X, self.codes) if (self.weights == 1.0).all() else (X, self.codes, self.weights)
+    def batch(self, X: FloatArray | None = None) -> Batch:
+        """Return the rows as a batch for a learner, with the features ``X`` if given and codes as labels."""
+        labels, codes = encode_labels(self.codes)
+        weights = None if (self.weights == 1.0).all() else self.weights
+        return Batch(np.ascontiguousarray(self.X if X is None else X), labels, codes, weights)
 
 
 class RowBuffer:

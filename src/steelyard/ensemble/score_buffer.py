@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Mapping, Sequence
-from itertools import islice
+from itertools import islice, repeat
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
@@ -232,6 +232,14 @@ class ScoreBuffer:
         return buffer
 
 
+class _PredictedBatch(NamedTuple):
+    """Scores of rows that were predicted together."""
+
+    classes: list[int]
+    scores: FloatArray
+    first: int  # number of rows that were predicted before
+
+
 class PredictedScores:
     """Raw scores of a limited number of predicted rows, kept by row hash until their labels arrive.
 
@@ -249,8 +257,7 @@ class PredictedScores:
     __slots__ = ("_last", "_lock", "_n_predicted", "_scores", "delay_rows")
 
     def __init__(self) -> None:
-        # Classes, scores of the batch, index in the batch, and number of the row among the predicted rows.
-        self._scores: dict[int, tuple[list[int], FloatArray, int, int]] = {}
+        self._scores: dict[int, tuple[_PredictedBatch, int]] = {}  # batch of each row, and index in the batch
         self._n_predicted = self.delay_rows = 0
         self._last: tuple[weakref.ref[EnsembleSnapshot], NDArray[np.uint64], FloatArray] | None = None
         self._lock = threading.Lock()
@@ -281,25 +288,36 @@ class PredictedScores:
         try:
             known, rows = self._scores, keys.tolist()
             self._n_predicted += len(set(rows).difference(known))  # a row may be predicted several times
-            first = self._n_predicted - len(rows)
-            entries = ((classes, scores, row, first + row) for row in range(len(rows)))
-            known.update(zip(rows, entries, strict=True))
+            batch = _PredictedBatch(classes, scores, self._n_predicted - len(rows))
+            known.update(zip(rows, zip(repeat(batch), range(len(rows))), strict=True))
             for key in list(islice(known, max(0, len(known) - limit))):
                 del known[key]
         finally:
             self._lock.release()
 
-    def take(self, keys: NDArray[np.uint64], classes: list[int]) -> list[FloatArray | None]:
-        """Remove and return the scores of rows for given classes; None for rows without scores."""
+    def take(self, keys: NDArray[np.uint64], classes: list[int], out: FloatArray) -> NDArray[np.bool_]:
+        """Remove the scores of rows and write them, for given classes, to ``out``.
+
+        Return which rows have no scores; their part of ``out`` does not change.
+        """
+        is_missing = np.ones(len(keys), dtype=bool)
         if not self._scores or not self._lock.acquire(blocking=False):
-            return [None] * len(keys)
+            return is_missing
         try:
-            found = [self._scores.pop(key, None) for key in keys.tolist()]
-            newest = max((one[3] for one in found if one is not None), default=self._n_predicted)
-            self.delay_rows = max(0, self._n_predicted - 1 - newest)
+            found: dict[int, tuple[_PredictedBatch, list[int], list[int]]] = {}
+            for place, key in enumerate(keys.tolist()):
+                entry = self._scores.pop(key, None)
+                if entry is not None:
+                    batch, places, rows = found.setdefault(id(entry[0]), (entry[0], [], []))
+                    places.append(place)
+                    rows.append(entry[1])
+            newest = max((batch.first + max(rows) for batch, _, rows in found.values()), default=None)
+            self.delay_rows = 0 if newest is None else max(0, self._n_predicted - 1 - newest)
         finally:
             self._lock.release()
-        return [None if one is None else align(one[1][one[2]], one[0], classes) for one in found]
+        for batch, places, rows in found.values():
+            out[places], is_missing[places] = align(batch.scores[rows], batch.classes, classes), False
+        return is_missing
 
     def __reduce__(self) -> tuple[type[PredictedScores], tuple[()]]:
         return PredictedScores, ()

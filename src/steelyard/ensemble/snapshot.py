@@ -37,8 +37,11 @@ class JoinedRules:
         """Return the native scorer, and the indices of the rules that must be scored separately."""
         if self._joined is None:
             scorer, others = snapshot.views.row_experts(len(snapshot.rules), n_features), []
+            classes = sorted(snapshot.classes)
             for number, rule in enumerate(snapshot.rules):
-                if rule is not None and (rule.classes != snapshot.classes or not rule.join(scorer, number)):
+                if rule is None or rule.is_constant:
+                    continue
+                if rule.classes != classes or not rule.join(scorer, number):
                     others.append(number)
             self._joined = scorer, others
         return self._joined
@@ -79,14 +82,26 @@ class EnsembleSnapshot:
 
         ``wide`` has the rows before hashing, if they are hashed.
         """
-        if len(self.classes) == 2 and self.views.layout is None and _native.all_finite(X):
-            scorer, numbers = self.joined.of(self, X.shape[1])
-            scores, ranks = scorer.scores(X)
-            rows = TransformedRows(X, self.views, wide, None if self.views.ranks is None else ranks)
-        else:
+        if len(self.classes) != 2 or self.views.layout is not None or not _native.all_finite(X):
             numbers = [number for number, rule in enumerate(self.rules) if rule is not None]
             scores = np.full((len(X), len(self.rules), n_planes(len(self.classes))), np.nan)
-            rows = TransformedRows(X, self.views, wide)
+            return self._with_rules(numbers, scores, TransformedRows(X, self.views, wide))
+        scorer, others = self.joined.of(self, X.shape[1])
+        low, high = sorted(self.classes)  # codes of rules are in ascending order
+        constants = np.full(len(self.rules), np.nan)
+        for number, rule in enumerate(self.rules):
+            if rule is not None and rule.is_constant:
+                constants[number] = rule.constant([low, high])
+        scores, ranks = scorer.scores(X, constants)
+        if self.classes[0] == high:
+            scores = -scores
+        if not others:
+            return scores
+        known = None if self.views.ranks is None else ranks
+        return self._with_rules(others, scores, TransformedRows(X, self.views, wide, known))
+
+    def _with_rules(self, numbers: list[int], scores: FloatArray, rows: TransformedRows) -> FloatArray:
+        """Write the scores of some experts, computed by their rules, to ``scores`` and return it."""
         with one_thread():
             for number in numbers:
                 rule = self.rules[number]

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 
 from steelyard import _native
-from steelyard._concurrency import shallow_copy
+from steelyard._concurrency import lock_of, shallow_copy
 from steelyard._types import FloatArray, IntArray
+from steelyard._validation import Batch
+from steelyard.base import ForgettingMixin
 from steelyard.ensemble.cost import CostBudget
 from steelyard.ensemble.row_buffer import Block, RowBuffer, without_rows
 from steelyard.ensemble.views import TransformedRows, Views
 from steelyard.explanation.attribution import Attribution
 
-__all__ = ["Expert", "ExpertConfig", "Rule", "Stream", "WindowExpert"]
+__all__ = ["Expert", "ExpertConfig", "Rule", "Stream", "WindowExpert", "fitted", "updated"]
+
+_L = TypeVar("_L", bound=ForgettingMixin)
 
 
 @dataclass(frozen=True)
@@ -85,6 +89,7 @@ class Rule:
 
     classes: list[int]
     uses_wide_rows: ClassVar[bool] = False  # whether the rule scores the columns before hashing
+    is_constant: ClassVar[bool] = False  # whether all rows have the same score
 
     def scores(self, rows: TransformedRows) -> FloatArray:
         """Return scores: for two classes one column, high for the second class; else one column per class.
@@ -102,10 +107,14 @@ class Rule:
         """Return the rule updated with labels that the expert has not learned yet."""
         return self
 
-    def join(self, scorer: _native.RowExperts, number: int) -> bool:  # noqa: ARG002
-        """Add the rule, as expert ``number``, to a native scorer of single rows.
+    def constant(self, classes: list[int]) -> float:
+        """Return the score of all rows for two classes, NaN if it is unknown; only for constant rules."""
+        raise NotImplementedError
 
-        Return False if the rule has no native form: then :meth:`scores` is called for single rows too.
+    def join(self, scorer: _native.RowExperts, number: int) -> bool:  # noqa: ARG002
+        """Add the rule for two classes, as expert ``number``, to a native scorer.
+
+        Return False if the rule has no native form: then :meth:`scores` is called.
         """
         return False
 
@@ -282,6 +291,19 @@ class WindowExpert(Expert):
         is_ascending = self.held.ndim == 1 and (np.diff(self.held) > 0).all()
         if not is_ascending or not stream.rows.has(self.held):
             raise ValueError("an expert remembers rows that are not in the buffer or not in order")
+
+
+def fitted(learner: _L, batch: Batch) -> _L:
+    """Fit a new learner to the rows of a block; the labels are class codes."""
+    return learner.fit(batch.X, np.array(batch.labels)[batch.codes], batch.weights)
+
+
+def updated(learner: _L, add: Batch | None, forget: Batch | None) -> _L:
+    """Return a copy of a fitted learner that learns and forgets rows of blocks, which are valid already."""
+    copy = shallow_copy(learner)
+    with lock_of(copy):
+        copy._apply(add, forget, "update")
+    return copy
 
 
 def _differences(now: IntArray, before: IntArray) -> tuple[IntArray, IntArray]:

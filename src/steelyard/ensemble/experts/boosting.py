@@ -208,10 +208,11 @@ class BoostingExpert(WindowExpert):
             n_trees, max_leaves = min(n_trees, _SAMPLE_TREES), min(max_leaves, _SAMPLE_LEAVES)
             rows, factors = _sample(numbers, stream.rows.codes_at(numbers), stream.seed)
             numbers = numbers[rows]
-        X, y, *weights = stream.rows.at(numbers).training_rows()
+        block = stream.rows.at(numbers)
+        X, y, weights = block.X, block.codes, block.weights
         self.n_varying = int(np.count_nonzero((X[0] != X).any(axis=0)))
         if factors is not None:
-            weights = [factors * weights[0] if weights else factors]
+            weights = factors * weights
         n_trees = trees_per_output(n_trees, stream.budget.n_planes)
         trees = BoostedTrees(
             n_trees=n_trees,
@@ -222,7 +223,7 @@ class BoostingExpert(WindowExpert):
             class_weight=None,
             categories=_category_columns(X, stream),
         )
-        self.trees = trees.fit(X, y, *weights)
+        self.trees = trees.fit(X, y, weights)
 
     def forget(self, block: Block, stream: Stream) -> None:
         keep = ~np.isin(self.memory, block.numbers)

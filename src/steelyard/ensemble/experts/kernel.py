@@ -11,8 +11,17 @@ import numpy as np
 from steelyard import _native
 from steelyard._concurrency import FrozenState, shallow_copy
 from steelyard._types import FloatArray, IntArray
+from steelyard._validation import Batch
 from steelyard.ensemble.cost import CostBudget
-from steelyard.ensemble.experts.base import Expert, ExpertConfig, Rule, Stream, WindowExpert
+from steelyard.ensemble.experts.base import (
+    Expert,
+    ExpertConfig,
+    Rule,
+    Stream,
+    WindowExpert,
+    fitted,
+    updated,
+)
 from steelyard.ensemble.row_buffer import Block, RowBuffer, last_rows, without_rows
 from steelyard.ensemble.views import TransformedRows, Views
 from steelyard.exceptions import DataError
@@ -125,10 +134,10 @@ class KernelExpert(WindowExpert):
         elif self.learner is None:
             self._set_learner(_fit(stream.rows.at(self.held), stream.views))
         elif len(new) or leaving is not None:
-            add = _training_rows(new, stream.views) if len(new) else None
-            forget = None if leaving is None else _training_rows(leaving, stream.views)
+            add = _batch(new, stream.views) if len(new) else None
+            forget = None if leaving is None else _batch(leaving, stream.views)
             try:
-                self._set_learner(shallow_copy(self.learner).update(add=add, forget=forget))
+                self._set_learner(updated(self.learner, add, forget))
             except DataError:
                 if leaving is None:
                     raise
@@ -218,14 +227,14 @@ def evenly_sampled(codes: IntArray, n_sampled: int) -> Any:
     return np.sort(np.concatenate(chosen)) if chosen else np.zeros(0, dtype=np.int64)
 
 
-def _training_rows(block: Block, views: Views) -> tuple[Any, ...]:
-    return block.training_rows(TransformedRows(block.X, views).ranks)
+def _batch(block: Block, views: Views) -> Batch:
+    return block.batch(TransformedRows(block.X, views).ranks)
 
 
 def _fit(block: Block, views: Views) -> IncrementalSVC:
-    X, y, *weights = _training_rows(block, views)
-    learner = IncrementalSVC(kernel="laplacian", gamma=1.0 / X.shape[1], class_weight="balanced", tol=1e-3)
-    return learner.fit(X, y, sample_weight=weights[0] if weights else None)
+    batch = _batch(block, views)
+    gamma = 1.0 / batch.X.shape[1]
+    return fitted(IncrementalSVC(kernel="laplacian", gamma=gamma, class_weight="balanced", tol=1e-3), batch)
 
 
 def _version(learner: IncrementalSVC | None) -> Any:

@@ -53,14 +53,22 @@ class LabelFrequencyExpert(WindowExpert):
 class LabelFrequencyRule(Rule):
     """Frequency of each class among the last labels; the same score for all rows."""
 
+    is_constant = True
+
     classes: list[int]
     counts: FloatArray  # decayed number of labels of each class
     decay: float  # factor by which the counts are multiplied at each new label
 
     def scores(self, rows: TransformedRows) -> FloatArray:
-        shares = self.counts / self.counts.sum()
-        shares = shares[1:] if len(self.classes) == 2 else shares
-        return np.repeat(shares[None], len(rows.X), axis=0)
+        counts = self.counts[1:] if len(self.classes) == 2 else self.counts
+        scores = np.empty((len(rows.X), len(counts)))
+        scores[:] = counts / self.counts.sum()
+        return scores
+
+    def constant(self, classes: list[int]) -> float:
+        if not set(classes) <= set(self.classes):
+            return float("nan")
+        return float(self.counts[self.classes.index(classes[1])] / self.counts.sum())
 
     def attribution(self, rows: TransformedRows, background: TransformedRows) -> Attribution:
         """Return zero contributions, because the score is the same for all rows and belongs to the base."""

@@ -11,8 +11,17 @@ import numpy as np
 from steelyard import _native
 from steelyard._concurrency import shallow_copy
 from steelyard._types import FloatArray, IntArray
+from steelyard._validation import Batch
 from steelyard.ensemble.cost import CostBudget
-from steelyard.ensemble.experts.base import Expert, ExpertConfig, Rule, Stream, WindowExpert
+from steelyard.ensemble.experts.base import (
+    Expert,
+    ExpertConfig,
+    Rule,
+    Stream,
+    WindowExpert,
+    fitted,
+    updated,
+)
 from steelyard.ensemble.row_buffer import Block
 from steelyard.ensemble.score_buffer import n_planes
 from steelyard.ensemble.settings import SETTINGS
@@ -96,8 +105,9 @@ class LinearExpert(_LinearExpert):
     def new_learner(self) -> ProximalSVC:
         return ProximalSVC()
 
-    def training_rows(self, block: Block, views: Views) -> tuple[Any, ...]:
-        return _linear_rows(block, views)
+    def batch(self, block: Block, views: Views) -> Batch:
+        """Return the rows that the learner gets."""
+        return _linear_batch(block, views)
 
     def update(self, stream: Stream) -> None:
         new = stream.rows.between(max(self.high, stream.low), stream.n_seen)
@@ -113,12 +123,11 @@ class LinearExpert(_LinearExpert):
             return
         if self.learner is None:
             if len(new):
-                X, y, *weights = self.training_rows(new, views)
-                self.learner = self.new_learner().fit(X, y, sample_weight=weights[0] if weights else None)
+                self.learner = fitted(self.new_learner(), self.batch(new, views))
             return
-        add = self.training_rows(new, views) if len(new) else None
-        forget = self.training_rows(leaving, views) if leaving is not None and len(leaving) else None
-        self.learner = _grown(self.learner, add, forget).update(add=add, forget=forget)
+        add = self.batch(new, views) if len(new) else None
+        forget = self.batch(leaving, views) if leaving is not None and len(leaving) else None
+        self.learner = _updated(self.learner, add, forget)
 
     def check_forget(self, add: Block | None, forget: Block, stream: Stream) -> None:
         new = stream.rows.between(self.high, stream.n_seen)
@@ -164,11 +173,11 @@ class MappedLinearExpert(LinearExpert):
     def new_learner(self) -> ProximalSVC:
         return ProximalSVC(standardize=False)
 
-    def training_rows(self, block: Block, views: Views) -> tuple[Any, ...]:
+    def batch(self, block: Block, views: Views) -> Batch:
         rows = TransformedRows(block.X, views)
         # Learners from files of version 0.2 contain the random map.
         is_legacy = getattr(self.learner, "feature_map", None) is not None
-        return block.training_rows(rows.ranks if is_legacy else rows.mapped())
+        return block.batch(rows.ranks if is_legacy else rows.mapped())
 
     def over_view(self, planes: LinearRule, views: Views) -> LinearRule:
         assert views.map is not None
@@ -202,10 +211,10 @@ class RecentLinearExpert(_LinearExpert, WindowExpert):
         elif self.learner is None:
             self._fit(stream)
         elif len(new) or leaving is not None:
-            add = _linear_rows(new, stream.views) if len(new) else None
-            forget = None if leaving is None else _linear_rows(leaving, stream.views)
+            add = _linear_batch(new, stream.views) if len(new) else None
+            forget = None if leaving is None else _linear_batch(leaving, stream.views)
             try:
-                self.learner = _grown(self.learner, add, forget).update(add=add, forget=forget)
+                self.learner = _updated(self.learner, add, forget)
             except DataError:
                 if leaving is None:
                     raise
@@ -214,8 +223,7 @@ class RecentLinearExpert(_LinearExpert, WindowExpert):
                 self.n_refits += 1
 
     def _fit(self, stream: Stream) -> None:
-        X, y, *weights = _linear_rows(stream.rows.at(self.held), stream.views)
-        self.learner = ProximalSVC().fit(X, y, sample_weight=weights[0] if weights else None)
+        self.learner = fitted(ProximalSVC(), _linear_batch(stream.rows.at(self.held), stream.views))
 
     def get_state(self) -> dict[str, Any]:
         return {**super().get_state(), "rebuilt": self.n_refits}
@@ -294,15 +302,16 @@ class MappedLinearRule(LinearRule):
         return True
 
 
-def _linear_rows(block: Block, views: Views) -> tuple[Any, ...]:
-    return block.training_rows(TransformedRows(block.X, views).linear)
+def _linear_batch(block: Block, views: Views) -> Batch:
+    return block.batch(TransformedRows(block.X, views).linear)
 
 
-def _grown(learner: ProximalSVC, *rows: tuple[Any, ...] | None) -> ProximalSVC:
-    """Return a copy of a learner that is widened to the number of features of the widest rows."""
-    width = max(part[0].shape[1] for part in rows if part is not None)
-    copy = shallow_copy(learner)
-    return copy.grow(width) if width > learner.n_features_in_ else copy
+def _updated(learner: ProximalSVC, *batches: Batch | None) -> ProximalSVC:
+    """Return a copy that learns the first batch and forgets the second; new features were 0 before."""
+    width = max(batch.X.shape[1] for batch in batches if batch is not None)
+    if width > learner.n_features_in_:
+        learner = shallow_copy(learner).grow(width)
+    return updated(learner, *batches)
 
 
 def _linear_scores(rows: FloatArray, coef: FloatArray, intercept: FloatArray) -> FloatArray:

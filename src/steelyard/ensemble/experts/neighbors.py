@@ -57,17 +57,16 @@ class NearestNeighborRule(Rule):
         part = explain_function(self._rank_scores, rows.ranks, background.ranks.mean(axis=0))
         return rows.by_ranked_column(part)
 
-    def _rank_scores(self, ranks: FloatArray) -> FloatArray:
-        similarity = np.empty((len(ranks), len(self.vectors)))
+    def join(self, scorer: _native.RowExperts, number: int) -> bool:
         kernel = _laplacian(self.vectors.shape[1])
-        _native.kernel_block(kernel, np.ascontiguousarray(ranks), self.vectors, similarity, 1)
-        k = min(_N_NEIGHBORS, len(self.vectors))
-        nearest = np.argpartition(-similarity, k - 1, axis=1)[:, :k]
-        weights = np.take_along_axis(similarity, nearest, axis=1)
-        is_class = self.places[nearest][..., None] == np.arange(len(self.classes))
-        votes = 0.5 / len(self.classes) + (weights[..., None] * is_class).sum(axis=1)
-        log_votes = np.log(votes)
-        return log_votes[:, 1:] - log_votes[:, :1] if len(self.classes) == 2 else log_votes
+        scorer.add_neighbors(number, kernel, self.vectors, self.places, _N_NEIGHBORS)
+        return True
+
+    def _rank_scores(self, ranks: FloatArray) -> FloatArray:
+        kernel, ranks = _laplacian(self.vectors.shape[1]), np.ascontiguousarray(ranks)
+        return _native.neighbor_scores(
+            kernel, ranks, self.vectors, self.places, len(self.classes), _N_NEIGHBORS
+        )
 
 
 @cache

@@ -1,0 +1,29 @@
+// Votes of the nearest vectors.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "common/rows.hpp"
+#include "kernels/kernels.hpp"
+
+namespace steelyard {
+
+// The caller owns the arrays, which must outlive this object.
+struct Neighbors {
+    KernelSpec spec;  // similarity of two rows
+    Rows<double> vectors;
+    const std::int64_t* places;  // class of each vector, below n_classes
+    std::size_t n_classes;
+    std::size_t n_neighbors;  // number of vectors that vote
+
+    // Number of scores of a row: one for two classes, otherwise one per class.
+    std::size_t n_scores() const { return n_classes == 2 ? 1 : n_classes; }
+};
+
+// Writes the scores of rows: the logarithm of the votes of each class, or the log-odds of the second of two classes.
+// Each of the most similar vectors votes with its similarity. Of equally similar vectors the last one votes.
+// Half a vote, divided among all classes, is added.
+void neighbor_scores(const Neighbors& neighbors, Rows<double> X, double* out);
+
+}  // namespace steelyard
