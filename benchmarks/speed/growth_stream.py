@@ -1,6 +1,7 @@
 """10,000,000 x 30 rows through ``steelyard stream``: time, rows per second and memory.
 
-    python benchmarks/speed/growth_stream.py [--rows 10000000] [--model proximal] [--seconds 480] [--chunk 100]
+    python benchmarks/speed/growth_stream.py [--rows 10000000] [--model proximal] [--seconds 480]
+        [--chunk 100]
 
 The file is generated in a temporary folder and deleted afterwards. A run that takes longer than
 ``--seconds`` is interrupted by SIGINT, after which the command reports the rows so far. Memory is the

@@ -81,7 +81,7 @@ def test_save_and_load_between_two_solves_does_not_change_predictions():
     X, y = _rows(1500, 40, seed=3)
     model = _run(StreamClassifier(), X[:1010], y[:1010], size=70)
     linear = model._ensemble.experts[0]
-    assert linear.rule_rows < linear.high  # the rule was solved before the last rows
+    assert linear.n_seen_at_rule < linear.n_seen_at_update  # the rule was solved before the last rows
     stored = from_bytes(to_bytes(model))
     np.testing.assert_array_equal(stored.decision_function(X), model.decision_function(X))
     for learner in (model, stored):
@@ -119,7 +119,7 @@ def test_linear_expert_predicts_alone_with_more_than_200_classes():
     X, y = _rows(2500, 250, seed=6)
     model = _run(StreamClassifier(), X, y, size=500)
     linear = model._ensemble.experts[0]
-    planes = ProximalSVC().fit(X[: linear.rule_rows], y[: linear.rule_rows])
+    planes = ProximalSVC().fit(X[: linear.n_seen_at_rule], y[: linear.n_seen_at_rule])
     np.testing.assert_allclose(
         model.decision_function(X)[:, linear.rule.classes], planes.decision_function(X), rtol=1e-6, atol=1e-8
     )

@@ -45,7 +45,7 @@ def test_pending_rows_are_learned_together(rows, model):
         model.partial_fit(X[row : row + 1], y[row : row + 1])
     assert len(model._ensemble.pending) == 0
     linear = model._ensemble.experts[0]
-    assert linear.high == n
+    assert linear.n_seen_at_update == n
     fresh = ProximalSVC().fit(X[:n], y[:n])
     np.testing.assert_allclose(linear.learner.coef_, fresh.coef_, rtol=1e-9, atol=1e-12)
 
@@ -97,9 +97,9 @@ def test_single_row_is_predicted_by_model_of_three_classes(rows):
 def test_linear_attribute_is_fitted_to_all_rows_except_pending_ones(rows):
     X, y = rows
     model = StreamClassifier().partial_fit(X[:600], y[:600]).partial_fit(X[600:615], y[600:615])
-    assert model._ensemble.experts[0].high == 600  # the expert waits for more rows
+    assert model._ensemble.experts[0].n_seen_at_update == 600  # the expert waits for more rows
     assert model.linear_.class_count_.tolist() == np.bincount(y[:615]).tolist()
-    assert model._ensemble.experts[0].high == 600
+    assert model._ensemble.experts[0].n_seen_at_update == 600
 
 
 @pytest.mark.parametrize("way", ["saved", "copied"])

@@ -387,7 +387,7 @@ def test_tree_expert_on_long_stream_keeps_rare_rows_and_samples_others(monkeypat
     for begin in range(0, 24_000, 1000):
         model.partial_fit(X[begin : begin + 1000], y[begin : begin + 1000])
     longest = model._ensemble.experts[NAMES.index("trees all")]
-    assert set(np.flatnonzero(y[: longest.high])) <= set(longest.held.tolist())
+    assert set(np.flatnonzero(y[: longest.n_seen_at_update])) <= set(longest.held.tolist())
     assert 5000 <= (y[longest.held] == 0).sum() <= 5500
     gone = np.flatnonzero(y)[:3]
     model.forget(X[gone], y[gone])

@@ -472,7 +472,7 @@ class ExpertEnsemble:
             is_affordable = expert.is_affordable(budget)
             if expert.is_enabled and not is_affordable:
                 expert.disable()
-            elif is_affordable and not expert.is_enabled and expert.can_return:
+            elif is_affordable and not expert.is_enabled and expert.can_be_reenabled:
                 expert.is_enabled = True
 
     def _fit_views(self, budget: CostBudget) -> None:

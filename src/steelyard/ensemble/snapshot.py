@@ -41,7 +41,7 @@ class JoinedRules:
             for number, rule in enumerate(snapshot.rules):
                 if rule is None or rule.is_constant:
                     continue
-                if rule.classes != classes or not rule.join(scorer, number):
+                if rule.classes != classes or not rule.add_to(scorer, number):
                     others.append(number)
             self._joined = scorer, others
         return self._joined

@@ -194,7 +194,7 @@ class TreeRule(Rule):
         """Return the columns that the trees know; a table may have gained columns since the fit."""
         return X if X.shape[1] == self.n_features else np.ascontiguousarray(X[:, : self.n_features])
 
-    def join(self, scorer: _native.RowExperts, number: int) -> bool:
+    def add_to(self, scorer: _native.RowExperts, number: int) -> bool:
         scorer.add_trees(number, self._trees)
         return True
 

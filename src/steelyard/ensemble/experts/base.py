@@ -111,7 +111,7 @@ class Rule:
         """Return the score of all rows for two classes, NaN if it is unknown; only for constant rules."""
         raise NotImplementedError
 
-    def join(self, scorer: _native.RowExperts, number: int) -> bool:  # noqa: ARG002
+    def add_to(self, scorer: _native.RowExperts, number: int) -> bool:  # noqa: ARG002
         """Add the rule for two classes, as expert ``number``, to a native scorer.
 
         Return False if the rule has no native form: then :meth:`scores` is called.
@@ -131,7 +131,7 @@ class Expert:
     is_expensive: ClassVar[bool] = False  # whether updates may run in a thread of their own
     updates_in_place: ClassVar[bool] = False  # whether updates change the learner of the original expert too
     refits: ClassVar[bool] = False  # whether an update fits a new model, so that no rows are unlearned
-    can_return: ClassVar[bool] = False  # whether a disabled expert may be enabled again
+    can_be_reenabled: ClassVar[bool] = False  # whether a disabled expert may be enabled again
     min_new_rows: ClassVar[int] = 1  # number of new rows for an update, or 5 % of the stream if that is less
     window_rows: int | None = None  # number of the last rows that it represents; None: all rows
     learns_in_batches: ClassVar[bool] = False  # whether updates wait for a full batch in long streams
@@ -141,8 +141,8 @@ class Expert:
         self.learner: Any = None  # the fitted model, if the expert has one
         self.rule: Rule | None = None
         self.is_enabled = True
-        self.high = 0  # number of rows seen at the last update
-        self.rule_rows = 0  # the value of `high` when the rule was derived
+        self.n_seen_at_update = 0  # number of rows seen at the last update
+        self.n_seen_at_rule = 0  # number of rows seen when the rule was derived
 
     @property
     def n_rows(self) -> int:
@@ -187,7 +187,7 @@ class Expert:
         """Return whether enough rows have arrived since the last update."""
         if self.learns_in_batches and not stream.budget.passes_batch(stream.n_before, stream.n_seen):
             return False
-        return stream.n_seen - self.high >= min(self.min_new_rows, 1 + stream.n_seen // 20)
+        return stream.n_seen - self.n_seen_at_update >= min(self.min_new_rows, 1 + stream.n_seen // 20)
 
     def update(self, stream: Stream) -> None:
         """Learn all rows up to now, and unlearn the rows that have left the window."""
@@ -205,11 +205,11 @@ class Expert:
 
     def needs_rule(self, stream: Stream) -> bool:  # noqa: ARG002
         """Return whether the rule must be derived again from the learner."""
-        return self.high > self.rule_rows
+        return self.n_seen_at_update > self.n_seen_at_rule
 
     def refresh_rule(self, stream: Stream) -> None:
         """Derive the rule from the learner. The rule is None while fewer than two classes are known."""
-        self.rule, self.rule_rows = self.make_rule(stream), self.high
+        self.rule, self.n_seen_at_rule = self.make_rule(stream), self.n_seen_at_update
 
     def make_rule(self, stream: Stream) -> Rule | None:
         """Return the decision rule of the learner."""
@@ -225,23 +225,23 @@ class Expert:
 
     def get_state(self) -> dict[str, Any]:
         """Return the learned state as arrays, plain values and learners."""
-        return {"high": self.high, "left_out": not self.is_enabled}
+        return {"high": self.n_seen_at_update, "left_out": not self.is_enabled}
 
     def set_state(self, state: Mapping[str, Any], stream: Stream) -> None:
         """Restore this expert from the result of :meth:`get_state`; raise ValueError if inconsistent.
 
         If this sets no rule, the rule is derived from the learner afterwards.
         """
-        self.high = int(state["high"])
+        self.n_seen_at_update = int(state["high"])
         self.is_enabled = not state.get("left_out", False)
-        if not 0 <= self.high <= stream.n_seen:
+        if not 0 <= self.n_seen_at_update <= stream.n_seen:
             raise ValueError("an expert remembers rows that have not been seen yet")
 
 
 class WindowExpert(Expert):
     """Expert that remembers a list of rows, all of which are in the row buffer."""
 
-    can_return = True
+    can_be_reenabled = True
 
     def __init__(self, config: ExpertConfig) -> None:
         super().__init__(config)
@@ -267,7 +267,7 @@ class WindowExpert(Expert):
 
     def update(self, stream: Stream) -> None:
         before, self.held = self.held, self.select(stream)
-        self.high = stream.n_seen
+        self.n_seen_at_update = stream.n_seen
         came, went = _differences(self.held, before)
         self.learn(stream.rows.at(came), stream.rows.at(went) if len(went) else None, stream)
 

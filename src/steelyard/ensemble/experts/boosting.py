@@ -107,9 +107,9 @@ class BoostingExpert(WindowExpert):
     def limits(self, budget: CostBudget) -> str:
         if not self.is_affordable(budget):
             return f"disabled: {budget.n_planes} planes would cost more than {budget}"
-        if self.high < self.starts_at:
+        if self.n_seen_at_update < self.starts_at:
             return f"starts after {self.starts_at:,} rows"
-        return f"refitted every {max(self._refit_rows(budget, self.high), 1.0):.0f} rows or so"
+        return f"refitted every {max(self._refit_rows(budget, self.n_seen_at_update), 1.0):.0f} rows or so"
 
     def disable(self) -> None:
         super().disable()
@@ -159,7 +159,7 @@ class BoostingExpert(WindowExpert):
 
     def _is_regular(self, stream: Stream) -> bool:
         """Return whether a refit is due even if no rows were forgotten."""
-        waiting = stream.n_seen - self.high
+        waiting = stream.n_seen - self.n_seen_at_update
         if not waiting or stream.n_seen < self.starts_at:
             return False
         if 10 * int(self.held.searchsorted(stream.low)) > len(self.held):

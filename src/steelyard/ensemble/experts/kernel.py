@@ -196,7 +196,7 @@ class KernelRule(Rule):
         )
         return rows.by_ranked_column(part)
 
-    def join(self, scorer: _native.RowExperts, number: int) -> bool:
+    def add_to(self, scorer: _native.RowExperts, number: int) -> bool:
         plane = self.expansion.native_plane()
         if plane is None:
             return False

@@ -50,13 +50,15 @@ class _LinearExpert(Expert):
 
     def needs_rule(self, stream: Stream) -> bool:
         if self.rule is None or self.learner is None:
-            return self.high > self.rule_rows
+            return self.n_seen_at_update > self.n_seen_at_rule
         budget = stream.budget
         cost = budget.n_planes * (60.0 + self.learner.n_features_in_**3 / 20_000.0)
         wait = min(
-            budget.interval_rows(cost, SETTINGS.solve_share), 1 + self.rule_rows * budget.n_planes // 20
+            budget.interval_rows(cost, SETTINGS.solve_share), 1 + self.n_seen_at_rule * budget.n_planes // 20
         )
-        return self.high - self.rule_rows >= max(1.0, wait / 10.0 if stream.new_class else wait)
+        return self.n_seen_at_update - self.n_seen_at_rule >= max(
+            1.0, wait / 10.0 if stream.new_class else wait
+        )
 
     def make_rule(self, stream: Stream) -> Rule | None:
         learner = self.learner
@@ -71,7 +73,7 @@ class _LinearExpert(Expert):
 
     def get_state(self) -> dict[str, Any]:
         rule = self.rule.get_state() if isinstance(self.rule, LinearRule) else None
-        state = {"learner": self.learner, "rule": rule, "answers_upto": self.rule_rows}
+        state = {"learner": self.learner, "rule": rule, "answers_upto": self.n_seen_at_rule}
         return {**super().get_state(), **state}
 
     def set_state(self, state: Mapping[str, Any], stream: Stream) -> None:
@@ -79,7 +81,7 @@ class _LinearExpert(Expert):
         self.learner = state["learner"]
         if state.get("rule") is not None:  # the saved rule may be older than the learner
             self.rule = self.over_view(LinearRule.from_state(state["rule"]), stream.views)
-            self.rule_rows = int(state["answers_upto"])
+            self.n_seen_at_rule = int(state["answers_upto"])
 
 
 class LinearExpert(_LinearExpert):
@@ -97,7 +99,7 @@ class LinearExpert(_LinearExpert):
 
     @property
     def n_rows(self) -> int:
-        return 0 if self.learner is None else self.high - self.low
+        return 0 if self.learner is None else self.n_seen_at_update - self.low
 
     def is_affordable(self, budget: CostBudget) -> bool:  # noqa: ARG002  needed with many classes
         return True
@@ -110,10 +112,14 @@ class LinearExpert(_LinearExpert):
         return _linear_batch(block, views)
 
     def update(self, stream: Stream) -> None:
-        new = stream.rows.between(max(self.high, stream.low), stream.n_seen)
-        leaving = stream.rows.between(self.low, min(stream.low, self.high)) if stream.low > self.low else None
+        new = stream.rows.between(max(self.n_seen_at_update, stream.low), stream.n_seen)
+        leaving = (
+            stream.rows.between(self.low, min(stream.low, self.n_seen_at_update))
+            if stream.low > self.low
+            else None
+        )
         self._learn(new, leaving, stream.views)
-        self.low, self.high = stream.low, stream.n_seen
+        self.low, self.n_seen_at_update = stream.low, stream.n_seen
 
     def forget(self, block: Block, stream: Stream) -> None:
         self._learn(block.take(slice(0)), block, stream.views)
@@ -130,7 +136,7 @@ class LinearExpert(_LinearExpert):
         self.learner = _updated(self.learner, add, forget)
 
     def check_forget(self, add: Block | None, forget: Block, stream: Stream) -> None:
-        new = stream.rows.between(self.high, stream.n_seen)
+        new = stream.rows.between(self.n_seen_at_update, stream.n_seen)
         new = new if add is None else new.joined(add)
         if self.learner is None and not len(new):
             raise DataError("there are no rows left to forget; nothing was changed.")
@@ -147,7 +153,7 @@ class LinearExpert(_LinearExpert):
     def set_state(self, state: Mapping[str, Any], stream: Stream) -> None:
         super().set_state(state, stream)
         self.low = int(state["low"])
-        if not 0 <= self.low <= self.high:
+        if not 0 <= self.low <= self.n_seen_at_update:
             raise ValueError("the first row of an expert must not come after its last row")
 
 
@@ -255,7 +261,7 @@ class LinearRule(Rule):
             explain_linear(rows.linear[:, :n_features], self.coef, self.intercept, mean)
         )
 
-    def join(self, scorer: _native.RowExperts, number: int) -> bool:
+    def add_to(self, scorer: _native.RowExperts, number: int) -> bool:
         scorer.add_plane(number, False, self.coef[0], float(self.intercept[0]))
         return True
 
@@ -297,7 +303,7 @@ class MappedLinearRule(LinearRule):
         """Return Shapley values of the rank-transformed features."""
         return rows.explain_mapped(self.inside, self.intercept, background)
 
-    def join(self, scorer: _native.RowExperts, number: int) -> bool:
+    def add_to(self, scorer: _native.RowExperts, number: int) -> bool:
         scorer.add_plane(number, True, self.inside[0], float(self.intercept[0]))
         return True
 

@@ -57,7 +57,7 @@ class NearestNeighborRule(Rule):
         part = explain_function(self._rank_scores, rows.ranks, background.ranks.mean(axis=0))
         return rows.by_ranked_column(part)
 
-    def join(self, scorer: _native.RowExperts, number: int) -> bool:
+    def add_to(self, scorer: _native.RowExperts, number: int) -> bool:
         kernel = _laplacian(self.vectors.shape[1])
         scorer.add_neighbors(number, kernel, self.vectors, self.places, _N_NEIGHBORS)
         return True

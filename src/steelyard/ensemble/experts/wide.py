@@ -73,7 +73,7 @@ class WideExpert(WindowExpert):
         return budget.interval_rows(cost, _REFIT_SHARE)
 
     def is_due(self, stream: Stream) -> bool:
-        waiting = stream.n_seen - self.high
+        waiting = stream.n_seen - self.n_seen_at_update
         if not waiting or not self.blocks:
             return False
         if (
@@ -84,7 +84,7 @@ class WideExpert(WindowExpert):
         return waiting >= min(self._refit_rows(stream.budget), 1 + stream.n_seen // 20)
 
     def update(self, stream: Stream) -> None:
-        self.high = stream.n_seen
+        self.n_seen_at_update = stream.n_seen
         if self.blocks:
             rows = self._together()
             self._remember(rows.take(_kept(rows, stream.low)))
@@ -115,7 +115,7 @@ class WideExpert(WindowExpert):
         rows = self._together()
         arrays = {"codes": rows.codes, "weights": rows.weights, "rows": wide_state(rows.wide)}
         rule = self.rule.get_state() if isinstance(self.rule, WideRule) else None
-        return {**state, **arrays, "rule": rule, "rule_rows": self.rule_rows}
+        return {**state, **arrays, "rule": rule, "rule_rows": self.n_seen_at_rule}
 
     def set_state(self, state: Mapping[str, Any], stream: Stream) -> None:
         super().set_state(state, stream)
@@ -133,7 +133,7 @@ class WideExpert(WindowExpert):
         empty, keys = np.zeros((n, 0)), stream.rows.at(self.held).keys
         self._remember(Block(empty, codes, weights, np.zeros(n), self.held, keys, wide))
         if state["rule"] is not None:
-            self.rule, self.rule_rows = WideRule.from_state(state["rule"]), int(state["rule_rows"])
+            self.rule, self.n_seen_at_rule = WideRule.from_state(state["rule"]), int(state["rule_rows"])
 
 
 def _kept(rows: Block, low: int) -> IntArray:
@@ -234,7 +234,7 @@ class WideRule(LinearRule):
         assert rows.wide is not None
         return explain_linear(rows.wide.toarray(), self.coef, self.intercept, self.mean)
 
-    def join(self, scorer: _native.RowExperts, number: int) -> bool:  # noqa: ARG002
+    def add_to(self, scorer: _native.RowExperts, number: int) -> bool:  # noqa: ARG002
         return False
 
     def get_state(self) -> dict[str, Any]:
