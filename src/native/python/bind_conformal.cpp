@@ -11,9 +11,9 @@ namespace steelyard::bind {
 namespace {
 
 std::pair<NumpyArray<double, 3>, NumpyArray<double, 2>> bound_p_values(Array<const double, 2> X,
-                                                                      Array<const double, 2> edges,
-                                                                      Array<const double, 2> counts,
-                                                                      Array<const double, 3> uniform) {
+                                                                       Array<const double, 2> edges,
+                                                                       Array<const double, 2> counts,
+                                                                       Array<const double, 3> uniform) {
     const std::size_t n_rows = X.shape(0), n_columns = X.shape(1), n_bins = counts.shape(1);
     require(edges.shape(0) == n_columns && counts.shape(0) == n_columns && n_bins > 0 && n_bins % 2 == 0 &&
                 edges.shape(1) + 1 == n_bins && uniform.shape(0) == 2 && uniform.shape(1) == n_rows &&
