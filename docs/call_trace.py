@@ -161,6 +161,7 @@ def http_learn(_: Path) -> CallTrace:
         async with app.router.lifespan_context(app):
             await send("PUT", "/v1/models/m", {"target": "y"})
             for batch in (rows, rows[:1], rows[1:2]):
+                await asyncio.sleep(0.1)  # the writer thread finishes the previous request
                 trace.entered.clear()
                 await send("POST", "/v1/models/m/learn", {"rows": batch})
             entered = list(trace.entered.items())
