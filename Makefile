@@ -158,7 +158,8 @@ test-aarch64: $(VENV)/.tools
 
 # Windows: cross compiler and wine. Debian packages: g++-mingw-w64-x86-64-posix, wine64.
 WINE ?= $(or $(shell command -v wine64 || command -v wine),/usr/lib/wine/wine64)
-IN_WINE = WINEPREFIX=$(CURDIR)/build/windows/wine WINEDEBUG=-all $(WINE)
+# The prefix has a link to the root of the file system, which a build of the source archive would follow.
+IN_WINE = WINEPREFIX=$(or $(TMPDIR),/tmp)/steelyard-wine WINEDEBUG=-all $(WINE)
 test-windows: $(VENV)/.tools
 	$(call native_tests,windows,-DSTEELYARD_WERROR=ON -DCMAKE_SYSTEM_NAME=Windows -DCMAKE_SYSTEM_PROCESSOR=AMD64 \
 	  -DCMAKE_CXX_COMPILER=x86_64-w64-mingw32-g++-posix)
