@@ -51,14 +51,14 @@ def file(tmp_path):
 class Watched:
     """Model that records its number of learned rows at each prediction; its score is the first column."""
 
-    own_cut = 0.5
+    own_threshold = 0.5
     asked: list[tuple[int, int]]
 
     def __init__(self):
         self.n_asked = self.n_learned = 0
         Watched.asked = []
 
-    def n_alike(self):
+    def rows_until_change(self):
         return 0
 
     def scores(self, X):
@@ -95,7 +95,7 @@ def test_refit_wrapper_gives_same_scores_for_one_batch_and_for_chunks(bench, fil
             return super().scores(X)
 
     class AskedOften(Asked):
-        def n_alike(self):
+        def rows_until_change(self):
             return 0
 
     def scores(kind):

@@ -1,11 +1,11 @@
 """Test-then-train run of one contender on one stream; the measures are stored as a line of JSON.
 
-A line holds what was run (stream, contender, rows at most, chunk, late) and what came out: for windows of 500
-and of 1,000 rows (fewer in short streams) the AUC and the G-mean by the contender's own cut and by that of
-:class:`steelyard.AdaptiveThresholdClassifier` on its scores; and microseconds of processor time a row. A
-contender that fails on a stream has a line with the reason. What has a line is not run again, so that a run
-can be stopped and started again, and two halves of a run can be done by two machines: lines are put into one
-file. Of two lines about the same the later one counts.
+A line has the setting (stream, contender, maximum number of rows, chunk, delay of labels) and the measures:
+for windows of 500 and of 1,000 rows (fewer in short streams) the AUC, and the G-mean with the contender's own
+threshold and with that of :class:`steelyard.AdaptiveThresholdClassifier`; and microseconds of processor time
+per row. A contender that fails on a stream has a line with the reason. A setting that has a line is not run
+again, so a run can be interrupted and continued, and lines of two machines can be joined in one file. Of two
+lines with the same setting the later one counts.
 """
 
 from __future__ import annotations
@@ -92,7 +92,8 @@ def measured(
         raise
     except Exception as error:  # noqa: BLE001  a peer that fails is reported, and the others continue
         return cells.put({**facts, "failed": f"{type(error).__name__}: {error}"})
-    y = np.load(rows)["y"]
+    with np.load(rows) as stored:
+        y = stored["y"]
     own = scores > own_threshold
     answers = [own, own if contender.name == OURS else moved(scores, own_threshold, y, setting)]
     return cells.put(
@@ -103,18 +104,19 @@ def measured(
 def run(contender: Contender, file: Path, setting: Setting) -> tuple[FloatArray, float, float]:
     """Return out-of-sample scores, the contender's own threshold, and microseconds of processor time per row.
 
-    Who answers alike for some chunks is asked about them together: single rows would take a forest hours.
+    Chunks for which the predictions of a contender cannot change are scored in one call, because scoring
+    single rows would take a forest hours.
     """
     if contender.moa is not None:
         assert contender.client is not None
         scores, cost = contender.client.scores(contender.moa, file, setting.chunk, setting.late)
         return scores, 0.5, cost
-    kept = np.load(file)
-    X, y = kept["X"], kept["y"]
+    with np.load(file) as stored:
+        X, y = stored["X"], stored["y"]
     learner, scores, learned, end = contender.make(), np.zeros(len(y)), 0, 0
     began = time.process_time()
     while end < len(y):
-        begin, n_chunks = end, max(1, learner.n_alike() // setting.chunk)
+        begin, n_chunks = end, max(1, learner.rows_until_change() // setting.chunk)
         end = min(begin + n_chunks * setting.chunk, len(y))
         scores[begin:end] = learner.scores(X[begin:end])
         known = max(learned, end - setting.late)
@@ -144,7 +146,7 @@ def moved(
     for begin in range(0, len(y), setting.chunk):
         end = min(begin + setting.chunk, len(y))
         if begin - looked_at >= looks:
-            cut, looked_at = _best_cut(evidence, own_threshold), begin
+            cut, looked_at = _best_threshold(evidence, own_threshold), begin
         answers[begin:end] = scores[begin:end] > cut
         if end - setting.late > learned:
             known = slice(learned, end - setting.late)
@@ -155,7 +157,7 @@ def moved(
     return answers
 
 
-def _best_cut(evidence: ScoreBuffer, own_threshold: float) -> float:
+def _best_threshold(evidence: ScoreBuffer, own_threshold: float) -> float:
     (sides,) = evidence.sides()
     positive, negative = (side[~np.isnan(side[:, 0]), 0] for side in (sides.positive, sides.negative))
     if min(len(positive), len(negative)) < 5:

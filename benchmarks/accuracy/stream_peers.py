@@ -22,10 +22,10 @@ from steelyard.windowing import Refit, SlidingWindow
 class Learner:
     """A classifier with ``partial_fit`` and scores."""
 
-    def __init__(self, model: Any, own_cut: float = 0.0) -> None:
-        self.model, self.own_cut = model, own_cut
+    def __init__(self, model: Any, own_threshold: float = 0.0) -> None:
+        self.model, self.own_threshold = model, own_threshold
 
-    def n_alike(self) -> int:
+    def rows_until_change(self) -> int:
         """Number of rows that can be learned before predictions change."""
         return 0
 
@@ -39,7 +39,7 @@ class Learner:
         except (AttributeError, ValueError):
             known = False
         if not known:
-            return np.full(len(X), self.own_cut)
+            return np.full(len(X), self.own_threshold)
         if hasattr(self.model, "decision_function"):
             return np.asarray(self.model.decision_function(X))
         return np.asarray(self.model.predict_proba(X))[:, 1]
@@ -51,13 +51,13 @@ class Refitted(Learner):
     def __init__(self, make: Callable[[], Any], window: int, every: int = 500) -> None:
         super().__init__(Refit(make(), every, window), 0.5)
 
-    def n_alike(self) -> int:
+    def rows_until_change(self) -> int:
         """Number of rows that can be learned before predictions change: until the next refit."""
         return int(self.model.n_rows_until_fit_) if hasattr(self.model, "classes_") else 0
 
     def scores(self, X: FloatArray) -> FloatArray:
         if not hasattr(self.model, "classes_"):
-            return np.full(len(X), self.own_cut)
+            return np.full(len(X), self.own_threshold)
         return np.asarray(self.model.predict_proba(X))[:, 1]
 
 
@@ -177,7 +177,7 @@ class Contender:
     name : str
         What tables call it.
     make : callable
-        Makes a learner with ``learn``, ``scores`` and ``own_cut``.
+        Makes a learner with ``learn``, ``scores`` and ``own_threshold``.
     ours : bool
         Whether it is one of this package.
     moa : str, optional

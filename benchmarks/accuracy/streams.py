@@ -3,16 +3,17 @@
     python benchmarks/accuracy/streams.py --data-dir DIR [--moa PYTHON] [--out DIR] [--limit 10000]
         [--chunk 100] [--late 0] [--half reporting] [--only NAME] [--skip NAME] [--again NAME] [--tables]
 
-Every chunk is scored before it is learned; with ``--late`` labels come so many rows later. Measured are the
-AUC and the G-mean in windows of 1,000 and of 500 rows (fewer in short streams) that have both classes,
-averaged over the windows of a stream, then over streams. The G-mean is given for each contender's own cut,
-and for the cut of :class:`steelyard.AdaptiveThresholdClassifier` on its scores, so that nobody loses by a cut
-alone; StreamClassifier has its own. Ranks are by stream, 1 is best; differences are paired, StreamClassifier
-minus the other.
+Every chunk is scored before it is learned; with ``--late N`` labels arrive N rows later. The measures are
+AUC and G-mean in windows of 1,000 and of 500 rows (fewer in short streams) that have both classes, averaged
+over the windows of a stream, then over streams. The G-mean is given for the own threshold of each contender
+and for the threshold that :class:`steelyard.AdaptiveThresholdClassifier` chooses from its scores;
+StreamClassifier uses its own. Ranks are computed for each stream, 1 is best; differences are paired,
+StreamClassifier minus the other.
 
-Half of the streams served to choose the experts and their settings; figures are given for both halves apart
-and those of the other half are the result. Every cell is a line of JSON in ``--out`` when it is there; what
-has a line is not run again but by ``--again``, and ``--tables`` prints what there is. Needs imbalanced-learn,
+Experts and settings were chosen on half of the streams. Results are printed for both halves separately; those
+of the other half are reported. Each result is a line of JSON in ``--out`` and is not computed again without
+``--again``; ``--tables`` prints the existing results.
+Needs imbalanced-learn,
 lightgbm and river (extra ``peers``); MOA's ensembles need an interpreter that has capymoa, ``--moa`` (see
 ``moa_worker.py``).
 """

@@ -11,9 +11,9 @@ classes (1 to 100), with a ratio that increases, that increases and decreases, t
 100, with five concepts that follow each other at once or fade into each other. These are 88 streams of 50,000
 rows (200,000 in the survey), in the same number of stages. As there, windows have 500 rows and the measures
 are G-mean and AUC; here both are taken in windows that have both classes. The learners of the survey that
-MOA itself has are the peers, with its parameters but for ten trees a forest, each with its own cut and with
-that of :class:`steelyard.AdaptiveThresholdClassifier`; columns of categories are given to them as such, and
-to StreamClassifier as indicators. ROSE, KUE, OOB and UOB are those of stream-learn; they learn in chunks, so
+MOA itself has are the peers, with its parameters except for ten trees per forest, each with its own threshold
+and with that of :class:`steelyard.AdaptiveThresholdClassifier`. They get categorical columns,
+StreamClassifier gets indicators. ROSE, KUE, OOB and UOB are those of stream-learn; they learn in chunks, so
 choose ``--chunk 500`` to compare them.
 
 ``--chunk 1`` tests and trains row by row, as the survey does; larger chunks give labels later to all. Every

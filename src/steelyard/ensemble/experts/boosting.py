@@ -32,8 +32,8 @@ _SMALL_ROWS = 2000
 _MAX_FINE_COLUMNS = 24  # maximum number of columns for more than 64 bins
 _MIN_CATEGORIES = 5  # a column with fewer categories is split as a column of numbers
 _MIN_FINE_ROWS = 5000  # minimum number of rows for more than 64 bins
-_FORGET_COST_US = 15_000.0  # if a refit takes longer, forget() fits fewer trees to a sample of the rows
-_SAMPLE_ROWS = 4000  # number of rows in the sample that forget() uses
+_FORGET_COST_US = 8_000.0  # if a refit takes longer, forget() fits fewer trees to a sample of the rows
+_SAMPLE_ROWS = 3000  # number of rows in the sample that forget() uses
 _SAMPLE_TREES = 20
 _SAMPLE_LEAVES = 16
 

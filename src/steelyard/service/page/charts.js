@@ -40,7 +40,7 @@ const latest = (chart) => chart.setLegend({ idx: chart.data[0].length - 1 }); //
 function makeChart(holder, data, series) {
   const axis = { stroke: ink("--quiet"), grid: { stroke: ink("--line"), width: 1 }, ticks: { stroke: ink("--line"), width: 1 } };
   const options = {
-    width: holder.clientWidth || 600, height: 240, cursor: { drag: { x: true, y: false } },
+    width: holder.clientWidth || 600, height: 240, padding: [null, 32, null, null], cursor: { drag: { x: true, y: false } },
     scales: { y: { range: (_u, low, high) => [0, Math.max(high ?? 1, series[0].top ?? 1)] } },
     axes: [{ ...axis, space: 90, values: (u, ticks) => ticks.map((at) => clock(at, u.scales.x.max - u.scales.x.min)) }, { ...axis, size: 52 }],
     series: [{ label: "at", value: (_u, at) => (at === null ? "–" : moment(at)) },
