@@ -42,8 +42,7 @@ def table(cells: Cells, streams: Sequence[str], window: int) -> str:
     ranks = {k: rankdata(-values[:, :, k], axis=0).mean(axis=1) for k in (AUC, MOVED)}
     ours = values[names.index(OURS)]
     lines = [
-        "| | AUC | rank | ours - it | G-mean, own threshold | G-mean, adaptive threshold "
-        "| rank | ours - it | us a row |",
+        "| | AUC | rank | ours - it | G-mean, own | G-mean, adaptive | rank | ours - it | us a row |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for i in np.argsort(-values[:, :, AUC].mean(axis=1)):

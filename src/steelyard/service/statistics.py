@@ -96,10 +96,15 @@ class GroupTimes:
         The median of several groups is compared. The first request of a process imports modules, and other
         programs can interrupt any group.
         """
-        typical = {
-            name: median(self._seconds[name])
-            for name in {model, *others} & self._seconds.keys()
-            if len(self._seconds[name]) == _N_GROUPS
-        }
-        seconds, ratio = typical.pop(model, 0.0), _STILL_SLOW_RATIO if was_slow else _SLOW_RATIO
-        return seconds > _SLOW_SECONDS and bool(typical) and seconds > ratio * median(typical.values())
+        seconds = self._typical(model)
+        if seconds is None or seconds <= _SLOW_SECONDS:  # most groups end here
+            return False
+        typical = [self._typical(name) for name in others if name != model]
+        known = [one for one in typical if one is not None]
+        ratio = _STILL_SLOW_RATIO if was_slow else _SLOW_RATIO
+        return bool(known) and seconds > ratio * median(known)
+
+    def _typical(self, model: str) -> float | None:
+        """Return the median time of the last groups, or None if there were too few."""
+        recent = self._seconds.get(model, ())
+        return median(recent) if len(recent) == _N_GROUPS else None
