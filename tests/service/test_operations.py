@@ -358,6 +358,17 @@ def test_rows_beyond_the_quota_of_a_model_are_refused(tmp_path, quota):
     assert learn(session, 10, first=50)["learned"] == 10
 
 
+def test_new_columns_beyond_the_quota_of_a_model_are_refused(tmp_path):
+    session = ModelSession(tmp_path / "s.db")
+    session.do(Put("m", spec(quota={"columns": 10})))
+    learn(session, 20)
+    before = session.do(Learn("m", batch(records(5, first=20))))["version"]
+    wide = [row | {f"x{k}": 1.0 for k in range(8)} for row in records(5, first=30)]
+    with pytest.raises(Conflict, match="the quota of this model is 10 columns, and it would have"):
+        session.do(Learn("m", batch(wide)))
+    assert session.do(Learn("m", batch(records(5, first=40))))["version"] == before + 1
+
+
 def test_rows_beyond_the_quota_of_pending_rows_are_refused(tmp_path):
     session = ModelSession(tmp_path / "s.db")
     session.do(Put("m", spec(quota={"waiting": 2})))

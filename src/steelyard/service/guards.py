@@ -65,8 +65,8 @@ def check_rows(spec: Spec, batch: ColumnBatch) -> None:
 def check_quota(engine: Engine, batch: ColumnBatch, state_bytes: int) -> None:
     """Raise Conflict if these rows would exceed a quota of the model."""
     spec = engine.spec
-    n_columns = len(engine.column_kinds()) or len(engine.feature_names(batch))
-    used: dict[str, float] = {"columns": max(engine.n_features, n_columns)}
+    n_new = len(set(engine.feature_names(batch)) - engine.column_kinds().keys())
+    used: dict[str, float] = {"columns": engine.n_features + n_new}
     if spec.window is None:
         used["rows"] = engine.n_rows + batch.n_rows
     used["megabytes"] = state_bytes / _MEGABYTE
