@@ -448,9 +448,10 @@ def bench_learners(store: str, rounds: int, n_batches: int) -> None:
     """Measure the throughput of two learners of a PostgreSQL store relative to one.
 
     Rows have ten columns, which a map turns into 500 features: learning takes most of the time, and client
-    and database little. Eight models with one client each keep the queues of both learners filled. All of
-    them share two cores: if one learner keeps one core busy, two learners can be at most twice their share of
-    all processor time as fast.
+    and database little. Eight models with two clients each keep the queues of both learners filled; with one
+    client each, a learner is idle while the last requests of all its models are committed. All processes
+    share two cores: if one learner keeps one core busy, two learners can be at most twice their share of all
+    processor time as fast.
     """
     rng, width, n_rows = np.random.default_rng(5), 10, 50
     names = [f"bench-{uuid.uuid4().hex[:8]}" for _ in range(8)]
@@ -466,7 +467,7 @@ def bench_learners(store: str, rounds: int, n_batches: int) -> None:
             pipe.close()
 
         begin = time.perf_counter()
-        await asyncio.gather(*(client(name, url) for name, url in homes.items()))
+        await asyncio.gather(*(client(name, url) for name, url in homes.items() for _ in range(2)))
         return time.perf_counter() - begin
 
     def models_of(url: str) -> set[str]:
@@ -476,7 +477,7 @@ def bench_learners(store: str, rounds: int, n_batches: int) -> None:
     def measure(urls: list[str], pids: list[int]) -> dict[str, float]:
         """Return rows per second, and CPU seconds per 1,000 rows of learners, database and client."""
         homes = {name: url for url in urls for name in models_of(url)}
-        n_all, database = n_rows * n_batches * len(names), database_processes(store)
+        n_all, database = 2 * n_rows * n_batches * len(names), database_processes(store)
         before = (cpu_seconds(pids), cpu_seconds(database), time.process_time())
         seconds = asyncio.run(send(homes))
         after = (cpu_seconds(pids), cpu_seconds(database), time.process_time())
