@@ -280,8 +280,10 @@ class PredictedScores:
 
         With the ``snapshot`` that computed the scores, :meth:`last` returns them.
         """
-        self._last = None if snapshot is None else (weakref.ref(snapshot), keys, scores)
         limit = SETTINGS.predicted_rows
+        self._last = None
+        if snapshot is not None and len(keys) <= limit:
+            self._last = weakref.ref(snapshot), keys, scores
         # Best effort: the thread does not wait for the lock, which a forked child might never get.
         if len(keys) > limit or not self._lock.acquire(blocking=False):
             return

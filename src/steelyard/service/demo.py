@@ -53,9 +53,8 @@ def _feed(url: str) -> None:
 
 def _send(client: Client, stream: Payments) -> None:
     """Predict payments in the order of time, and send each label when the stream makes it known."""
-    unlabelled: deque[tuple[float, dict[str, str]]] = (
-        deque()
-    )  # the time at which the labels become known, labels by id
+    # Pairs of the time at which labels become known, and the labels by row id.
+    unlabelled: deque[tuple[float, dict[str, str]]] = deque()
     for number, (rows, labels) in enumerate(_batches(stream)):
         if number < _HISTORY_BATCHES:
             target = _SPEC["target"]

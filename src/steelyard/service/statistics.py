@@ -99,7 +99,8 @@ class GroupTimes:
         seconds = self._typical(model)
         if seconds is None or seconds <= _SLOW_SECONDS:  # most groups end here
             return False
-        typical = [self._typical(name) for name in others if name != model]
+        # A copy of ``others``, because another thread may add or remove models meanwhile.
+        typical = [self._typical(name) for name in tuple(others) if name != model]
         known = [one for one in typical if one is not None]
         ratio = _STILL_SLOW_RATIO if was_slow else _SLOW_RATIO
         return bool(known) and seconds > ratio * median(known)
