@@ -197,13 +197,13 @@ def test_queries_in_all_dialects_return_same_sums(dialect):
     for mine, other in zip(native, translated, strict=True):
         mine, other = sqlglot.parse_one(mine, dialect="duckdb"), sqlglot.parse_one(other, dialect=dialect)
         names = [{table.name for table in tree.find_all(sqlglot.exp.Table)} for tree in (mine, other)]
-        assert names[0] - {"digits"} == names[1] - {"digits"}  # only some engines need this table
+        assert names[0] - {"digits"} == names[1] - {"digits"}  # only some engines need the subquery "digits"
         assert products(mine) == products(other)
         assert "steelyard_rows" in other.sql(dialect)
 
 
 def products(tree):
-    """Return the columns whose products are summed, directly or by digits."""
+    """Return the pairs of columns whose products are summed, whether or not they are split into digits."""
     from sqlglot import exp
 
     sums = [list(found.find_all(exp.Column)) for found in tree.expressions if found.find(exp.Sum)]

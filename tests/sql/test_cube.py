@@ -42,7 +42,7 @@ def cube(frame, **options):
 
 
 def fitted(frame, like):
-    """Return a fit on rows with the columns and the quantizer of the cube."""
+    """Return a model fitted to ``frame``, with the columns and the quantizer of the model ``like``."""
     model = TableModel(ProximalSVC(quantizer=like.estimator.quantizer_), deepcopy(like.encoder), "fraud")
     model.learn(model.open(frame.drop(columns=["country", "channel", "day"]), labelled=True))
     return model

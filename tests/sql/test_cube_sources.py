@@ -106,7 +106,9 @@ def test_cube_with_folds_keeps_models_and_can_be_saved(tmp_path):
 def test_add_beyond_max_bytes_raises_with_size():
     frame = without_time()
     cube = StatisticsCube(["country", "channel"], "fraud", max_bytes=5_000)
-    with pytest.raises(MemoryLimitError, match=r"12 cells and classes of 4 features would take .* bytes"):
+    with pytest.raises(
+        MemoryLimitError, match=r"12 pairs of cell and class with 4 features would take .* bytes"
+    ):
         cube.add(frame)
     assert cube.n_rows == 0
 

@@ -27,7 +27,7 @@ def database(request):
 
 
 def both(connection, table, learner=None, **options):
-    """Return the models of push-down and streaming."""
+    """Return the model fitted by push-down and the model fitted by streaming."""
     options = {"target": "kind", **options}
     return [
         sql.fit(learner or ProximalSVC(), connection, table, how=how, **options)
@@ -228,7 +228,7 @@ def test_pushdown_with_many_columns_uses_several_selects(database):
 
 
 @pytest.mark.parametrize("scale", [1e-300, 1e200])
-def test_extreme_columns_are_streamed_in_auto_mode_and_raise_in_pushed_mode(database, scale):
+def test_pushdown_of_very_large_or_small_values_raises_and_auto_mode_streams_them(database, scale):
     frame = payments(400)[["amount", "kind"]].assign(amount=lambda pay: pay["amount"] * scale)
     connection = fill(database[0], "pay", frame)
     auto = sql.fit(ProximalSVC(), connection, "pay", target="kind")

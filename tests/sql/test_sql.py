@@ -1,4 +1,4 @@
-"""Learning in a database: the same model as from the same rows in memory; and models as queries."""
+"""Learning from a database gives the model of the same rows in memory, and models become SQL queries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Integer arithmetic of database engines: types and maximum sizes of sums of products."""
+"""Integer types of database engines, and the largest sums of products that fit into them."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class Arithmetic:
     dialect : str
         Name of the engine in SQLGlot.
     wide : str or None
-        SQL type for products that exceed 64 bits. None if the engine has no such type or it is several times
-        slower; numbers are then split into digits.
+        SQL type for products that exceed 64 bits. It is None if the engine has no such type, or if the type
+        is several times slower than 64-bit integers. Numbers are then split into digits.
     wide_bits : int
-        Maximum number of bits in that type.
+        Maximum number of bits of a sum in the type ``wide``, or in 64-bit integers if ``wide`` is None.
     sums_widen : bool
         Whether SUM of 64-bit integers returns a wider type.
     nan : {"equal", "function", "never"}
@@ -33,7 +33,7 @@ class Arithmetic:
     changing : bool
         Whether one column can hold values of several types.
     fence : {"limit", "offset"} or None
-        Clause that prevents the engine from inlining a subquery; None if none is needed.
+        Clause that prevents the engine from inlining a subquery, or None if no clause is needed.
     """
 
     dialect: str

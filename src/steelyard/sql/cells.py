@@ -30,7 +30,7 @@ MAX_SECONDS = 253_402_300_800.0  # seconds from 1970 to the end of the year 9999
 
 
 def cell_codes(columns: Sequence[Coded]) -> tuple[list[str], NDArray[np.int32]]:
-    """Return the names of the cells of some rows, and the index of each row's cell in them.
+    """Return the names of the distinct cells of the rows, and for each row the index of its cell.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ def key_of(name: object) -> tuple[Any, ...]:
 
 
 def encode(values: NDArray[np.int64]) -> Coded:
-    """Return the distinct integers, and the index of each value in them."""
+    """Return the distinct values, and for each value its index in the list of distinct values."""
     found, codes = np.unique(values, return_inverse=True)
     return found.tolist(), codes
 
@@ -66,7 +66,7 @@ def missing_last(key: Any) -> list[tuple[bool, Any]]:
 def _distinct_rows(
     columns: Sequence[NDArray[np.int64]], sizes: Sequence[int]
 ) -> tuple[Sequence[NDArray[Any]], NDArray[np.int32]]:
-    """Return the distinct rows of integer columns, and the index of each row in them."""
+    """Return the distinct rows of integer columns, and for each row its index among the distinct rows."""
     sizes = [max(size, 1) for size in sizes]
     if math.prod(sizes) < 2**63:
         found, codes = _distinct(np.ravel_multi_index(columns, sizes), math.prod(sizes))
@@ -76,7 +76,7 @@ def _distinct_rows(
 
 
 def _distinct(numbers: NDArray[np.int64], n: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """Return the sorted distinct numbers (all below ``n``), and the index of each number in them."""
+    """Return the sorted distinct numbers (all below ``n``), and for each number its index among them."""
     if n > 4 * len(numbers):
         found, codes = np.unique(numbers, return_inverse=True)
         return found, codes.astype(np.int32)
@@ -87,7 +87,10 @@ def _distinct(numbers: NDArray[np.int64], n: int) -> tuple[NDArray[np.int64], ND
 
 
 def bucket_codes(batch: ColumnBatch, time: str | None, length: float, source: str) -> Coded:
-    """Return codes of time buckets of ``length`` seconds, or a single bucket if ``time`` is None."""
+    """Return the time buckets of ``length`` seconds, and for each row the index of its bucket.
+
+    If ``time`` is None, all rows belong to one bucket.
+    """
     if time is None:
         return [0], np.zeros(batch.n_rows, dtype=np.int64)
     values = batch.columns[time]

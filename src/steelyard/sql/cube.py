@@ -292,7 +292,7 @@ class StatisticsCube:
         known = set() if self._statistics is None else set(self._statistics.classes)
         n_new = len(set(labels) - known)
         size = 8 * (d + 1) * (d + 2) + _CELL_OVERHEAD_BYTES  # (d + 1) (d + 2) / 2 sums of 16 bytes
-        what = f"{len(known) + n_new:,} cells and classes of {d:,} features"
+        what = f"{len(known) + n_new:,} pairs of cell and class with {d:,} features"
         hint = "use fewer columns in by=, or longer time buckets"
         total = (len(known) + n_new) * size
         if self.max_bytes is not None and total > self.max_bytes:
@@ -403,8 +403,8 @@ class StatisticsCube:
         since, until, **where
             As for :meth:`statistics`.
         borrow : float or "auto", default=0.0
-            Shrinkage towards all rows, for slices with few rows: all rows of the cube are added with the
-            total weight of this many rows. "auto" selects the weight by cross-validation on the slice and
+            Shrinkage towards all rows, for slices with few rows: all rows of the cube are added, scaled to a
+            total weight of ``borrow`` rows. "auto" selects the weight by cross-validation on the slice and
             needs a cube with ``folds``.
         estimator : ProximalSVC, optional
             Estimator whose parameters are used.
@@ -481,7 +481,7 @@ class StatisticsCube:
     @renamed_parameters(learner="estimator")
     @snapshot_read
     def compare(self, by: str | Sequence[str], estimator: ProximalSVC | None = None) -> list[SliceSummary]:
-        """Compare the common model with the model of each slice, largest slice first."""
+        """Compare the common model, fitted on all rows, with the model of each slice, largest slice first."""
         return summarize_slices(self.statistics(), self._slices(by), _parameters(estimator))
 
     # -- saving and loading -------------------------------------------------------------------------

@@ -48,7 +48,15 @@ def add_partitions(
 
 
 def _filled(message: bytes, part: Any) -> bytes:
-    """Return the cube of one partition. This function runs in a worker."""
+    """Return the cube of one partition. This function runs in a worker.
+
+    Parameters
+    ----------
+    message : bytes
+        An empty cube with the columns and the quantizer.
+    part : DataFrame
+        The rows of the partition.
+    """
     return to_bytes(from_bytes(message).add(part) if len(part) else from_bytes(message))
 
 

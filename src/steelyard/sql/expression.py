@@ -43,7 +43,7 @@ def expression(model: TableModel, table: str, dialect: str = "duckdb", *, truths
     estimator = model.estimator
     if not isinstance(estimator, ProximalSVC) or estimator.feature_map is not None:
         raise DataError(
-            f"only a ProximalSVC without a feature map is linear; this is {estimator!r}.", source="sql"
+            f"the model must be a ProximalSVC without a feature map; got {estimator!r}.", source="sql"
         )
     coef, intercept = np.atleast_2d(estimator.coef_), np.atleast_1d(estimator.intercept_)
     classes = estimator.classes_.tolist()

@@ -63,12 +63,12 @@ def fit(
     drop: Sequence[str] = (),
     how: str = "auto",
 ) -> TableModel:
-    """Learn the rows of a table or query.
+    """Fit a clone of an estimator to the rows of a table or query.
 
     Parameters
     ----------
     model : estimator
-        An estimator. It is cloned, not changed.
+        The estimator. It is cloned, not changed.
     connection : object
         An open connection of DuckDB, SQLite or PostgreSQL (DB-API, ADBC, or an engine of SQLAlchemy), or an
         address such as ``"duckdb:///shop.db"``. Nothing is created or changed in the database.
@@ -77,7 +77,7 @@ def fit(
     target : str
         The column of labels.
     features : sequence of str, optional
-        Columns to use. By default all but the target, the weight and times.
+        Columns to use. By default all columns except the target, the weight and columns of times.
     where : str, optional
         A condition, with the engine's placeholders for values.
     parameters : sequence
@@ -137,7 +137,7 @@ def partial_fit(
     weight: str | None = None,
     how: str = "auto",
 ) -> TableModel:
-    """Learn more rows with the columns of the model. A failing call learns none.
+    """Learn more rows of a table or query, with the columns of the model. A failing call learns no row.
 
     Parameters
     ----------
@@ -165,7 +165,7 @@ def forget(
     weight: str | None = None,
     how: str = "auto",
 ) -> TableModel:
-    """Forget rows that were learned before. A failing call forgets none.
+    """Forget rows that were learned before. A failing call forgets no row.
 
     Parameters
     ----------
@@ -316,7 +316,7 @@ def source(
 def learn(
     model: TableModel, rows: DatabaseSource, columns: Columns, *, weight: str | None = None, how: str = "auto"
 ) -> TableModel:
-    """Learn the rows of a source by push-down or streaming, and close the source. A failing call learns none.
+    """Learn the rows of a source by push-down or streaming, and close it. A failing call learns no row.
 
     Parameters
     ----------
@@ -354,7 +354,7 @@ def _streaming_reason(
     learner = model.estimator
     reason = unsupported_reason(learner, rows.connection.engine, model.encoder.missing)
     if reason is None and _is_fitted(learner) and not learner.statistics_.is_frozen:
-        reason = "the quantizer is not chosen before 256 rows"
+        reason = "the model has learned fewer than 256 rows and has no quantizer yet"
     if how == "pushed":
         if reason is not None:
             raise PushdownNotSupported(
@@ -444,7 +444,7 @@ def _weights(values: Any, name: str) -> FloatArray:
         return np.array([float(value) for value in values.tolist()])
     except (TypeError, ValueError):
         raise DataError(
-            f"column {name!r} of weights must have a number in every row.", source=_SOURCE
+            f"the column of weights, {name!r}, must have a number in every row.", source=_SOURCE
         ) from None
 
 

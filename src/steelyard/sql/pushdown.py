@@ -39,7 +39,8 @@ __all__ = [
     "unsupported_reason",
 ]
 
-_LABEL_ROW = 1 << 20  # row number passed to LabelReader; for such late rows it only counts labels
+# Row number passed to LabelReader. For the first rows of a stream LabelReader also checks that labels repeat.
+_LABEL_ROW = 1 << 20
 _MAX_WEIGHT = 2.0**40
 _MAX_STEPS = 2**53  # doubles represent integers below this exactly
 # Maximum number of bits of the row count and the weights together.
@@ -84,7 +85,7 @@ class PushdownPlan:
     writer : Writer
         Writer of the queries.
     encoder : TableEncoder
-        Encoder of the columns, with all categories of these rows.
+        Encoder of the columns, with all categories of the rows of ``source``.
     quantizer : Quantizer
         Quantizer of the features.
     numbers : tuple of Number
@@ -122,7 +123,7 @@ def plan_pushdown(
     dialect: str | None = None,
     cells: tuple[str, ...] = (),
 ) -> PushdownPlan:
-    """Return the push-down plan of some rows; raise PushdownNotSupported if sums would not be exact.
+    """Return the push-down plan for database rows; raise PushdownNotSupported if sums would not be exact.
 
     Parameters
     ----------
@@ -131,7 +132,8 @@ def plan_pushdown(
     columns : Columns
         Roles of the columns.
     encoder : TableEncoder
-        Encoder, not modified. :attr:`PushdownPlan.encoder` is a copy that includes these rows.
+        Encoder of the columns, not modified. :attr:`PushdownPlan.encoder` is a copy that also knows the
+        categories of these rows.
     weight : str, optional
         The column of weights.
     quantizer : Quantizer, optional
@@ -185,7 +187,10 @@ def _refine(
     statistics: ClassStatistics,
     max_classes: int,
 ) -> tuple[list[Number], _Bounds]:
-    """Refine the quantizer until it fits all values; return numeric columns and their bounds."""
+    """Refine the quantizer until every value that must not be rounded is a multiple of its step.
+
+    Returns the numeric columns and their bounds.
+    """
     kinds = [_number_kind(source, name) for name in encoder.numeric_]
     for _ in range(_MAX_REFINEMENTS):
         quantizer = statistics.quantizer
@@ -317,8 +322,8 @@ class _Bounds:
             self._check_values(number.name)
         if weight is not None:
             self._check_weight(weight)
-        gaps = {name: self.n_rows - self["values", name] for name in encoder.columns_}
-        incomplete = [f"{name!r} ({n:,} rows)" for name, n in gaps.items() if n]
+        n_missing = {name: self.n_rows - self["values", name] for name in encoder.columns_}
+        incomplete = [f"{name!r} ({n:,} rows)" for name, n in n_missing.items() if n]
         if incomplete and encoder.missing == "refuse":
             raise DataError(
                 f"values are missing in {', '.join(incomplete[:10])}.",
@@ -360,7 +365,7 @@ class _Bounds:
     def _check_weight(self, name: str) -> None:
         if self["values", name] < self.n_rows or self.get("strange", name):
             raise DataError(
-                f"column {name!r} of weights must have a number in every row.", source=self._source
+                f"the column of weights, {name!r}, must have a number in every row.", source=self._source
             )
         smallest, largest = self._range(name)
         if smallest < 0.0 or largest > _MAX_WEIGHT:
@@ -388,7 +393,10 @@ class _Bounds:
 def _off_rows(
     source: DatabaseSource, writer: Writer, numbers: Sequence[Number], off: Sequence[str], width: int
 ) -> tuple[Any, Any]:
-    """Return the first rows with values that are not multiples of the step, to refine the quantizer."""
+    """Return the first rows in which a column of ``off`` is not a multiple of its quantization step.
+
+    The quantizer is refined with these rows. They have ``width`` features, and all labels are 0.
+    """
     rows = list(run_query(source, writer.rows_off_step(numbers, off, FIRST_ROWS)))
     X = np.zeros((len(rows), width))
     X[:, : len(numbers)] = [[0.0 if value is None else float(value) for value in row] for row in rows]
@@ -480,7 +488,7 @@ def execute(
 
 
 class _LabelCache:
-    """Cache of converted labels, which equal the labels of streamed rows."""
+    """Conversion of label values of the database to the labels that streamed rows have, with a cache."""
 
     def __init__(self, plan: PushdownPlan, max_classes: int) -> None:
         target = plan.writer.target
@@ -501,7 +509,10 @@ class _LabelCache:
 def _add_row(
     triangle: list[int], encoder: TableEncoder, query: Sums, row: tuple[Any, ...], *, first: bool
 ) -> None:
-    """Add one result row of a query to the sums of its class."""
+    """Add one result row of a query to ``triangle``, the sums of its class.
+
+    Only the first query (``first``) adds the total weight of the class, because every query returns it.
+    """
     width, n_numbers = len(encoder.feature_names), len(encoder.numeric_)
     n_keys = len(query.keys)
     values = [int(value or 0) for value in row[n_keys:]]
@@ -510,7 +521,7 @@ def _add_row(
         if first:
             triangle[_triangle_index(width, width)] += count
         for aggregate, value in zip(query.aggregates, values[1:], strict=True):
-            ends = aggregate.places if len(aggregate.places) == 2 else (*aggregate.places, width)
+            ends = aggregate.indices if len(aggregate.indices) == 2 else (*aggregate.indices, width)
             triangle[_triangle_index(*ends)] += value << aggregate.shift
         return
     texts = texts_of(row[:n_keys])
@@ -524,7 +535,7 @@ def _add_row(
     if n_keys == 1:
         triangle[_triangle_index(indices[0], indices[0])] += count
         for aggregate, value in zip(query.aggregates, values[1:], strict=True):
-            triangle[_triangle_index(indices[0], aggregate.places[0])] += value << aggregate.shift
+            triangle[_triangle_index(indices[0], aggregate.indices[0])] += value << aggregate.shift
 
 
 def _triangle_index(one: Any, other: Any) -> int:

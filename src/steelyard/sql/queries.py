@@ -64,14 +64,14 @@ class Number:
 
 @dataclass(frozen=True)
 class Piece:
-    """Digit of a quantized column, which is a column of the subquery ``counted`` or ``digits``.
+    """Digit of the values of a quantized column: a column of the subquery ``counted`` or ``digits``.
 
     Attributes
     ----------
     name : str
         Name of the digit.
     of : str
-        Name of the numeric column.
+        Name of the quantized column.
     shift : int
         Position of the lowest bit.
     bits : int
@@ -94,9 +94,9 @@ class Piece:
 
 @dataclass(frozen=True)
 class Aggregate:
-    """Sum in a SELECT over the product of up to two digits, with the indices of their columns."""
+    """Sum of one digit, or of the product of two digits. ``indices`` are the indices of their columns."""
 
-    places: tuple[int, ...]
+    indices: tuple[int, ...]
     pieces: tuple[Piece, ...]
 
     @property
@@ -107,7 +107,7 @@ class Aggregate:
 
 @dataclass(frozen=True)
 class Sums:
-    """SELECT statement with its GROUP BY columns and sums. The first sum is that of the weights."""
+    """SELECT statement with its GROUP BY columns ``keys`` and its sums. The first sum adds the weights."""
 
     text: str
     keys: tuple[str, ...]
@@ -194,7 +194,10 @@ class Writer:
         return self._exp.NEQ(this=scaled, expression=self._floor(scaled))
 
     def rows_off_step(self, numbers: Sequence[Number], off: Sequence[str], limit: int) -> str:
-        """Return a query for the first rows with a value that is not a multiple of its step."""
+        """Return a query for the first ``limit`` rows that the quantizer cannot represent exactly.
+
+        In such a row a value of a column of ``off`` is not a multiple of the quantization step of the column.
+        """
         exp = self._exp
         query = exp.select(*(self._column(number.name) for number in numbers)).from_("plain")
         query = query.with_("plain", as_=self._plain(numbers, ()))
@@ -250,7 +253,7 @@ class Writer:
         return 2 * max_bits + n_rows.bit_length() + weight_bits
 
     def _product_bits(self, row_bits: int, weight_bits: int) -> int:
-        """Return the maximum number of bits of a product for which sums of products do not overflow."""
+        """Return the maximum number of bits that a product may have so that no sum overflows."""
         if self.arithmetic.wide is not None:
             return self.arithmetic.wide_bits
         return NARROW_BITS - (weight_bits if self.arithmetic.sums_widen else row_bits)
@@ -264,7 +267,7 @@ class Writer:
         weight_bits: int,
     ) -> Sums:
         exp = self._exp
-        used = {index for aggregate in aggregates for index in aggregate.places}
+        used = {index for aggregate in aggregates for index in aggregate.indices}
         chosen = [number for index, number in enumerate(numbers) if index in used]
         grouped = [self._column(name) for name in (self.target, *self.cells, *keys)]
         counted = exp.Count(this=exp.Star())

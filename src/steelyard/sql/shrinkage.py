@@ -19,7 +19,7 @@ _CANDIDATE_ROWS = (0.0, *CANDIDATE_ROWS)
 
 @dataclass(frozen=True)
 class Cells:
-    """Cells of a cube, by cell name.
+    """Cells of a cube, with the fold and the class of each cell.
 
     Attributes
     ----------

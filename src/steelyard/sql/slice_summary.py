@@ -19,7 +19,7 @@ class SliceSummary:
     Attributes
     ----------
     slice : tuple of str
-        Values of the slice in the requested columns; None for missing values.
+        Values of the slice in the requested columns. A missing value is None.
     rows : float
         Number of rows.
     shares : mapping of str to float
@@ -28,7 +28,7 @@ class SliceSummary:
         Exact squared errors of the common model and of the local model on the rows of the slice.
     auc, own_auc, gmean, own_gmean : float
         AUC and G-mean of both models, computed from exact means and variances of the scores under the
-        assumption that scores are normal. nan if the slice has fewer than two classes.
+        assumption that scores are normal. They are nan if the slice has fewer than two classes.
     """
 
     slice: tuple[str | None, ...]
