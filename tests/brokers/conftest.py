@@ -9,7 +9,7 @@ from tests.brokers import feeding, servers
 
 @pytest.fixture(scope="session")
 def brokers(tmp_path_factory):
-    """Return the running server of a kind, starting it at its first use."""
+    """Yield a function that returns the running server of a kind of broker and starts it at its first use."""
     started, contexts = {}, []
 
     def server(kind):
@@ -31,13 +31,13 @@ def broker(request, brokers):
 
 @pytest.fixture(params=["nats", "redis", "kafka"])
 def positioned(request, brokers):
-    """A broker whose topics can be read again from a position."""
+    """Return a broker whose topics can be read again from a position."""
     return brokers(request.param)
 
 
 @pytest.fixture
 def fed(tmp_path):
-    """Start models with topics in a store of this test; all are stopped at its end."""
+    """Yield a function that starts models with topics in a store of this test. They stop with the test."""
     models = []
 
     def start(settings, **options):

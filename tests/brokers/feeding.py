@@ -1,4 +1,4 @@
-"""A model fed from topics, and the model that learned the same rows at once."""
+"""A model that is fed from topics, and the digest of a model that learned the same rows in one call."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def encoded(rows):
 
 
 def digest(rows, settings=SETTINGS):
-    """Return the digest of a model that learned these rows at once."""
+    """Return the digest of a model that learned ``rows`` in one call."""
     engine = Engine("m", Spec.from_mapping(settings))
     if rows:
         engine.learn(wire.from_records(rows, ["id"]), at=0.0)

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 KINDS = ("nats", "redis", "kafka", "mqtt")
-DURABLE = ("nats", "redis")  # servers that can be restarted with their messages
+DURABLE = ("nats", "redis")  # servers that keep their messages when they are restarted
 
 
 def free_port():
@@ -199,7 +199,7 @@ _CLIENTS = {"nats": "nats", "redis": "redis", "mqtt": "paho.mqtt", "kafka": "con
 
 
 def missing(kind):
-    """Return why this broker cannot be tested here; None if it can."""
+    """Return why this broker cannot be tested on this computer, or None if it can."""
     try:
         importlib.import_module(_CLIENTS[kind])
     except ImportError as error:
@@ -212,7 +212,7 @@ def missing(kind):
 
 @contextlib.contextmanager
 def running(kind, folder):
-    """A running broker; the test is skipped if it is not installed."""
+    """Context manager: a running broker. The test is skipped if the broker is not installed."""
     reason = missing(kind)
     if reason is not None:
         pytest.skip(reason)
@@ -224,7 +224,7 @@ def running(kind, folder):
 
 
 def received(server, topic, n_messages=1, seconds=60.0):
-    """Return the payloads of a topic, at least ``n_messages`` of them."""
+    """Wait until a topic has at least ``n_messages`` messages, and return their payloads."""
     from steelyard.brokers import Address, open_source
 
     source = open_source(Address.parse(server.address(topic)))

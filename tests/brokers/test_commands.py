@@ -120,7 +120,7 @@ def test_service_with_topics_shows_lag_and_hides_credentials(brokers, tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("http://127.0.0.1/x", "begins with"),
+        ("http://127.0.0.1/x", "must begin with"),
         (f"{HOST}/", "a host and a topic"),
         ("nats:///payments", "a host and a topic"),
         ("nats://127.0.0.1:port/payments", "not valid"),
@@ -146,7 +146,7 @@ def test_password_is_read_from_the_environment(monkeypatch):
         ({"source": {}}, "needs the address"),
         ({"source": {"address": f"{HOST}/x", "bach": 5}}, "'bach'"),
         ({"source": {"address": f"{HOST}/x", "batch": 0}}, "batch must be"),
-        ({"source": {"address": f"{HOST}/x"}, "labels": {"address": f"{HOST}/y"}}, "needs id"),
+        ({"source": {"address": f"{HOST}/x"}, "labels": {"address": f"{HOST}/y"}}, "needs the setting id"),
         ({"source": {"address": f"{HOST}/x"}, "sink": {"address": f"{HOST}/y", "only": "x"}}, "only must be"),
     ],
 )

@@ -108,7 +108,7 @@ def test_labels_before_and_after_their_rows_are_joined_by_id(positioned, fed):
     model = fed(_source(positioned, name, **more))
     until(lambda: model.store.n_early_labels("m") == 40)
     positioned.send(name, encoded(bare))
-    until(lambda: model.n_rows == 40)  # otherwise the second label of a row could arrive before the row
+    until(lambda: model.n_rows == 40)  # without this wait the second label of a row could precede the row
     positioned.send(labels, encoded([*told[40:], {"id": "unknown", "kind": 1}, told[5]]))
     model.wait_for_rows(120)
     assert (model.n_rows, model.digest) == (120, digest(rows, model.settings))
@@ -155,7 +155,7 @@ def test_bad_messages_become_dead_letters_and_all_others_are_learned(positioned,
     assert model.digest == digest(timed, model.settings)
 
 
-def test_message_without_known_column_is_dead_letter_however_messages_are_grouped(brokers, fed):
+def test_message_that_lacks_a_column_becomes_dead_letter_in_any_batch(brokers, fed):
     broker, name, dead = brokers("nats"), topic(), topic()
     broker.create(name, dead)
     rows = [{"a": float(k), "b": float(k % 7), "kind": k % 2} for k in range(20)]

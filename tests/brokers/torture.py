@@ -3,8 +3,9 @@
 The service is killed at a random moment while it consumes and started again on the same store; the broker is
 also killed and started again where it is durable (NATS and Redis; the mock cluster of Kafka is in memory).
 After each kill all messages must be learned exactly once: the digest must equal that of a model that learned
-the messages of the topic at once. Three models are fed: one from labelled rows, one from rows whose labels
-arrive on another topic, and one from large Arrow messages, of which the store has snapshots instead of rows.
+the messages of the topic in one call. Three models are fed: one from labelled rows, one from rows whose
+labels arrive on another topic, and one from large Arrow messages, for which the store keeps snapshots instead
+of rows.
 """
 
 from __future__ import annotations
@@ -149,7 +150,7 @@ def _write_models(server, folder):
 
 
 def _compare(service, producer, when):
-    """Wait until all messages are learned, then compare the models with those that learned them at once."""
+    """Wait until all messages are learned, then compare with models that learned them in one call."""
     end = time.monotonic() + MAX_SECONDS
     with httpx.Client(base_url=service.url, timeout=60) as http:
         for name, engine in producer.engines.items():
@@ -157,12 +158,12 @@ def _compare(service, producer, when):
                 assert time.monotonic() < end, f"{when}: {found['rows']} rows; {found['topics']}"
                 time.sleep(0.02)
             assert (found["rows"], found["digest"]) == (engine.n_rows, engine.digest()), (
-                f"{when}: the model {name!r} is not that of its topic"
+                f"{when}: the model {name!r} differs from a model that learned its topic in one call"
             )
 
 
 def torture(kind, kills, seed, folder, *, longest=0.3):
-    """Kill the service this often; return counts."""
+    """Kill the service ``kills`` times; return counts."""
     rng = random.Random(f"{seed}-{kind}")
     n_restarts = 0
     with servers.running(kind, folder / "broker") as server:

@@ -26,7 +26,7 @@ _USER = re.compile(r"^(\w+:/+)[^/]*@")
 
 @dataclass(frozen=True)
 class Address:
-    """Address of a topic; ``str()`` and ``repr()`` leave out the credentials.
+    """Address of a topic. The results of ``str()`` and ``repr()`` contain no credentials.
 
     Examples
     --------
@@ -46,10 +46,10 @@ class Address:
 
     @classmethod
     def parse(cls, text: str) -> Address:
-        """Parse an address; a password ``$NAME`` is read from the environment variable NAME."""
+        """Parse an address. A password ``$NAME`` is read from the environment variable NAME."""
         scheme = text.partition("://")[0]
         if scheme not in SCHEMES or "://" not in text:
-            raise _error(f"the address of a topic begins with {':// or '.join(SCHEMES)}://.")
+            raise _error(f"the address of a topic must begin with {':// or '.join(SCHEMES)}://.")
         try:
             parts = urlsplit(text)
             port = parts.port
@@ -57,7 +57,7 @@ class Address:
             raise _error("the host or port of the address is not valid.") from error
         topic = unquote(parts.path.removeprefix("/"))
         if not parts.hostname or not topic:
-            raise _error(f"an address has a host and a topic: {scheme}://HOST/TOPIC.")
+            raise _error(f"an address needs a host and a topic: {scheme}://HOST/TOPIC.")
         options = dict(parse_qsl(parts.query, keep_blank_values=True))
         known = (*SCHEMES[scheme][1], *_OPTIONS)
         unknown = [name for name in options if name not in known and not (scheme == "kafka" and "." in name)]

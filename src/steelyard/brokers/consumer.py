@@ -2,8 +2,9 @@
 
 The position in the topic is saved in the transaction that saves the rows. After any error the topic is opened
 again at the stored position, so a message is neither lost nor learned twice. Predictions and dead letters are
-sent before the transaction commits: after a crash they may be sent again, with the same ids. MQTT has neither
-positions nor stable ids: after a reconnect, messages may be learned again and sent with other ids.
+sent before the transaction commits, so they may be sent again after a crash, with the same ids. MQTT has
+neither positions nor stable ids. After a reconnect, MQTT messages may be learned again, and their predictions
+may be sent again with other ids.
 """
 
 from __future__ import annotations
@@ -233,7 +234,7 @@ class Consumer:
     # -- requests to the writer ---------------------------------------------------------------------
 
     def request(self, messages: Sequence[Message], **content: Any) -> Consume:
-        """Return a request that applies messages and advances the stored position."""
+        """Return a request that applies ``content`` and moves the stored position behind ``messages``."""
         after = {message.part: message.position for message in messages if message.position}
         moves = {part: (self._positions.get(part), position) for part, position in after.items()}
         last = messages[-1].id if messages else ""
@@ -396,7 +397,7 @@ class _Batch:
         return consumer.request(self.messages, **content)
 
     def _labels(self, parsed: ParsedMessages) -> dict[str, Any]:
-        """Return the labels by row id."""
+        """Return the content of a request: the labels by row id."""
         spec, batch = self.consumer.published().spec, parsed.batch
         assert spec.id is not None
         for name in (spec.id, spec.target):
@@ -410,7 +411,7 @@ class _Batch:
         return {"labels": {row_id: _plain(label) for row_id, label in zip(ids, labels, strict=True)}}
 
     def _rows(self, parsed: ParsedMessages) -> dict[str, Any]:
-        """Send predictions; return the rows to learn and the rows that wait for labels."""
+        """Send predictions; return the content of a request: rows to learn, and rows that wait for labels."""
         consumer, batch = self.consumer, parsed.batch
         published = consumer.published()
         needs_predictions = published.is_ready and (consumer.feed.sink or consumer.feed.labels)

@@ -18,7 +18,7 @@ _MODULES = {
     "redis": "steelyard.brokers.redis_streams",
     "mqtt": "steelyard.brokers.mqtt",
 }
-_REFUSAL_WORDS = ("authori", "authenti", "password", "sasl")  # words of errors that concern credentials
+_REFUSAL_WORDS = ("authori", "authenti", "password", "sasl")  # parts of messages about refused credentials
 
 
 class BrokerError(SteelyardError, OSError):
@@ -73,7 +73,11 @@ class Sink(Protocol):
 
 
 def open_source(address: Address, positions: Mapping[str, str] | None = None) -> Source:
-    """Open a topic after the given position of each part, or without positions at the ``start`` option."""
+    """Open a topic for reading.
+
+    Reading starts at the position given for each partition, or without ``positions`` where the option
+    ``start`` of the address says.
+    """
     source: Source = _module(address).open_source(address, dict(positions or {}))
     return source
 

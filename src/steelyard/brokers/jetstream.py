@@ -149,7 +149,7 @@ class JetStreamSource(Source):
         return messages
 
     async def _fetch(self, max_messages: int, seconds: float) -> None:
-        """Return the available messages; if there are none, wait for the first one.
+        """Fetch the available messages into ``_arrived``; if there are none, wait for the first one.
 
         PullSubscription.fetch would wait until all requested messages have arrived or the time is over.
         """

@@ -1,8 +1,9 @@
 """Kafka: a topic has partitions, and the position of a partition is the next offset.
 
 One process reads all partitions, so no consumer group assigns them. If the address has the option ``group``,
-the offsets are also committed to that group as soon as they are durable here; monitoring tools can then show
-the lag. Options with a dot, such as ``security.protocol``, are passed to the client library unchanged.
+the offsets are also committed to that group as soon as they are durable in the store. Monitoring tools can
+then show the lag. Options with a dot, such as ``security.protocol``, are passed to the client library
+unchanged.
 """
 
 from __future__ import annotations
@@ -115,7 +116,7 @@ class KafkaSource(Source):
         return found
 
     def _checked(self, number: int, offset: int) -> int:
-        """Return the offset, or the nearest one that still exists; record missing messages."""
+        """Return ``offset``, or the nearest offset that still exists; set ``missed`` for deleted messages."""
         low, high = self._watermarks(number)
         self._ends[number] = high
         if offset in {OFFSET_BEGINNING, OFFSET_END}:
@@ -165,7 +166,10 @@ class KafkaSource(Source):
             return sum(max(0, self._end(number) - offset) for number, offset in self._next.items())
 
     def _end(self, number: int) -> int:
-        """Return the end of a partition at the last fetch; a query would wait for a fetch in progress."""
+        """Return the end of a partition as of the last fetch.
+
+        The end is not queried, because a query would wait for a fetch in progress.
+        """
         partition = TopicPartition(self._address.topic, number)
         known = self._consumer.get_watermark_offsets(partition, cached=True)
         self._ends[number] = max(self._ends[number], known[1] if known else 0)

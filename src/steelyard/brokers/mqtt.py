@@ -1,7 +1,7 @@
 """MQTT 5 with quality of service 1: the broker keeps messages of a session until they are acknowledged.
 
-MQTT has no positions from which a topic could be read again. Messages are acknowledged after they are durable
-here, so none is lost; after a crash the broker redelivers the messages that were not acknowledged.
+MQTT has no positions from which a topic could be read again. A message is acknowledged when its effect is
+durable in the store, so none is lost. After a crash the broker redelivers the unacknowledged messages.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ class BadMessage(NamedTuple):
 
     @classmethod
     def of(cls, message: Message, error: SteelyardError) -> BadMessage:
-        """Return an unusable message with the text of an error, without "the request" at its start."""
+        """Return an unusable message with the text of ``error``, without the prefix "the request"."""
         return cls(message, error.summary.removeprefix("the request").lstrip(":, "))
 
 
@@ -62,10 +62,12 @@ def parse(
     header: str | None = None,
     required: Sequence[str] = (),
 ) -> tuple[list[ParsedMessages], list[BadMessage]]:
-    """Parse messages; ``header`` names the CSV columns, otherwise each CSV message starts with a header.
+    """Parse messages into rows; return the parsed messages and the unusable messages.
 
-    A message that lacks a required column is bad. This is checked before messages are joined, because a
-    joined batch has missing values in the columns that only other messages have.
+    ``header`` names the columns of CSV messages. Without it, each CSV message starts with a header line.
+
+    A message that lacks a required column is unusable. This is checked before messages are joined, because a
+    joined batch has missing values where one of its messages lacks a column.
     """
     parsed: list[ParsedMessages] = []
     bad: list[BadMessage] = []

@@ -1,6 +1,6 @@
-"""Redis streams: a topic is a key, and a position is an entry id with the number of entries up to it.
+"""Redis streams: a topic is a key, and a position is an entry id with the number of entries up to that id.
 
-The number is only used to compute the lag: Redis does not count the entries after an id.
+The number of entries is needed for the lag, because Redis does not count the entries after an id.
 """
 
 from __future__ import annotations

@@ -32,15 +32,15 @@ class Feed:
     source : Address
         Topic that contains the rows.
     labels : Address, optional
-        Topic that contains labels; they are joined to the rows by the ``id`` column of the model.
+        Topic that contains labels. They are joined to the rows by the ``id`` column of the model.
     sink : Address, optional
         Topic to which predictions are sent.
     dead_letter : Address, optional
-        Topic to which unusable messages are sent; without it, such a message stops the feed.
+        Topic to which unusable messages are sent. Without this topic, an unusable message stops the feed.
     batch : int
         Maximum number of messages in one transaction.
     wait_seconds : float
-        How long a label waits for its row before it is sent to the dead-letter topic.
+        Time that a label waits for its row before the label is sent to the dead-letter topic.
     alarms_only : bool
         Whether to send only the predictions of classes other than the most frequent one.
     """
@@ -57,8 +57,8 @@ class Feed:
 def split_settings(values: Mapping[str, Any]) -> tuple[dict[str, Any], Feed | None]:
     """Separate the topics from the other settings of a model.
 
-    Addresses may contain credentials, so they stay in the file and in memory: they are not part of the spec,
-    which is kept in the store and returned by the service.
+    Addresses may contain credentials, so they are not part of the spec, which is kept in the store and
+    returned by the service.
     """
     rest = {name: value for name, value in values.items() if name not in _OPTIONS}
     tables = {name: values[name] for name in _OPTIONS if name in values}
@@ -79,7 +79,9 @@ def split_settings(values: Mapping[str, Any]) -> tuple[dict[str, Any], Feed | No
     if feed.labels is not None:
         spec = Spec.from_mapping(rest)
         if spec.id is None or spec.rows == "none":
-            raise _error("[labels] needs id, the column by which labels are joined, and stored rows.")
+            raise _error(
+                "[labels] needs the setting id, the column by which labels are joined, and stored rows."
+            )
     return rest, feed
 
 

@@ -126,7 +126,7 @@ class TopicTable:
 def _with_columns(
     batch: ColumnBatch, wanted: Sequence[str], kinds: Mapping[str, str], place: Place
 ) -> ColumnBatch:
-    """Return the wanted columns with their kinds; absent columns get missing values."""
+    """Return the wanted columns, converted to their kinds. Absent columns are filled with missing values."""
     columns: dict[str, Any] = {}
     for name in wanted:
         is_text, values = kinds[name] == "text", batch.columns.get(name)
