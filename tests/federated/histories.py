@@ -35,7 +35,7 @@ def features(rows, n_numbers, categories):
 
 
 def statistics_of(chunks, n_numbers, categories):
-    """Return the statistics of these rows."""
+    """Return the statistics of the rows of all chunks."""
     width = n_numbers + len(categories)
     statistics = ClassStatistics(width, quantizer=Quantizer.uniform(width, 2.0**-10))
     for rows in chunks:

@@ -13,7 +13,7 @@ SECRET = {"age": 77.0, "country": "FR", "pressure": 1.84375, "ill": 1}
 
 
 def row_between(before, after, label):
-    """Return the row learned between two updates: the difference of sums over one row is that row."""
+    """Return the row learned between two updates, which is the difference of their sums."""
     names = [*after.schema.numeric, *after.schema.categories]
     difference = after.statistics.gram(label) - before.statistics.gram(label)
     values = dict(zip(names, -difference[-1, :-1], strict=True))
@@ -48,7 +48,7 @@ def test_publish_with_policy_raises_until_enough_rows_have_changed():
         site.publish()
     site.learn(table(60, 1))
     found = row_between(before, site.publish(), 1)
-    assert abs(found["age"] - SECRET["age"]) > 100, "a sum over many rows, not one row"
+    assert abs(found["age"] - SECRET["age"]) > 100, "the difference is a sum over many rows"
 
 
 def test_single_row_class_is_revealed_by_open_policy_and_withheld_by_default():

@@ -1,4 +1,4 @@
-"""``steelyard site`` and ``steelyard hub``: through a folder, over HTTP, masked, on a terminal."""
+"""``steelyard site`` and ``steelyard hub`` with a folder, over HTTP and with masks; output on a terminal."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from steelyard.federated import Folder, Hub, Site, SiteUpdate, resolution
 from tests.federated.data import OPEN, table
 
 STEPS = (
-    3e-9  # tolerance: sites quantize with at least 2**25 steps per typical deviation, an estimator with 2**33
+    3e-9  # sites quantize with at least 2**25 steps per typical deviation, an estimator with at least 2**33
 )
 
 

@@ -1,4 +1,4 @@
-"""The benchmark of four hospitals runs on synthetic files; its figures need the real ones."""
+"""The benchmark of four hospitals runs on synthetic files. Its published results need the real files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Masks against test vectors: published vectors of the primitives, and a slow transcription of the scheme."""
+"""Masks compared with published test vectors of the primitives and with a slow reference implementation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from steelyard.federated.vectors import to_numbers
 from tests.federated import reference_masks as reference
 from tests.federated.test_masks import agreement_of, numbers_of, update_of
 
-# Known answers of this scheme; they change only with the version of the protocol.
+# Expected results of the masking scheme. They change only with the version of the protocol.
 FINGERPRINT = "18f4c7baca2c061786f970f6b10eec111618302b4b399e4413c9bd4ce1410c34"
 FIRST_NUMBER = "0x910f892df6d8e22c488a85d3769772f01b485513eead0dbd1802497a31920169"
 SECRETS = {name: bytes([k + 1]) * 32 for k, name in enumerate("abc")}

@@ -118,7 +118,7 @@ def wide_rows(kind, n, d, rng):
         "all bits, mixed": lambda: rng.normal(size=(n, d)) @ rng.normal(2, 3, (d, d)),
         "two digits, mixed": lambda: np.round(rng.normal(size=(n, d)) @ rng.normal(2, 3, (d, d)), 2),
         "long tails": lambda: rng.standard_t(2, (n, d)),
-        "tails without a variance": lambda: rng.standard_cauchy((n, d)) * 31.9,
+        "infinite variance": lambda: rng.standard_cauchy((n, d)) * 31.9,
         "large whole numbers": lambda: rng.integers(0, 10**9, (n, d)).astype(float),
     }.get(kind, lambda: columns(kind, n, d, rng))()
 
@@ -128,7 +128,7 @@ def wide_rows(kind, n, d, rng):
     [
         *("two digits", "two digits, skewed", "mixed", "all bits", "all bits, the finest steps"),
         *("single precision", "all bits, mixed", "two digits, mixed", "correlated", "long tails"),
-        *("tails without a variance", "large whole numbers", "one value", "flags"),
+        *("infinite variance", "large whole numbers", "one value", "flags"),
     ],
 )
 def test_to_bytes_of_54_columns_takes_at_most_30_kilobytes(kind):

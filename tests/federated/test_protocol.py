@@ -1,4 +1,4 @@
-"""Random histories of sites and messages: the digest of the hub equals that of a single fit."""
+"""Random histories of sites and messages: the hub has the digest of one estimator fitted on all rows."""
 
 from __future__ import annotations
 

@@ -25,9 +25,9 @@ def frame(n, seed=0):
     return pd.DataFrame(columns).assign(y=y)
 
 
-def fitted_site(rows, cuts=(), **options):
+def fitted_site(rows, batch_ends=(), **options):
     site = Site("s", "y", policy=ReleasePolicy.open(), **options)
-    for begin, end in zip((0, *cuts), (*cuts, len(rows)), strict=True):
+    for begin, end in zip((0, *batch_ends), (*batch_ends, len(rows)), strict=True):
         site.learn(rows.iloc[begin:end])
     return site
 
@@ -50,10 +50,10 @@ def test_default_quantizer_has_fine_steps_for_reals_and_exact_steps_for_integers
     np.testing.assert_array_equal(quantizer.rounds, [True, True, True, False, False, False])
 
 
-@pytest.mark.parametrize("cuts", [(1,), (100, 255), (254,), (255,), (256,), (10, 20, 300, 900)])
-def test_default_quantizer_is_independent_of_batches(cuts):
+@pytest.mark.parametrize("batch_ends", [(1,), (100, 255), (254,), (255,), (256,), (10, 20, 300, 900)])
+def test_default_quantizer_is_independent_of_batches(batch_ends):
     rows = frame(1_000)
-    whole, cut = fitted_site(rows).publish().statistics, fitted_site(rows, cuts).publish().statistics
+    whole, cut = fitted_site(rows).publish().statistics, fitted_site(rows, batch_ends).publish().statistics
     assert cut.digest() == whole.digest()
     assert cut.quantizer == whole.quantizer
 

@@ -1,4 +1,4 @@
-"""Stress test with many random histories.
+"""Stress test with many random histories of sites and messages.
 
 `make torture-sites`, or `python -m tests.federated.torture --help`.
 """
@@ -30,7 +30,7 @@ def main() -> None:
     seconds = time.process_time() - started
     last = arguments.seed + arguments.histories - 1
     print(f"{arguments.histories:,} histories, seeds {arguments.seed} to {last}, {seconds:.0f} s of CPU time")
-    print(f"all digests equal a single fit; {compared:,} had rows")
+    print(f"all digests equal those of a single fit; {compared:,} histories ended with rows")
     for event, n in sorted(counts.items()):
         print(f"{n:>9,}  {event}")
 

@@ -2,9 +2,9 @@
 
 A :class:`Site` learns and forgets its own rows and publishes a :class:`SiteUpdate`: its current statistics
 with a version. A :class:`Hub` keeps the latest update of every site. Its model equals a model fitted on the
-rows of all sites together. ``release`` decides what a site may publish. ``exchange`` transports updates in
-memory or through a folder, ``remote`` through a service. ``masks`` implements secure aggregation and
-``rounds`` runs it through a folder. ``privacy`` adds noise for differential privacy.
+rows of all sites together. The module ``release`` decides what a site may publish. Updates are transported by
+``exchange`` in memory or through a folder, and by ``remote`` through a service. ``masks`` implements secure
+aggregation, and ``rounds`` runs it through a folder. ``privacy`` adds noise for differential privacy.
 """
 
 from steelyard._deprecation import renamed_class

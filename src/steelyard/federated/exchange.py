@@ -55,7 +55,8 @@ class Exchange(Protocol):
 def collect(exchange: Exchange, hub: Hub) -> int:
     """Apply all updates of an exchange to a hub; return the number of changed or dropped sites.
 
-    Damaged or incompatible updates do not block the others: the first error is raised after all updates.
+    Damaged or incompatible updates do not block the others: the first error is raised after all other updates
+    have been applied.
     """
     n_changed, first_error = 0, None
     for site, age in exchange.gone().items():

@@ -21,7 +21,7 @@ __all__ = ["Hub", "SiteSummary"]
 
 @dataclass(frozen=True)
 class SiteSummary:
-    """Summary of a site: number of rows, and errors of the pooled and of the local model on them.
+    """Summary of a site: its rows, and the errors of the pooled model and of its local model on these rows.
 
     Attributes
     ----------
@@ -35,7 +35,8 @@ class SiteSummary:
         Classes that the site withheld, each with the reason.
     squared_error, local_squared_error, auc, local_auc : float
         Errors of the pooled model and of the site's own model on the rows of the site, computed from the
-        statistics. Squared errors are exact; the AUC assumes normal scores. nan if a class is missing.
+        statistics. Squared errors are exact; the AUC assumes normal scores. They are nan if a class is
+        missing.
     """
 
     site: str
@@ -104,7 +105,7 @@ class Hub:
         return self._site_updates[site]
 
     def age(self, site: str) -> tuple[int, int] | None:
-        """Return epoch and version that the next update of a site must exceed; None for an unknown site."""
+        """Return epoch and version that the next update of a site must exceed, or None if it is unknown."""
         known = self._site_updates.get(site)
         return self._dropped.get(site) if known is None else known.age
 
@@ -154,7 +155,10 @@ class Hub:
 
     @transactional
     def ignore(self, site: str, until: tuple[int, int]) -> None:
-        """Reject updates of a site up to the age ``until``; drop the site if its last update is not newer."""
+        """Reject updates of a site up to the age ``until``; drop the site if its last update is not newer.
+
+        An age is a pair of epoch and version.
+        """
         known = self._site_updates.get(site)
         if known is not None and known.age <= until:
             self.drop(site)
@@ -254,7 +258,7 @@ class Hub:
 
 
 def _united(site_updates: list[SiteUpdate]) -> Schema:
-    """Return the common schema. Names are sorted, so the order of arrival does not matter."""
+    """Return the common schema of all updates. Names are sorted, so the order of arrival does not matter."""
     # Many sites usually have the same schema, so only distinct schemas are compared.
     distinct = {site_update.schema: site_update.site for site_update in reversed(site_updates)}
     first = site_updates[0].schema
@@ -262,7 +266,7 @@ def _united(site_updates: list[SiteUpdate]) -> Schema:
         same = (schema.target, sorted(schema.numeric), sorted(schema.categorical))
         if same != (first.target, sorted(first.numeric), sorted(first.categorical)):
             raise DataError(
-                f"the columns of site {site!r} are not those of {site_updates[0].site!r}: target "
+                f"the columns of site {site!r} differ from those of site {site_updates[0].site!r}: target "
                 f"{schema.target!r}, numeric {sorted(schema.numeric)} and categorical "
                 f"{sorted(schema.categorical)}; expected {first.target!r}, {sorted(first.numeric)} and "
                 f"{sorted(first.categorical)}.",
@@ -289,7 +293,10 @@ def _is_compatible(one: SiteUpdate, other: SiteUpdate) -> bool:
 def _changed(
     total: ClassStatistics, schema: Schema, before: SiteUpdate | None, now: SiteUpdate | None
 ) -> ClassStatistics:
-    """Return the total with one update replaced. Integer sums are exact, so only the difference is added."""
+    """Return ``total`` with the update ``before`` replaced by ``now``. None means that a site has no update.
+
+    Only the difference of both updates is added to the total. The result is exact, because sums are integers.
+    """
     total = total.copy()
     if before is None:
         assert now is not None

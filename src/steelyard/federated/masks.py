@@ -36,7 +36,7 @@ _RECEIPT = "steelyard receipt of a masked part"
 _NUMBER_BYTES = 32  # numbers are added modulo 2**256
 _LIMBS = 8  # number of 32-bit limbs per number; a 64-bit integer can hold the sum of billions of limbs
 _MAX_NUMBER_BITS = 200  # limit for the numbers of one site; much longer sums mean that masks did not cancel
-_MIN_SITES = 3  # minimum number of sites; of two sites, each could subtract its own numbers from the sum
+_MIN_SITES = 3  # with two sites, each could subtract its own numbers from the sum
 
 Words = NDArray[np.uint64]
 
@@ -122,7 +122,8 @@ class Masker:
     """Site side of secure aggregation: holds a private key and masks site updates.
 
     The private key exists only in the memory of this object. A restarted site has a new key and needs a new
-    round. A round masks one update: two messages with the same masks would reveal their difference.
+    round. Only one update can be masked per round, because two messages with the same masks would reveal
+    their difference.
 
     Parameters
     ----------
@@ -183,7 +184,7 @@ class Masker:
     def receipt(self, round_name: str) -> bytes:
         """Return the receipt that :meth:`MaskedSum.withdraw` needs to subtract this site from a round.
 
-        It contains the unmasked numbers. Keep it secret until the site withdraws.
+        The receipt contains the unmasked numbers. Keep it secret until the site withdraws.
         """
         if round_name not in self._receipts:
             raise DataError(f"nothing was sent in round {round_name!r}.", source=f"Masker {self.site!r}")
@@ -247,12 +248,12 @@ class MaskedSum:
 
     @property
     def missing(self) -> list[str]:
-        """Sites whose message has not been received."""
+        """Names of the sites whose message has not been received."""
         return [site for site in self.agreement.sites if site not in self._messages]
 
     @property
     def left(self) -> list[str]:
-        """Sites that have withdrawn."""
+        """Names of the sites that have withdrawn."""
         return sorted(self._withdrawn)
 
     def receive(self, message: bytes) -> str:
@@ -270,8 +271,8 @@ class MaskedSum:
     def withdraw(self, receipt: bytes) -> str:
         """Subtract the numbers of a site exactly and return the name of the site.
 
-        The receipt reveals these numbers, as would the difference of the sums with and without the site. The
-        commitment in the message proves that the receipt contains the numbers that were sent.
+        The receipt reveals the numbers of the site. So does the difference between the sums with and without
+        the site. The commitment in the message proves that the receipt contains the numbers that were sent.
         """
         source = "MaskedSum.withdraw"
         site, numbers, salt = self._decoded(receipt, _RECEIPT, "salt", source)
@@ -350,7 +351,7 @@ class MaskedSum:
         return from_numbers(numbers, agreement.labels, agreement.quantizer)
 
     def site_update(self, *, epoch: int = 0) -> SiteUpdate:
-        """Return the sum as one update for a :class:`Hub`; its version grows with each withdrawn site."""
+        """Return the sum as one update for a :class:`Hub`. Its version grows with each withdrawn site."""
         name, version = f"the sum of round {self.agreement.round}", 1 + len(self._withdrawn)
         return SiteUpdate(name, epoch, version, self.agreement.schema, self.total())
 

@@ -124,7 +124,7 @@ def _numbers(data: bytes, n_bytes: int) -> list[int]:
 
 
 def from_bytes(data: bytes) -> tuple[dict[str, Any], ClassStatistics]:
-    """Return header fields and statistics of a message; raise FileFormatError for anything else."""
+    """Return header fields and statistics of a message; raise FileFormatError for other or damaged data."""
     data = bytes(data)
     if data[:4] != _MAGIC:
         return _from_old_bytes(data)

@@ -4,8 +4,8 @@ The statistics of a class are a triangle of sums :math:`S_{ab} = \sum_i x_{ia} x
 :math:`s_a` and the count :math:`n` as its last row. A sum of products is predicted by the product of the
 means, :math:`s_a s_b / n`. Only the difference is stored; the diagonal determines its bit width. If both
 columns hold decimal fractions, such as 12.34, the sum is nearly a multiple of the product of their decimal
-units; the multiple and a small remainder are then stored separately. A wrong prediction needs more bits, but
-the result is always exact.
+units; the multiple and a small remainder are then stored separately. A poor prediction costs more bits, but
+the decoded sums are always exact.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ __all__ = ["MAX_EXPANSION", "decimals", "pack_numbers", "pack_triangle", "unpack
 MAX_EXPANSION = 32
 """Maximum ratio of bytes in memory to bytes of the message; a message with a larger ratio is rejected."""
 
-# Header of a block: reduction of the bit widths, bits per escaped number, length of the unary code.
+# Header of a block written by _pack(): reduction of the bit widths, bits per escaped quotient, length of the
+# unary code.
 _HEAD = struct.Struct("<hHI")
-# Minimum size of quotients that are escaped, that is written in binary instead of unary code.
+# A quotient of at least this size is escaped: it is written in binary instead of unary code.
 _ESCAPE_ONES = 12
 _MAX_DIGITS = 6  # maximum number of decimal places that are tested
 # A column has decimal values if its sum is within 1/16 unit of a multiple of the decimal unit,
@@ -162,7 +163,7 @@ class _Predictor:
         ]
 
     def product(self, a: int, b: int) -> int:
-        """Return the sum of products that the means predict."""
+        """Return the sum of products of columns ``a`` and ``b`` that their means predict."""
         return self.sums[a] * self.sums[b] // self.count if self.count > 0 else 0
 
     def unit(self, a: int, b: int) -> tuple[int, int] | None:
@@ -175,13 +176,16 @@ class _Predictor:
         return 1 << (self._up[a] + self._up[b]), self._ten[a] * self._ten[b]
 
     def split(self, a: int, b: int, value: int) -> tuple[int, int]:
-        """Split a sum into a number of decimal units minus the prediction, and a remainder in steps."""
+        """Split a sum of products into a number of decimal units and a remainder in quantization steps.
+
+        The predicted number of units is subtracted from the number of units.
+        """
         numerator, denominator = self.unit(a, b) or (1, 1)
         units = _round(value * denominator, numerator)
         return units - self._mean_units(a, b), value - self._from_units(a, b, units)
 
     def joined(self, a: int, b: int, units: int, remainder: int) -> int:
-        """Return the sum from the two results of :meth:`split`."""
+        """Return the sum of products from the two results of :meth:`split`."""
         return remainder + self._from_units(a, b, units + self._mean_units(a, b))
 
     def _mean_units(self, a: int, b: int) -> int:
@@ -220,7 +224,7 @@ def _decimal_pairs(digits: Sequence[int]) -> NDArray[np.bool_]:
 
 
 def _product_widths(lengths: Widths) -> Widths:
-    """Return upper bounds of the bit widths of products by the Cauchy-Schwarz inequality."""
+    """Return upper bounds of the bit widths of sums of products, by the Cauchy-Schwarz inequality."""
     return ((lengths[:, None] + lengths) // 2)[np.tril_indices(len(lengths), -1)]
 
 
@@ -302,7 +306,7 @@ def _best_reduction(lengths: Widths, widths: Widths) -> int:
 
 
 def _joined(fields: Iterable[tuple[int, int]]) -> bytes:
-    """Concatenate fields, given as (value, bit width), without gaps."""
+    """Concatenate bit fields, given as (value, bit width), without padding between them."""
     out, buffer, n_bits = bytearray(), 0, 0
     for value, width in fields:
         buffer |= value << n_bits

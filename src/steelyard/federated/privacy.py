@@ -153,7 +153,7 @@ class PrivacyAccountant:
 class FeatureBounds:
     """Centers and scales of the columns, which all sites agree on in advance.
 
-    Estimating them from the rows would reveal information about rows.
+    They must not be estimated from the rows, because that would reveal information about the rows.
 
     Attributes
     ----------
@@ -182,7 +182,7 @@ class FeatureBounds:
         return Quantizer.uniform(len(self.centers), 2.0**-_VALUE_BITS)
 
     def clip(self, table: Any) -> Any:
-        """Return a copy of a data frame with rows clipped to norm 1 in these columns.
+        """Return a copy of a data frame whose rows are scaled and clipped to norm 1 in the bounded columns.
 
         Other columns are unchanged.
         """
@@ -207,7 +207,7 @@ class FeatureBounds:
 class PrivateSite:
     """Differentially private site, which adds noise to its updates and charges a privacy accountant.
 
-    The classes are fixed in advance and no class is withheld: a missing class would reveal information.
+    The classes are fixed in advance and no class is withheld, because a missing class reveals information.
     Privacy holds for adding or removing one row. For a person with k rows the sensitivity is k times larger.
 
     Parameters
@@ -215,7 +215,7 @@ class PrivateSite:
     name, target : str
         As for :class:`Site`.
     units : FeatureBounds
-        Bounds of the numeric columns. Columns other than these and the target are ignored.
+        Bounds of the numeric columns. Columns without bounds, other than the target, are ignored.
     labels : sequence of label
         All classes.
     epsilon : float
@@ -227,7 +227,7 @@ class PrivateSite:
         may add 1 / n, because only the sum is visible. Updates with a share below 1 must not be sent without
         masks.
     randomness : callable, default=os.urandom
-        Returns a given number of random bytes. Use another source only in experiments.
+        Returns a given number of random bytes. Replace the default only in experiments.
     """
 
     def __init__(
@@ -295,8 +295,8 @@ class PrivateSite:
     def _noise(self) -> list[int]:
         """Return the noise of each number in quantization steps.
 
-        An integer plus rounded noise equals the rounded noisy number. The published integers are therefore a
-        function of the noisy numbers alone, and their last bits reveal nothing more.
+        Adding rounded noise to an integer gives the same result as rounding the noisy number. The published
+        integers are therefore a function of the noisy numbers alone, and their last bits reveal nothing else.
         """
         width = len(self.units.centers)
         steps = np.tril(np.full((width + 1, width + 1), 2 * _VALUE_BITS))
@@ -313,7 +313,7 @@ class PrivateSite:
 
 
 def repaired(statistics: ClassStatistics, sigma: float) -> ClassStatistics:
-    """Return noisy statistics that are made positive definite, so that a model can be fitted.
+    """Return noisy statistics after making them positive definite, so that a model can be fitted.
 
     Noise can make variances negative. Each class gets a count of at least 1. Negative eigenvalues of its
     scatter matrix are set to zero, and a ridge of the size of the noise is added, as in AdaSSP. This is
@@ -324,7 +324,7 @@ def repaired(statistics: ClassStatistics, sigma: float) -> ClassStatistics:
     statistics : ClassStatistics
         The sum of noisy updates.
     sigma : float
-        Standard deviation of the noise in the sum: for n updates, ``sqrt(n)`` times that of one update.
+        Standard deviation of the noise in the sum. For n updates it is ``sqrt(n)`` times that of one update.
     """
     quantizer, labels = statistics.quantizer, statistics.classes
     numbers: list[int] = []

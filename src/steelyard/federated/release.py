@@ -22,9 +22,8 @@ class ReleasePolicy:
     Parameters
     ----------
     least_rows : int, default=20
-        Minimum number of rows of a published class. Unless this is 1, the minimum is at least twice the
-        number of features: with fewer rows than features, the statistics determine the rows up to a
-        rotation.
+        Minimum number of rows of a published class. Unless it is 1, at least twice as many rows as features
+        are also needed: with fewer rows than features, the statistics determine the rows up to a rotation.
     least_change : int, default=10
         Minimum number of rows by which a changed class must differ from the last update.
     """

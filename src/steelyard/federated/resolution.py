@@ -1,9 +1,10 @@
 """Default quantizer of a site, used if the sites have not agreed on a quantizer.
 
 A sum of products of quantized values has about twice as many bits as a value, and compression cannot remove
-them. The quantization step therefore determines the length of a site update. ``ProximalSVC`` chooses 2**33 to
-2**37 steps per typical deviation; sites use 2**25 to 2**29. A column with long tails has large sums and gets
-16 times fewer steps. Integers, flags and fractions that need no more bits are represented exactly.
+these bits. The quantization step therefore determines the length of a site update. ``ProximalSVC`` chooses
+2**33 to 2**37 steps per typical deviation; sites use 2**25 to 2**29. A column with long tails has large sums
+and gets 16 times fewer steps. Integers, flags and fractions that fit into this resolution are represented
+exactly.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ from steelyard.proximal.serialization import get_state
 __all__ = ["N_CALIBRATION_ROWS", "needs_quantizer", "quantized", "with_quantizer"]
 
 N_CALIBRATION_ROWS = QUANTIZER_ROWS - 1
-"""Number of rows from which a site chooses a quantizer; with one more, the estimator would choose its own."""
+"""Number of rows from which a site chooses a quantizer. One row later the estimator would choose its own."""
 
 _STEP_BITS = 25  # minimum number of quantization steps (as a power of two) of a typical deviation
-_TAIL_DEVIATIONS = 32  # a column has a long tail if a value is more than this many typical deviations away
+_TAIL_DEVIATIONS = 32  # a column has a long tail if a value exceeds this many typical deviations
 
 
 def needs_quantizer(estimator: ProximalSVC) -> bool:

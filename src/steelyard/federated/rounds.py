@@ -83,7 +83,7 @@ class RoundConfig:
 
     @classmethod
     def from_json(cls, data: bytes, name: str) -> RoundConfig:
-        """Return the configuration stored in JSON; raise FileFormatError for anything else."""
+        """Return the configuration that ``data`` contains as JSON; raise FileFormatError if it is invalid."""
         try:
             tree: Any = json.loads(data)
             head = tree["format"], tree["version"], tree["round"]

@@ -100,7 +100,7 @@ class Site:
 
     @transactional
     def learn(self, /, source: Any, **options: Any) -> int:
-        """Learn the rows of a table or file and return their number. A failing call learns none of them.
+        """Learn the rows of a table or file and return their number. A failing call learns no row.
 
         Parameters
         ----------
@@ -148,7 +148,7 @@ class Site:
 
     @transactional
     def forget(self, source: Any) -> int:
-        """Forget the rows of a table or file and return their number. A failing call forgets none."""
+        """Forget the rows of a table or file and return their number. A failing call forgets no row."""
         self.model, self._n_changed = copy.deepcopy(self.model), self._n_changed.copy()
         stream = self.model.open(source, labelled=True)
         stream.learning = False
@@ -196,8 +196,9 @@ class Site:
     def resume(self, site_update: SiteUpdate) -> Self:
         """Continue from an earlier update of this site, for example after a restart.
 
-        The rows that have changed since that update are unknown. The difference between the row
-        counts of a class is used as a lower bound, so the policy may withhold too much but never too little.
+        The number of rows learned or forgotten since ``site_update`` is unknown. The difference of the row
+        counts of each class is used instead. It is a lower bound, so the policy may withhold too much but
+        never too little.
         """
         if site_update.site != self.name:
             raise DataError(

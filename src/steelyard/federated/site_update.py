@@ -19,7 +19,7 @@ __all__ = ["Schema", "SiteUpdate"]
 
 @dataclass(frozen=True)
 class Schema:
-    """Schema of statistics: first numeric columns, then one feature for each category.
+    """Schema of statistics: the features are the numeric columns, followed by one feature for each category.
 
     Attributes
     ----------
@@ -105,7 +105,7 @@ class SiteUpdate:
     def to_bytes(self) -> bytes:
         """Return the update in a binary format with a checksum.
 
-        Reading these bytes executes no code. They contain sums only, no single row.
+        Reading the bytes executes no code. They contain sums only, no single row.
         """
         head = {
             "site": self.site,
@@ -120,7 +120,7 @@ class SiteUpdate:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> SiteUpdate:
-        """Return the update stored in ``data``; raise FileFormatError for anything else."""
+        """Return the update that ``data`` contains; raise FileFormatError for other or damaged data."""
         source = "SiteUpdate.from_bytes"
         tree, statistics = messages.from_bytes(data)
         try:

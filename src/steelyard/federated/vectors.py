@@ -17,7 +17,7 @@ __all__ = ["from_numbers", "on_quantizer", "to_numbers", "triangle_size"]
 
 
 def triangle_size(n_features: int) -> int:
-    """Return the number of sums per class: products of all pairs of features and a constant column."""
+    """Return the number of sums per class: one for each pair of columns, including a constant column."""
     return (n_features + 1) * (n_features + 2) // 2
 
 
@@ -30,7 +30,7 @@ def on_quantizer(statistics: ClassStatistics, quantizer: Quantizer, source: str)
         )
     if not quantizer.rounds.all():
         raise DataError(
-            "the steps of the agreed quantizer are not final.",
+            "the agreed quantizer may refine its steps, so sums of different sites may have different steps.",
             source=source,
             hint="create the quantizer with rounds=True for all features",
         )
@@ -52,9 +52,10 @@ def on_quantizer(statistics: ClassStatistics, quantizer: Quantizer, source: str)
 def to_numbers(
     statistics: ClassStatistics, labels: Sequence[Label], quantizer: Quantizer, source: str
 ) -> list[int]:
-    """Return the sums of each class: the lower triangle by rows, with weights in steps of 2**-20.
+    """Return the sums of all classes as one list of integers.
 
-    The sums of a class without rows are zeros.
+    For each class it contains the lower triangle of the sums of products, row by row, with weights in steps
+    of 2**-20. The sums of a class without rows are zeros.
     """
     unknown = [label for label in statistics.classes if label not in labels]
     if unknown:
