@@ -1,4 +1,4 @@
-"""Fixtures: the Spark that all tests of a process share."""
+"""Fixture: the Spark sessions that all tests of a process share."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 
 @pytest.fixture(scope="session")
 def sessions():
-    """A classic session, and a client of the Connect server that runs in the same Spark."""
+    """Yield a classic session and a Spark Connect session of the same Spark application."""
     from tests.distributed import spark_sessions
 
     started = spark_sessions.start()

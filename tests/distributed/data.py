@@ -1,4 +1,4 @@
-"""Rows divided into partitions of unusual shapes, and the result of one machine for comparison."""
+"""Rows divided into partitions of unusual sizes, and the result of a local fit for comparison."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import numpy as np
 from steelyard import ProximalSVC
 from tests.proximal.data import assert_same_planes, imbalanced
 
-# Where rows are cut; the rows are sorted by class for "one class each".
+# Row numbers at which the rows are split into partitions. For "one class each" the rows are sorted by class.
 CUTS = {
     "one": [],
     "halves": [300],
@@ -18,7 +18,7 @@ CUTS = {
 
 
 def rows_and_cuts(rng, cut):
-    """600 rows of three classes, one of them rare, and the borders of their partitions."""
+    """Return 600 rows of three classes, one of them rare, and the row numbers where partitions begin."""
     X, y = imbalanced(rng, 600, 6, (0.55, 0.4, 0.05))
     if cut == "one class each":
         order = np.argsort(y, kind="stable")
@@ -38,12 +38,12 @@ def one_machine(X, y, **parameters):
 
 
 class SynchronousClient:
-    """Stands for a Dask cluster and runs everything here and now."""
+    """Replacement for a Dask client that runs every task immediately in this process."""
 
     def compute(self, task):
         import dask
 
-        # The function and not its name: of the name some versions warn where a cluster is up.
+        # With the name "sync" instead of the function, some versions warn if a cluster is running.
         return SynchronousResult(task.compute(scheduler=dask.get))
 
 

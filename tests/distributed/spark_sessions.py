@@ -1,4 +1,4 @@
-"""One Spark for all tests of a process: a classic session, and a client of its Spark Connect server."""
+"""Spark sessions for all tests of a process: a classic session, and one over its Spark Connect server."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ pyspark = pytest.importorskip("pyspark", reason="Spark is not installed")
 pd = pytest.importorskip("pandas", reason="the extra tables is not installed")
 pa = pytest.importorskip("pyarrow", reason="the extra tables is not installed")
 if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
-    pytest.skip("Spark needs Java, and there is none on this machine", allow_module_level=True)
+    pytest.skip("Spark needs Java, which is not installed", allow_module_level=True)
 
 HAS_CONNECT = any((Path(pyspark.__file__).parent / "jars").glob("spark-connect_*.jar"))
-# Spark itself warns of versions that are new to it.
+# Spark warns about versions of other packages that are newer than the versions it was tested with.
 MARKS = [
     pytest.mark.xdist_group("spark"),
     pytest.mark.filterwarnings("ignore:PySpark does not yet fully support:FutureWarning"),
@@ -25,8 +25,8 @@ MARKS = [
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning:pyspark"),
 ]
-# The jobs of the tests are small: compiling their plans and optimizing them at run time costs more than it
-# saves, and so does the second compiler of Java.
+# The jobs of the tests are small. Code generation, adaptive query execution and the optimizing compiler of
+# Java would take more time than they save.
 _JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _SETTINGS = {
     "spark.ui.enabled": "false",

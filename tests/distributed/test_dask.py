@@ -92,7 +92,7 @@ def test_fit_unknown_label_column_raises_with_name(rng):
 
 
 def test_fit_column_name_without_dataframe_raises(rng):
-    with pytest.raises(DataTypeError, match="column names require a dask dataframe"):
+    with pytest.raises(DataTypeError, match="names of label and weight columns require a dask dataframe"):
         engine.fit(ProximalSVC(), dask_array(imbalanced(rng)[0], []), "label")
 
 
@@ -195,7 +195,7 @@ def test_fit_with_derived_labels_loads_rows_once(client, tmp_path):
     assert [path.read_text() for path in sorted(tmp_path.iterdir())] == ["x"] * 4
 
 
-def test_fit_leaves_inputs_used_by_several_partitions_to_scheduler(rng, client):
+def test_fit_computes_input_shared_by_several_partitions_once(rng, client):
     X, y = imbalanced(rng)
     source = dask.delayed(lambda: (X, y))()
     parts = [dask.delayed(lambda s, i: (s[0][i::4], s[1][i::4]))(source, i) for i in range(4)]
@@ -302,7 +302,7 @@ def test_fit_of_several_models_shares_one_pass(rng):
         reads.append(i)
         return X[i::4], y[i::4]
 
-    quantizer = a_grid(5)  # without it, the first partition is read twice
+    quantizer = a_grid(5)  # without a given quantizer, the first partition is read twice
     models = [
         ProximalSVC(C=0.1, quantizer=quantizer),
         ProximalSVC(C=10.0, class_weight=None, quantizer=quantizer),
@@ -410,7 +410,7 @@ def test_forget_before_fit_raises(rng):
 
 
 def dies_once(X, y, marker):
-    """Return the rows; the first worker that calls this is killed."""
+    """Return the rows. The first worker that calls this function kills itself."""
     if not Path(marker).exists():
         Path(marker).touch()
         os.kill(os.getpid(), signal.SIGKILL)

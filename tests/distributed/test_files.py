@@ -52,7 +52,9 @@ def test_combine_copied_part_raises_with_name(rng, tmp_path):
     X, y, cuts = rows_and_cuts(rng, "halves")
     paths = written(tmp_path, X, y, cuts)
     shutil.copy(paths[1], tmp_path / "part1 (copy).stats")
-    with pytest.raises(DataError, match=r"'site 1' is already contained, from 'site 1'; .* count twice"):
+    with pytest.raises(
+        DataError, match=r"'site 1' is already contained as a part of 'site 1'; .* count twice"
+    ):
         files.combine([*paths, tmp_path / "part1 (copy).stats"])
 
 
@@ -62,7 +64,7 @@ def test_combine_duplicate_rows_in_any_order_raises(rng):
     first = files.statistics(ProximalSVC(), [(X, y)], source="monday")
     chunks = [(X[rows], y[rows]) for rows in np.array_split(order, 7)]
     second = files.statistics(ProximalSVC(), chunks, source="monday again")
-    with pytest.raises(DataError, match="'monday again' is already contained, from 'monday'"):
+    with pytest.raises(DataError, match="'monday again' is already contained as a part of 'monday'"):
         files.combine([first, second])
 
 

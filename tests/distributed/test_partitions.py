@@ -17,7 +17,7 @@ from tests.proximal.data import imbalanced
 
 
 def run(models, method, partitions):
-    """Run a pass without an engine; parts are exchanged as bytes."""
+    """Run a pass without an engine. Messages are serialized, as they are between machines."""
     work = Pass(models, method)
     work.fit_maps(lambda: partitions[0][0][:2000])
     kinds = pickle.loads(pickle.dumps(work.configs))

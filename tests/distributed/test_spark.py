@@ -15,7 +15,7 @@ from tests.distributed.spark_sessions import HAS_CONNECT, MARKS, pa, pd
 from tests.proximal.data import imbalanced
 
 NAMES = ["age", "amount", "hour", "place", "days"]
-WITHOUT = "pyspark before 4 comes without the server of Spark Connect"
+WITHOUT = "pyspark before version 4 does not contain the Spark Connect server"
 SESSIONS = ["classic", pytest.param("connect", marks=pytest.mark.skipif(not HAS_CONNECT, reason=WITHOUT))]
 pytestmark = MARKS
 

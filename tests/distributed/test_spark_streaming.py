@@ -40,7 +40,7 @@ def spark(sessions):
 
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory):
-    """A folder of three files of rows, and all rows."""
+    """Return a folder with three files of rows, and all rows as one data frame."""
     rng = np.random.default_rng(0)
     y = (rng.random(600) < 0.1).astype(int)
     X = rng.normal(size=(600, 2)) + 2.0 * y[:, None]
@@ -189,7 +189,7 @@ def test_keyed_classifier_fitted_on_partitions_equals_local_fit(spark, rows):
 
 
 def test_worker_with_other_python_raises_error_that_names_pyspark_python(spark, rows, tmp_path, monkeypatch):
-    """A script that runs the workers with a changed version number replaces a second Python."""
+    """Instead of a second Python, a script runs the workers with a changed version number."""
     python = tmp_path / "python"
     python.write_text(
         f"#!{sys.executable}\n"

@@ -73,7 +73,7 @@ class Columns:
 
 
 def quoted(name: str) -> str:
-    """Return a column name quoted for Spark, which would read a dot as access to a nested field."""
+    """Return a column name quoted for Spark. In an unquoted name, a dot means access to a nested field."""
     return "`" + name.replace("`", "``") + "`"
 
 
@@ -118,7 +118,7 @@ def _vectors(column: Any, name: str) -> Any:
 
 
 def _fields(column: Any, name: str) -> tuple[Any, Any, Any, Any]:
-    """Return type codes, sizes, indices and values of Spark vectors; plain arrays have only values."""
+    """Return type codes, sizes, indices and values of Spark vectors. Plain arrays have only values."""
     import pyarrow as pa
 
     if pa.types.is_struct(column.type) and {field.name for field in column.type} >= {"type", "values"}:

@@ -1,8 +1,8 @@
 """Training on Dask: workers compute and add statistics of partitions, and the client solves for the model.
 
-Learning a partition and adding statistics are ordinary Dask tasks, so Dask handles failing workers. Without
-an active client a ``LocalCluster`` is started for the call, which takes a second or two; scripts then need
-``if __name__ == "__main__":``.
+Learning a partition and adding statistics are ordinary Dask tasks, so Dask handles failing workers. If there
+is no active client, each call starts a ``LocalCluster``, which takes a second or two. A script must then call
+these functions under ``if __name__ == "__main__":``.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ def fit(models: Models, X: Any, y: Any = None, sample_weight: Any = None, *, cli
         Rows. Blocks of an array may be dense or sparse; parts of a list may be arrays, sparse matrices,
         data frames or Arrow tables.
     y : dask array, dask series, array-like, list of delayed or str
-        Labels, partitioned like the rows; for a dataframe also the name of its label column. None if each
-        delayed part is a tuple of rows, labels and optional weights.
+        Labels, partitioned like the rows. For a dataframe, the name of its label column is also accepted.
+        Use None if each delayed part is a tuple of rows, labels and optional weights.
     sample_weight : like y, optional
         Sample weights.
     client : distributed.Client, optional
@@ -102,7 +102,7 @@ def partial_fit(
 
 
 def forget(models: Models, X: Any, y: Any = None, sample_weight: Any = None, *, client: Any = None) -> Models:
-    """Unlearn rows that were learned before; the parameters are those of :func:`fit`."""
+    """Forget rows that were learned before; the parameters are those of :func:`fit`."""
     return _run(models, "forget", (X, y, sample_weight), client)
 
 
@@ -113,7 +113,7 @@ def update(
     forget: tuple[Any, ...] | None = None,
     client: Any = None,
 ) -> Models:
-    """Learn some rows and unlearn others in one pass, atomically for all models.
+    """Learn some rows and forget others in one pass, atomically for all models.
 
     Each partition sends the sums of its rows to add and, separately, the sums of its rows to forget.
     (Algorithm 4 of the paper on the distributed incremental wLPSVM sends their difference.)
@@ -182,7 +182,11 @@ def _learn_both(
     *pieces: Any,
     names: tuple[Names | None, Names | None],
 ) -> list[Message]:
-    """Return the messages of the rows to add and of the rows to forget; None if there are no such rows."""
+    """Return the messages of the rows to add, then those of the rows to forget, one per configuration.
+
+    The first ``n_add`` of ``pieces`` are the arguments for the rows to add. A message is None if there are no
+    such rows.
+    """
     sides = zip((pieces[:n_add], pieces[n_add:]), names, ("add", "forget"), strict=True)
     messages: list[Message] = []
     for side, side_names, operation in sides:
@@ -200,7 +204,7 @@ def predict(model: ProximalSVC, X: Any) -> Any:
     Parameters
     ----------
     model : ProximalSVC
-        Its current state is used; later changes of the model have no effect.
+        The model. Its current state is used; later changes of the model have no effect.
     X : dask array, dask dataframe or list of delayed
         Rows.
 
@@ -318,7 +322,7 @@ def _merged(level: list[Any], engine: Any) -> list[Message]:
 
 
 def _shared(configs: list[StatisticsConfig]) -> Any:
-    """Return the configurations as an argument of all tasks: a list if it is small, else a shared task."""
+    """Return the configurations as an argument for all tasks: a list if they are small, else one task."""
     small = all(config.feature_map is None or not config.feature_map.is_fitted for config in configs)
     return configs if small else dask.delayed(configs)
 
@@ -362,7 +366,7 @@ def _head(*part: Any, names: Names | None) -> Any:
 
 
 def _unpacked(part: tuple[Any, ...], names: Names | None, where: str) -> tuple[Any, Any, Any]:
-    """Return rows, labels and weights of a part, which may be a single table or a tuple."""
+    """Return rows, labels and weights of a part, which is one table or tuple, or these values separately."""
     if len(part) == 3:
         return part
     (rows,) = part
@@ -427,7 +431,7 @@ def _parts(X: Any, y: Any, sample_weight: Any, method: str) -> tuple[list[tuple[
 def _check_names(kind: str, X: Any, names: Names, method: str) -> None:
     if kind != "dataframe" or not all(name is None or isinstance(name, str) for name in names):
         raise DataTypeError(
-            "column names require a dask dataframe, for labels and weights alike.",
+            "names of label and weight columns require a dask dataframe; both must be names.",
             source=method,
         )
     missing = [name for name in names if name is not None and name not in X.columns]
@@ -436,7 +440,10 @@ def _check_names(kind: str, X: Any, names: Names, method: str) -> None:
 
 
 def _delayed(array: Any) -> list[Any]:
-    """Return the blocks of an array. Graphs are not optimized, so X is loaded once if y depends on it."""
+    """Return the blocks of an array as delayed values.
+
+    The task graph is not optimized, so that rows are loaded only once if the labels are computed from them.
+    """
     return np.ravel(array.to_delayed(optimize_graph=False)).tolist()
 
 

@@ -23,7 +23,7 @@ __all__ = ["RowDigest", "StatisticsPart", "combine", "read", "statistics", "unle
 
 @storable("StatisticsPart")
 class StatisticsPart(BaseEstimator):
-    """Statistics of one or several machines, with the ids of the parts they consist of.
+    """Statistics computed on one or several machines, with the ids of the parts they consist of.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ class StatisticsPart(BaseEstimator):
         if duplicates:
             mine, theirs = self.sources[duplicates[0]], other.sources[duplicates[0]]
             raise DataError(
-                f"the part {duplicates[0]} of {theirs!r} is already contained, from {mine!r}; "
+                f"the part {duplicates[0]} of {theirs!r} is already contained as a part of {mine!r}; "
                 "its rows would count twice, so nothing was combined.",
                 source="combine",
                 hint="give every part once; a pattern such as part*.stats may match copies",
@@ -107,11 +107,11 @@ def statistics(
     model : ProximalSVC
         Fitted in place. Parameters that determine the statistics (``C="auto"`` or a number, the feature map)
         must be equal on all machines; the others matter only after combining. A feature map must depend on
-        its seed alone (numeric ``gamma``) or be fitted before.
+        its seed alone (numeric ``gamma``), or it must be fitted already.
     chunks : iterable of (X, y) or (X, y, sample_weight)
         The rows, in chunks of any size.
     forget : iterable of (X, y) or (X, y, sample_weight), optional
-        Rows to unlearn, which were learned on this or another machine. To remove them exactly, pass
+        Rows to forget, which were learned on this or another machine. To remove them exactly, pass
         ``unlearned(fitted)`` as ``model``, where ``fitted`` has learned these rows.
     source : str
         Name of the rows in error messages, such as a file name.
@@ -173,7 +173,7 @@ def unlearned(model: Any) -> Any:
 
 
 def update(model: Any, parts: Iterable[StatisticsPart | str | os.PathLike[str]]) -> Any:
-    """Update a model with parts: learn their added rows and unlearn their forgotten rows, atomically.
+    """Update a model atomically with parts: learn their rows to add, and forget their rows to forget.
 
     Parameters
     ----------
@@ -251,7 +251,7 @@ def combine(parts: Iterable[StatisticsPart | str | os.PathLike[str]]) -> Statist
 
 
 def _ledger_of(model: Any) -> Any:
-    """Return the row ledger of a model, or of the estimator in a table model, or None."""
+    """Return the row ledger (record of the learned rows) of a model or of its estimator, or None."""
     return getattr(getattr(model, "estimator", model), "_ledger", None)
 
 
@@ -266,7 +266,7 @@ def write(part: StatisticsPart, path: str | os.PathLike[str]) -> None:
 
 
 def read(path: str | os.PathLike[str]) -> StatisticsPart:
-    """Read a part from a file; raise FileFormatError for any other content."""
+    """Read a part from a file; raise FileFormatError if the file contains something else."""
     part = load(path)
     if not isinstance(part, StatisticsPart):
         raise FileFormatError(

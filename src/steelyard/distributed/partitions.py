@@ -1,9 +1,10 @@
 """Code shared by all engines: compute the statistics of partitions, add them, merge them into models.
 
 A worker fits one learner per partition and sends its statistics, a
-:class:`~steelyard.proximal.FoldedStatistics` without the feature map. Messages can be added in any order; the
-client merges the sum into the models. An empty partition sends no message. A :class:`StatisticsConfig` tells
-a worker which statistics to compute; models that differ only in C, weights or thresholds share one.
+:class:`~steelyard.proximal.FoldedStatistics` without the feature map. Such a message can be added to others
+in any order, and the client merges the sum into the models. An empty partition sends no message. A
+:class:`StatisticsConfig` tells a worker which statistics to compute. Models that differ only in C, weights or
+thresholds share one configuration.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class StatisticsConfig:
     quantizer : Quantizer or None
         Quantizer; without a feature map, all workers must use the same quantizer.
     track_rows : bool
-        Whether to keep a ledger of row hashes.
+        Whether to keep a ledger, the record of the hashes of the learned rows.
     n_features : int or None
         Number of features, if the model knows it.
     feature_names : ndarray or None
@@ -82,7 +83,7 @@ class StatisticsConfig:
 
     @classmethod
     def of(cls, model: ProximalSVC, method: str) -> StatisticsConfig:
-        """Return the configuration for a model; with ``fit``, earlier statistics are discarded."""
+        """Return the configuration for a model. With the method "fit", earlier statistics are discarded."""
         try:
             current = model.statistics()
         except NotFittedError as error:
@@ -100,13 +101,13 @@ class StatisticsConfig:
 
     @property
     def needs_rows(self) -> bool:
-        """Return whether the feature map, or without one the quantizer, must first be fitted on rows."""
+        """Return whether the feature map (without one, the quantizer) must first be fitted on rows."""
         if self.feature_map is None:
             return self.quantizer is None
         return not self.feature_map.is_fitted and self.feature_map.gamma == "rows"
 
     def fitted(self, rows: Any) -> StatisticsConfig:
-        """Return a copy whose feature map or quantizer is fitted on rows, as a learner would fit it."""
+        """Return a copy whose feature map or quantizer is fitted on ``rows``, as a learner would fit it."""
         if not self.needs_rows:
             return self
         if self.feature_map is not None:
@@ -136,7 +137,7 @@ class StatisticsConfig:
         return learner.merge(FoldedStatistics.of(state, self.feature_names, ledger))
 
     def equals(self, other: StatisticsConfig) -> bool:
-        """Return whether models with two configurations can share statistics."""
+        """Return whether models with this and the other configuration can share statistics."""
         return (
             self.n_folds == other.n_folds
             and self.n_features == other.n_features
@@ -237,7 +238,7 @@ class Pass:
 def learn_partition(
     configs: Sequence[StatisticsConfig], X: Any, y: Any, sample_weight: Any, where: str
 ) -> list[Message]:
-    """Return the statistics of one partition for each configuration."""
+    """Return the statistics of one partition for each configuration. Errors mention its name, ``where``."""
     learners = [config.learner() for config in configs]
     _check_width(configs, as_rows(X), where)
     learn_rows(learners, X, y, sample_weight, where)

@@ -108,7 +108,7 @@ def partial_fit(
 def forget(
     models: Models, df: Any, *, features: Features, label: str = "y", weight: str | None = None
 ) -> Models:
-    """Unlearn rows that were learned before; the parameters are those of :func:`fit`."""
+    """Forget rows that were learned before; the parameters are those of :func:`fit`."""
     return _run(models, "forget", [_Side(df, _columns(df, features, label, weight, "forget"), "forget")])
 
 
@@ -121,7 +121,7 @@ def update(
     label: str = "y",
     weight: str | None = None,
 ) -> Models:
-    """Learn some rows and unlearn others in one job, atomically for all models.
+    """Learn some rows and forget others in one job, atomically for all models.
 
     Every partition sends the sums of its rows to add and, separately, the sums of its rows to forget.
     (Algorithm 4 of the paper on the distributed incremental wLPSVM sends their difference.)
@@ -131,7 +131,7 @@ def update(
     models : ProximalSVC or sequence of ProximalSVC
         As for :func:`fit`; they must be fitted.
     add, forget : pyspark.sql.DataFrame, optional
-        Rows to learn and rows to unlearn, with the same columns. A row may be in both.
+        Rows to learn and rows to forget, with the same columns. A row may be in both.
     features, label, weight
         As for :func:`fit`.
 
@@ -210,7 +210,7 @@ def stream(
     columns = _columns(df, features, label, weight, "stream", model=model)
     if not df.isStreaming:
         raise DataTypeError(
-            "expected a streaming DataFrame; this one is not streaming.",
+            "expected a streaming DataFrame; got a static DataFrame.",
             source="stream",
             hint="read the rows with spark.readStream, or call partial_fit() for a static DataFrame",
         )
@@ -258,7 +258,7 @@ def predict(
     Parameters
     ----------
     model : ProximalSVC, StreamClassifier or KeyedClassifier
-        Its current state is used; later changes of the model have no effect.
+        The model. Its current state is used; later changes of the model have no effect.
     df : pyspark.sql.DataFrame
         Rows, also of a stream; all columns are kept.
     features : sequence of str or str
@@ -286,7 +286,7 @@ def predict(
         )
     if score is not None and len(model.classes_) != 2:
         raise ParameterError(
-            f"a column of scores needs a model of two classes; this one has {len(model.classes_)}.",
+            f"a column of scores needs a model of two classes; this model has {len(model.classes_)}.",
             source="predict",
         )
     sql_type = {"i": types.LongType, "u": types.LongType, "b": types.BooleanType, "f": types.DoubleType}.get(
@@ -453,7 +453,10 @@ def _run(models: Any, method: str, sides: Sequence[_Side]) -> Any:
 
 
 def _first_rows(rows: Any, columns: Columns) -> Any:
-    """Return the first rows, or None if there are none; columns have names unless features are vectors."""
+    """Return the first rows, or None if there are none.
+
+    The result is a data frame with column names, or a matrix if the features are one column of vectors.
+    """
     packed = _collect(rows.limit(MAP_ROWS).mapInArrow(partial(_pack_rows, columns), "rows binary"))
     if not packed:
         return None
@@ -479,7 +482,7 @@ def _statistics(
     bucket: int,
     first: int,
 ) -> Iterator[Any]:
-    """Yield the messages of one partition, with configurations numbered from ``first``.
+    """Yield the messages of one partition. Configurations are numbered from ``first``.
 
     An error in the rows is sent as a message instead of being raised, because Spark would retry the task.
     """

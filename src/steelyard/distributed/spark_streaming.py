@@ -1,8 +1,8 @@
-"""Spark Structured Streaming, in which the rows of every micro-batch are learned exactly once.
+"""Learning with Spark Structured Streaming: the rows of every micro-batch are learned exactly once.
 
 ``foreachBatch`` calls the learner on the driver with the id of the micro-batch. The model and the id of its
-last micro-batch are one file in the checkpoint, which is replaced atomically, so a micro-batch that Spark
-repeats after a crash is recognized and skipped.
+last micro-batch are in one file of the checkpoint. This file is replaced atomically, so a micro-batch that
+Spark repeats after a crash is recognized and skipped.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class ModelCheckpoint:
     batch_id : int
         Id of the last micro-batch that the model has learned; -1 before the first one.
     counts : dict
-        Number of rows of each class so far; used by models that learn a sample of the rows.
+        Number of rows of each class so far, needed by models that learn a sample of the rows.
     """
 
     path: Path
@@ -55,9 +55,9 @@ class ModelCheckpoint:
 
     @classmethod
     def open(cls, folder: str | os.PathLike[str], model: Any = None) -> ModelCheckpoint:
-        """Return the stored checkpoint, or a new one for the model if there is none.
+        """Return the checkpoint stored in a folder, or a new one for ``model`` if there is none.
 
-        The stored state replaces the state of the given model.
+        A stored state replaces the state of ``model``.
         """
         text = os.fspath(folder).removeprefix("file://")
         if "://" in text:
@@ -219,9 +219,9 @@ def _keyed_sums(columns: Columns, model: bytes, source: str, batches: Iterable[A
 
 
 def _parts(work: Any, source: str, batches: Iterable[Any]) -> Iterator[Any]:
-    """Yield the results of a partition's batches.
+    """Yield the results of ``work`` for the batches of a partition.
 
-    Errors are sent as results, because Spark would retry the task.
+    An error is sent as a result instead of being raised, because Spark would retry the task.
     """
     failed = False
     for position, batch in enumerate(batches):
