@@ -1,4 +1,4 @@
-"""Generated panels, and the planes of a key computed from rows by the formula."""
+"""Generated panel data, and scores of each key computed from the rows by the documented formula."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 
 
 def panel(rng, n_keys=30, n_rows=1500, n_features=3, share=0.2):
-    """Rows whose usual values differ from key to key: keys in column 0, and labels."""
+    """Return rows, with the key in column 0, and labels. The mean of the features differs between keys."""
     keys = rng.integers(0, n_keys, n_rows)
     y = (rng.random(n_rows) < share).astype(int)
     usual = rng.normal(size=(n_keys, n_features)) * 2.0
@@ -15,11 +15,11 @@ def panel(rng, n_keys=30, n_rows=1500, n_features=3, share=0.2):
 
 
 def reference_scores(X, y, questions, *, C, borrow, quantizer):
-    """Scores by the formula of the documentation, one key at a time, from rounded rows."""
+    """Return scores by the documented formula, computed one key at a time from quantized rows."""
     rows = np.floor(X[:, 1:] / quantizer.steps + 0.5) * quantizer.steps
     mean, deviation = rows.mean(axis=0), rows.std(axis=0)
     E = np.column_stack([(rows - mean) / deviation, np.ones(len(rows))])
-    asked = np.column_stack([(questions[:, 1:] - mean) / deviation, np.ones(len(questions))])
+    test_rows = np.column_stack([(questions[:, 1:] - mean) / deviation, np.ones(len(questions))])
     classes = np.unique(y)
     counts = np.array([(y == c).sum() for c in classes])
     planes = classes[1:] if len(classes) == 2 else classes
@@ -35,7 +35,7 @@ def reference_scores(X, y, questions, *, C, borrow, quantizer):
             positive = counts[classes == plane][0] / counts.sum()
             factors = np.where(classes == plane, 1.0 - positive, positive)
             A = np.eye(E.shape[1]) / C + sum(f * g for f, g in zip(factors, gram, strict=True))
-            sides = np.where(classes == plane, 1.0, -1.0)
-            b = sum(f * s * g[-1] for f, s, g in zip(factors, sides, gram, strict=True))
-            scores[i, j] = asked[i] @ np.linalg.solve(A, b)
+            signs = np.where(classes == plane, 1.0, -1.0)
+            b = sum(f * s * g[-1] for f, s, g in zip(factors, signs, gram, strict=True))
+            scores[i, j] = test_rows[i] @ np.linalg.solve(A, b)
     return scores[:, 0] if scores.shape[1] == 1 else scores

@@ -1,4 +1,4 @@
-"""KeyedClassifier: scores by the formula, exact forgetting, histories, keys of all kinds, files."""
+"""KeyedClassifier: comparison with the formula, exact forgetting, sequences of calls, key types, files."""
 
 from __future__ import annotations
 
@@ -171,7 +171,8 @@ calls = st.lists(
 def test_digest_after_any_history_equals_fit_on_remaining_rows(history, quantizer):
     rng = np.random.default_rng(3)
     X, y = panel(rng, n_keys=4, n_rows=300, n_features=2)
-    start = 0 if quantizer is not None else 256  # the first rows determine the quantizer, and stay
+    # Without a given quantizer, the first 256 rows determine it and are not forgotten.
+    start = 0 if quantizer is not None else 256
     model = KeyedClassifier(quantizer=quantizer)
     kept = [*range(start), 260]
     model.partial_fit(X[kept], y[kept])

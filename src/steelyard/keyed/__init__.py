@@ -1,4 +1,4 @@
-"""Models per key: one small exact model for each customer or machine, shrunk towards a common model."""
+"""Models per key: one small exact model for each key (such as a customer), shrunk towards a common model."""
 
 from steelyard.keyed.classifier import KeyedClassifier
 

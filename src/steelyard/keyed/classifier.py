@@ -36,18 +36,18 @@ from steelyard.proximal import ProximalSVC, Quantizer
 
 __all__ = ["KeyedClassifier"]
 
-_MAX_WEIGHT = 2.0**40  # larger weights are rejected, because they cannot be numbers of rows
+_MAX_WEIGHT = 2.0**40  # larger weights are rejected, because a weight is a number of equal rows
 _MAX_EXACT_KEY = 2**53  # largest integer up to which floats represent all integers
 
 
 @storable("KeyedClassifier")
 class KeyedClassifier(ForgettingMixin, MergingMixin):
-    r"""One proximal SVM for each key. Class statistics of a key are shrunk towards those of all rows.
+    r"""Classifier with one proximal SVM for each key, shrunk towards the model of all rows.
 
-    Every key (a customer, a machine) has exact integer statistics of its own. At prediction, its hyperplane
-    is computed from these statistics and from the statistics of all keys, which count as ``borrow`` rows of
-    each class. A key without rows has the hyperplane of :class:`~steelyard.ProximalSVC` on all rows; the
-    hyperplane of a key with many more rows than ``borrow`` depends almost only on its own rows.
+    Every key (such as a customer or a device) has exact integer statistics of its own. At prediction, its
+    hyperplane is computed from these statistics and from the statistics of all keys, which are scaled to
+    ``borrow`` rows per class. A key without rows has the hyperplane of :class:`~steelyard.ProximalSVC` on all
+    rows. The hyperplane of a key with many more rows than ``borrow`` depends almost only on its own rows.
 
     Parameters
     ----------
@@ -57,13 +57,14 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
     C : float, default=1.0
         Regularization parameter, as in :class:`~steelyard.ProximalSVC`.
     borrow : float or "auto", default="auto"
-        Number of rows of each class that the statistics of all keys count for. "auto" keeps the sums of each
+        Number of rows per class to which the statistics of all keys are scaled. "auto" keeps the sums of each
         key in two folds and selects the number, or the model of all rows, by the error on held-out rows of up
         to 2,000 keys. The number is selected again when the number of rows has doubled or halved. A change
         between "auto" and a number takes effect with the next :meth:`fit`.
     quantizer : Quantizer, optional
-        Steps to which features are rounded. If not given, the first 256 rows determine them: the largest
-        deviation from the median is 4,096 to 8,192 steps. Values of more than 2**20 steps are clipped.
+        Quantizer that determines the steps to which features are rounded. By default, the first 256 rows
+        determine the steps, so that the largest deviation from the median is 4,096 to 8,192 steps. Values of
+        more than 2**20 steps are clipped.
 
     Attributes
     ----------
@@ -72,11 +73,11 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
     keys_ : list
         Keys that have rows now.
     borrow_ : float
-        The number of borrowed rows in use; infinite if all keys use the model of all rows.
+        The value of ``borrow`` in use. It is infinite if all keys use the model of all rows.
     group_ : ProximalSVC
         The model of all rows.
     quantizer_ : Quantizer
-        Steps to which features are rounded.
+        The quantizer in use.
     n_features_in_ : int
         Number of columns, including the key.
 
@@ -122,7 +123,7 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
     )
     _in_place = ("_state",)
     _state: KeyedSums
-    _texts: tuple[str, ...] = ()  # text keys of the current call, whose indices X contains
+    _texts: tuple[str, ...] = ()  # text keys of the current call; the key column of X contains their indices
 
     def __init__(
         self,
@@ -205,9 +206,10 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
 
     @transactional
     def forget_key(self, key: Key) -> Self:
-        """Forget all rows of a key; afterwards the model is as if the key had never been learned.
+        """Forget all rows of a key.
 
-        The :meth:`digest` is that of a model with the same quantizer that never learned the key.
+        Afterwards the :meth:`digest` equals that of a model with the same quantizer that never learned the
+        key.
 
         Parameters
         ----------
@@ -297,7 +299,7 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
             names = self.__dict__.get("feature_names_in_")
             if names is None:
                 raise DataTypeError(
-                    f"key={self.key!r} is the name of a column, and X has no column names.",
+                    f"key={self.key!r} is the name of a column, but X has no column names.",
                     source="KeyedClassifier",
                     hint="pass a table, or the position of the key column: key=0",
                 )
@@ -363,7 +365,7 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
 
     @property
     def quantizer_(self) -> Quantizer:
-        """Steps to which features are rounded; preliminary for the first 256 rows."""
+        """Quantizer in use. It is preliminary until 256 rows are learned."""
         self._need("quantizer_")
         with lock_of(self):
             quantizer = self._state.frozen().quantizer
@@ -379,7 +381,7 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
 
     @property
     def borrow_(self) -> float:
-        """Number of borrowed rows in use."""
+        """Value of ``borrow`` in use."""
         self._need("borrow_")
         with lock_of(self):
             return self._borrowed()
@@ -413,14 +415,14 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
         return self._cached("system", lambda: GroupSystem.of(sums, sums.classes(), self.C))
 
     def _cached(self, name: str, make: Any) -> Any:
-        """Return the result of ``make``; it is cached until the state or C changes."""
+        """Return the result of ``make``, which is cached under ``name`` until the state or C changes."""
         cache, version = self._state.cache, (self._state.version, self.C)
         if name not in cache or cache[name][0] != version:
             cache[name] = version, make()
         return cache[name][1]
 
     def _borrowed(self) -> float:
-        """Return the number of borrowed rows."""
+        """Return the value of ``borrow`` in use."""
         if self.borrow != "auto":
             return float(self.borrow)
         sums = self._state.frozen()
@@ -432,11 +434,11 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
         return float(self._cached("borrow", lambda: self._system().select_borrow()))
 
     def _select_borrow(self) -> None:
-        """Select the number of borrowed rows again if the number of rows has doubled or halved.
+        """Select the value of ``borrow`` again if the number of rows has doubled or halved.
 
-        Every call that learns or forgets does this, so the number does not depend on predictions; a
-        prediction selects it only after an interrupted call. Before there is a quantizer, predictions select
-        a number that is not kept.
+        Every call that learns or forgets rows calls this method, so the value does not depend on predictions.
+        A prediction selects the value only after an interrupted call. While there is no quantizer, the value
+        selected by a prediction is not kept.
         """
         state = self._state
         if self.borrow != "auto" or state.quantizer is None or state.n_folds == 1:
@@ -463,7 +465,7 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
         X : {array-like, table} of shape (n_samples, n_features)
             Rows with their keys.
         prior : {"observed", "balanced"} or mapping of label to float, default="observed"
-            Assumed class frequencies: those of all rows, equal ones, or the given proportions.
+            Assumed class frequencies: those of all rows, equal frequencies, or the given proportions.
 
         Returns
         -------
@@ -506,8 +508,8 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
 
         The reference is the score of the model of all rows at the mean of all rows. The contribution of the
         key is the difference between the model of the key and the model of all rows at this mean. The
-        contribution of a column comes from the difference of its value from the mean. They add up to the
-        score.
+        contribution of a column comes from the difference of its value from the mean. Reference and
+        contributions add up to the score.
 
         Parameters
         ----------

@@ -1,8 +1,9 @@
-"""Hyperplanes of many keys: proximal SVMs whose class statistics are shrunk towards the group of all keys.
+"""Hyperplanes of many keys: proximal SVMs whose class statistics are shrunk towards those of all keys.
 
-For class ``c`` with the sums ``S_c`` of ``n_c`` rows of a key, and the sums ``G_c`` of ``N_c`` rows of the
-group, the hyperplanes use ``N_c (S_c + t_c G_c) / (n_c + t_c N_c)`` in place of ``G_c``, with
-``t_c = min(1, borrow / N_c)``. A key without rows has the hyperplanes of the group.
+The group is the set of all keys. For class ``c``, let ``S_c`` be the sums over the ``n_c`` rows of a key, and
+``G_c`` the sums over the ``N_c`` rows of the group. The hyperplanes of the key are computed from
+``N_c (S_c + t_c G_c) / (n_c + t_c N_c)`` with ``t_c = min(1, borrow / N_c)``, where those of the group are
+computed from ``G_c``. A key without rows has the hyperplanes of the group.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from steelyard.proximal.shrinkage import CANDIDATE_ROWS, borrowed_share
 
 __all__ = ["GroupSystem"]
 
-_SAMPLED_KEYS = 2000  # number of keys on which the number of borrowed rows is selected
+_SAMPLED_KEYS = 2000  # maximum number of keys that are used to select the value of ``borrow``
 _BLOCK_KEYS = 8192  # number of keys whose systems are in memory at a time
 
 
@@ -60,7 +61,7 @@ class GroupSystem:
         return cls(sums, labels, scale, penalty / C)
 
     def planes(self, numbers: IntArray, borrow: float) -> FloatArray:
-        """Return the hyperplanes of keys as an array of shape (n_keys, n_planes, n_features + 1)."""
+        """Return the hyperplanes of the keys ``numbers``, of shape (n_keys, n_planes, n_features + 1)."""
         group = self._scaled(np.zeros(1, dtype=np.intp)).sum(axis=2)[0]
         blocks = [
             self._solved(self._scaled(numbers[begin : begin + _BLOCK_KEYS]).sum(axis=2), group, borrow)
@@ -69,18 +70,18 @@ class GroupSystem:
         return np.concatenate(blocks)
 
     def scores(self, X: FloatArray, numbers: IntArray, borrow: float) -> FloatArray:
-        """Return the scores of rows under the hyperplanes of their keys."""
-        distinct, places = np.unique(numbers, return_inverse=True)
+        """Return the scores of rows under the hyperplanes of their keys, which are given by number."""
+        distinct, indices = np.unique(numbers, return_inverse=True)
         planes = self.planes(distinct, borrow) * self.scale
         values = self.sums.coordinates(X)
         scores = np.empty((len(X), planes.shape[1]))
         for plane in range(planes.shape[1]):
-            chosen = planes[places, plane]
+            chosen = planes[indices, plane]
             scores[:, plane] = np.einsum("ij,ij->i", values, chosen[:, :-1]) + chosen[:, -1]
         return scores
 
     def select_borrow(self) -> float:
-        """Select the number of borrowed rows with the smallest error in two-fold validation.
+        """Return the value of ``borrow`` with the smallest error in two-fold cross-validation.
 
         The hyperplanes of up to 2,000 keys are fitted on one fold of their rows and tested on the other fold.
         The squared error is averaged over the rows of each class, then over the classes. If no candidate is
@@ -149,5 +150,5 @@ def _unpacking(size: int) -> IntArray:
         np.maximum.outer(np.arange(size), np.arange(size)),
         np.minimum.outer(np.arange(size), np.arange(size)),
     )
-    places: IntArray = high * (high + 1) // 2 + low
-    return places
+    indices: IntArray = high * (high + 1) // 2 + low
+    return indices

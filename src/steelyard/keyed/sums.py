@@ -64,7 +64,7 @@ class KeyedRows:
         )
 
     def without(self, other: KeyedRows, source: str) -> KeyedRows:
-        """Return these rows without some others; raise DataError if a row is missing."""
+        """Return these rows without the rows of ``other``; raise DataError if one of them is missing."""
         wanted = Counter(other._identities())
         kept = []
         for place, identity in enumerate(self._identities()):
@@ -77,10 +77,10 @@ class KeyedRows:
             raise never_learned(source, missing[1])
         return self.selected(kept)
 
-    def selected(self, places: Sequence[int]) -> KeyedRows:
+    def selected(self, indices: Sequence[int]) -> KeyedRows:
         """Return the rows with the given indices."""
-        keys, labels = [self.keys[i] for i in places], [self.labels[i] for i in places]
-        return KeyedRows(self.X[places], keys, labels, self.weights[places])
+        keys, labels = [self.keys[i] for i in indices], [self.labels[i] for i in indices]
+        return KeyedRows(self.X[indices], keys, labels, self.weights[indices])
 
     def _identities(self) -> Iterable[tuple[Key, Label, bytes, int]]:
         values = (row.tobytes() for row in self.X + 0.0)  # + 0.0 turns -0.0 into 0.0
@@ -88,7 +88,11 @@ class KeyedRows:
 
 
 class Triangles(NamedTuple):
-    """Sums of all keys: key index (``places``), table column (``columns``) and numbers of each triangle."""
+    """Sums of all keys, as triangles.
+
+    For each triangle there are the index of its key in ``keys`` (``places``), its table column (``columns``)
+    and its numbers (``sums``).
+    """
 
     keys: list[Key]
     labels: list[Label]
@@ -107,7 +111,8 @@ class KeyedSums:
     n_folds : int
         Number of folds; a hash of a row selects its fold.
     quantizer : Quantizer, optional
-        Steps of the features. By default the first 256 rows determine them; until then they are stored.
+        Steps of the features. By default the first 256 rows determine the steps. Until then the rows
+        themselves are stored.
 
     Attributes
     ----------
@@ -121,7 +126,7 @@ class KeyedSums:
         self.labels: list[Label] = []
         self.early: KeyedRows | None = None  # first rows, stored until there is a quantizer
         self.cache: dict[str, Any] = {}  # cached results with the version for which they are valid
-        # Number of rows that a key borrows from all keys, and the number of rows when it was selected.
+        # Selected value of ``borrow``, and the number of rows at the time of the selection.
         self.selected: tuple[float, float] | None = None
         self._numbers: dict[Key, int] = {}
         self._n_numbers, self._free_numbers = 1, list[int]()  # number 0 denotes the group of all keys
@@ -206,7 +211,7 @@ class KeyedSums:
         self.early = early
 
     def frozen(self) -> KeyedSums:
-        """Return these sums, or if there is no quantizer yet, sums with one fitted to the rows so far."""
+        """Return these sums. Without a quantizer, return sums with a quantizer fitted to the rows so far."""
         if self.quantizer is not None:
             return self
         if "frozen" not in self.cache or self.cache["frozen"][0] != self.version:
@@ -229,7 +234,7 @@ class KeyedSums:
         self.__dict__.update(other.__dict__)
 
     def _change(self, rows: KeyedRows, sign: int, source: str) -> None:
-        """Add rows, or remove them if the sign is -1."""
+        """Add rows, or remove rows if ``sign`` is -1."""
         if not len(rows):
             return
         steps = self._in_steps(rows.X, rows.weights, source)
@@ -270,7 +275,7 @@ class KeyedSums:
         return [key for key, number in sums._numbers.items() if present[number]]
 
     def numbers(self, keys: Iterable[Key]) -> IntArray:
-        """Return the numbers of keys, where unknown keys have the number 0 of the group."""
+        """Return the internal number of each key. Unknown keys have the number 0, which is the group."""
         find = self._numbers.get
         return np.array([find(key, 0) for key in keys], dtype=np.intp)
 
@@ -292,15 +297,15 @@ class KeyedSums:
 
     def _columns(self, labels: Sequence[Label]) -> IntArray:
         """Return the first table column of each label and add columns for new labels."""
-        places = {label: place for place, label in enumerate(self.labels)}
-        for label in sorted(set(labels).difference(places)):
-            places[label] = len(places)
-        width = len(places) * self.n_folds
+        indices = {label: index for index, label in enumerate(self.labels)}
+        for label in sorted(set(labels).difference(indices)):
+            indices[label] = len(indices)
+        width = len(indices) * self.n_folds
         if self._table.shape[1] < width:
             more = np.zeros((len(self._table), width - self._table.shape[1]), dtype=np.int32)
             self._table = np.hstack([self._table, more])
-        self.labels = list(places)
-        return np.array([places[label] for label in labels], dtype=np.intp) * self.n_folds
+        self.labels = list(indices)
+        return np.array([indices[label] for label in labels], dtype=np.intp) * self.n_folds
 
     def classes(self) -> list[Label]:
         """Return the labels of the classes that have rows, sorted."""
@@ -313,7 +318,7 @@ class KeyedSums:
         return int(self.gather(np.zeros(1, dtype=np.intp))[..., -1].sum())
 
     def gather(self, numbers: IntArray, labels: Sequence[Label] | None = None) -> Sums:
-        """Return the sums of some keys as an array of shape (n_keys, n_classes, n_folds, n_sums)."""
+        """Return the sums of the keys ``numbers``, of shape (n_keys, n_classes, n_folds, n_sums)."""
         chosen = range(len(self.labels)) if labels is None else [self.labels.index(label) for label in labels]
         columns = [c * self.n_folds + fold for c in chosen for fold in range(self.n_folds)]
         sums: Sums = self._sums[self._table[numbers][:, columns]]
@@ -332,7 +337,7 @@ class KeyedSums:
         keys = list(self._numbers)
         hashes = np.array([zlib.crc32(label_bytes(key)) for key in keys], dtype=np.int64)
         chosen = np.argsort(hashes, kind="stable")[:size]
-        return self.numbers(keys[place] for place in chosen.tolist())
+        return self.numbers(keys[index] for index in chosen.tolist())
 
     # -- access to the sums -------------------------------------------------------------------------
 
@@ -357,15 +362,15 @@ class KeyedSums:
         self._sums[slots] = changed
 
     def _check_possible(self, sums: Sums, columns: IntArray, source: str) -> None:
-        """Raise DataError for sums that no rows can have."""
+        """Raise DataError if no rows can have these sums, because a row to forget was never learned."""
         d = self.n_features
         counts, firsts = sums[:, -1].astype(np.float64), sums[:, -1 - d : -1].astype(np.float64)
         squares = sums[:, np.cumsum(np.arange(1, d + 1)) - 1].astype(np.float64)
         impossible = (counts < 0) | ((counts == 0) & sums.any(axis=1))
         impossible |= (np.square(firsts) > counts[:, None] * squares * (1.0 + 1e-12)).any(axis=1)
         if impossible.any():
-            place = min(int(np.argmax(impossible)), len(columns) - 1)
-            raise never_learned(source, self.labels[int(columns[place]) // self.n_folds])
+            index = min(int(np.argmax(impossible)), len(columns) - 1)
+            raise never_learned(source, self.labels[int(columns[index]) // self.n_folds])
 
     def _allocated(self, numbers: IntArray, columns: IntArray) -> NDArray[np.int32]:
         """Return the slots of pairs of key number and table column; allocate slots for new pairs."""
