@@ -1,4 +1,4 @@
-"""Promised rates and explained alarms in results, JSON and report."""
+"""Target rates, observed rates and explained alarms in results, JSON and report."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def result():
     return prequential(models, stream)
 
 
-def test_promised_rate_and_interval_are_in_json_and_report(result):
+def test_target_rate_and_interval_are_in_json_and_report(result):
     rates = {rate["name"]: rate for rate in result.as_dict()["promises"]["auto"]}
     assert rates["alarms"]["target"] == 0.05
     assert rates["alarms"]["low"] < rates["alarms"]["rate"] < rates["alarms"]["high"]
     assert rates["alarms"]["rate"] == pytest.approx(0.05, abs=20 / rates["alarms"]["n_rows"])
     page = render_report(result)
-    assert "Promised rates" in page
+    assert "Target rates" in page
     assert "<b>5.0%</b>" in page
 
 
@@ -47,9 +47,9 @@ def test_explanations_of_last_alarms_list_informative_column_first(result):
     assert "x2 = " in render_report(result)
 
 
-def test_model_without_promise_has_no_section_of_promised_rates():
+def test_report_of_model_without_target_rate_has_no_section_of_target_rates():
     rng = np.random.default_rng(1)
     y = (rng.random(600) < 0.2).astype(int)
     result = prequential(ProximalSVC(), ArrayStream(rng.normal(size=(600, 2)), y, chunk=100))
     assert result.promises("ProximalSVC") == []
-    assert "Promised rates" not in render_report(result)
+    assert "Target rates" not in render_report(result)

@@ -1,4 +1,4 @@
-"""Report: sections, self-containedness, and runs with two, many or too few classes and rows."""
+"""Report: its sections, no network access, and runs with two, many or too few classes or rows."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ Series = tuple[str, Sequence[float], Sequence[float]]  # name, row numbers and v
 
 
 def both_widths(draw: Callable[[float], Markup]) -> Markup:
-    """Draw a chart in both widths. The style sheet shows the one that fits the screen."""
+    """Draw a chart in both widths. The style sheet shows the version that fits the screen."""
     return Markup('<div class="wide-only">{}</div><div class="narrow-only">{}</div>').format(
         draw(WIDE), draw(NARROW)
     )
@@ -82,7 +82,8 @@ def stream_chart(
 ) -> Markup:
     """Return a chart of curves over time.
 
-    ``before`` draws the background. The curve with index ``lead`` is drawn thicker and on top.
+    ``before`` draws the background before the curves. The curve with index ``lead`` is drawn thicker and on
+    top.
     """
 
     def draw(wide: float) -> Markup:
@@ -194,7 +195,7 @@ def day_chart(result: PrequentialResult, measure: str, *, lead: str) -> Markup:
 
 
 def share_chart(result: PrequentialResult, *, lead: str, limit: int = 5) -> Markup:
-    """Return a chart of the share of the positive class or, without one, of the largest classes."""
+    """Return a chart of the share of the positive class, or of the largest classes if none is positive."""
     records = result.records(lead)
     rows = [record["row"] for record in records]
     totals = [max(sum(record["class_counts"].values()), 1) for record in records]

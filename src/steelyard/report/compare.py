@@ -235,7 +235,7 @@ def _differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[tuple[str, 
     records = [dict(run.get("provenance", {})) for run in (a, b)]
     models = [record.get("parameters", {}) for record in records]
     for record, own in zip(records, models, strict=True):
-        # If the parameter names of a model differ between the runs, all its parameters become one text.
+        # If a model has different parameter names in both runs, all its parameters are compared as one text.
         record["parameters"] = {
             name: values
             if all(set(other.get(name, ())) == set(values) for other in models)

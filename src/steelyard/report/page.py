@@ -210,9 +210,10 @@ def _models(result: PrequentialResult) -> list[dict[str, Any]]:
 
 
 def _promises(result: PrequentialResult, lead: str) -> list[dict[str, Any]]:
-    """Return the observed rates of all models, and target rates where there are any.
+    """Return the observed rates of alarms, recall and precision, with their target rates if they have one.
 
-    For the best model all rates are returned, those with a target first; for other models only those.
+    For the best model all rates are returned, those with a target first. For the other models only rates with
+    a target are returned.
     """
     return [
         {"model": name, **rate.as_dict()}
@@ -369,7 +370,7 @@ def _model_details(result: PrequentialResult, name: str) -> dict[str, Any]:
 
 
 def _confusion(result: PrequentialResult, name: str) -> dict[str, Any]:
-    """Return the confusion matrix. With many classes, the smaller ones are summed to one entry."""
+    """Return the confusion matrix. With many classes, the smaller classes are summed in one entry."""
     labels, counts = result.confusion(name)
     order = sorted(range(len(labels)), key=lambda k: -counts[k].sum())
     n_shown = len(labels) if len(labels) <= _CONFUSION_CLASSES + 1 else _CONFUSION_CLASSES

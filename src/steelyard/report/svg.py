@@ -61,7 +61,7 @@ def nice_ticks(low: float, high: float, count: int = 5) -> list[float]:
 
 
 def path_of(points: Sequence[Point], *, closed: bool = False) -> str:
-    """Return the ``d`` attribute of an SVG path through the points; NaN leaves a gap."""
+    """Return the ``d`` attribute of an SVG path through the points. A NaN interrupts the path."""
     parts, command = [], "M"
     for x, y in points:
         if math.isnan(x) or math.isnan(y):
@@ -73,11 +73,11 @@ def path_of(points: Sequence[Point], *, closed: bool = False) -> str:
 
 
 def _isolated(points: Sequence[Point]) -> list[Point]:
-    """Return the points of a curve that have no neighbours, because these are missing."""
+    """Return the points of a curve whose neighbours on both sides are missing."""
     known = [not (math.isnan(x) or math.isnan(y)) for x, y in points]
-    sides = zip([False, *known[:-1]], [*known[1:], False], strict=True) if known else ()
+    neighbours = zip([False, *known[:-1]], [*known[1:], False], strict=True) if known else ()
     return [
-        p for p, is_known, around in zip(points, known, sides, strict=True) if is_known and not any(around)
+        p for p, is_known, pair in zip(points, known, neighbours, strict=True) if is_known and not any(pair)
     ]
 
 

@@ -84,7 +84,7 @@ MEASURES = {
     "average_precision": Measure(
         "Average precision",
         "area under precision-recall",
-        "The mean precision over all thresholds, weighted by the recall that each adds. Guessing gives the "
+        "The mean precision over all thresholds, weighted by the increase of recall. Guessing gives the "
         "share of the positive class.",
     ),
     "precision_at_k": Measure(
