@@ -1,4 +1,4 @@
-"""Command group: listing, output streams and exit codes."""
+"""Command group: list of commands, output streams and exit codes."""
 
 from __future__ import annotations
 

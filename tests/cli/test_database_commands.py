@@ -30,7 +30,7 @@ def run(*arguments, code=0):
 
 @pytest.fixture(params=ENGINES)
 def shop(request, tmp_path):
-    """Address of a database with a table ``pay``, and a function that runs a query."""
+    """Return the address of a database with a table ``pay``, and a function that runs a query."""
     if request.param == "postgres":
         import psycopg
 

@@ -1,4 +1,4 @@
-"""Full disks and invalid names: an early error, and no partial output."""
+"""Full disks and invalid names cause an error before the work starts, or leave no partial output."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def run(folder, *words, room):
 
 
 def run_without_limit(*words):
-    """Run the command in this process, because the imports of another one take longer than the command."""
+    """Run the command in this process, because the imports of a new process take longer than the command."""
     result = cli_runner().invoke(main, words)
     assert result.exit_code == 0, result.output
 

@@ -16,7 +16,7 @@ from steelyard.cli.hints import command_line_hint
 from tests.runner import cli_runner
 
 SOURCE = Path(steelyard.__file__).parent
-# Packages whose errors commands can raise; Dask, Spark, HTTP clients and plots are used from Python only.
+# Packages whose errors can occur in commands. Dask, Spark, HTTP clients and plots are used from Python only.
 PACKAGES = ("cli", "ensemble", "persistence", "proximal", "report", "sql", "streams", "tables", "windowing")
 PYTHON_ONLY = {
     "tables/connections.py": "open connections are passed in Python",
@@ -83,8 +83,8 @@ def test_hint_names_existing_options_and_no_python_arguments(hint):
 @pytest.mark.parametrize(
     ("hint", "shown"),
     [
-        ('fill gaps with missing="mean" or missing="zero" (--missing on the command line)',
-         "fill gaps with --missing mean or --missing zero (option of `steelyard fit`)"),
+        ('fill values with missing="mean" or missing="zero" (--missing on the command line)',
+         "fill values with --missing mean or --missing zero (option of `steelyard fit`)"),
         ("leave it out: drop='my col' (--drop on the command line)",
          "leave it out: --drop 'my col' (option of `steelyard fit`)"),
         ("if they had been learned more than once, use again=True (--again on the command line)",

@@ -21,7 +21,7 @@ COLUMN = f"amount{CLIPBOARD}\u2066"
 
 @pytest.fixture(scope="module")
 def hostile(tmp_path_factory):
-    """Path of a table and of a model, both with control characters in names and content."""
+    """Return paths of a table and of a model, both with control characters in names and content."""
     folder = tmp_path_factory.mktemp("hostile")
     table = folder / f"rows{TITLE}.csv"
     text = io.StringIO()

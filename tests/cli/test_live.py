@@ -106,7 +106,7 @@ def test_live_feed_rows_are_learned_within_a_second(tmp_path):
     feed.wait_for(out.exists)  # the command is running and waits for rows
     feed.wait_for(lambda: _saved_rows(out) == 30)
     delays = [np.inf]
-    for begin in range(30, 40):  # the shortest of several delays, because the machine may be busy
+    for begin in range(30, 40):  # only the shortest of ten delays is tested, because the machine may be busy
         if delays[-1] < 1.0:
             break
         begun = time.monotonic()

@@ -24,7 +24,7 @@ def run():
 
 @pytest.fixture
 def table(tmp_path):
-    """Path of a table that fits into one chunk and whose rare class begins late."""
+    """Return the path of a table that fits into one chunk and whose rare class first occurs late."""
     rng = np.random.default_rng(0)
     y = (rng.random(600) < 0.2) & (np.arange(600) > 100)
     frame = pd.DataFrame({"a": rng.normal(size=600) + 2 * y, "y": np.where(y, "yes", "no")})

@@ -13,7 +13,7 @@ from steelyard import ProximalSVC
 from steelyard.cli import main
 from tests.runner import cli_runner
 
-PLANES = ("--model", "proximal")  # the model that merges exactly
+PLANES = ("--model", "proximal")  # merged proximal models equal a fit on all rows
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from tests.runner import cli_runner
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Folder with models of rare fraud, and rows whose ids have leading zeros."""
+    """Return a folder with models of rare fraud, and with rows whose ids have leading zeros."""
     folder = tmp_path_factory.mktemp("predict")
     rng = np.random.default_rng(0)
     y = rng.random(3000) < 0.1

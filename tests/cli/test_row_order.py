@@ -18,7 +18,7 @@ def run(*arguments):
 
 @pytest.fixture
 def noise(tmp_path):
-    """Path of a table of pure noise, sorted by label."""
+    """Return the path of a table of pure noise, sorted by label."""
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({"a": rng.normal(size=2000), "kind": rng.choice(["x", "z"], 2000)})
     frame["y"] = np.sort(rng.choice(["no", "yes"], 2000))

@@ -18,7 +18,7 @@ def run(*arguments):
 
 @pytest.fixture
 def files(tmp_path):
-    """Folder with rows, their labels in another order, and both in one table."""
+    """Return a folder with three tables: rows, their labels in another order, and both together."""
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({"key": [f"{k:05d}" for k in range(1200)], "a": rng.normal(size=1200)})
     frame["b"] = rng.normal(size=1200)

@@ -140,7 +140,7 @@ def test_merge_with_c_auto_without_folds_is_an_error(run, tables, tmp_path):
 
 @pytest.fixture
 def window(tmp_path, rng):
-    """Paths of three weekly tables whose categories differ."""
+    """Return the paths of three weekly tables whose categories differ."""
     X, y = imbalanced(rng, 900, 3)
     X[:, 1] = np.round(X[:, 1], 2)
     weeks = []

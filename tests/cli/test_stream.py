@@ -54,10 +54,10 @@ def test_stream_without_source_ranks_ensemble_first_on_payments(run):
 def test_stream_without_source_learns_labels_two_days_late(run):
     result = run("stream", "--limit", 12_000, "--model", "proximal", "--json")
     assert result.exit_code == 0
-    assert 7000 < json.loads(result.stdout)["delay"] < 10_000  # about 4,000 payments a day
+    assert 7000 < json.loads(result.stdout)["delay"] < 10_000  # about 4,000 payments per day
 
 
-def test_stream_shorter_than_the_delay_of_labels_says_that_no_row_was_tested(run):
+def test_stream_shorter_than_label_delay_prints_that_no_row_was_tested(run):
     result = run("stream", "--model", "proximal", "--limit", 500)
     assert result.exit_code == 0
     assert "no row was tested, because no label arrives within 500 rows" in result.stderr
@@ -242,7 +242,7 @@ def test_ctrl_c_exits_with_130_and_complete_report(tmp_path):
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
-        # More than the capacity of a pipe: when all is written, the command is reading.
+        # These rows exceed the capacity of a pipe. After this write the command must have started to read.
         process.stdin.write(b"a,y\n" + b"".join(b"%020d,%d\n" % (i % 9, i % 2) for i in range(20_000)))
         process.stdin.flush()
         while not saved.exists():  # written after 10,000 rows

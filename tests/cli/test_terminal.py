@@ -43,7 +43,7 @@ def folder(tmp_path_factory):
 
 
 def _commands():
-    """Return one call of every command; later calls use files of earlier ones."""
+    """Return one call of every command by name. Later calls use files that earlier calls have written."""
     table = ["rows.csv", "--target", "label"]
     return {
         "version": ["version"],
@@ -79,7 +79,10 @@ def test_list_of_commands_tested_on_a_terminal_is_complete():
     ],
 )
 def session(request, folder):
-    """Return the width of a terminal and how every command ended on it; one interpreter runs all commands."""
+    """Return a terminal width, and the exit code and output of every command at this width.
+
+    One Python process runs all commands, because starting a process for each takes longer.
+    """
     commands = {**_commands(), "stream of the demo": ["stream", "--limit", "3000"]}
     ended = in_terminal(*commands.values(), columns=request.param, folder=folder)
     return request.param, dict(zip(commands, ended, strict=True))
@@ -110,7 +113,7 @@ def test_live_display_fits_the_terminal(session):
     columns, ended_by_name = session
     ended = ended_by_name["stream of the demo"]
     display = ended.text[: ended.text.rindex("╯") + 1]
-    # A terminal prints ^C behind the display; a full line would wrap.
+    # A terminal prints ^C after the display, so a line that fills the width would wrap.
     assert max(len(line) for line in display.replace("\r", "\n").split("\n")) <= columns - 2
 
 

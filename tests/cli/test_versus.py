@@ -1,4 +1,4 @@
-"""``steelyard stream --versus``, models of other packages that are refitted, and rows without labels."""
+"""``steelyard stream --versus``, refitted models of other packages, and rows without labels."""
 
 from __future__ import annotations
 

@@ -43,8 +43,8 @@ _COLUMNS = (
 def cube_command() -> None:
     """Read a table once, then build a model for any slice and time range.
 
-    A cube stores the statistics of every cell: a combination of column values and a time bucket. The model of
-    a slice is exactly the model that a fit on the rows of the slice would give.
+    A cube stores the statistics of every cell. A cell is a combination of column values and a time bucket.
+    The model of a slice is exactly the model that a fit on the rows of the slice would give.
     """
 
 
@@ -100,8 +100,8 @@ def build_command(
 @click.option(
     "--shrink",
     metavar="ROWS",
-    help="Shrink the model of a small slice towards the model of all rows, which together get the weight of "
-    "ROWS rows; auto selects ROWS by cross-validation.",
+    help="Shrink the model of a small slice towards the model of all rows: all rows together get the weight "
+    "of ROWS rows. auto selects ROWS by cross-validation.",
 )
 @settings_option()
 @out_option("Output file for the model of the slice.")
@@ -117,7 +117,7 @@ def ask_command(
     out: Path | None,
     as_json: bool,
 ) -> None:
-    """Build the model of a slice of CUBE; it equals a fit on the rows of the slice."""
+    """Build the model of a slice of CUBE. The model equals a fit on the rows of the slice."""
     loaded = _load(cube)
     slices: dict[str, Any] = {}
     for text in where:

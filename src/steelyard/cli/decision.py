@@ -1,4 +1,4 @@
-"""Decision rules of ``predict``: labels of the model, a threshold on its scores, or the lowest cost."""
+"""Choice of labels in ``predict``: by the model, by a threshold on its scores, or by the lowest cost."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Cost:
 
     @classmethod
     def parse(cls, text: str) -> Cost:
-        """Parse ``miss=20,alarm=1`` or ``miss=amount,alarm=5``; a cost that is not given is 1."""
+        """Parse ``miss=20,alarm=1`` or ``miss=amount,alarm=5``. A cost that is not given is 1."""
         costs: dict[str, Any] = {"miss": 1.0, "alarm": 1.0}
         for part in text.split(","):
             name, _, cost = (word.strip() for word in part.partition("="))
@@ -60,12 +60,12 @@ class Cost:
 
     @property
     def column(self) -> str | None:
-        """Column with the cost of missing each row, or None."""
+        """Name of the column with the cost of missing each row, or None if the cost is a number."""
         return self.miss if isinstance(self.miss, str) else None
 
     @property
     def prices(self) -> dict[str, float]:
-        """Costs as a value of ``threshold=``. If a column contains the costs of misses, ``miss`` is 1."""
+        """Costs as a value of the parameter ``threshold``. If a column contains the costs, ``miss`` is 1."""
         return {"miss": 1.0 if isinstance(self.miss, str) else self.miss, "alarm": self.alarm}
 
     def of_rows(self, chunk: Chunk, feature_names: Sequence[str] = ()) -> Any:
@@ -96,7 +96,7 @@ cost_option: Callable[[Any], Any] = click.option(
 
 
 def parse_goal(text: str) -> Any:
-    """Parse a value of ``threshold=``: a name, or numbers such as ``alarms=0.01`` or ``miss=20,alarm=1``.
+    """Parse a value of the parameter ``threshold``: a name, or numbers such as ``miss=20,alarm=1``.
 
     >>> parse_goal("alarms=0.01"), parse_goal("miss=20,alarm=1"), parse_goal("gmean")
     ({'alarms': 0.01}, {'miss': 20.0, 'alarm': 1.0}, 'gmean')
@@ -135,7 +135,7 @@ threshold_option: Callable[[Any], Any] = click.option(
     type=online_or_fixed_threshold,
     metavar="X",
     help="Predict the positive class if its score is greater than X. With alarms=SHARE, the threshold adapts "
-    "after each row, so that this share of the rows is predicted positive.",
+    "after each row, so that SHARE of the rows are predicted positive.",
 )
 
 
@@ -153,7 +153,7 @@ def probabilities(learner: Any, X: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True)
 class Decision:
-    """Rule that derives labels from the scores or probabilities of a model.
+    """Choice of labels from the scores or probabilities of a model.
 
     Parameters
     ----------
@@ -172,7 +172,7 @@ class Decision:
 
     def __post_init__(self) -> None:
         if self.threshold is not None and self.cost is not None:
-            raise click.UsageError("--threshold and --cost exclude each other; give one of them.")
+            raise click.UsageError("--threshold and --cost cannot be combined; give one of them.")
         if self.positive is None and not self.is_default:
             raise ParameterError(
                 "--threshold, --cost: with more than two classes the positive class must be given.",
@@ -187,7 +187,7 @@ class Decision:
     def labels(
         self, answers: Predictions, probabilities: FloatArray | None, miss_cost: Any = None
     ) -> list[Any]:
-        """Return the label of every row. Rows that are not positive get the best of the other classes.
+        """Return the label of every row. A row that is not positive gets the best of the other classes.
 
         ``miss_cost`` is the cost of a missed positive row: one number, or one number per row.
         """

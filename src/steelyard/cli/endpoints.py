@@ -43,7 +43,7 @@ def open_endpoint(endpoint: str, key: str | None) -> Folder | Service:
 
 
 def open_folder(endpoint: str) -> Folder:
-    """Open a folder; a URL is an error, because secure aggregation does not work over HTTP."""
+    """Open a folder. A URL is an error, because secure aggregation does not work over HTTP."""
     from steelyard.federated import Folder
 
     found = open_endpoint(endpoint, None)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["evaluate_command"]
 
-# Maximum number of classes of a printed matrix; with more, one line per class is printed.
+# Maximum number of classes of a printed confusion matrix. With more classes, one line per class is printed.
 _MAX_CONFUSION_CLASSES = 8
 
 

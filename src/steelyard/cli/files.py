@@ -16,7 +16,7 @@ __all__ = ["ANY_FILE", "IN_FILE", "OUT_FILE", "read_file", "rollback_on_error", 
 
 
 class _OutFile(click.Path):
-    """Path of an output file. Missing folders are created; a path that cannot be written is a usage error."""
+    """Path of an output file. Missing folders are created. A path that cannot be written is a usage error."""
 
     def __init__(self) -> None:
         super().__init__(dir_okay=False, writable=True, path_type=Path)

@@ -120,7 +120,7 @@ def fit_command(
         n_rows = model.learn(stream)
     if (earlier := before.get(model.history[-1].get("id", ""))) is not None:
         print_message(
-            f"note: the same rows were learned before, from {earlier['source']}; they now count twice."
+            f"note: the same rows were learned before from {earlier['source']}; they now count twice."
         )
     emit_facts({"model": str(out), "learned": n_rows, **summary_of(model)}, as_json=as_json)
     save_model(model, out)
@@ -128,7 +128,7 @@ def fit_command(
 
 
 def _missing(columns: ColumnOptions, source: str | None) -> str:
-    """Return the treatment of missing values. For databases the default is "refuse", as sums require."""
+    """Return the treatment of missing values. For databases the default is "refuse", needed for push-down."""
     from steelyard.tables.databases import is_address
 
     is_default = click.get_current_context().get_parameter_source("missing") is ParameterSource.DEFAULT
@@ -140,7 +140,7 @@ def _check_no_database_options(query: str | None, weight: str | None, how: str, 
     given = {"--query": query, "--weight": weight, "--show": show, "--how": None if how == "auto" else how}
     for name, value in given.items():
         if value is not None:
-            raise click.UsageError(f"{name} needs a database, and SOURCE is not one.")
+            raise click.UsageError(f"{name} needs a database, but SOURCE is not the address of a database.")
 
 
 def _columns_of(model: TableModel, columns: ColumnOptions, weight: str | None) -> Columns:
@@ -168,7 +168,7 @@ def _print_queries(
 
 
 def _check_options_with_continue() -> None:
-    """Raise an error for options that a saved model would ignore."""
+    """Raise a usage error for options that have no effect on a saved model."""
     context = click.get_current_context()
     for option in context.command.params:
         given = context.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE

@@ -23,7 +23,7 @@ __all__ = ["forget_command"]
 @click.argument("model", type=IN_FILE)
 @click.argument("rows")
 @out_option("Output file; the default replaces MODEL.")
-@click.option("--again", is_flag=True, help="Forget rows once more, if they were learned more than once.")
+@click.option("--again", is_flag=True, help="Forget rows again that were learned more than once.")
 @click.option(
     "--certificate", type=OUT_FILE, metavar="FILE", help="Write a JSON certificate, for `steelyard verify`."
 )

@@ -1,4 +1,4 @@
-"""Rewriting of hints in library errors: command-line options instead of Python arguments."""
+"""Rewriting of the hints of library errors: Python arguments are replaced by command-line options."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def command_line_hint(hint: str, command: click.Command, fit_command: click.Comm
     """Return a hint with Python arguments and classes replaced by options of a command.
 
     Options that only ``steelyard fit`` has are marked as such. A hint may end with an alternative such as
-    "(--again on the command line)". The alternative is dropped if the argument before it was rewritten;
-    otherwise it replaces the word before it.
+    "(--again on the command line)". If the argument before the alternative was rewritten, the alternative is
+    dropped. Otherwise it replaces the word before it.
 
     >>> fit = click.Command("fit", params=[click.Option(["--drop"])])
     >>> command_line_hint("leave the column out: drop='id' (--drop id on the command line)", fit, fit)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["hub_command"]
 
-# Table headings of the names in the JSON output.
+# Table heading of each name in the JSON output.
 _COLUMNS = {
     "site": "site",
     "rows": "rows",
@@ -55,7 +55,7 @@ def hub_command() -> None:
 def collect_command(
     *, endpoint: str, out: Path, round_name: str | None, wait: float, key: str | None
 ) -> None:
-    """Build the model of all published statistics; it equals a model fitted on the rows of all sites."""
+    """Build the model of all published statistics. It equals a model fitted on the rows of all sites."""
     from steelyard.federated import Hub, Round
 
     if round_name is None:
@@ -80,7 +80,7 @@ def _collected(exchange: Exchange) -> Hub:
 @key_option
 @json_option
 def compare_command(*, endpoint: str, key: str | None, as_json: bool) -> None:
-    """Compare the pooled model with the local model of each site, from statistics alone.
+    """Compare the pooled model with the local model of each site, using only statistics.
 
     The columns error and auc measure the pooled model on the rows of a site; local error and local auc
     measure the site's own model on the same rows.

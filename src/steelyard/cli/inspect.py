@@ -83,7 +83,7 @@ def _file_facts(file: Path) -> dict[str, Any]:
 
 
 def _exactness(model: Any) -> dict[str, Any]:
-    """Return digest and quantizer of a learner with integer statistics, or nothing for other learners."""
+    """Return digest and quantizer of a learner with integer statistics; return {} for other learners."""
     learner = inner_learner(model)
     if not hasattr(learner, "digest") or not hasattr(learner, "quantizer_"):
         return {}

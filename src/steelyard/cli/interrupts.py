@@ -14,7 +14,7 @@ Item = TypeVar("Item")
 
 
 class StopOnInterrupt:
-    """Context manager in which the first Ctrl-C ends :meth:`until_stopped` and the second raises an error.
+    """Context manager in which the first Ctrl-C ends :meth:`until_stopped` and the second Ctrl-C raises.
 
     Parameters
     ----------
@@ -26,7 +26,7 @@ class StopOnInterrupt:
     def __init__(self, end_feed: Callable[[], None] | None = None) -> None:
         self.stopped = False
         self._end_feed = end_feed
-        self._in_next = False  # True while waiting for the next item; only then Ctrl-C interrupts at once
+        self._in_next = False  # True while waiting for the next item; Ctrl-C interrupts only this wait
         self._previous_handler: object = None
 
     def __enter__(self) -> Self:

@@ -48,7 +48,7 @@ _EVENT_COLOURS = {"drift": "yellow", "class": "cyan"}
 
 
 def sparkline(values: Sequence[float], width: int, low: float = 0.0, high: float = 1.0) -> str:
-    """Return a one-line chart. Neighbouring values are averaged to fit, and NaN is a gap.
+    """Return a one-line chart. Neighbouring values are averaged to fit, and NaN is drawn as a space.
 
     >>> sparkline([0.0, 0.5, 1.0, float("nan"), 1.0], 10)
     '▁▅█ █'
@@ -88,7 +88,7 @@ class LiveDisplay:
         self._stop()
 
     def update(self, evaluator: PrequentialEvaluator, *, final: bool = False) -> None:
-        """Redraw if the refresh interval has passed. An error while drawing ends the display, not the run."""
+        """Redraw if the refresh interval has passed. An error while drawing ends only the display."""
         now = time.perf_counter()
         if self._live is None or not (final or now - self._drawn_at > _REFRESH_SECONDS):
             return
@@ -203,7 +203,7 @@ def _drift_marks(drifts: Sequence[int], rows: Sequence[int], width: int) -> str:
 
 
 def _class_shares(evaluator: PrequentialEvaluator) -> list[float]:
-    """Return the share of the positive class in every window or, without one, of the rarest class."""
+    """Return the share of the positive class, or of the rarest class if none is positive, in every window."""
     code, shares = evaluator.positive_code, []
     for record in evaluator.candidates[0].tracker.records:
         rows = record.blocks[:, 1].sum(axis=0)

@@ -43,7 +43,7 @@ def merge_command(files: tuple[Path, ...], out: Path, settings: tuple[str, ...],
     models = [path for path, item in loaded if not isinstance(item, StatisticsPart)]
     if out.suffix == ".stats" and models:
         raise DataError(
-            f"only statistics can be merged into statistics, and {models[0]} is a model.",
+            f"only statistics can be merged into statistics, but {models[0]} is a model.",
             source="merge",
             hint="choose an output name that does not end with .stats to write a model",
         )

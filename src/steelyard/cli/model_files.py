@@ -67,7 +67,7 @@ def _open_topic(address: str) -> Any:
 
 
 def load_table_model(path: Path) -> TableModel:
-    """Load a model with its columns; any other saved object is an error."""
+    """Load a model with table columns. Any other saved object is an error."""
     from steelyard.persistence import load
     from steelyard.tables import TableModel
 
@@ -82,7 +82,7 @@ def wrong_kind_error(path: Path, found: Any) -> FileFormatError:
     from steelyard.distributed.files import StatisticsPart
 
     if isinstance(found, StatisticsPart):
-        what, hint = "statistics, not a model", "`steelyard merge` makes a model of statistics"
+        what, hint = "statistics, not a model", "`steelyard merge` makes a model from statistics"
     else:
         what = f"a {type(found).__name__} without table columns"
         hint = "models for the command line are written by `steelyard fit` and `steelyard stream --save`"
@@ -90,7 +90,7 @@ def wrong_kind_error(path: Path, found: Any) -> FileFormatError:
 
 
 def check_can_be_saved(learner: Any, name: str) -> None:
-    """Raise an error if the model cannot be saved, before it learns."""
+    """Raise an error, before the model learns, if the model cannot be saved."""
     from steelyard.persistence import to_bytes
 
     try:
@@ -116,7 +116,8 @@ def open_table(
 ) -> TableStream:
     """Open a table with the given column options, or with the columns of ``encoder`` if it is given.
 
-    The id column is not used as a feature, but kept for joining labels; ``kept`` columns may be features.
+    ``id_column`` is not used as a feature, but its values are kept for joining labels. The values of the
+    columns ``kept`` are kept too, and these columns may be features.
     """
     from steelyard.tables import open_stream
 

@@ -42,7 +42,7 @@ __all__ = [
     "time_option",
 ]
 
-# Copy of the constant in TableEncoder, whose import takes a second.
+# Copy of a constant of TableEncoder, because importing TableEncoder takes a second.
 MISSING = ("indicator", "refuse", "mean", "zero")
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -92,7 +92,11 @@ class ColumnOptions:
 
 
 def collect_options(record: type, name: str) -> Decorator:
-    """Return a decorator that passes options as one instance of a dataclass with these fields."""
+    """Return a decorator that collects option values in an instance of the dataclass ``record``.
+
+    Each field of ``record`` takes the value of the option of the same name. The instance is passed to the
+    command as the argument ``name``.
+    """
     names = [field.name for field in fields(record)]
 
     def decorate(command: Command) -> Command:
@@ -106,7 +110,7 @@ def collect_options(record: type, name: str) -> Decorator:
 
 
 def _in_order(*options: Decorator) -> Decorator:
-    """Return a decorator that adds options, so that the help lists them in the given order."""
+    """Return a decorator that adds options in the order in which the help lists them."""
 
     def decorate(command: Command) -> Command:
         for option in reversed(options):

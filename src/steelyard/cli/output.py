@@ -110,7 +110,7 @@ def _json_escape(found: re.Match[str]) -> str:
 
 
 def emit_table(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
-    """Print rows as an aligned table on a terminal, else tab-separated."""
+    """Print rows as an aligned table on a terminal, otherwise as tab-separated values."""
     lines = [[_cell(row.get(column)) for column in columns] for row in rows]
     heads = [visible(column) for column in columns]
     if _standard_output().isatty():
@@ -127,7 +127,7 @@ def _draw_table(heads: list[str], lines: list[list[str]]) -> None:
 
     console = Console(highlight=False)
     if _table_width(heads, lines) > console.width and len(heads) > len(lines) + 1:
-        # Transposes the table so that it fits.
+        # The table is transposed, so that it fits into the terminal.
         heads, *lines = [list(column) for column in zip(heads, *lines, strict=True)]
     table = Table(box=None, header_style="bold", pad_edge=False)
     for head in heads:

@@ -1,4 +1,4 @@
-"""Positive class of a command: the value of ``--positive``, or by default one of two classes."""
+"""Positive class of a command: the value of ``--positive``, or a default if there are two classes."""
 
 from __future__ import annotations
 
@@ -36,8 +36,9 @@ def positive_of(learner: Any, text: str | None) -> Any:
 def check_positive(source: str, target: str, text: str | None, limit: int | None) -> None:
     """Raise an error if no row of a file has the positive class.
 
-    Only the label column is read, up to the first row with the label. Pipes and databases are not read twice:
-    for them :func:`positive_error` reports a missing class at the end of the run.
+    Only the label column is read, up to the first row with the label. Pipes and databases are not read by
+    this function, because they would be read twice. For them :func:`positive_error` reports a missing class
+    at the end of the run.
     """
     from steelyard.tables.table_stream import has_label
 

@@ -140,7 +140,7 @@ def _write_into(
     from steelyard.tables.databases import is_address
 
     if out is not None or not is_address(source):
-        raise click.UsageError("--into needs a database as SOURCE and excludes -o.")
+        raise click.UsageError("--into needs a database as SOURCE and cannot be combined with -o.")
     n_rows = write_answers(source, query, into, lines_of)
     print_status(f"wrote {n_rows:,} rows into the new table {into}")
 
@@ -180,7 +180,7 @@ def _lines(
 
 
 def _explainer(model: TableModel, n_columns: int, *, as_json: bool) -> Callable[[Any], dict[str, list[Any]]]:
-    """Return a function that explains a chunk: one text column or, with --json, columns of plain values."""
+    """Return a function that explains a chunk in a column of texts or, with --json, of dictionaries."""
 
     def explain(chunk: Any) -> dict[str, list[Any]]:
         found = model.explain_chunk(chunk, changes=as_json)
@@ -208,7 +208,7 @@ def _writer(out: Path | None, *, as_json: bool) -> Callable[[Iterable[Lines]], I
     by_suffix = {".parquet": _parquet, ".jsonl": _json_lines, ".ndjson": _json_lines, ".json": _json_lines}
     write = by_suffix.get(suffix, _csv)
     if as_json and write is _parquet:
-        raise click.UsageError("--json writes JSON lines; choose another suffix than .parquet.")
+        raise click.UsageError("--json writes JSON lines; the output file must not end with .parquet.")
     return _json_lines if as_json else write
 
 

@@ -20,7 +20,7 @@ __all__ = ["LEARNERS", "Entry", "available", "make_models", "parse_settings"]
 
 @dataclass(frozen=True)
 class Entry:
-    """A public class of the package, its summary, and the parameters that differ from the class defaults."""
+    """Registered model: a public class, a summary, and the parameters that differ from the class defaults."""
 
     class_name: str
     summary: str
@@ -70,7 +70,7 @@ _PACKAGES = {
 }  # fmt: skip
 # Short names of classes of other packages, with parameters of the class and of its wrapper Refit.
 # Without regularization LightGBM diverges on very rare classes.
-# With one thread LightGBM does not compete with the reader for cores.
+# LightGBM uses one thread, so that it does not compete for cores with the thread that reads the rows.
 _SHORT_NAMES: dict[str, tuple[str, dict[str, Any]]] = {
     "lightgbm": (
         "lightgbm:LGBMClassifier",

@@ -84,7 +84,7 @@ def delayed_by_time(
     for chunk in chunks:
         assert chunk.time is not None  # the command requires --time
         if not len(chunk):
-            yield chunk  # all labels of this chunk are missing
+            yield chunk  # no row of this chunk has a label
             continue
         waiting.extend(chunk.time.tolist())
         while waiting and waiting[0] <= chunk.time[-1] - seconds:

@@ -26,7 +26,7 @@ def parse_labels(texts: Iterable[str]) -> list[Any]:
 
 
 def read_labels(path: Path, id_column: str, target: str) -> dict[str, Any]:
-    """Return the labels in a file as a dictionary by id; ids without a label are omitted."""
+    """Return the labels in a file as a dictionary by row id. Rows without a label are omitted."""
     from steelyard.tables import open_stream
 
     stream = open_stream(
@@ -52,7 +52,8 @@ def join_labels(
     for chunk in stream:
         if target in stream.encoder.columns_:
             raise DataError(
-                f"column {target!r} is in the file of --labels and here, where it would be a feature.",
+                f"the label column {target!r} is in the file of --labels and also in SOURCE, where it would "
+                "be a feature.",
                 source=stream.name,
                 hint=f"--drop {target}",
             )

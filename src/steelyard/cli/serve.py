@@ -53,7 +53,8 @@ def _check_installed() -> None:
     type=click.Choice(["learner", "predictor"]),
     default="learner",
     show_default=True,
-    help="A predictor does not learn, but follows the learner. With PostgreSQL, learners share the models.",
+    help="A predictor only predicts, with the models of the learner. With PostgreSQL, several learners share "
+    "the models.",
 )
 @click.option(
     "--advertise",
@@ -82,7 +83,7 @@ def _check_installed() -> None:
     type=click.Choice(["problems", "requests"]),
     default="problems",
     show_default=True,
-    help="Log to standard error: warnings and errors only, or one JSON line per request, without row values.",
+    help="Log warnings and errors to standard error, or also one JSON line per request, without row values.",
 )
 @click.option(
     "--log-format",
@@ -200,7 +201,7 @@ def _check_demo(keys_file: Path | None, tls_cert: Path | None, *, demo: bool) ->
 
 
 def _announce(url: str, store: Any, advertise: str | None, *, demo: bool) -> None:
-    """Publish the address of this process to the others; start the demonstration."""
+    """Publish the address of this process to the other processes; start the demonstration if requested."""
     store.advertise(advertise or url)
     if demo:
         from steelyard.service.demo import feed
@@ -232,7 +233,7 @@ def _create_command(path: Path) -> tuple[Any, Any]:
 
 
 def _check(writer: Any, *, repair: bool) -> None:
-    """Print all models and the damaged ones; repair damaged models if ``repair`` is set."""
+    """Print all models and the reasons of damaged models; repair damaged models if ``repair`` is true."""
     damaged = dict(writer.damaged)
     for name, reason in damaged.items():
         print_message(f"the model {name!r} is damaged: {reason}")
@@ -283,7 +284,7 @@ def _listen(
     if tls_cert is not None:
         signal.signal(signal.SIGHUP, lambda *_: _reload_certificate(config))
     bound = config.bind_socket()
-    # Without TCP_NODELAY, the second part of a response waits 40 ms for the acknowledgement of the first.
+    # Without TCP_NODELAY, the second packet of a response waits 40 ms for the acknowledgement of the first.
     bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     bound.listen(config.backlog)  # called before the address is printed, so that clients can connect at once
     scheme = "http" if tls_cert is None else "https"
@@ -301,7 +302,7 @@ def _listen(
 
 
 def _reload_certificate(config: Any) -> None:
-    """Reload the certificate for new connections; log an invalid one and keep the old one."""
+    """Reload the TLS certificate for new connections. If it is invalid, log this and keep the old one."""
     import ssl
 
     log = logging.getLogger("steelyard.service")
@@ -359,7 +360,7 @@ def add_key(
     rate: float | None,
     as_json: bool,
 ) -> None:
-    """Create a key. It is printed once; the file stores only its hash."""
+    """Create a key and print it. It cannot be printed again, because the file stores only its hash."""
     from steelyard.service.http.keys import Keys
 
     key, token = Keys.add(
@@ -407,7 +408,7 @@ def _date(seconds: float | None) -> str:
 @click.option("--expires", metavar="90d", help="Time until the new key expires. Default: never.")
 @json_option
 def rotate_key(*, key_id: str, keys_file: Path, overlap: str, expires: str | None, as_json: bool) -> None:
-    """Create a key with the same rights; the old one expires after the overlap."""
+    """Create a key with the same rights as KEY_ID. The old key expires after the overlap."""
     from steelyard.service.http.keys import Keys
 
     until = _later(overlap)

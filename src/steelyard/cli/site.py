@@ -74,8 +74,8 @@ def publish_command(
     """Publish the statistics of all rows of DATA, replacing those published before.
 
     The rows stay local. Statistics of few rows could reveal these rows, and so could the difference between
-    two versions. So classes with few rows and small changes are not published. In a secure-aggregation round
-    (hub open) nobody sees the statistics of a single site: the hub learns only the sum over all sites.
+    two versions. Therefore classes with few rows and small changes are not published. In a secure-aggregation
+    round (hub open) nobody sees the statistics of a single site: the hub learns only the sum over all sites.
     """
     from steelyard.federated import ReleasePolicy
 

@@ -62,7 +62,7 @@ class _BuiltInStream:
     n_rows: int
     models: tuple[str, ...]
     settings: Mapping[str, Any]
-    budgeted: tuple[str, ...] = ()  # models whose threshold is adapted by a wrapper, as "auto" does
+    budgeted: tuple[str, ...] = ()  # models that get the adaptive threshold of "auto" by a wrapper
     window: str | None = None  # number of rows that models with a sliding window keep
     measure_window: int = 2000
 
@@ -95,7 +95,7 @@ _BUILT_IN = {
 
 @dataclass(frozen=True)
 class StreamOptions:
-    """Options of the command, except the column options."""
+    """Values of the options of ``steelyard stream``, except the column options."""
 
     source: str | None
     query: str | None
@@ -124,7 +124,7 @@ class StreamOptions:
 
     @property
     def built_in(self) -> _BuiltInStream | None:
-        """Generated stream that is used in place of a table."""
+        """Generated stream that is used instead of a table, or None if SOURCE is a table."""
         if self.source is None:
             return _BUILT_IN["payments"]
         if not self.source.startswith(_BUILT_IN_PREFIX):
@@ -200,7 +200,7 @@ def stream_command(options: StreamOptions, columns: ColumnOptions) -> None:
     database table such as duckdb:///shop.db?table=payments, or a topic of Kafka, NATS, Redis or MQTT such as
     nats://127.0.0.1:4222/payments. Without SOURCE, or with builtin:payments, the rows are generated card
     payments: 1 % are fraud, in patterns that come and go; labels arrive two days late, and models may raise
-    100 alarms a day. builtin:gaussians has changing class imbalance and one concept drift. Rows of a live
+    100 alarms per day. builtin:gaussians has changing class imbalance and one concept drift. Rows of a live
     feed, such as `tail -f log.csv | steelyard stream -`, are processed within a second even if a chunk is
     incomplete.
 
@@ -244,11 +244,11 @@ def _check(options: StreamOptions, columns: ColumnOptions) -> None:
     if not is_table and options.save_to is not None:
         raise click.UsageError("--save needs a SOURCE; the built-in stream has no table columns.")
     if options.shuffle is not None and (not is_table or columns.time is not None):
-        raise click.UsageError("--shuffle needs a SOURCE and excludes --time.")
+        raise click.UsageError("--shuffle needs a SOURCE and cannot be combined with --time.")
     if (options.labels is None) != (options.id_column is None):
-        raise click.UsageError("--labels FILE and --id COL belong together.")
+        raise click.UsageError("--labels FILE and --id COL must be given together.")
     if options.labels is not None and (not is_table or options.shuffle is not None):
-        raise click.UsageError("--labels needs a SOURCE and excludes --shuffle.")
+        raise click.UsageError("--labels needs a SOURCE and cannot be combined with --shuffle.")
     has_times = columns.time is not None or options.built_in is _BUILT_IN["payments"]
     if parse_delay(options.delay or "0")[1] is not None and not has_times:
         raise click.UsageError("--delay with a time span needs --time, the column with the time of each row.")
@@ -346,7 +346,7 @@ def _built_in_models(stream: _BuiltInStream, settings: dict[str, Any], seed: int
 
 
 def _windowed(name: str, model: Any, window: str) -> Any:
-    """Return the model with a sliding window, by a parameter of the model or by a wrapper."""
+    """Return the model with a sliding window, set by a parameter of the model or added by a wrapper."""
     from steelyard.windowing import SlidingWindow
 
     if "window" in model.get_params(deep=False):

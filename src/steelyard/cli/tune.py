@@ -133,7 +133,7 @@ def tune_command(
 
 
 def _value_of(line: dict[str, Any], measure: str) -> float:
-    """Return the value of a measure, negative for a loss, so that the largest is the best."""
+    """Return the value of a measure, with flipped sign for a loss, so that the largest value is the best."""
     from steelyard.evaluation.tracking import LOSSES
 
     value = line.get(measure, math.nan)

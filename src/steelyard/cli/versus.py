@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 __all__ = ["versus_sentences"]
 
-# These measures do not depend on thresholds, so a model with an unsuitable threshold is not penalised.
+# The measures for two classes do not depend on thresholds, so that unsuitable thresholds are not penalised.
 _MEASURES = {"average_precision": "average precision", "auc": "AUC", "brier": "Brier score (lower is better)"}
 _MEASURES_OF_MANY = {"macro_recall": "mean recall", "log_loss": "log-loss (lower is better)"}
 
@@ -50,7 +50,7 @@ def _sentence(result: PrequentialResult, model: str, peer: str, measure: str, te
 
 
 def _windows(result: PrequentialResult, model: str, peer: str, measure: str, sign: int) -> tuple[int, int]:
-    """Return the number of disjoint windows in which the model is better, and the number of windows."""
+    """Return the number of disjoint windows in which the model is better, and the number of all windows."""
     of_peer = {record["row"]: record[measure] for record in result.records(peer)}
     better = n_windows = 0
     free_from = 0
