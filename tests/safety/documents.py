@@ -41,7 +41,7 @@ class Document:
     """Untrusted bytes, with functions that mutate, read and use them."""
 
     data: bytes
-    change: Change | None  # None: a steelyard file
+    change: Change | None  # None if the bytes are a steelyard file, which is mutated as such
     read: Callable[[bytes], Any]
     uses: tuple[Callable[[Any], object], ...]
 
@@ -71,7 +71,7 @@ def trial(rng: np.random.Generator, damaged: Change) -> bool:
 
 
 def frame(n: int = 60, seed: int = 0) -> pd.DataFrame:
-    """Return rows with numbers, words, a place, a time and a label."""
+    """Return rows with numbers, words, a location, a time and a label."""
     rng = np.random.default_rng(seed)
     y = np.arange(n) % 2
     return pd.DataFrame(
@@ -165,7 +165,7 @@ def _files() -> Iterator[tuple[str, Document]]:
         "kernel": IncrementalSVC(gamma=0.5),
         "ensemble": StreamClassifier(),
     }.items():
-        yield f"table model {name}", _file(_table_model(learner, rows), _asked(rows), _learn(rows))
+        yield f"table model {name}", _file(_table_model(learner, rows), _predicted(rows), _learn(rows))
     cube = StatisticsCube(["place"], "y", time="day").add(frame())
     uses = (
         lambda c: c.cells,
@@ -196,7 +196,7 @@ def _table_model(learner: Any, rows: pd.DataFrame) -> TableModel:
     return model.note("fit", "rows", len(rows))
 
 
-def _asked(rows: pd.DataFrame) -> Callable[[Any], object]:
+def _predicted(rows: pd.DataFrame) -> Callable[[Any], object]:
     def ask(model: Any) -> object:
         return [model.estimator.predict(chunk.X) for chunk in model.open(rows[:5], labelled=False)]
 
@@ -274,7 +274,7 @@ def _changed_site_update(data: bytes, rng: np.random.Generator) -> bytes:
 
 
 def with_header(tree: dict[str, Any], data: bytes) -> bytes:
-    """Return a site update with this header and a valid checksum."""
+    """Return a site update with the header ``tree`` and a valid checksum."""
     (length,) = _LENGTH.unpack_from(data, _START.size)
     sums = data[_START.size + _LENGTH.size + length :]
     return _sealed(data, zlib.compress(json.dumps(tree).encode(), 9), sums)
@@ -286,7 +286,7 @@ def _sealed(data: bytes, header: bytes, sums: bytes) -> bytes:
 
 
 def _round() -> Document:
-    """Return a masked message as the hub receives it, or a receipt."""
+    """Return a masked message of a secure-aggregation round, as the hub receives it."""
     quantizer = Quantizer.uniform(1, 2.0**-20)
     rows = frame()[["a", "y"]]
     maskers = [Masker(name) for name in ("n", "s", "w")]

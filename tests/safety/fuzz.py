@@ -1,6 +1,6 @@
 """Fuzzing of files, tables, calls and commands: every input is rejected with an error message or accepted.
 
-Every trial is a matter of its area, its number and the seed alone, so that what is found can be tried again.
+A trial depends only on its area, its number and the seed, so every fault can be reproduced.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from tests.safety import fuzz_bodies, fuzz_calls, fuzz_commands, fuzz_files, fuz
 
 __all__ = ["AREAS", "Report", "run"]
 
-# Limits of one trial in CPU seconds and in wall-clock seconds, which are more because the machine may be
-# busy.
+# Limits of one trial in CPU seconds and in wall-clock seconds. The second limit is larger, because the
+# machine may be busy.
 LONGEST, LONGEST_WAIT = 10, 300
 
 Trial = Callable[
     [np.random.Generator], bool
-]  # returns whether the input was accepted; raises AssertionError for a fault
+]  # a trial returns whether the input was accepted, and raises AssertionError for a fault
 
 AREAS: dict[str, Trial] = {
     "files": fuzz_files.trial,
@@ -47,7 +47,7 @@ class Report:
 
     def __str__(self) -> str:
         return (
-            f"{self.area:<9} {self.tried:>9,} tried  {self.refused:>9,} refused  {self.taken:>9,} taken  "
+            f"{self.area:<9} {self.tried:>9,} tried  {self.refused:>9,} refused  {self.taken:>9,} accepted  "
             f"{len(self.faults):>4} faults"
         )
 
@@ -74,7 +74,7 @@ def limited() -> Iterator[None]:
 
 
 def run(area: str, n: int, seed: int = 0, first: int = 0) -> Report:
-    """Run a number of trials, beginning with a given trial number."""
+    """Run ``n`` trials of an area, beginning with the trial number ``first``."""
     report = Report(area)
     trial = AREAS[area]
     for number in range(first, first + n):

@@ -45,7 +45,7 @@ _REQUESTS_PER_STORE = 400
 
 
 class Served:
-    """Application without a server: a request is a synchronous call."""
+    """The service without a server. A request is a synchronous call."""
 
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory()
@@ -114,7 +114,7 @@ class _Log(logging.Handler):
 
 @contextlib.contextmanager
 def _listening() -> Iterator[None]:
-    """Redirect the log of the service in this context."""
+    """Context manager that redirects the log of the service."""
     log = logging.getLogger("steelyard.service")
     before = log.handlers, log.propagate
     log.handlers, log.propagate = [_Log()], False

@@ -34,12 +34,12 @@ def trial(rng: np.random.Generator) -> bool:
         method(*arguments)
     except (SteelyardError, ValueError, TypeError) as error:
         assert isinstance(error, SteelyardError), f"{subject.name}.{name}: {type(error).__name__}: {error}"
-        assert to_bytes(model) == before, f"{subject.name}.{name}: changed by a call that raised"
+        assert to_bytes(model) == before, f"{subject.name}.{name}: a call that raised changed the learner"
         return False
-    assert _alike(arguments, kept), f"{subject.name}.{name}: changed its arguments"
+    assert _alike(arguments, kept), f"{subject.name}.{name}: the call changed its arguments"
     with contextlib.suppress(SteelyardError):
         answers = np.asarray(model.decision_function(subject.questions))
-        assert np.isfinite(answers).all(), f"{subject.name}.{name}: scores that are not finite"
+        assert np.isfinite(answers).all(), f"{subject.name}.{name}: the scores are not finite"
     from_bytes(to_bytes(model))
     return True
 

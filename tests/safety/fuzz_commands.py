@@ -78,7 +78,7 @@ def trial(rng: np.random.Generator) -> bool:
 
 
 def _mistype(words: list[str], rng: np.random.Generator) -> None:
-    """Return the arguments with one added, removed, replaced or moved."""
+    """Add, remove, replace or move one of the arguments."""
     place, other = (int(k) for k in rng.integers(len(words), size=2)) if words else (0, 0)
     word = WORDS[rng.integers(len(WORDS))]
     how = int(rng.integers(5))
@@ -104,7 +104,7 @@ def _maybe_damaged(data: bytes, rng: np.random.Generator, *, damaged: bool) -> b
 
 @functools.cache
 def _table_model() -> bytes:
-    """Return a model of such tables, as `steelyard fit` saves it."""
+    """Return a model of the fuzzed tables, as `steelyard fit` saves it."""
     runner, rng = CliRunner(), np.random.default_rng(3)
     with runner.isolated_filesystem():
         lines = written(rng.normal(size=40), rng, json_lines=False)

@@ -78,7 +78,7 @@ def _odd_number(data: bytearray, rng: np.random.Generator) -> None:
 
 
 def _header_number(data: bytearray, rng: np.random.Generator) -> None:
-    """Replace a number in the header by one with the same number of digits."""
+    """Replace a number in the header by another number with as many digits."""
     digits = [k for k in range(PRELUDE_SIZE, _body(data)) if 48 <= data[k] <= 57]
     if digits:
         place = digits[rng.integers(len(digits))]
@@ -86,7 +86,7 @@ def _header_number(data: bytearray, rng: np.random.Generator) -> None:
 
 
 def _longer_number(data: bytearray, rng: np.random.Generator) -> None:
-    """Replace a number in the header by a longer one, using up padding."""
+    """Replace a number in the header by a longer number, which takes the space of padding."""
     body = _body(data)
     digits = [k for k in range(PRELUDE_SIZE, body) if 48 <= data[k] <= 57]
     n = int(rng.integers(1, 6))

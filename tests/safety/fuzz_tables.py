@@ -20,7 +20,7 @@ ODD_CELLS = [
 
 
 def trial(rng: np.random.Generator) -> bool:
-    """Assert that all rows are read, or the rows before the first error and then an error message."""
+    """Assert that all rows are read, or all rows before the first error, which is then raised."""
     json_lines = bool(rng.integers(2))
     numbers = rng.normal(size=N_ROWS)
     lines = written(numbers, rng, json_lines=json_lines)
@@ -42,7 +42,7 @@ def _read(path: Path, sound: np.ndarray) -> bool:
         for chunk in stream:
             assert chunk.X.ndim == 2
             assert len(chunk.X) == len(chunk.y) > 0
-            assert np.isfinite(chunk.X).all(), "a value that is not finite came through"
+            assert np.isfinite(chunk.X).all(), "a value that is not finite was accepted"
             names = stream.feature_names
             assert names is not None
             if "a" in names:
@@ -55,7 +55,7 @@ def _read(path: Path, sound: np.ndarray) -> bool:
     except SteelyardError as error:
         assert len(str(error)) > 15, f"the message is too short: {error}"
         return False
-    assert seen >= len(sound), f"{seen} rows were read of at least {len(sound)}"
+    assert seen >= len(sound), f"{seen} rows were read; expected at least {len(sound)}"
     return True
 
 

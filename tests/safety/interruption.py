@@ -1,7 +1,7 @@
 """Interruption of a call at a chosen moment, like a signal handler that raises.
 
 The interpreter runs signal handlers when a function begins and after native calls. It calls a profiler at the
-same moments, so a profiler that raises simulates a signal handler, and every moment can be tested.
+same moments. A profiler that raises therefore simulates a signal handler, and every moment can be tested.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["Count", "Interrupted", "interrupt_at", "interrupt_by_signal", "lock_
 
 
 class Interrupted(BaseException):
-    """Exception of the handler; it is not a subclass of Exception."""
+    """Exception that the handler raises. It is not a subclass of Exception."""
 
 
 def interrupt_at(moment: int, call: Callable[[], object]) -> bool:
@@ -40,7 +40,7 @@ def interrupt_at(moment: int, call: Callable[[], object]) -> bool:
                 sys.setprofile(None)
                 raise Interrupted
 
-    # An exception while a generator is closed is only printed, and the call continues.
+    # Python only prints an exception that is raised while a generator is closed, and the call continues.
     before, sys.unraisablehook = sys.unraisablehook, lambda _: None
     try:
         sys.setprofile(profiler)
@@ -56,7 +56,7 @@ def interrupt_at(moment: int, call: Callable[[], object]) -> bool:
 
 
 def interrupt_by_signal(longest: float, call: Callable[[], object], random_: random.Random) -> bool:
-    """Run a call, interrupt it by a timer signal after a random time, and return whether the signal came."""
+    """Run a call, interrupt it by a timer signal after a random time, and return whether this succeeded."""
 
     fired = over = False
 
@@ -66,8 +66,8 @@ def interrupt_by_signal(longest: float, call: Callable[[], object], random_: ran
         if not over:
             raise Interrupted
 
-    # The handler stays installed and ignores late signals: another thread may receive the signal after the
-    # timer is stopped, and the default handler would end the process.
+    # The handler stays installed and ignores late signals. Another thread may receive the signal after the
+    # timer is stopped, and without the handler the signal would end the process.
     signal.signal(signal.SIGALRM, handler)
     hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
     try:
@@ -164,9 +164,10 @@ def try_call(
     interrupt: Callable[[int, Callable[[], object]], bool],
     n_times: int,
 ) -> Count:
-    """Interrupt a call on copies of a learner and assert that each copy is in the state before or after it.
+    """Interrupt a call on copies of a learner, and assert that each copy is in the state before or after it.
 
-    ``interrupt`` takes the number of the trial and the call, and returns whether it interrupted the call.
+    ``interrupt`` is called with the number of the trial and the call. It runs the call and returns whether
+    the call was interrupted.
     """
     fitted.decision_function(questions)  # ProximalSVC(C="auto") selects C at the first prediction
     count, before = Count(), comparable_bytes(fitted)
@@ -174,30 +175,32 @@ def try_call(
     call(done)
     after = comparable_bytes(done)
     reference = {before: fitted, after: done}
-    # For each state: rows of its width, and the scores of a loaded learner.
+    # For each state of the learner: rows with as many features, and the scores of a loaded learner.
     answers: dict[bytes, tuple[Any, Any]] = {}
     for number in range(n_times):
         model = copy.deepcopy(fitted)
         model.decision_function(questions)  # fills caches that could become stale
         if not interrupt(number, lambda: call(model)):  # noqa: B023 - called immediately
             count.not_reached += 1
-            if count.not_reached > 3:  # moments are tried in order, so no later one exists
+            if count.not_reached > 3:  # moments are tried in order, so later moments are not reached either
                 break
         state = comparable_bytes(model)
-        assert state in {before, after}, f"partially changed after trial {number}"
+        assert state in {before, after}, f"the learner is partially changed after trial {number}"
         count.before += state == before
         count.after += state == after
         if state not in answers:
-            asked = padded(questions, model.n_features_in_)
-            answers[state] = asked, from_bytes(to_bytes(reference[state])).decision_function(asked)
-        asked, expected = answers[state]
-        assert np.array_equal(model.decision_function(asked), expected), f"stale scores after trial {number}"
+            test_rows = padded(questions, model.n_features_in_)
+            answers[state] = test_rows, from_bytes(to_bytes(reference[state])).decision_function(test_rows)
+        test_rows, expected = answers[state]
+        assert np.array_equal(model.decision_function(test_rows), expected), (
+            f"stale scores after trial {number}"
+        )
         assert lock_is_free(model), f"the lock is held after trial {number}"
     return count
 
 
 def padded(questions: Any, width: int) -> Any:
-    """Return rows padded to the width of a learner that may have grown."""
+    """Return rows padded with zeros to ``width`` features, because the learner may have grown."""
     if isinstance(questions, list) or questions.shape[1] == width:
         return questions
     return np.pad(questions, ((0, 0), (0, width - questions.shape[1])))

@@ -1,4 +1,4 @@
-"""Mutations of files and messages: of values, text and bytes."""
+"""Mutations of files and messages: changes of values, text and bytes."""
 
 from __future__ import annotations
 
@@ -82,18 +82,18 @@ def changed_json(text: bytes, rng: np.random.Generator) -> bytes:
 
 
 def flip_bits(data: bytearray, rng: np.random.Generator, first: int = PRELUDE_SIZE) -> None:
-    """Flip some bits after a number of leading bytes."""
+    """Flip some bits after the first ``first`` bytes."""
     if len(data) > first:
         for place in rng.integers(first, len(data), size=rng.integers(1, 5)):
             data[place] ^= 1 << int(rng.integers(8))
 
 
 def with_odd_header(data: bytearray, rng: np.random.Generator) -> None:
-    """Return a file with one or two mutations of its header."""
+    """Apply one or two mutations to the header of a file."""
     (n_header,) = struct.unpack_from("<Q", data, 12)
     try:
         tree = json.loads(data[PRELUDE_SIZE : PRELUDE_SIZE + n_header])
-    except ValueError:  # an earlier mutation made it invalid
+    except ValueError:  # an earlier mutation made the header invalid
         return
     for _ in range(rng.integers(1, 3)):
         if rng.random() < 0.1 or not isinstance(tree, dict) or "content" not in tree:

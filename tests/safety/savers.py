@@ -37,7 +37,7 @@ while True:
 class Outcome:
     """Counts of the models found in the file after a process was killed."""
 
-    old: int = 0  # the model of an earlier process
+    old: int = 0  # number of times that the file contained a model of an earlier process
     new: int = 0
 
 
@@ -84,7 +84,7 @@ def kill_savers(folder: Path, n: int, seed: int) -> Outcome:
 
 
 def save_at_once(folder: Path, n_savers: int, seconds: float) -> int:
-    """Read a path that several processes save to, assert that each read returns a saved model."""
+    """Read a path to which several processes save, and assert that each read returns a saved model."""
     path = folder / "shared"
     digests = {_first(path)}
     started = [_start(path, seed) for seed in range(n_savers)]

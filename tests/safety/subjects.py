@@ -95,7 +95,7 @@ class Subject:
         return self.rows(0, min(self.n_start, len(self.X) // 2), two_classes=True)
 
     def fitted_copy(self) -> Any:
-        """Return a copy of a fitted learner that is cached."""
+        """Return a copy of a cached fitted learner."""
         if self.name not in _FITTED:
             _FITTED[self.name] = self.fitted()
         return copy.deepcopy(_FITTED[self.name])

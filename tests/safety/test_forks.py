@@ -16,11 +16,11 @@ needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has
 
 
 class Owner:
-    """Object that can have a lock."""
+    """Object to which a lock can be attached."""
 
 
 def _in_child(task, seconds=120):
-    """Return the exit status of a task in a forked process; an alarm ends a child that hangs."""
+    """Return the exit status of a task in a forked process. An alarm ends a child that hangs."""
     child = os.fork()
     if child == 0:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)

@@ -36,7 +36,7 @@ def test_interrupted_call_leaves_learner_in_state_before_or_after_call(subject, 
 
 
 def _n_moments(subject, call):
-    """Return the number of moments of a call, by bisection."""
+    """Return the number of moments at which a call can be interrupted, found by bisection."""
     low, high = 0, 1
     while _reaches(subject, call, high):
         low, high = high, 2 * high

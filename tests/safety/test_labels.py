@@ -38,7 +38,7 @@ def test_wrappers_reject_the_same_labels_as_learners(wrapper, labels):
 
 
 @pytest.mark.parametrize("wrapper", [AdaptiveWindows, ExponentialDecay, SlidingWindow])
-def test_wrappers_reject_labels_that_cannot_be_sorted_with_earlier_ones(wrapper):
+def test_wrappers_reject_labels_that_cannot_be_sorted_with_earlier_labels(wrapper):
     model = wrapper(ProximalSVC()).fit(X, [0, 1, 0, 1])
     with pytest.raises(DataTypeError, match="must be of one sortable type"):
         model.partial_fit(X, ["0", "1", "0", "1"])

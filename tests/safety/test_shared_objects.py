@@ -197,12 +197,12 @@ def test_interrupted_call_leaves_object_in_state_before_or_after_call(case):
         thing = copy.deepcopy(original)
         interrupt_at(moment, lambda: case.call(thing))  # noqa: B023 - called at once
         seen.append(case.look(thing))
-        assert seen[-1] in (before, after), f"neither before nor after, at moment {moment} of {length}"
+        assert seen[-1] in (before, after), f"partially changed at moment {moment} of {length}"
     assert before in seen
 
 
 def _n_moments(case: Case, original: Any) -> int:
-    """Return the number of moments of a call, by bisection."""
+    """Return the number of moments at which a call can be interrupted, found by bisection."""
 
     def reaches(moment: int) -> bool:
         thing = copy.deepcopy(original)

@@ -1,4 +1,4 @@
-"""Memory for loading is bounded by the size of the file, whatever numbers it contains."""
+"""Memory for loading is bounded by the size of the file, even if the file contains very large numbers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MAX_EXTRA_BYTES = 400 << 20  # address space for loading a file of some kilobyte
 
 
 def with_numbers(data: bytes, value: int):
-    """Yield copies of a file, each with another integer of its header replaced."""
+    """Yield copies of a file, each with one integer of its header replaced by ``value``."""
     (n_header,) = struct.unpack_from("<Q", data, 12)
     header = data[PRELUDE_SIZE : PRELUDE_SIZE + n_header].rstrip(b" ")
     rest = data[PRELUDE_SIZE + n_header :]
@@ -39,7 +39,7 @@ def with_numbers(data: bytes, value: int):
 
 
 def memory_was_short(error: BaseException | None) -> bool:
-    """Return whether loading tried to allocate too much; the library checks its limit before."""
+    """Return whether loading ran out of memory. MemoryLimitError is raised before and does not count."""
     while error is not None:
         if isinstance(error, MemoryError) and not isinstance(error, MemoryLimitError):
             return True
@@ -56,7 +56,7 @@ def little_memory():
     resource.setrlimit(resource.RLIMIT_AS, before)
 
 
-@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the memory of a process is not told here")
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the size of a process is read from /proc")
 @pytest.mark.parametrize("value", [40_000, 2_000_000_000])
 @pytest.mark.parametrize("name", documents.FILES)
 def test_large_number_in_any_document_allocates_little_memory(name, value, little_memory):
@@ -74,7 +74,7 @@ def test_large_number_in_any_document_allocates_little_memory(name, value, littl
             pass
 
 
-@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the memory of a process is not told here")
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the size of a process is read from /proc")
 @pytest.mark.parametrize("value", [40_000, 2_000_000_000])
 @pytest.mark.parametrize("subject", SUBJECTS, ids=lambda subject: subject.name)
 def test_large_number_in_file_header_allocates_little_memory(subject, value, little_memory):

@@ -1,4 +1,4 @@
-"""Any number of threads may predict while one learns; concurrent updates are serialized."""
+"""Any number of threads may predict while one thread learns, and concurrent updates are serialized."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_concurrent_partial_fit_learns_every_row_once(subject):
     expected = subject.fitted_copy()
     for row in rows:
         expected.partial_fit(*row)
-    if hasattr(model, "n_rows_"):  # a window; it keeps equally many rows in any order
+    if hasattr(model, "n_rows_"):  # a window keeps the same number of rows for any order of the updates
         assert model.n_rows_ == expected.n_rows_
     if subject.learner._traits.exact:
         np.testing.assert_allclose(

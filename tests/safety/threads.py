@@ -39,7 +39,8 @@ def switching_often():
 def predict_while_learning(subject: Subject, seconds: float, n_readers: int = 3) -> Count:
     """Predict in several threads while one learns, and compare with the scores of all possible states.
 
-    Learning goes on until at least one prediction was made: on a busy machine threads may start late.
+    Learning continues until at least one prediction was made, because threads may start late on a busy
+    machine.
     """
     model = subject.fitted_copy()
     updates = _updates(subject)
@@ -59,7 +60,7 @@ def predict_while_learning(subject: Subject, seconds: float, n_readers: int = 3)
             n_predictions += 1
             has_predicted.set()
             if scores not in states:
-                wrong.append("scores of no state")
+                wrong.append("scores that belong to no state")
         with lock:
             count.predictions += n_predictions
 

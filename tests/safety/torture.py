@@ -1,8 +1,7 @@
-"""Long runs of the safety tests, in separate processes: `python -m tests.safety.torture --help`, or `make
-torture`.
+"""Long runs of the safety tests: `python -m tests.safety.torture --help`, or `make torture`.
 
-Pieces run in processes of their own, so that one that dies is counted and the others go on. The seed and the
-numbers that a line tells are enough to try a result again.
+Ranges of trials run in separate processes, so that a crash is counted and the other trials continue. A result
+can be reproduced with the seed and the trial numbers that are printed.
 """
 
 # ruff: noqa: T201 - a command-line program
@@ -31,7 +30,7 @@ MAX_ADDRESS_SPACE_BYTES = 6 << 30  # limit of one process; the libraries alone n
 
 
 def interruptions(seed: int, share: float, learners: str) -> fuzz.Report:
-    """Interrupt every call of every learner at all moments, or at a share of them."""
+    """Interrupt every call of every learner at all moments, or at a fraction ``share`` of them."""
     report, random_ = fuzz.Report("moments"), random.Random(seed)
     for subject in SUBJECTS:
         if not re.search(learners, subject.name):
@@ -123,7 +122,7 @@ def fuzzed(area: str, n: int, seed: int) -> fuzz.Report:
 
 
 def _in_child(task: Callable[[], fuzz.Report]) -> fuzz.Report | int:
-    """Return the result of a task in a forked process, or how the process ended."""
+    """Return the result of a task in a forked process, or the exit status if it has no result."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -148,7 +147,7 @@ def main() -> int:
     parser.add_argument("--size", type=int, default=20_000, help="fuzzed inputs of each area")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--areas", default="files,tables,calls,commands,bodies,moments,signals,threads,saves")
-    parser.add_argument("--learners", default="", help="of moments: expression that finds names")
+    parser.add_argument("--learners", default="", help="regular expression of the learners to interrupt")
     parser.add_argument(
         "--piece", nargs=4, metavar=("AREA", "FIRST", "SIZE", "SEED"), help="one range of trials"
     )
