@@ -5,13 +5,13 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# Modules are compiled at their first import, because most installed modules are never imported. Bytecode is always
-# written; otherwise every start would compile all modules again.
+# pip does not compile modules (--no-compile), because most installed modules are never imported. Python compiles a
+# module at its first import and writes the bytecode, so that later starts need not compile it again.
 unexport PYTHONDONTWRITEBYTECODE
 # One compiler process per core.
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell getconf _NPROCESSORS_ONLN)
 PIP := $(BIN)/python -m pip install --no-compile --quiet --disable-pip-version-check
-# Installation with progress messages; the complete output is in the log.
+# Installation with progress messages. The complete output is in install.log.
 SHELL := bash
 .SHELLFLAGS := -o pipefail -c
 INSTALL := $(BIN)/python -m pip install --no-compile --verbose --disable-pip-version-check --no-build-isolation --editable
@@ -41,18 +41,18 @@ help:
 	@echo "make bench-table      measure the table of docs/benchmarks.md"
 	@echo "make bench-levels     measure AVX-512, AVX2 and the baseline instruction set"
 	@echo "make papers           run every experiment of the papers quickly (DATA=folder with data sets)"
-	@echo "make referee          compute published results again beside their printed figures (DATA=folder, REFEREE=name)"
+	@echo "make referee          compute published results again and compare with the printed values (DATA=folder, REFEREE=name)"
 	@echo "make call-trace       list files and functions that typical calls enter"
-	@echo "make test-native      run the native tests; test-clang, test-aarch64, test-windows: elsewhere"
+	@echo "make test-native      run the native tests; test-clang, test-aarch64, test-windows: with other compilers and systems"
 	@echo "make test-lowest      run all tests with the oldest supported dependencies"
 	@echo "make sanitize         run the native tests with the address and undefined-behaviour sanitizers"
 	@echo "make sanitize-threads           run the native tests with the thread sanitizer"
 	@echo "make sanitize-python            run Python tests with the address and undefined-behaviour sanitizers"
 	@echo "make sanitize-python-threads    run the thread tests with the thread sanitizer"
 	@echo "make torture          test threads, signals and fuzzed files, tables, calls and requests (SIZE=inputs, SEED=)"
-	@echo "make torture-service  kill a real service under load; hostile clients, generated requests (KILLS=, CLIENT_REQUESTS=, SEED=)"
+	@echo "make torture-service  kill a service under load; test hostile clients and generated requests (KILLS=, CLIENT_REQUESTS=, SEED=)"
 	@echo "make torture-brokers  kill a service fed by NATS, Redis and Kafka, and the brokers (KILLS=for each, SEED=)"
-	@echo "make torture-failover kill one of several learners of a PostgreSQL store under load (FAILOVERS=number, SEED=)"
+	@echo "make torture-failover kill one of several learner processes of a PostgreSQL store under load (FAILOVERS=number, SEED=)"
 	@echo "make torture-sites    test sites that crash, rejoin and leave, and lost or late messages (HISTORIES=, SEED=)"
 	@echo "make wheel            build a reproducible wheel of this commit in dist/; test-wheel: build twice and compare"
 	@echo "make release-check    build wheels for every installed Python, with clang and for aarch64 (STEPS=)"
@@ -66,7 +66,7 @@ $(VENV)/.created:
 	$(PYTHON) -m venv $(VENV)
 	@touch $@
 
-# Dependencies of pyproject.toml without extras. The first import compiles modules.
+# NEEDED prints the dependencies of pyproject.toml without extras. FIRST_IMPORT compiles modules by importing them.
 NEEDED := import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["dependencies"], sep="\n")
 FIRST_IMPORT := import jinja2, rich.live, rich.table, scipy.stats, sklearn.linear_model, sklearn.svm
 
@@ -74,8 +74,8 @@ $(VENV)/.tools: $(VENV)/.created
 	$(PIP) $(BUILD_TOOLS)
 	@touch $@
 
-# The package, rebuilt after changes of native code or pyproject.toml. Dependencies are downloaded while the compiler
-# runs.
+# Builds the package, again after changes of native code or pyproject.toml. Dependencies are downloaded while the
+# compiler runs.
 $(VENV)/.built: $(VENV)/.created $(NATIVE)
 	@$(BIN)/python -c '$(NEEDED)' > $(VENV)/needed.txt
 	@{ $(PIP) --requirement $(VENV)/needed.txt && $(BIN)/python -c '$(FIRST_IMPORT)'; } & needed=$$!; \
@@ -123,7 +123,7 @@ broker-demo: $(VENV)/.brokers
 # An extension that is built for tests or lint is compiled with -Werror.
 test test-native lint: export CMAKE_ARGS := $(CMAKE_ARGS) -DSTEELYARD_WERROR=ON
 
-# Each worker has one BLAS thread: threads of BLAS that wait for each other take processor time.
+# Each worker has one BLAS thread, because BLAS threads that wait for each other take processor time.
 WORKERS ?= 2
 test: $(VENV)/.dev test-native
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
@@ -136,7 +136,7 @@ define native_tests
 endef
 NATIVE_TESTS = build/$(1)/src/native/steelyard_native_tests
 
-# The folder in which the extension was built, so that the native tests share its object files.
+# Name of the folder in which the extension was built. The native tests are built there to share its object files.
 WHEEL_TAG = $$($(BIN)/python -c 'import sys, sysconfig; \
   version = "cp312-abi3" if sys.version_info >= (3, 12) else "cp311-cp311"; \
   print(version, sysconfig.get_platform().translate(str.maketrans("-.", "__")), sep="-")')
@@ -146,7 +146,8 @@ test-native: $(VENV)/.built
 	$(BIN)/cmake --build build/$(WHEEL_TAG) --target steelyard_native_tests
 	build/$(WHEEL_TAG)/src/native/steelyard_native_tests
 
-# Another compiler and another processor. Debian packages: clang, g++-aarch64-linux-gnu, qemu-user.
+# Native tests with another compiler and for another processor. Debian packages: clang, g++-aarch64-linux-gnu,
+# qemu-user.
 test-clang: $(VENV)/.tools
 	$(call native_tests,clang,-DSTEELYARD_WERROR=ON -DCMAKE_CXX_COMPILER=clang++)
 	$(call NATIVE_TESTS,clang)
@@ -156,9 +157,10 @@ test-aarch64: $(VENV)/.tools
 	  -DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++)
 	qemu-aarch64 -L /usr/aarch64-linux-gnu $(call NATIVE_TESTS,aarch64)
 
-# Windows: cross compiler and wine. Debian packages: g++-mingw-w64-x86-64-posix, wine64.
+# Native tests for Windows, with a cross compiler and wine. Debian packages: g++-mingw-w64-x86-64-posix, wine64.
 WINE ?= $(or $(shell command -v wine64 || command -v wine),/usr/lib/wine/wine64)
-# The prefix has a link to the root of the file system, which a build of the source archive would follow.
+# The wine prefix is outside this folder, because it contains a link to the root of the file system, which a build of
+# the source archive would follow.
 IN_WINE = WINEPREFIX=$(or $(TMPDIR),/tmp)/steelyard-wine WINEDEBUG=-all $(WINE)
 test-windows: $(VENV)/.tools
 	$(call native_tests,windows,-DSTEELYARD_WERROR=ON -DCMAKE_SYSTEM_NAME=Windows -DCMAKE_SYSTEM_PROCESSOR=AMD64 \
@@ -238,20 +240,20 @@ stubs: $(VENV)/.built
 bench: $(VENV)/.dev
 	@for script in benchmarks/speed/bench_*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
-# The table of docs/benchmarks.md; takes some minutes on an idle machine.
+# Measures the table of docs/benchmarks.md, which takes some minutes on an idle machine.
 bench-table: $(VENV)/.dev
 	$(BIN)/python benchmarks/speed/table.py
 
-# The same benchmarks with every instruction set of this processor.
+# Measures the same benchmarks with every instruction set of this processor.
 bench-levels: $(VENV)/.dev
 	$(BIN)/python benchmarks/speed/table.py --levels
 
-# Takes minutes and needs data that is not included, so it is not part of `make test`.
+# This takes minutes and needs data that is not included, so it is not part of `make test`.
 papers: $(VENV)/.dev
 	$(BIN)/python -m papers run all --quick --output build/papers $(if $(DATA),--data-dir $(DATA))
 
-# Published results beside ours; DATA: folder with the data that is not distributed, REFEREE: the name of one,
-# MOA_PYTHON: an interpreter with capymoa, for MOA's generators and learners.
+# Compares published results with ours. DATA: folder with the data that is not distributed. REFEREE: name of one
+# comparison. MOA_PYTHON: a Python interpreter with capymoa, for the generators and learners of MOA.
 referee: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/accuracy/referees.py $(if $(DATA),--data $(DATA)) \
 	  $(if $(REFEREE),--only $(REFEREE)) $(if $(MOA_PYTHON),--moa $(MOA_PYTHON)) $(REFEREE_OPTIONS)
@@ -268,7 +270,7 @@ docs: $(VENV)/.docs
 	$(BIN)/python -m sphinx -E -W --keep-going -q -b html docs docs/_build/html
 	@echo "open docs/_build/html/index.html"
 
-# The oldest versions that pyproject.toml allows, in a separate environment.
+# Runs all tests with the oldest versions that pyproject.toml allows, in a separate environment.
 test-lowest:
 	$(PYTHON) -m venv build/lowest
 	build/lowest/bin/python -m pip install --quiet $(BUILD_TOOLS) $(OLD_BUILD_TOOLS) -r tests/lowest-requirements.txt
@@ -276,19 +278,20 @@ test-lowest:
 	OPENBLAS_NUM_THREADS=1 build/lowest/bin/python -m pytest -n $(WORKERS) --dist loadgroup -p no:cacheprovider \
 	  -o testpaths=tests --ignore=tests/test_stubs.py
 
-# Wheels in clean environments of every installed Python, both compilers and both processors; prints a table.
+# Builds and tests wheels in clean environments, for every installed Python, both compilers and both processors, and
+# prints a table.
 .PHONY: release-check lock
 release-check: $(VENV)/.dev
 	$(BIN)/python .ci/release_check.py $(STEPS)
 
-# The same commit gives the same bytes; test-wheel builds twice and compares.
+# The same commit gives a wheel with the same bytes. test-wheel builds it twice and compares the bytes.
 wheel: $(VENV)/.tools
 	$(BIN)/python .ci/wheel.py build
 
 test-wheel: $(VENV)/.tools
 	$(BIN)/python .ci/wheel.py compare
 
-# Exact versions and hashes for CI, without the address of a package index.
+# Writes exact versions and hashes for CI, without the address of a package index.
 lock: $(VENV)/.dev
 	$(PIP) "uv>=0.5"
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \

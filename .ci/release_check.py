@@ -1,8 +1,8 @@
 """Checks of a release that can run on one machine: `make release-check`.
 
-A table at the end has one line per step: name, result, seconds and a note. A step whose tools are not
-installed is a line with the reason. Logs are in build/release. Steps can be selected by the beginning of
-their names: `release_check.py wheel clang`.
+The table at the end has one line per step: name, result, seconds and a note. If the tools of a step are not
+installed, the note says so. Logs are in build/release. Steps can be selected by the beginning of their names:
+`release_check.py wheel clang`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ OF_THE_TREE = (
     "tests/test_stream_benchmarks.py",
     "tests/test_stubs.py",
 )
-# Emulated tests take twenty times as long: one file for each kind of native loop, and saved files.
+# Tests that run under emulation, which takes twenty times as long: one file for each kind of native loop, and
+# the tests of saved files.
 EMULATED = (
     "tests/test_base.py",
     "tests/proximal/test_statistics.py",
@@ -61,18 +62,18 @@ ARM_LIBRARIES = (
 
 
 class Missing(Exception):  # noqa: N818  a missing tool is not an error
-    """A tool that is not installed; the text is the note in the table."""
+    """Raised if a tool is not installed. The message is the note in the table."""
 
 
 class Steps:
-    """Runs the selected steps and stores the lines of the table."""
+    """Runner of the selected steps, which stores the lines of the table."""
 
     def __init__(self, names: list[str]) -> None:
         self.names, self.lines = names, list[tuple[str, str, float, str]]()
 
     def __call__(self, name: str, work: Callable[[], str]) -> None:
         if self.names and not any(name.startswith(chosen) for chosen in self.names):
-            self.lines.append((name, "-", 0.0, "not asked for"))
+            self.lines.append((name, "-", 0.0, "not selected"))
             return
         print(f"== {name}", file=sys.stderr, flush=True)
         begin = time.monotonic()
@@ -192,11 +193,11 @@ def repaired(made: Path) -> str:
 
 
 def tested(version: str, python: Path) -> str:
-    """Run the tests with an installed wheel; the package in the source tree is not visible."""
+    """Run the tests with an installed wheel, in a folder without the source of the package."""
     fitting = "cp311-cp311-" if version == "3.11" else "cp312-abi3-"
     found = sorted((WORK / "wheelhouse").glob(f"*{fitting}*.whl"))
     if not found:
-        raise Missing("no wheel was made that fits")
+        raise Missing("no wheel for this version was built")
     name = f"test-{version}"
     here = environment(name, python, f"{found[-1]}[{EXTRAS}]", *NEEDED)
     said = run(
@@ -225,7 +226,7 @@ def last_line(said: str) -> str:
 
 
 def made_target(target: str, *needed: str) -> str:
-    """Run a target of the Makefile if its tools are installed; return its last line."""
+    """Run a target of the Makefile if its tools are installed; return the last line of its output."""
     for tool in needed:
         if shutil.which(tool) is None:
             raise Missing(f"{tool} is not installed")
@@ -272,7 +273,7 @@ def crossed() -> str:
         (native,) = [name for name in archive.namelist() if name.endswith(".so")]
         machine = int.from_bytes(archive.read(native)[18:20], "little")
     if machine != 183:  # EM_AARCH64
-        raise subprocess.CalledProcessError(1, "wheel of another machine", output="aarch64")
+        raise subprocess.CalledProcessError(1, "wheel for another processor", output="aarch64")
     return f"{made.name}, {native} is for aarch64"
 
 
@@ -280,7 +281,7 @@ def emulated() -> str:
     """Test the wheel for 64-bit ARM with a Python of that processor under emulation."""
     wheels = sorted((WORK / "dist" / "aarch64").glob("*cp311*.whl"))
     if not wheels:
-        raise Missing("no wheel for aarch64 and Python 3.11 was made")
+        raise Missing("no wheel for aarch64 and Python 3.11 was built")
     for tool in ("qemu-aarch64", "apt-get", "dpkg-deb"):
         if shutil.which(tool) is None:
             raise Missing(f"{tool} is not installed")
@@ -344,24 +345,27 @@ def main() -> int:
     step = Steps(sys.argv[1:])
     found = dict(pythons())
     step("sdist", sdist)
-    for version in ("3.11", "3.12"):  # the wheel of 3.12 serves all later versions
+    for version in ("3.11", "3.12"):  # the wheel of 3.12 also works with all later versions
         if version in found:
             step(f"wheel-{version}", lambda version=version: repaired(wheel(version, found[version])))
         else:
-            step(f"wheel-{version}", missing(f"no Python {version} here; wheels.yml has it"))
+            step(
+                f"wheel-{version}",
+                missing(f"Python {version} is not installed; wheels.yml builds this wheel"),
+            )
     for version in VERSIONS:
         if version in found:
             step(f"suite-{version}", lambda version=version: tested(version, found[version]))
         else:
-            step(f"suite-{version}", missing(f"no Python {version} here; the workflow of CI has it"))
+            step(f"suite-{version}", missing(f"Python {version} is not installed; CI tests this version"))
     step("clang", lambda: made_target("test-clang", "clang++"))
     step("aarch64-loops", lambda: made_target("test-aarch64", "aarch64-linux-gnu-g++", "qemu-aarch64"))
     step("aarch64-wheel", crossed)
     step("aarch64-python", emulated)
     for place in ("musllinux", "macOS arm64", "macOS x86-64"):
-        step(place, missing("needs a host of its own; wheels.yml builds and tests it"))
+        step(place, missing("needs another operating system; wheels.yml builds and tests this wheel"))
     step("windows-loops", lambda: made_target("test-windows", "x86_64-w64-mingw32-g++-posix"))
-    step("Windows", missing("no wheel: only the native code is tested there"))
+    step("Windows", missing("there is no wheel for Windows; only the native code is tested"))
     print(step.table())
     return any(line[1] == "FAILED" for line in step.lines)
 

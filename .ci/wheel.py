@@ -5,7 +5,7 @@
     python .ci/wheel.py compare                build twice in two folders and compare the bytes
 
 A wheel is built from an export of the commit, so files that are not in the commit cannot get into it. All
-files in the wheel have the time of the commit. A file beside the wheel, with the suffix ``.commit``, names
+files in the wheel have the time of the commit. A file next to the wheel, with the suffix ``.commit``, names
 its commit.
 """
 
@@ -25,13 +25,13 @@ OF_THE_PACKAGE = ("src", "CMakeLists.txt", "pyproject.toml", "README.md", "LICEN
 
 
 def git(*words: str, project: Path = ROOT) -> str:
-    """Return the output of git; empty if the folder is not in a repository."""
+    """Return the output of git, which is empty if the folder is not in a repository."""
     done = subprocess.run(["git", "-C", str(project), *words], capture_output=True, text=True, check=False)
     return done.stdout.strip()
 
 
 def commit_of(project: Path = ROOT) -> str:
-    """Return the current commit; empty if files of the package have uncommitted changes."""
+    """Return the current commit, or "" if files of the package have uncommitted changes."""
     if git("status", "--porcelain", "--", *OF_THE_PACKAGE, project=project):
         return ""
     return git("rev-parse", "HEAD", project=project)
@@ -46,7 +46,7 @@ def export(project: Path, commit: str, folder: Path) -> None:
 
 
 def build(project: Path, out: Path, commit: str | None = None) -> Path:
-    """Build a wheel of a commit, by default the current one, and return its path."""
+    """Build a wheel of a commit, by default of the current commit, and return its path."""
     commit = commit_of(project) if commit is None else commit
     if not commit:
         raise SystemExit(
@@ -73,14 +73,14 @@ def build(project: Path, out: Path, commit: str | None = None) -> Path:
 
 
 def tags_of_this_python() -> tuple[str, str]:
-    """Return the start and the end of the tags of a wheel that this interpreter can install."""
+    """Return how the tags of a wheel begin and end that this interpreter can install."""
     major, minor = sys.version_info[:2]
     start = "cp311-cp311" if (major, minor) == (3, 11) else "cp312-abi3"
     return start, sysconfig.get_platform().rpartition("-")[2]
 
 
 def find(project: Path, out: Path) -> Path | None:
-    """Return the wheel of the current commit for this interpreter and processor."""
+    """Return the wheel of the current commit for this interpreter and processor, or None."""
     commit, (start, machine) = commit_of(project), tags_of_this_python()
     for wheel in sorted(out.glob("*.whl")):
         tags = wheel.stem.split("-", 2)[2]
