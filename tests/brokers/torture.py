@@ -203,7 +203,7 @@ def main():
         with tempfile.TemporaryDirectory() as folder:
             counted = torture(kind, said.kills, said.seed, Path(folder))
         summary = ", ".join(f"{n:,} {what}" for what, n in counted.items())
-        sys.stdout.write(f"{kind}: {summary}: nothing lost, nothing twice\n")
+        sys.stdout.write(f"{kind}: {summary}: no message lost or learned twice\n")
         sys.stdout.flush()
 
 

@@ -11,14 +11,14 @@ from tests.service.sessions import ModelSession
 
 @pytest.fixture(scope="session")
 def cluster():
-    """A temporary PostgreSQL server; tests that need it are skipped if PostgreSQL is not installed."""
+    """Yield a temporary PostgreSQL server. Tests that need it are skipped if PostgreSQL is not installed."""
     with running(safe=True) as cluster:
         yield cluster
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def where(request, tmp_path):
-    """The address of an empty store, once for each kind of database."""
+    """Return the address of an empty store. The test runs once for each kind of database."""
     if request.param == "sqlite":
         return str(tmp_path / "store.db")
     return request.getfixturevalue("cluster").empty()

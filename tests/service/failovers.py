@@ -1,9 +1,10 @@
 """Failovers under load: `python -m tests.service.failovers --failovers 100 --seed 1`.
 
-Several learners share the models of one PostgreSQL store. Clients learn, forget, predict and label through
-random learners; each request has its own key and is repeated until it is answered. A random learner is
-killed with kill -9 and later replaced by a new one. After each kill, every model must be bit for bit the one
-that learned exactly the rows of the ledger: nothing is lost, counted twice or applied partially.
+Several learner processes share the models of one PostgreSQL store. Clients learn, forget, predict and label
+through random processes. Each request has its own key and is repeated until it is answered. A random process
+is killed with kill -9 and later replaced by a new one. The clients keep a ledger, the record of the rows that
+each model must contain. After each kill, every model must be bit-identical to a model that learned exactly
+the rows of the ledger: nothing is lost, counted twice or applied partially.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from tests.service.torture import SPEC, Client, Forked, expected_digest
 N_LEARNERS = 2
 N_MODELS = 4
 N_CLIENTS_PER_MODEL = 2
-MAX_SECONDS = 60.0  # until another learner has taken over
+MAX_SECONDS = 60.0  # maximum time until another learner process has taken over
 
 
 class FailoverClient(Client):
-    """Client that repeats a request at another learner when it gets no response or status 503."""
+    """Client that sends a request to another learner process if it gets no response or status 503."""
 
     def __init__(self, number: int, seed: int, model: str) -> None:
         super().__init__(number, seed)
@@ -60,7 +61,7 @@ class FailoverClient(Client):
 
 
 def failovers(store: str, n_failovers: int, seed: int) -> dict[str, int]:
-    """Kill a learner this often; return counts."""
+    """Kill a learner process ``n_failovers`` times; return counts."""
     rng, models = random.Random(seed), [f"m{k}" for k in range(N_MODELS)]
     opener = Client(99, seed)
     first = [opener._row() for _ in range(50)]
@@ -93,7 +94,7 @@ def failovers(store: str, n_failovers: int, seed: int) -> dict[str, int]:
 
 
 def _load_and_kill(learners: list[Forked], clients: list[FailoverClient], rng: random.Random) -> None:
-    """Run all clients, kill a random learner while they run, and let them run on for a moment."""
+    """Run all clients, kill a random learner process meanwhile, and let the clients run on for a moment."""
     stop = threading.Event()
     for client in clients:
         client.urls = [learner.url for learner in learners]
@@ -105,7 +106,7 @@ def _load_and_kill(learners: list[Forked], clients: list[FailoverClient], rng: r
         thread.is_alive() for thread in threads
     ):
         time.sleep(0.01)
-    time.sleep(1.5 * rng.random())  # the new learner may be taking its share of the models
+    time.sleep(1.5 * rng.random())  # the new process may be taking over its share of the models
     victim = learners.pop(rng.randrange(len(learners)))
     victim.kill()
     for client in clients:
@@ -124,7 +125,7 @@ def _compare(
             found = http.get(f"/v1/models/{model}").json()
             own = [client for client in clients if client.model == model]
             assert (found["digest"], found["rows"]) == expected_digest(first, own), (
-                f"after {when} the model {model} is not that of the ledger"
+                f"after {when} the model {model} differs from a model of the rows in the ledger"
             )
             assert found["waiting_for_labels"] == sum(len(client.waiting) for client in own), when
 
@@ -141,7 +142,7 @@ def main() -> None:
         with running(safe=True) as cluster:
             counted = failovers(cluster.url, said.failovers, said.seed)
     summary = ", ".join(f"{n:,} {what}" for what, n in counted.items())
-    sys.stdout.write(f"{summary}: nothing lost, nothing twice\n")
+    sys.stdout.write(f"{summary}: no request lost or counted twice\n")
 
 
 if __name__ == "__main__":

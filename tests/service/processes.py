@@ -33,7 +33,7 @@ class Process:
         self._log.start()
 
     def _read_log(self):
-        """Read the log; a full pipe would block the service."""
+        """Read the log continuously, because a full pipe would block the service."""
         with self.process.stderr as log:
             self.log = log.read()
 
@@ -47,7 +47,7 @@ class Process:
         self.end(signal.SIGKILL)
 
     def end(self, signal_number):
-        """Send a signal and wait for the end; return the exit code."""
+        """Send a signal and wait until the process has ended; return the exit code."""
         self.process.send_signal(signal_number)
         self.process.wait()
         self._log.join()
@@ -61,9 +61,9 @@ class Process:
 
 
 class Load:
-    """Clients that send single rows and record the ids of the acknowledged ones.
+    """Clients that send single rows and record the ids of the acknowledged rows.
 
-    A client stops when a response is lost; the id of that row goes to ``in_doubt``.
+    A client stops when a response is lost, and adds the id of the unacknowledged row to ``in_doubt``.
     """
 
     def __init__(self, url, *, n_clients=4, first=0, n_rows=5_000):

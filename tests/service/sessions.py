@@ -39,7 +39,7 @@ class ModelSession:
         return self.writer.published[name]
 
     def again(self):
-        """Return a writer that loads the store again; in PostgreSQL it takes over the write lock."""
+        """Return a writer that loads the store again. In PostgreSQL it takes over the write lock."""
         if not self.is_file:
             self.store.close()
         return ModelSession(self.where, self.clock)

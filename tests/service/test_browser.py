@@ -20,7 +20,7 @@ driver = pytest.importorskip("playwright.sync_api", reason="playwright drives th
 
 pytestmark = pytest.mark.skipif(
     CHROMIUM is None,
-    reason="no Chromium is installed, so no browser looks at the page (Debian: apt install chromium)",
+    reason="Chromium is not installed (Debian: apt install chromium)",
 )
 
 
@@ -44,7 +44,10 @@ def browser():
 
 
 def wait_for_version(page, version):
-    """Wait until the page shows a version; with a locator, because its policy forbids evaluating scripts."""
+    """Wait until the page shows a version.
+
+    A locator is used, because the content security policy of the page forbids evaluating scripts.
+    """
     page.locator("#pulse", has_text=re.compile(rf"version {version:,}$")).wait_for()
 
 
@@ -205,7 +208,7 @@ def test_page_reports_wrong_key_and_shows_metrics_to_admin_key(browser, tmp_path
             page.get_by_role("button", name="Open").click()
             page.get_by_text(answer).first.wait_for()
         page.get_by_role("link", name="Metrics").click()
-        page.get_by_text("metrics name all models").wait_for()
+        page.get_by_text("metrics contain all models").wait_for()
         page.evaluate("token => sessionStorage.setItem('key', token)", token)
         page.get_by_role("link", name="Metrics").click()
         page.get_by_text("steelyard_commit_seconds_count").wait_for()

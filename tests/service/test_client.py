@@ -1,4 +1,4 @@
-"""The client and the OpenAPI description agree."""
+"""All requests and responses of the client match the OpenAPI description."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from tests.service.server import serving
 
 jsonschema_rs = pytest.importorskip("jsonschema_rs", reason="jsonschema_rs checks values against schemas")
 
-# Operations that the client does not offer.
+# Operations that the client does not offer, with the reason.
 OF_OTHERS = {
-    "/v1/models/{model}/sites": "steelyard.federated.Service speaks for sites",
-    "/v1/models/{model}/sites/{site}": "steelyard.federated.Service speaks for sites",
-    "/v1/models/{model}/pooled": "steelyard.federated.Service speaks for sites",
+    "/v1/models/{model}/sites": "steelyard.federated.Service is the client of sites",
+    "/v1/models/{model}/sites/{site}": "steelyard.federated.Service is the client of sites",
+    "/v1/models/{model}/pooled": "steelyard.federated.Service is the client of sites",
     "/v2/models/{model}": "the Open Inference Protocol has clients of its own",
     "/v2/models/{model}/ready": "the Open Inference Protocol has clients of its own",
     "/v2/models/{model}/infer": "the Open Inference Protocol has clients of its own",

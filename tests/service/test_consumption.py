@@ -1,4 +1,4 @@
-"""Consume requests: position and rows in one transaction, labels in any order."""
+"""Consume requests: position and rows are stored in one transaction, and labels may arrive in any order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The demonstration, and alarms whose labels arrive later."""
+"""The demonstration of the service, and observed rates of alarms whose labels arrive later."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_demo_predicts_payments_before_their_labels_and_explains_alarms(monkeypa
     assert all(alarm["label"] == "fraud" for alarm in alarms)
 
 
-def test_realised_recall_counts_remembered_predictions(tmp_path):
+def test_observed_recall_counts_remembered_predictions(tmp_path):
     rng = np.random.default_rng(0)
     rows = [{"x": float(x), "kind": "fraud" if x > 1.6 else "clean"} for x in rng.normal(size=1200)]
     learner = {"class": "StreamClassifier", "threshold": {"alarms": 0.02}}

@@ -1,4 +1,4 @@
-"""Files of ``deploy/``: the sandbox of the systemd unit, the container file and its locked requirements."""
+"""Files of ``deploy/``: the systemd unit and its sandbox, the container file and its locked requirements."""
 
 from __future__ import annotations
 

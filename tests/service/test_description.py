@@ -11,7 +11,7 @@ from steelyard.service.http import make_app
 from tests.service.data import SPEC, records
 from tests.service.server import serving
 
-schemathesis = pytest.importorskip("schemathesis", reason="schemathesis makes requests from the description")
+schemathesis = pytest.importorskip("schemathesis", reason="schemathesis generates the requests")
 
 AS_DESCRIBED = [
     getattr(schemathesis.checks, name)
@@ -94,7 +94,7 @@ def check_operation(client, schema, method, path, *, n_examples, seed_value):
     )
     @given(case=schema[path][method].as_strategy(), known=st.booleans())
     def check(case, known):
-        is_renamed = path.endswith("/rename")  # the other operations need the model
+        is_renamed = path.endswith("/rename")  # the other operations need the model under its old name
         if known and path != "/v1/models/{model}" and not is_renamed and "model" in case.path_parameters:
             of_sites = path.endswith(("sites", "{site}", "pooled"))
             case.path_parameters["model"] = "pool" if of_sites else "payments"

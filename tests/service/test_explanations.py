@@ -48,7 +48,7 @@ def test_explain_returns_contributions_that_add_up_to_predicted_scores(http):
         assert sum(explained["contributions"].values()) + explained["base"] == pytest.approx(score, abs=1e-9)
         assert explained["values"] == {name: row[name] for name in ("amount", "hour", "country")}
         assert {near["label"] for near in explained["nearest"]} == {"no", "yes"}
-        assert all("values" not in near for near in explained["nearest"])  # rows of others stay private
+        assert all("values" not in near for near in explained["nearest"])  # stored rows stay private
 
 
 def test_explain_of_too_many_rows_or_untrained_model_is_refused(http):

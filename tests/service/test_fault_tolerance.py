@@ -1,4 +1,4 @@
-"""Faults that an operator meets: damaged data, full disks, file modes, racing commands, mistyped input."""
+"""Faults in operation: damaged data, full disks, file modes, concurrent commands and mistyped input."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_forget_of_expired_row_deletes_snapshots_that_may_contain_it(tmp_path):
         session.writer.sessions["m"].snapshot(1.0)
     session.do(Learn("m", batch(records(20, first=20))))
     with session.store.transaction():
-        session.writer.sessions["m"].snapshot(2.0)  # deletes the rows that have expired
+        session.writer.sessions["m"].snapshot(2.0)  # deletes the expired rows from the store
     session.do(Forget("m", ids=["r1"]))
     assert session.store.snapshot("m", version=1) is None
 
@@ -375,7 +375,7 @@ def test_shutdown_does_not_wait_for_event_streams(tmp_path):
             next(stream.iter_lines())
         begin = time.monotonic()
         assert service.end(signal.SIGTERM) == 0
-        assert time.monotonic() - begin < 8.0, "the limit for requests in progress is 10 s"
+        assert time.monotonic() - begin < 8.0, "the shutdown waits up to 10 s for requests in progress"
 
 
 @pytest.mark.skipif(

@@ -1,7 +1,7 @@
 """Full disks, failing syncs and clock jumps: acknowledged requests survive, and each counts once.
 
 The n-th write or sync fails, once or permanently, for n = 1, 2, 3 and so on until a run without a failure.
-Afterwards every request is repeated with its key; the model must equal that of a store that never failed.
+Afterwards every request is repeated with its key. The model must then equal that of a store without failures.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tests.service.sessions import ModelSession, batch
 
 EVERY = (
     1 if os.environ.get("STEELYARD_FAULTS") == "all" else 9
-)  # test a failure of every n-th write only; every sync is tested
+)  # only failures of every n-th write are tested, but failures of every sync
 
 
 class Fault:
@@ -105,7 +105,7 @@ def expected():
 
 
 def run(path, fault):
-    """Process all requests on a store with a fault; return the acknowledged ones."""
+    """Process all requests on a store with a fault; return the acknowledged requests."""
     vfs, acknowledged = FaultyVFS(fault), []
     with suppress(SteelyardError, apsw.Error):
         store = SQLiteStore(path, vfs=vfs.name)
@@ -113,7 +113,7 @@ def run(path, fault):
         for number, request in enumerate(requests()):
             writer.process([request])
             if request.future.exception(0) is not None:
-                break  # the following requests depend on it
+                break  # the following requests depend on the failed one
             acknowledged.append(number)
         with suppress(apsw.Error):
             store.close()
@@ -134,7 +134,7 @@ def test_failing_write_or_sync_neither_loses_nor_repeats_requests(tmp_path, kind
         n_hit += 1
         session = ModelSession(path)  # no further faults
         for number, request in enumerate(requests()):
-            if number in acknowledged:  # it is durable before any request is repeated
+            if number in acknowledged:  # an acknowledged request is durable before it is repeated
                 assert "m" in session.writer.published
                 assert request.key is None or session.store.response_to("m", request.key) is not None
         for request in requests():
@@ -143,7 +143,7 @@ def test_failing_write_or_sync_neither_loses_nor_repeats_requests(tmp_path, kind
         assert session.again().model().summary()["digest"] == expected["digest"]
         for part in tmp_path.glob(f"{n}.db*"):
             part.unlink()
-    assert n_hit > 3, "the table was tried"
+    assert n_hit > 3, "more than three faults occurred"
 
 
 def test_commit_with_unknown_outcome_is_reported_as_unknown(tmp_path):
@@ -167,7 +167,10 @@ def test_commit_with_unknown_outcome_is_reported_as_unknown(tmp_path):
 
 
 def full(store, start):
-    """Send requests until the disk is full, restart with free space, compare the model with the ledger."""
+    """Send requests until the disk is full, and restart with free space.
+
+    Then compare the model with the ledger, the record of the acknowledged rows.
+    """
     clients, opener = [torture.Client(k, seed=3) for k in range(3)], torture.Client(99, 3)
     first = [opener._row() for _ in range(50)]
     with start() as service, httpx.Client(base_url=service.url, timeout=120) as http:
@@ -221,7 +224,7 @@ def test_full_disk_refuses_requests_and_loses_no_acknowledged_rows(tmp_path):
     disk.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=3m", "steelyard-test", str(disk)]
     if shutil.which("mount") is None or subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("no small disk can be mounted here (it needs root and the right to mount)")
+        pytest.skip("a small disk cannot be mounted (this needs root and the right to mount)")
     try:
         full(disk / "store.db", lambda: _Growing(disk))
     finally:

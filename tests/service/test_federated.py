@@ -213,7 +213,7 @@ def test_dropped_site_is_erased_from_model_and_store(http, path):
         written[30:90],
         written[-200:-100],
     ]  # the schema names the category, and the statistics have a column for it
-    assert all(needle in file_bytes(path) for needle in needles), "the control: it is there before"
+    assert all(needle in file_bytes(path) for needle in needles), "control: the file contains the names"
     answer = http.delete(f"{MODEL}/sites/b", headers={"idempotency-key": "k"}).json()
     assert answer["certificate"]["after"]["digest"] == http.get(MODEL).json()["digest"]
     assert answer["certificate"]["forgotten"] == 50
@@ -265,7 +265,7 @@ def facts_of(writer):
 
 
 def carried_out(writer, history):
-    """Process requests; return the state after each one and the number of acknowledged ones."""
+    """Process requests; return the state after each request and the number of acknowledged requests."""
     found, done = [], 0
     for request in [Put("heart", Spec.from_mapping(SPEC)), *requests(history)]:
         with suppress(Exception):
@@ -310,5 +310,5 @@ def test_acknowledged_site_updates_survive_any_power_loss(history, crash_at, see
         assert facts_of(writer) in expected[n_done - 1 : n_done + 1]
     elif "heart" in writer.published:
         assert facts_of(writer) == expected[0]
-    writer.store.close()  # now, before another test runs and the disk is gone
+    writer.store.close()  # before the simulated disk is removed
     vfs.unregister()

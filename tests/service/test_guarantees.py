@@ -23,7 +23,7 @@ def session(where):
 
 
 def fresh(rows, **changes):
-    """Return an engine that has learned only these rows."""
+    """Return an engine that has learned only ``rows``."""
     engine = Engine("m", spec(**changes))
     engine.learn(batch(rows), at=0.0)
     return engine
@@ -53,7 +53,7 @@ def test_large_batches_of_model_without_stored_rows_are_written_as_snapshots(whe
         session.do(Learn("m", rows))
         expected.learn(rows, at=session.clock.now)
         assert list(session.store.chunks("m")) == []
-    # The first batch is followed by a regular snapshot; of the two others only the last one is needed.
+    # The first batch is followed by a regular snapshot. Each later batch replaces the temporary snapshot.
     assert [version for version, *_ in session.store.snapshots("m", 10)] == [3, 1]
     restarted = session.again()
     assert restarted.model().summary()["digest"] == expected.digest()
@@ -194,7 +194,7 @@ def test_forget_subject_removes_it_from_model_and_file(session):
             row["customer"] = "Customer-of-row"
     session.do(Learn("m", batch(rows)))
     needle = b"Customer-of-row"
-    assert needle in session.bytes(), "the control: before forgetting it is there"
+    assert needle in session.bytes(), "control: the store contains the text before it is forgotten"
     session.do(Learn("m", batch(records(10, first=300))))
     answer = session.do(Forget("m", subject="Customer-of-row"))
     left = [r for r in rows + records(10, first=300) if r["customer"] != "Customer-of-row"]

@@ -1,4 +1,4 @@
-"""Failures, limits and misuse that must not break a guarantee."""
+"""Failures, limits and misuse of the service that must not break its guarantees."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_learning_many_rows_yields_to_predictions_only_while_model_is_serving(se
     assert not pauses
     session.model().predict(batch([{"amount": 1.0, "country": "DE"}]))
     session.do(Learn("m", batch(records(10, first=500))))
-    assert not pauses  # few rows do not yield
+    assert not pauses  # learning few rows does not yield
     session.do(Learn("m", batch(records(300, first=1000))))
     assert len(pauses) >= 4
     assert session.model().summary() == session.again().model().summary()
@@ -355,7 +355,7 @@ def test_number_too_large_for_double_is_refused(http):
 def test_forget_rows_without_column_raises_and_keeps_state(tmp_path, rows):
     session = ModelSession(tmp_path / "store.db")
     session.do(Put("m", spec(rows="none")))
-    with pytest.raises(DataError, match="the model has 0"):
+    with pytest.raises(DataError, match="the model has only 0"):
         session.do(Forget("m", batch=wire.from_records(rows)))
     session.do(Learn("m", batch(records(20))))
     before = session.model().summary()["digest"]

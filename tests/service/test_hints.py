@@ -1,4 +1,4 @@
-"""Hints in responses of the service can be followed there: they name settings and requests."""
+"""Hints in responses of the service name settings and requests of the service, not Python arguments."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from tests.service.test_wire import MODEL, is_problem
 PACKAGES = ("service", "tables", "ensemble", "proximal", "windowing", "svm", "online", "enclosing", "kernels")
 # Errors of these files do not reach a client of the service.
 ELSEWHERE = {
-    "service/__init__.py": "extras are missing when the service starts",
+    "service/__init__.py": "missing extras are reported when the service starts",
     "service/stores/sqlite.py": "operators see errors of the store",
     "service/stores/postgres.py": "operators see errors of the store",
-    "service/http/keys.py": "`steelyard serve keys` raises them",
+    "service/http/keys.py": "`steelyard serve keys` reports these errors",
     "service/model_owner.py": "an administrator repairs a store with `steelyard serve --check`",
     "tables/table_model.py": "the service has an encoder and a learner, no TableModel",
     "tables/frames.py": "requests are parsed by service/rows.py",
-    "tables/connections.py": "the service learns from no database",
-    "tables/databases.py": "the service learns from no database",
+    "tables/connections.py": "the service does not learn from databases",
+    "tables/databases.py": "the service does not learn from databases",
     "tables/table_stream.py": "requests are parsed by service/rows.py",
     "tables/text_sources.py": "requests are parsed by service/rows.py",
     "tables/files.py": "requests are parsed by service/rows.py",
@@ -43,7 +43,7 @@ ELSEWHERE = {
     "kernels/kernel.py": "the service accepts named kernels only",
     "kernels/blocks.py": "kernels are called by learners only",
     "kernels/precomputed.py": "the service accepts named kernels only",
-    "kernels/sequences.py": "rows of the service are no sequences",
+    "kernels/sequences.py": "rows of the service are not sequences",
 }
 
 

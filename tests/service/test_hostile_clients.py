@@ -1,4 +1,4 @@
-"""Requests of foreign web pages, oversized and slow requests: they are refused and harm no other client."""
+"""Requests from foreign web pages, oversized and slow requests are refused and harm no other client."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_second_request_with_slow_headers_times_out(http, monkeypatch):
 def test_long_headers_are_refused(http, caplog):
     with _connect(http) as connection:
         connection.sendall(b"GET /health/live HTTP/1.1\r\nhost: 127.0.0.1\r\nx: ")
-        with pytest.raises(OSError, match=r"."):  # the server closes before all is sent
+        with pytest.raises(OSError, match=r"."):  # the server closes the connection before all is sent
             connection.sendall(b"x" * 100_000_000)
     assert "the headers have more than" in caplog.text
     assert http.get("/health/live").status_code == 200

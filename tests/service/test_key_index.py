@@ -1,4 +1,4 @@
-"""Index of idempotency keys: every key is found, also after many groups were added and deleted."""
+"""Index of idempotency keys: every key is found after many groups of keys were added and deleted."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from tests.service.processes import Process
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 def test_kill_9_under_load_loses_no_acknowledged_row(kind, request):
-    # In a separate process, because it forks; `make torture-service` kills more often.
+    # The stress test runs in a separate process, because it forks. `make torture-service` kills more often.
     command = [sys.executable, "-m", "tests.service.torture", "--kills", "3", "--seed", "5"]
     if kind == "postgresql":
         command += ["--store", request.getfixturevalue("cluster").empty()]

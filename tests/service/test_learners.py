@@ -28,7 +28,10 @@ from tests.service.sessions import ModelSession, batch
 
 @pytest.fixture(autouse=True)
 def high_limit_for_slow_models(monkeypatch):
-    """Let only the times that ``find_slow`` sets make a model slow, not a pause of the machine."""
+    """Raise the limit for slow models, so that a busy machine does not make a model slow.
+
+    Only models given to ``find_slow`` are then slow.
+    """
     monkeypatch.setattr("steelyard.service.statistics._SLOW_SECONDS", 10.0)
 
 
@@ -45,7 +48,7 @@ def do(writer, request):
 
 
 class Slow:
-    """Learning of a model that waits until the test lets it continue."""
+    """Replacement for the learn method of an engine that waits until the test lets it continue."""
 
     def __init__(self, engine):
         self.learn, self.started, self.go_on = engine.learn, threading.Event(), threading.Event()
@@ -58,7 +61,7 @@ class Slow:
 
 
 class FixedTimes(GroupTimes):
-    """Times of groups with given slow models."""
+    """Replacement for GroupTimes in which the given models are slow."""
 
     def __init__(self, *slow):
         super().__init__()
@@ -102,14 +105,14 @@ def test_model_with_one_slow_group_is_not_slow(pause):
     assert not group_times(a=seconds[: pause + 1], b=[12.0] * 5).is_slow("a", ["a", "b"])
 
 
-def test_slow_model_is_slow_until_it_is_less_than_twice_as_slow_as_others():
+def test_slow_model_stays_slow_until_its_time_is_less_than_twice_that_of_others():
     times = group_times(a=[36.0] * 5, b=[12.0] * 5)
     assert not times.is_slow("a", ["a", "b"])
     assert times.is_slow("a", ["b"], was_slow=True)
     assert not group_times(a=[20.0] * 5, b=[12.0] * 5).is_slow("a", ["b"], was_slow=True)
 
 
-def test_model_is_not_slow_beside_models_that_were_only_created():
+def test_creation_of_other_models_does_not_make_a_model_slow():
     assert not group_times(a=[12.0] * 5, b=[0.001]).is_slow("a", ["a", "b"])
     assert not group_times(a=[12.0] * 5, b=[0.001, *[12.0] * 4]).is_slow("a", ["a", "b"])
 
@@ -222,7 +225,7 @@ def test_writer_statistics_include_slow_models(writer):
     assert set(writer.waiting_labels()) == {"wide", "m"}
 
 
-def test_rename_to_name_of_another_learners_model_is_refused(cluster):
+def test_rename_to_name_of_a_model_of_another_process_is_refused(cluster):
     url = cluster.empty()
     first = ModelSession(url)
     first.do(Put("m", spec()))
@@ -261,14 +264,14 @@ def test_requests_with_idempotency_keys_are_grouped_and_learned_once(where):
     assert group[0].future.result(0) == answers[0]
     assert group[1].future.result(0)["learned"] == group[3].future.result(0)["learned"] == 2
     assert isinstance(group[2].future.exception(0), Conflict)
-    group = [learn("f", 600), learn("f", 600), learn("g", 700)]  # repeated before the first was answered
+    group = [learn("f", 600), learn("f", 600), learn("g", 700)]  # "f" is repeated before its first response
     session.writer.process(group)
     assert group[0].future.result(0) == group[1].future.result(0)
     assert session.model().n_rows == 20 + 2 * 7
     assert session.again().model().summary() == session.model().summary()
 
 
-def test_model_of_stopped_learner_is_taken_over_at_next_request(cluster):
+def test_model_of_stopped_learner_process_is_taken_over_at_next_request(cluster):
     url = cluster.empty()
     first = ModelSession(url)
     first.do(Put("m", spec()))
@@ -289,7 +292,7 @@ def test_model_of_stopped_learner_is_taken_over_at_next_request(cluster):
         assert store.find_learner("unknown") == (False, None)
 
 
-def test_learner_hands_over_models_to_learner_with_fewer_models(cluster):
+def test_learner_process_hands_over_models_to_process_with_fewer_models(cluster):
     url = cluster.empty()
     first = ModelSession(url)
     for name in ("a", "b", "c", "d"):

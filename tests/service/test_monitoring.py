@@ -68,7 +68,7 @@ def test_metrics_cover_process_writer_store_and_models(http):
     assert 'store="sqlite"' in text
 
 
-def test_realised_rates_are_reported_in_metrics_and_model_description(http):
+def test_observed_rates_are_reported_in_metrics_and_model_description(http):
     model = "/v1/models/promised"
     learner = {"class": "StreamClassifier", "threshold": {"alarms": 0.1}}
     http.put(model, json={**SPEC, "learner": learner}).raise_for_status()
@@ -78,7 +78,7 @@ def test_realised_rates_are_reported_in_metrics_and_model_description(http):
     rates = {rate["name"]: rate for rate in http.get(model).json()["realised_rates"]}
     assert list(rates) == ["alarms", "recall", "precision"]
     assert rates["alarms"]["promised"] == 0.1
-    assert rates["alarms"]["rows"] == 300  # the first rows were learned before there was a prediction
+    assert rates["alarms"]["rows"] == 300  # the first rows were learned before the model could predict
     text = http.get("/metrics").text
     for name, rate in rates.items():
         labels = f'{{model="promised",rate="{name}"}}'

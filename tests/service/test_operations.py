@@ -140,7 +140,7 @@ def test_label_request_with_correction_to_unknown_class_changes_nothing(session)
     prediction = {"label": 0, "scores": [0.0, 1.0], "classes": [0, 1]}
     session.do(Remember("m", [PendingRow("w", 1.0, "c1", wire.pack(row, prediction))]))
     before = session.model().summary()
-    with pytest.raises(DataError, match="can be corrected to 0, 1; got"):
+    with pytest.raises(DataError, match="can only be corrected to 0, 1; got"):
         session.do(Label("m", {"w": 1, "r1": 7}, correct=True))
     assert session.model().summary() == session.again().model().summary() == before
 
@@ -179,10 +179,10 @@ def dated(rows, changes, first=0.0):
 
 
 @pytest.mark.parametrize("changes", [{}, {"time": "when", "memory": "1000d"}, {"memory": 14}], ids=str)
-def test_undo_of_one_request_finds_its_rows_if_requests_were_grouped(where, changes):
+def test_undo_of_one_request_finds_its_rows_if_requests_were_committed_together(where, changes):
     session = ModelSession(where)
     session.do(Put("m", spec(**changes)))
-    one_country = {"country": "DE"}  # the order of categories depends on rows outside the window, too
+    one_country = {"country": "DE"}  # with several categories, their order depends on expired rows
     oldest = [{**row, **one_country} for row in records(4)]
     session.do(Learn("m", batch(dated(oldest, changes))))
     rows = {
@@ -364,7 +364,7 @@ def test_new_columns_beyond_the_quota_of_a_model_are_refused(tmp_path):
     learn(session, 20)
     before = session.do(Learn("m", batch(records(5, first=20))))["version"]
     wide = [row | {f"x{k}": 1.0 for k in range(8)} for row in records(5, first=30)]
-    with pytest.raises(Conflict, match="the quota of this model is 10 columns, and it would have"):
+    with pytest.raises(Conflict, match="the quota of this model is 10 columns, but it would have"):
         session.do(Learn("m", batch(wide)))
     assert session.do(Learn("m", batch(records(5, first=40))))["version"] == before + 1
 
@@ -475,7 +475,7 @@ def test_promote_without_challenger_is_refused(session):
 
 
 class History:
-    """A session, and the rows and settings that its model should have."""
+    """A session, and the rows and settings that its model must have."""
 
     def __init__(self, path, seed):
         self.session, self.name, self.seed = ModelSession(path), "m", seed
@@ -487,7 +487,7 @@ class History:
         return sorted(self.rows)[k % max(len(self.rows), 1) :][:2]
 
     def learn(self, k):
-        new = [  # without categories, whose codes depend on the order in which they were first seen
+        new = [  # rows without categories, because category codes depend on the order of first occurrence
             {**row, "country": float(len(row["customer"]) + k)}
             for row in records(12, seed=self.seed + k, first=100 * k)
         ]

@@ -1,4 +1,4 @@
-"""Sliding windows of learners that drop old rows by themselves: store and learner always agree."""
+"""Sliding windows of learners that drop old rows by themselves: store and learner keep the same rows."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_time_window_forgets_late_rows_by_their_own_times(tmp_path):
     session = start(tmp_path / "a.db", time="at", memory="100s", max_future=None)
     session.do(Learn("m", batch(rows_of(0, np.full(N_BATCH, 1_000.0)))))
     session.do(Learn("m", batch(rows_of(1, np.full(N_BATCH, 1_060.0)))))
-    session.do(Learn("m", batch(rows_of(2, np.full(N_BATCH, 1_010.0)))))  # late
+    session.do(Learn("m", batch(rows_of(2, np.full(N_BATCH, 1_010.0)))))  # late rows
     assert stored_rows(session) == 3 * N_BATCH
     session.do(Learn("m", batch(rows_of(3, np.full(N_BATCH, 1_115.0)))))
     assert agree(session)
@@ -116,7 +116,7 @@ def test_corrected_label_is_learned_with_its_row_as_a_new_row(tmp_path):
 def test_challenger_and_model_keep_same_rows_if_only_one_manages_its_window(tmp_path):
     session = start(tmp_path / "a.db", memory=100)
     session.do(Learn("m", batch(rows_of(0))))
-    session.do(Challenge("m", spec(memory=100)))  # ProximalSVC: the engine forgets its rows
+    session.do(Challenge("m", spec(memory=100)))  # a ProximalSVC, for which the engine forgets old rows
     for number in range(1, 5):
         session.do(Learn("m", batch(rows_of(number))))
     engine = session.writer.sessions["m"].engine
@@ -185,5 +185,5 @@ def test_predictions_of_service_use_the_cost_column(tmp_path):
     assert answers.labels.tolist() == session.model().learner.predict(X, sample_cost=X[:, 2]).tolist()
     with pytest.raises(Exception, match="'c' must have a number >= 0"):
         session.model().predict(batch([{**row, "c": -1.0} for row in asked]))
-    with pytest.raises(Exception, match="threshold has prices"):
+    with pytest.raises(Exception, match="threshold is given by costs"):
         spec(learner=LEARNER, cost="c")

@@ -1,4 +1,7 @@
-"""Forget requests erase rows, statistics, pending rows and stored responses; certificates name the rest."""
+"""Forget requests erase rows, statistics, pending rows and stored responses.
+
+The certificate says what may remain.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,7 @@ def test_forget_erases_stored_responses_that_mention_the_rows(session, choice):
     others = [{**row, "customer": "him"} for row in records(2, first=200)]
     first = remember(session, rows, "k1")
     assert asked_again(session, "k1") == first
-    assert b"0.123456789" in session.bytes(), "the control: before forgetting it is there"
+    assert b"0.123456789" in session.bytes(), "control: the store contains the value before it is forgotten"
     session.clock.now = 9_000.0
     kept = remember(session, others, "k2")
     certificate = session.do(Forget("m", **choice))["certificate"]
@@ -178,7 +181,9 @@ def test_forget_in_postgresql_does_not_wait_for_locked_table(cluster):
     session.do(Put("m", spec()))
     rows = [{**row, "customer": "Customer-of-row"} for row in records(10)]
     session.do(Learn("m", batch([*rows, *records(30, first=10)])))
-    assert b"Customer-of-row" in session.bytes(), "the control: before forgetting it is there"
+    assert b"Customer-of-row" in session.bytes(), (
+        "control: the store contains the text before it is forgotten"
+    )
     with psycopg.connect(where) as backup:
         backup.execute("LOCK TABLE steelyard.chunks IN ACCESS SHARE MODE")  # as pg_dump does
         begin = time.monotonic()
@@ -200,7 +205,7 @@ def test_forget_in_postgresql_waits_for_snapshot_of_backup(cluster):
     session.do(Learn("m", batch([{**row, "customer": "Customer-of-row"} for row in records(10)])))
     with psycopg.connect(where) as backup:
         backup.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-        backup.execute("SELECT 1")  # a snapshot, without a lock on any table
+        backup.execute("SELECT 1")  # takes a snapshot without a lock on any table
         assert session.do(Forget("m", subject="Customer-of-row"))["erasure_pending"]
         assert session.writer._erase_pending
     assert session.writer._erase()

@@ -1,4 +1,4 @@
-"""Request queue, request futures, and groups of single rows."""
+"""Request queue, request futures, and groups of requests with single rows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from steelyard.service.commands import Learn, Put, QueueFullError, RequestFuture
 from steelyard.service.queue import RequestQueue
 from tests.service.data import Clock, records, spec
 
-TIMEOUT_SECONDS = 60.0  # long enough not to be reached
+TIMEOUT_SECONDS = 60.0  # no test waits this long
 
 
 def _put(waiting, n_requests, pause=0.0):
@@ -79,7 +79,7 @@ def test_queue_stops_waiting_for_missing_requests():
 
 
 def test_queue_does_not_wait_for_more_requests_of_single_client(monkeypatch):
-    monkeypatch.setattr(RequestQueue, "_gather", lambda *_: pytest.fail("it waits for other requests"))
+    monkeypatch.setattr(RequestQueue, "_gather", lambda *_: pytest.fail("the queue waits for requests"))
     waiting = RequestQueue(100)
     for _ in range(3):
         requests, thread = _put(waiting, 1)
@@ -181,7 +181,7 @@ def test_single_rows_learned_as_group_equal_rows_learned_one_by_one(writer):
     alone = Writer(SQLiteStore(":memory:"), clock=Clock())
     alone.process([Put("m", spec(id=None)), _single(records(1)[0])])
     rows = records(30, first=1)
-    rows[7] = dict(reversed(rows[7].items()))  # its fields are in another order
+    rows[7] = dict(reversed(rows[7].items()))  # this row has its fields in another order
     for row in rows:
         alone.process([_single(row)])
     writer.process([_single(row) for row in rows])

@@ -43,7 +43,7 @@ def test_follower_equals_leader_after_every_kind_of_change(session, follower):
     session.do(Learn("m", batch(records(30, first=60))))
     session.do(Put("m", spec(learner={"class": "ProximalSVC", "C": 0.1})))
     assert level(session, follower)
-    session.do(Forget("m", subject="c3"))  # the events are gone: the follower loads the snapshot
+    session.do(Forget("m", subject="c3"))  # this deletes events, so the follower loads the snapshot
     session.do(Learn("m", batch(records(10, first=100))))
     assert level(session, follower)
     assert follower.published["m"].learner.C == 0.1
@@ -125,12 +125,12 @@ def test_killed_learner_is_replaced_and_no_acknowledged_row_is_lost(cluster):
         until(lambda: predictor.get("/v1/models/m").json()["digest"] == found["digest"])
         assert predictor.get("/health/ready").json() == {"ready": True, "role": "predictor"}
         gone = other.post("/v1/models/m/forget", json={"ids": load.acknowledged}).json()
-        assert gone["forgotten"] == n_known, "every acknowledged row was there, once"
+        assert gone["forgotten"] == n_known, "the model contained every acknowledged row once"
         until(lambda: predictor.get("/v1/models/m").json()["version"] == gone["version"])
         assert predictor.get("/v1/models/m").json()["rows"] == found["rows"] - n_known
 
 
-def test_learners_share_models_forward_requests_and_take_over(cluster):
+def test_learner_processes_divide_models_forward_requests_and_take_over(cluster):
     url = cluster.empty()
     names = ["a", "b", "c", "d"]
     with Process(url) as first:
@@ -140,7 +140,7 @@ def test_learners_share_models_forward_requests_and_take_over(cluster):
         with Process(url) as second, open_store(url) as store:
             until(lambda: set(store.learners(names).n_leases.values()) == {2})
             until(lambda: len(store.learners(names).owners) == 4)
-            for process in (first, second):  # any process answers for any model
+            for process in (first, second):  # every process answers requests for every model
                 until(lambda p=process: [m["name"] for m in p.get("/v1/models").json()["models"]] == names)
                 for name in names:
                     key = {"Idempotency-Key": f"{name}-{process.url}"}

@@ -1,4 +1,4 @@
-"""Rows as columns and as stored bytes."""
+"""Conversion of rows to columns and to stored bytes."""
 
 from __future__ import annotations
 

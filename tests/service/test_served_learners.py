@@ -1,4 +1,4 @@
-"""Every learner of a spec learns, predicts, survives a restart, and forgets or raises."""
+"""Every learner of the service learns, predicts, survives a restart, and forgets rows or raises."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.service.data import records, spec
 from tests.service.sessions import ModelSession, batch
 from tests.service.test_wire import unlabelled
 
-# The specs have no seed: recovery must draw the same random numbers.
+# The specs have no seed, because recovery must draw the same random numbers without a given seed.
 SERVED = [*({"class": name} for name in LEARNERS), {"class": "ProximalSVC", "features": 50}]
 
 

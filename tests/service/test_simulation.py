@@ -1,4 +1,7 @@
-"""Simulated power loss at any sync: acknowledged events count once, the unfinished one counts or does not."""
+"""Simulated power loss at any sync. Afterwards every acknowledged event is in the model exactly once.
+
+The event that was not acknowledged is in the model completely or not at all.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from tests.service.data import Clock, records, spec
 
 
 class PowerLoss(Exception):  # noqa: N818  the event, not an error of the code
-    """The simulated power loss."""
+    """Raised by a simulated disk when it loses power."""
 
 
 class Disk:
@@ -86,7 +89,7 @@ def _put(file: bytearray, data: bytes, offset: int) -> None:
 
 
 class DiskFile(apsw.VFSFile):
-    """One file of the disk; it has no shared memory, so SQLite locks it exclusively."""
+    """One file of the simulated disk. It has no shared memory, so SQLite locks it exclusively."""
 
     def __init__(self, disk: Disk, name: str) -> None:  # there is no real file
         self._disk, self._name = disk, name
@@ -169,7 +172,7 @@ def _requests(history):
 
 
 def _expected(history):
-    """Return the digest after each request, on a store that never fails."""
+    """Return the digest of the model after each request, on a store that never fails."""
     writer = Writer(SQLiteStore(":memory:"), clock=Clock())
     writer.process([Put("m", spec())])
     digests = [writer.published["m"].summary()["digest"]]
@@ -180,7 +183,7 @@ def _expected(history):
 
 
 def _run(disk, history):
-    """Process requests until the power loss; return the number of acknowledged ones, with the first Put."""
+    """Process requests until the power loss; return the number of acknowledged requests, including Put."""
     vfs, n_acknowledged = DiskVFS(disk), 0
     with suppress(PowerLoss, apsw.Error, OSError):
         writer = Writer(SQLiteStore("store", vfs=vfs.name), clock=Clock())
@@ -193,7 +196,7 @@ def _run(disk, history):
     return n_acknowledged, vfs
 
 
-# A file that is closed after the power loss cannot raise; Python reports an unraisable exception.
+# Closing a file after the power loss fails in a destructor, which Python reports as an unraisable exception.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
@@ -216,10 +219,10 @@ def test_acknowledged_events_survive_any_power_loss(history, crash_at, seed):
     if n_acknowledged == 0:
         assert found is None or found.summary()["digest"] == expected[0]
     else:
-        assert found is not None, "the model was acknowledged and is gone"
+        assert found is not None, "an acknowledged model is lost"
         allowed = expected[n_acknowledged - 1 : n_acknowledged + 1]
         assert found.summary()["digest"] in allowed
-    writer.store.close()  # now, before another test runs and the disk is gone
+    writer.store.close()  # before the simulated disk is removed
     vfs.unregister()
 
 

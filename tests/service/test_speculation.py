@@ -20,7 +20,7 @@ from tests.service.test_simulation import Disk, DiskVFS, PowerLoss
 
 @pytest.fixture(autouse=True)
 def _small_groups():
-    """Make groups of two requests and speculate from two rows on."""
+    """Limit groups to two requests, and allow speculation for batches of two or more rows."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(writer, "_MAX_GROUP_REQUESTS", 2)
         patch.setattr(speculation, "_MIN_ROWS", 2)
@@ -64,7 +64,7 @@ class QueuedWriter:
 
     @property
     def n_acknowledged(self):
-        """Number of requests acknowledged before the first one that was not."""
+        """Number of acknowledged requests before the first unacknowledged request."""
         count = 0
         for request in self.requests:
             if not request.future.done() or request.future.exception(0) is not None:
@@ -189,11 +189,11 @@ def _run_until_power_loss(disk, history):
     if queued is None:
         return 0, vfs
     with suppress(Exception):
-        queued.writer.store.close()  # now, before another test runs
+        queued.writer.store.close()  # before the simulated disk is removed
     return queued.n_acknowledged, vfs
 
 
-# A file that is closed after the power loss cannot raise; Python reports an unraisable exception.
+# Closing a file after the power loss fails in a destructor, which Python reports as an unraisable exception.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
@@ -213,6 +213,6 @@ def test_acknowledged_speculative_rows_survive_any_power_loss(history, crash_at,
     with closing(SQLiteStore("store", vfs=vfs.name)) as store:
         found = Writer(store, clock=Clock()).published.get("m")
     if n_acknowledged:
-        assert found is not None, "the model was acknowledged and is gone"
+        assert found is not None, "an acknowledged model is lost"
         assert found.summary()["digest"] in digests[n_acknowledged - 1 :]
     vfs.unregister()

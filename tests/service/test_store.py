@@ -227,7 +227,7 @@ def test_store_of_newer_schema_is_refused(tmp_path):
 
 
 def test_unreachable_database_error_hides_password():
-    pytest.importorskip("psycopg", reason="psycopg speaks to PostgreSQL; it is not installed")
+    pytest.importorskip("psycopg", reason="psycopg, the client of PostgreSQL, is not installed")
     with pytest.raises(FileAccessError) as refused:
         open_store("postgresql://me:secret-word@127.0.0.1:1/nothing")
     assert "secret-word" not in str(refused.value)

@@ -1,4 +1,4 @@
-"""A served StreamClassifier learns tables as in Python: categories, gaps, dates and late columns."""
+"""A served StreamClassifier learns tables as in Python: categories, missing values, dates, late columns."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LEARNER = {"class": "StreamClassifier"}
 
 
 def table(seed=0, n_rows=N_ROWS):
-    """Return rows with numbers, gaps, categories, booleans, dates and a label."""
+    """Return rows with numbers, missing values, categories, booleans, dates and a label."""
     rng = np.random.default_rng(seed)
     fraud = rng.random(n_rows) < 0.2
     amount = np.where(rng.random(n_rows) < 0.2, np.nan, rng.normal(fraud, 1.0).round(3))
@@ -80,7 +80,7 @@ def served(frame, form, **settings):
 
 
 @pytest.mark.parametrize("form", ["json", "arrow"])
-def test_served_classifier_predicts_as_the_one_in_python(form):
+def test_served_classifier_predicts_like_a_classifier_in_python(form):
     frame, new = table(), table(seed=1, n_rows=80).drop(columns="label")
     model, engine = in_python(frame), served(frame, form)
     answers, proba = engine.published().predict(batch(engine, new, form))
@@ -91,7 +91,7 @@ def test_served_classifier_predicts_as_the_one_in_python(form):
     assert engine.learner.positive_ == model.positive_ == "fraud"
 
 
-def test_command_line_predicts_as_python(tmp_path):
+def test_command_line_predicts_like_python(tmp_path):
     frame, new = table(), table(seed=1, n_rows=80).drop(columns="label")
     frame, new = frame.drop(columns="device"), new.drop(columns="device")
     frame.to_parquet(tmp_path / "rows.parquet")
@@ -155,7 +155,7 @@ def test_rows_without_any_known_column_are_refused():
 
 
 @pytest.mark.parametrize("learner", ["ProximalSVC", "IncrementalSVC", "KOIL", "EnclosingClassifier"])
-def test_other_learners_take_gaps_and_late_columns_as_table_model(learner):
+def test_other_learners_treat_missing_values_and_late_columns_like_table_model(learner):
     frame = table(n_rows=200).drop(columns="device")
     engine = Engine("m", spec(target="label", subject=None, id=None, learner={"class": learner}))
     model = TableModel(type(engine.learner)(**engine.learner.get_params(deep=False)))

@@ -58,10 +58,10 @@ def test_rows_found_as_expired_equal_full_scan():
         times = np.sort(rng.uniform(chunk, chunk + 30, size=int(rng.integers(1, 9))))
         index.add(chunk, times, len(times))
         rows[chunk] = list(times)
-        if chunk % 7 == 3:  # a forget request removes a chunk
+        if chunk % 7 == 3:  # a forget request removes all rows of a chunk
             index.drop(chunk)
             del rows[chunk]
-        elif chunk % 11 == 5:  # and some rows of another
+        elif chunk % 11 == 5:  # a forget request removes some rows of a chunk
             rows[chunk] = rows[chunk][: max(1, len(rows[chunk]) // 2)]
             index.replace(chunk, np.array(rows[chunk]))
         limit = index.newest() - 50.0

@@ -143,13 +143,13 @@ REFUSED = {
     "wrong method": ("PATCH", MODEL, None, 405),
     "not an object": ("POST", f"{MODEL}/labels", [1], 400),
     "no rows": ("POST", f"{MODEL}/learn", {"rows": []}, 422),
-    "rows that are none": ("POST", f"{MODEL}/learn", {"rows": [3]}, 422),
+    "rows that are not objects": ("POST", f"{MODEL}/learn", {"rows": [3]}, 422),
     "no label": ("POST", f"{MODEL}/learn", {"rows": [{"amount": 1}]}, 422),
     "too many rows": ("POST", f"{MODEL}/learn", {"rows": [{"amount": 1}] * 501}, 413),
     "two ways to forget": ("POST", f"{MODEL}/forget", {"ids": [], "subject": "x"}, 422),
     "no such spec": ("PUT", "/v1/models/new", {"target": "y", "colour": 3}, 422),
-    "a learner that cannot": ("PUT", "/v1/models/new", {"target": "y", "learner": {"class": "os"}}, 422),
-    "a name that cannot be": ("PUT", "/v1/models/..%2fx", {"target": "y"}, 404),
+    "unknown learner": ("PUT", "/v1/models/new", {"target": "y", "learner": {"class": "os"}}, 422),
+    "invalid model name": ("PUT", "/v1/models/..%2fx", {"target": "y"}, 404),
     "nothing learned yet": ("POST", f"{MODEL}/predict", {"rows": [{"amount": 1}]}, 422),
 }
 

@@ -1,12 +1,14 @@
 """Repeated kill -9 under load: `python -m tests.service.torture --kills 300 --seed 1 [--store URL]`.
 
-Clients learn, forget, predict and label; each request has its own key. The process is killed at a random
-moment and restarted on the same store; requests without a response are repeated with their keys. Then the
-model must be bit for bit the one that learned exactly the rows of the ledger: no acknowledged request is
-lost, counted twice or applied partially.
+Clients learn, forget, predict and label. Each request has its own key. The clients keep a ledger, the record
+of the rows that the model must contain. The process is killed at a random moment and restarted on the same
+store, and requests without a response are repeated with their keys. Then the model must be bit-identical to a
+model that learned exactly the rows of the ledger: no acknowledged request is lost, counted twice or applied
+partially.
 
-Further clients send large batches without keys to a second model, which learns them speculatively. A lost
-response cannot be repeated there, so that model must equal one with or without those rows.
+Further clients send large batches without keys to a second model, which learns them speculatively. A request
+without a key cannot be repeated, so the second model must equal a model with or without the rows of such a
+request.
 """
 
 from __future__ import annotations
@@ -85,9 +87,10 @@ class Client:
 
     def __init__(self, number: int, seed: int) -> None:
         self.number, self.rng, self.model = number, random.Random(f"{seed}-{number}"), "m"
-        self.rows: dict[str, dict] = {}  # acknowledged
-        self.waiting: dict[str, dict] = {}  # predicted, not labelled
-        self.pending: tuple[str, str, dict, dict] | None = None  # verb, key, body, effect on the ledger
+        self.rows: dict[str, dict] = {}  # acknowledged rows by id (the ledger)
+        self.waiting: dict[str, dict] = {}  # predicted rows without labels, by id
+        # Request without a response: verb, key, body and its effect on the ledger.
+        self.pending: tuple[str, str, dict, dict] | None = None
         self.n_made = self.n_answers = self.n_repeated = 0
         self.trouble = ""
 
@@ -118,7 +121,7 @@ class Client:
         return "learn", {"rows": rows}, {"learned": rows}
 
     def send(self, http: httpx.Client, *, again: bool = False) -> bool:
-        """Send the next request, or repeat the one without a response; return whether a response came."""
+        """Send the next request, or repeat the unanswered request; return whether a response arrived."""
         if self.pending is None:
             verb, body, effect = self._wish()
             self.pending = (verb, uuid.uuid4().hex, body, effect)
@@ -177,7 +180,7 @@ class BulkClient:
                 try:
                     answer = http.post("/v1/models/bulk/learn", json={"rows": rows})
                 except httpx.ConnectError:
-                    return  # never sent
+                    return  # the request was never sent
                 except httpx.TransportError:
                     self.in_doubt = rows
                     return
@@ -198,7 +201,7 @@ class BulkLedger:
         engine.learn(wire.from_records(rows), at=0.0)
 
     def compare(self, http: httpx.Client, clients: list[BulkClient], when: str) -> None:
-        """Check that acknowledged requests count; one in doubt counts completely or not at all."""
+        """Check that the model contains all acknowledged requests, and one in doubt fully or not at all."""
         for rows in [rows for client in clients for rows in client.acknowledged]:
             self._learn(self.engine, rows)
         found = http.get("/v1/models/bulk").json()
@@ -212,7 +215,7 @@ class BulkLedger:
             if (engine.digest(), engine.n_rows) == (found["digest"], found["rows"]):
                 self.engine = engine
                 return
-        raise AssertionError(f"after {when} the second model is not that of what was acknowledged")
+        raise AssertionError(f"after {when} the second model differs from all possible models")
 
 
 def expected_digest(first: list[dict], clients: list[Client]) -> tuple[str, int]:
@@ -226,7 +229,7 @@ def expected_digest(first: list[dict], clients: list[Client]) -> tuple[str, int]
 
 
 def torture(store: str, kills: int, seed: int, *, n_clients: int = 4, longest: float = 0.5) -> dict[str, int]:
-    """Kill the process this often; return counts."""
+    """Kill the process ``kills`` times; return counts."""
     rng, clients = random.Random(seed), [Client(k, seed) for k in range(n_clients)]
     opener = Client(99, seed)
     first = [opener._row() for _ in range(50)]
@@ -247,7 +250,7 @@ def torture(store: str, kills: int, seed: int, *, n_clients: int = 4, longest: f
             with httpx.Client(base_url=server.url, timeout=300) as http:
                 track_rows.compare(http, bulk, when)
     finally:
-        server.kill()  # also after a failed comparison
+        server.kill()  # even if a comparison has failed
     return {
         "kills": kills,
         "answers": sum(client.n_answers for client in clients),
@@ -282,7 +285,7 @@ def _compare(server: Forked, clients: list[Client], first: list[dict], when: str
                 assert client.send(http, again=True), f"no answer after {when}: {client.trouble}"
         found = http.get("/v1/models/m").json()
         assert (found["digest"], found["rows"]) == expected_digest(first, clients), (
-            f"after {when} the model is not that of the ledger"
+            f"after {when} the model differs from a model of the rows in the ledger"
         )
         assert found["waiting_for_labels"] == sum(len(client.waiting) for client in clients)
 
@@ -296,7 +299,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         counted = torture(said.store or str(Path(folder) / "store.db"), said.kills, said.seed)
     summary = ", ".join(f"{n:,} {what}" for what, n in counted.items())
-    sys.stdout.write(f"{summary}: nothing lost, nothing twice\n")
+    sys.stdout.write(f"{summary}: no request lost or counted twice\n")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""Durable learning service: models learn and predict at the same time; acknowledged requests are never lost.
+"""Service with models that learn and predict at the same time. Acknowledged requests are never lost.
 
 Layers, bottom up: ``spec`` (settings of a model), ``rows`` (request bodies as columns), ``engine`` (one
 model, without I/O), ``stores`` (durable storage in SQLite or PostgreSQL), ``session`` (a model and its part
-of the store), ``writer`` (the thread that changes models: group commit, publish, respond; leases of models),
+of the store), ``writer`` (the thread that changes models and commits many requests in one transaction),
 ``audit``, ``guards`` and ``statistics`` (audit log, allowed values and quotas, counters of the writer),
-``replication`` (follow the writer of another process), ``http`` (the web interface), ``page`` (the web page).
+``replication`` (follow the writer of another process), ``http`` (HTTP interface), ``page`` (web page).
 """
 
 from typing import Any
@@ -24,7 +24,8 @@ def open_store(where: str) -> Any:
     if not where.startswith(("postgresql://", "postgres://")):
         if "://" in where:  # a URL may contain a password, so the message does not repeat it
             raise ParameterError(
-                f"a store is a file or begins with postgresql://; got {where.partition('://')[0]}://."
+                "the store must be a file path or a postgresql:// URL; got a "
+                f"{where.partition('://')[0]}:// URL."
             )
         return SQLiteStore(where)
     try:

@@ -15,8 +15,8 @@ from steelyard.service.stores.sql import Store
 __all__ = ["AuditEntry", "AuditLog"]
 
 _MAX_UNWRITTEN = 10_000
-_READ_ENTRIES = 500  # number of stored groups that a query reads at a time
-_INTERNAL = (Tick, Adopt)  # requests that the writer itself submits, which are not logged
+_READ_ENTRIES = 500  # number of stored records that a query reads at a time
+_INTERNAL = (Tick, Adopt)  # requests that the writer itself submits; they are not logged
 _NO_ORIGIN = Origin(None, None, "")
 _COUNTS = ("released", "learned", "labelled", "forgotten", "rows")  # response fields that count rows
 
@@ -36,7 +36,9 @@ class AuditEntry(NamedTuple):
 
 
 class AuditLog:
-    """Audit log in the store. The requests of a group share one record, because one record each is slow.
+    """Audit log in the store.
+
+    Requests that are committed together share one record, because writing a record for each is slow.
 
     Parameters
     ----------
@@ -51,7 +53,7 @@ class AuditLog:
         self._n_in_transaction = 0
 
     def add(self, entry: AuditEntry) -> None:
-        """Add the entry of a request without a transaction, which the next transaction stores.
+        """Add the entry of a request without a transaction. The next transaction stores the entry.
 
         Thread-safe.
         """
@@ -65,7 +67,7 @@ class AuditLog:
                 self.add(AuditEntry(now, request.model, verb, *_values(request, outcome, {})))
 
     def write(self, outcomes: Sequence[tuple[Request, Any]], now: float) -> None:
-        """Store the outcomes of a group in its transaction. Adjacent requests of one kind share a record."""
+        """Store the outcomes of requests committed together. Adjacent requests of one kind share a record."""
         unwritten = list(self._unwritten)
         self._n_in_transaction = len(unwritten)
         records: list[tuple[float, str, str, list[tuple[Any, ...]]]] = []
@@ -106,7 +108,7 @@ class AuditLog:
         """Return entries, newest first, and the value of ``before`` for the next page (None at the end).
 
         ``equal`` selects entries by verb, key, address, request_id or outcome. ``since`` and ``until`` are
-        times in seconds. A result can have more entries than ``limit``, because groups are not split.
+        times in seconds. A result can have more entries than ``limit``, because records are not split.
         """
         found: list[AuditEntry] = []
         number = 2**62 if before is None else before

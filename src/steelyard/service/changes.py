@@ -1,4 +1,4 @@
-"""Changes by requests: one function per kind of request, called inside a transaction of the writer."""
+"""Execution of requests: one function per kind of request, called inside a transaction of the writer."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
 __all__ = ["run_request"]
 
-_RESPONSE_SECONDS = 7 * 86_400.0  # how long responses are stored for repeated requests
-_EXPIRED_SECONDS = 3_600.0  # how long expired rows may stay in the store
+_RESPONSE_SECONDS = 7 * 86_400.0  # time for which responses are stored for repeated requests
+_EXPIRED_SECONDS = 3_600.0  # maximum time for which expired rows stay in the store
 _NEXT_SLICE_SECONDS = 0.2  # pause between two transactions that delete old responses
 
 

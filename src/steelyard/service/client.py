@@ -40,9 +40,9 @@ class UnreachableError(SteelyardError, ConnectionError):
 
 
 class UnansweredError(SteelyardError, TimeoutError):
-    """The request was sent, but no response arrived. It may or may not have taken effect.
+    """The request was sent, but no response arrived. The request may or may not have taken effect.
 
-    Sending it again with the same ``key`` is safe.
+    Sending the request again with the same ``key`` is safe.
     """
 
     def __init__(
@@ -217,7 +217,10 @@ class Client(HttpClient):
         return self._send("POST", f"/v1/models/{model}/quarantine", body, key=key)
 
     def audit(self, **selection: Any) -> list[dict[str, Any]]:
-        """Return entries of the audit log, newest first, filtered by model, verb, key, outcome, since ..."""
+        """Return entries of the audit log, newest first.
+
+        ``selection`` filters the entries, for example by model, verb, key, outcome or since.
+        """
         path = httpx.URL("/v1/audit", params=selection)
         found: list[dict[str, Any]] = self._send("GET", str(path))["entries"]
         return found

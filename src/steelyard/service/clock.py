@@ -10,8 +10,8 @@ from collections.abc import Callable
 __all__ = ["SteadyClock"]
 
 _log = logging.getLogger("steelyard.service")
-_MAX_DRIFT_SECONDS = 60.0  # minimum difference between wall clock and monotonic clock that counts as a jump
-_MAX_JUMP_SECONDS = 3_600.0  # a jump that lasts longer counts as a correction, which the clock follows
+_MAX_DRIFT_SECONDS = 60.0  # a larger difference between wall clock and monotonic clock counts as a jump
+_MAX_JUMP_SECONDS = 3_600.0  # a jump that lasts longer counts as a correction of the wall clock
 
 
 def _seconds_since_boot() -> float:
@@ -24,9 +24,9 @@ def _seconds_since_boot() -> float:
 class SteadyClock:
     """Wall clock that is checked against a monotonic clock.
 
-    The service expires rows and stored responses by age. If the system clock is set ahead by mistake, they
-    must not be deleted. When the wall clock differs from the monotonic clock by more than a minute, this
-    clock continues at the old rate and logs a warning; after an hour it accepts the new wall clock time.
+    The service deletes rows and stored responses by age, but not because the system clock is set ahead by
+    mistake. If the wall clock jumps by more than a minute compared with the monotonic clock, this clock
+    ignores the jump and logs a warning. If the jump lasts for an hour, the new wall clock time is accepted.
 
     Parameters
     ----------
@@ -60,5 +60,5 @@ class SteadyClock:
             elif elapsed - self._jumped_at >= _MAX_JUMP_SECONDS:
                 self._jumped_at = None
                 self._offset += difference
-                _log.warning("the system clock differs by %+.0f seconds for an hour; accepted", difference)
+                _log.warning("the system clock jumped by %+.0f seconds an hour ago; accepted", difference)
             return elapsed + self._offset

@@ -67,7 +67,7 @@ class Unavailable(SteelyardError, RuntimeError):  # noqa: N818  a state, not an 
 
 
 _PENDING, _RUNNING, _CANCELLED, _FINISHED = range(4)
-# Shared by all futures, because creating a lock takes longer than this lock is held.
+# All futures share one lock, because creating a lock for each takes longer than waiting for a shared lock.
 _future_lock = threading.Lock()
 
 
@@ -81,8 +81,8 @@ class RequestFuture:
     __slots__ = ("_error", "_event", "_result", "_state", "callback")
 
     def __init__(self) -> None:
-        # Called with the future when the request ends, in the thread that finishes or cancels it; it must be
-        # set before the request is submitted.
+        # Function that is called with the future when the request ends, in the thread that finishes or
+        # cancels the request. It must be set before the request is submitted.
         self.callback: Callable[[RequestFuture], None] | None = None
         self._state = _PENDING
         self._result: dict[str, Any] | None = None
@@ -177,11 +177,11 @@ class Request:
     model : str
         Name of the model.
     key : str, optional
-        Idempotency key: a repeated request with the same key gets the stored response of the first one.
+        Idempotency key: a repeated request with the same key gets the stored response of the first request.
     fingerprint : str
         Hash of the request; a key cannot be used again with another fingerprint.
     origin : Origin, optional
-        Who sent the request, for the audit log.
+        Sender of the request, for the audit log.
     """
 
     erases: ClassVar[bool] = False  # whether deleted data must be erased from disk before the response
@@ -251,14 +251,14 @@ class Consume(Request):
     topic : str
         Name of the topic in the store.
     moves : mapping of str to (str or None, str)
-        For each part of the topic, the position before and after the messages. If the stored position is
-        different, the request raises PositionMoved and changes nothing.
+        For each partition of the topic, the positions before and after the messages. If the stored position
+        is not the position before, the request raises PositionMoved and changes nothing.
     learn : ColumnBatch, optional
         Labelled rows.
     remember : sequence of PendingRow
-        Rows that wait for their labels; rows whose labels have already arrived are learned.
+        Rows that wait for their labels. Rows whose labels have already arrived are learned.
     labels : mapping of str to label
-        Labels, keyed by row id; labels of unknown rows are stored until the rows arrive.
+        Labels by row id. Labels of unknown rows are stored until the rows arrive.
     unused : sequence of str
         Ids of stored labels to delete.
     skips_known : bool
@@ -276,7 +276,7 @@ class Consume(Request):
 
 @dataclass
 class Forget(Request):
-    """Forget rows, selected by exactly one of the fields."""
+    """Forget rows that are selected by exactly one of the fields."""
 
     erases: ClassVar[bool] = True
 
@@ -313,7 +313,7 @@ class Release(Request):
 
 @dataclass
 class Challenge(Request):
-    """Start a challenger with these settings, or end the current challenger if they are None."""
+    """Start a challenger with the given settings, or end the current challenger if the settings are None."""
 
     spec: Spec | None
     replay: bool = True  # whether the challenger first learns the stored rows of the model

@@ -1,4 +1,4 @@
-"""Applies messages of a topic and moves the position in the topic, in one transaction."""
+"""Consumption of topics: messages are applied, and the position is moved, in one transaction."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def consume(session: ModelSession, request: Consume, max_pending: int, now: floa
     _check_positions(session, request)
     limit = min(max_pending, engine.spec.limit("waiting"))
     if session.n_pending + len(request.remember) > limit:
-        raise Conflict(f"{session.n_pending:,} rows wait for their labels; the limit is {limit:,.0f}.")
+        raise Conflict(f"{session.n_pending:,} rows wait for their labels; at most {limit:,.0f} may wait.")
     n_learned = 0
     if request.learn is not None:
         n_learned = _learn(session, request.learn, now, skips_known=request.skips_known)
@@ -139,9 +139,9 @@ def _learn_labels(
 
 
 def pending_rows(spec: Spec, batch: ColumnBatch, answers: Predictions | None, now: float) -> list[PendingRow]:
-    """Return rows and their predictions, if any, in the form in which they wait for labels."""
+    """Return rows and their predictions, if any, as :class:`PendingRow` objects that wait for labels."""
     if spec.rows == "none":
-        raise Conflict('this model stores no rows (rows = "none"), so none can wait for a label.')
+        raise Conflict('this model stores no rows (rows = "none"), so no row can wait for its label.')
     if spec.subject is not None and spec.subject not in batch.columns:
         raise DataError(f"rows to remember need the subject column {spec.subject!r}.")
     if spec.time is not None and spec.time in batch.columns:

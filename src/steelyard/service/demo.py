@@ -25,10 +25,10 @@ _SPEC = {
 }
 _BATCH_ROWS = 50
 _BATCH_SECONDS = 0.1
-_HISTORY_BATCHES = 100  # the first payments are known with their labels
+_HISTORY_BATCHES = 100  # number of first batches that are sent with their labels
 _BATCHES_PER_DELETION = 500
 _ROWS_PER_SEED = 1_000_000
-# These columns have some missing values.
+# Columns of text, which have some missing values.
 _TEXT_COLUMNS = ("customer", "category", "channel", "country", "device")
 
 Row = dict[str, Any]

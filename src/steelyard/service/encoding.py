@@ -1,4 +1,4 @@
-"""Rows of a request in the form that a learner accepts: a table, or encoded numbers."""
+"""Conversion of the rows of a request to the input of a learner: a table, or encoded numbers."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ def encoded_chunk(
     learn: bool,
     times: FloatArray | None = None,
 ) -> Chunk:
-    """Return the rows of a request as a chunk; with ``learn``, the encoder adds new categories.
+    """Return the rows of a request as a chunk. If ``learn`` is true, the encoder adds new categories.
 
-    A learner that reads tables gets the columns as they are.
+    A learner that reads tables gets the columns without encoding.
     """
     check_features(spec, encoder, batch)
     batch = _as_numbers(encoder, _with_all_columns(encoder, batch))
@@ -72,7 +72,7 @@ def check_known_values(spec: Spec, encoder: TableEncoder, batch: ColumnBatch) ->
     """Raise RowError for a row that has no value in any column known when the row is learned.
 
     A column becomes known with its first value, in the order of the rows. Therefore the result does not
-    depend on the way in which the messages of a topic are grouped into batches.
+    depend on how the messages of a topic are divided into batches.
     """
     names = spec.feature_names(batch.columns)
     if not spec.columns_may_change or not names:
@@ -137,7 +137,7 @@ def _with_all_columns(encoder: TableEncoder, batch: ColumnBatch) -> ColumnBatch:
 
 
 def _as_numbers(encoder: TableEncoder, batch: ColumnBatch) -> ColumnBatch:
-    """Convert text in columns of numbers; raise RowError if a text is no number."""
+    """Convert text in numeric columns to numbers; raise RowError if a text is not a number."""
     names = [name for name in encoder.numbers if name not in encoder.times_]
     if batch.first_text(names) is None:
         return batch

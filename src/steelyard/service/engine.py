@@ -47,7 +47,7 @@ _MAX_CLASSES_TO_COMPARE = 8
 
 @dataclass(frozen=True)
 class EarlierPredictions:
-    """Predictions of rows whose labels arrived later; input of the quality monitor."""
+    """Earlier predictions of rows whose labels arrive later, for the quality monitor."""
 
     labels: list[Any]
     scores: FloatArray  # shape (n_rows, n_classes)
@@ -64,7 +64,7 @@ class EarlierPredictions:
 
 @dataclass
 class Challenger:
-    """Second model that learns the same rows in shadow mode, with the quality of both models on them.
+    """Second model that learns the same rows in shadow mode, with the quality of both models on these rows.
 
     Both models predict a row at the moment when its label is learned, even if the label is delayed. Otherwise
     the challenger would be compared with predictions that were made before it existed.
@@ -85,8 +85,8 @@ class Engine:
     spec : Spec
         Settings of the model.
     own_window : bool
-        Whether a learner with a parameter ``window`` drops the rows outside the sliding window by itself; in
-        models that were created by earlier versions, the engine forgets these rows.
+        Whether a learner with a parameter ``window`` drops the rows outside the sliding window by itself. In
+        models that were created by earlier versions, the engine forgets these rows instead.
     """
 
     def __init__(self, name: str, spec: Spec, *, own_window: bool = True) -> None:
@@ -119,7 +119,7 @@ class Engine:
 
     @property
     def can_forget(self) -> bool:
-        """Whether the learner can unlearn rows."""
+        """Whether the learner can forget rows."""
         return hasattr(self._learner, "forget")
 
     @property
@@ -136,7 +136,7 @@ class Engine:
 
     @property
     def n_features(self) -> int:
-        """Number of encoded features; 0 before the first rows are learned."""
+        """Number of encoded features, which is 0 before the first rows are learned."""
         return int(getattr(self._learner, "n_features_in_", 0))
 
     @property
@@ -191,8 +191,8 @@ class Engine:
     ) -> int:
         """Evaluate predictions for the rows, then learn the rows; return the new version.
 
-        ``times`` are the times of the rows; the default is ``at``. Without earlier predictions, the rows are
-        predicted now. ``pause`` is called before the learner changes.
+        ``times`` are the times of the rows. By default all rows have the time ``at``. Without earlier
+        ``predictions``, the rows are predicted now. ``pause`` is called before the learner changes.
         """
         times = np.full(add.n_rows, at) if times is None else times
         # Learners expect ascending times, so a late row gets the latest time so far.
@@ -249,14 +249,14 @@ class Engine:
         rival.engine.monitor.take_points()
 
     def _challenge(self, change: Callable[[], Any]) -> None:
-        """Apply a change to the challenger. If it fails, end the challenger, which would lack rows."""
+        """Apply a change to the challenger. If the change fails, end the challenger, as it lacks rows."""
         try:
             change()
         except SteelyardError as error:
             self.challenger, self.challenger_ended = None, type(error).__name__
 
     def forget(self, batch: ColumnBatch, *, pause: Callable[[], None] | None = None) -> int:
-        """Call ``pause``, then unlearn rows; return the new version."""
+        """Call ``pause``, then forget rows; return the new version."""
         n_before = self.n_rows
         self._unlearn(batch, pause)
         if self.challenger is not None:
@@ -265,9 +265,9 @@ class Engine:
         return self._next()
 
     def expire(self, batch: ColumnBatch, *, pause: Callable[[], None] | None = None) -> int:
-        """Unlearn rows that leave the sliding window, in the order of arrival; return the new version.
+        """Forget rows that leave the sliding window, in the order of arrival; return the new version.
 
-        The first rows of the batch are those that the learner has already dropped by itself.
+        The learner may have already dropped the first rows of the batch by itself.
         """
         n_dropped = min(self.n_dropped, batch.n_rows)
         if n_dropped < batch.n_rows:
@@ -285,7 +285,7 @@ class Engine:
             )
         if not self.has_columns or self.n_rows < batch.n_rows:
             raise DataError(
-                f"{batch.n_rows:,} rows cannot be forgotten: the model has {self.n_rows:,}; "
+                f"{batch.n_rows:,} rows cannot be forgotten, because the model has only {self.n_rows:,}; "
                 "nothing was changed."
             )
         if self.spec.target not in batch.columns:
@@ -299,7 +299,7 @@ class Engine:
     def _forget_too(self, rival: Engine, change: Callable[[], Any], n_rows: int) -> None:
         if rival.n_rows == n_rows:
             self._challenge(change)
-        else:  # the challenger has not learned all rows of the model, and may not know these rows
+        else:  # the challenger has not learned all rows of the model, and perhaps not the forgotten rows
             self.challenger, self.challenger_ended = None, "rows were forgotten"
 
     def check_correction(self, right: ColumnBatch) -> None:
@@ -315,7 +315,9 @@ class Engine:
         unknown = next((x for x in self._labels(right).tolist() if str(x) not in known), None)
         if unknown is not None:
             expected = ", ".join(sorted(known))
-            raise DataError(f"a label can be corrected to {expected}; got {unknown!r}; nothing was changed.")
+            raise DataError(
+                f"a label can only be corrected to {expected}; got {unknown!r}. Nothing was changed."
+            )
 
     def correct(self, wrong: ColumnBatch, right: ColumnBatch) -> int:
         """Forget rows and learn them with other labels, as one atomic change; return the new version."""
@@ -416,7 +418,7 @@ class Engine:
         if values.dtype == np.float64 and _are_among(values, getattr(self._learner, "classes_", None)):
             return values.astype(np.int64)  # fast path for the most common case: integer classes
         numbers = {} if self._text_labels else self.spec.integer_classes
-        # A text label in another row has turned the whole column into text.
+        # The column contains integers as text if one of its rows has a text label.
         if numbers and values.dtype == object:
             found = [numbers.get(text or "") for text in as_texts(values)]
             if None not in found:
@@ -434,7 +436,7 @@ class Engine:
         return predict_chunk(self._learner, chunk, sample_cost=costs) if is_ready(self._learner) else None
 
     def _encoded(self, batch: ColumnBatch) -> tuple[Any, NDArray[Any]]:
-        """Encode rows that were learned before, padded to the current number of features of the learner."""
+        """Return encoded rows, padded to the current number of features of the learner, and their labels."""
         labels = self._labels(batch)
         X = self._chunk(batch, labels, learn=False).rows_for(self._learner)
         if isinstance(X, Mapping):
@@ -459,7 +461,7 @@ class Engine:
 
     @property
     def learner(self) -> Any:
-        """The learner."""
+        """Learner of the model."""
         return self._learner
 
     def digest(self) -> str:

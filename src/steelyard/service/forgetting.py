@@ -1,4 +1,4 @@
-"""Forgetting of rows: find, unlearn and erase the rows, and create the certificate."""
+"""Forgetting: find rows, remove them from the model and the store, and create the certificate."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 
 __all__ = ["Forgetting", "SplitChunk", "row_keys"]
 
-_MAX_SCANNED_ROWS = 200_000  # maximum number of rows to scan for other uses of a category
+_MAX_SCANNED_ROWS = 200_000  # maximum number of rows to search for a category of forgotten rows
 
 
 class SplitChunk(NamedTuple):
-    """A stored chunk, divided into rows to unlearn and rows to keep."""
+    """A stored chunk, divided into rows to remove from the model and rows to keep."""
 
     unlearn: ColumnBatch
     keep: ColumnBatch
     times: FloatArray  # times of the rows to keep
     n_selected: int  # number of selected rows, including expired ones
-    batches: dict[str, list[int]]  # positions of the rows to keep, by idempotency key
+    batches: dict[str, list[int]]  # indices of the rows to keep, by idempotency key
 
 
 class Forgetting:
@@ -53,7 +53,7 @@ class Forgetting:
         self.session, self.request, self.now = session, request, now
 
     def run(self) -> dict[str, Any]:
-        """Unlearn the rows and erase them from the store; return the certificate."""
+        """Remove the rows from the model and erase them from the store; return the certificate."""
         request, now = self.request, self.now
         engine = self.session.engine
         before = self.session.statement()
@@ -71,7 +71,7 @@ class Forgetting:
         is_complete = is_complete and not kept_columns
         is_found = bool(affected) or request.batch is not None
         deletes_history = is_found or engine.spec.window is not None  # expired rows may be in older snapshots
-        # Statement and snapshot are slow to compute, so both are done before the first write to the store.
+        # The statement and the snapshot are slow to compute, so they are computed before the first write.
         after, snapshot = (
             self.session.statement(),
             self.session.encoded_snapshot(now) if deletes_history else None,
@@ -188,14 +188,14 @@ class Forgetting:
         return n_responses + blank(ids=[row_id for row_id in ids if row_id is not None])
 
     def _affected_chunks(self) -> dict[int, SplitChunk]:
-        """Return the chunks that lose rows, each split into rows to unlearn and rows to keep."""
+        """Return the chunks that lose rows, each split into rows to remove and rows to keep."""
         request = self.request
         is_undo = request.request_key is not None or request.learned is not None
         if not self.session.engine.spec.keeps_rows:
             if request.batch is None and (is_undo or self.session.engine.spec.rows == "none"):
                 raise Conflict(
-                    f"this model stores no rows (rows = {self.session.engine.spec.rows!r}), so none can be "
-                    f"found by {request.by}; nothing was changed.",
+                    f"this model stores no rows (rows = {self.session.engine.spec.rows!r}), so rows cannot "
+                    f"be found by {request.by}; nothing was changed.",
                     hint='send the rows themselves, or create the model with rows = "window"',
                 )
             return {}
@@ -216,7 +216,7 @@ class Forgetting:
         return {chunk: self.session.split_chunk(chunk, found) for chunk, found in positions.items()}
 
     def _chunks_to_undo(self) -> dict[int, SplitChunk]:
-        """Return the chunks of one request or of a range of arrival times; raise if there are none."""
+        """Return the chunks of one request or of a range of arrival times; raise if no chunk is found."""
         request = self.request
         name, key = self.session.engine.name, request.request_key
         if key is not None:
@@ -264,7 +264,7 @@ class Forgetting:
 
 
 def row_keys(batch: ColumnBatch, names: Sequence[str]) -> list[tuple[Any, ...]]:
-    """Return the comparable values of each row in these columns; a column that is absent is missing."""
+    """Return the comparable values of each row in the columns ``names``; absent columns give None."""
     columns: list[list[Any]] = []
     for name in names:
         values = batch.columns.get(name)

@@ -1,4 +1,4 @@
-"""Guards of a model: allowed classes and ranges of labelled rows, and quotas."""
+"""Guards of a model: allowed classes and ranges of values in labelled rows, and quotas."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def check_quota(engine: Engine, batch: ColumnBatch, state_bytes: int) -> None:
     for name, value in used.items():
         if value > spec.limit(name):
             raise Conflict(
-                f"the quota of this model is {spec.limit(name):,g} {name}, and it would have {value:,g}; "
+                f"the quota of this model is {spec.limit(name):,g} {name}, but it would have {value:,g}; "
                 "nothing was changed.",
                 hint="an administrator can change quota in the settings of the model",
             )

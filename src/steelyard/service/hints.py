@@ -1,4 +1,4 @@
-"""Rewriting of hints in library errors for the service: model settings in place of Python arguments."""
+"""Rewriting of the hints of library errors: Python arguments are replaced by model settings."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ _TEXTS = {
 def service_hint(hint: str) -> str:
     """Return a hint that names model settings instead of Python arguments and command-line options.
 
-    >>> service_hint('fill gaps with missing="zero" (--missing on the command line)')
-    'fill gaps with missing = "zero" (in the settings of a new model)'
+    >>> service_hint('fill values with missing="zero" (--missing on the command line)')
+    'fill values with missing = "zero" (in the settings of a new model)'
     """
     hint = _ASIDE.sub("", _TEXTS.get(hint, hint))
     if hint.startswith("leave the column out"):

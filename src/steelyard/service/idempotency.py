@@ -1,4 +1,4 @@
-"""Idempotency keys: a repeated request returns the stored response of the first one and changes nothing."""
+"""Idempotency keys: a repeated request returns the stored response of the first request, changing nothing."""
 
 from __future__ import annotations
 

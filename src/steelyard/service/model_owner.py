@@ -1,4 +1,4 @@
-"""Models of one writer thread: loading, leases of several processes, damaged data and publishing."""
+"""Models of one writer thread: loading, leases, damaged data and publishing."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class ModelOwner:
         self.published: dict[str, PublishedModel] = {}
         self.listeners: list[Callable[[str, dict[str, Any]], None]] = []
         self.slow_models: set[str] = set()  # models of the second writer thread
-        self.owners: dict[str, str] = {}  # address of the process that learns each of the other models
+        self.owners: dict[str, str] = {}  # models of other processes, with the address of the process
         self.damaged: dict[str, str] = {}  # models that cannot be loaded, with the reason
         self.sessions: dict[str, ModelSession] = {}
         self._handed_over: str | None = None  # model that is being handed to the second thread
@@ -70,7 +70,7 @@ class ModelOwner:
         return name not in self.slow_models
 
     def _recover_model(self, name: str, spec: str) -> None:
-        """Load a model; if its data is damaged, set it aside so that the other models can be served."""
+        """Load a model. If its data is damaged, set the model aside, so that other models can be served."""
         try:
             session = recover_session(self.store, name, spec)
         except self.store.errors:
@@ -88,8 +88,8 @@ class ModelOwner:
     def _yield_to_readers(self, name: str) -> None:
         """Release the CPU core for a moment if the model is serving predictions.
 
-        Native code releases the GIL but keeps its core. If the event loop is woken on the same core, it would
-        have to wait until the whole request is learned, even if another core is idle.
+        Native code releases the GIL but keeps its core. If the event loop is woken on the same core, it waits
+        until the whole request is learned, even if another core is idle.
         """
         published = self.published.get(name)
         if published is not None and published.is_serving:
@@ -104,7 +104,7 @@ class ModelOwner:
         return session
 
     def adopt(self, name: str) -> ModelSession | None:
-        """Load a model that no process learns at the moment; return None if it does not exist."""
+        """Take over a model that no process learns at the moment; return None if it does not exist."""
         self.check_not_damaged(name)
         spec = self.store.spec_of(name)
         if spec is None:
@@ -113,7 +113,7 @@ class ModelOwner:
         self._recover_model(name, spec)
         return self.sessions.get(name)
 
-    # -- leases of several learners -----------------------------------------------------------------
+    # -- leases of several learner processes --------------------------------------------------------
 
     def need_lease(self, name: str) -> None:
         """Acquire the lease of a model; raise Unavailable if another process has it."""
@@ -150,7 +150,7 @@ class ModelOwner:
             self._release(names[: (n_held - n_fewest) // 2])
 
     def _release(self, names: Sequence[str]) -> None:
-        """Release models to other processes; a snapshot makes loading them fast."""
+        """Release models to other processes. Snapshots are written first, which makes loading fast."""
         if not names:
             return
         with self.store.transaction():
@@ -161,7 +161,7 @@ class ModelOwner:
             del self.sessions[name]
             self.published.pop(name, None)
         self.store.release_leases(names)
-        _log.warning("%d models are learned by another process now", len(names))
+        _log.warning("%d models are now learned by another process", len(names))
 
     def can_answer(self, name: str, *, changes: bool) -> bool:
         """Return whether this process has the model and, if the request changes it, holds its lease."""
@@ -221,7 +221,7 @@ class ModelOwner:
             self._notify(name, {"version": published.version, "rows": published.n_rows})
 
     def _committed_model(self, name: str) -> PublishedModel | None:  # noqa: ARG002
-        """Return the model without its uncommitted rows; None if it has none."""
+        """Return the model without its uncommitted rows, or None if it has no uncommitted rows."""
         return None
 
     def _notify(self, name: str, change: dict[str, Any]) -> None:

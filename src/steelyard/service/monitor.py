@@ -47,7 +47,7 @@ class QualityMonitor:
         self._measures: tuple[int, dict[str, Any]] | None = None
 
     def count(self, labels: NDArray[Any], answers: Predictions, *, row: int, at: float) -> None:
-        """Add predictions and labels, which are evaluated when a history point or a caller needs them."""
+        """Add predictions and labels. They are evaluated when a history point is due or a value is read."""
         with self._lock:
             self._buffer.append((labels, answers))
             self._n_buffered += len(labels)
@@ -63,7 +63,7 @@ class QualityMonitor:
                 self._flush()
 
     def _is_point_due(self, at: float) -> bool:
-        """Return whether a history point is due: at first every 100 rows, later at most once a second."""
+        """Return whether a history point is due: at first every 100 rows, later at most once per second."""
         if self._rows_since_point < _MIN_ROWS_PER_POINT:
             return False
         return (
@@ -179,11 +179,11 @@ class QualityMonitor:
 
 
 def _score_histogram(auc: WindowAUC, rarest: str | None) -> dict[str, Any] | None:
-    """Return score histograms of the rarest class and of the rest, and the rates at several thresholds."""
+    """Return score histograms of the rarest class and of all others, and the rates at several thresholds."""
     state = auc.to_state()
     positive = np.asarray(state["codes"]) == 1
     scores = np.asarray(state["scores"], dtype=np.float64).ravel()
-    if rarest != str(auc.pos_label):  # the scores are those of the other class, so their sign is changed
+    if rarest != str(auc.pos_label):  # the scores are those of the other class, so their sign is flipped
         positive, scores = ~positive, -scores
     if not positive.any() or positive.all():
         return None

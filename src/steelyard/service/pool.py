@@ -1,4 +1,4 @@
-"""Federated model, which learns no rows and combines the latest updates of all sites.
+"""Federated models in the service. They learn no rows and combine the latest updates of all sites.
 
 The store keeps each site update as one chunk, which the next update of the site replaces. Events and the
 snapshot contain only versions and the names of dropped sites. Recovery reads the chunks.
@@ -63,8 +63,8 @@ class PooledEngine(Engine):
         """Apply a new site update; return the new version."""
         if site_update.schema.target != self.spec.target:
             raise DataError(
-                f"the target of the site update is {site_update.schema.target!r}; this model has the target "
-                f"{self.spec.target!r}; nothing was changed."
+                f"the target of the site update is {site_update.schema.target!r}, but this model has the "
+                f"target {self.spec.target!r}; nothing was changed."
             )
         if site_update.site not in self.hub.sites and len(self.hub.sites) >= _MAX_SITES:
             raise Conflict(f"there are {_MAX_SITES:,} sites already, which is the maximum.")
@@ -158,11 +158,11 @@ class PooledSession(ModelSession):
         return session
 
     def follow(self, version: int) -> bool:  # noqa: ARG002  the interface of ModelSession
-        """Return False, because the state is in the chunks and events cannot be replayed."""
+        """Return False: events cannot be replayed, because they do not contain the site updates."""
         return False
 
     def receive(self, site_update: SiteUpdate, *, now: float) -> dict[str, Any]:
-        """Apply a site update. A repeated update changes nothing; an older one raises StaleVersionError."""
+        """Apply a site update. A repeated update changes nothing. An older one raises StaleVersionError."""
         data, name = site_update.to_bytes(), self.engine.name
         known = self.engine.hub.age(site_update.site)
         is_new = known is None or site_update.age > known

@@ -136,9 +136,9 @@ class PublishedModel:
         }
 
     def realised_rates(self) -> list[dict[str, Any]]:
-        """Return the realised rates of alarms, recall and precision if one of them has a target.
+        """Return the observed rates of alarms, recall and precision if one of them has a target.
 
-        Alarms are counted on the rows of prediction requests or, if there were more, on the learned rows.
+        Alarms are counted over the rows of prediction requests or, if there are more, over the learned rows.
         """
         pairs = zip(_realised_rates(self._learner), self._rates_of_learning, strict=False)
         found = [max(pair, key=lambda one: one.n_rows) for pair in pairs]
@@ -156,7 +156,7 @@ class PublishedModel:
 
     @property
     def drift_gauges(self) -> tuple[int, float] | None:
-        """Number of detected drifts and evidence (0 to 1) of another one, or None without a drift test."""
+        """Number of detected drifts, and evidence (0 to 1) of a new drift. None without a drift test."""
         if not self.is_ready or not hasattr(self._learner, "drift_evidence_"):
             return None
         return len(self._learner.drift_events_), self._learner.drift_evidence_
@@ -168,12 +168,12 @@ class PublishedModel:
 
     @property
     def learner(self) -> Any:
-        """Learner, which callers must not change."""
+        """Learner. Callers must not change it."""
         return self._learner
 
     @property
     def encoder(self) -> TableEncoder:
-        """Encoder from columns to features, which callers must not change."""
+        """Encoder from columns to features. Callers must not change it."""
         return self._encoder
 
     @property
@@ -189,7 +189,7 @@ class PublishedModel:
             table = None if self._schema is None else {name: [None] for name in self._schema.names}
             with suppress(SteelyardError):  # the next real prediction raises the same error
                 predict_chunk(self._learner, Chunk(X, np.zeros(1), columns=table))
-        # Realised rates count the alarms that users saw, so the counts of the previous copy are continued.
+        # Observed rates count the alarms that users saw, so the counts of the previous copy are continued.
         if hasattr(self._learner, "_continue_predictions") and self.is_ready:
             self._learner._continue_predictions(predecessor.learner)
 
@@ -247,7 +247,7 @@ class PublishedModel:
 
     @property
     def _schema(self) -> Schema | None:
-        """Columns that a learner has learned from tables; None for learners of encoded rows."""
+        """Columns of a learner that reads tables, or None if the learner reads encoded rows."""
         return getattr(self._learner, "_schema", None) if self.is_ready else None
 
     @property
@@ -263,7 +263,7 @@ class PublishedModel:
 
 
 def digest_of(learner: Any) -> str:
-    """Return the digest of a learner, or a hash of its serialized form if it has none."""
+    """Return the digest of a learner, or a hash of its serialized form if it has no digest."""
     own = getattr(learner, "digest", None)
     if callable(own) and is_ready(learner):
         return str(own())

@@ -1,4 +1,4 @@
-"""Queue of requests to the writer, which removes them in groups."""
+"""Queue of requests to the writer, which removes them in groups and commits each group at once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from steelyard.service.commands import QueueFullError, Request, Unavailable
 
 __all__ = ["RequestQueue", "stopping_error"]
 
-_MIN_EXPECTED_REQUESTS = 8  # minimum number of expected requests for which the writer waits to fill a group
+_MIN_EXPECTED_REQUESTS = 8  # if fewer requests are expected, the writer does not wait to fill a group
 _SECONDS_PER_EXPECTED_REQUEST = 1e-4
 _MAX_GATHER_SECONDS = 0.01
 _MAX_GAP_SECONDS = 0.002  # a group is complete if no request arrives within this time
@@ -56,7 +56,7 @@ class RequestQueue:
             if len(self._requests) >= self.max_requests:
                 raise QueueFullError(
                     f"the queue is full: {self.max_requests:,} requests are waiting; nothing was changed.",
-                    hint="wait a little and send it again, with the same idempotency key",
+                    hint="wait a little and send the request again, with the same idempotency key",
                 )
             self._requests.append(request)
         if len(self._requests) >= self._wake_up_length:  # one wake-up per group, because wake-ups are slow

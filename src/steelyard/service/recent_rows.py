@@ -23,8 +23,8 @@ _IMPORTANCE_ROWS, _MAX_COLUMNS = 200, 60  # computing importance needs one predi
 class RecentRows:
     """The last 1,000 learned rows and, as a reference, the first 1,000 rows since the process started.
 
-    Adding rows only stores a reference to them; statistics are computed when the web page requests them.
-    :meth:`clear` removes all rows when some are forgotten. The writer thread adds rows, request threads read.
+    Adding rows only stores a reference to them. Statistics are computed when the web page requests them. When
+    rows are forgotten, :meth:`clear` removes all rows. The writer thread adds rows; request threads read.
     """
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class RecentRows:
         """Add learned rows."""
         self.n_seen += batch.n_rows
         limit = self._limit
-        if not limit:  # set once, because the columns of a model do not change
+        if not limit:  # the limit is set once, because the columns of a model do not change
             limit = self._limit = max(1, min(_MAX_ROWS, _MAX_VALUES // max(len(batch.columns), 1)))
         if self._n_reference < limit:
             self._reference.append(batch)

@@ -1,4 +1,4 @@
-"""Index of the rows in a model's window: the chunk of each row, and the rows that have expired."""
+"""Index of the stored rows of a model: their chunks, their times, and the rows that have left the window."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ class _Entry:
 class RowWindowIndex:
     """Chunks of one model in order of arrival. Within a chunk, rows are sorted by time.
 
-    Finding expired rows takes constant time per expired row: chunks without active rows are removed from
-    ``_active``, and a heap orders the others by the time of their oldest active row. The heap is built at the
-    first query by time; items whose chunk has changed since are skipped.
+    Finding expired rows takes constant time per expired row. Chunks without active rows are removed from
+    ``_active``, and a heap orders the other chunks by the time of their oldest active row. The heap is built
+    at the first query by time. Items of the heap whose chunk has changed since then are skipped.
     """
 
     def __init__(self) -> None:
@@ -147,7 +147,7 @@ class RowWindowIndex:
                 heapq.heappush(self._heap, (float(entry.times[entry.begin]), rows.chunk))
 
     def begin_of(self, chunk: int) -> int:
-        """Return the position of the oldest active row of a chunk."""
+        """Return the index of the oldest active row of a chunk."""
         return (self._active.get(chunk) or self._expired[chunk]).begin
 
     def expired_chunks(self) -> list[int]:
@@ -155,7 +155,7 @@ class RowWindowIndex:
         return list(self._expired)
 
     def take_unsaved(self) -> list[tuple[int, int]]:
-        """Return (chunk, index of its oldest active row) for chunks whose stored index is outdated."""
+        """Return chunk and index of its oldest active row for chunks whose index in the store is outdated."""
         unsaved = [(chunk, entry.begin) for chunk, entry in self._unsaved.items()]
         self._unsaved.clear()
         return unsaved

@@ -1,4 +1,4 @@
-"""Rows as columns: parsers of JSON, JSON lines, CSV and Arrow bodies, and the format of stored rows."""
+"""Parsers of request bodies (JSON, JSON lines, CSV and Arrow) into columns, and the format of stored rows."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class RequestLimits:
         n_found, limit = body.count(b"[") + body.count(b"{"), 2 * self.rows + 1_000
         if n_found > limit:
             raise TooLargeError(
-                f"a request can have {limit:,} JSON objects and lists; got {n_found:,}. Nothing was changed.",
+                f"a request may have {limit:,} JSON objects and lists; got {n_found:,}. Nothing was changed.",
                 hint="send it in several requests",
             )
 
@@ -86,7 +86,7 @@ class RequestLimits:
         """Raise TooLargeError if decompressed data is too large."""
         if n_bytes > self.unpacked:
             raise TooLargeError(
-                f"a request can have {self.unpacked:,} bytes after decompression; got {n_bytes:,}. "
+                f"a request may have {self.unpacked:,} bytes after decompression; got {n_bytes:,}. "
                 "Nothing was changed.",
                 hint="send it in several requests",
             )
@@ -102,7 +102,7 @@ class RequestLimits:
         ):
             if found > limit:
                 raise TooLargeError(
-                    f"a request can have {limit:,} {what}; got {found:,} or more. Nothing was changed.",
+                    f"a request may have {limit:,} {what}; got {found:,} or more. Nothing was changed.",
                     hint="send it in several requests",
                 )
 
@@ -113,7 +113,7 @@ class RequestLimits:
 def from_body(
     body: bytes, kind: str, text_columns: Sequence[str], *, limits: RequestLimits | None = None
 ) -> ColumnBatch:
-    """Parse the rows of a body; ``text_columns`` are read as text."""
+    """Return the rows of a body. The columns ``text_columns`` are read as text."""
     limits = limits or RequestLimits()
     if kind in {"json", "jsonl"}:
         if len(body) > limits.rows:
@@ -168,7 +168,7 @@ def _n_unpacked_bytes(body: bytes) -> int:
     The metadata of a message is a flatbuffer: Message.header (field 2) is a RecordBatch, or a DictionaryBatch
     whose field 1 is a RecordBatch. A RecordBatch has a vector of buffers (field 2: offset and length, 8 bytes
     each) and, if it is compressed, field 3. A compressed buffer begins with its decompressed length, or -1 if
-    it is stored uncompressed. Decompression allocates exactly this length, so it cannot be understated.
+    it is stored uncompressed. Decompression allocates exactly this length, so a smaller length would fail.
     """
     import pyarrow as pa
 
@@ -241,7 +241,7 @@ def check_duplicate_fields(body: bytes, value: Any, *, lines: bool = False) -> N
     """Raise DataError if a JSON object has a field twice, because the decoder keeps only the last one.
 
     Every field is followed by a colon. If there are no more colons than decoded fields, no field was dropped.
-    Otherwise the body is parsed again with a slower parser, because texts may contain colons, too.
+    Otherwise the body is parsed again with a slower parser, because texts can also contain colons.
     """
     n_colons = body.count(b":")
     if n_colons > _n_row_fields(value) and n_colons > _n_fields(value):
@@ -299,8 +299,8 @@ def from_records(
 class RecordColumns(Mapping[str, Values]):
     """Columns of records with the same fields, converted to arrays on first access.
 
-    Most requests have a single row. The writer concatenates the records of a group of requests before it
-    accesses a column, so that all of them are converted at once. Values that cannot be converted raise an
+    Most requests have a single row. The writer concatenates the records of all requests of a group before it
+    accesses a column, so that all records are converted at once. Values that cannot be converted raise an
     error only at this access.
     """
 
@@ -403,7 +403,7 @@ def _position(row: int, column: str | None = None) -> str:
 
 
 def texts(batch: ColumnBatch, name: str | None) -> list[str | None]:
-    """Return a column as texts, in the form in which ids and subjects are compared."""
+    """Return a column as texts, because ids and subjects are compared as texts."""
     return [None] * batch.n_rows if name is None else as_texts(batch.columns[name])
 
 

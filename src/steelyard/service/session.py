@@ -47,7 +47,7 @@ class LearnedRows(NamedTuple):
     subjects: list[str | None]
     body: bytes | None  # None if a snapshot is written in place of the rows
     batch: str | None = None  # idempotency key of the request
-    # If several requests were joined: for each idempotency key, the positions of its rows.
+    # If the rows of several requests were joined: for each idempotency key, the indices of its rows.
     batches: Mapping[str, Sequence[int]] = {}
 
 
@@ -63,7 +63,7 @@ class ModelSession:
         self.snapshot_at = -np.inf  # time of the last snapshot
         self.n_pending = 0  # number of rows that wait for labels
         self.state_bytes = 0  # size of the learned state when it was last measured
-        self._temporary_snapshot: int | None = None  # version of the snapshot that the next one replaces
+        self._temporary_snapshot: int | None = None  # version of a snapshot that the next snapshot replaces
 
     # -- recovery -----------------------------------------------------------------------------------
 
@@ -72,7 +72,7 @@ class ModelSession:
         """Restore a model from its last snapshot and the events after the snapshot."""
         snapshot = store.last_snapshot(name)
         if snapshot is None:
-            # Only a model whose learner has no window of its own can be without a snapshot.
+            # A model whose learner has its own window gets a snapshot at its creation, so this one has none.
             session = cls(store, Engine(name, Spec.from_store(json.loads(spec)), own_window=False))
         else:
             session = cls(store, Engine.from_state(name, decode(snapshot.body)))
@@ -94,7 +94,7 @@ class ModelSession:
         return np.asarray(extra["times"])
 
     def unpacked(self, chunk: int) -> tuple[ColumnBatch, dict[str, Any]]:
-        """Return the rows of a chunk; for a damaged chunk, raise a FileFormatError that names it."""
+        """Return the rows of a chunk; raise FileFormatError with the chunk number if it is damaged."""
         try:
             return wire.unpack(self.store.chunk(chunk))
         except (FileFormatError, ValueError, KeyError, TypeError, msgspec.DecodeError) as error:
@@ -105,13 +105,13 @@ class ModelSession:
     def repair(cls, store: Store, name: str, spec: str, now: float) -> dict[str, int]:
         """Rebuild a damaged model from its readable rows and store it. Call this inside a transaction.
 
-        A model that stores its rows learns the readable ones again. Any other model continues from its latest
+        A model that stores its rows learns the readable rows again. Any other model continues from its latest
         readable snapshot and the readable events after it.
 
         Returns
         -------
         dict
-            Numbers of ``kept`` and ``lost`` rows; rows of unreadable snapshots are not counted.
+            Numbers of ``kept`` and ``lost`` rows. Rows of unreadable snapshots are not counted.
         """
         settings = Spec.from_store(json.loads(spec))
         session, version = cls(store, Engine(name, settings)), store.last_versions().get(name, 0)
@@ -190,7 +190,10 @@ class ModelSession:
 
     @property
     def can_learn_together(self) -> bool:
-        """Whether rows of several requests can be learned in one call; the first rows define the columns."""
+        """Whether rows of several requests can be learned in one call.
+
+        The first rows of a model are learned alone, because they define the columns.
+        """
         spec = self.engine.spec
         return not spec.sites and not spec.quarantines and self.engine.has_columns
 
@@ -304,7 +307,7 @@ class ModelSession:
         return self._with_dropped(ranges)
 
     def _with_dropped(self, ranges: list[RowRange]) -> list[RowRange]:
-        """Return the given rows and the oldest stored rows that the learner has already dropped.
+        """Return ``ranges`` together with the oldest stored rows that the learner has already dropped.
 
         The window of the learner can differ from the window of the store. A learner with a window of n rows
         still counts forgotten rows, and a learner with a window of time treats late rows as new.
@@ -332,7 +335,7 @@ class ModelSession:
         return version
 
     def _unlearn(self, ranges: Sequence[RowRange]) -> int:
-        """Unlearn rows that have expired; return the version."""
+        """Forget rows that have expired; return the version."""
         rows = self._rows_of(ranges)
         pause = self.yield_to_readers if rows.n_rows >= _MIN_ROWS_TO_YIELD else _no_pause
         pause()
@@ -345,7 +348,7 @@ class ModelSession:
 
     def _append_expiry(self, ranges: Sequence[RowRange], now: float) -> None:
         self._append("retire", {"pieces": [[r.chunk, r.begin, r.end] for r in ranges]}, now)
-        # Expiry is recorded only in memory and in the event; updating the chunk would rewrite its rows.
+        # Expiry is recorded only in memory and in the event. Updating the chunk would rewrite its rows.
         self.row_windows.expire(ranges)
 
     def _check_new(self, ids: Sequence[str | None]) -> None:
@@ -401,8 +404,8 @@ class ModelSession:
     def correct(self, labels: Mapping[str, Any], *, now: float) -> list[str]:
         """Replace labels of learned rows; return the ids whose labels have changed.
 
-        Each row keeps its position in the window; a learner with its own window learns it as a new row. Ids
-        of rows that are not in the window, or that already have this label, are skipped.
+        A corrected row keeps its position in the window, except that a learner with its own window learns it
+        as a new row. Ids of rows that are not in the window, or that already have this label, are skipped.
         """
         corrections = self.corrections(labels)
         if corrections:
@@ -475,7 +478,7 @@ class ModelSession:
         n_before = self.store.count_quarantined(name)
         if n_before + len(found) > _MAX_QUARANTINED:
             raise Conflict(
-                f"{n_before:,} rows of {name!r} are in quarantine, and the limit is {_MAX_QUARANTINED:,}; "
+                f"{n_before:,} rows of {name!r} are in quarantine, but the limit is {_MAX_QUARANTINED:,}; "
                 "nothing was changed.",
                 hint="learn or discard rows in quarantine",
             )
@@ -573,7 +576,7 @@ class ModelSession:
     # -- forgetting ---------------------------------------------------------------------------------
 
     def forget(self, request: Forget, *, now: float) -> dict[str, Any]:
-        """Unlearn rows and erase them from the store; return the certificate."""
+        """Remove rows from the model and erase them from the store; return the certificate."""
         return Forgetting(self, request, now).run()
 
     def statement(self) -> dict[str, Any]:
@@ -592,7 +595,7 @@ class ModelSession:
     def split_chunk(self, chunk: int, positions: list[int] | None, key: str | None = None) -> SplitChunk:
         """Split off the rows at the given indices, or the rows of an idempotency key, or all rows.
 
-        A chunk of one request stores no keys, so all of its rows belong to the key.
+        A chunk of a single request stores no keys, because all of its rows belong to the key of the request.
         """
         batch, extra = self.unpacked(chunk)
         if positions is None:
@@ -600,7 +603,7 @@ class ModelSession:
             positions = extra["batches"].get(key, []) if is_shared else list(range(batch.n_rows))
         selected = np.zeros(batch.n_rows, dtype=bool)
         selected[positions] = True
-        # Expired rows are already unlearned.
+        # The model has already forgotten expired rows.
         active = np.arange(batch.n_rows) >= self.row_windows.begin_of(chunk)
         return SplitChunk(
             wire.select(batch, selected & active),
@@ -660,7 +663,7 @@ class ModelSession:
         self.rows_since_snapshot = self.events_since_snapshot = 0
 
     def _write_temporary_snapshot(self, now: float) -> None:
-        """Write a snapshot that the next one replaces, so that the history does not contain one per batch."""
+        """Write a snapshot that the next one replaces, so that the history has not one for every batch."""
         n_rows = self.rows_since_snapshot
         self.snapshot(now)
         self._temporary_snapshot, self.rows_since_snapshot = self.engine.version, n_rows
@@ -680,7 +683,7 @@ class ModelSession:
 
 
 def _no_pause() -> None:
-    """Do nothing: the step is short."""
+    """Do nothing, because the step is short."""
 
 
 def _latest_readable(store: Store, name: str) -> Engine | None:
@@ -699,13 +702,13 @@ class _Correction(NamedTuple):
     ids: list[str]  # ids of the rows whose labels change
     right: ColumnBatch  # rows with their new labels
     split: SplitChunk
-    positions: list[int]  # positions of the corrected rows in the chunk
+    positions: list[int]  # indices of the corrected rows in the chunk
 
 
 def _positions_by_key(
     sources: Sequence[tuple[str | None, int]], order: NDArray[np.intp] | None
 ) -> dict[str, list[int]]:
-    """Return the positions of the rows of each idempotency key after sorting the rows by ``order``."""
+    """Return the indices of the rows of each idempotency key after the rows are sorted by ``order``."""
     keys = [key for key, n_rows in sources for _ in range(n_rows)]
     found: dict[str, list[int]] = {}
     for position, row in enumerate(range(len(keys)) if order is None or not keys else order.tolist()):
@@ -716,7 +719,7 @@ def _positions_by_key(
 
 
 def _kept_positions(extra: Mapping[str, Any], kept: NDArray[np.bool_]) -> dict[str, list[int]]:
-    """Return the positions of the rows of each idempotency key after the other rows are removed."""
+    """Return the indices of the rows of each idempotency key after only the ``kept`` rows remain."""
     new = np.cumsum(kept) - 1
     found = {
         key: [int(new[position]) for position in positions if kept[position]]

@@ -64,7 +64,7 @@ class SlowWriter(Writer):
         """Do nothing, because the first writer balances the models between processes."""
 
     def _balance(self, group: Sequence[Request]) -> None:
-        """Hand back models that are no longer slow. Learning the first rows often takes longer."""
+        """Hand back models that are no longer slow. Many models are slow only with their first rows."""
         queued = {request.model for request in self._queue.first(self._queue.max_requests)}
         for name in ({request.model for request in group} & self.sessions.keys()) - queued:
             if not self._group_times.is_slow(name, self._first.sessions, was_slow=True):
@@ -73,8 +73,8 @@ class SlowWriter(Writer):
     def process(self, requests: list[Request]) -> None:
         """Process requests with one transaction per kind and model, then write snapshots.
 
-        A transaction in a SQLite file locks it from the first write on. Learning comes before that, so the
-        first writer waits for this one only while rows are written.
+        A transaction locks a SQLite file from its first write on. Rows are learned before the first write, so
+        the first writer waits for this thread only while rows are written.
         """
         for (kind, name), same in groupby(requests, key=lambda request: (type(request), request.model)):
             is_own = kind in {Tick, Adopt} or self._is_own(name)
@@ -109,7 +109,10 @@ class SlowWriter(Writer):
         self._first.slow_models.discard(name)
 
     def _background_work(self) -> Callable[[], None] | None:
-        """Return None, because transactions of a group must not contain rows of later requests."""
+        """Return None, because this thread does not learn rows of later requests during a commit.
+
+        A group has several transactions here, and they must not contain rows of later requests.
+        """
         return None
 
     def _write_snapshots(self) -> None:

@@ -59,9 +59,9 @@ class Spec:
     target : str
         The column that contains the labels.
     time : str, optional
-        The column that contains the time of a row; by default, the time of arrival is used.
+        The column that contains the time of a row. By default, the time of arrival is used.
     subject : str, optional
-        The column that names the person or thing that a row is about; rows can be forgotten by subject.
+        The column that names the person or thing that a row is about. Rows can be forgotten by subject.
     id : str, optional
         The column that contains the unique identifier of a row.
     columns : "auto" or mapping of str to {"number", "category", "time"}
@@ -83,9 +83,9 @@ class Spec:
         Whether the model is federated: it combines the updates of several sites and learns no rows.
     max_future : str or None
         How far in the future the time of a row may be, such as "1d". Rows with later times are refused,
-        because one wrong date would expire all other rows. None: no limit.
+        because one wrong date would expire all other rows. None means no limit.
     classes : list of str or int, optional
-        Allowed labels; without it, a mistyped label creates a class.
+        Allowed labels. Without this setting, a mistyped label creates a class.
     ranges : mapping of str to [low, high], optional
         Allowed values of numeric columns; None means no limit. Missing values are allowed.
     violations : {"refuse", "quarantine"}
@@ -136,14 +136,14 @@ class Spec:
     def with_defaults_of(self, stored: Spec) -> Spec:
         """Return this spec with the ``learner`` and ``missing`` of an existing model if they are not given.
 
-        The defaults of the version that created the model may have been others.
+        The version that created the model may have had other defaults.
         """
         kept = {name: getattr(stored, name) for name in ("learner", "missing") if name not in self.given}
         return replace(self, **kept)
 
     @classmethod
     def from_store(cls, values: Mapping[str, Any]) -> Spec:
-        """Restore a stored spec; a setting that it lacks has the value of version 0.2."""
+        """Restore a stored spec. Settings that it lacks get the defaults of version 0.2."""
         return cls.from_mapping({"max_future": None, "missing": "refuse", **values})
 
     def _check(self) -> None:
@@ -227,7 +227,7 @@ class Spec:
                 check()
         if self.cost is not None and not is_prices(getattr(learner, "threshold", None)):
             raise _error(
-                f"cost = {self.cost!r} needs a learner whose threshold has prices.",
+                f"cost = {self.cost!r} needs a learner whose threshold is given by costs.",
                 hint='set learner.threshold = {"miss": 1, "alarm": 5}',
             )
 
@@ -260,7 +260,7 @@ class Spec:
             if kind not in _KINDS:
                 raise _error(f"column {name!r} must be number, category or time; got {kind!r}.")
             if name in special:
-                raise _error(f"column {name!r} cannot be a feature too.")
+                raise _error(f"column {name!r} cannot also be a feature.")
 
     # -- derived properties -------------------------------------------------------------------------
 
@@ -281,7 +281,7 @@ class Spec:
 
     @cached_property
     def integer_classes(self) -> dict[str, int]:
-        """Allowed labels by their texts if all of them are integers; otherwise empty."""
+        """Allowed labels by their texts if all of them are integers, otherwise an empty dictionary."""
         found = {str(label): label for label in self.classes or () if isinstance(label, int)}
         return found if len(found) == len(self.classes or ()) else {}
 
@@ -308,7 +308,7 @@ class Spec:
 
     @cached_property
     def columns_may_change(self) -> bool:
-        """Whether rows may lack columns, whose values are then missing, and may have new ones."""
+        """Whether rows may lack columns, whose values are then missing, and may have new columns."""
         return self.columns == "auto" and self.missing != "refuse"
 
     def feature_names(self, columns: Iterable[str]) -> list[str]:
@@ -409,7 +409,7 @@ class Spec:
         for name in _SHARED_WITH_CHALLENGER:
             if getattr(self, name) != getattr(other, name):
                 raise _error(
-                    f"{name} of a challenger must be that of its model: it is {getattr(self, name)!r}; "
+                    f"the setting {name} of a challenger must be that of its model, {getattr(self, name)!r}; "
                     f"got {getattr(other, name)!r}."
                 )
         if self.window != other.window:
@@ -459,6 +459,7 @@ def check_name(name: str) -> str:
     """Return the name of a model; raise SteelyardError if it is not valid."""
     if not _NAME.fullmatch(name):
         raise SteelyardError(
-            f"a model's name has up to 64 letters, digits, dots, dashes or underscores; got {name[:80]!r}."
+            f"the name of a model must have 1 to 64 letters, digits, dots, dashes or underscores; got "
+            f"{name[:80]!r}."
         )
     return name

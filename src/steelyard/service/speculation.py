@@ -1,7 +1,8 @@
-"""Speculative learning: rows of the next requests are learned while a group is being committed.
+"""Speculative learning: rows of the next requests are learned while a group of requests is being committed.
 
-Without it, Arrow batches reach about 70 % of the throughput (``benchmarks/speed/bench_service.py --only
-learn``), because learning and the disk sync alternate instead of overlapping.
+Without speculative learning, Arrow batches reach about 70 % of the throughput
+(``benchmarks/speed/bench_service.py --only learn``), because learning and the disk sync alternate instead of
+overlapping.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ class SpeculativeBatch:
 class Speculation:
     """At most one batch of requests whose rows are learned but not written yet.
 
-    The batch is written, published and answered like any other group. Until then, :meth:`committed_model`
-    returns the model without these rows. If the preceding commit fails, the writer recovers its models and
-    calls :meth:`invalidate`; the requests are then learned again.
+    The batch is written, published and answered like any other group of requests. Until then,
+    :meth:`committed_model` returns the model without the rows of the batch. If the preceding commit fails,
+    the writer recovers its models and calls :meth:`invalidate`. The rows are then learned again.
 
     Parameters
     ----------
@@ -86,13 +87,13 @@ class Speculation:
                 session.concatenated([request.batch for request in requests]), now=self._clock()
             )
         except SteelyardError:
-            pass  # a request has bad rows, which are found when requests are processed one by one
+            pass  # a request has bad rows; it is found later, when requests are processed one by one
         except Exception as error:  # noqa: BLE001  the commit that is in progress must not fail
             self.has_failed = True
             _log.error("rows could not be learned ahead of the commit: %s", type(error).__name__)
 
     def take(self, requests: list[Request]) -> LearnedRows | None:
-        """End the batch if it has the given requests; return its learned rows, or None."""
+        """End the batch if it consists of ``requests``; return its learned rows, or None."""
         batch = self.batch
         if batch is None or not requests or batch.requests[0] is not requests[0]:
             return None

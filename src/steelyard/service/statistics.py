@@ -9,10 +9,10 @@ from statistics import median
 
 __all__ = ["GroupTimes", "HistogramCounts", "WriterStatistics"]
 
-_SLOW_SECONDS = 0.01  # a model whose groups take longer than this may get its own thread
-_SLOW_RATIO = 4.0  # minimum ratio to the median time of the other models
+_SLOW_SECONDS = 0.01  # a model may get its own thread if its requests in a group take longer than this
+_SLOW_RATIO = 4.0  # minimum ratio of the time of a slow model to the median time of the other models
 _STILL_SLOW_RATIO = 2.0  # minimum ratio for a model that was slow before
-_N_GROUPS = 5  # number of groups of a model that are compared
+_N_GROUPS = 5  # number of recent groups of requests whose median time is compared
 
 _COMMIT_BOUNDS = (
     0.0005,
@@ -52,7 +52,7 @@ class HistogramCounts:
         self.sum += value
 
     def cumulative(self) -> list[tuple[str, float]]:
-        """Return (upper bound, number of values up to it), as Prometheus expects."""
+        """Return pairs of an upper bound and the number of values up to this bound, as Prometheus expects."""
         total, found = 0, []
         for bound, count in zip((*map(str, self.bounds), "+Inf"), self.counts, strict=True):
             total += count
@@ -61,29 +61,33 @@ class HistogramCounts:
 
 
 class WriterStatistics:
-    """Counters of one writer, which the writer thread changes and other threads read."""
+    """Counters of one writer. The writer thread changes them, and other threads read them."""
 
     def __init__(self) -> None:
         self.commit_seconds = HistogramCounts(_COMMIT_BOUNDS)
-        self.write_failures: dict[str, int] = {}  # number of failed groups for each kind of error
+        self.write_failures: dict[str, int] = {}  # number of failed transactions for each kind of error
         self.erase_failures = 0
         # Callback with the name of the model and the delays in seconds.
         self.on_labels: Callable[[str, list[float]], None] | None = None
 
     def write_failed(self, error: Exception) -> None:
-        """Count a group that could not be written."""
+        """Count a group of requests that could not be written."""
         kind = type(error.__cause__ or error).__name__
         self.write_failures[kind] = self.write_failures.get(kind, 0) + 1
 
 
 class GroupTimes:
-    """Seconds of the last groups of requests of each model, to find models that delay the others."""
+    """Recent processing times of each model, to find models that delay the others.
+
+    A time is the number of seconds that the requests for one model took in a commit group, the requests that
+    the writer processes in one transaction.
+    """
 
     def __init__(self) -> None:
         self._seconds: dict[str, deque[float]] = {}
 
     def add(self, model: str, seconds: float) -> None:
-        """Record the time of a group."""
+        """Record the time of the requests for a model in one group."""
         self._seconds.setdefault(model, deque(maxlen=_N_GROUPS)).append(seconds)
 
     def drop(self, model: str) -> None:
@@ -91,21 +95,21 @@ class GroupTimes:
         self._seconds.pop(model, None)
 
     def is_slow(self, model: str, others: Collection[str], *, was_slow: bool = False) -> bool:
-        """Return whether the groups of a model take much longer than those of the other models.
+        """Return whether the requests for a model take much longer than those for the other models.
 
-        The median of several groups is compared. The first request of a process imports modules, and other
-        programs can interrupt any group.
+        The median over several groups is compared, because the first request of a process imports modules,
+        and other programs can interrupt any group. ``was_slow`` says whether the model was slow before.
         """
         seconds = self._typical(model)
-        if seconds is None or seconds <= _SLOW_SECONDS:  # most groups end here
+        if seconds is None or seconds <= _SLOW_SECONDS:  # most calls end here
             return False
-        # A copy of ``others``, because another thread may add or remove models meanwhile.
+        # ``others`` is copied, because another thread may add or remove models meanwhile.
         typical = [self._typical(name) for name in tuple(others) if name != model]
         known = [one for one in typical if one is not None]
         ratio = _STILL_SLOW_RATIO if was_slow else _SLOW_RATIO
         return bool(known) and seconds > ratio * median(known)
 
     def _typical(self, model: str) -> float | None:
-        """Return the median time of the last groups, or None if there were too few."""
+        """Return the median time of a model over the last groups, or None if there were too few."""
         recent = self._seconds.get(model, ())
         return median(recent) if len(recent) == _N_GROUPS else None

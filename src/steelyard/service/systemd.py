@@ -23,7 +23,7 @@ def notify(state: str) -> bool:
 
 
 def watchdog_seconds() -> float | None:
-    """Return half of the watchdog timeout, the interval between messages, or None without a watchdog."""
+    """Return the interval between messages, half of the watchdog timeout, or None without a watchdog."""
     microseconds, process = os.environ.get("WATCHDOG_USEC", ""), os.environ.get("WATCHDOG_PID", "")
     if not microseconds.isdecimal() or (process and process != str(os.getpid())):
         return None

@@ -1,4 +1,4 @@
-"""Writer: thread that changes models, with group commit."""
+"""Writer: the thread that changes models. It commits many requests in one transaction (group commit)."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ Outcome = tuple[Request, Response | Exception]
 
 
 class Writer(ModelOwner):
-    """Thread that processes requests in groups, each in one transaction.
+    """Thread that processes requests in commit groups. All requests of a group share one transaction.
 
     After the commit of a group, the writer publishes the changed models and then resolves the futures of the
     requests. A process without the write lock follows the process that holds it.
@@ -56,7 +56,7 @@ class Writer(ModelOwner):
     store : Store
         Durable storage of models, rows and events.
     clock : callable, optional
-        Returns the time in seconds; the default is the system clock without sudden jumps.
+        Returns the time in seconds. The default is the system clock without sudden jumps.
     max_waiting : int, default=1024
         Maximum number of queued requests; further requests raise QueueFullError.
     max_models : int, default=1000
@@ -64,7 +64,7 @@ class Writer(ModelOwner):
     max_remembered : int, default=1000000
         Maximum number of rows of a model that wait for labels.
     may_learn : bool, default=True
-        Whether this process takes the write lock when it is free; if False, it only follows.
+        Whether this process takes the write lock when it is free. If False, it only follows.
     audit_days : float, default=90
         Number of days for which the audit log is kept.
     """
@@ -84,7 +84,7 @@ class Writer(ModelOwner):
         self.may_learn, self.max_models, self.max_remembered = may_learn, max_models, max_remembered
         self.audit, self.audit_seconds = AuditLog(store), 86_400.0 * audit_days
         self.statistics = WriterStatistics()
-        self.problem: str | None = None  # why the store cannot be written, for example "disk full"
+        self.problem: str | None = None  # reason why the store cannot be written, for example "disk full"
         self.next_tick = time.monotonic() + _TICK_SECONDS
         self._slow_writer: SlowWriter | None = None
         self._group_times = GroupTimes()
@@ -135,7 +135,7 @@ class Writer(ModelOwner):
 
     @property
     def is_alive(self) -> bool:
-        """Whether this thread is running, and also the thread of slow models if there is one."""
+        """Whether this thread is running, and also the second writer thread if there is one."""
         is_alive = self._thread is not None and self._thread.is_alive()
         return is_alive and (self._slow_writer is None or self._slow_writer.is_alive)
 
@@ -146,7 +146,7 @@ class Writer(ModelOwner):
 
     @property
     def behind(self) -> float:
-        """Seconds since a follower last read the store; 0 for the leader."""
+        """Seconds since a follower last read the store, or 0 for the leader."""
         return 0.0 if self._is_leader else time.monotonic() - self._followed_at
 
     @property
@@ -165,7 +165,7 @@ class Writer(ModelOwner):
         return list(self.sessions.items()) + slow
 
     def waiting_labels(self) -> dict[str, int]:
-        """Return the number of rows that wait for labels by model; empty in a follower."""
+        """Return the number of rows that wait for labels, by model. The result is empty in a follower."""
         return {name: s.n_pending for name, s in self._all_sessions()} if self._is_leader else {}
 
     def snapshot_times(self) -> dict[str, float]:
@@ -187,8 +187,9 @@ class Writer(ModelOwner):
         return request
 
     def _run(self) -> None:
-        # One core is left free for predictions. A second BLAS thread would use it, mostly to wait: learning
-        # 500 features took 2.8 times the processor time, and two learners on two cores were slower than one.
+        # One core is left free for predictions. A second BLAS thread would occupy it, mostly by waiting:
+        # learning 500 features took 2.8 times the CPU time, and two learner threads on two cores were slower
+        # than one.
         with reserve_core(), one_blas_thread:
             while not self._step():
                 pass
@@ -223,7 +224,7 @@ class Writer(ModelOwner):
     # -- slow models in a second thread -------------------------------------------------------------
 
     def _balance(self, group: Sequence[Request]) -> None:
-        """Move models to the second thread or to other processes, if it is time."""
+        """Hand slow models to the second thread, and at intervals rebalance models between processes."""
         if len(self.sessions) > 1:
             self._hand_over_slow_models(group)
         if time.monotonic() > self._next_balance:
@@ -232,7 +233,7 @@ class Writer(ModelOwner):
     def _hand_over_slow_models(self, group: Sequence[Request]) -> None:
         """Hand models that are much slower than the others to a second writer thread.
 
-        A model with a thousand columns takes a tenth of a second per row; other models must not wait for it.
+        A model with a thousand columns takes a tenth of a second per row, and the other models must not wait.
         """
         for name in {request.model for request in group} & self.sessions.keys():
             if self._group_times.is_slow(name, self.sessions) and self._start_slow_writer() is not None:
@@ -254,11 +255,11 @@ class Writer(ModelOwner):
         self._handed_over = name  # requests that arrive now are queued here and forwarded later
         session = self.sessions.pop(name)
         self.store.release_leases([name])
-        # Queued before any request for this model that is submitted from now on.
+        # This request is queued before any request for the model that is submitted from now on.
         self._slow_writer._queue.put(Adopt(name, session))
         self.slow_models.add(name)
         self._handed_over = None
-        _log.warning("the model %r is slow and gets a thread of its own", name)
+        _log.warning("the model %r is slow and moves to the second writer thread", name)
 
     def _own_requests(self, group: Sequence[Request]) -> list[Request]:
         """Forward the requests for slow models to the second thread; return the other requests."""
@@ -292,10 +293,10 @@ class Writer(ModelOwner):
             learners = self.store.learners(list(self.sessions))
             self.owners = {} if learners is None else learners.owners
         except Exception as error:  # noqa: BLE001  retried later; the published models still predict
-            if self._can_follow:  # one message per outage, however long it takes
+            if self._can_follow:  # an outage is logged once, however long it takes
                 _log.error("the changes of the leader cannot be read: %s", location(error))
             self._can_follow = False
-            self.sessions = {}  # loaded again as soon as the store is available
+            self.sessions = {}  # the models are loaded again when the store is available
             time.sleep(POLL_SECONDS)
 
     def _step_down(self) -> None:
@@ -303,7 +304,7 @@ class Writer(ModelOwner):
         _log.warning("this process has lost the write lock and follows")
         self._is_leader, self._followed_at = False, time.monotonic()
         if self._speculation.reject(follower_error):
-            self.sessions = {}  # they contain rows that will not be written, so they are loaded again later
+            self.sessions = {}  # the models contain rows that will not be written, so they are loaded again
 
     def _reject_queued(self, error: Callable[[], Unavailable]) -> None:
         for request in self._queue.take(len(self._queue)):
@@ -313,7 +314,7 @@ class Writer(ModelOwner):
     # -- processing of one group of requests -------------------------------------------------------------
 
     def _next_group(self) -> list[Request]:
-        """Return the speculative batch, a due tick, or the next requests, possibly none."""
+        """Return the requests of the speculative batch, a tick if it is due, or the next queued requests."""
         if self._speculation.batch is not None:
             return list(self._speculation.batch.requests)
         wait = self.next_tick - time.monotonic()
@@ -399,7 +400,7 @@ class Writer(ModelOwner):
             _log.error("models could not be loaded: %s", location(trouble))
         retry = not self._needs_recovery and len(requests) > 1 and not is_store_error
         for request in requests:
-            if retry:  # one at a time, so that only the request that caused the failure fails again
+            if retry:  # requests are retried one at a time, so that only the failing request fails again
                 self.process([request])
             else:
                 request.future.set_exception(failure)
@@ -424,7 +425,7 @@ class Writer(ModelOwner):
 
     def _run_requests(self, requests: list[Request], learned: LearnedRows | None) -> list[Outcome]:
         """Run requests of one kind for one model, and measure the time for :attr:`slow_models`."""
-        begin = time.thread_time()  # without interruptions by other programs on the machine
+        begin = time.thread_time()  # CPU time, which excludes interruptions by other programs
         outcomes = self._learn_together(requests, learned) if isinstance(requests[0], Learn) else None
         if outcomes is None:
             outcomes = [(request, self._outcome(request)) for request in requests]
@@ -460,7 +461,7 @@ class Writer(ModelOwner):
                 batch = session.concatenated([r.batch for r in rows])
                 version = session.learn(batch, now=self.clock(), sources=sources)
             except SteelyardError:
-                return None  # a request has bad rows; one call per request will find it
+                return None  # a request has bad rows; it is found when requests are learned one by one
         responses: list[Response] = [{"learned": r.batch.n_rows, "version": version} for r in rows]
         if not keys:
             return list(zip(requests, responses, strict=True))

@@ -11,7 +11,7 @@ from typing import Any
 
 __all__ = ["LABEL_DELAY_BOUNDS", "Activity"]
 
-_SECONDS = (60, 900)  # lengths of the intervals of a fine and a coarse time series
+_SECONDS = (60, 900)  # interval lengths of the fine and the coarse time series
 _LENGTHS = (180, 672)  # number of intervals that are kept (three hours and seven days)
 _LATENCY_BOUNDS = tuple(0.0005 * 2.0**k for k in range(14))  # upper bounds in seconds, from 0.5 ms to 4 s
 LABEL_DELAY_BOUNDS = (1.0, 60.0, 600.0, 3_600.0, 21_600.0, 86_400.0, 259_200.0, 604_800.0, 2_592_000.0)
@@ -38,7 +38,7 @@ class Activity:
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
-        # Protects the creation of intervals. Counters need no lock, because threads increment different ones.
+        # Protects the creation of intervals. Counters need no lock: each is incremented by one thread only.
         self._lock = threading.Lock()
         self._series: dict[str, tuple[OrderedDict[int, list[int]], ...]] = {}
         # Current minute, and the counters of the current interval of both series.
@@ -90,7 +90,7 @@ class Activity:
             self._current.pop(model, None)
 
     def points(self, model: str, since: float) -> dict[str, Any]:
-        """Return the intervals since a time: fine ones if they go back that far, else coarse ones."""
+        """Return the intervals since a time: minutes if they go back that far, otherwise quarter-hours."""
         now = self._clock()
         with self._lock:
             series = self._series.get(model, (OrderedDict(), OrderedDict()))

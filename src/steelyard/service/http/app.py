@@ -1,4 +1,4 @@
-"""The ASGI application: routes, origin check and a short path for learn and predict."""
+"""ASGI application: routes, origin check and a fast path for learn and predict."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _ROUTE_MODULES = (
 class ServiceApp(Starlette):
     """ASGI application that calls the handlers of learn and predict without middleware and router.
 
-    The router has the same handlers, but middleware and routing of Starlette take a fifth of the time of a
+    The router calls the same handlers, but middleware and routing of Starlette take a fifth of the time of a
     request with one row.
 
     Parameters
@@ -101,7 +101,7 @@ def make_app(
     writer : Writer
         The writer; it is started and stopped with the application.
     keys : Keys, optional
-        API keys; without keys, all requests to this machine are allowed except those of foreign web pages.
+        API keys. Without keys, requests from this machine are allowed, except those of foreign web pages.
     limits : Limits, optional
         Limits of requests.
     allowed_hosts : sequence of str, optional

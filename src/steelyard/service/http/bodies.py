@@ -99,8 +99,8 @@ def _too_large(max_bytes: int) -> Problem:
 def form_of(request: Request) -> str:
     """Return the format of the body according to its content type.
 
-    A content type is required: without one, or with one of the simple types, a browser would send requests to
-    other origins without a preflight request.
+    A content type is required, and the simple types of CORS are not accepted. For requests without a content
+    type or with a simple type, a browser sends no preflight request to other origins.
     """
     content_type = request.scope[HEADERS].get(b"content-type", b"").decode("latin-1")
     form = wire.CONTENT_TYPES.get(content_type)
@@ -124,7 +124,7 @@ async def read_json(
 
 
 async def json_object(body: bytes, limits: wire.RequestLimits) -> dict[str, Any]:
-    """Parse a body that must be a JSON object, in a thread if it is large."""
+    """Return the JSON object of a body. Large bodies are parsed in a thread."""
     if len(body) < _MAX_BYTES_ON_LOOP:
         return _json_object(body, limits)
     return await run_in_threadpool(_json_object, body, limits)

@@ -33,7 +33,7 @@ _MAX_COLUMNS = 30  # maximum length of the list of important columns
 @dataclass
 class _Alarm:
     at: float
-    label: str  # the prediction; it can differ from the sign of the score if a rate of alarms is promised
+    label: str  # the prediction; with a target rate of alarms it can differ from the sign of the score
     row: ColumnBatch
     explanation: dict[str, Any] | None = None  # computed at the first request
 
@@ -41,8 +41,8 @@ class _Alarm:
 class RecentAlarms:
     """Recent alarms of each model: rows whose predicted class is not the most frequent class.
 
-    Rows are kept in memory only. A forget request removes all alarms of its model in all processes, because
-    every process drops alarms that are older than the latest certificate.
+    Rows are kept in memory only. A forget request removes all alarms of its model in all processes: every
+    process drops the alarms that are older than the latest certificate.
     """
 
     def __init__(self) -> None:
@@ -99,7 +99,7 @@ def routes(service: Service) -> list[tuple[str, str, Callable[[Request], Awaitab
         body = await bodies.read_body(request, service.limits.body, service.budget)
         batch = await service.rows(body, bodies.form_of(request), published)
         if batch.n_rows > _MAX_ROWS:
-            raise Problem(413, f"a request can explain {_MAX_ROWS:,} rows; got {batch.n_rows:,}.")
+            raise Problem(413, f"a request can explain at most {_MAX_ROWS:,} rows; got {batch.n_rows:,}.")
         found = await run_in_threadpool(published.explain, batch)
         return JSONResponse({"explanations": found, "version": published.version})
 

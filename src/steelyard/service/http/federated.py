@@ -83,10 +83,10 @@ class _Sites:
         except FileFormatError as error:
             raise Problem(422, f"{error.summary} Nothing was changed.", error.hint) from error
         if site_update.site != site:
-            raise Problem(422, f"this is an update of site {site_update.site!r}; it was sent as {site!r}.")
+            raise Problem(422, f"the update belongs to site {site_update.site!r}, but was sent as {site!r}.")
         n_features, limit = site_update.schema.n_features, self.service.limits.columns
         if n_features > limit:
-            raise Problem(413, f"a model can have {limit:,} features; got {n_features:,}.")
+            raise Problem(413, f"a model can have at most {limit:,} features; got {n_features:,}.")
         return site_update
 
     async def get(self, request: Request) -> Response:
@@ -147,5 +147,7 @@ def _plain(value: Any) -> Any:
 def _names(request: Request) -> tuple[str, str]:
     site = request.path_params["site"]
     if not 1 <= len(site) <= _MAX_NAME_CHARACTERS:
-        raise Problem(422, f"the name of a site has 1 to {_MAX_NAME_CHARACTERS} characters; got {len(site)}.")
+        raise Problem(
+            422, f"the name of a site must have 1 to {_MAX_NAME_CHARACTERS} characters; got {len(site)}."
+        )
     return request.path_params["model"], site

@@ -36,9 +36,10 @@ class Forwarder:
     Parameters
     ----------
     writer : Writer
-        Writer of this process; it knows which process learns which model.
+        Writer of this process, which knows which process learns which model.
     check_key : callable
-        Raises Problem if a request needs a key and has none; the other process checks its scopes.
+        Function that raises Problem if a request needs a key and has none. The other process checks the
+        scopes of the key.
     """
 
     def __init__(self, writer: Writer, check_key: Callable[[Request], Any]) -> None:
@@ -46,7 +47,7 @@ class Forwarder:
         self._http: httpx.AsyncClient | None = None
 
     async def target(self, request: Request) -> str | None:
-        """Return the address of the process that must answer a request, or None if this process can.
+        """Return the address of the process that must answer a request, or None if this process can answer.
 
         Raises Unavailable while a model moves from one process to another.
         """
@@ -62,7 +63,7 @@ class Forwarder:
         if url is None:
             exists, url = await run_in_threadpool(self._writer.store.find_learner, model)
             if not exists or (url is None and request.method == "PUT"):
-                return None  # this process reports the missing model, creates it, or takes it over
+                return None  # this process creates the model, takes it over, or reports that it is missing
         is_here = url == self._writer.store.address
         if url is None or is_here or _FORWARDED in request.headers:  # a request is never forwarded twice
             raise Unavailable(

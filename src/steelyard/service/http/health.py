@@ -74,7 +74,7 @@ class Health:
         return JSONResponse({**answer, **more}, status_code=200 if ready else 503)
 
     async def learner(self, _request: Request) -> Response:
-        """Return 200 if this process accepts changes; for load balancers."""
+        """Return 200 if this process accepts changes, for load balancers."""
         leads = (
             self.service.writer.is_alive and self.service.writer.leads and self.service.writer.problem is None
         )
@@ -85,7 +85,7 @@ class Health:
         key = self.service.authorize(request, "predict")
         if key is not None and "*" not in key.models:
             raise Problem(
-                403, "metrics name all models, and this key is for some.", "use a key for all models"
+                403, "metrics contain all models, but this key is for some.", "use a key for all models"
             )
         return Response(self.service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 

@@ -1,4 +1,4 @@
-"""API keys, which are random, shown once, stored as hashes, and limited to scopes and models."""
+"""API keys: random tokens that are shown once, stored as hashes, and limited to scopes and models."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Keys:
     Parameters
     ----------
     path : path
-        A TOML file written by ``steelyard serve keys add``; it is read again when it changes.
+        A TOML file written by ``steelyard serve keys add``. It is read again when it changes.
     """
 
     def __init__(self, path: Path) -> None:
@@ -84,7 +84,7 @@ class Keys:
         return key if same else None
 
     def problem(self) -> str | None:
-        """Return the reason why the file cannot be read, or None; a new problem is logged."""
+        """Return the reason why the file cannot be read, or None if it can. A new problem is logged."""
         try:
             self._refresh()
         except SteelyardError as error:
@@ -145,7 +145,7 @@ class Keys:
 
     @classmethod
     def rotate(cls, path: Path, key_id: str, until: float, expires: float | None = None) -> tuple[Key, str]:
-        """Create a successor with the same rights. The old key expires no later than ``until``."""
+        """Create a new key with the rights of an old key, which then expires no later than ``until``."""
         with _locked(path):
             known = cls._with(path, key_id)
             old = known[key_id]
@@ -182,7 +182,7 @@ def _new(key: Key) -> tuple[Key, str]:
 def _locked(path: Path) -> Iterator[None]:
     """Lock the folder of a key file, so that concurrent changes do not undo each other.
 
-    Every change replaces the file, so a lock on the file itself would not exclude the next process.
+    The file itself cannot be locked for this, because every change replaces the file by a new one.
     """
     try:
         folder = os.open(path.parent, os.O_RDONLY)
@@ -222,7 +222,7 @@ def _parsed(text: str, name: str) -> dict[str, Key]:
 
 
 def _seconds(value: Any) -> float | None:
-    """Return the seconds since 1970 of a TOML date or date-time. Without an offset it is UTC."""
+    """Return the seconds since 1970 of a TOML date or date-time. Times without an offset are UTC."""
     if value is None:
         return None
     moment = datetime.fromisoformat(value.isoformat())
@@ -247,7 +247,7 @@ def _write(path: Path, keys: Sequence[Key]) -> None:
             lines.append(f"rate = {key.rate!r}")
         lines.append("")
     temporary = path.with_name(f".{path.name}-{secrets.token_hex(4)}.tmp")
-    # The file is created with this mode, so that no other user can ever read it.
+    # The file is created with mode 600, so that no other user can ever read it.
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "wb") as file:
         _set_owner(path, descriptor)

@@ -15,7 +15,7 @@ _MIN_SECONDS = 1.0  # minimum interval between releases, which take some millise
 
 
 class MemoryReturner:
-    """Object that releases the memory that allocators keep after large requests.
+    """Releases the memory that allocators keep after large requests.
 
     A parsed body can take fifty times its size. Python, Arrow and the C library keep such memory for later
     requests, so one large request would permanently increase the memory of the process.
@@ -39,7 +39,7 @@ class MemoryReturner:
         Call this in a thread, because it takes milliseconds.
         """
         self._last, self._is_due = time.monotonic(), False
-        gc.collect()  # a refused request's exception and the frames with its rows form reference cycles
+        gc.collect()  # the exception of a refused request and the frames with its rows form reference cycles
         arrow = sys.modules.get("pyarrow")
         if arrow is not None:
             arrow.default_memory_pool().release_unused()

@@ -36,7 +36,7 @@ class Metrics:
 
     def __init__(self, writer: Writer, consumers: Sequence[TopicConsumer] = ()) -> None:
         self._registry = CollectorRegistry()
-        # By method, route and status; a Histogram of the client library takes three times as long.
+        # Durations by method, route and status. A Histogram of the client library takes three times as long.
         self._seconds: dict[tuple[str, str, int], HistogramCounts] = {}
         self._predicted = Counter(
             "steelyard_rows_predicted", "Rows that were predicted.", ["model"], registry=self._registry
@@ -239,7 +239,7 @@ class _Models(Collector):
         drifts = GaugeMetricFamily("steelyard_model_drifts", "Drifts found so far.", labels=["model"])
         evidence = GaugeMetricFamily(
             "steelyard_model_drift_evidence",
-            "Evidence for a drift since the last one; a drift is reported at 1.",
+            "Evidence for a drift since the last drift. A drift is reported at 1.",
             labels=["model"],
         )
         rates = _Rates()
@@ -273,16 +273,16 @@ class _Models(Collector):
 
 
 class _Rates:
-    """Realised rates of models with a target rate, with the limits of a 95 % interval."""
+    """Observed rates of models with a target rate, with the limits of a 95 % interval."""
 
     def __init__(self) -> None:
         names = ["model", "rate"]
         of_rate = "alarms, recall or precision since the model was created"
         self.families = (
-            GaugeMetricFamily("steelyard_model_realised_rate", f"Realised rate of {of_rate}.", labels=names),
+            GaugeMetricFamily("steelyard_model_realised_rate", f"Observed rate of {of_rate}.", labels=names),
             GaugeMetricFamily("steelyard_model_realised_rate_low", "Lower limit of the rate.", labels=names),
             GaugeMetricFamily("steelyard_model_realised_rate_high", "Upper limit of the rate.", labels=names),
-            GaugeMetricFamily("steelyard_model_promised_rate", "Promised rate.", labels=names),
+            GaugeMetricFamily("steelyard_model_promised_rate", "Target rate.", labels=names),
         )
 
     def add(self, model: str, rates: Iterable[Mapping[str, Any]]) -> None:

@@ -1,4 +1,4 @@
-"""Around the handlers: origin check, errors as problem details, metrics and request log."""
+"""Middleware of all handlers: origin check, errors as problem details, metrics and request log."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 def origin_problem(
     headers: Mapping[bytes, bytes], method: str, allowed_hosts: Container[str]
 ) -> Problem | None:
-    """Return why a request to a service without keys is refused; None if it is accepted.
+    """Return the reason why a request to a service without keys is refused, or None if it is accepted.
 
     The Host header must name this machine or an allowed host. Otherwise a page whose domain name resolves to
     127.0.0.1 (DNS rebinding) could read and change models. Requests that change something must not come from
@@ -52,7 +52,7 @@ def origin_problem(
         origin is not None and origin.decode("latin-1").lower().partition("://")[2] != host
     )
     if is_foreign:
-        return Problem(403, "requests of other web pages are refused.", "use keys to allow them")
+        return Problem(403, "requests from other web pages are refused.", "use keys to allow them")
     return None
 
 
@@ -77,7 +77,7 @@ _prefix, _numbers = secrets.token_hex(10), itertools.count()
 
 
 def request_id_of(headers: Mapping[bytes, bytes]) -> str:
-    """Return the id of a request: its W3C trace id, its X-Request-Id, or a new one."""
+    """Return the id of a request: its W3C trace id, its X-Request-Id, or a new id."""
     trace = _TRACE.fullmatch(headers.get(b"traceparent", b""))
     if trace is not None:
         return str(trace.group(1), "ascii")

@@ -239,7 +239,7 @@ _IDEMPOTENCY_KEY = {
     "in": "header",
     "required": False,
     "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"},
-    "description": "A repeated request with the same key gets the response of the first one.",
+    "description": "A repeated request with the same key gets the response of the first request.",
 }
 
 
@@ -351,7 +351,7 @@ def description() -> dict[str, Any]:
         "info": {
             "title": "steelyard",
             "version": version("steelyard"),
-            "description": "Models that learn and predict at once; acknowledged requests are never lost.",
+            "description": "Models learn and predict at the same time. Acknowledged requests are never lost.",
         },
         "paths": {
             model: {

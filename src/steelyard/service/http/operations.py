@@ -85,7 +85,7 @@ class _Operations:
         comparison = published.comparison()
         if comparison is None:
             ended = published.challenger_ended
-            reason = "" if ended is None else f"; the last one ended by itself ({ended})"
+            reason = "" if ended is None else f"; the last challenger ended because of an error ({ended})"
             raise Problem(404, f"the model {name!r} has no challenger{reason}.")
         return JSONResponse(comparison)
 
@@ -124,7 +124,7 @@ class _Operations:
         model = query.get("model")
         key = self.service.authorize(request, "admin", model)
         if key is not None and model is None and "*" not in key.models:
-            raise Problem(403, "this key is for some models.", "select one of them with ?model=NAME")
+            raise Problem(403, "this key is for some models only.", "select one of them with ?model=NAME")
         unknown = set(query) - {"model", "since", "until", "before", "limit", *_FILTERS}
         if unknown:
             raise Problem(

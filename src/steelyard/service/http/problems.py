@@ -64,7 +64,7 @@ def problem_of(error: SteelyardError) -> Problem:
         more["row"] = error.row
         if error.column is not None:
             more["column"] = error.column
-    # The source names a path or an address of the operator's machine, so it is not sent to clients.
+    # The source of the error is a path or an address of the operator's machine, so clients do not get it.
     if status == 500:
         _log.error("a request failed: %s", error.summary)
         return Problem(status, "the store of the service has a problem; see its log.")

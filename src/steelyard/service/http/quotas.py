@@ -32,6 +32,6 @@ class RateLimits:
         self._buckets[kind, name] = (max(left - 1.0, 0.0) if left >= 1.0 else left, now)
         if left < 1.0:
             raise QueueFullError(
-                f"the rate of this {kind} is {rate:g} requests per second; nothing was changed.",
+                f"the rate limit of this {kind} is {rate:g} requests per second; nothing was changed.",
                 hint="send rows in batches, or ask an administrator for a higher rate",
             )

@@ -1,4 +1,4 @@
-"""The service: what all handlers share, and the handlers of requests that change or use a model."""
+"""Service: the state that all handlers share, and the handlers of requests that change or use a model."""
 
 from __future__ import annotations
 
@@ -52,7 +52,8 @@ _log = logging.getLogger("steelyard.service")
 _MAX_ROWS_ON_LOOP = 2_000  # larger predictions run in a thread, so that other requests do not wait
 # Shorter bodies are parsed on the event loop, because passing them to a thread takes longer.
 _MAX_BYTES_ON_LOOP = 100_000
-# Arrow is parsed faster; but 500 kB delay a prediction by half a millisecond, so not while a model predicts.
+# Arrow is parsed faster than JSON, so longer bodies are parsed on the event loop. 500 kB delay a prediction
+# by half a millisecond, so the limit above is used while a model predicts.
 _MAX_ARROW_BYTES_ON_LOOP = 500_000
 # Number of allocations between two runs of the garbage collector. A hundred concurrent requests allocate
 # thousands of objects that are all in use; with the default of 700, the collector takes a tenth of the time.
@@ -169,7 +170,7 @@ class Service:
             raise
 
     def _finish(self, response: asyncio.Future[Any], done: RequestFuture) -> None:
-        """Queue a response, in the writer thread; all responses of a group wake the event loop only once."""
+        """Queue a response, in the writer thread. Requests committed together wake the event loop once."""
         self._finished.append((response, done))
         if len(self._finished) == 1 and self._loop is not None:
             self._loop.call_soon_threadsafe(self._resolve_finished)
@@ -191,7 +192,10 @@ class Service:
         return path.startswith("/v1/models/{model}") and not path.endswith(("/predict", "/explain"))
 
     def audit_refusal(self, request: Request, path: str, status: int) -> None:
-        """Log a change that was refused before it reached the writer, unless the client is unknown."""
+        """Add an audit entry for a change that was refused before it reached the writer.
+
+        Nothing is logged if the client is unknown.
+        """
         scope = request.scope
         if "steelyard.audited" in scope or (self.keys is not None and "steelyard.key" not in scope):
             return
@@ -216,7 +220,7 @@ class Service:
         )
 
     async def rows(self, body: bytes, form: str, published: PublishedModel) -> ColumnBatch:
-        """Parse the rows of a body; large bodies are parsed in a thread, because other requests wait."""
+        """Return the rows of a body. Large bodies are parsed in a thread, so that other requests run."""
         is_short = len(body) < _MAX_BYTES_ON_LOOP or (
             form == "arrow" and len(body) < _MAX_ARROW_BYTES_ON_LOOP and not published.is_serving
         )
@@ -239,7 +243,7 @@ class Service:
             return {"origin": origin}
         key = headers[b"idempotency-key"].decode("latin-1")
         if not 1 <= len(key) <= 255:
-            raise Problem(400, f"an idempotency key has 1 to 255 characters; got {len(key)}.")
+            raise Problem(400, f"an idempotency key must have 1 to 255 characters; got {len(key)}.")
         path, query = scope["path"], scope["query_string"].decode("latin-1")
         content_type = headers.get(b"content-type", b"None").decode("latin-1")
         head = f"{request.method} {path}?{query} {content_type}\n"
@@ -341,7 +345,7 @@ class Service:
         if not isinstance(labels, dict) or not labels:
             raise Problem(422, 'expected {"labels": {"id": label, ...}}.')
         if len(labels) > self.limits.rows:
-            raise Problem(413, f"a request can have {self.limits.rows:,} labels; got {len(labels):,}.")
+            raise Problem(413, f"a request may have {self.limits.rows:,} labels; got {len(labels):,}.")
         _check_identifiers(labels)
         correct = values.get("correct", False)
         if not isinstance(correct, bool):
@@ -382,8 +386,6 @@ class Service:
             return {"subject": _check_identifiers([str(value)])[0]}
         return {"before": _seconds(value)} if way == "before" else _undo_selection(way, value)
 
-    # -- quality, certificates, files ---------------------------------------------------------------
-
     # -- the service itself -------------------------------------------------------------------------
 
     async def _watchdog(self) -> None:
@@ -400,7 +402,7 @@ class Service:
         return respond(Problem(error.status_code, str(error.detail) + "."))
 
     def count_unrouted(self, method: str, route: str, status: int) -> None:
-        """Count a request that no handler sees; unknown methods share one label, so labels are bounded."""
+        """Count a request without a handler. Unknown methods share one label, so the labels are bounded."""
         known = {"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"}
         self.metrics.request_finished(method if method in known else "other", route, status, 0.0, None)
 

@@ -6,7 +6,7 @@ const el = (tag, text, cls) => {
   if (cls) e.className = cls;
   return e;
 };
-// A name in which lines can break after separators.
+// Return an element with a name in which lines can break after separators.
 const breakable = (tag, name) => {
   const e = el(tag);
   for (const part of name.split(/(?<=[_.-])/)) e.append(part, el("wbr"));
@@ -48,7 +48,7 @@ async function fetchData(path, wanted) {
   return wanted === "text" ? response.text() : response.json();
 }
 
-// The result of a request, or null if it fails; a card without data is not shown.
+// Return the result of a request, or null if it fails. A card without data is not shown.
 const optional = (path) => fetchData(path).catch(() => null);
 
 function requestKey(complaint) {

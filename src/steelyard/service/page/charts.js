@@ -3,7 +3,7 @@ const clock = (at, span) => new Date(1000 * at).toLocaleString([], span > 172800
   ? { month: "short", day: "numeric" } : span > 600
     ? { hour: "2-digit", minute: "2-digit", hourCycle: "h23" } : { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
 
-// Dashed lines where the learner detected concept drift.
+// Draw dashed lines where the learner detected concept drift.
 const marks = (drifts) => (u) => {
   u.ctx.save();
   u.ctx.strokeStyle = ink("--bad");
@@ -35,7 +35,7 @@ function lineChart(holder, points, series, drifts = []) {
   else if (chart.cursor.idx == null) setTimeout(() => latest(chart));
 }
 
-const latest = (chart) => chart.setLegend({ idx: chart.data[0].length - 1 }); // shown while the mouse is elsewhere
+const latest = (chart) => chart.setLegend({ idx: chart.data[0].length - 1 }); // the latest values are shown while the mouse is not over the chart
 
 function makeChart(holder, data, series) {
   const axis = { stroke: ink("--quiet"), grid: { stroke: ink("--line"), width: 1 }, ticks: { stroke: ink("--line"), width: 1 } };

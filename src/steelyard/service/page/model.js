@@ -8,7 +8,7 @@ const SLOW_SECONDS = 20; // columns and versions are computed on request, so the
 const EXTRA_CARDS = [
   {
     load: (page) => (page.model.realised_rates?.length ? page.model.realised_rates : null),
-    draw: (rates) => card("Promised and realised rates", "Since the model was created, with intervals of 95 % that are valid at any time.", rateTable(rates)),
+    draw: (rates) => card("Target and observed rates", "Since the model was created, with 95 % confidence intervals that are valid at any time.", rateTable(rates)),
   },
   {
     load: (page) => (page.model.topics?.length ? page.model.topics : null),
@@ -25,7 +25,7 @@ const EXTRA_CARDS = [
   },
   {
     load: (page) => (page.model.has_challenger ? optional(`${page.path}/challenger`) : null),
-    draw: (compared, page) => card("Challenger", `Learns the same rows in shadow since ${moment(compared.since)}; both evaluated on the last ${number(Math.min(4000, compared.rows))} of them. POST ${page.path}/promote exchanges the two, and again rolls back.`,
+    draw: (compared, page) => card("Challenger", `Second model that has learned the same rows in shadow mode since ${moment(compared.since)}. Both are evaluated on the last ${number(Math.min(4000, compared.rows))} of these rows. POST ${page.path}/promote swaps them, and a second call swaps them back.`,
       comparisonTable(compared), el("div", `challenger: ${JSON.stringify(compared.spec.learner)}`, "quiet small wrap")),
   },
   {
@@ -37,13 +37,13 @@ const EXTRA_CARDS = [
   {
     isSlow: true,
     load: (page) => optional(`${page.path}/versions`),
-    draw: (found, page) => (found.versions.length ? card("Versions", "Versions with a snapshot. Compare: how often a version predicts the same label as the current one, on the last rows.", versionTable(found.versions, page)) : null),
+    draw: (found, page) => (found.versions.length ? card("Versions", "Versions with a snapshot. Compare: the share of recent rows for which a version predicts the same label as the current version.", versionTable(found.versions, page)) : null),
   },
 ];
 
 function rateTable(rates) {
   const percent = (x) => (x === null ? "–" : (100 * x).toFixed(x < 0.1 ? 2 : 1));
-  return scrolled(table(["percent", "promised", "realised", "interval", "rows"], rates.map((r) => [
+  return scrolled(table(["percent", "target", "observed", "interval", "rows"], rates.map((r) => [
     r.name, percent(r.promised), percent(r.rate), r.interval.map(percent).join("\u2060\u2013\u2060"), number(r.rows)])));
 }
 
@@ -156,7 +156,7 @@ class ModelPage {
       else {
         holder.chart?.destroy();
         Object.assign(holder, { chart: null, appearance: null });
-        holder.replaceChildren(el("p", points.length > 1 ? "Nothing in this time." : "The curve begins after two minutes.", "quiet"));
+        holder.replaceChildren(el("p", points.length > 1 ? "No data in this time range." : "The curve begins after two minutes.", "quiet"));
       }
     };
     const none = (...names) => points.every((p) => names.every((name) => !p[name]));
@@ -193,7 +193,7 @@ class ModelPage {
         holder.chart?.destroy();
         Object.assign(holder, { chart: null, appearance: null });
         holder.classList.add("empty");
-        holder.replaceChildren(el("p", "No labels in this time; the curve begins after 200 labels.", "quiet"));
+        holder.replaceChildren(el("p", "No labels in this time range. The curve begins after 200 labels.", "quiet"));
       }
     }
     this.drawActivity();
@@ -229,7 +229,7 @@ class ModelPage {
       const change = JSON.parse(event.data);
       this.showStatus(true, change.version);
       if (due) return;
-      due = true; // draw at most once a second; the last change is always drawn
+      due = true; // the page is drawn at most once per second, and the last change is always drawn
       const wait = Math.max(0, 1000 - (performance.now() - drawn));
       setTimeout(() => {
         due = false;

@@ -1,5 +1,5 @@
 "use strict";
-// The class with the fewest rows so far, with its recent share and recall.
+// Return the class with the fewest rows so far, with its recent share and recall.
 function rarestClass(now) {
   const label = now.rarest;
   return label === null ? null : { label, share: now.share[label] ?? 0, recall: now.recall[label] };
@@ -77,7 +77,7 @@ function histogram(scores) {
   return chart;
 }
 
-// A table with headings; a cell is a text or an element.
+// Return a table with headings. A cell is a text or an element.
 function table(headings, rows) {
   const made = el("table");
   const line = (cells) => {
@@ -113,7 +113,7 @@ function certificateTable(certificates) {
   })));
 }
 
-// The contributions to the score of the predicted class; for the first of two classes, their sign is reversed.
+// Show the contributions to the score of the predicted class. For the first of two classes their sign is flipped.
 function alarmTable(alarm) {
   const several = typeof alarm.score === "object";
   const sign = !several && String(alarm.score_class) !== String(alarm.label) ? -1 : 1;
@@ -166,7 +166,7 @@ function expertTable(experts) {
   })));
 }
 
-// A bar with a number, for shares between 0 and 1.
+// Return a table cell with a bar and a number, for shares between 0 and 1.
 function bar(value, text) {
   const cell = el("td", null, "say");
   if (value === null || value === undefined) return el("td", "–");

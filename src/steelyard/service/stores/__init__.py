@@ -1,4 +1,4 @@
-"""Durable storage: ``sql`` contains the statements, ``sqlite`` and ``postgres`` the two databases."""
+"""Durable storage. ``sql`` has the common statements, ``sqlite`` and ``postgres`` those of each database."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ def reason_of(error: BaseException) -> str:
 
 @dataclass(frozen=True)
 class Learners:
-    """Processes that learn, and the models of which they hold leases."""
+    """Learner processes, and the models of which they hold leases."""
 
-    n_leases: dict[str, int]  # number of leases of each live learner, by address
-    owners: dict[str, str]  # address of the learner of each model that has one
+    n_leases: dict[str, int]  # number of leases of each live learner process, by address
+    owners: dict[str, str]  # address of the learner process of each model, if it has one
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,7 @@
-"""In-memory index of idempotency keys: finds the groups of stored responses that may contain a key."""
+"""In-memory index of idempotency keys: finds the records of stored responses that may contain a key.
+
+A record, here called a group, contains the responses to requests that were committed together.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ def key_hashes(keys: Iterable[str]) -> bytes:
 class KeyIndex:
     """Hashes of the keys of a model and the groups that contain them, 16 bytes per key.
 
-    Keys are random: in a database index, each new key would change a different page, and a group of 64
+    Keys are random. In a database index, each new key would change a different page, and a group of 64
     requests would write a megabyte. This index keeps keys in sorted arrays. An array is merged with the
     preceding one when both have about the same length, so there are few arrays, and each key is merged only a
     few times. Because different keys can have the same hash, a group that the index returns need not contain

@@ -1,8 +1,8 @@
 """Store in PostgreSQL: several processes learn different models, and any number of processes follow.
 
 A lease of a model is an advisory lock that the writing database session holds. A commit therefore implies
-that the lease is still held: a process that lost its connection cannot write after its successor has taken
-over.
+that the lease is still held: a process that lost its connection cannot write after another process has taken
+over the model.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from steelyard.service.stores.upgrades import BASE_VERSION, SCHEMA_VERSION, UPGR
 
 __all__ = ["PostgresStore"]
 
-# Key of an advisory lock that all learners share ("Stly"). Version 0.2 holds it exclusively.
+# Key of an advisory lock that all learner processes share ("Stly"). Version 0.2 holds it exclusively.
 _WRITE_LOCK = 0x53746C79
 _LEARNERS = """
 SELECT (l.classid::bigint << 32) | l.objid::bigint, coalesce(n.url, l.pid::text)
@@ -35,11 +35,12 @@ AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database()
 """
 _SETUP_LOCK = _WRITE_LOCK + 1
 _CHANNEL = "steelyard"
-# Minimum time between notifications, because commits that notify run one at a time.
+# Minimum time between two commits with NOTIFY, because PostgreSQL runs such commits one at a time.
 _MIN_NOTIFY_SECONDS = 0.05
 _CONNECT_SECONDS = 5
 _ERASE_LOCK_MILLISECONDS = 100
-# Polls of other learners' transactions, which usually take milliseconds.
+# Maximum number and interval of checks whether the transactions of other sessions have ended, which usually
+# takes milliseconds.
 _MAX_READER_POLLS, _READER_POLL_SECONDS = 10, 0.02
 _MAX_REWRITE_BYTES = 8 << 20  # rewriting a table of this size takes about 50 ms
 # With these settings, the server notices within half a minute that a client machine has disappeared.
@@ -219,7 +220,7 @@ class PostgresStore(Store):
 
     def sibling(self) -> PostgresStore | None:
         other = PostgresStore(self._url)
-        other.advertise(self.address)  # otherwise its leases would be counted as those of another process
+        other.advertise(self.address)  # the leases of both stores are then counted for the same process
         return other
 
     def holds_lease(self, model: str) -> bool:
@@ -288,7 +289,7 @@ class PostgresStore(Store):
 
     @contextmanager
     def transaction(self, background: BackgroundWork | None = None) -> Iterator[None]:  # noqa: ARG002
-        """Commit all changes or none. Changes are on the server's disk when the context manager returns."""
+        """Commit all changes or none. Changes are on the disk of the server when the context manager ends."""
         db = self._db
         if db is None or not self.holds_write_lock:
             raise FileAccessError("this process does not hold the write lock.", source=self.path)
@@ -374,14 +375,13 @@ class PostgresStore(Store):
     # -- erasing of deleted rows --------------------------------------------------------------------
 
     def erase(self) -> bool:
-        """Remove deleted rows from the tables without blocking other sessions; return whether all are
-        removed.
+        """Remove deleted rows without blocking other sessions; return whether all are removed from the disk.
 
         ``VACUUM`` frees the space of deleted rows while all sessions continue to read and write. A small
         table is then rewritten, which removes the bytes from the disk immediately. Rewriting needs an
-        exclusive lock; the method waits for it at most ``_ERASE_LOCK_MILLISECONDS``. In a larger table, later
-        rows overwrite the freed space; :meth:`rewrite_tables` removes the bytes in a maintenance window. The
-        write-ahead log contains the bytes until the server recycles it.
+        exclusive lock, for which the method waits at most ``_ERASE_LOCK_MILLISECONDS``. In a larger table,
+        later rows overwrite the freed space. :meth:`rewrite_tables`, which is meant for a maintenance window,
+        removes the bytes at once. The write-ahead log contains the bytes until the server recycles it.
         """
         db = self._session()
         self._wait_for_readers(db)
@@ -390,7 +390,7 @@ class PostgresStore(Store):
             for table in sorted(self._to_erase):
                 db.execute(f"VACUUM steelyard.{table}")
         except psycopg.errors.LockNotAvailable as error:
-            raise FileAccessError("another session cleans up a table.", source=self.path) from error
+            raise FileAccessError("another session is cleaning up a table.", source=self.path) from error
         finally:
             db.execute("RESET lock_timeout")
         sizes = "SELECT pg_total_relation_size(('steelyard.' || %s)::regclass)"
@@ -417,7 +417,7 @@ class PostgresStore(Store):
         raise FileAccessError(
             "a backup or an open transaction still sees the forgotten rows.",
             source=self.path,
-            hint="the service removes them when it has ended",
+            hint="the service removes the rows when the backup or transaction has ended",
         )
 
     def rewrite_tables(self) -> None:
@@ -427,7 +427,7 @@ class PostgresStore(Store):
     def _rewrite_tables(
         self, db: psycopg.Connection[Any], tables: Iterable[str], lock_milliseconds: int
     ) -> None:
-        """Rewrite tables; raise FileAccessError if another session locks one or still sees deleted rows."""
+        """Rewrite tables; raise FileAccessError if another session locks a table or sees deleted rows."""
         db.execute(f"SET lock_timeout = {lock_milliseconds}")  # 0 means no limit
         try:
             used = next((table for table in sorted(tables) if not self._rewrite(db, table)), None)
@@ -438,7 +438,7 @@ class PostgresStore(Store):
                 f"another session uses the table {used!r}, so forgotten rows are still on the disk of the "
                 "database.",
                 source=self.path,
-                hint="they are removed when backups and open transactions have ended",
+                hint="the rows are removed when backups and open transactions have ended",
             )
 
     @staticmethod
@@ -476,7 +476,7 @@ def _with_placeholders(sql: str) -> str:
 
 
 def _without_password(url: str) -> str:
-    """Return host and database of a URL."""
+    """Return the URL of a store with only its host and database, for messages."""
     try:
         parameters = conninfo.conninfo_to_dict(url)
     except psycopg.Error as error:

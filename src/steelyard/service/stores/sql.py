@@ -1,4 +1,4 @@
-"""Store of models, events, rows and snapshots, in the common SQL of SQLite and PostgreSQL."""
+"""Base class of the stores: models, events, rows and snapshots, in SQL for both SQLite and PostgreSQL."""
 
 from __future__ import annotations
 
@@ -48,16 +48,16 @@ _TABLES_BY_MODEL = (
 class Store:
     """Durable storage of the service.
 
-    A process with the write lock changes the models of which it holds a lease, in its writer thread and
-    inside :meth:`transaction`; when the context manager returns, the transaction is durable. With SQLite
-    there is one such process, which holds the leases of all models; with PostgreSQL there can be several.
-    Other processes follow with ``wait_for_changes`` and read a consistent state inside ``read_snapshot``.
+    A process with the write lock changes the models of which it holds a lease. Its writer thread changes them
+    inside :meth:`transaction`. When this context manager ends, the transaction is durable. With SQLite there
+    is one such process, which holds the leases of all models. With PostgreSQL there can be several. Other
+    processes follow with ``wait_for_changes`` and read a consistent state inside ``read_snapshot``.
     """
 
     path: str  # name of the store in error messages
     errors: tuple[type[Exception], ...]  # errors that are raised when the disk or the database server fails
     has_leases = False  # whether several processes can learn different models
-    # Key indexes of the models that this process has leased; empty after a rollback.
+    # Key indexes of the models that this process has leased. They are discarded after a rollback.
     _key_indexes: dict[str, KeyIndex]
 
     def __enter__(self) -> Self:
@@ -71,7 +71,7 @@ class Store:
     def transaction(self, background: BackgroundWork | None = None) -> AbstractContextManager[None]:
         """Commit all changes or none.
 
-        If the store commits in a thread, ``background`` runs in the meantime.
+        If the store commits in another thread, the work that ``background`` returns runs during the commit.
         """
         raise NotImplementedError
 
@@ -121,10 +121,10 @@ class Store:
         return ""
 
     def advertise(self, url: str) -> None:
-        """Publish the HTTP address at which other processes can reach this one."""
+        """Publish the HTTP address at which other processes can reach this process."""
 
     def sibling(self) -> Store | None:
-        """Return a store for another writer thread of this process, or None if only one is supported."""
+        """Return a store for a second writer thread of this process, or None if only one is supported."""
         raise NotImplementedError
 
     def wait_for_changes(self, seconds: float) -> None:
@@ -134,7 +134,7 @@ class Store:
     def erase(self) -> bool:
         """Remove deleted data from the files of the database.
 
-        Returns False if freed space still contains the data until it is reused, and raises FileAccessError if
+        Returns False if the data stays in freed space until the space is reused. Raises FileAccessError if
         another program currently prevents the removal.
         """
         raise NotImplementedError
@@ -228,7 +228,10 @@ class Store:
     def put_snapshot(
         self, model: str, snapshot: Snapshot, keep: int, replaced_version: int | None = None
     ) -> None:
-        """Store a snapshot, replacing the one of the same or the given version; keep the ``keep`` newest."""
+        """Store a snapshot and delete all but the ``keep`` newest ones.
+
+        The snapshot replaces the snapshots of the same version and of ``replaced_version``.
+        """
         versions = (snapshot.version, snapshot.version if replaced_version is None else replaced_version)
         self._do("DELETE FROM snapshots WHERE model = ? AND version IN (?, ?)", model, *versions)
         sql = "INSERT INTO snapshots (model, version, at, digest, body) VALUES (?, ?, ?, ?, ?)"
@@ -246,7 +249,7 @@ class Store:
         return Snapshot(*found[0]) if found else None
 
     def last_versions(self) -> dict[str, int]:
-        """Return the version of the newest event or snapshot of every model that has one."""
+        """Return the version of the newest event or snapshot of every model that has any."""
         sql = (
             "SELECT model, max(version) FROM ("
             "SELECT model, max(version) AS version FROM events GROUP BY model "
@@ -325,7 +328,7 @@ class Store:
             self._do_many(f"DELETE FROM {table} WHERE chunk = ?", parameters)  # noqa: S608  a constant name
 
     def chunks(self, model: str) -> list[tuple[int, int, int]]:
-        """Return (chunk, number of rows, number of expired rows at its start), oldest chunk first."""
+        """Return chunk, number of rows and number of expired rows at its start, oldest chunk first."""
         return self._do("SELECT chunk, n, retired FROM chunks WHERE model = ? ORDER BY chunk", model)
 
     def index_rows(
@@ -479,7 +482,7 @@ class Store:
         return self._key_indexes[model]
 
     def _response_group(self, number: int) -> list[list[str]]:
-        """Return key, fingerprint and body of the responses of a group, empty if it is deleted."""
+        """Return key, fingerprint and body of the responses in a record; empty if the record is deleted."""
         found = self._do("SELECT body FROM answer_groups WHERE number = ?", number)
         return msgspec.msgpack.decode(found[0][0]) if found else []
 
@@ -575,7 +578,7 @@ class Store:
         return limit <= 0
 
     def index_old_responses(self) -> None:
-        """Build the index of responses in a store of schema version 1, which has none."""
+        """Build the index of responses in a store of schema version 1, which has no such index."""
         for model, key, body in self._do("SELECT model, key, body FROM answers"):
             response = json.loads(body)
             ids = [*response.get("ids", ()), *response.get("unknown", ())]
@@ -584,13 +587,13 @@ class Store:
     # -- topics of message brokers ------------------------------------------------------------------
 
     def positions(self, model: str, topic: str) -> dict[str, str]:
-        """Return the committed position in each part of a topic, for consumer threads."""
+        """Return the committed position in each partition of a topic, for consumer threads."""
         return dict(
             self._read("SELECT part, position FROM positions WHERE model = ? AND topic = ?", model, topic)
         )
 
     def current_positions(self, model: str, topic: str) -> dict[str, str]:
-        """Return the position in each part of a topic, including uncommitted changes of the writer."""
+        """Return the position in each partition of a topic, including uncommitted changes of the writer."""
         return dict(
             self._do("SELECT part, position FROM positions WHERE model = ? AND topic = ?", model, topic)
         )

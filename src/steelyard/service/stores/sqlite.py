@@ -1,4 +1,4 @@
-"""Store in one SQLite file. One thread writes, and every commit is synced to disk before it returns."""
+"""Store in one SQLite file. One thread writes at a time, and every commit is synced to disk."""
 
 from __future__ import annotations
 
@@ -95,9 +95,9 @@ class SQLiteStore(Store):
     Parameters
     ----------
     path : path or ":memory:"
-        The file; created if it does not exist.
+        The file. It is created if it does not exist.
     vfs : str, optional
-        Name of an apsw virtual file system; used by tests that simulate failing disks.
+        Name of an apsw virtual file system, for tests that simulate failing disks.
     """
 
     errors: tuple[type[Exception], ...] = (apsw.Error, OSError)
@@ -107,14 +107,16 @@ class SQLiteStore(Store):
         self.path, self._vfs = str(path), vfs
         self._is_private = vfs is not None or self.path == ":memory:"  # other processes cannot open it
         self._lock_file: IO[bytes] | None = None
-        self._owner: SQLiteStore | None = None  # store of the first writer thread, if this store is a sibling
+        # Store of the first writer thread if this is the store of the second writer thread, otherwise None.
+        self._owner: SQLiteStore | None = None
         self._turn = threading.RLock()  # held by the writer thread that is in a transaction
         self._must_begin = False  # whether the transaction begins with its first write
         self._key_indexes = {}
         # The thread of this executor starts on first use.
         self._committer = ThreadPoolExecutor(1, "steelyard-commit")
-        # The writer thread has its own connection. All request threads share another one. A private store has
-        # a single connection: readers wait for the end of a transaction, so they see only committed data.
+        # The writer thread has its own connection, and all request threads share another connection. A
+        # private store has one connection, so readers wait for the end of a transaction to see only committed
+        # data.
         self._reader_lock = self._turn if self._is_private else threading.RLock()
         self._writer_lock = self._turn if self._is_private else nullcontext()
         try:
@@ -131,7 +133,7 @@ class SQLiteStore(Store):
 
     def _configure(self, *, exclusive: bool) -> None:
         self._db.set_busy_timeout(_BUSY_MILLISECONDS)
-        if exclusive:  # virtual file systems of the tests have no shared memory
+        if exclusive:  # the virtual file systems of the tests have no shared memory
             self._db.pragma("locking_mode", "EXCLUSIVE")
         # Large pages need fewer writes per batch of rows. An existing file keeps its page size.
         self._db.pragma("page_size", _PAGE_BYTES)
@@ -172,7 +174,7 @@ class SQLiteStore(Store):
             )
 
     def _run_upgrades(self) -> None:
-        """Run the missing upgrade steps in one transaction. Another process may have run some of them."""
+        """Run the missing upgrade steps in one transaction. Another process may have run some already."""
         if self._db.pragma("user_version") == 1:
             self._db.execute(_ANSWER_INDEX)
             self.index_old_responses()
@@ -186,8 +188,8 @@ class SQLiteStore(Store):
     def transaction(self, background: BackgroundWork | None = None) -> Iterator[None]:
         """Commit all changes or none. Changes are on disk when the context manager returns.
 
-        A sibling store begins its transactions with the first write, so that the other writer thread of this
-        process does not wait while rows are learned.
+        The store of the second writer thread begins its transactions with the first write, so that the first
+        writer thread does not wait while rows are learned.
         """
         self._must_begin = True
         try:
@@ -247,7 +249,7 @@ class SQLiteStore(Store):
         return holder._lock_file is not None or self._is_private
 
     def sibling(self) -> SQLiteStore | None:
-        """Return a store for another writer thread of this process, which shares the write lock."""
+        """Return a store for a second writer thread of this process. Both stores share the write lock."""
         if self._is_private:
             return None
         other = SQLiteStore(self.path)
@@ -274,7 +276,7 @@ class SQLiteStore(Store):
         except OSError as error:
             lock_file.close()
             raise FileAccessError(
-                "another process writes to this store, and a store has one writer.",
+                "another process writes to this store; only one process can write to a SQLite store.",
                 source=self.path,
                 hint="stop the other service, or use another store",
             ) from error
@@ -309,7 +311,7 @@ class SQLiteStore(Store):
     # -- maintenance of the file --------------------------------------------------------------------
 
     def erase(self) -> bool:
-        """Remove deleted data from the write-ahead log. ``secure_delete`` overwrites it in the main file."""
+        """Remove deleted data from the write-ahead log. In the main file, ``secure_delete`` overwrites it."""
         if self.path == ":memory:":
             return True
         with self._turn:

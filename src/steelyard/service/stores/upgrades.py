@@ -23,9 +23,9 @@ CREATE TABLE quarantine (
   reason TEXT NOT NULL, body BLOB NOT NULL) STRICT;
 CREATE INDEX quarantine_by_model ON quarantine (model, number);
 """,
-    # Adds an index with which deleting old responses does not read all of them.
+    # Adds an index, so that deleting old responses does not read all responses.
     4: "CREATE INDEX answers_by_time ON answers (model, at);",
-    # Adds addresses of learners, by the process id of their database session.
+    # Adds addresses of learner processes, by the process id of their database session.
     5: "CREATE TABLE learners (pid INTEGER PRIMARY KEY, url TEXT NOT NULL) STRICT;",
     # Adds idempotency keys of requests that share a chunk, and an index of audit entries by time.
     6: """
@@ -44,7 +44,7 @@ CREATE TABLE early_labels (
   model TEXT NOT NULL, id TEXT NOT NULL, at REAL NOT NULL, label TEXT NOT NULL, reason TEXT,
   PRIMARY KEY (model, id)) STRICT;
 """,
-    # Adds single records for the responses of a group and for the keys of requests that share a chunk.
+    # Adds common records for responses that are committed together and for the keys of a shared chunk.
     8: """
 CREATE TABLE answer_groups (
   number INTEGER PRIMARY KEY AUTOINCREMENT, model TEXT NOT NULL, at REAL NOT NULL, n INTEGER NOT NULL,
