@@ -24,18 +24,18 @@ def seconds(call: Callable[[], object]) -> float:
 
 
 def rested(call: Callable[[], object]) -> float:
-    """Return the seconds of a call, after the threads of the previous one have stopped."""
+    """Return the seconds of a call, after a pause in which the threads of the previous call stop."""
     time.sleep(0.15)
     return seconds(call)
 
 
 def best_of(repeats: int, *calls: Callable[[], object]) -> list[float]:
-    """Return the best time of each call; the calls alternate, so other load affects all."""
+    """Return the best time of each call. The calls alternate, so that other load affects all of them."""
     times = [[rested(call) for call in calls] for _ in range(repeats)]
     return np.min(times, axis=0).tolist()
 
 
-def made_up(n_rows: int, share: float) -> tuple[np.ndarray, np.ndarray]:
+def generated(n_rows: int, share: float) -> tuple[np.ndarray, np.ndarray]:
     """Return a kernel matrix and labels with a given share of ones."""
     rng = np.random.default_rng(0)
     y = (np.arange(n_rows) % round(1 / share) == 0).astype(int)
@@ -44,8 +44,8 @@ def made_up(n_rows: int, share: float) -> tuple[np.ndarray, np.ndarray]:
 
 
 def bench_fit(n_rows: int, repeats: int, share: float) -> None:
-    K, y = made_up(n_rows, share)
-    print(f"fit on a precomputed matrix of {n_rows} rows, {y.sum()} of them rare")
+    K, y = generated(n_rows, share)
+    print(f"fit on a precomputed matrix of {n_rows} rows, {y.sum()} of them of the rare class")
     for C in (1.0, 10.0, 100.0):
         model = AlignedSVC(C, kernel="precomputed")
         forced = AlignedSVC(C, kernel="precomputed", tol=0.0)
@@ -60,25 +60,25 @@ def bench_fit(n_rows: int, repeats: int, share: float) -> None:
             ratio = time_taken / plain
             print(
                 f"  C = {C:5.0f}, {label:8s} SVC {plain:6.2f} s   AlignedSVC {time_taken:6.2f} s   "
-                f"{rounds} rounds   ratio {ratio:5.2f}   asked for at most {1.5 * (rounds + 1):5.2f}"
+                f"{rounds} rounds   ratio {ratio:5.2f}   target at most {1.5 * (rounds + 1):5.2f}"
             )
 
 
 def bench_memory(n_rows: int) -> None:
-    """Return the peak memory of a fit in units of the kernel matrix, without the cache of LIBSVM."""
-    K, y = made_up(n_rows, 0.1)
+    """Print the peak memory of a fit in units of the kernel matrix, without the cache of LIBSVM."""
+    K, y = generated(n_rows, 0.1)
     for C in (1.0, 100.0):
         tracemalloc.start()
         AlignedSVC(C, kernel="precomputed", tol=0.0).fit(K, y)
         peak = tracemalloc.get_traced_memory()[1] / K.nbytes
         tracemalloc.stop()
         print(
-            f"memory, {n_rows} rows, C = {C:3.0f}: {peak:.2f} kernel matrices beside the given one (asked: 1)"
+            f"memory, {n_rows} rows, C = {C:3.0f}: {peak:.2f} kernel matrices besides the input (target: 1)"
         )
 
 
 def numpy_alignment(x: np.ndarray, z: np.ndarray, gamma: float) -> float:
-    """Return the kernel of one pair in NumPy, vectorized over anti-diagonals, in logarithms."""
+    """Return the logarithm of the kernel of two sequences in NumPy, vectorized over anti-diagonals."""
     w = np.exp(-gamma * ((x[:, None] - z) ** 2).sum(axis=2))
     local = np.log(w / (2.0 - w))
     n, m = local.shape
@@ -106,7 +106,7 @@ def bench_sequences(n_sequences: int, repeats: int) -> None:
     loop_time *= n_pairs / len(some)  # one triangle of the matrix, as in the native loop
     print(
         f"alignment matrix {n_sequences} x {n_sequences}, length 60, 2-D: native {native:.2f} s, NumPy loop "
-        f"{loop_time:.0f} s (from {len(some)} pairs): {loop_time / native:.0f} times as fast (asked for: 20)"
+        f"{loop_time:.0f} s (from {len(some)} pairs): {loop_time / native:.0f} times as fast (target: 20)"
     )
 
 

@@ -1,8 +1,8 @@
-"""BoostedTrees against LightGBM, one thread, side by side in one run.
+"""BoostedTrees compared with LightGBM on one thread, in one run.
 
-Run ``python benchmarks/speed/bench_boosting.py``; ``--quick`` leaves out the largest table. LightGBM must be
-installed. Both sides fit 100 trees of 16 leaves with at least 20 rows per leaf; the times include the
-binning of the rows. LightGBM runs row-wise and column-wise, and the faster of the two counts.
+Run ``python benchmarks/speed/bench_boosting.py``. ``--quick`` leaves out the largest table. LightGBM must be
+installed. Both fit 100 trees of 16 leaves with at least 20 rows per leaf. The times include the binning of
+the rows. LightGBM runs row-wise and column-wise, and the faster of the two counts.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ TREES, LEAVES, MIN_ROWS_PER_LEAF, LEARNING_RATE = 100, 16, 20, 0.1
 
 
 class Rows:
-    """Rows in the form that the rules of the ensemble expect."""
+    """Rows with the attributes that the trees of the ensemble expect."""
 
     def __init__(self, X):
         self.X = X
@@ -78,7 +78,7 @@ def compare_prediction(n_rows, n_columns, max_bins, repeats):
     X, y = make_table(n_rows, n_columns)
     rule = TreeRule([0, 1], fit_ours(X, y, max_bins).forest, n_columns)
     booster = fit_lightgbm(X, y, max_bins, "force_row_wise")
-    for n, n_calls in ((10_000, 1), (1, 1000)):  # single rows differ from call to call, as those of a stream
+    for n, n_calls in ((10_000, 1), (1, 1000)):  # each call with one row gets another row, as in a stream
         batches = [Rows(X[i : i + n]) for i in range(n_calls)]
         ours, theirs = best_times(
             lambda batches=batches: [rule.scores(rows) for rows in batches],

@@ -2,13 +2,16 @@
 
     python benchmarks/speed/bench_brokers.py [--quick] [--only nats|redis|kafka] [--memory MINUTES]
 
-1. Arrow messages of 1,000 rows of 30 numbers: a bare consumer that reads the columns and calls `partial_fit`.
-2. JSON messages of one row of 30 numbers: a bare consumer that parses them, and learns nothing.
+1. Arrow messages of 1,000 rows of 30 numbers, compared with a bare consumer that reads the columns and calls
+   `partial_fit`.
+2. JSON messages of one row of 30 numbers, compared with a bare consumer that parses them and learns nothing.
 
-The model of the service evaluates and learns every row, durably and exactly once; it does not keep learned
-rows. Servers run in their own processes (the mock cluster of Kafka in this one); rounds alternate. Ratios are
-given in wall-clock time, and in processor time of this process, which other jobs disturb less.
-`--memory` feeds Arrow messages for this time instead and prints the resident memory after every tenth of it.
+The model of the service evaluates and learns every row, durably and exactly once. It does not keep learned
+rows. Servers run in their own processes, except the mock cluster of Kafka, which runs in this process. Rounds
+alternate. Ratios are given in elapsed time, and in processor time of this process, which other jobs disturb
+less.
+
+`--memory MINUTES` feeds Arrow messages for this time instead, and prints the resident memory ten times.
 """
 
 from __future__ import annotations
@@ -35,12 +38,12 @@ from tests.brokers import servers
 from tests.brokers.feeding import FedModel
 
 D, ROWS = 30, 1_000
-READ_MESSAGES = {"arrow": 32, "json": 1_000}  # messages that a bare consumer reads at once
+READ_MESSAGES = {"arrow": 32, "json": 1_000}  # number of messages that a bare consumer reads at once
 TARGET = 0.5
 SENT_MESSAGES, MAX_WAITING_MESSAGES = (
     50,
     200,
-)  # memory test: messages sent together, and limit of messages not learned yet
+)  # memory test: number of messages sent together, and maximum number of messages that are not learned yet
 
 
 def payloads(kind: str, n_messages: int) -> list[bytes]:
@@ -173,7 +176,7 @@ def resident_megabytes() -> float:
 
 
 def memory(server: Any, minutes: float, folder: Path) -> None:
-    """Feed at full speed and print the memory over time; messages that were learned are deleted."""
+    """Feed a model at full speed and print the memory over time. Learned messages are deleted."""
     topic = "memory"
     server.create(topic)
     some, begin, found = payloads("arrow", SENT_MESSAGES), time.monotonic(), []

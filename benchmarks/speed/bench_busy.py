@@ -1,12 +1,12 @@
-"""Calls of every learner beside busy processes, as a ratio to their fair share of the machine.
+"""Time of calls of every learner while other processes are busy, relative to the fair time.
 
     python benchmarks/speed/bench_busy.py [--quick] [--only NAME]
 
-With c cores and b other processes that compute all the time, a process gets c / (b + c) of what it gets
-alone if it uses all c cores, and min(1, c / (b + 1)) if it uses one core. The fair time is the time alone
-divided by the smaller of both shares. Ratios above 2.5 mean that threads wait for each other. A short
-call is repeated for a quarter of a second, longer than a time slice of the scheduler. Calls alone and
-beside neighbors alternate, so that other load affects all of them.
+With c cores and b busy processes, a process that uses all c cores gets the share c / (b + c) of the time that
+it gets alone, and a process that uses one core gets min(1, c / (b + 1)). The fair time is the time alone
+divided by the smaller of both shares. Ratios above 2.5 mean that threads wait for each other. A short call is
+repeated for a quarter of a second, longer than a time slice of the scheduler. Calls with and without busy
+processes alternate, so that other load affects all of them.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def busy(n_processes: int) -> Iterator[None]:
 
 
 def rows(n_rows: int = N_ROWS) -> tuple[Any, Any]:
-    """Return rows of two classes, one in ten of the rare one."""
+    """Return rows of two classes, of which one in ten rows belongs to the rare class."""
     rng = np.random.default_rng(0)
     y = (rng.random(n_rows) < 0.1).astype(int)
     return rng.normal(size=(n_rows, N_FEATURES)) + 0.5 * y[:, None], y
@@ -119,7 +119,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="measure calls whose names contain this text")
     options = parser.parse_args()
     cores, n_repeats = num_threads(), 2 if options.quick else 5
-    print(f"{cores} cores; time beside busy processes / fair time, limit {LIMIT}")
+    print(f"{cores} cores; time while other processes are busy / fair time, limit {LIMIT}")
     print("| call | alone, ms | " + " | ".join(f"{n} busy" for n in NEIGHBORS[1:]) + " |")
     print("|---|---|" + "---|" * len(NEIGHBORS[1:]))
     worst = 0.0

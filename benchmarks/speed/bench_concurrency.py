@@ -2,9 +2,9 @@
 
     python benchmarks/speed/bench_concurrency.py [--quick] [--only NAME]
 
-The guard of a mutating call acquires the lock, runs on a shallow copy and publishes it; the guard of a
-reading call keeps one published state. The library is imported twice, with and without guards (also for the
-estimators inside wrappers), and both versions alternate on the same rows.
+The guard of a mutating call acquires the lock, runs the call on a shallow copy and publishes the copy. The
+guard of a reading call makes it read one published state. The library is imported twice, with and without
+guards (also for the estimators inside wrappers), and both versions alternate on the same rows.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SLOW = {
     "EnclosingClassifier",
     "AlignedSVC",
     "StreamClassifier",
-}  # learners with slower rows
+}  # number of rows for slow learners
 
 
 def remove_guards() -> None:

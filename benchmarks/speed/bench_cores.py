@@ -1,10 +1,10 @@
-"""StreamClassifier on one core and on two: chunks are predicted and then learned.
+"""StreamClassifier on one core and on two cores: chunks are predicted and then learned.
 
     python benchmarks/speed/bench_cores.py [--rows 12000] [--chunk 100]
 
-Elapsed times of new processes with STEELYARD_NUM_THREADS=1 and 2, in turn, without their start; the best
-of three rounds counts. Both need idle cores: beside other processes the ratio is too low. The scores must
-be the same bits.
+The times are elapsed times of new processes with STEELYARD_NUM_THREADS=1 and 2, without their start. Both
+alternate, and the best of three rounds counts. The cores must be idle; otherwise the ratio is too low. The
+scores must be bit-identical.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def main() -> int:
     (one, spent, _), (two, spent_by_two, _) = (min(of_threads) for of_threads in zip(*runs, strict=True))
     ratio, per_row = one / two, 1e6 / options.rows
     print(
-        f"{options.rows:,} rows in chunks of {options.chunk}: {per_row * one:.0f} us a row on one thread "
+        f"{options.rows:,} rows in chunks of {options.chunk}: {per_row * one:.0f} us per row on one thread "
         f"({per_row * spent:.0f} of processor time), {per_row * two:.0f} on two "
         f"({per_row * spent_by_two:.0f}); ratio {ratio:.2f} (at least {TARGET_RATIO:g}) "
         f"{'met' if ratio >= TARGET_RATIO else 'MISSED'}"

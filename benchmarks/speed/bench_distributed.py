@@ -1,25 +1,26 @@
-"""Training on Dask and Spark: speed-up, overhead, size-up, memory, and Spark's own LinearSVC beside it.
+"""Training on Dask and Spark: speed-up, overhead, size-up and memory, compared with Spark's LinearSVC.
 
     python benchmarks/speed/bench_distributed.py [--rows 5000000] [--repeats 3] [--spark-rows 500000]
                                                  [--plot sizeup.png]
 
-Rows of 54 features, one in twenty of the rare class, are generated on the workers, 156,250 (64 MiB) a
-partition.
+Rows of 54 features, one in twenty of the rare class, are generated on the workers. A partition has 156,250
+rows (64 MiB).
 
-- ``bare``: the work of all partitions in one process without an engine, one thread: generate, take the
-  statistics, add them up;
-- ``dask 1``, ``dask 2``: the same rows through ``steelyard.distributed.dask.fit`` on a ``local_cluster`` of
-  one and two workers that is already running, one thread each;
-- *overhead* is ``dask 1`` over ``bare``, by the clock and by the processor time of worker, scheduler and
-  client together, which other load on the machine disturbs less;
-- *speed-up* is ``dask 1`` over ``dask 2``, by the clock;
-- *peak memory* is that of the process that holds client and scheduler, each size in a process of its own;
-- *size-up* takes a quarter, half and all of the rows.
+- ``bare``: the work of all partitions in one process and one thread, without an engine: generate the rows,
+  compute the statistics, add them up;
+- ``dask 1``, ``dask 2``: the same rows by ``steelyard.distributed.dask.fit`` on a running ``local_cluster``
+  with one or two workers of one thread;
+- *overhead* is ``dask 1`` divided by ``bare``, in elapsed time, and in the processor time of worker,
+  scheduler and client together, which other load on the machine disturbs less;
+- *speed-up* is ``dask 1`` divided by ``dask 2``, in elapsed time;
+- *peak memory* is that of the process with client and scheduler. Each size runs in a separate process;
+- *size-up* measures a quarter, half and all of the rows.
 
-Repeats alternate and the best of each counts, so that other load on the machine hits all. Spark runs on a
-DataFrame of its own size, generated on the executors and cached before either trainer is timed; its part is
-left out, with a word, where there is no Java. The last line sets 581,012 x 54 rows in memory on one thread
-beside table II of the paper (18.33 s, Matlab, one core of a laptop of 2.4 GHz).
+Repeats alternate and the best of each counts, so that other load on the machine affects all of them. Spark
+runs on a DataFrame whose size is given by ``--spark-rows``. It is generated on the executors and cached
+before either trainer is timed. Without Java, the Spark part is skipped with a message. The last line compares
+581,012 x 54 rows in memory on one thread with table II of the paper (18.33 s, Matlab, one core of a laptop
+with 2.4 GHz).
 """
 
 from __future__ import annotations
@@ -149,7 +150,7 @@ def message_report() -> None:
     formula = 2 * 8 * (N_FEATURES + 1) * (N_FEATURES + 2) // 2
     print(
         f"\na partition of {X.nbytes / 2**20:.1f} MiB sends {len(part.to_bytes()):,} bytes; "
-        f"8 (d+1)(d+2)/2 a class makes {formula:,}"
+        f"the formula 8 (d+1)(d+2)/2 bytes per class gives {formula:,}"
     )
 
 
@@ -169,7 +170,7 @@ def paper_report(repeats: int) -> None:
 
 
 def plot(best: dict[tuple[str, int], dict[str, float]], n_rows: int, path: Path) -> None:
-    """Size-up as in figure 3: time against data size, both relative to the smallest."""
+    """Draw the size-up as in figure 3 of the paper: time against data size, both relative to the smallest."""
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -184,7 +185,7 @@ def plot(best: dict[tuple[str, int], dict[str, float]], n_rows: int, path: Path)
         axes.plot(multiples, np.array(seconds) / seconds[0], marker=marker, label=label)
     axes.set(
         xlabel=f"rows, in units of {n_rows // 4:,}",
-        ylabel="time, in units of the first",
+        ylabel="time, in units of the smallest size",
         xticks=multiples,
         yticks=multiples,
         title="Size-up on Dask, 54 features",
@@ -202,10 +203,10 @@ def spark_report(n_rows: int, iterations: int) -> None:
     try:
         from pyspark.sql import SparkSession
     except ImportError:
-        print("\nSpark is not installed: its part is left out")
+        print("\nSpark is not installed: the Spark part is skipped")
         return
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
-        print("\nthere is no Java: Spark's part is left out")
+        print("\nJava is not installed: the Spark part is skipped")
         return
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[2]").appName("bench_distributed")
@@ -251,7 +252,7 @@ def _time_spark(spark: Any, n_rows: int, iterations: int) -> None:
         best[name] = perf_counter() - start
         print(f"{name:>36}: {best[name]:8.2f} s   AUC on new rows {_auc(X @ coef, y):.4f}")
     columns, vectors_time, theirs = best.values()
-    # LinearSVC takes vectors only: the second line is the one on the same DataFrame.
+    # LinearSVC accepts only vectors, so only the second line compares both on the same DataFrame.
     print(f"{'LinearSVC : steelyard, columns':>36}: {theirs / columns:8.2f}")
     print(f"{'LinearSVC : steelyard, same vectors':>36}: {theirs / vectors_time:8.2f}")
 
@@ -291,8 +292,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=5_000_000)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--spark-rows", type=int, default=500_000, help="0 leaves Spark out")
-    parser.add_argument("--iterations", type=int, default=100, help="of LinearSVC, at most")
+    parser.add_argument(
+        "--spark-rows", type=int, default=500_000, help="number of rows on Spark; 0 skips Spark"
+    )
+    parser.add_argument(
+        "--iterations", type=int, default=100, help="maximum number of iterations of LinearSVC"
+    )
     parser.add_argument("--plot", type=Path, help="draw the size-up to this file")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     options = parser.parse_args()

@@ -1,6 +1,6 @@
 """Speed of EnclosingClassifier: training compared with OneClassSVM, scaling with rows, prediction.
 
-Run ``python benchmarks/speed/bench_enclosing.py``; ``--quick`` takes a tenth of the rows.
+Run ``python benchmarks/speed/bench_enclosing.py``. ``--quick`` uses a tenth of the rows.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def train(X, **parameters):
 def against_one_class_svm(n_rows, repeats):
     X = np.random.default_rng(0).normal(size=(n_rows, 30))
     nu, gamma = 0.05, 1.0 / (30 * X.var())
-    # OneClassSVM defines the gap for weights that sum to nu * n and half of the dual.
+    # OneClassSVM defines the optimality gap for weights that sum to nu * n and half of the dual objective.
     tolerance = TOLERANCE * nu * n_rows / 2
     fitted = {}
 
@@ -38,13 +38,13 @@ def against_one_class_svm(n_rows, repeats):
     print(f"rbf sphere, {n_rows:,} rows, 30 features, outliers 0.05, equal tolerance")
     print(f"  steelyard {mine:.3f} s   OneClassSVM {other:.3f} s   ratio {other / mine:.2f}")
     novelty = fitted["ours"].novelty_score(X)
-    clear = np.abs(novelty) > 1e-5  # rows on the surface depend on rounding
+    clear = np.abs(novelty) > 1e-5  # predictions of rows on the surface depend on rounding
     outside, flagged = novelty[clear] > 0, fitted["theirs"].decision_function(X[clear]) < 0
     alpha = fitted["ours"]._classes[0].body(fitted["ours"]._settings()).ball.alpha
     theirs_alpha = np.sort(fitted["theirs"].dual_coef_[0] / (nu * n_rows))
     ours_alpha = np.sort(alpha[alpha > 0])[-len(theirs_alpha) :]
     print(
-        f"  same verdict on {np.mean(outside == flagged):.4%} of {clear.sum():,} rows off the surface;",
+        f"  same prediction for {np.mean(outside == flagged):.4%} of {clear.sum():,} rows off the surface;",
         end=" ",
     )
     gap = np.abs(ours_alpha - theirs_alpha[-len(ours_alpha) :]).max() * nu * n_rows

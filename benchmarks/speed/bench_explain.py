@@ -1,7 +1,7 @@
-"""Explaining rows against predicting the same rows, side by side in one run.
+"""Time to explain rows compared with the time to predict the same rows, in one run.
 
 Run ``python benchmarks/speed/bench_explain.py``. The model is a StreamClassifier that has learned a ring in
-30 columns; 1,000 new rows are explained (contributions and nearest rows, without changes) and predicted.
+30 columns. 1,000 new rows are explained (contributions and nearest rows, without ``changes``) and predicted.
 ``--rows`` sets the number of learned rows, which determines the experts that are used.
 """
 
@@ -19,7 +19,7 @@ COLUMNS, EXPLAINED_ROWS, MAX_SECONDS = 30, 1000, 1.0
 
 
 def make_model(n_rows):
-    """Return a model that has learned a noisy ring in the first two columns; the others are noise."""
+    """Return a model that has learned a noisy ring in the first two columns. The other columns are noise."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(n_rows, COLUMNS))
     radius = X[:, 0] ** 2 + X[:, 1] ** 2 + 0.3 * rng.normal(size=n_rows)

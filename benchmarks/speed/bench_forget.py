@@ -1,9 +1,9 @@
-"""Forget one row of many in StreamClassifier, compared with a new fit of LightGBM without that row.
+"""Time to forget one of many rows in StreamClassifier, compared with a fit of LightGBM without that row.
 
     python benchmarks/speed/bench_forget.py [--rows 100000] [--calls 30]
 
-The model remembers the given number of rows, and rows from all parts of its window are forgotten. LightGBM
-cannot forget, so its users fit it again. Times are elapsed times on one thread.
+The model keeps the given number of rows, and rows from all parts of its window are forgotten. LightGBM cannot
+forget rows, so it is fitted again. Times are elapsed times on one thread.
 """
 
 from __future__ import annotations

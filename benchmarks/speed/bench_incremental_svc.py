@@ -17,8 +17,9 @@ There are four measurements:
   SVC is fitted after every five calls;
 - ``window``: slide a window of 2,000 rows over the stream, one row per call, compared with one fit of SVC per
   50 rows. The time of a fit is measured after every 500 rows;
-- ``predict``: the same window, with a prediction of every row before it is learned, compared with the cost of
-  the kernel values that both need: twice those of the row with the support vectors;
+- ``predict``: the same window, with a prediction of every row before it is learned. Predicting and learning a
+  row each need the kernel values of the row with the support vectors, and the time is compared with the time
+  to compute these values twice;
 - ``fit``: fit 20,000 rows at once, compared with one fit of SVC, and then learn row by row.
 
 SVC has its default tolerance (1e-3) and cache (200 MB). Some fits use tol=1e-8, which is closer to the
@@ -46,8 +47,8 @@ Rows = tuple[NDArray[np.float64], NDArray[np.int64]]
 
 SIZE = 5_000
 WINDOW = 2_000
-SLIDES_PER_REFIT = 50  # compared with one fit of SVC
-SLIDES_PER_RUN = 500  # the time of a fit is measured after each run
+SLIDES_PER_REFIT = 50  # number of slides whose time is compared with one fit of SVC
+SLIDES_PER_RUN = 500  # number of slides after which the time of a fit is measured
 UPDATES_PER_REFIT = 5
 
 

@@ -1,7 +1,7 @@
-"""Speed of kernel blocks compared with scikit-learn's pairwise_kernels, and of one row against packed rows.
+"""Speed of kernel blocks compared with scikit-learn's pairwise_kernels, and of one row with packed rows.
 
-Run as ``python benchmarks/speed/bench_kernels.py``. Peers take turns and the best of several rounds counts,
-so that a busy machine slows both. A ratio is the peer's time divided by ours: above 1 we are faster.
+Run as ``python benchmarks/speed/bench_kernels.py``. Both alternate and the best of several rounds counts, so
+that a busy machine slows both. A ratio is the time of scikit-learn divided by ours.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def seconds(call: Callable[[], object]) -> float:
 
 
 def side_by_side(calls: list[Callable[[], object]], rounds: int) -> list[float]:
-    """Return the best time of each call; the calls alternate."""
+    """Return the best time of each call. The calls alternate."""
     return [
         min(times) for times in zip(*([seconds(call) for call in calls] for _ in range(rounds)), strict=True)
     ]
@@ -80,7 +80,7 @@ def bench_rows() -> None:
     rng = np.random.default_rng(0)
     spec = Kernel("rbf", gamma=0.05).spec()
     weights, sums = rng.normal(size=BUDGET), np.empty(SAMPLES)
-    print(f"\none row against {BUDGET} packed rows and their weighted sum, rbf, 1 thread; microseconds a row")
+    print(f"\none row with {BUDGET} packed rows and the weighted sum, rbf, 1 thread; microseconds per row")
     print(f"{'level':10}{'type':10}" + "".join(f"{f'd = {d}':>10}" for d in (8, 20, 60)))
     best = _native.simd_level()
     for level in _native.simd_levels():

@@ -1,10 +1,10 @@
-"""Memory and speed of KeyedClassifier with many keys, beside one ProximalSVC for the same rows.
+"""Memory and speed of KeyedClassifier with many keys, compared with one ProximalSVC for the same rows.
 
     python benchmarks/speed/bench_keyed.py [--quick]
 
-Rows of 10 columns arrive in batches of 10,000; every key has rows of both classes in both folds of
-``borrow="auto"``, the largest memory a key can take. Targets: 1,000,000 keys in at most 4 GB of memory of
-the process, and at least 50,000 rows a second learned and scored.
+Rows of 10 columns arrive in batches of 10,000. Every key has rows of both classes in both folds of
+``borrow="auto"``, which takes the most memory. Targets: 1,000,000 keys in at most 4 GB of memory of the
+process, and at least 50,000 rows per second learned and scored.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def batches(n_keys: int, seed: int = 0) -> Iterator[tuple[np.ndarray, np.ndarray
         for begin in range(0, n_keys, BATCH):
             chosen = keys[begin : begin + BATCH]
             y = np.full(len(chosen), turn % 2)
-            y[0] = 1 - y[0]  # both classes from the first batch on
+            y[0] = 1 - y[0]  # the first batch must contain both classes
             yield np.column_stack([chosen, rng.normal(size=(len(chosen), D)) + y[:, None]]), y
 
 
@@ -60,7 +60,7 @@ def main() -> None:
         one.partial_fit(X[:, 1:], y)
         seconds["one"] += time.perf_counter() - started
         n_rows += len(y)
-        if number % 50 == 49:  # scores of rows with 10,000 different keys
+        if number % 50 == 49:  # score rows with 10,000 different keys
             model.borrow_  # noqa: B018 - the selection is measured below
             started = time.perf_counter()
             model.decision_function(X)
@@ -75,7 +75,7 @@ def main() -> None:
     started = time.perf_counter()
     model._state.selected = None
     model.borrow_  # noqa: B018
-    print(f"{'selection of the borrowed rows':<44}{time.perf_counter() - started:12.2f} s")
+    print(f"{'selection of borrow':<44}{time.perf_counter() - started:12.2f} s")
     started = time.perf_counter()
     model.forget_key(n_keys // 2)
     print(f"{'forget_key':<44}{1e3 * (time.perf_counter() - started):12.2f} ms")

@@ -1,7 +1,8 @@
 """Speed of KOIL and MultiKernelKOIL compared with the kernel block that they need, and with river.
 
-Run as ``python benchmarks/speed/bench_koil.py [--only PART ...]``. One core; peers take turns and the best of
-several rounds counts. Times are processor times of the thread, so that a busy machine slows no one.
+Run as ``python benchmarks/speed/bench_koil.py [--only PART ...]``. One core is used. The compared calls
+alternate, and the best of several rounds counts. Times are processor times of the thread, so that other load
+has little effect.
 """
 
 from __future__ import annotations
@@ -37,14 +38,14 @@ def seconds(call: Callable[[], object]) -> float:
 
 
 def side_by_side(*calls: Callable[[], object], rounds: int = ROUNDS) -> list[float]:
-    """Return the best time of each call; the calls alternate."""
+    """Return the best time of each call. The calls alternate."""
     return [
         min(times) for times in zip(*([seconds(call) for call in calls] for _ in range(rounds)), strict=True)
     ]
 
 
 def stream(n_rows: int, n_features: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return overlapping classes with one rare row in ten: most rows have violators and are stored."""
+    """Return overlapping classes, so that most rows have violators and are stored; one row in ten is rare."""
     rng = np.random.default_rng(0)
     y = (rng.random(n_rows) < 0.1).astype(int)
     return (rng.normal(size=(n_rows, n_features)) + 0.5 * y[:, None]) / np.sqrt(n_features), y
@@ -72,7 +73,7 @@ def bench_koil(n_features: int) -> bool:
         print(f"  {policy + ': learning / kernel values':58}{learn / values:8.2f}")
         print(
             f"  {'learning, kernel block, kernel values':58}{learn / ROWS * 1e6:8.2f}, "
-            f"{block / ROWS * 1e6:.2f}, {values / ROWS * 1e6:.2f} us a sample"
+            f"{block / ROWS * 1e6:.2f}, {values / ROWS * 1e6:.2f} us per sample"
         )
         if n_features == 20:
             met &= verdict(f"{policy}: learning a sample", learn / ROWS * 1e6, SAMPLE_TIME * 1e6, "us")
@@ -101,7 +102,7 @@ def bench_single_precision() -> bool:
 
 
 def bench_many_kernels(n_rows: int, rounds: int) -> bool:
-    """Measure several seeds: the number of kernels that learn a sample is random."""
+    """Measure several seeds, because the number of kernels that learn a sample is random."""
     X, y = stream(n_rows, 20)
     print(f"sixteen kernels, d = 20, {n_rows:,} rows, mean of {len(SEEDS)} seeds")
     met = True
@@ -124,21 +125,22 @@ def bench_many_kernels(n_rows: int, rounds: int) -> bool:
         met &= verdict(f"C = {C}: MultiKernelKOIL / KOIL", many / one, MANY_RATIO)
         ratios = times[:, 1] / times[:, 0]
         print(
-            f"  {'':58}{many / n_rows * 1e6:8.2f} and {one / n_rows * 1e6:.2f} us a sample; by seed "
+            f"  {'':58}{many / n_rows * 1e6:8.2f} and {one / n_rows * 1e6:.2f} us per sample; by seed "
             f"{ratios.min():.1f} to {ratios.max():.1f}"
         )
     return met
 
 
 def bench_counts(n_rows: int = 4_000, n_features: int = 20) -> None:
-    """Return the minimum number of operations of sixteen kernels at C = .01, relative to one KOIL.
+    """Print a lower bound of the operations of sixteen kernels at C = .01, relative to one KOIL.
 
-    An operation is what a vector instruction does to one number, all as fast as each other. A distance takes
-    two a feature and a product one; 20 more make an exponential of it and 3 a power. A kernel that learns a
-    sample multiplies its kernel values by its weights, looks at the losses and the similarities of the other
-    class, and adds the row of each vector whose weight has changed to the scores of one class. Everything
-    else (who learns, who leaves, the kernel matrix, the scores that are behind) counts as nothing, and so
-    does every sum beyond the vectors that the kernels hold.
+    An operation is the work of a vector instruction for one number, and all operations are counted as equally
+    fast. A squared distance takes two operations per feature, and an inner product one. The exponential of a
+    distance takes 20 more, and the power of an inner product 3. A kernel that learns a sample multiplies its
+    kernel values by its weights, compares the losses and the similarities of the other class, and adds the
+    kernel row of each vector whose weight has changed to the scores of one class. Everything else is not
+    counted: the choice of the kernels that learn, the removal of vectors, the kernel matrix, outdated scores,
+    and distances to vectors that no kernel stores.
     """
     X, y = stream(n_rows, n_features)
     model = MultiKernelKOIL(C=0.01, budget=BUDGET, random_state=0)
@@ -154,16 +156,16 @@ def bench_counts(n_rows: int = 4_000, n_features: int = 20) -> None:
     one = held * (2 * n_features + 20) + update
     sums = np.mean(vectors) * 3 * n_features
     many = sums + gaussians * (held * 20 + update) + powers * (held * 3 + update)
-    print(f"sixteen kernels at C = .01, {n_rows:,} rows of {n_features} features, in operations a sample:")
-    print(f"  kernels that learn it: {gaussians:.1f} Gaussians and {powers:.1f} powers, in the mean")
-    print(f"  {np.mean(vectors):.0f} vectors in all buffers together; sums with all of them: {sums:,.0f}")
+    print(f"sixteen kernels at C = .01, {n_rows:,} rows of {n_features} features, operations per sample:")
+    print(f"  mean number of kernels that learn a sample: {gaussians:.1f} Gaussian, {powers:.1f} polynomial")
+    print(f"  {np.mean(vectors):.0f} vectors in all buffers; distances and inner products: {sums:,.0f}")
     print(
         f"  one update: {update:,}; one KOIL: {one:,}; sixteen kernels: {many:,.0f}, {many / one:.2f} times"
     )
 
 
 def bench_threads(n_rows: int = 20_000) -> None:
-    """Measure wall-clock time with several threads; meaningful only on an idle machine of two cores."""
+    """Measure elapsed time with one and two threads, which is meaningful only on two idle cores."""
     X, y = stream(n_rows, 20)
     os.environ["STEELYARD_NUM_THREADS"] = "2"
     for C in (1.0, 0.01):
@@ -185,7 +187,7 @@ def bench_river(n_rows: int = 20_000) -> None:
     try:
         from river import linear_model
     except ImportError:
-        print("river is not installed: nothing to compare with")
+        print("river is not installed: no comparison")
         return
     X, y = stream(n_rows, 20)
     rows = [dict(enumerate(row)) for row in X.tolist()]
@@ -207,10 +209,8 @@ def bench_river(n_rows: int = 20_000) -> None:
     )
     fastest = min(times[:-1])
     name = list(peers)[times.index(fastest)]
-    print(f"river's fastest linear learner here, {name}, d = 20: {fastest / n_rows * 1e6:.1f} us a sample")
-    print(
-        f"  {name} / KOIL (a chunk at a time, {times[-1] / n_rows * 1e6:.2f} us): {fastest / times[-1]:.1f}"
-    )
+    print(f"fastest linear learner of river, {name}, d = 20: {fastest / n_rows * 1e6:.1f} us per sample")
+    print(f"  {name} / KOIL (in one chunk, {times[-1] / n_rows * 1e6:.2f} us): {fastest / times[-1]:.1f}")
 
 
 def bench_learning() -> bool:
@@ -220,7 +220,7 @@ def bench_learning() -> bool:
 
 def bench_kernels() -> bool:
     met = bench_many_kernels(ROWS, 2)
-    bench_many_kernels(ROWS // 5, 3)  # for comparison: bad kernels have not yet lost their weight
+    bench_many_kernels(ROWS // 5, 3)  # for comparison: with fewer rows, bad kernels still have weight
     return met
 
 

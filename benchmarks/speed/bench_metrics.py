@@ -9,7 +9,7 @@ Columns, in microseconds per row:
 - ``sklearn``: ``roc_auc_score`` of the window after each row;
 - ``river``: ``metrics.RollingROCAUC`` updated and read row by row.
 
-Repeats of all columns are interleaved, so that load on the machine affects all; the best repeat counts.
+Repeats of all columns alternate, so that load on the machine affects all of them, and the best repeat counts.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ except ImportError:
 
 WINDOWS = (100, 1_000, 10_000, 100_000)
 MAX_CHUNK = 1_000
-SLOW_ROWS = 30  # rows for the references whose time grows with the window
+SLOW_ROWS = 30  # number of rows for the references, whose time per row grows with the window
 
 Labels = NDArray[np.int64]
 Scores = NDArray[np.float64]

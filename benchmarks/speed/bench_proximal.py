@@ -32,7 +32,7 @@ def report(what: str, ratio: float, target: float, details: str, *, at_most: boo
 
 
 def bench_chunks(rng: np.random.Generator) -> None:
-    """Integers up to some hundreds need one digit of the exact sums, arbitrary doubles need two."""
+    """Measure chunks of integers, which need one limb of the exact sums, and of doubles, which need two."""
     for d in (54, 300, 1000):
         for digits, n_classes in ((1, 2), (1, 10), (2, 2), (2, 10)):
             X = rng.normal(size=(10_000, d))
@@ -43,7 +43,7 @@ def bench_chunks(rng: np.random.Generator) -> None:
             product, chunk = best_times(
                 lambda c=columns: dsyrk(1.0, c, lower=1), lambda m=model, X=X, y=y: m.partial_fit(X, y)
             )
-            details = f"{chunk * 100:.2f} us a row, dsyrk {product * 100:.2f}"
+            details = f"{chunk * 100:.2f} us per row, dsyrk {product * 100:.2f}"
             report(
                 f"10,000 rows, d={d}, {digits} digit(s), {n_classes} classes, rate / dsyrk",
                 product / chunk,
@@ -66,7 +66,7 @@ def bench_single_rows(rng: np.random.Generator) -> None:
     try:
         from river import linear_model, preprocessing
     except ImportError:
-        print("one row against river: river is not installed (pip install river)")
+        print("one row compared with river: river is not installed (pip install river)")
         return
     pipeline = preprocessing.StandardScaler() | linear_model.LogisticRegression()
     dicts = [dict(enumerate(row)) for row in X[:1000].tolist()]
@@ -135,7 +135,7 @@ def bench_many_classes(rng: np.random.Generator) -> None:
 
         difference = np.abs(ours() - one_factor_a_class()).max()
         mine, theirs = best_times(ours, one_factor_a_class, repeats=2)
-        details = f"{mine * 1e3:.0f} ms against {theirs * 1e3:.0f}; planes differ by {difference:.0e}"
+        details = f"{mine * 1e3:.0f} ms against {theirs * 1e3:.0f}; hyperplanes differ by {difference:.0e}"
         report(f"270 classes of 4 rows, d={d}, times faster to solve", theirs / mine, target, details)
 
 

@@ -3,8 +3,8 @@
     python benchmarks/speed/bench_rows.py [--quick]
 
 For single rows, each row is predicted and then learned by the public methods with arrays of one row (river:
-with dictionaries). Times are the best of several alternating rounds of medians over rows. Feature maps and
-many classes are measured in processor time on one thread, because idle threads of BLAS would be counted too.
+with dictionaries). Times are medians over rows, the best of several alternating rounds. Feature maps and many
+classes are measured in processor time on one thread, because idle BLAS threads would be counted too.
 """
 
 from __future__ import annotations

@@ -2,22 +2,22 @@
 
     python benchmarks/speed/bench_service.py [--quick] [--only learn|single|keyed|predict|neighbours|recover]
 
-1. Learning: durable Arrow batches of 1,000 x 30 over HTTP, against `partial_fit` plus a synced append of the
-   same bytes to a file.
-2. Single rows: 64 clients with one row per request, against one synced append per request, and against an
-   echo
-   application of the same framework. On a disk whose sync is faster than a request of the framework, group
-   commit cannot show its effect; so the run is repeated with 1, 2 and 5 ms added to each sync on both sides.
-   The same with one idempotency key per request, against requests without.
-3. Predictions: the 99th percentile of the latency while another client teaches the model, against idle.
-   The latency of a small model beside one with 1,000 columns, against alone.
+1. Learning: durable Arrow batches of 1,000 x 30 over HTTP, compared with `partial_fit` and a synced append of
+   the same bytes to a file.
+2. Single rows: 64 clients with one row per request, compared with one synced append per request, and with an
+   echo application of the same framework. If a sync of the disk is faster than a request of the framework,
+   group commit has no effect. Therefore the run is repeated with 1, 2 and 5 ms added to each sync of both.
+   Requests with one idempotency key each are compared with requests without keys.
+3. Predictions: the 99th percentile of the latency while another client sends rows to learn, compared with an
+   idle service. The latency of a small model while a model with 1,000 columns learns, compared with the
+   latency without that model.
 4. Recovery: the time to load a model of 1,000,000 rows from its snapshot and events.
 
-With ``--store URL`` of a PostgreSQL database: the throughput of two learners, against one.
+With ``--store URL`` of a PostgreSQL database: the throughput of two learner processes, compared with one.
 
-Service and echo run in their own processes; the clients are the same for both. Rounds alternate; each line
-says whether its target is met. Lines about processor time compare the time of the server processes alone,
-which other programs on the same machine change little.
+Service and echo run in their own processes, and the clients are the same for both. Rounds alternate. Each
+line says whether its target is met. Lines about processor time compare the time of the server processes
+alone, which other programs on the same machine change little.
 """
 
 from __future__ import annotations
@@ -164,7 +164,10 @@ class Pipe:
 async def send_all(
     url: str, path: str, bodies: list[bytes], headers: dict[str, str], n_clients: int, *, keyed: bool = False
 ) -> float:
-    """Seconds until all bodies are answered, shared among clients; ``keyed``: each with its own key."""
+    """Return the seconds until all bodies are answered. The clients share the bodies.
+
+    If ``keyed`` is true, each request has its own idempotency key.
+    """
     pipes = [Pipe(url) for _ in range(n_clients)]
     for pipe in pipes:
         await pipe.open()
@@ -221,10 +224,10 @@ def bench_learning(folder: Path, rounds: int, n_batches: int) -> None:
             theirs.append(synced_appends(folder / "learn.log", bodies, model, batches))
     rows = 1_000 * n_batches
     line(
-        "learning in Arrow batches of 1,000 x 30, of partial_fit + sync",
+        "learning in Arrow batches of 1,000 x 30 / partial_fit and sync",
         min(theirs) / min(ours),
         0.5,
-        detail=f"{rows / min(ours):,.0f} against {rows / min(theirs):,.0f} rows a second",
+        detail=f"{rows / min(ours):,.0f} against {rows / min(theirs):,.0f} rows per second",
     )
 
 
@@ -243,7 +246,7 @@ def bench_single_rows(folder: Path, rounds: int, n_requests: int) -> None:
         return seconds
 
     def rates(echo: str, echo_pid: int, delay: float) -> tuple[float, float, float]:
-        """Return the best requests per second of the service, of the echo, and of single syncs."""
+        """Return the best rates, in requests per second, of the service, the echo and single syncs."""
         ours, echoes, syncs = [], [], []
         with service_with_pid(folder / f"single-{delay}.db", delay=delay) as (url, pid):
             httpx.put(f"{url}/v1/models/m", json=SPEC).raise_for_status()
@@ -259,21 +262,21 @@ def bench_single_rows(folder: Path, rounds: int, n_requests: int) -> None:
         for delay in (0.0, 0.001, 0.002, 0.005):
             ours, echoed, synced = rates(echo, echo_pid, delay)
             line(
-                f"64 clients, single rows, of one sync a request ({1e3 / synced:.2f} ms a sync)",
+                f"64 clients, single rows / one sync per request ({1e3 / synced:.2f} ms per sync)",
                 ours / synced,
                 10,
-                detail=f"{ours:,.0f} against {synced:,.0f} requests a second; "
-                f"the echo, which keeps nothing: {echoed / synced:.1f}",
+                detail=f"{ours:,.0f} against {synced:,.0f} requests per second; "
+                f"the echo, which stores nothing: {echoed / synced:.1f}",
             )
             line(
-                "64 clients, single rows, of an echo of the framework",
+                "64 clients, single rows / echo of the framework",
                 ours / echoed,
                 0.4,
-                detail=f"{ours:,.0f} against {echoed:,.0f} requests a second",
+                detail=f"{ours:,.0f} against {echoed:,.0f} requests per second",
             )
     microseconds = {name: 1e6 * min(seconds) / n_requests for name, seconds in cpu.items()}
     line(
-        "processor time of the echo for a request, of the service",
+        "processor time per request, echo / service",
         microseconds["echo"] / microseconds["service"],
         0.4,
         detail=f"{microseconds['echo']:.0f} against {microseconds['service']:.0f} microseconds",
@@ -296,14 +299,14 @@ def bench_keyed_rows(folder: Path, rounds: int, n_requests: int) -> None:
                 cpu[keyed].append(cpu_seconds([pid]) - before)
     rates = {keyed: n_requests / min(times) for keyed, times in seconds.items()}
     line(
-        "64 clients, single rows with idempotency keys, of rows without",
+        "64 clients, single rows with idempotency keys / without",
         rates[True] / rates[False],
         0.7,
-        detail=f"{rates[True]:,.0f} against {rates[False]:,.0f} requests a second",
+        detail=f"{rates[True]:,.0f} against {rates[False]:,.0f} requests per second",
     )
     microseconds = {keyed: 1e6 * min(times) / n_requests for keyed, times in cpu.items()}
     line(
-        "processor time of requests without keys, of those with keys",
+        "processor time per request, without keys / with keys",
         microseconds[False] / microseconds[True],
         0.7,
         detail=f"{microseconds[False]:.0f} against {microseconds[True]:.0f} microseconds",
@@ -355,7 +358,7 @@ def bench_predictions(folder: Path, rounds: int, n_requests: int) -> None:
                 teacher.kill()
                 teacher.wait()
     line(
-        "p99 of predictions while 1,000 rows are learned every 20 ms, of idle",
+        "p99 of predictions while 1,000 rows are learned every 20 ms / idle",
         min(busy) / min(idle),
         2,
         most=True,
@@ -364,7 +367,7 @@ def bench_predictions(folder: Path, rounds: int, n_requests: int) -> None:
 
 
 async def time_often(url: str, path: str, bodies: list[bytes]) -> np.ndarray:
-    """Return the seconds of each request, one client with a short pause after each."""
+    """Return the seconds of each request of one client that pauses shortly after each request."""
     pipe = Pipe(url)
     await pipe.open()
     times = np.empty(len(bodies))
@@ -417,7 +420,7 @@ def bench_neighbours(folder: Path, rounds: int, n_requests: int, width: int) -> 
     for verb in ("learn", "predict", "learn, p99", "predict, p99"):
         alone, beside = min(found[verb, False]), min(found[verb, True])
         line(
-            f"{verb} of a model beside one with {width:,} columns, of alone",
+            f"{verb} while a model with {width:,} columns learns / alone",
             beside / alone,
             2,
             most=True,
@@ -429,7 +432,7 @@ def cpu_seconds(pids: list[int]) -> float:
     """Return the CPU time of processes so far."""
     ticks = 0
     for pid in pids:
-        if not Path(f"/proc/{pid}/stat").exists():  # it has ended
+        if not Path(f"/proc/{pid}/stat").exists():  # the process has ended
             continue
         ticks += sum(map(int, Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]))
     return ticks / os.sysconf("SC_CLK_TCK")
@@ -445,13 +448,13 @@ def database_processes(store: str) -> list[int]:
 
 
 def bench_learners(store: str, rounds: int, n_batches: int) -> None:
-    """Measure the throughput of two learners of a PostgreSQL store relative to one.
+    """Measure the throughput of two learner processes of a PostgreSQL store relative to one.
 
-    Rows have ten columns, which a map turns into 500 features: learning takes most of the time, and client
-    and database little. Eight models with two clients each keep the queues of both learners filled; with one
-    client each, a learner is idle while the last requests of all its models are committed. All processes
-    share two cores: if one learner keeps one core busy, two learners can be at most twice their share of all
-    processor time as fast.
+    Rows have ten columns, which a feature map turns into 500 features, so that learning takes most of the
+    time, and client and database little. Eight models with two clients each keep the queues of both processes
+    filled. With one client each, a process would be idle while the last requests of all its models are
+    committed. All processes share two cores. If one learner process keeps one core busy, the speed-up by a
+    second process is at most twice the share of the learner processes in the processor time.
     """
     rng, width, n_rows = np.random.default_rng(5), 10, 50
     names = [f"bench-{uuid.uuid4().hex[:8]}" for _ in range(8)]
@@ -493,24 +496,24 @@ def bench_learners(store: str, rounds: int, n_batches: int) -> None:
                 httpx.put(f"{first}/v1/models/{name}", json=settings, timeout=30).raise_for_status()
             while len(models_of(first)) < len(names):
                 time.sleep(0.1)
-            measure([first], [pid])  # not counted: columns are determined, caches filled
+            measure([first], [pid])  # not counted: this run determines the columns and fills caches
             one.append(measure([first], [pid]))
             with process_with_pid(*serve) as (second, other):
                 while {len(models_of(first)), len(models_of(second))} != {len(names) // 2}:
                     time.sleep(0.1)
-                measure([first, second], [pid, other])  # not counted: the second process loads its modules
+                measure([first, second], [pid, other])  # not counted: the second process imports modules
                 two.append(measure([first, second], [pid, other]))
     best_one, best_two = (max(m["rate"] for m in found) for found in (one, two))
     line(
-        "two learners of a PostgreSQL store, of one",
+        "two learner processes of a PostgreSQL store / one",
         best_two / best_one,
         1.7,
-        detail=f"{best_two:,.0f} against {best_one:,.0f} rows a second",
+        detail=f"{best_two:,.0f} against {best_one:,.0f} rows per second",
     )
     parts = ("learners", "database", "client")
     least = {name: min(m[name] for m in two) for name in parts}
     line(
-        "the same, as processor times allow it on two cores",
+        "the same, upper bound by the processor times on two cores",
         2.0 * least["learners"] / sum(least.values()),
         1.7,
         detail="; ".join(
@@ -552,7 +555,9 @@ def main() -> None:
     )
     parser.add_argument("--quick", action="store_true", help="smaller rounds")
     parser.add_argument("--only", choices=["learn", "single", "keyed", "predict", "neighbours", "recover"])
-    parser.add_argument("--store", help="URL of an empty PostgreSQL database, for two learners against one")
+    parser.add_argument(
+        "--store", help="URL of an empty PostgreSQL database, to compare two learner processes with one"
+    )
     arguments = parser.parse_args()
     rounds = 2 if arguments.quick else 5
     jobs = {

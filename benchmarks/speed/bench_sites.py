@@ -2,8 +2,8 @@
 
     python benchmarks/speed/bench_sites.py [--quick]
 
-The hub holds 1,000 sites with 100 columns of numbers and two classes; one site publishes again and the
-hub's sum is brought up to date. Times are the least and the median of several changes.
+The hub has 1,000 sites with 100 numeric columns and two classes. One site publishes again, and the hub
+updates its sum. Times are the minimum and the median of several changes.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def bench_bytes(d: int, n_rows: int) -> None:
         "all bits random, lognormal": rng.lognormal(1, 1, (n_rows, d)),
         "all bits random, Student's t(2)": rng.standard_t(2, (n_rows, d)),
         "all bits random, Cauchy": rng.standard_cauchy((n_rows, d)),
-        "normal(0, 1), agreed grid of 2**-24": normals,
+        "normal(0, 1), agreed steps of 2**-24": normals,
         "normal(0, 1), estimator's quantizer": normals,
     }
     labels = rng.integers(0, 2, n_rows)
@@ -116,8 +116,8 @@ def bench_masks(n_sites: int, d: int) -> None:
     total.total()
     summed = time.perf_counter() - started
     what = f"a secure sum of {n_sites} sites, d = {d}"
-    each = f"{1e3 * min(times):8.1f} ms and {len(message):,} bytes a site"
-    print(f"{what:<54}{each}, {1e3 * summed:.1f} ms the sum")
+    each = f"{1e3 * min(times):8.1f} ms and {len(message):,} bytes per site"
+    print(f"{what:<54}{each}, {1e3 * summed:.1f} ms for the sum")
 
 
 def main() -> None:

@@ -3,11 +3,12 @@
     python benchmarks/speed/bench_sql.py [--quick] [--rows N] [--engine duckdb]
     python benchmarks/speed/bench_sql.py --whole [--rows 5000000] [--columns 30] [--engine E] [--ways W,W]
 
-The first form learns tables of 2 to 16 columns of numbers and of two lengths both ways, in DuckDB, SQLite and
-PostgreSQL, each the best of several turns, and says up to how many columns pushing is faster. The second sets
-one table side by side with reading it all into pandas (from DuckDB by its own driver, from PostgreSQL by
-ADBC) and fitting: each way in a process of its own, for its time and its largest memory. PostgreSQL is a
-private server in a temporary folder; where it is not installed it is left out.
+The first form learns tables of 2 to 16 numeric columns and of two lengths by push-down and by streaming, in
+DuckDB, SQLite and PostgreSQL. The best of several alternating runs counts, and the output says up to how many
+columns push-down is faster. The second form compares both with reading the whole table into pandas (from
+DuckDB by its own driver, from PostgreSQL by ADBC) and fitting it. Each method runs in a separate process, of
+which time and peak memory are printed. PostgreSQL is a temporary server. If it is not installed, it is
+skipped.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ def databases(folder: Path) -> Iterator[dict[str, tuple[str, Any]]]:
             address = stack.enter_context(postgres.running()).url
             found["postgres"] = address, stack.enter_context(psycopg.connect(address, autocommit=True))
         else:
-            print(f"PostgreSQL is left out: {reason}")
+            print(f"PostgreSQL is skipped: {reason}")
         yield found
         for _, connection in found.values():
             connection.close()
@@ -80,7 +81,7 @@ def databases(folder: Path) -> Iterator[dict[str, tuple[str, Any]]]:
 
 def bench_cross(lengths: Sequence[int], turns: int, only: str | None) -> None:
     """Compare push-down and streaming by number of rows, columns, type of numbers and engine."""
-    print(f"seconds pushed and streamed, best of {turns}, and their ratio, by columns")
+    print(f"seconds of push-down and of streaming, best of {turns}, and their ratio, by number of columns")
     print(f"{'':<40}" + "".join(f"{width:>22}" for width in WIDTHS))
     with tempfile.TemporaryDirectory() as folder, databases(Path(folder)) as found:
         for engine, (_, connection) in found.items():
@@ -110,7 +111,7 @@ def both_ways(connection: Any, turns: int) -> tuple[float, float]:
             model = sql.fit(ProximalSVC(), connection, "t", target="y", how=how)
             best[how] = min(best[how], time.perf_counter() - started)
             digests.add(model.estimator.digest())
-    assert len(digests) == 1, "the two ways differ"
+    assert len(digests) == 1, "push-down and streaming give different models"
     return best["pushed"], best["streamed"]
 
 

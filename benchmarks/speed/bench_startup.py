@@ -1,7 +1,7 @@
 """Start-up: imports, ``steelyard --help``, and the first prediction of a loaded model.
 
-Run as ``python benchmarks/speed/bench_startup.py [--rounds 5]``. Every figure comes from new processes that
-take turns, and the smallest processor time counts, so other load changes little.
+Run as ``python benchmarks/speed/bench_startup.py [--rounds 5]``. Every number is the smallest processor time
+of several new processes. The processes alternate, so other load has little effect.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """Rows per second of ``steelyard stream``, compared with parsing by pyarrow and with river.
 
 The command reads a CSV file of 30 numeric columns, predicts every row before it learns it in chunks of
-1,000, and computes all measures. The first reference is pyarrow parsing the same file in the same blocks on
-one core: the result is the share of its rate that the complete command reaches, on one core and on two,
-where parsing and learning run in parallel. The second reference is river: its CSV iterator, scaler and
-logistic regression with ``progressive_val_score``, G-mean and AUC. Runs are interleaved; the best counts.
+1,000, and computes all measures. The first reference is pyarrow, which parses the same file in the same
+blocks on one core. The result is the rate of the complete command as a share of the rate of pyarrow, on one
+core and on two cores, where parsing and learning run in parallel. The second reference is river: its CSV
+iterator, scaler and logistic regression with ``progressive_val_score``, G-mean and AUC. Runs alternate, and
+the best counts.
 
     python benchmarks/speed/bench_stream.py            # 1,000,000 rows, river on 20,000 of them
     python benchmarks/speed/bench_stream.py --rows 200000
@@ -154,7 +155,7 @@ def main() -> None:
     if has_river:
         ours, theirs = best["steelyard, one core"], best["river, one core"]
         print(
-            f"steelyard over river: {ours[0] / theirs[0]:.0f} by the clock, {ours[1] / theirs[1]:.0f} by cpu"
+            f"steelyard / river: {ours[0] / theirs[0]:.0f} elapsed, {ours[1] / theirs[1]:.0f} in CPU time"
         )
     else:
         print("river is not installed: pip install river", file=sys.stderr)

@@ -1,8 +1,9 @@
 """Wide sparse rows: 20,000 columns, 0.3 % filled, predicted and then learned in chunks of 1,000.
 
 Run as ``python benchmarks/speed/bench_wide.py [--rows 20000] [--ensemble]``. AROW and scikit-learn's
-SGDClassifier take turns chunk by chunk; processor times of the thread, so other load changes no ratio. The
-rows are generated like TF-IDF of texts: words with Zipf frequencies, and topics that differ in some words.
+SGDClassifier alternate chunk by chunk. Times are processor times of the thread, so other load has little
+effect on the ratio. The rows are generated like TF-IDF values of texts: words have Zipf frequencies, and
+topics differ in some words.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ N_TOPIC_WORDS, TOPIC_SHARE, POSITIVE_SHARE = 400, 0.05, 0.05
 
 
 def texts(n_rows: int, seed: int) -> tuple[Any, Any]:
-    """Return TF-IDF rows with about 60 different words each; 5 % belong to the topic."""
+    """Return TF-IDF rows with about 60 different words each, of which 5 % belong to the positive topic."""
     rng = np.random.default_rng(seed)
     y = (rng.random(n_rows) < POSITIVE_SHARE).astype(int)
     weights = 1.0 / np.arange(10, N_COLUMNS + 10)
@@ -45,7 +46,7 @@ def texts(n_rows: int, seed: int) -> tuple[Any, Any]:
 
 
 def run(models: dict[str, Any], X: Any, y: Any, chunk_rows: int) -> None:
-    """Predict and learn chunks by all models in turn; print microseconds a row, AUC and AP."""
+    """Predict and learn chunks by all models in turn; print time per row, AUC and average precision."""
     seconds = dict.fromkeys(models, 0.0)
     scores: dict[str, list[Any]] = {name: [] for name in models}
     for begin in range(0, X.shape[0], chunk_rows):
@@ -64,7 +65,7 @@ def run(models: dict[str, Any], X: Any, y: Any, chunk_rows: int) -> None:
         given = np.concatenate(parts)
         auc, ap = (measure(y[chunk_rows:], given) for measure in (roc_auc_score, average_precision_score))
         print(
-            f"  {name:18}{1e6 * seconds[name] / X.shape[0]:8.2f} us a row, {seconds[name] / peer:6.2f} of "
+            f"  {name:18}{1e6 * seconds[name] / X.shape[0]:8.2f} us per row, {seconds[name] / peer:6.2f} of "
             f"SGDClassifier, AUC {auc:.4f}, AP {ap:.4f}"
         )
 
@@ -80,7 +81,7 @@ def main() -> int:
         model.fit(X, y).decision_function(X)
     for seed in range(options.seeds):
         X, y = texts(options.rows, seed)
-        print(f"seed {seed}: {X.shape[0]:,} x {X.shape[1]:,}, {X.nnz / X.shape[0]:.0f} values a row")
+        print(f"seed {seed}: {X.shape[0]:,} x {X.shape[1]:,}, {X.nnz / X.shape[0]:.0f} values per row")
         models: dict[str, Any] = {"AROW": AROW(), "SGDClassifier": SGDClassifier(random_state=0)}
         if options.ensemble:
             models["StreamClassifier"] = StreamClassifier()

@@ -3,8 +3,8 @@
     python benchmarks/speed/capacity.py [--quick]
 
 Everything is measured with ProximalSVC (the default) and `rows = "window"` in this process, without HTTP, so
-that the figures are those of the writer and the store. Throughput is the median of five rounds that alternate
-between requests with and without an idempotency key, in groups of 64 as under load.
+that only the writer and the store are measured. Throughput is the median of five rounds. They alternate
+between requests with and without an idempotency key, committed in groups of 64 as under load.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def bytes_per_request(folder: Path, n_requests: int) -> list[tuple[str, str]]:
 
 
 def memory_of_models(n_models: int, n_columns: int) -> float:
-    """Return the resident bytes of a model that has learned 100 rows; call it in a new process."""
+    """Return the resident bytes of a model that has learned 100 rows. Call this in a new process."""
     with tempfile.TemporaryDirectory() as folder:
         store = SQLiteStore(Path(folder) / "memory.db")
         writer = Writer(store)
@@ -92,7 +92,7 @@ def memory_of_models(n_models: int, n_columns: int) -> float:
 
 
 def memory_per_model(n_models: int) -> list[tuple[str, str]]:
-    """Measure resident memory in new processes: freed memory of earlier work would hide it."""
+    """Measure resident memory in new processes, because models would reuse memory freed by earlier work."""
     found = []
     for n_columns in (10, 100, 300):
         with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:

@@ -3,14 +3,15 @@
     python benchmarks/speed/compare.py BASE HEAD [--jobs koil] [--rounds 15] [--slower 1.05]
 
 BASE and HEAD are commits, or folders into which a build was installed (``pip install --target``). A commit
-is checked out and built under ``build/compare``, once. Processes then hold one build each and take turns, job
-by job, in an order that changes from round to round, so that whatever else the machine does hits both. There
-are several of each build: where its memory lies can make one faster than another by a tenth.
-The result is the ratio of processor times in the same round, HEAD to BASE: its median, and the interval
-that holds the true median with a probability of 95 %. The exit code is 1 if the whole interval of a job lies
-above ``--slower``.
+is checked out and built once, under ``build/compare``. Each process loads one build. The processes alternate,
+job by job, in an order that changes from round to round, so that other load affects both builds. There are
+several processes of each build, because the memory layout can make a process faster than another by 10 %.
 
-One thread, so that processor time is what a user waits for.
+The result of a job is the ratio of the processor times of HEAD and BASE in the same round. Its median and a
+95 % confidence interval of the median are printed. The exit code is 1 if the whole interval of a job is above
+``--slower``.
+
+Jobs run in one thread, so that processor time equals the time for which a user waits.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ LEAST_SECONDS = 0.1  # minimum duration of a measurement; quick jobs are repeate
 
 
 def folder_of(build: str) -> Path:
-    """Return the folder in which a build is installed; a commit is built first."""
+    """Return the folder in which a build is installed. A commit is built first."""
     if (Path(build) / "steelyard").is_dir():
         return Path(build).resolve()
     found = subprocess.run(
@@ -50,9 +51,7 @@ def folder_of(build: str) -> Path:
         check=False,
     )
     if found.returncode:
-        sys.exit(
-            f"`{build}` is neither a commit nor a folder that holds a build (pip install --target FOLDER)"
-        )
+        sys.exit(f"`{build}` is neither a commit nor a folder with a build (pip install --target FOLDER)")
     commit = found.stdout.strip()[:12]
     home = ROOT / "build" / "compare" / commit
     if not (home / "built").exists():
@@ -78,14 +77,14 @@ def work(folder: str) -> None:
     import steelyard
 
     if Path(folder) not in Path(steelyard.__file__).parents:
-        sys.exit(f"steelyard came from `{steelyard.__file__}` and not from `{folder}`")
+        sys.exit(f"steelyard was imported from `{steelyard.__file__}` and not from `{folder}`")
     made: dict[str, Any] = {}
     for line in sys.stdin:
         name = line.strip()
         try:
             if name not in made:
                 made[name] = JOBS[name]()
-                made[name]()  # warm
+                made[name]()  # warm-up
             print(seconds_of(made[name]), flush=True)
         except (ImportError, AttributeError, TypeError) as error:  # missing in an older build
             print(f"missing: {error}".splitlines()[0], flush=True)
@@ -137,9 +136,9 @@ class Side:
 def median_interval(values: list[float], level: float = 0.95) -> tuple[float, float]:
     """Return a confidence interval of the median with coverage at least `level`.
 
-    It lies between the k-th smallest and the k-th largest value: each falls below the median with probability
-    1/2, so too few do so with the probability of a binomial tail. No distribution is assumed. Fewer than six
-    values hold no such interval, and the whole line is returned.
+    The interval is bounded by the k-th smallest and the k-th largest value. Each value is below the median
+    with probability 1/2, so k follows from the binomial distribution. No distribution of the values is
+    assumed. With fewer than six values there is no such interval, and the whole real line is returned.
     """
     ordered, n = sorted(values), len(values)
     tail, k = 0.0, 0
@@ -176,14 +175,14 @@ def main() -> int:
     parser.add_argument("--jobs", nargs="+", default=[""], help="parts of names; without them all jobs run")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument(
-        "--slower", type=float, default=1.05, help="the ratio from which a job counts as slower"
+        "--slower", type=float, default=1.05, help="a job with a larger ratio counts as slower"
     )
     options = parser.parse_args()
     names = [name for name in JOBS if any(part in name for part in options.jobs)]
     if not names:
-        parser.error(f"no job is called so; there are {', '.join(JOBS)}")
+        parser.error(f"no job has this name; the jobs are {', '.join(JOBS)}")
     base, head = Side(folder_of(options.base)), Side(folder_of(options.head))
-    print(f"{'job':28} {'BASE':>13} {'HEAD':>13}   {'ratio':>6}   95 % of the time")
+    print(f"{'job':28} {'BASE':>13} {'HEAD':>13}   {'ratio':>6}   95 % interval")
     is_slower = [compare(name, base, head, options.rounds, options.slower) for name in names]
     base.close()
     head.close()

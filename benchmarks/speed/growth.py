@@ -1,13 +1,13 @@
-"""Growth: microseconds a row and bytes of the model against rows, columns and classes.
+"""Growth of time per row and model size with the numbers of rows, columns and classes.
 
     python benchmarks/speed/growth.py measure --out growth.json [--only ProximalSVC ...] [--seconds 2]
     python benchmarks/speed/growth.py page growth.json ... --images docs/images
 
-``measure`` predicts and then learns chunks of 500 rows on one thread. Costs are processor times, so other
-load changes little. A point that takes longer than ``--seconds`` of processor time (three times as long for
-the run over rows) stops early; its cost is that of the rows so far and it is marked. Rows are measured in one
-run: the cost at 10,000 rows is the mean over the last half of these rows, and so on. Bytes are the length of
-the pickled model. ``page`` prints the tables and draws the curves.
+``measure`` predicts and then learns chunks of 500 rows on one thread. Times are processor times, so other
+load has little effect. A point that takes longer than ``--seconds`` of processor time (three times as long
+for the run over rows) stops early. Its time is that of the rows so far, and the point is marked. All numbers
+of rows are measured in one run: the time at 10,000 rows is the mean over the last half of these rows, and so
+on. The size is the length of the pickled model. ``page`` prints the tables and draws the curves.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Refit:
 
 
 class River:
-    """A learner of river, row by row."""
+    """Adapter for a learner of river, which learns row by row."""
 
     def __init__(self, model: Any) -> None:
         self.model = model
@@ -75,11 +75,11 @@ class River:
             self.model.learn_one(row, label)
 
     def predict(self, X: Any) -> None:
-        """Do nothing: partial_fit predicts every row before it learns it."""
+        """Do nothing, because partial_fit predicts every row before it learns the row."""
 
 
 class Sgd:
-    """SGDClassifier, which must know all classes in the first call."""
+    """Adapter for SGDClassifier, which must know all classes in the first call."""
 
     def __init__(self, n_classes: int) -> None:
         from sklearn.linear_model import SGDClassifier
@@ -129,7 +129,10 @@ LEARNERS: dict[str, Callable[[int], Any]] = {
 
 
 def chunk(begin: int, n_columns: int, n_classes: int) -> tuple[Any, Any]:
-    """Return 500 rows: 5 % of two classes, or equally frequent classes, around different means."""
+    """Return 500 rows of classes with different means.
+
+    With two classes, 5 % of the rows belong to the second class. More classes are equally frequent.
+    """
     rng = np.random.default_rng([begin, n_columns, n_classes])
     if n_classes == 2:
         y = (rng.random(CHUNK_ROWS) < 0.05).astype(int)
@@ -145,7 +148,7 @@ def chunk(begin: int, n_columns: int, n_classes: int) -> tuple[Any, Any]:
 def run(
     make: Callable[[int], Any], marks: tuple[int, ...], n_columns: int, n_classes: int, seconds: float
 ) -> list[Any]:
-    """Learn chunks; return rows, microseconds per row, bytes and whether it finished, at every mark."""
+    """Learn chunks; return rows, microseconds per row, bytes and whether the run finished, at every mark."""
     model, spent, points, half = make(n_classes), 0.0, [], 0.0
     marks_left, n_rows, half_rows = list(marks), 0, 0
     while marks_left:
@@ -201,7 +204,7 @@ def _size(n_bytes: float) -> str:
 
 
 def print_table(found: dict[str, Any], axis: str, values: tuple[int, ...]) -> None:
-    """Print a Markdown table: microseconds a row and bytes at every value."""
+    """Print a Markdown table of microseconds per row and bytes at every value of the axis."""
     print(f"\n| learner | {' | '.join(f'{value:,}' for value in values)} |\n|---|{'---|' * len(values)}")
     for name, series in found.items():
         cells = []
@@ -218,7 +221,7 @@ def print_table(found: dict[str, Any], axis: str, values: tuple[int, ...]) -> No
 
 
 def draw(found: dict[str, Any], folder: Path) -> None:
-    """Draw microseconds a row against rows, columns and classes as one SVG file."""
+    """Draw microseconds per row against rows, columns and classes as one SVG file."""
     import matplotlib as mpl
 
     mpl.use("svg")
@@ -236,7 +239,7 @@ def draw(found: dict[str, Any], folder: Path) -> None:
         axis.set_yscale("log")
         axis.set_xlabel(name)
         axis.grid(visible=True, alpha=0.3)
-    axes[0].set_ylabel("microseconds a row, predict and learn")
+    axes[0].set_ylabel("microseconds per row, predict and learn")
     figure.legend(*axes[0].get_legend_handles_labels(), loc="lower center", ncol=5, frameon=False, fontsize=8)
     figure.tight_layout(rect=(0, 0.1, 1, 1))
     figure.savefig(folder / "growth.svg", metadata={"Date": None})

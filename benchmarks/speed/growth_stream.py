@@ -5,7 +5,8 @@
 
 The file is generated in a temporary folder and deleted afterwards. A run that takes longer than
 ``--seconds`` is interrupted by SIGINT, after which the command reports the rows so far. Memory is the
-resident set, sampled twice a second: its largest values in the second and in the last tenth of the run.
+resident set, sampled twice per second. Its largest values in the second and in the last tenth of the run are
+printed.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ N_COLUMNS, BLOCK_ROWS, POSITIVE_SHARE = 30, 200_000, 0.02
 
 
 def write_file(path: Path, n_rows: int) -> None:
-    """Write rows of two classes that differ in three columns; the difference moves slowly."""
+    """Write rows of two classes that differ in three columns. The difference changes slowly."""
     rng = np.random.default_rng(0)
     names = [*(f"x{k}" for k in range(N_COLUMNS)), "label"]
     schema = pa.schema([*((name, pa.float32()) for name in names[:-1]), ("label", pa.int8())])
@@ -73,7 +74,7 @@ def run(path: Path, model: str, seconds: float, chunk_rows: int) -> None:
     print(
         f"{model}: {n_rows:,} rows{' (interrupted)' if interrupted else ''}, {elapsed:.0f} s elapsed, "
         f"{spent:.0f} s of processor time, {n_rows / spent:,.0f} rows per second of processor time, "
-        f"{1e6 * spent / n_rows:.2f} us a row; memory {early:.0f} MB early, {late:.0f} MB late, "
+        f"{1e6 * spent / n_rows:.2f} us per row; memory {early:.0f} MB early, {late:.0f} MB late, "
         f"{max(memory):.0f} MB at most"
     )
 

@@ -1,7 +1,7 @@
 """Jobs for ``compare.py``: typical calls of users, each much shorter than a second.
 
-A job is made once, with its data, and then called again and again. Only public names are used, so that a job
-runs on older builds too; a job that a build does not support is reported as missing.
+A job is created once with its data and then called repeatedly. Only public names are used, so that a job also
+runs on older builds. A job that a build does not support is reported as missing.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def svc_window_with_answers() -> Job:
         for i in range(steps):
             last = slice(size + i, size + i + 1)
             model.predict(X[last])
-            # Older builds have another name for the second parameter.
+            # The arguments are positional, because the second parameter has another name in older builds.
             model.update((X[last], y[last]), (X[i : i + 1], y[i : i + 1]))
 
     return slide

@@ -3,13 +3,13 @@
     python benchmarks/speed/table.py [--only PART ...] [--level avx2]
     python benchmarks/speed/table.py --levels [--only PART ...]
 
-The second call measures every path at each instruction level that the processor has, one process a level,
-and prints the levels side by side. A level is that of our loops and of the BLAS: what an older processor
-would do.
+The second call measures every job at each SIMD level of the processor, in one process per level, and prints
+the levels side by side. A level limits both our loops and the BLAS, so it shows the speed on an older
+processor.
 
-The floor is what the arithmetic alone costs, done by a BLAS or by our own loops in one large call. Times are
-processor times of one thread, the best of several rounds in which all that stands in one line takes turns.
-Peers that are not installed are left out.
+The floor is the time of the arithmetic alone, computed by a BLAS or by our own loops in one large call. Times
+are processor times of one thread, the best of several rounds in which the jobs of one line alternate. Peers
+that are not installed are left out.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ CORES = {"baseline": "Prescott", "avx2": "Haswell"}
 
 @dataclass(frozen=True)
 class Line:
-    """A line of the table: seconds of ours, of the peer and of the lower bound, per ``unit``."""
+    """A line of the table: seconds of our job, of the peer and of the lower bound, per ``unit``."""
 
     path: str
     ours: float
@@ -87,7 +87,7 @@ def as_text(seconds: float) -> str:
 
 
 def best(*calls: Callable[[], object], rounds: int = ROUNDS) -> list[float]:
-    """Return the best processor time of each call; the calls alternate."""
+    """Return the best processor time of each call. The calls alternate."""
     times = np.full(len(calls), np.inf)
     for _ in range(rounds):
         for number, call in enumerate(calls):
@@ -105,7 +105,7 @@ def rows_of(n_rows: int, d: int, n_classes: int = 2) -> tuple[np.ndarray, np.nda
 
 
 def definite(d: int, count: int) -> np.ndarray:
-    """Return a number of positive definite matrices of a size."""
+    """Return ``count`` positive definite matrices of size ``d``."""
     rows = np.random.default_rng(1).normal(size=(2 * d, d))
     return np.repeat((rows.T @ rows)[None], count, axis=0)
 
@@ -303,7 +303,7 @@ def ensemble() -> Iterator[Line]:
 
 
 def kernel_learners() -> Iterator[Line]:
-    n = 50_000  # large enough that the preparation of the first call does not count
+    n = 50_000  # large enough that the preparation in the first call is negligible
     for d in (8, 20):
         X, y = rows_of(n, d)
         X /= np.sqrt(d)
@@ -338,9 +338,9 @@ def kernel_learners() -> Iterator[Line]:
 
 
 def kernel_values(X: np.ndarray, n_vectors: int) -> Callable[[], None]:
-    """Measure kernel values of rows with vectors, written to allocated memory.
+    """Return a function that computes the kernel values of rows with vectors, in memory that is reused.
 
-    One call for all rows would spend half of its time on fresh pages for a result that nobody reads.
+    A single call for all rows would spend half of its time on allocating new pages for the result.
     """
     kernel, vectors = Kernel("rbf", gamma=1.0).spec(), X[:n_vectors].copy()
     out = np.empty((1000, n_vectors))
@@ -419,9 +419,13 @@ def print_levels(parts: list[str]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--only", nargs="+", choices=list(PARTS), default=list(PARTS))
-    parser.add_argument("--levels", action="store_true", help="all instruction levels side by side")
-    parser.add_argument("--level", choices=_native.simd_levels(), help="our loops at this level")
-    parser.add_argument("--json", action="store_true", help="path, seconds and unit, a line each")
+    parser.add_argument(
+        "--levels", action="store_true", help="measure all SIMD levels and print them side by side"
+    )
+    parser.add_argument("--level", choices=_native.simd_levels(), help="SIMD level of our loops")
+    parser.add_argument(
+        "--json", action="store_true", help="print path, seconds and unit as JSON, one line per path"
+    )
     options = parser.parse_args()
     if options.levels:
         print_levels(options.only)

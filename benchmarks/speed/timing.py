@@ -11,7 +11,7 @@ REST_SECONDS, JOB_SECONDS = 0.15, 0.2
 
 
 def best_times(*jobs: Callable[[], object], repeats: int = 7) -> list[float]:
-    """Return the best time of each job; the jobs alternate, so that background load affects them equally.
+    """Return the best time of each job. The jobs alternate, so that background load affects them equally.
 
     BLAS threads spin for about 0.1 s after a product. A pause before each job lets them stop, and a fast job
     is repeated until its caches are warm.
