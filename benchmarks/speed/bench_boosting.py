@@ -11,7 +11,7 @@ import argparse
 
 import lightgbm
 import numpy as np
-from turns import best_times
+from timing import best_times
 
 from steelyard.ensemble.trees import BoostedTrees, TreeRule
 

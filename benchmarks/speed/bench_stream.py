@@ -154,9 +154,7 @@ def main() -> None:
     print(f"memory: {memory[0]:.0f} MB after 50,000 rows, {memory[-1]:.0f} MB at the end")
     if has_river:
         ours, theirs = best["steelyard, one core"], best["river, one core"]
-        print(
-            f"steelyard / river: {ours[0] / theirs[0]:.0f} elapsed, {ours[1] / theirs[1]:.0f} in CPU time"
-        )
+        print(f"steelyard / river: {ours[0] / theirs[0]:.0f} elapsed, {ours[1] / theirs[1]:.0f} in CPU time")
     else:
         print("river is not installed: pip install river", file=sys.stderr)
 
