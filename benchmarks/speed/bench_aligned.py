@@ -103,7 +103,7 @@ def bench_sequences(n_sequences: int, repeats: int) -> None:
             numpy_alignment(X[i], X[j], 0.01)
 
     native, loop_time = best_of(repeats, lambda: kernel(X, X), loop)
-    loop_time *= n_pairs / len(some)  # one triangle of the matrix, as in the native loop
+    loop_time *= n_pairs / len(some)  # scaled to one triangle of the matrix, as the native code computes it
     print(
         f"alignment matrix {n_sequences} x {n_sequences}, length 60, 2-D: native {native:.2f} s, NumPy loop "
         f"{loop_time:.0f} s (from {len(some)} pairs): {loop_time / native:.0f} times as fast (target: 20)"

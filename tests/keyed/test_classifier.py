@@ -66,12 +66,12 @@ def test_borrow_auto_is_small_for_different_keys_and_large_for_similar_keys(rng)
 def test_scores_do_not_depend_on_earlier_predictions():
     for seed in (10, 11):  # the number of borrowed rows differs between the first rows and all rows
         X, y = panel(np.random.default_rng(seed), n_keys=40, n_rows=500, share=0.3)
-        asked, silent = KeyedClassifier(), KeyedClassifier()
+        predicting, silent = KeyedClassifier(), KeyedClassifier()
         for begin in range(0, 500, 50):
             rows = slice(begin, begin + 50)
-            asked.partial_fit(X[rows], y[rows]).decision_function(X)
+            predicting.partial_fit(X[rows], y[rows]).decision_function(X)
             silent.partial_fit(X[rows], y[rows])
-        np.testing.assert_array_equal(silent.decision_function(X), asked.decision_function(X))
+        np.testing.assert_array_equal(silent.decision_function(X), predicting.decision_function(X))
 
 
 def test_shrunken_model_is_better_than_global_model_and_model_per_key(rng):

@@ -73,7 +73,7 @@ def test_copy_of_learner_has_a_separate_lock(owner, make_copy):
 
 @pytest.mark.parametrize("learner", [ProximalSVC(C="auto"), KOIL(random_state=0)], ids=repr)
 def test_predict_is_not_starved_by_a_thread_that_learns_continuously(learner):
-    """Both learners predict under the lock. One computes its hyperplanes then, one is changed in place."""
+    """Both learners predict under the lock: one computes its hyperplanes, the other is changed in place."""
     model = learner.fit(X[:40], np.minimum(Y[:40], 1))
     stop = threading.Event()
 

@@ -31,7 +31,7 @@ from tests.service.sessions import ModelSession, batch
 
 EVERY = (
     1 if os.environ.get("STEELYARD_FAULTS") == "all" else 9
-)  # only failures of every n-th write are tested, but failures of every sync
+)  # interval between the writes that are tested; every sync is tested
 
 
 class Fault:

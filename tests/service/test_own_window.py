@@ -177,13 +177,13 @@ def test_predictions_of_service_use_the_cost_column(tmp_path):
     for number in range(6):
         rows = [{**row, "c": abs(row["c"])} for row in rows_of(number)]
         session.do(Learn("m", batch(rows)))
-    asked = [{**row, "c": abs(row["c"])} for row in rows_of(7)]
-    cheap = session.model().predict(batch([{**row, "c": 0.0} for row in asked]))[0].labels
+    test_rows = [{**row, "c": abs(row["c"])} for row in rows_of(7)]
+    cheap = session.model().predict(batch([{**row, "c": 0.0} for row in test_rows]))[0].labels
     assert not cheap.any()  # a miss costs nothing
-    X = np.array([[row["a"], row["b"], 1e9] for row in asked])
-    answers, _ = session.model().predict(batch([{**row, "c": 1e9} for row in asked]))
+    X = np.array([[row["a"], row["b"], 1e9] for row in test_rows])
+    answers, _ = session.model().predict(batch([{**row, "c": 1e9} for row in test_rows]))
     assert answers.labels.tolist() == session.model().learner.predict(X, sample_cost=X[:, 2]).tolist()
     with pytest.raises(Exception, match="'c' must have a number >= 0"):
-        session.model().predict(batch([{**row, "c": -1.0} for row in asked]))
+        session.model().predict(batch([{**row, "c": -1.0} for row in test_rows]))
     with pytest.raises(Exception, match="threshold is given by costs"):
         spec(learner=LEARNER, cost="c")

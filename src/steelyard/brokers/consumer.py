@@ -234,7 +234,7 @@ class Consumer:
     # -- requests to the writer ---------------------------------------------------------------------
 
     def request(self, messages: Sequence[Message], **content: Any) -> Consume:
-        """Return a request that applies ``content`` and moves the stored position behind ``messages``."""
+        """Return a request that applies ``content`` and moves the stored position past ``messages``."""
         after = {message.part: message.position for message in messages if message.position}
         moves = {part: (self._positions.get(part), position) for part, position in after.items()}
         last = messages[-1].id if messages else ""

@@ -196,7 +196,8 @@ class Pass:
     def finish(self, totals: Sequence[Message]) -> None:
         """Merge the sums of all messages into the models, atomically for all models.
 
-        ``totals`` has one sum per configuration; for an update the sums of forgotten rows follow.
+        ``totals`` has one sum per configuration. For an update, the sums of the rows to add come first, then
+        the sums of the rows to forget.
         """
         if all(total is None for total in totals):
             raise DataError(

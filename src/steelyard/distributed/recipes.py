@@ -1,7 +1,7 @@
 """Extraction of the task graph of each partition of a Dask collection.
 
-If loading and learning are separate tasks, a scheduler loads several partitions before it learns the first,
-which needs more memory. With the graph of a partition, a worker loads and learns it in one task.
+If loading and learning are separate tasks, several partitions are loaded before the first one is learned,
+which needs more memory. With the task graph of a partition, a worker loads and learns it in one task.
 """
 
 from __future__ import annotations

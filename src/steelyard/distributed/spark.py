@@ -509,7 +509,7 @@ def _statistics(
 
 
 def _add_up(batches: Iterable[Any]) -> Iterator[Any]:
-    """Add the messages of each bucket and configuration; pass errors on."""
+    """Add the messages of each bucket and configuration. Error messages are passed on."""
     rows = (row for batch in batches for row in batch.to_pylist())
     for (bucket, config), group in groupby(rows, key=lambda row: (row["bucket"], row["config"])):
         total: Message = None

@@ -278,7 +278,7 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
             raise DataError(
                 f"the table has no column {self.key!r}; it has {', '.join(map(str, X.columns[:10]))}.",
                 source=source,
-                hint="set key= to the column that names the customer, machine or other key",
+                hint="set key= to the column that names the customer, device or other key",
             )
         column = X[self.key]
         if column.isna().any():
@@ -396,8 +396,8 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
     def digest(self) -> str:
         """Return a hash of the exact sums of all keys. Equal rounded rows give equal digests.
 
-        After :meth:`forget` and :meth:`forget_key` it is the digest of a learner with the same quantizer that
-        never learned those rows.
+        After :meth:`forget` and :meth:`forget_key` the digest equals that of a learner with the same
+        quantizer that never learned the forgotten rows.
 
         Returns
         -------

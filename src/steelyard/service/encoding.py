@@ -82,7 +82,7 @@ def check_known_values(spec: Spec, encoder: TableEncoder, batch: ColumnBatch) ->
     if has_value[:, is_known].any(axis=1).all():
         return
     known_before = np.logical_or.accumulate(np.vstack([is_known, has_value[:-1]]), axis=0)
-    # No column is known before the first row of a stream, so all columns of this row count.
+    # No column is known before the first row of a stream, so a value in any column of this row is sufficient.
     usable = np.where(known_before.any(axis=1, keepdims=True), has_value & known_before, has_value)
     unusable = ~usable.any(axis=1)
     if unusable.any():

@@ -239,7 +239,7 @@ def follower_error() -> Unavailable:
 
 
 def location(error: Exception) -> str:
-    """Return the type and the source location of an error; its message may contain values of rows."""
+    """Return the type and the source location of an error. Its message may contain values of rows."""
     frames = traceback.extract_tb(error.__traceback__)
     last = f" in {frames[-1].name}, line {frames[-1].lineno}" if frames else ""
     return f"{type(error).__name__}{last}"

@@ -663,7 +663,7 @@ class ModelSession:
         self.rows_since_snapshot = self.events_since_snapshot = 0
 
     def _write_temporary_snapshot(self, now: float) -> None:
-        """Write a snapshot that the next one replaces, so that the history has not one for every batch."""
+        """Write a snapshot that the next snapshot replaces, so that the history does not fill up."""
         n_rows = self.rows_since_snapshot
         self.snapshot(now)
         self._temporary_snapshot, self.rows_since_snapshot = self.engine.version, n_rows

@@ -377,7 +377,7 @@ class Writer(ModelOwner):
         was_pending, self._erase_pending = self._erase_pending, False
         try:
             return self.store.erase()
-        except Exception as error:  # noqa: BLE001  the rows are unlearned, but not yet erased from disk
+        except Exception as error:  # noqa: BLE001  the model has forgotten the rows, but the disk may contain them
             self._erase_pending = True
             self.statistics.erase_failures += 1
             if not was_pending:

@@ -93,7 +93,7 @@ class PushdownPlan:
     n_rows : int
         Number of rows.
     weight_bits : int
-        Number of bits of the largest weight, in units of the weight step.
+        Number of bits of the largest weight, in units of the step to which weights are rounded.
     fractions : bool
         Whether some weight is not an integer.
     """
@@ -386,7 +386,7 @@ class _Bounds:
         return max(abs(value - number.origin).bit_length() for value in steps)
 
     def weight_bits(self, name: str, *, fractions: bool) -> int:
-        """Return the number of bits of the largest weight, in units of the weight step."""
+        """Return the number of bits of the largest weight, in units of the step of weights."""
         return math.ceil(self._range(name)[1] * 2 ** (WEIGHT_FRACTION_BITS * fractions)).bit_length()
 
 
