@@ -25,7 +25,7 @@ MAX_BYTES, MIN_ROWS_PER_SECOND = 4e9, 50_000
 
 
 def batches(n_keys: int, seed: int = 0) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield batches; each key occurs ``ROWS_PER_KEY`` times, half of its rows are of each class."""
+    """Yield batches in which each key has ``ROWS_PER_KEY`` rows, half of them of each class."""
     rng = np.random.default_rng(seed)
     for turn in range(ROWS_PER_KEY):
         keys = rng.permutation(n_keys)

@@ -135,7 +135,7 @@ def whole(address: str, way: str) -> None:
 
 
 def _most_memory() -> float:
-    """Return the peak memory of this process in MB; getrusage would include that of its parent."""
+    """Return the peak memory of this process in MB. getrusage would include the memory of its parent."""
     lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM"))
 

@@ -161,7 +161,7 @@ class Mosquitto(Server):
 
 
 class KafkaMock:
-    """The mock cluster of librdkafka, in a producer of this process; other processes reach it over TCP."""
+    """Mock cluster of librdkafka, which runs in a producer of this process and is reachable over TCP."""
 
     scheme = "kafka"
 

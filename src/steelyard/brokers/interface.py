@@ -29,7 +29,7 @@ class Message(NamedTuple):
     """One message of a topic."""
 
     payload: bytes
-    id: str  # topic, part and offset; the same whenever the message is read, except with MQTT
+    id: str  # topic, partition and offset; except with MQTT, it is the same if the message is read again
     part: str = ""  # partition of the message, if the topic has partitions
     position: str = ""  # position after this message; empty if the broker has no positions
 

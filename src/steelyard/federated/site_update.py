@@ -52,7 +52,7 @@ class Schema:
             raise ValueError("a category does not belong to any column")
 
     def encoder(self) -> TableEncoder:
-        """Return an encoder that maps columns to these features."""
+        """Return an encoder that maps columns to the features of this schema."""
         encoder = TableEncoder("refuse")
         names = [*self.numeric, *self.categorical]
         texts = set(self.categorical)

@@ -151,7 +151,7 @@ class Frame:
     def band(
         self, xs: Sequence[float], lows: Sequence[float], highs: Sequence[float], css: str, series: str = ""
     ) -> None:
-        """Add the area between two curves; NaN values are omitted."""
+        """Add the area between two curves. NaN values are omitted."""
         known = [
             (x, a, b) for x, a, b in zip(xs, lows, highs, strict=True) if not (math.isnan(a) or math.isnan(b))
         ]

@@ -242,7 +242,7 @@ class Engine:
     ) -> None:
         counted = rival.engine.monitor.n_counted
         rival.engine.learn(add, at=at, times=times)
-        # Both models have predicted these rows.
+        # The rows are counted only if both models have predicted them.
         if answers is not None and rival.engine.monitor.n_counted > counted:
             rival.monitor.count(labels, answers, row=self.n_learned, at=at)
             rival.monitor.take_points()
@@ -473,7 +473,7 @@ class Engine:
         return class_counts(self._learner)
 
     def column_kinds(self) -> dict[str, str]:
-        """Return the kind of each feature column; empty before the first rows are learned."""
+        """Return the kind of each feature column. The result is empty before the first rows are learned."""
         if not self.has_columns:
             return {}
         kinds = dict.fromkeys(self._encoder.columns_, "number")

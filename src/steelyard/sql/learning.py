@@ -41,7 +41,7 @@ HOW = ("auto", "pushed", "streamed")
 # The limits are measured by benchmarks/speed/bench_sql.py. For DuckDB, reading is always faster.
 # Push-down of d columns needs d * (d + 3) / 2 sums, and each double column is split into two digits.
 _MAX_PUSHDOWN_COLUMNS = {"duckdb": (0, 0), "postgres": (4, 8), "sqlite": (2, 3)}
-# Maximum number of categorical columns, because each pair of them needs a query.
+# Maximum number of categorical columns for push-down, which needs a query for each pair of these columns.
 _MAX_PUSHDOWN_CATEGORICAL = 2
 _CHUNK_ROWS = 16_384  # number of rows that are read and learned at a time
 _UNKNOWN_TABLE_MESSAGES = ("does not exist", "no such table", "doesn't exist")

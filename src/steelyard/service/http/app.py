@@ -22,7 +22,7 @@ from steelyard.service.writer import Writer
 __all__ = ["Limits", "ServiceApp", "make_app"]
 
 _MODELS = "/v1/models/"
-# Modules with further routes; each function returns a list of (method, path, handler).
+# Functions of other modules, each of which returns a list of routes (method, path, handler).
 _ROUTE_MODULES = (
     overview.routes,
     health.routes,

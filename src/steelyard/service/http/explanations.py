@@ -50,7 +50,7 @@ class RecentAlarms:
         self._importance: dict[str, tuple[float, list[dict[str, Any]]]] = {}
 
     def add(self, published: PublishedModel, batch: ColumnBatch, answers: Predictions, at: float) -> None:
-        """Add the alarms among these predictions."""
+        """Add the alarms among the predictions ``answers`` of the rows ``batch``."""
         usual = published.most_frequent_class
         is_alarm = np.array([str(label) != usual for label in answers.predicted], dtype=bool)
         if usual is None or not is_alarm.any():

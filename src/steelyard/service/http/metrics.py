@@ -68,7 +68,7 @@ class Metrics:
             counts = self._seconds[method, route, status] = HistogramCounts(_BUCKETS_SECONDS)
         counts.add(seconds)
         verb = route.rpartition("/")[2]
-        if model in self._models.published:  # clients could invent any number of other names
+        if model in self._models.published:  # clients could send any number of names of unknown models
             self.activity.request(model, verb, status, seconds)
         if model is not None and status == 200 and verb in _VERBS:
             self._recent.setdefault((model, verb), deque(maxlen=_LATENCY_REQUESTS)).append(seconds)

@@ -57,7 +57,7 @@ class KeyIndex:
             self._arrays, self._deleted = [(hashes[keep], numbers[keep])], set()
 
     def groups_of(self, hashes: bytes) -> list[int]:
-        """Return the groups that may contain one of these keys."""
+        """Return the groups that may contain one of the keys with the given hashes."""
         wanted = np.frombuffer(hashes, dtype="<u8")
         found: set[int] = set()
         for known, groups in self._arrays:

@@ -168,7 +168,7 @@ class PostgresStore(Store):
         if is_new or BASE_VERSION <= self._version(db) < SCHEMA_VERSION:
             with db.transaction():
                 db.execute("SELECT pg_advisory_xact_lock(%s)", (_SETUP_LOCK,))
-                # No other process has created the schema in the meantime.
+                # The check is repeated, because another process may have created the schema meanwhile.
                 if db.execute(exists).fetchone() == (False,):
                     db.execute(_SCHEMA)
                     db.execute("INSERT INTO steelyard.about VALUES (%s)", (BASE_VERSION,))

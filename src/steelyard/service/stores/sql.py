@@ -99,16 +99,16 @@ class Store:
         return acquired
 
     def release_leases(self, models: Sequence[str]) -> None:
-        """Allow other processes, or another writer thread of this process, to change these models."""
+        """Allow other processes, or another writer thread of this process, to change ``models``."""
         self._drop_key_indexes(models)
 
     def _drop_key_indexes(self, models: Iterable[str]) -> None:
-        """Discard the key indexes of these models, which are loaded again when needed."""
+        """Discard the key indexes of ``models``. They are loaded again when they are needed."""
         for model in models:
             self._key_indexes.pop(model, None)
 
     def learners(self, models: Sequence[str]) -> Learners | None:  # noqa: ARG002
-        """Return the processes that learn these models, or None if this process learns all of them."""
+        """Return the processes that learn ``models``, or None if this process learns all of them."""
         return None
 
     def find_learner(self, model: str) -> tuple[bool, str | None]:  # noqa: ARG002
@@ -614,7 +614,7 @@ class Store:
         )
 
     def early_labels(self, model: str, ids: Sequence[str]) -> dict[str, Any]:
-        """Return the labels that wait for these rows."""
+        """Return the stored labels that wait for the rows ``ids``."""
         sql = "SELECT id, label FROM early_labels WHERE model = ? AND reason IS NULL AND id IN (...)"
         return {row_id: json.loads(label) for row_id, label in self._do_in(sql, model, ids)}
 
