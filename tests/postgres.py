@@ -49,9 +49,9 @@ def _other_user():
 
 
 class Cluster:
-    """PostgreSQL server in a temporary folder; skips the test if none can be started.
+    """PostgreSQL server in a temporary folder. If no server can be started, the test is skipped.
 
-    A ``safe`` server is durable; other servers do not flush to disk and are faster.
+    A server with ``safe=True`` is durable. Other servers do not flush to disk and are faster.
     """
 
     def __init__(self, *, safe=False):

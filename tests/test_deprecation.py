@@ -62,7 +62,7 @@ def test_deprecated_class_stays_cloneable():
 
 
 def test_deprecation_shorter_than_a_minor_version_raises():
-    with pytest.raises(ValueError, match="must last for a minor version"):
+    with pytest.raises(ValueError, match="must last for at least one minor version"):
         deprecated(since="0.2.0", gone_in="0.2.9", instead="merge()")
 
 

@@ -133,7 +133,7 @@ def test_hint_for_missing_values_on_the_command_line_can_be_followed(command, tm
     run = [command, str(path), "--target", "y", *extra]
     refused = cli_runner().invoke(main, [*run, "--missing", "refuse"])
     assert refused.exit_code != 0
-    assert "hint: learn from gaps with --missing indicator" in refused.stderr
+    assert "hint: learn from missing values with --missing indicator" in refused.stderr
     assert cli_runner().invoke(main, [*run, "--missing", "indicator"]).exit_code == 0
     assert cli_runner().invoke(main, run).exit_code == 0
 

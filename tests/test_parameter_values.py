@@ -64,7 +64,7 @@ def test_former_gamma_auto_in_online_learners_raises_with_hint(learner, rows):
 
 
 def test_former_gamma_auto_in_random_features_raises_with_hint(rows):
-    with pytest.raises(ParameterError, match="write gamma='rows' for what it was"):
+    with pytest.raises(ParameterError, match="write gamma='rows'"):
         RandomFeatures(10, gamma="auto").fit(rows[0])
 
 

@@ -87,26 +87,26 @@ def test_rows_are_scored_before_learning_and_labels_arrive_with_given_delay(benc
 
 @pytest.mark.parametrize(("chunk", "late"), [(1, 0), (100, 0), (1, 120), (70, 130)])
 def test_refit_wrapper_gives_same_scores_for_one_batch_and_for_chunks(bench, file, chunk, late):
-    class Asked(bench.peers.Refitted):
+    class Counted(bench.peers.Refitted):
         n_calls = 0
 
         def scores(self, X):
-            Asked.n_calls += 1
+            Counted.n_calls += 1
             return super().scores(X)
 
-    class AskedOften(Asked):
+    class CountedSingleRows(Counted):
         def rows_until_change(self):
             return 0
 
     def scores(kind):
-        Asked.n_calls = 0
+        Counted.n_calls = 0
         contender = bench.peers.Contender(
             kind.__name__, lambda: kind(lambda: SGDClassifier(loss="log_loss", random_state=0), 300)
         )
         given, *_ = bench.cells.run(contender, file, bench.cells.Setting(1_200, chunk, late))
-        return given, Asked.n_calls
+        return given, Counted.n_calls
 
-    (together, few), (one_by_one, many) = scores(Asked), scores(AskedOften)
+    (together, few), (one_by_one, many) = scores(Counted), scores(CountedSingleRows)
     np.testing.assert_allclose(together, one_by_one, rtol=1e-12)
     assert few < many
     assert len(np.unique(together)) > 600

@@ -22,19 +22,19 @@ def test_all_thresholds_are_midway_between_separated_classes():
 def test_all_threshold_methods_agree_on_many_normal_scores(rng):
     negative, positive = rng.normal(size=4000), rng.normal(size=400) * 0.5 + 1.5
     moments = [np.array([[side.mean(), side.var()]]) for side in (negative, positive)]
-    cuts = [gmean_threshold(negative, positive), smooth_gmean_threshold(negative, positive)]
-    np.testing.assert_allclose(cuts, normal_gmean_threshold(*moments)[0], atol=0.12)
+    thresholds = [gmean_threshold(negative, positive), smooth_gmean_threshold(negative, positive)]
+    np.testing.assert_allclose(thresholds, normal_gmean_threshold(*moments)[0], atol=0.12)
 
 
 def test_threshold_is_closer_to_class_with_smaller_variance():
     """The variance of the other class is so large that its scores do not matter."""
     for spread in (1e-3, 1e-9, 0.0):
-        cut = normal_gmean_threshold(np.array([[0.0, 1e12]]), np.array([[1.0, spread**2]]))[0]
-        # 1 minus a few standard deviations, each at least a millionth of the difference of the means
-        assert 1.0 - 12.0 * max(spread, 1e-6) < cut < 1.0 - 2.0 * max(spread, 1e-6)
+        threshold = normal_gmean_threshold(np.array([[0.0, 1e12]]), np.array([[1.0, spread**2]]))[0]
+        # The threshold is 1 minus a few standard deviations of at least a millionth of the gap of the means.
+        assert 1.0 - 12.0 * max(spread, 1e-6) < threshold < 1.0 - 2.0 * max(spread, 1e-6)
 
 
-def cut_by_halving(negative, positive):
+def threshold_by_bisection(negative, positive):
     """Return the reference threshold: the root of the derivative of the log product of the recalls."""
     (m_neg, v_neg), (m_pos, v_pos) = negative, positive
     least = 1e-6 * (m_pos - m_neg)
@@ -59,18 +59,18 @@ def cut_by_halving(negative, positive):
     st.floats(-1e3, 1e3), st.floats(1e-6, 1e6), st.floats(-12.0, 12.0), st.floats(-12.0, 12.0),
 )  # fmt: skip
 def test_normal_threshold_maximizes_product_of_recalls(mean, gap, log_neg, log_pos):
-    """Standard deviations of 1e-12 to 1e12 times the difference of the means; plain Newton steps diverge."""
+    """Standard deviations are e**-12 to e**12 times the gap of the means. Newton's method would diverge."""
     moments = [(mean, (gap * np.exp(log_neg)) ** 2), (mean + gap, (gap * np.exp(log_pos)) ** 2)]
-    cut = normal_gmean_threshold(*(np.array([side]) for side in moments))[0]
-    expected, spread = cut_by_halving(*moments)
-    assert cut == pytest.approx(expected, rel=1e-12, abs=1e-9 * spread)
+    threshold = normal_gmean_threshold(*(np.array([side]) for side in moments))[0]
+    expected, spread = threshold_by_bisection(*moments)
+    assert threshold == pytest.approx(expected, rel=1e-12, abs=1e-9 * spread)
 
 
 def test_threshold_between_distant_classes_is_proportional_to_deviations():
-    """Both recalls round to 1; the threshold is the same number of deviations from both means."""
+    """Both recalls round to 1, so the threshold has the same distance, in deviations, from both means."""
     for spread in (0.01, 1e-9, 0.0):
-        cut = normal_gmean_threshold(np.array([[0.0, spread**2]]), np.array([[1.0, spread**2]]))[0]
-        assert cut == pytest.approx(0.5)
+        threshold = normal_gmean_threshold(np.array([[0.0, spread**2]]), np.array([[1.0, spread**2]]))[0]
+        assert threshold == pytest.approx(0.5)
     assert normal_gmean_threshold(np.array([[0.0, 1e-4]]), np.array([[4.0, 9e-4]]))[0] == pytest.approx(
         1.0, abs=1e-3
     )

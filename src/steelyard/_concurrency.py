@@ -53,7 +53,7 @@ _locks: WeakSet[Any] = WeakSet()  # locks of all learners, which are acquired be
 
 
 def lock_of(owner: Any) -> Any:
-    """Return the lock of a learner; create it if there is none yet."""
+    """Return the lock of a learner. The first call creates the lock."""
     attributes = owner.__dict__
     lock = attributes.get("_lock")
     if lock is None:
@@ -108,7 +108,7 @@ def transactional(method: Callable[Concatenate[_S, _P], _R]) -> Callable[Concate
 
 
 def synchronized(method: Callable[Concatenate[_S, _P], _R]) -> Callable[Concatenate[_S, _P], _R]:
-    """Decorate a method that reads a learner changed in place: the method holds the lock.
+    """Decorate a method that reads state which other calls change in place: the method holds the lock.
 
     Another decorator of this module on the method is removed, because the lock makes it unnecessary.
     """
@@ -183,7 +183,7 @@ def _restore(cls: Any, state: Any) -> object:
 
 
 class _ForkGuard:
-    """Fork guard: acquires all locks before a fork, and releases them afterwards in parent and child."""
+    """Guard of ``os.fork``: acquires the locks of all learners before a fork and releases them afterwards."""
 
     timeout_seconds = 60.0  # after this time the fork proceeds, and the child may see a partial update
     _ACQUIRE_SECONDS, _RETRY_SECONDS = 0.05, 0.001

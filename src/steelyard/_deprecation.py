@@ -54,7 +54,8 @@ def deprecated(*, since: str, gone_in: str, instead: str) -> Callable[[Thing], T
     """
     if _numbers(gone_in)[:2] <= _numbers(since)[:2]:
         raise ValueError(
-            f"a deprecation must last for a minor version; got since={since!r}, gone_in={gone_in!r}."
+            "a deprecation must last for at least one minor version; got "
+            f"since={since!r}, gone_in={gone_in!r}."
         )
 
     def mark(thing: Thing) -> Thing:
@@ -217,7 +218,7 @@ def _warn_on_construction(cls: Any, message: str) -> None:
     original = cls.__init__
 
     @functools.wraps(original)
-    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807  it replaces the method
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807  replaces cls.__init__
         warnings.warn(message, FutureWarning, stacklevel=2)
         original(self, *args, **kwargs)
 

@@ -41,7 +41,7 @@ def auth_headers(key: str | None) -> dict[str, str]:
 def attempts(seconds: float = 0.0) -> Iterator[None]:
     """Yield once per attempt, with exponentially increasing pauses.
 
-    There are at least four attempts, and further ones until the given time has passed.
+    There are at least four attempts, and further attempts until ``seconds`` have passed.
     """
     end = time.monotonic() + seconds
     for attempt in itertools.count():

@@ -116,7 +116,7 @@ class LabelEncoder:
         return label in self._codes
 
     def codes(self, y: NDArray[Any]) -> Codes:
-        """Return the codes of labels; new labels get codes in row order."""
+        """Return the codes of labels. New labels are added in the order of the rows."""
         if not len(y):
             return np.zeros(0, dtype=np.intp)
         if y.dtype.kind == "i" and (known := self.looked_up(y)) is not None:
@@ -143,7 +143,10 @@ class LabelEncoder:
         return codes if self._lookup_is_dense or codes.min() >= 0 else None
 
     def add(self, label: Label) -> int:
-        """Return the code of a label, added if it is new; raise DataTypeError if it cannot be sorted."""
+        """Return the code of a label, and add the label if it is new.
+
+        Raises DataTypeError if the label cannot be compared with the other labels.
+        """
         code = self._codes.get(label)
         if code is not None:
             return code
@@ -161,7 +164,7 @@ class LabelEncoder:
         return np.array([self.add(label) for label in labels], dtype=np.intp)
 
     def texts(self, y: NDArray[Any]) -> Codes:
-        """Return the codes of an object array of strings; new labels get codes in row order."""
+        """Return the codes of an object array of strings. New labels are added in the order of the rows."""
         codes, values = self._codes, y.tolist()
         try:
             return np.array([codes[label] for label in values], dtype=np.intp)
@@ -275,7 +278,7 @@ def unsortable_error(source: str, error: TypeError) -> DataTypeError:
     """Return the error for labels that cannot be compared."""
     return DataTypeError(
         f"all labels, including those learned before, must be of one sortable type, such as all numbers or "
-        f"all strings; these cannot be compared ({error}); nothing was changed.",
+        f"all strings; the given labels cannot be compared ({error}); nothing was changed.",
         source=source,
     )
 

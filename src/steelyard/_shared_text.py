@@ -24,7 +24,7 @@ kernel : {"rbf", "linear", "polynomial", "laplacian", "sigmoid"} or sequence ker
     Kernel function, see :class:`steelyard.kernels.Kernel`; its parameters are fixed by the first rows. With a
     sequence kernel, ``X`` is a list of sequences in all methods.
 gamma : float or {"scale", "median"}, default=1.0
-    Kernel coefficient. "median" is 1 / median distance between the first rows, "scale" as in
+    Kernel coefficient. "median" is 1 / median distance between the first rows; for "scale" see
     :class:`steelyard.kernels.Kernel`.
 degree : int, default=3
     Degree of the polynomial kernel.
@@ -37,7 +37,8 @@ classes_ : ndarray of shape (n_classes,)
 support_vectors_ : ndarray of shape (n_vectors, n_features), or list of them
     Support vectors; one array per class if there are more than two classes.
 dual_coef_ : ndarray of shape (n_vectors,), or list of them
-    Coefficients of the support vectors, positive for the second class, or for the class of the array.
+    Coefficients of the support vectors. They are positive for support vectors of the second class or, with
+    more than two classes, of the class that the array belongs to.
 """,
     "classes_, coef_, intercept_": """\
 classes_ : ndarray of shape (n_classes,)

@@ -143,9 +143,9 @@ if hasattr(os, "register_at_fork"):
 
 @contextmanager
 def limit_blas(order: int) -> Iterator[None]:
-    """Limit BLAS and LAPACK to one thread unless matrices of this order are large enough for several.
+    """Limit BLAS and LAPACK to one thread unless matrices of the given order are large enough for several.
 
-    Matrices below order 100 need no limit: BLAS itself uses one thread for them.
+    Matrices below order 100 need no limit, because BLAS itself uses one thread for them.
     """
     if 100 <= order < _MIN_BLAS_ORDER_FOR_THREADS:
         with one_blas_thread:

@@ -96,15 +96,16 @@ def validate_batch(
     Parameters
     ----------
     learner : BatchLearner
-        The learner. The number and names of its features are compared with those of X; `reset` sets them.
+        The learner. With ``reset`` it takes over the number and the names of the features of ``X``;
+        otherwise they must equal those of ``X``.
     X, y, sample_weight : array-like
         Rows, labels and optional weights, not yet validated.
     method : str
         Name of the method that is called, for error messages.
     reset : bool, default=False
-        Whether these are the first rows that the learner sees.
+        Whether ``X`` contains the first rows that the learner sees.
     forget : bool, default=False
-        Whether the rows are to be forgotten; new columns and categories in them are not learned.
+        Whether the rows are to be forgotten. New columns and categories in these rows are not learned.
     """
     source = _source(learner, method)
     if not reset and sample_weight is None and is_plain(learner, X) and is_plain_labels(y, len(X)):
@@ -258,7 +259,7 @@ def _validate_table(learner: BatchLearner, X: Any, method: str, *, reset: bool, 
 
 
 def _conversion_error(learner: BatchLearner, X: Any, error: ValueError, source: str) -> DataError:
-    """Return the error for rows that scikit-learn rejects; it names a column with text and has a hint."""
+    """Return the error for rows that scikit-learn rejects. If a column contains text, the error names it."""
     if "could not convert" not in str(error) or not hasattr(X, "columns"):
         return DataError(f"{error}", source=source)
     for name in X.columns:
@@ -287,7 +288,7 @@ def _validate_sequences(learner: BatchLearner, kernel: Any, X: Any, source: str,
         learner.n_features_in_ = width
     elif width != learner.n_features_in_:
         raise DataError(
-            f"sequences of elements of {learner.n_features_in_} dimensions were learned; these have {width}.",
+            f"elements of sequences must have {learner.n_features_in_} dimensions, as learned; got {width}.",
             source=source,
         )
     return items
@@ -337,8 +338,10 @@ def _check_label_type(learner: BatchLearner, labels: list[Label], source: str) -
 def checked_times(time: Any, n_rows: int) -> FloatArray:
     """Return the times of rows as an array; raise DataError unless every row has one finite time."""
     times = np.asarray(time, dtype=np.float64)
-    if times.shape != (n_rows,) or not np.isfinite(times).all():
-        raise DataError(f"expected one finite time for each of {n_rows} rows; got {times.shape}.")
+    if times.shape != (n_rows,):
+        raise DataError(f"expected one time for each of {n_rows} rows; got an array of shape {times.shape}.")
+    if not np.isfinite(times).all():
+        raise DataError("all times must be finite; got NaN or infinity.")
     return times
 
 

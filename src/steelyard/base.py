@@ -120,7 +120,7 @@ class BatchLearner(ClassifierMixin, BaseEstimator):
         X : {array-like, sparse matrix, table} of shape (n_samples, n_features), or a list of sequences
             Rows to learn; sequences if the kernel of the learner compares sequences.
         y : array-like of shape (n_samples,)
-            Their labels.
+            Labels of the rows.
         sample_weight : array-like of shape (n_samples,), optional
             Weight of each row; 1 if not given.
 
@@ -136,10 +136,10 @@ class BatchLearner(ClassifierMixin, BaseEstimator):
 
     @abstractmethod
     def _start(self, batch: Batch) -> None:
-        """Create an empty state for rows with the features of this batch."""
+        """Create an empty state for rows with the features of ``batch``."""
 
     def _start_stream(self, batch: Batch) -> None:
-        """Create an empty state for a stream that begins with this batch."""
+        """Create an empty state for a stream that begins with ``batch``."""
         self._start(batch)
 
     @abstractmethod
@@ -209,16 +209,17 @@ class BatchLearner(ClassifierMixin, BaseEstimator):
         X : {array-like, sparse matrix, table} of shape (n_samples, n_features)
             Rows to explain.
         background : array-like of shape (n_background, n_features), optional
-            Rows to compare with. By default the rows or means that the learner remembers; a learner that
-            remembers neither compares with a row of zeros.
+            Rows to compare with. By default these are the rows or means that the learner remembers. A learner
+            that remembers neither compares with a row of zeros.
         changes : bool, optional
-            Whether to search for changes that lead to another prediction. By default for at most 20 rows.
+            Whether to search for changes that lead to another prediction. By default the search takes place
+            if ``X`` has at most 20 rows.
 
         Returns
         -------
         RowExplanations
-            Contributions, nearest remembered rows and changes. It prints as text, shows as a table in a
-            notebook, and draws a row with ``plot()``.
+            Contributions, nearest remembered rows and changes. The object prints as text, is shown as a table
+            in a notebook, and draws a row with ``plot()``.
         """
         check_started(self, "explain")
         return explain_rows(self, X, background, changes)
@@ -354,7 +355,7 @@ class Learner(BatchLearner):
         X : {array-like, sparse matrix, table} of shape (n_samples, n_features)
             Rows to learn.
         y : array-like of shape (n_samples,)
-            Their labels; a new label becomes a new class.
+            Labels of the rows; a new label becomes a new class.
         classes : array-like, optional
             Labels that may occur, as in scikit-learn; a label in ``y`` that is not listed raises an error.
             The parameter is never required.
@@ -397,7 +398,7 @@ class GrowingMixin(BatchLearner):
 
     @abstractmethod
     def _grow(self, n_features: int) -> None:
-        """Widen the learned state with zeros for earlier rows. The method runs on a shallow copy."""
+        """Widen the learned state; the new features of earlier rows are zero. Runs on a shallow copy."""
 
     @transactional
     def grow(self, n_features: int) -> Self:
@@ -430,7 +431,7 @@ class ForgettingMixin(Learner):
         X : {array-like, sparse matrix, table} of shape (n_samples, n_features), or a list of sequences
             Rows with exactly the values that were learned.
         y : array-like of shape (n_samples,)
-            Their labels.
+            Labels of the rows.
         sample_weight : array-like of shape (n_samples,), optional
             The weights that were learned.
 
@@ -506,7 +507,7 @@ class MergingMixin:
 
 
 def traits_of(learner: object) -> Traits:
-    """Return the traits of a learner, or no guarantees for other estimators."""
+    """Return the traits of a learner, or traits without guarantees for other estimators."""
     return learner._traits if isinstance(learner, BatchLearner) else Traits(bounded_memory=False)
 
 
@@ -521,7 +522,7 @@ def forgetting_scope(learner: object) -> tuple[bool, str]:
     return False, (
         "The rows were removed from all rows, experts and recent scores that the model keeps. Its weights "
         "and thresholds may still depend on how these rows were scored when they arrived, so digests cannot "
-        "prove it to a third party; those of a ProximalSVC can."
+        "prove the removal to a third party. Digests of a ProximalSVC can."
     )
 
 

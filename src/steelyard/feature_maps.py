@@ -22,12 +22,13 @@ __all__ = ["KERNEL_BITS", "FittedMap", "FourierMap", "LandmarkMap", "ProjectionM
 _VALUE_BITS = 19
 KERNEL_BITS = 23
 _ROOT_BITS = 53 - KERNEL_BITS
-# Added to the eigenvalues of the kernel matrix of the landmarks before its inverse root is computed.
+# Constant added to the eigenvalues of the landmarks' kernel matrix before its inverse root is computed.
 _RIDGE = 1e-6
 _BLOCK_ROWS = 2048  # number of rows per block, whose kernel values stay in the CPU cache until they are used
 _MIN_ROWS_FOR_THREADS = 17  # with fewer rows, determining the number of threads takes as long as the mapping
-_MAX_UNSHIFTED_MEAN = 8.0  # in standard deviations; a feature with a larger mean is centered
-_RELU_CEILING = 16.0  # in standard deviations; larger outputs of rectified units of a "rows" map are clipped
+_MAX_UNSHIFTED_MEAN = 8.0  # features whose mean exceeds this many standard deviations are centered
+# Number of standard deviations; rectified units with gamma="rows" are clipped at the next power of two.
+_RELU_CEILING = 16.0
 _COORDINATE_STEP = 2.0**-19  # Euclidean coordinates are multiples of this step, so their squares have 52 bits
 _MAX_COORDINATE = 64.0  # the kernel of this distance is 2**-64, which rounds to 0
 
@@ -49,8 +50,8 @@ class ProjectionMap(ABC):
     scale: FloatArray
     weights: FloatArray
     starts: FloatArray
-    quantum: float
-    height: float
+    quantum: float  # all output values are multiples of this power of two
+    height: float  # amplitude of the function or, for rectified units, their largest value
 
     function: ClassVar[str]
 
@@ -127,8 +128,8 @@ class ReluMap(ProjectionMap):
     ) -> ReluMap:
         """Return the map ``max(0, ((x - mean) * scale) @ weights + phases) / sqrt(m)``.
 
-        With ``full``, outputs are clipped at 16 standard deviations and have 20 bits; otherwise they have up
-        to 51 bits.
+        With ``full``, outputs have 20 bits and are clipped at the next power of two above 16 standard
+        deviations. Otherwise they have up to 51 bits.
         """
         share = 1.0 / np.sqrt(len(phases))
         spread = float(np.sqrt(np.square(weights).sum(axis=0).mean() + 1.0)) * share
@@ -277,7 +278,7 @@ def _check_shapes(fitted: ProjectionMap | LandmarkMap, weights: FloatArray, outp
     if fitted.shift.ndim != 1 or outputs.ndim != 1:
         raise ValueError("a feature map needs one array entry per feature and per component")
     if fitted.scale.shape != fitted.shift.shape or weights.shape != (len(fitted.shift), len(outputs)):
-        raise ValueError("the feature map has another number of features than the model")
+        raise ValueError("the feature map and the model have different numbers of features")
     # A damaged file may contain a step of zero, by which native code would divide.
     if not (np.frexp(fitted.quantum)[0] == 0.5 and 2.0**-200 < fitted.quantum < 2.0**200):
         raise ValueError("the step of a feature map must be a power of two")

@@ -119,8 +119,8 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         "kind": OneOf("laplacian", "rbf", "relu", "sigmoid"),
         "gamma": Former(
             AnyOf(OneOf("rows"), Positive(), ListOf(Positive())),
-            auto="gamma='auto' is 1 / n_features in learners and was another rule here; write gamma='rows' "
-            "for what it was",
+            auto="write gamma='rows', the current name of this value; gamma='auto' of other learners is "
+            "1 / n_features",
         ),
         "random_state": Integer(0),
     }
@@ -212,7 +212,7 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         return copy.copy(self)
 
     def fitted_for(self, n_features: int) -> RandomFeatures:
-        """Return a fitted map for a number of features; the map must not depend on rows."""
+        """Return a map fitted for a number of features. Raises DataError if the map depends on rows."""
         if not self.is_fitted and self.gamma == "rows":
             raise DataError(
                 'a map with gamma="rows" must be fitted to rows.',
@@ -271,7 +271,7 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         """Return the contributions of features to ``inside(X) @ coef.T + intercept``.
 
         Kernel values of landmarks in more than three features are products over the features, so their
-        Shapley values are computed directly; for other maps the function is evaluated.
+        Shapley values are computed directly. For other maps, the function is evaluated at modified rows.
         """
         fitted = self._map
         if isinstance(fitted, LandmarkMap) and not fitted.euclidean:
@@ -322,7 +322,7 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         return self.is_fitted
 
     def __sklearn_clone__(self) -> RandomFeatures:
-        # clone() keeps a fitted map, because it is a parameter that several learners may share.
+        # clone() keeps a fitted map, because the map is a parameter that several learners may share.
         return copy.copy(self)
 
     def __sklearn_tags__(self) -> Any:
@@ -344,7 +344,7 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         name, self.n_features_in_ = values.pop("map"), int(values.pop("n_features"))
         self._map = _legacy_map(name, values) if "mean" in values else _MAPS[name](**values)
         if len(self._map.shift) != self.n_features_in_:
-            raise ValueError("the feature map has another number of features than the model")
+            raise ValueError("the feature map and the model have different numbers of features")
 
 
 def _legacy_map(name: str, values: dict[str, Any]) -> FittedMap:
@@ -382,7 +382,7 @@ def _sample(X: Any, rng: np.random.Generator) -> FloatArray:
 
 
 def _standardization(rows: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return mean and inverse standard deviation of each feature; the inverse is 0 for constants."""
+    """Return mean and inverse standard deviation of each feature. The inverse of a constant feature is 0."""
     largest = np.abs(rows).max(axis=0, initial=0.0)
     unit = np.where(largest > _MAX_SQUARED_VALUE, largest, 1.0)  # squares of larger values overflow
     mean, deviation = rows.mean(axis=0), (rows / unit).std(axis=0) * unit

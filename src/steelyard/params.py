@@ -262,7 +262,9 @@ def absent_parameters(**advice: tuple[str, str]) -> Callable[[type[T]], type[T]]
         def explained(*args: Any, **kwargs: Any) -> None:
             for name in advice.keys() & kwargs.keys():
                 reason, hint = advice[name]
-                raise ParameterError(f"there is no {name}: {reason}", source=thing.__name__, hint=hint)
+                raise ParameterError(
+                    f"there is no parameter {name}: {reason}", source=thing.__name__, hint=hint
+                )
             init(*args, **kwargs)
 
         thing.__init__ = explained  # type: ignore[method-assign]
@@ -301,7 +303,7 @@ def prior_factors(
 ) -> NDArray[np.float64] | None:
     """Return the prior probability of each label up to a common factor, or None if all are equal.
 
-    ``observed`` returns the observed frequencies; it is called only for ``prior="observed"``.
+    The function ``observed`` returns the observed frequencies. It is called only for ``prior="observed"``.
     """
     if isinstance(prior, str):
         if prior == "balanced":

@@ -30,7 +30,7 @@ __all__ = [
     "smooth_gmean_threshold",
 ]
 
-_PROMISES = ("alarms", "alarms_per_day", "recall", "precision")
+_TARGET_RATES = ("alarms", "alarms_per_day", "recall", "precision")
 _ROUNDING = 1e-12  # tolerance for comparing shares
 _MAX_SMOOTHED_SCORES = 256  # if a class has more scores, they are replaced by this many quantiles
 _GRID_THRESHOLDS = 65  # number of thresholds in each grid search
@@ -40,7 +40,7 @@ def gmean_threshold(negative: FloatArray, positive: FloatArray) -> float:
     """Return the threshold with the largest G-mean on the given scores.
 
     The threshold is halfway between two neighbouring scores. Of equally good thresholds, the one nearest to
-    zero is returned; zero if a class has no scores.
+    zero is returned. If a class has no scores, the threshold is zero.
 
     >>> gmean_threshold(np.array([-2.0, -1.0, 0.5]), np.array([0.25, 1.0]))
     -0.375
@@ -62,7 +62,7 @@ def smooth_gmean_threshold(negative: FloatArray, positive: FloatArray) -> float:
 
     The threshold that is best for a small sample has a large variance, so the distribution of each class is
     first smoothed with a Gaussian kernel density estimate. Of equally good thresholds, the middle one is
-    returned; zero if all scores are equal.
+    returned. If all scores are equal, the threshold is zero.
 
     >>> round(smooth_gmean_threshold(np.array([-1.0, -1.0]), np.array([3.0])), 6)
     1.0
@@ -88,9 +88,8 @@ def _bandwidth(scores: FloatArray) -> float:
     """Return the bandwidth of the kernel density estimate by the normal reference rule."""
     lower, upper = np.quantile(scores, (0.25, 0.75))
     spread = float(scores.std())
-    robust = (
-        float(upper - lower) / 1.349
-    )  # robust to outliers; equals the standard deviation for a normal distribution
+    # The interquartile range / 1.349 is robust to outliers and is the standard deviation of normal scores.
+    robust = float(upper - lower) / 1.349
     return float(1.06 * (min(spread, robust) or spread) * len(scores) ** -0.2)
 
 
@@ -112,7 +111,8 @@ def normal_gmean_threshold(negative: FloatArray, positive: FloatArray) -> FloatA
     Returns
     -------
     ndarray of shape (n_functions,)
-        The thresholds; the midpoint of the two means if the positive mean is not larger.
+        The thresholds. If the mean of the positive class is not larger, the threshold is the midpoint of the
+        two means.
 
     Notes
     -----
@@ -136,7 +136,7 @@ def normal_gmean_threshold(negative: FloatArray, positive: FloatArray) -> FloatA
 
 
 def alarm_indices(alarms: NDArray[np.bool_], *, is_mirrored: bool = False) -> NDArray[np.intp]:
-    """Return the index of each predicted class; with ``is_mirrored`` the first class is positive."""
+    """Return the index of each predicted class. With ``is_mirrored`` the first class is the positive one."""
     return np.where(alarms, 0, 1) if is_mirrored else np.where(alarms, 1, 0)
 
 
@@ -144,11 +144,11 @@ def alarm_indices(alarms: NDArray[np.bool_], *, is_mirrored: bool = False) -> ND
 
 
 class ThresholdChoice:
-    """Constraint on the parameter ``threshold``: a measure, costs of both errors, or a required rate."""
+    """Constraint on the parameter ``threshold``: a measure, costs of both errors, or a target rate."""
 
     description = (
-        '"gmean", "kappa", "f1", prices such as {"miss": 20, "alarm": 1} (positive, finite numbers), or a '
-        'promised rate: {"alarms": 0.01} (a share of the rows from 0 to below 1), {"alarms_per_day": 100} '
+        '"gmean", "kappa", "f1", costs such as {"miss": 20, "alarm": 1} (positive, finite numbers), or a '
+        'target rate: {"alarms": 0.01} (a share of the rows from 0 to below 1), {"alarms_per_day": 100} '
         '(a positive number), {"recall": 0.95} or {"precision": 0.9} (shares between 0 and 1)'
     )
 
@@ -164,7 +164,11 @@ class ThresholdChoice:
         ((name, number),) = value.items()
         if name == "alarms":
             return NonNegative().accepts(number) and number < 1.0
-        return name in _PROMISES and Positive().accepts(number) and (name == "alarms_per_day" or number < 1.0)
+        return (
+            name in _TARGET_RATES
+            and Positive().accepts(number)
+            and (name == "alarms_per_day" or number < 1.0)
+        )
 
 
 def choose_threshold(positive: FloatArray, negative: FloatArray, threshold: Any, share: float) -> float:
@@ -208,14 +212,15 @@ def choose_threshold(positive: FloatArray, negative: FloatArray, threshold: Any,
 def mirrored_threshold(second: FloatArray, first: FloatArray, threshold: Any, share: float) -> float:
     """Return the best threshold for scores that are low for the positive class.
 
-    Rows up to the threshold are predicted positive; ``share`` is the share of the other class, ``second``.
+    ``first`` contains scores of the positive class, ``second`` scores of the negative class, and ``share`` is
+    the share of the negative class. Rows with scores up to the threshold are predicted positive.
     """
     best = choose_threshold(-first, -second, threshold, 1.0 - share)
     return float(np.nextafter(-best, -np.inf))  # a score of exactly -best belongs to the other class
 
 
 def _error_rates(positive: FloatArray, negative: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return all thresholds between distinct scores (ascending) with miss and false alarm rates."""
+    """Return all thresholds between distinct scores (ascending) with their miss and false alarm rates."""
     scores = np.concatenate([positive, negative])
     order = np.argsort(scores, kind="stable")
     scores, is_positive = scores[order], (order < len(positive)).astype(np.float64)

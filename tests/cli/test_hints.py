@@ -110,4 +110,5 @@ def test_predict_with_missing_value_gives_hint_about_fit_option(tmp_path):
     )
     result = cli_runner().invoke(main, ["predict", model, str(tmp_path / "c.csv")])
     assert result.exit_code == 1
-    assert "hint: learn from gaps with --missing indicator, or fill them with --missing zero" in result.stderr
+    hint = "hint: learn from missing values with --missing indicator, or fill them with --missing zero"
+    assert hint in result.stderr

@@ -61,7 +61,7 @@ def compiled(folder, program):
     return folder / "main"
 
 
-def answers(program, lines):
+def output_lines(program, lines):
     text = "\n".join(" ".join(map(str, line)) for line in lines) + "\n"
     done = subprocess.run([program], input=text, capture_output=True, text=True, check=True)
     return [line.split() for line in done.stdout.splitlines()]
@@ -76,7 +76,7 @@ def test_scores_of_compiled_c_header_match_learner(tmp_path, n_classes):
     model = ProximalSVC().fit(X, y)
     (tmp_path / "model.h").write_text(c_header(model))
     rows = rng.normal(size=(500, 6)) * 10.0 ** np.arange(-2, 4)
-    said = answers(compiled(tmp_path, PROGRAM), [[repr(float(value)) for value in row] for row in rows])
+    said = output_lines(compiled(tmp_path, PROGRAM), [[repr(float(value)) for value in row] for row in rows])
     assert [int(line[0]) for line in said] == model.predict(rows).tolist()
     scores = np.array([[float(score) for score in line[1:]] for line in said])
     expected = model.decision_function(rows).reshape(500, -1)
@@ -101,7 +101,7 @@ def test_export_command_writes_model_with_categories(tmp_path):
         {"kind": rng.choice(["x", "z", "w", "unknown"], size=200), "amount": rng.normal(size=200)}
     )
     rows = zip(asked["amount"].map(repr), asked["kind"], strict=True)
-    said = answers(compiled(tmp_path, CATEGORIES), rows)
+    said = output_lines(compiled(tmp_path, CATEGORIES), rows)
     assert [line[0] for line in said] == model.predict(asked).tolist()
     np.testing.assert_allclose(
         [float(line[1]) for line in said], model.decision_function(asked), rtol=0.0, atol=1e-12

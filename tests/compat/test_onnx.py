@@ -22,7 +22,7 @@ def data(n_classes=2, n=240, d=5, offset=0.0, seed=0):
     return offset + rng.normal(size=(n, d)) + y[:, None], y
 
 
-def asked(model, rows):
+def onnx_outputs(model, rows):
     session = onnxruntime.InferenceSession(
         to_onnx(model).SerializeToString(), providers=["CPUExecutionProvider"]
     )
@@ -31,8 +31,8 @@ def asked(model, rows):
 
 
 def assert_agrees(model, rows, bound):
-    """Assert scores within the bound, and equal labels unless the two best scores are closer than it."""
-    labels, scores = asked(model, rows)
+    """Assert scores within ``bound``, and equal labels unless the two best scores are closer."""
+    labels, scores = onnx_outputs(model, rows)
     expected = model.decision_function(rows).reshape(len(rows), -1)
     assert scores.shape == expected.shape
     assert np.abs(scores - expected).max() <= bound
@@ -53,7 +53,7 @@ def test_onnx_linear_model_matches_up_to_rounding(n_classes, offset):
     if n_classes > 1:
         assert_agrees(model, rows, 1e-14 * size)
     else:
-        assert set(asked(model, rows)[0].tolist()) == {0}
+        assert set(onnx_outputs(model, rows)[0].tolist()) == {0}
 
 
 @pytest.mark.parametrize("gamma", ["rows", 0.1])
@@ -87,7 +87,7 @@ def test_onnx_spheres_match_up_to_rounding(kernel, n_classes):
 def test_onnx_labels_keep_their_type(names):
     X, y = data()
     model = ProximalSVC().fit(X, np.array(names)[y])
-    labels, _ = asked(model, X)
+    labels, _ = onnx_outputs(model, X)
     assert labels.tolist() == model.predict(X).tolist()
 
 

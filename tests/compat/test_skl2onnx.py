@@ -13,7 +13,7 @@ from steelyard import KOIL, EnclosingClassifier, ProximalSVC, RandomFeatures
 skl2onnx = pytest.importorskip("skl2onnx", reason="the extra onnx is not installed")
 onnxruntime = pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")
 
-import steelyard.compat.skl2onnx  # noqa: E402, F401  it registers
+import steelyard.compat.skl2onnx  # noqa: E402, F401  the import registers the learners
 
 pytestmark = pytest.mark.filterwarnings("default")  # skl2onnx emits warnings of its own
 
@@ -25,13 +25,13 @@ LEARNERS = {
 }
 
 
-def made(n_classes, seed=0, n=300):
+def labelled_rows(n_classes, seed=0, n=300):
     rng = np.random.default_rng(seed)
     y = np.arange(n) % n_classes
     return rng.normal(size=(n, 4)) + 1.5 * y[:, None], np.array(["low", "mid", "top"])[y]
 
 
-def asked(pipeline, X):
+def onnx_outputs(pipeline, X):
     session = onnxruntime.InferenceSession(
         skl2onnx.to_onnx(pipeline, X[:1]).SerializeToString(), providers=["CPUExecutionProvider"]
     )
@@ -39,8 +39,8 @@ def asked(pipeline, X):
 
 
 def assert_agrees(pipeline, X, bound):
-    """Assert scores within a relative bound, and equal labels unless the best two are closer than it."""
-    labels, scores = asked(pipeline, X)
+    """Assert scores within a relative ``bound``, and equal labels unless the best scores are closer."""
+    labels, scores = onnx_outputs(pipeline, X)
     expected = pipeline.decision_function(X).reshape(len(X), -1)
     allowed = bound * np.abs(expected).max()
     assert np.abs(scores - expected).max() <= allowed
@@ -54,8 +54,10 @@ def assert_agrees(pipeline, X, bound):
 @pytest.mark.parametrize("n_classes", [2, 3])
 @pytest.mark.parametrize("learner", LEARNERS.values(), ids=LEARNERS)
 def test_converted_float64_onnx_pipeline_matches_original(learner, n_classes):
-    pipeline = make_pipeline(StandardScaler(), learner).fit(*made(n_classes))
-    assert_agrees(pipeline, made(n_classes, seed=1)[0], 1e-4 if learner is LEARNERS["mapped"] else 1e-9)
+    pipeline = make_pipeline(StandardScaler(), learner).fit(*labelled_rows(n_classes))
+    assert_agrees(
+        pipeline, labelled_rows(n_classes, seed=1)[0], 1e-4 if learner is LEARNERS["mapped"] else 1e-9
+    )
 
 
 @pytest.mark.parametrize("learner", LEARNERS.values(), ids=LEARNERS)
@@ -68,5 +70,5 @@ def test_converted_float32_onnx_pipeline_matches_original_up_to_float32_rounding
 
 
 def test_learner_without_pipeline_is_converted_to_onnx():
-    X, y = made(2)
+    X, y = labelled_rows(2)
     assert_agrees(ProximalSVC().fit(X, y), X, 1e-12)

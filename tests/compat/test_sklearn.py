@@ -79,8 +79,8 @@ def test_halving_search_finds_parameters(frame):
 def test_calibrated_classifier_gives_calibrated_probabilities(frame, method):
     table, y, _ = frame
     X = table[["a", "b", "c"]].to_numpy()
-    chances = CalibratedClassifierCV(ProximalSVC(), method=method).fit(X, y).predict_proba(X)[:, 1]
-    assert abs(chances.mean() - y.mean()) < 0.02  # balanced probabilities do not satisfy this
+    probabilities = CalibratedClassifierCV(ProximalSVC(), method=method).fit(X, y).predict_proba(X)[:, 1]
+    assert abs(probabilities.mean() - y.mean()) < 0.02  # balanced probabilities do not satisfy this
     balanced = ProximalSVC().fit(X, y).predict_proba(X, prior="balanced")[:, 1]
     assert abs(balanced.mean() - y.mean()) > 0.05
 

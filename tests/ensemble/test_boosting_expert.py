@@ -20,8 +20,8 @@ TREES = [config.name for config in EXPERTS].index("trees")
 def _rows(n, d, n_classes, seed):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, d))
-    X[:, ::3] = np.round(X[:, ::3])  # few values
-    X[:, d - 1] = 1.0  # one value
+    X[:, ::3] = np.round(X[:, ::3])  # columns with few distinct values
+    X[:, d - 1] = 1.0  # a constant column
     y = np.digitize(X[:, 0] * X[:, 1] + 0.3 * rng.normal(size=n), np.linspace(-0.5, 1.0, n_classes - 1))
     y[:n_classes] = np.arange(n_classes)
     return X, y.astype(np.int64)

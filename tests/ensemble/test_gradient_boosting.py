@@ -273,7 +273,7 @@ def test_contributions_equal_shapley_values_by_enumeration():
         return sum(rows[c] * expected(c, known) for c in children) / rows[node]
 
     def goes_right(node):
-        """Return whether the row goes right, by a tree with this split only."""
+        """Return whether the row goes right, computed by a tree that has only this split."""
         parts = [np.array([feature[node], -1, -1], dtype=np.int32), np.array([1, -1, -1], dtype=np.int32)]
         parts += [np.array([value[node], 0.0, 1.0]), np.zeros(1, dtype=np.int32)]
         parts += [np.array([fitted[4][node], 0, 0], dtype=np.uint8), np.array([2, 1, 1], dtype=np.int32)]
@@ -366,7 +366,7 @@ def test_tree_ensemble_of_corrupt_arrays_raises(number, index, value):
 
 
 def test_default_boosted_trees_equal_trees_of_earlier_versions():
-    """The sum of the scores is the one of version 0.2."""
+    """The sum of the scores equals that of version 0.2."""
     X = (np.arange(4000) * 7919 % 1009).reshape(800, 5) / 1009.0
     y = (X[:, 0] * X[:, 1] > X[:, 2] - 0.5).astype(np.int64)
     trees = BoostedTrees().fit(X, y)

@@ -1,4 +1,4 @@
-"""Promised rates: the theorems of docs/guarantees.md on adversarial streams, and both classifiers."""
+"""Target rates: the theorems of docs/guarantees.md on adversarial streams, and both classifiers."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def test_recall_is_mostly_kept_when_all_scores_fall_before_their_labels_arrive(s
             model.choose(*(sign * scores[recent][positive[recent] == flag] for flag in (True, False)), share)
             threshold = model.decision_threshold(plain_scores)
     after = slice(6500, 7500)  # 1,000 rows after the change, and no label of a row after it has arrived
-    assert found[after][positive[after]].mean() > 0.8  # with the scores of labelled positives alone: 0.53
+    assert found[after][positive[after]].mean() > 0.8  # the scores of labelled positives alone give 0.53
 
 
 def _recall_adversary(kind, threshold, balance, rng):
@@ -230,7 +230,7 @@ def test_number_of_misses_with_adversarial_scores_stays_within_the_bound(kind, d
 
 
 def _oracle_recall(share, n_windows, rng):
-    """Return recalls of windows of 2,000 rows by a rule that knows all probabilities, and the bound.
+    """Return recalls in windows of 2,000 rows of a rule that knows all probabilities, and the bound.
 
     The rule raises the fewest alarms with an expected recall of 0.9. The bound is the smallest possible
     standard deviation of the recall (theorem 4).
@@ -270,7 +270,7 @@ def test_realised_recall_of_both_classifiers_matches_promise_despite_drift(make)
     _run(model, X, y)
     recall = {rate.name: rate for rate in model.realised_rates_}["recall"]
     assert recall.target == 0.9
-    # Theorem 2: at most 8 + 2 * (positives of a chunk) + 1 misses more or fewer than promised.
+    # Theorem 2: at most 8 + 2 * (positives of a chunk) + 1 misses more or fewer than the target.
     assert abs(recall.n_rows - recall.n_events - 0.1 * recall.n_rows) <= 8.0 + 2.0 * 20.0 + 1.0
     assert recall.rate == pytest.approx(0.9, abs=0.03)
 
@@ -304,7 +304,7 @@ def test_imprecise_level_is_rarely_accepted_even_for_adaptive_adversary():
             if levels.largest() is not None:
                 accepted += 1
                 break
-    assert accepted <= 9  # 5 % are allowed; more than 9 of 60 then have a probability of .001
+    assert accepted <= 9  # if 5 % are accepted, more than 9 of 60 have a probability of .001
 
 
 def test_precise_level_is_accepted_and_rejected_again_after_drift():
@@ -392,7 +392,7 @@ def test_decision_function_and_failed_calls_are_not_counted_as_predictions():
     with pytest.raises(DataError):
         model.partial_fit(np.full((2, 3), np.inf), ["ok", "ok"])
     assert model.realised_rates_ == before
-    assert "Realised alarms: no rows yet, promised 0.1." in str(model.explain())
+    assert "Observed alarms: no rows yet, target 0.1." in str(model.explain())
     model.predict(X[500:])
     assert model.explain().promise[0].n_rows == 500
 
@@ -461,7 +461,7 @@ def test_goal_with_three_classes_gives_one_threshold_per_class(goal):
 )
 def test_invalid_goal_raises(wrong):
     assert not ThresholdChoice().accepts(wrong)
-    with pytest.raises(ParameterError, match="promised rate"):
+    with pytest.raises(ParameterError, match="target rate"):
         StreamClassifier(threshold=wrong).fit([[0.0], [1.0]], [0, 1])
 
 
@@ -549,5 +549,5 @@ def test_threshold_uses_mean_cost_of_recent_positive_rows(make, tmp_path):
     for model in (costly, loaded):
         model.partial_fit(X[:100], y[:100])
     assert (loaded.decision_function(X) == costly.decision_function(X)).all()
-    with pytest.raises(ParameterError, match="prices"):
+    with pytest.raises(ParameterError, match="needs costs"):
         StreamClassifier().fit(X, y).predict(X, sample_cost=amounts)

@@ -98,7 +98,7 @@ def test_rank_transform_keeps_order_and_ignores_scale():
     x = rng.normal(size=(400, 1))
     seen, stretched = RankView.fit(x).apply(x), RankView.fit(np.exp(5 * x)).apply(np.exp(5 * x))
     assert (np.diff(seen[np.argsort(x[:, 0]), 0]) >= 0.0).all()
-    assert np.median(np.abs(seen - stretched)) < 0.05  # equal at the knots, linear between them
+    assert np.median(np.abs(seen - stretched)) < 0.05  # both are equal at the knots and linear between them
     assert abs(seen.mean()) < 0.1
     assert abs(seen.std() - 1.0) < 0.1
 
@@ -159,7 +159,7 @@ def test_copy_of_score_buffer_leaves_the_original_unchanged():
     for _ in range(60):
         after.push(rng.integers(0, 2, 50), rng.normal(size=(50, 2, 1)), np.arange(50, dtype=np.uint64))
     np.testing.assert_array_equal(before.recent()[1], kept)
-    again = shallow_copy(before)  # as after a failed call
+    again = shallow_copy(before)  # a call after a failed call starts from such a copy
     scores = rng.normal(size=(50, 2, 1))
     again.push(rng.integers(0, 2, 50), scores, np.arange(50, dtype=np.uint64))
     np.testing.assert_array_equal(again.recent()[1][50:], scores)
@@ -209,7 +209,7 @@ def test_cost_budget_of_long_stream_reduces_work_and_keeps_all_experts():
 def test_shortened_score_buffer_keeps_recent_rows_of_every_class():
     buffer, rng = ScoreBuffer(2), np.random.default_rng(8)
     buffer.set_classes([0, 1])
-    places = (np.arange(900) % 45 == 0).astype(np.int64)  # one in 45
+    places = (np.arange(900) % 45 == 0).astype(np.int64)  # one row in 45 is positive
     buffer.push(places, rng.normal(size=(900, 2, 1)), np.arange(900, dtype=np.uint64))
     before, scores = buffer.recent()
     buffer.shorten()
@@ -296,7 +296,7 @@ def test_threshold_is_chosen_on_the_weighted_sum(threshold):
 def test_calibrated_log_odds_of_few_positives_are_bounded_and_keep_their_order():
     rng = np.random.default_rng(0)
     negative = rng.normal(size=(1000, 1))
-    negative[:3] = 30.0  # negatives above all positives give the upper side no slope
+    negative[:3] = 30.0  # with negatives above all positives, the slope above the middle is 0
     highest = []
     for n_positive in (3, 1000):
         positive = 10.0 + rng.normal(size=(n_positive, 1))

@@ -1,4 +1,4 @@
-"""Single rows are learned in groups; the groups affect predictions only by a delay."""
+"""Single rows are learned several at a time, which affects predictions only by a delay."""
 
 from __future__ import annotations
 

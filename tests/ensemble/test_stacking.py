@@ -91,7 +91,9 @@ def test_corrected_weights_are_nonnegative_and_zero_for_excluded_experts():
     correction = dataclasses.replace(WeightCorrection.none(3), values=np.array([-5.0, 0.1, 0.5]))
     np.testing.assert_array_equal(correction.apply(np.array([0.5, 0.5, 0.0]), [0, 1]), [0.0, 1.0, 0.0])
     weights = np.array([1.0, 0.0, 0.0])
-    np.testing.assert_array_equal(correction.apply(weights, [0]), weights)  # all would be zero
+    np.testing.assert_array_equal(
+        correction.apply(weights, [0]), weights
+    )  # the correction would make all weights zero
 
 
 def test_correction_keeps_last_rows_and_last_hundred_rows_of_rare_class():

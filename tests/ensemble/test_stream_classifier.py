@@ -102,7 +102,7 @@ def test_forget_removes_rows_from_every_expert(curved):
     model.partial_fit(X[:100] + 0.3, 1 - y[:100]).forget(X[:100] + 0.3, 1 - y[:100])
     probe = np.random.default_rng(0).uniform(-1, 2, size=(200, 2))  # includes regions without training rows
     ours, theirs = model.decision_function(probe), kept.decision_function(probe)
-    # The expert weights are updated at other rows than in the model without the forgotten rows.
+    # This model updates its expert weights at other rows than the model without the forgotten rows.
     assert np.corrcoef(ours, theirs)[0, 1] > 0.99
     for one, other in zip(model._ensemble.experts, kept._ensemble.experts, strict=True):
         if isinstance(getattr(one, "learner", None), ProximalSVC):
@@ -227,7 +227,7 @@ def test_explanation_has_text_table_and_plot(learned):
     _, model = learned
     explanation = model.explain()
     text, html = str(explanation), explanation._repr_html_()
-    assert "wide" not in text  # it learns only rows with more than 256 columns
+    assert "wide" not in text  # this expert learns only rows with more than 256 columns
     shown = [name for name in NAMES if name != "wide"]
     for name in shown:
         assert name in text

@@ -302,7 +302,7 @@ def test_explain_shows_the_positive_class(payments, model):
 
 
 def test_class_weight_and_merge_raise_with_hint():
-    with pytest.raises(ParameterError, match="no class_weight") as error:
+    with pytest.raises(ParameterError, match="no parameter class_weight") as error:
         StreamClassifier(class_weight="balanced")
     assert "threshold={" in str(error.value)
     StreamClassifier(threshold={"miss": 20, "alarm": 1})

@@ -276,7 +276,7 @@ class Booster:
                 self._try_thresholds(leaf, column)
 
     def _try(self, leaf: _Leaf, split: Split, extra_l2: float = 0.0) -> bool:
-        """Take a split if it is the best one so far; return whether it is."""
+        """Store a split in the leaf if it is the best one so far. Returns whether it is."""
         values = self.X[leaf.rows, split.column].tolist()
         is_left = [split.goes_left(value) for value in values]
         left = [r for r, here in zip(leaf.rows, is_left, strict=True) if here]

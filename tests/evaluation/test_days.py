@@ -49,7 +49,7 @@ def test_totals_of_stream_with_times_are_means_over_days():
     rng = np.random.default_rng(1)
     y = (rng.random(2000) < 0.1).astype(int)
     X = rng.normal(size=(2000, 3)) + y[:, None]
-    time = np.arange(2000) * 900.0  # 96 rows a day
+    time = np.arange(2000) * 900.0  # 96 rows per day
     result = prequential(ProximalSVC(), ArrayStream(X, y, chunk=50, time=time), k=5)
     days = result.days("ProximalSVC")
     assert days[0]["day"] == "1970-01-01"

@@ -85,7 +85,7 @@ def test_river_dataset_is_accepted():
         (lambda X, y: _summary(X, y, target="y"), ParameterError, "got both"),
         (lambda X, y: _summary(7), DataTypeError, "got int"),
         (lambda X, y: _summary(ArrayStream(X, y), chunk=5), ParameterError, "its own chunk size"),
-        (lambda X, y: _summary(pd.DataFrame({"label": y}), y), DataError, "has a column 'label'"),
+        (lambda X, y: _summary(pd.DataFrame({"label": y}), y), DataError, "must not have a column 'label'"),
         (lambda X, y: _summary([({}, 1)]), DataError, "no rows"),
     ],
 )

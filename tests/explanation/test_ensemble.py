@@ -93,7 +93,7 @@ def test_contributions_of_expert_match_definition(expert):
 def test_base_value_includes_weight_of_label_frequencies():
     rng = np.random.default_rng(1)
     X, y = rng.normal(size=(600, 3)), np.repeat([0, 1] * 3, 100)
-    model = learned(X, y, chunk=1)  # labels come in runs; the columns are noise
+    model = learned(X, y, chunk=1)  # labels come in runs, and the columns are noise
     weights = {one.name: one.weight for one in model.explain().experts}
     assert weights["labels"] + weights["last labels"] > 0.8
     found = model.explain(X[:50])

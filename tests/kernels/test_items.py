@@ -206,10 +206,10 @@ def test_sequences_of_other_width_raise_and_keep_state(name, rng):
     model = ALL[name](ALIGNMENT).fit(X, y)
     before = model.decision_function(X)
     wide = [np.zeros((4, 3)), np.ones((4, 3))]
-    with pytest.raises(DataError, match="2 dimensions were learned; these have 3"):
+    with pytest.raises(DataError, match="must have 2 dimensions, as learned; got 3"):
         model.predict(wide)
     if name in STREAMING:
-        with pytest.raises(DataError, match="2 dimensions were learned; these have 3"):
+        with pytest.raises(DataError, match="must have 2 dimensions, as learned; got 3"):
             model.partial_fit(wide, [0, 1])
     np.testing.assert_array_equal(model.decision_function(X), before)
 

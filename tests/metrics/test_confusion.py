@@ -75,7 +75,7 @@ def test_window_confusion_equals_batch_score_of_last_rows(window, weighted):
     y_true, y_pred, w = random_stream(window)
     if not weighted:
         w = np.ones_like(w)
-    w[:50] = 1.0  # weighted rows enter late and leave the window again
+    w[:50] = 1.0  # rows with other weights enter the window late and leave it again
     w[200:] = 1.0
     stream = WindowConfusion(window, pos_label=1)
     for end in range(1, len(y_true) + 1):

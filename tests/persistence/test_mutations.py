@@ -198,7 +198,7 @@ def test_mutated_file_raises_and_executes_nothing(mutate, originals, forbidden):
 
 @pytest.mark.parametrize("mutate", [flip_bits, truncate, splice, insert, change_number, change_word])
 def test_mutated_file_with_valid_checksum_raises_or_loads_valid_model(mutate, originals, forbidden):
-    # A forged file may contain any model, but it must be one that can be saved and used.
+    # A forged file may contain any model, but the model must be one that can be saved and used.
     rng = np.random.default_rng(12)
     refused = 0
     for number in range(1500):

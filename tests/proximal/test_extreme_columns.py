@@ -213,7 +213,7 @@ def test_values_beyond_the_limit_raise_data_error(learn, rng):
 @pytest.mark.parametrize("kind", [np.asarray, sp.csr_array], ids=["dense", "sparse"])
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_scores_that_overflow_keep_their_sign(kind, n_classes, rng):
-    """Overflown terms of opposite sign are summed with exponents, and do not become NaN."""
+    """Overflowing terms of opposite sign are summed with separate exponents, so the sum is not NaN."""
     X, y = problem(rng, n_classes=n_classes)
     model = ProximalSVC().fit(X * 1e-300, y)
     probes = np.array([[1.0, -2.0, 0.5], [-1.0, 0.25, -2.0], [0.5, 0.5, -0.5], [0.0, 0.0, 0.0]])

@@ -71,7 +71,7 @@ def test_incremental_fit_equals_batch_fit_on_cancer_data_as_in_thesis_table_5_1(
 
 
 def _assert_incremental_equals_batch(X, y):
-    """Return Euclidean distance and angle between the batch plane and the incremental plane."""
+    """Assert that the planes of a fit row by row and of a batch fit are equal in position and direction."""
     order = np.random.default_rng(0).permutation(len(y))
     model = ProximalSVC()
     for i in order:
@@ -108,7 +108,7 @@ def test_incremental_and_distributed_fits_equal_batch_fit_as_in_paper_table_1(rn
 
 
 def test_model_after_a_million_single_row_operations_equals_a_fresh_fit(rng):
-    """It uses the statistics directly, because the checks of the estimator only add time."""
+    """The test uses the statistics directly, because the checks of the estimator only add time."""
     d, window = 3, 500
     X = rng.normal(size=(500_500, d)) * [1.0, 10.0, 0.1] + [5.0, 0.0, -3.0]
     y = (rng.random(len(X)) < 0.1).astype(int)

@@ -67,7 +67,7 @@ def test_auc_objective_equals_regression_with_free_intercept(rng):
         kept = 1.0 - hat[y == label].mean()
         target = 1.0 - 2.0 * side
         mean = target - (target - (E @ regression)[y == label].mean()) / kept
-        # In units of the ranking, relative to the mean score of the class.
+        # Mean in units of the scores of the pairwise model, relative to the mean score of the class.
         expected = (mean - shift) / scale - origin[y == label].mean()
         np.testing.assert_allclose(left_out[side, 0] - learned[side, 0], expected, rtol=1e-8)
         np.testing.assert_allclose(left_out[side, 1], learned[side, 1] / kept**2, rtol=1e-9)
@@ -101,9 +101,9 @@ def test_leave_one_out_threshold_of_overfitted_learner_generalizes_to_new_rows(o
     model = ProximalSVC(C=1e3, objective=objective, threshold="gmean", feature_map=RandomFeatures(300))
     scores = model.fit(X, y).decision_function(X_new)
 
-    def gmean(cut):
-        hits = [(scores[y_new == 1] > cut).mean(), (scores[y_new == 0] <= cut).mean()]
+    def gmean(threshold):
+        hits = [(scores[y_new == 1] > threshold).mean(), (scores[y_new == 0] <= threshold).mean()]
         return float(np.sqrt(np.prod(hits)))
 
-    best = max(gmean(cut) for cut in np.quantile(scores, np.linspace(0.01, 0.99, 99)))
+    best = max(gmean(threshold) for threshold in np.quantile(scores, np.linspace(0.01, 0.99, 99)))
     assert gmean(0.0) > best - 0.06

@@ -13,17 +13,17 @@ from steelyard.proximal import ClassStatistics
 from tests.proximal.data import imbalanced
 
 
-def earlier_message(X, y, n_waiting):
+def earlier_message(X, y, n_pending):
     """Return a message of version 1: triangles relative to an origin, and pending rows."""
     d, origin = X.shape[1], X[:256].mean(axis=0)
     entries = []
     for label in np.unique(y).tolist():
         mine = X[y == label]
-        E = np.column_stack([mine[n_waiting:] - origin, np.full(len(mine) - n_waiting, -1.0)])
+        E = np.column_stack([mine[n_pending:] - origin, np.full(len(mine) - n_pending, -1.0)])
         triangle = (E.T @ E)[np.tril_indices(d + 1)] if len(E) else None
-        waiting = mine[:n_waiting].copy()
+        pending = mine[:n_pending].copy()
         entries.append(
-            {"label": label, "triangle": triangle, "rows": waiting, "weights": np.ones(len(waiting))}
+            {"label": label, "triangle": triangle, "rows": pending, "weights": np.ones(len(pending))}
         )
     return encode(
         {
@@ -33,10 +33,10 @@ def earlier_message(X, y, n_waiting):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("n_waiting", [0, 7])
-def test_statistics_of_version_0_1_load_with_the_same_planes(rng, n_waiting):
+@pytest.mark.parametrize("n_pending", [0, 7])
+def test_statistics_of_version_0_1_load_with_the_same_planes(rng, n_pending):
     X, y = imbalanced(rng, 600, 4, (0.7, 0.3))
-    statistics = ClassStatistics.from_bytes(earlier_message(X, y, n_waiting))
+    statistics = ClassStatistics.from_bytes(earlier_message(X, y, n_pending))
     assert statistics.from_floats
     assert [statistics.count(label) for label in (0, 1)] == [(y == 0).sum(), (y == 1).sum()]
     model, fresh = ProximalSVC().merge(statistics), ProximalSVC().fit(X, y)

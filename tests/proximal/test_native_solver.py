@@ -109,7 +109,7 @@ def test_numerically_singular_matrix_is_solved_by_the_reference():
         ({"threshold": "gmean", "objective": "auc"}, 3, 2, False),
     ],
 )
-def test_uses_native_solver_depends_on_rule_and_sizes(parameters, n_features, n_classes, native):
+def test_uses_native_solver_depends_on_parameters_and_sizes(parameters, n_features, n_classes, native):
     rule = ProximalSVC(**parameters).fit([[0.0], [1.0]], [0, 1])._rule()
     assert uses_native_solver(rule, n_features, n_classes) == native
 
@@ -158,7 +158,7 @@ def test_many_classes_are_bit_identical_after_any_history(rng, n_features):
 
 
 def test_class_of_weight_zero_does_not_change_other_probabilities(rng):
-    """Its scores are constant, so their slope must not be a quotient of rounding errors."""
+    """The scores of such a class are constant, so their slope must not be a quotient of rounding errors."""
     X, y = _rows(rng, 600, 4, 3)
     model = ProximalSVC(class_weight={2: 0.0}, penalize_intercept=False).fit(X, y)
     for planes in _both(model, 1.0):

@@ -1,4 +1,4 @@
-"""Reading planes between rows changes the internal form of the sums, but no number."""
+"""Reading planes between rows changes the internal representation of the sums, but not their values."""
 
 from __future__ import annotations
 

@@ -326,14 +326,14 @@ def test_concurrent_predictions_see_consistent_states(rng):
     model.predict(probe)
     stop, seen, troubles = threading.Event(), set(), []
 
-    def ask():
+    def predict():
         try:
             while not stop.is_set():
                 seen.add(int(model.predict(probe)[0]))
         except Exception as error:  # noqa: BLE001 - the exception of a thread would be lost
             troubles.append(error)
 
-    threads = [threading.Thread(target=ask) for _ in range(3)]
+    threads = [threading.Thread(target=predict) for _ in range(3)]
     for thread in threads:
         thread.start()
     for i in range(300, 1500):

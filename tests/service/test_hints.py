@@ -76,7 +76,7 @@ def test_hint_for_missing_value_can_be_followed(http):
     assert problem["detail"].startswith("the request, row 3, column 'amount': a value is missing")
     assert problem["row"] == 3
     assert problem["hint"] == (
-        'learn from gaps with missing = "indicator", or fill them with missing = "zero" '
+        'learn from missing values with missing = "indicator", or fill them with missing = "zero" '
         "(in the settings of a new model)"
     )
     for missing in ("indicator", "zero"):

@@ -64,7 +64,7 @@ def test_text_column_with_unique_values_raises_within_200_rows(name, chunk):
     values, what, option = TEXTS[name]
     stream = open_stream(frame(when=values), "y", chunk=chunk)
     learned = 0
-    with pytest.raises(DataError, match=what) as error:  # noqa: PT012  rows before it may be returned
+    with pytest.raises(DataError, match=what) as error:  # noqa: PT012  earlier rows may be returned
         for part in stream:
             learned += len(part)
     assert learned <= 200

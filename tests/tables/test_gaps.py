@@ -195,7 +195,7 @@ def test_table_model_invalid_table_raises(call, message, people):
 
 
 def test_table_model_explain_without_rows_needs_an_ensemble_as_estimator(people):
-    with pytest.raises(DataError, match=r"explains rows; got none"):
+    with pytest.raises(DataError, match=r"can explain only rows; got no rows"):
         TableModel(ProximalSVC()).fit(*people).explain()
     assert TableModel(StreamClassifier()).fit(*people).explain().experts
 

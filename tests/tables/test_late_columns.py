@@ -37,7 +37,10 @@ def test_late_columns_add_features_that_are_zero_in_rows_without_them():
     assert model.get_feature_names_out().tolist() == names
     assert model.feature_names_in_.tolist() == ["a", "b", "c"]
     rows = pd.DataFrame({"a": [4.0, 4.0], "b": [6.0, NAN], "c": [None, "y"], "unknown": [1, 2]})
-    expected = [[4, 0, 0, 1, 0, 0], [4, 0, 0, 0, 0, 1]]  # values of b are compared with their first median, 6
+    expected = [
+        [4, 0, 0, 1, 0, 0],
+        [4, 0, 0, 0, 0, 1],
+    ]  # the first median of b, 6, is subtracted from its values
     np.testing.assert_array_equal(model.transform(rows), expected)
     np.testing.assert_array_equal(model.transform(pd.DataFrame({"a": [NAN]})), [[1.5, 1, 0, 0, 0, 0]])
 

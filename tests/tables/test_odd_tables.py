@@ -166,7 +166,7 @@ def test_polars_categories_and_enums_are_read():
 
 @pytest.mark.parametrize("table", [pd.DataFrame({"a": [1, "x"], "y": [0, 1]}), {"a": [1, 2, 3], "y": [0, 1]}])
 def test_invalid_table_raises(table):
-    with pytest.raises(DataError, match="its columns cannot be read"):
+    with pytest.raises(DataError, match="the columns of the table cannot be read"):
         _read(table)
 
 

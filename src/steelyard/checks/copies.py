@@ -65,7 +65,7 @@ def check_copies_are_independent(learner: BatchLearner) -> None:
 def check_predictions_see_one_state(learner: BatchLearner) -> None:
     """A thread that predicts while another learns sees the state before or after a call, never between."""
     stream = example_stream(20)
-    # Rows that were never learned, because a learner may remember the scores of predicted rows.
+    # The predicted rows were never learned, because a learner may remember the scores of predicted rows.
     questions = stream.X + 0.125
     model = clone(learner).fit(*stream.rows(0, 60))
     is_streaming = isinstance(learner, Learner)

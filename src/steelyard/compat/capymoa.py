@@ -29,7 +29,8 @@ def to_capymoa(learner: Any, schema: Any, random_seed: int = 1) -> Any:
     Returns
     -------
     capymoa.base.Classifier
-        Its attribute ``learner`` is the trained learner; labels are the label indices of CapyMOA.
+        A classifier whose attribute ``learner`` is the trained learner. The labels of the learner are the
+        label indices of CapyMOA.
     """
     if not hasattr(learner, "partial_fit"):
         raise ParameterError(

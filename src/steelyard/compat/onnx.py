@@ -24,7 +24,7 @@ __all__ = ["to_onnx"]
 
 OPSET = 17
 _IR_VERSION = 8  # IR version that was released with opset 17, so that older runtimes accept the graph
-_POINT_RADIUS = 1e-100  # replaces the radius 0 of a body with a single point, as in EnclosingClassifier
+_POINT_RADIUS = 1e-100  # radius of a sphere around a single point, in place of 0, as in EnclosingClassifier
 
 
 def to_onnx(model: Any) -> Any:
@@ -48,7 +48,7 @@ def to_onnx(model: Any) -> Any:
     write = next((write for kind, write in _WRITERS.items() if isinstance(model, kind)), None)
     if write is None:
         raise DataError(
-            f"expected a {', '.join(kind.__name__ for kind in _WRITERS)}; got {type(model).__name__}.",
+            f"expected one of {', '.join(kind.__name__ for kind in _WRITERS)}; got {type(model).__name__}.",
             source="to_onnx",
         )
     check_started(model, "to_onnx")
@@ -168,7 +168,7 @@ def _mapped(features: RandomFeatures, graph: _Graph) -> str:
 
 
 def _cosine_of_turns(turns: str, graph: _Graph) -> str:
-    """Add the cosine of 2 pi t as 1 - 2 sin(pi t)^2, where ``turns`` is t.
+    """Add operations that compute the cosine of 2 pi t as 1 - 2 sin(pi t)^2, where ``turns`` is t.
 
     Most versions of onnxruntime support the sine of doubles but not the cosine.
     """
@@ -195,7 +195,7 @@ def _rounded(values: str, quantum: float, graph: _Graph) -> str:
 
 
 def _differences(rows: str, others: FloatArray, graph: _Graph) -> str:
-    """Add the differences of all pairs of ``rows`` and ``others``.
+    """Add operations that compute the differences of all pairs of ``rows`` and ``others``.
 
     Differences are accurate for any offset.
     """
@@ -225,7 +225,7 @@ def _gamma(kernel: Kernel) -> float:
 
 
 def _of_products(kernel: Kernel, products: str, graph: _Graph) -> str:
-    """Add kernel values, given inner products that are already multiplied by gamma."""
+    """Add operations that compute kernel values from inner products multiplied by gamma."""
     if kernel.kernel == "linear":
         return products
     inner = graph("Add", products, float(kernel.coef0))
@@ -262,7 +262,7 @@ def _enclosing(model: EnclosingClassifier, graph: _Graph) -> str:
 
 
 def _squared_distance(body: Any, support: FloatArray, graph: _Graph) -> str:
-    """Add the squared distance of each row to the center, as a column."""
+    """Add operations that compute the squared distance of each row to the center, as a column."""
     if isinstance(body, Sphere):
         differences = graph("Sub", "X", body.center)
         return graph("ReduceSum", graph("Mul", differences, differences), np.array([1]), keepdims=1)

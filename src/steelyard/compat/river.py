@@ -32,7 +32,7 @@ class RiverClassifier(Classifier):
     Parameters
     ----------
     learner : Learner
-        Initial learner; a copy of it is trained. A clone of this classifier starts from it again.
+        Initial learner; a copy of it is trained. A clone of this classifier starts from the initial learner.
     features : sequence, optional
         Names of the features in their order. By default those of the fitted learner (0, 1, ... if it was
         fitted on arrays), or the sorted names of the first row.
@@ -104,7 +104,7 @@ class RiverClassifier(Classifier):
         row = _row(x, columns, "learn_one")
         fitted = self._fitted
         if started and len(columns) > fitted.n_features_in_:
-            # Grows a copy, so that a rejected row adds no feature.
+            # A copy of the learner is grown, so that a rejected row adds no feature.
             fitted = copy.deepcopy(fitted).grow(len(columns))
         fitted.partial_fit(row, np.array([y]))
         self._fitted, self._columns = fitted, columns

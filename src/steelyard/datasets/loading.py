@@ -125,7 +125,7 @@ def _read_splits(name: str, path: Path) -> Splits:
         raise FileAccessError(f"`{path}` cannot be read: {error}.", source="datasets.load_splits") from error
     if len(splits.folds) != CATALOG[name].rows:
         raise DatasetUnavailable(
-            f"`{path}` is for {len(splits.folds)} rows; {name!r} has {CATALOG[name].rows}.",
+            f"`{path}` has splits of {len(splits.folds)} rows, but {name!r} has {CATALOG[name].rows} rows.",
             source="datasets.load_splits",
         )
     return splits

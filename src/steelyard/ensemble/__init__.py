@@ -1,7 +1,7 @@
 """StreamClassifier, an ensemble of experts for imbalanced streams, and the adaptive decision threshold.
 
 ``stream_classifier`` defines the public class, and ``row_input`` converts its input. ``expert_ensemble``
-holds the learned state and learns a block of rows in five steps: score, record, update, weigh, publish.
+holds the learned state and learns a block of rows in the five steps score, record, update, weigh and publish.
 ``experts`` contains one file per kind of expert. ``row_buffer`` stores the rows and ``score_buffer`` the
 recent out-of-sample scores. ``mixing`` and ``multiclass`` combine scores, ``decision`` holds the learned
 state of the decision threshold, and ``snapshot`` is the immutable state used for prediction. ``settings`` has

@@ -47,7 +47,7 @@ _FORMER_PARAMETERS = {"classifier": "estimator"}
 
 
 class _Known(NamedTuple):
-    """Recent scores, thresholds, online threshold, positive class and row costs of one version."""
+    """Recent scores, thresholds, online threshold (promise), positive class and row costs of one version."""
 
     buffer: ScoreBuffer
     thresholds: FloatArray
@@ -125,8 +125,8 @@ class AdaptiveThresholdClassifier(ThresholdedClassifier):
         bounded_memory=False,  # the memory of the classifier is unknown
         exempt={
             "chunk_borders_do_not_matter": (
-                "a chunk is scored before it is learned, and the threshold depends on these scores; so the "
-                "size of the chunks is the delay of the labels"
+                "a chunk is scored before it is learned, and the threshold depends on these scores, so the "
+                "labels of a row arrive later in a larger chunk"
             ),
             "fit_equals_partial_fit": "fit() learns rows in ten parts, so that nine of them are scored first",
         },
@@ -160,7 +160,7 @@ class AdaptiveThresholdClassifier(ThresholdedClassifier):
         X : array-like of shape (n_samples, n_features)
             Rows, oldest first.
         y : array-like of shape (n_samples,)
-            Their labels.
+            Labels of the rows.
 
         Returns
         -------
@@ -190,13 +190,13 @@ class AdaptiveThresholdClassifier(ThresholdedClassifier):
         X : array-like of shape (n_samples, n_features)
             Rows.
         y : array-like of shape (n_samples,)
-            Their labels.
+            Labels of the rows.
         classes : array-like, optional
             All labels, for a classifier that must know them in its first call.
         time : array-like of shape (n_samples,), optional
             Times of the rows in seconds, for ``threshold={"alarms_per_day": ...}``.
         sample_cost : array-like of shape (n_samples,), optional
-            Factor by which the price of a miss is multiplied for each row. The threshold uses the mean factor
+            Factor by which the cost of a miss is multiplied for each row. The threshold uses the mean factor
             of recent positive rows.
 
         Returns
@@ -229,7 +229,7 @@ class AdaptiveThresholdClassifier(ThresholdedClassifier):
         times: FloatArray | None = None,
         costs: RowCosts = RowCosts(),  # noqa: B008  immutable
     ) -> None:
-        """Score rows and then learn them, while other threads read the object ``published``."""
+        """Score rows and then learn them. Meanwhile other threads read the object ``published``."""
         first = "estimator_" not in self.__dict__
         working = clone(self.estimator, safe=False) if first else _copy(self.estimator_)
         before = _Known(ScoreBuffer(1), np.full(1, np.nan), None) if first else self._now
@@ -467,7 +467,7 @@ def _copy(estimator: Any) -> Any:
 
 
 def _classes(estimator: Any) -> list[Any]:
-    """Return the labels that a classifier knows; an empty list before its first rows."""
+    """Return the labels that a classifier knows, or an empty list before its first rows."""
     try:
         known: list[Any] = np.asarray(estimator.classes_).tolist()
     except (AttributeError, NotFittedError):

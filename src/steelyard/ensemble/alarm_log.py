@@ -1,4 +1,4 @@
-"""Log of the predictions of a model whose threshold keeps a promised rate."""
+"""Log of the predictions of a model whose threshold keeps a target rate."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class AlarmLog:
     """Predictions of a model since it was created: number of rows and alarms, and the scores of recent rows.
 
     Predictions append to the log under its own lock. All snapshots of a model share one log, because the
-    promised rate counts the alarms of all snapshots.
+    target rate counts the alarms of all snapshots.
     """
 
     def __init__(self) -> None:
@@ -75,13 +75,13 @@ class AlarmLog:
             self.n_alarms += int(np.nansum(alarms))
 
     def keep_decisions(self, keys: Keys, alarms: FloatArray) -> None:
-        """Keep decisions of another copy of the model, without a row number and without counting the rows."""
+        """Keep decisions of another copy of the model. The rows have no number here and are not counted."""
         unknown = np.full(len(keys), np.nan)
         with lock_of(self):
             self.decided.keep(keys, [0, 1], np.stack([alarms, unknown, unknown], axis=1)[:, :, None])
 
     def note_excess(self, excess: float) -> None:
-        """Add ``excess``, the expected minus the promised miss rate, for every row since the last call."""
+        """Add ``excess``, the expected minus the target miss rate, for every row since the last call."""
         n_rows, total = self._excess[-1]
         if self.n_rows > n_rows:
             self._excess.append((self.n_rows, total + excess * (self.n_rows - n_rows)))
@@ -96,7 +96,7 @@ class AlarmLog:
         return float(sums[-1] - np.interp(self.n_rows - n_rows, rows, sums))
 
     def take(self, keys: Keys) -> FloatArray:
-        """Remove and return alarm, row number and tail of the given rows, NaN for rows never predicted."""
+        """Remove and return alarm, row number and tail share of rows, or NaN if a row was never predicted."""
         found = np.full((len(keys), 3, 1), np.nan)
         self.decided.take(keys, [0, 1], found)
         return found[:, :, 0]

@@ -78,7 +78,7 @@ class ChangeMonitor:
         names: Sequence[str] | None = None,
         times: FloatArray | None = None,
     ) -> ChangeMonitor:
-        """Return the monitor updated with labelled rows; ``labels[code]`` is the label of a class code.
+        """Return the monitor updated with labelled rows, where ``labels[code]`` is the label of a class code.
 
         With times in seconds, the rows of a day are tested together in random order, because the hour of the
         day and columns that depend on it are not exchangeable within a day.
@@ -119,7 +119,7 @@ class ChangeMonitor:
         return float(min(self._mean_sum() / ROWS_PER_FALSE_ALARM, 1.0))
 
     def report(self, names: Sequence[str] | None = None) -> DriftReport | None:
-        """Compare recent blocks with earlier rows since the last change; return None with too few rows."""
+        """Compare recent blocks with earlier rows since the last change. Returns None with too few rows."""
         if self.reference is None or not self.recent:
             return None
         report = compare_moments(self.reference, _added(self.recent), names)
@@ -178,7 +178,7 @@ class ChangeMonitor:
         return (1.0 - _PRIOR_WEIGHT) * columns + _PRIOR_WEIGHT * prior
 
     def _alarmed(self, names: Sequence[str] | None) -> ChangeMonitor:
-        """Return a monitor with one more event; its moments are those of the rows after the change."""
+        """Return a monitor with one more event and only the moments of the rows after the change."""
         assert self.reference is not None
         after, report = _most_significant_split(self.reference, self.recent, names)
         by_column = self.column_sums.sum(axis=(0, 1))
@@ -206,7 +206,7 @@ class ChangeMonitor:
         return replace(report, causes=[cause], columns=[change])
 
     def _widened(self, n_columns: int, n_classes: int) -> ChangeMonitor:
-        """Return the monitor with arrays that are large enough for these numbers of columns and classes."""
+        """Return the monitor with arrays that are large enough for ``n_columns`` and ``n_classes``."""
         n_monitored = min(n_classes, _MAX_CLASSES)
         if self.counts.shape[:2] == (n_monitored, n_columns) and len(self.class_counts) == n_classes:
             return self

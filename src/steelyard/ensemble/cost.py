@@ -30,13 +30,13 @@ class CostBudget:
     arguments : tuple
         The arguments of the constructor.
     n_planes : int
-        Scores per row: one for two classes, otherwise one per class.
+        Number of scores per row: one for two classes, otherwise one per class.
     microseconds, first_microseconds : float
         The budget per row now, and at the beginning of the stream.
     weighs_experts : bool
-        Whether there are few enough classes to weigh the experts by their recent scores.
+        Whether there are few enough classes to compute expert weights from recent scores.
     weigh_rows : float
-        Number of rows after which the experts are weighed again.
+        Number of rows after which the expert weights are updated.
     batch_rows : int
         Expensive experts learn when the number of rows passes a multiple of ``batch_rows``, all at the same
         time, so that they can run in parallel.

@@ -1,4 +1,4 @@
-"""State behind the decisions of StreamClassifier: positive class, promised rate, calibration and costs."""
+"""State behind the decisions of StreamClassifier: positive class, target rate, calibration and costs."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class DecisionState:
     Attributes
     ----------
     positive : label or None
-        The positive class when the experts were last weighed.
+        The positive class at the last update of the expert weights.
     online_threshold : OnlineThreshold or None
-        The threshold that keeps a promised rate; None if no rate is promised. A learning call copies it first
-        (:meth:`with_goal`).
+        The threshold that keeps a target rate, or None if the goal is not a rate. A learning call copies it
+        first (:meth:`with_goal`).
     calibration : OnlineCalibration
         Calibration of the log-odds of two classes.
     row_costs : RowCosts
@@ -47,7 +47,7 @@ class DecisionState:
     row_costs: RowCosts = field(default_factory=RowCosts)
 
     def with_goal(self, goal: Any, is_mirrored: bool | None = None) -> DecisionState:
-        """Return the state for a goal of the threshold; the online threshold is a copy.
+        """Return the state for a goal of the threshold, with a copy of the online threshold.
 
         ``is_mirrored`` says whether the first of two classes is the positive one; None means unchanged.
         """
@@ -103,6 +103,6 @@ class DecisionState:
 
 
 def prior_log_odds(shares: FloatArray) -> float:
-    """Return the log-odds of the second of two classes with these shares."""
+    """Return the log-odds of the second of two classes with the given shares."""
     first, second = np.maximum(shares, _MIN_SHARE)
     return float(np.log(second / first))

@@ -12,7 +12,7 @@ __all__ = ["labelled_report", "unlabelled_report"]
 
 
 def labelled_report(ensemble: ExpertEnsemble, class_count: IntArray) -> DriftReport:
-    """Compare the last labelled rows with earlier rows; with too few rows, report no change."""
+    """Compare the last labelled rows with earlier rows. With too few rows, no change is reported."""
     changes = ensemble.changes
     report = changes.report(ensemble.input.monitored_names)
     if report is not None:

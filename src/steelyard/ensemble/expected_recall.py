@@ -15,7 +15,7 @@ from steelyard.ensemble.mixing import platt_scaling
 
 __all__ = ["ExpectedRecall"]
 
-_RECENT_ROWS = 1000  # predicted rows among which the expected recall is computed
+_RECENT_ROWS = 1000  # number of predicted rows among which the expected recall is computed
 _MIN_RECENT_ROWS = 200
 _MIN_SHARE = 1e-6  # smallest share of positives in the prior log-odds
 
@@ -59,9 +59,9 @@ class ExpectedRecall:
 
     @staticmethod
     def threshold(scores: FloatArray, probabilities: FloatArray, miss_share: float) -> float:
-        """Return the largest threshold with at most this expected share of misses; inf for too few rows.
+        """Return the largest threshold with an expected share of misses of at most ``miss_share``.
 
-        ``scores`` and ``probabilities`` are those of predicted rows, oldest first.
+        ``scores`` and ``probabilities`` belong to predicted rows, oldest first. Returns inf for too few rows.
         """
         if len(scores) < _MIN_RECENT_ROWS:
             return np.inf

@@ -49,7 +49,7 @@ class EnsembleParams(NamedTuple):
     positive: Label | None
 
     def window_size(self) -> int | timedelta | None:
-        """Return the window as a number of rows or a duration; None for all rows."""
+        """Return the window as a number of rows or a duration, or None for all rows."""
         return None if self.window == "auto" else window_size(self.window)
 
 
@@ -57,7 +57,7 @@ class ExpertEnsemble:
     """Learned state of a StreamClassifier for coded rows.
 
     A call that learns works on a shallow copy. Attributes are replaced, never changed in place, so the
-    original stays valid when the call fails, and predictions of other threads may use it meanwhile.
+    original stays valid when the call fails, and other threads may predict with the original meanwhile.
 
     Attributes
     ----------
@@ -79,7 +79,7 @@ class ExpertEnsemble:
     label_run : LabelRun
         The last rows that were predicted without a new label in between.
     decision : DecisionState
-        Positive class, promised rate, calibration and costs.
+        Positive class, target rate, calibration and costs.
     changes : ChangeMonitor
         Tests of columns and class frequencies, for reports.
     snapshot : EnsembleSnapshot
@@ -119,7 +119,7 @@ class ExpertEnsemble:
     # -- class labels and codes ---------------------------------------------------------------------
 
     def codes_of(self, labels: list[Label], *, learn: bool) -> IntArray:
-        """Return the class codes of labels; with ``learn``, new labels get new codes."""
+        """Return the class codes of labels. With ``learn``, new labels get new codes."""
         new = [label for label in labels if label not in self.code_of]
         if new and not learn:
             raise DataError(f"no rows of class {new[0]!r} were ever learned; nothing was changed.")
@@ -145,7 +145,7 @@ class ExpertEnsemble:
         return counts / max(counts.sum(), 1.0)
 
     def find_positive(self) -> Label | None:
-        """Return the positive class; None if there are not exactly two classes."""
+        """Return the positive class, or None if there are not exactly two classes."""
         counts = {self.labels[code]: int(self.counts[code]) for code in self.class_codes()}
         given = self.params.positive
         if len(counts) != 2 or (given is not None and positive_class(counts, given) not in counts):
@@ -176,7 +176,7 @@ class ExpertEnsemble:
             self.snapshot = replace(self.snapshot, views=self.views)
 
     def times_for_window(self, time: ArrayLike | None, n_rows: int) -> FloatArray | None:
-        """Return the times of new rows; raise DataError if the window is a duration and they are invalid."""
+        """Return the times of new rows. Raises DataError for invalid times if the window is a duration."""
         if not isinstance(self.params.window_size(), timedelta):
             times = np.zeros(0) if time is None else np.asarray(time, dtype=np.float64)
             # If the window is not a duration, only the change monitor uses the times.
@@ -194,7 +194,7 @@ class ExpertEnsemble:
     # -- learning -----------------------------------------------------------------------------------
 
     def change(self, added: Block | None, forgotten: Block | None) -> None:
-        """Learn some rows and forget others; a few new rows may stay buffered until there are more."""
+        """Learn some rows and forget others. A few new rows may stay buffered until more rows arrive."""
         if forgotten is None and added is not None and self._add_pending(added):
             if len(self.pending) < SETTINGS.pending_rows:
                 return
@@ -236,13 +236,13 @@ class ExpertEnsemble:
         return True
 
     def _learn_block(self, block: Block, scores: FloatArray | None) -> None:
-        """Learn rows that :meth:`_score` has scored: record, update, weigh, publish."""
+        """Learn rows that :meth:`_score` has scored: the steps record, update, weigh and publish."""
         stream = self._record(block, scores)
         weights = self._update_and_weigh(stream, block)
         self._publish(stream, weights)
 
     def _score(self, block: Block) -> FloatArray | None:
-        """Return the scores of all experts before the rows are learned; None while there is one class.
+        """Return the scores of all experts before the rows are learned, or None while there is one class.
 
         Rows that were predicted before keep the scores of that prediction.
         """
@@ -370,7 +370,7 @@ class ExpertEnsemble:
                     expert.refresh_rule(stream)
 
         expensive = [expert for expert in ready if expert in due and expert.is_expensive]
-        # Experts that are updated in place come first, because the calling thread runs the first task.
+        # Experts that are updated in place are sorted first, because the calling thread runs the first task.
         # No other thread may change these experts after the call has ended.
         # The longest of the other tasks come next, so that no thread waits for a long task that starts late.
         # The longest tasks are refits with many rows.
@@ -387,7 +387,7 @@ class ExpertEnsemble:
         run_tasks([*tasks, weigh_now, update_cheap, monitor], parallel=is_parallel)
 
     def _weigh(self, stream: Stream, has_rule: list[bool]) -> ExpertWeights | MulticlassWeights | None:
-        """Return new weights if there were enough rows since the last weighing, else the current weights."""
+        """Return new weights if enough rows have arrived since the last update, else the current weights."""
         budget, classes = stream.budget, self.class_codes()
         waited = self.n_seen - self.weighed_at
         wait = float(SETTINGS.weigh_min_rows)
@@ -399,7 +399,7 @@ class ExpertEnsemble:
         return self._new_weights(has_rule)
 
     def _new_weights(self, has_rule: list[bool]) -> ExpertWeights | MulticlassWeights | None:
-        """Return weights computed from the recent scores; experts without a rule get weight 0."""
+        """Return weights computed from the recent scores. Experts without a rule get weight 0."""
         self.weighed_at = self.n_seen
         delay_rows = min(self.predicted.delay_rows, SETTINGS.max_delay_rows)
         priors = np.array(
@@ -425,7 +425,7 @@ class ExpertEnsemble:
         is_outdated = self.label_run.is_long and not expert.uses_features
         if not has_rule or is_outdated:
             return 0.0
-        # A memory that is short compared with the delay of the labels is outdated.
+        # An expert whose memory is short compared with the delay of the labels is outdated.
         return expert.config.prior / (1.0 + delay_rows / (expert.window_rows or np.inf))
 
     def _publish(self, stream: Stream, weights: ExpertWeights | MulticlassWeights | None) -> None:
@@ -436,7 +436,7 @@ class ExpertEnsemble:
             self._drop_rows(stream.budget, max_rows)
 
     def _drop_rows(self, budget: CostBudget, max_rows: float) -> None:
-        """Drop rows that no expert needs, if there are more than ``max_rows`` besides rows of experts."""
+        """Drop rows that no expert needs. With the window "auto", up to ``max_rows`` of them are kept."""
         held = [numbers for expert in self.experts for numbers in expert.held_rows()]
         if self.params.window == "auto":
             if len(self.rows) <= max_rows + (1.0 + SETTINGS.slack) * sum(map(len, held)):
@@ -451,7 +451,7 @@ class ExpertEnsemble:
         self.rows = self.rows.keep(union_of_rows([*held, numbers]), slack)
 
     def new_snapshot(self, weights: ExpertWeights | MulticlassWeights | None) -> EnsembleSnapshot:
-        """Return the current classes, rules and views, with these weights."""
+        """Return a snapshot of the current classes, rules and views with the given weights."""
         classes, rules = self.class_codes(), [expert.rule for expert in self.experts]
         return EnsembleSnapshot(classes, sorted_classes(self.labels_of(classes)), rules, weights, self.views)
 
@@ -511,7 +511,7 @@ class ExpertEnsemble:
 
     def _forget_block(self, block: Block) -> None:
         stream = self.stream()
-        for expert in self.experts:  # an expert can unlearn a row only after learning it
+        for expert in self.experts:  # an expert can forget a row only after learning it
             if expert.is_ready(stream.views) and not expert.refits:
                 expert.update(stream)
         places = self.rows.find(block)

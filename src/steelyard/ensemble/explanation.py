@@ -35,14 +35,14 @@ class ExpertRecord:
     name, description : str
         Name and kind of the expert.
     quality : float
-        Recent quality of the expert alone: AUC for two classes, mean recall for more. NaN while it is
-        unknown.
+        Recent quality of the expert alone: AUC for two classes, mean recall for more classes. NaN while the
+        quality is unknown.
     weight : float
         Share of the expert in the combined score.
     n_rows : int
-        Rows that the expert remembers.
+        Number of rows that the expert remembers.
     limits : str
-        How the compute budget restricts the expert; empty if it does not.
+        How the compute budget restricts the expert, or an empty text if it does not.
     """
 
     name: str
@@ -75,7 +75,7 @@ class Explanation:
     Attributes
     ----------
     n_rows : int
-        Rows seen so far.
+        Number of rows seen so far.
     threshold : str or dict
         Goal of the decision threshold.
     experts : list of ExpertRecord
@@ -83,11 +83,11 @@ class Explanation:
     classes : list of ClassRecord
         One record for the positive class if there are two classes, otherwise one for each class.
     limits : dict of str to str
-        Restrictions by the compute budget; the keys are the names of experts and steps.
+        Restrictions by the compute budget. The keys are names of experts and of learning steps.
     drifts : list of int
-        Row numbers at which a drift was detected, the latest last.
+        Row numbers at which a drift was detected, in ascending order.
     promise : list of RealisedRate
-        Realised rates of alarms, recall and precision, with intervals; empty if no rate is promised.
+        Observed rates of alarms, recall and precision with intervals; empty if the goal is not a rate.
     positive : label or None
         The positive class; None if there are not exactly two classes.
     """
@@ -106,7 +106,7 @@ class Explanation:
 
     @property
     def leader(self) -> str:
-        """Name of the expert with the largest weight; empty before the experts are weighed."""
+        """Name of the expert with the largest weight, or an empty text before the experts have weights."""
         best = max(self.experts, key=lambda expert: expert.weight)
         return best.name if best.weight > 0.0 else ""
 
@@ -201,7 +201,7 @@ def explain_ensemble(ensemble: ExpertEnsemble) -> Explanation:
     else:
         # The score of the first class is the negative score of the second class.
         quality, shown, thresholds = weights.auc, weights.weights, [-weights.threshold, weights.threshold]
-    # An expert may have lost its rule since the experts were weighed.
+    # An expert may have lost its rule since the last update of the expert weights.
     shown = np.where([expert.rule is None for expert in experts], 0.0, shown)
     budget, records = stream.budget, []
     for expert, q, w in zip(experts, quality, shown, strict=True):

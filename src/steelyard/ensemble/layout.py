@@ -40,11 +40,11 @@ class Layout:
     categorical : tuple of int
         Columns of category codes.
     early : tuple of int
-        Columns that had values in the first rows; those that contain numbers are the first features.
+        Columns that had values in the first rows. The numeric ones of these are the first features.
     added : tuple of Feature
         Features that were added later, in order.
     fills : dict of int to float
-        Number that replaces missing values of a column, fixed at its first missing value.
+        Number that replaces missing values of a column, fixed at the first missing value of the column.
     shifts : dict of int to float
         Number that is subtracted from the values of a column that had no values in the first rows.
     n_first : int
@@ -87,7 +87,7 @@ class Layout:
         return [*self.base, *(column for _, column, _ in self.added)]
 
     def extended(self, X: FloatArray, earlier: FloatArray, categorical: tuple[int, ...] = ()) -> Layout:
-        """Return the layout of all rows after new rows, which may add columns and categories.
+        """Return the layout extended by new rows, which may have new columns and categories.
 
         Parameters
         ----------
@@ -143,7 +143,7 @@ class Layout:
         return any((_HASH, column, number) in known for number in range(_HASH_FEATURES))
 
     def expand(self, X: FloatArray) -> FloatArray:
-        """Return the features of these rows for linear experts."""
+        """Return the features of the rows ``X`` for linear experts."""
         if self.is_plain:
             return X
         out = np.zeros((len(X), self.width))
@@ -178,7 +178,7 @@ class Layout:
         return _Tables.of(self)
 
     def get_state(self) -> dict[str, Any]:
-        """Return everything as plain values."""
+        """Return the layout as plain values."""
         return {
             "n_columns": self.n_columns,
             "n_first": self.n_first,
@@ -219,7 +219,7 @@ class _Tables:
     values: list[tuple[int, int]]  # index of the feature, and its column
     gaps: list[tuple[int, int]]
     present: list[tuple[int, int]]
-    # For each column, the feature index by code, -1 for none; the last entry is -1.
+    # For each column, the feature index of each code, or -1 if the code has none; the last entry is -1.
     categories: dict[int, IntArray]
     shared: dict[int, IntArray]
 

@@ -60,7 +60,7 @@ class ExpertWeights:
     threshold : float
         Rows with a larger weighted sum of log-odds belong to the second class.
     slope, bias : float
-        They convert the weighted sum of a row to log-odds of the second class, ``slope * sum + bias``, for
+        Coefficients of the log-odds of the second class, ``slope * sum + bias``, for a weighted sum and for
         equally frequent classes.
     correction : WeightCorrection or None
         The correction that ``weights`` include.
@@ -101,7 +101,7 @@ class ExpertWeights:
         return self.slope * (decisions + self.threshold) + self.bias
 
     def get_state(self) -> dict[str, Any]:
-        """Return everything as arrays and plain values."""
+        """Return the weights as arrays and plain values."""
         tables = [list(table) for table in self.tables]
         numbers = {"cut": self.threshold, "slope": self.slope, "bias": self.bias}
         return {"tables": tables, "auc": self.auc, "weights": self.weights, **numbers}
@@ -134,7 +134,7 @@ def weigh(
     is_mirrored: bool = False,
     correction: WeightCorrection | None = None,
 ) -> ExpertWeights | MulticlassWeights | None:
-    """Return weights from recent scores, or None if there are too few. Experts with prior 0 get no weight.
+    """Return weights from recent scores, or None if there are too few. Experts with prior 0 get weight 0.
 
     ``is_mirrored`` says that the first of two classes is the positive one, for which the threshold is chosen.
     """
@@ -162,7 +162,7 @@ def weigh_experts(
     is_mirrored: bool = False,
     correction: WeightCorrection | None = None,
 ) -> ExpertWeights | None:
-    """Return the expert weights for two classes; None if a class has too few recent rows."""
+    """Return the expert weights for two classes, or None if a class has too few recent rows."""
     n_positive, n_experts = len(sides.positive), len(priors)
     scores = np.concatenate([sides.positive, sides.negative]).T
     known = ~np.isnan(scores)
@@ -178,7 +178,7 @@ def weigh_experts(
     if correction is not None:
         share = min(max(sides.share, _MIN_SHARE), 1.0 - _MIN_SHARE)
         correction = correction.solved(weights, share)
-        is_useful = fitted.auc > min(0.5, fitted.auc.max() - 1e-9)  # better than chance, or the best
+        is_useful = fitted.auc > min(0.5, fitted.auc.max() - 1e-9)  # better than chance, or the best expert
         weights = correction.apply(weights, judged[is_useful])
     tables = [_NO_TABLE] * n_experts
     for line, expert in enumerate(judged):
@@ -201,7 +201,7 @@ class _Calibration:
     below: FloatArray  # slope below the middle between the classes
     above: FloatArray  # slope above the middle between the classes
     bias: FloatArray
-    # Log-odds up to which the calibration is linear, for the positive and the negative side.
+    # Absolute log-odds up to which the calibration is linear, for positive and for negative log-odds.
     limits: FloatArray
     log_odds: FloatArray  # calibrated log-odds; 0 where a score is unknown
     auc: FloatArray
@@ -222,7 +222,7 @@ class _Calibration:
         middle = 0.5 * (medians[0] + medians[1])
         x = np.where(known, (scores - middle[:, None]) / scale[:, None], 0.0)
         below, above, bias = _fit_slopes(x, known, n_positive, n_known)
-        # With few rows a slope may become 0, and the scores on that side would lose their order.
+        # With few rows a slope may become 0, and the scores below or above the middle would lose their order.
         least = np.minimum(_MAX_LEAST_SLOPE, _LEAST_SLOPE_ROWS / n_known.min(axis=0))
         below, above = np.maximum(below, least * above), np.maximum(above, least * below)
         limits = np.minimum(SETTINGS.linear_log_odds, 1.0 + np.log1p(n_known))
@@ -273,7 +273,7 @@ def _fit_slopes(x: FloatArray, known: Any, n_positive: int, n_known: IntArray) -
         h_aa = np.where(is_below, hxx, 0.0).sum(axis=1)
         h_bb = hxx.sum(axis=1) - h_aa + _SLOPE_PENALTY
         h_aa = h_aa + _SLOPE_PENALTY
-        # The Hessian is 0 for the pair of slopes, so both slopes are eliminated from the system.
+        # The mixed derivative by the two slopes is 0, so both slopes are eliminated from the system.
         step_c = (g.sum(axis=1) - h_ac * g_a / h_aa - h_bc * g_b / h_bb) / (
             h.sum(axis=1) + 1e-9 - h_ac * h_ac / h_aa - h_bc * h_bc / h_bb
         )

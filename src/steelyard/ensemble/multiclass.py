@@ -34,15 +34,15 @@ class MulticlassWeights:
     classes : list of int
         Class codes, one per score.
     recall : ndarray of shape (n_experts,)
-        Mean over classes of each expert's recent recall; NaN if it is unknown.
+        Mean over the classes of the recent recall of each expert; NaN if it is unknown.
     weights : ndarray of shape (n_experts,)
         Weights of the experts, which sum to one.
     scales : ndarray of shape (n_experts,)
         Divisor of each expert's scores.
     thresholds : ndarray of shape (n_classes,)
-        Thresholds to be subtracted from the scores; the class with the largest difference is predicted.
+        Thresholds to be subtracted from the scores. The class with the largest difference is predicted.
     slope : float
-        Factor of these differences; their softmax is the class probabilities for equally frequent classes.
+        Factor of the differences, whose softmax are the class probabilities for equally frequent classes.
     """
 
     classes: list[int]
@@ -68,7 +68,7 @@ class MulticlassWeights:
         return replace(self, classes=classes, thresholds=np.array([known.get(code, 0.0) for code in classes]))
 
     def get_state(self) -> dict[str, Any]:
-        """Return everything as arrays and plain values."""
+        """Return the weights as arrays and plain values."""
         return {
             "classes": self.classes,
             "record": self.recall,
@@ -106,7 +106,7 @@ def _total(raw: FloatArray, weights: FloatArray, scales: FloatArray) -> FloatArr
 
 
 def weigh_classes(buffer: ScoreBuffer, threshold: Any, priors: FloatArray) -> MulticlassWeights | None:
-    """Return weights from recent scores; None if fewer than two classes have enough rows."""
+    """Return weights from recent scores, or None if fewer than two classes have enough rows."""
     places, raw = buffer.recent()
     counts = np.bincount(places, minlength=len(buffer.classes))
     if np.count_nonzero(counts >= _MIN_ROWS_OF_CLASS) < 2:
@@ -169,7 +169,7 @@ def _balancing_thresholds(total: FloatArray, places: IntArray, counts: IntArray)
             margin = total[:, k] - others[rows, rival]
             gain = np.where(places == k, hit_value, np.where(rival == places, -hit_value, 0.0))
             order = np.argsort(-margin)
-            # Gains[m] is the gain if m rows are predicted as k.
+            # Entry m of gains is the gain if the m rows with the largest margins are predicted as class k.
             gains = np.concatenate([[0.0], np.cumsum(gain[order])])
             if gains.max() <= gain[margin > thresholds[k]].sum() + 1e-12:
                 continue

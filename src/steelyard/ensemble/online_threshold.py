@@ -1,4 +1,4 @@
-"""Thresholds that keep a promised rate: alarms, alarms per day, recall or precision.
+"""Thresholds that keep a target rate: alarms, alarms per day, recall or precision.
 
 The page docs/guarantees.md states the guarantees, with proofs. In short, let the *balance* x be the number of
 events (alarms, or missed positives) minus the target number. Then:
@@ -48,22 +48,22 @@ _NO_ALARM_FACTOR = 1e6  # the threshold for no alarms is this multiple of the la
 
 
 def is_promise(goal: object) -> bool:
-    """Return whether a goal of ``threshold=`` is a promised rate."""
+    """Return whether a goal of ``threshold=`` is a target rate."""
     return isinstance(goal, Mapping) and bool({"alarms", "alarms_per_day", "recall", "precision"} & set(goal))
 
 
 @dataclass(frozen=True)
 class RealisedRate:
-    """Rate of alarms, recall or precision, realised since the model was created.
+    """Rate of alarms, recall or precision, observed since the model was created.
 
     Attributes
     ----------
     name : {"alarms", "recall", "precision"}
         Alarms per predicted row, recall of labelled positives, or precision of labelled alarms.
     n_events, n_rows : int
-        Number of events, and of rows among which they were counted.
+        Number of events, and number of rows among which events were counted.
     target : float or None
-        The promised rate; None for rates that are not promised.
+        The target rate, or None for rates without a target.
     """
 
     name: str
@@ -73,7 +73,7 @@ class RealisedRate:
 
     @property
     def rate(self) -> float:
-        """The realised rate; NaN without rows."""
+        """The observed rate; NaN without rows."""
         return self.n_events / self.n_rows if self.n_rows else float("nan")
 
     @property
@@ -87,12 +87,12 @@ class RealisedRate:
         return {**asdict(self), "rate": self.rate, "low": low, "high": high}
 
     def __str__(self) -> str:
-        promised = "" if self.target is None else f", promised {self.target:.4g}"
+        promised = "" if self.target is None else f", target {self.target:.4g}"
         if not self.n_rows:
-            return f"Realised {self.name}: no rows yet{promised}."
+            return f"Observed {self.name}: no rows yet{promised}."
         low, high = self.interval
         return (
-            f"Realised {self.name}: {self.rate:.4f} ({self.n_events} of {self.n_rows}; "
+            f"Observed {self.name}: {self.rate:.4f} ({self.n_events} of {self.n_rows}; "
             f"95 % interval at any time {low:.4f} to {high:.4f}){promised}."
         )
 
@@ -104,7 +104,7 @@ class RateControl:
     Parameters
     ----------
     target : float
-        Promised share of events.
+        Target share of events.
     tolerance : float
         Number of events by which the balance may deviate from zero.
     """
@@ -113,7 +113,7 @@ class RateControl:
     tolerance: float
 
     def level(self, balance: float) -> float:
-        """Return the share of recent scores that count as events at a balance; it is 0 or 1 at the limits."""
+        """Return the share of recent scores that count as events at a balance. At the limits it is 0 or 1."""
         if abs(balance) >= self.tolerance:
             return 0.0 if balance > 0.0 else 1.0
         with np.errstate(divide="ignore"):
@@ -122,8 +122,8 @@ class RateControl:
     def limits(self, tails: FloatArray) -> FloatArray:
         """Return the largest balance at which a row is an event.
 
-        ``tails`` are the shares of recent scores that are at least as extreme as the row. This is the inverse
-        function of :meth:`level`.
+        ``tails`` are the shares of recent scores that are at least as extreme as the score of each row. This
+        method is the inverse function of :meth:`level`.
         """
         with np.errstate(divide="ignore"):
             size = np.maximum(logit(self.target), -1e300) - logit(tails)
@@ -131,10 +131,10 @@ class RateControl:
 
 
 class OnlineThreshold:
-    """Decision threshold that keeps a promised rate, for two classes.
+    """Decision threshold that keeps a target rate, for two classes.
 
     The state has two parts. The log of predictions changes when rows are predicted and is shared by all
-    snapshots of a model. Everything else changes when labels arrive; learners copy it first
+    snapshots of a model. The other attributes change when labels arrive; learners copy them first
     (:meth:`copy`).
 
     Parameters
@@ -154,7 +154,7 @@ class OnlineThreshold:
         self.n_positives = self.n_found = self.n_labelled_alarms = self.n_true_alarms = 0
         self.balance = 0.0  # missed positives minus their target number
         self.delay = 0.0  # number of rows that were predicted after the rows with the latest labels
-        self._excess = 0.0  # expected rate of misses at the current threshold, minus the promised rate
+        self._excess = 0.0  # expected rate of misses at the current threshold, minus the target rate
         self.levels = PrecisionLevels(self.target) if self.name == "precision" else None
         self.expected = ExpectedRecall() if self.name == "recall" else None
         # Recent scores of labelled positives and negatives, and the share of positives.
@@ -164,9 +164,9 @@ class OnlineThreshold:
     def updated(
         cls, current: OnlineThreshold | None, goal: Any, sign: float | None = None
     ) -> OnlineThreshold | None:
-        """Return a copy of the current state, or a new one if goal or positive class changed.
+        """Return a copy of ``current``, or a new threshold if the goal or the positive class has changed.
 
-        Without ``sign`` the positive class is that of the current state. None if nothing is promised.
+        Without ``sign`` the positive class is that of ``current``. Returns None if the goal is not a rate.
         """
         if not is_promise(goal):
             return None
@@ -215,7 +215,7 @@ class OnlineThreshold:
         combine: Callable[[FloatArray], FloatArray],
         time: FloatArray | None = None,
     ) -> Flags:
-        """Decide row by row whether to raise an alarm, and count the alarms.
+        """Decide row by row whether to raise an alarm, and count the alarms. Returns a mask of the alarms.
 
         Parameters
         ----------
@@ -226,7 +226,7 @@ class OnlineThreshold:
         keys : ndarray of shape (n_rows,)
             Hashes of the rows.
         combine : callable
-            Combines raw scores by the current weights.
+            Function that combines raw scores by the current weights.
         time : ndarray of shape (n_rows,), optional
             Times of the rows in seconds.
         """
@@ -251,7 +251,7 @@ class OnlineThreshold:
         return max(least, fraction * self.target)
 
     def _labelled_tails(self, scores: FloatArray) -> FloatArray:
-        """Return the share of recent labelled rows with an equal or higher score, 0.5 if there are none."""
+        """Return the share of recent labelled rows with an equal or higher score, or 0.5 without any rows."""
         if self._sides is None:
             return np.full(len(scores), 0.5)
         positive, negative, share = self._sides
@@ -269,7 +269,7 @@ class OnlineThreshold:
         keys: Keys,
         combine: Callable[[FloatArray], FloatArray],
     ) -> None:
-        """Count the decisions about predicted rows by the threshold of a snapshot."""
+        """Count the decisions that the threshold of a snapshot makes about predicted rows."""
         log, tails, alarms = self.log, None, self._is_alarm(scores, threshold)
         with lock_of(log):
             if self.levels is not None:
@@ -281,7 +281,7 @@ class OnlineThreshold:
             log.note_excess(self._excess)
 
     def without_threshold(self, decisions: FloatArray) -> FloatArray:
-        """Return the decisions for rows while there is no threshold: no alarms if precision is promised."""
+        """Return the decisions while there is no threshold: no alarms if the target is a precision."""
         far = self.sign * _NO_ALARM_FACTOR * (1.0 + np.abs(decisions))
         return decisions - far if self.levels is not None else decisions
 
@@ -296,12 +296,12 @@ class OnlineThreshold:
     # -- learning -----------------------------------------------------------------------------------
 
     def learn(self, scores: FloatArray, threshold: float, keys: Keys, is_positive: Flags) -> None:
-        """Update the state with labels. Rows that were never predicted are decided by the current threshold.
+        """Update the state with labels. For rows that were never predicted, the current threshold decides.
 
         Parameters
         ----------
         scores : ndarray of shape (n_rows,)
-            Out-of-sample scores by the current weights.
+            Out-of-sample scores, combined by the current weights.
         threshold : float
             The current threshold, NaN if there is none yet.
         keys : ndarray of shape (n_rows,)
@@ -347,13 +347,13 @@ class OnlineThreshold:
         return best if self.sign > 0.0 else float(np.nextafter(-best, -np.inf))
 
     def _is_alarm(self, scores: FloatArray, threshold: float) -> FloatArray:
-        """Return 1 for rows that a decision threshold makes alarms, else 0; NaN if it is NaN."""
+        """Return 1 for rows that are alarms under ``threshold``, else 0; NaN if ``threshold`` is NaN."""
         if np.isnan(threshold):
             return np.full(len(scores), np.nan)
         return ((scores > threshold) == (self.sign > 0.0)).astype(np.float64)
 
     def threshold(self, combine: Callable[[FloatArray], FloatArray] | None = None) -> float:
-        """Return the threshold for the current state; NaN before the first recent scores."""
+        """Return the threshold for the current state, or NaN before the first recent scores."""
         if self._sides is None:
             return float("nan")
         positive, negative, share = self._sides
@@ -369,9 +369,9 @@ class OnlineThreshold:
         return max(-far, min(_below_quantile(positive, level), self._expected_threshold(level, combine)))
 
     def _expected_threshold(self, level: float, combine: Callable[[FloatArray], FloatArray] | None) -> float:
-        """Return the threshold with this expected share of misses among recent predicted rows.
+        """Return the threshold with the expected share ``level`` of misses among recent predicted rows.
 
-        The labelled positives are old if labels are late; these rows show how the scores have changed since.
+        If labels are late, labelled positives are old. Predicted rows show how the scores have changed since.
         """
         with lock_of(self.log):
             raw, probabilities = self.log.raw, self.log.probabilities
@@ -405,7 +405,7 @@ class OnlineThreshold:
     # -- results and files --------------------------------------------------------------------------
 
     def realised(self) -> list[RealisedRate]:
-        """Return the realised rates of alarms, recall and precision."""
+        """Return the observed rates of alarms, recall and precision."""
         with lock_of(self.log):
             n_rows, n_alarms = self.log.n_rows, self.log.n_alarms
         target = {self.name: self.target}
@@ -419,7 +419,7 @@ class OnlineThreshold:
         return [RealisedRate(name, *counts, target.get(name)) for name, counts in parts.items()]
 
     def get_state(self) -> dict[str, Any]:
-        """Return everything as arrays and plain values."""
+        """Return the state as arrays and plain values."""
         return {
             "goal": {self.name: self.target},
             "sign": self.sign,

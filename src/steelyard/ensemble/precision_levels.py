@@ -12,7 +12,7 @@ from steelyard._types import FloatArray
 __all__ = ["ERROR", "LEVELS", "PrecisionLevels"]
 
 LEVELS: FloatArray = 0.5 ** np.arange(11, 0, -1.0)  # shares of the rows that would raise alarms
-ERROR = 0.05  # maximum probability of ever accepting a level with a lower precision than promised
+ERROR = 0.05  # maximum probability of ever accepting a level with a precision below the target
 _BETS: FloatArray = np.array([0.2, 0.5, 0.9])  # bets as fractions of the largest possible bet
 _MAX_EXCESS = np.exp(2.0)  # limit of the wealth, as a multiple of the wealth at which a level is accepted
 
@@ -38,7 +38,7 @@ class PrecisionLevels:
     Parameters
     ----------
     target : float
-        The promised precision.
+        The target precision.
     wealth : ndarray of shape (n_levels, n_bets)
         Current wealth.
     """
@@ -51,7 +51,7 @@ class PrecisionLevels:
             raise ValueError("corrupt precision levels: expected one wealth for each level and bet")
 
     def after(self, tails: FloatArray, is_positive: NDArray[np.bool_]) -> PrecisionLevels:
-        """Return the tests updated with labelled rows; ``tails`` are shares of rows with higher scores."""
+        """Return the tests updated with labelled rows. ``tails`` are shares of rows with higher scores."""
         wealth, limit = self.wealth.copy(), _MAX_EXCESS * _accepting_wealth()
         bets = _BETS / max(self.target, 1e-9)  # every bet is below 1 / target, so the wealth stays positive
         factors = {flag: 1.0 + bets * (float(flag) - self.target) for flag in (False, True)}
@@ -62,6 +62,6 @@ class PrecisionLevels:
         return PrecisionLevels(self.target, wealth)
 
     def largest(self) -> float | None:
-        """Return the largest accepted level; None if no level is accepted."""
+        """Return the largest accepted level, or None if no level is accepted."""
         accepted = np.flatnonzero(self.wealth.mean(axis=1) >= _accepting_wealth())
         return float(LEVELS[accepted[-1]]) if len(accepted) else None

@@ -38,7 +38,7 @@ def prediction_sets(
     recent : ndarray of shape (n_recent, n_classes)
         Out-of-sample log-odds of recent rows, oldest first.
     places : ndarray of shape (n_recent,)
-        Indices of their classes.
+        Class index of each recent row.
     new : ndarray of shape (n_rows, n_classes)
         Log-odds of the new rows.
     coverage : float

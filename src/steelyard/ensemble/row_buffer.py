@@ -38,7 +38,7 @@ _MISSING_KEY = 1.5e-310  # value that is hashed in place of a missing value
 class Block:
     """Consecutive rows: features, class codes, weights, times, row numbers and hashes of the features.
 
-    If the features are hashed, ``wide`` has the features before hashing. The row buffer does not keep them.
+    If features are hashed, ``wide`` has the features before hashing, which the row buffer does not keep.
     """
 
     X: FloatArray
@@ -61,7 +61,7 @@ class Block:
         layout: Layout | None = None,
         wide: sp.csr_matrix | None = None,
     ) -> Block:
-        """Return a block whose row numbers begin at ``first``; for ``layout`` see :func:`row_keys`."""
+        """Return a block whose row numbers begin at ``first``. For ``layout`` see :func:`row_keys`."""
         n = len(codes)
         weights = np.ones(n) if weights is None else weights
         times = np.zeros(n) if times is None else times
@@ -76,7 +76,7 @@ class Block:
         return Block(**{name: getattr(self, name)[rows] for name in _COLUMNS}, wide=wide)
 
     def joined(self, *others: Block) -> Block:
-        """Return these rows followed by another block."""
+        """Return the rows of this block followed by the rows of other blocks."""
         blocks = [self, *(other for other in others if len(other))]
         if len(blocks) == 1:
             return self
@@ -185,7 +185,10 @@ class RowBuffer:
         return RowBuffer(store, begin, end)
 
     def keep(self, numbers: IntArray, slack: float) -> RowBuffer:
-        """Return a buffer with only these rows; this buffer if it has at most ``1 + slack`` times as many."""
+        """Return a buffer with only the rows of the given numbers.
+
+        If this buffer has at most ``1 + slack`` times as many rows, the buffer itself is returned.
+        """
         if len(self) <= (1.0 + slack) * len(numbers):
             return self
         places, n = self._places(numbers), len(numbers)
@@ -208,7 +211,7 @@ class RowBuffer:
         return RowBuffer(self._store.take(kept), 0, len(kept))
 
     def find(self, wanted: Block) -> NDArray[np.intp]:
-        """Return the index of the oldest equal row for each wanted row, -1 if there is none.
+        """Return the index of the oldest equal row for each wanted row, or -1 if there is none.
 
         No row of the buffer is returned twice.
         """
@@ -230,7 +233,7 @@ class RowBuffer:
         return found
 
     def get_state(self, *, with_keys: bool = False) -> dict[str, Any]:
-        """Return the rows as arrays; hashes are included if they cannot be recomputed from the rows."""
+        """Return the rows as arrays. ``with_keys`` adds hashes that cannot be recomputed from the rows."""
         block = self.block
         return {name: getattr(block, name).copy() for name in (_COLUMNS if with_keys else _SAVED)}
 
@@ -257,8 +260,8 @@ class RowBuffer:
 class PendingRows:
     """Single rows that have been scored but not yet learned; immutable.
 
-    They are learned together, because each update has a fixed cost. Only the label frequency experts use
-    these rows immediately.
+    The rows are learned together, because each update has a fixed cost. Only the label frequency experts use
+    them immediately.
     """
 
     blocks: tuple[Block, ...] = ()
@@ -269,11 +272,11 @@ class PendingRows:
         return self.n_rows
 
     def added(self, block: Block, scores: FloatArray) -> PendingRows:
-        """Return these rows with another block at the end."""
+        """Return the pending rows with another block at the end."""
         return PendingRows((*self.blocks, block), (*self.scores, scores), self.n_rows + len(block))
 
     def widened(self, n_columns: int) -> PendingRows:
-        """Return these rows, padded with columns of missing values at the end."""
+        """Return the pending rows, padded with columns of missing values at the end."""
         return PendingRows(tuple(block.widened(n_columns) for block in self.blocks), self.scores, self.n_rows)
 
     def together(self) -> tuple[Block, FloatArray]:
@@ -372,7 +375,7 @@ def wide_state(wide: sp.csr_matrix) -> dict[str, Any]:
 
 
 def wide_from_state(state: Mapping[str, Any], n_rows: int) -> sp.csr_matrix:
-    """Return the sparse matrix with these arrays; raise ValueError if they are inconsistent."""
+    """Restore the result of :func:`wide_state`; raise ValueError if the arrays are inconsistent."""
     values, columns, starts = (np.asarray(state[name]) for name in ("values", "columns", "row_starts"))
     wide = sp.csr_matrix((values, columns, starts), shape=(n_rows, int(state["n_columns"])))
     wide.check_format(full_check=True)

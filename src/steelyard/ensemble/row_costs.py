@@ -1,4 +1,4 @@
-"""Costs per row: the price of a miss is multiplied by a value of the row, such as a payment amount."""
+"""Costs per row: the cost of a miss is multiplied by a value of the row, such as a payment amount."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _HALF_LIFE_ROWS = 1000.0  # half-life of the means, in rows of the same class
 
 
 def is_prices(goal: object) -> bool:
-    """Return whether a goal of ``threshold=`` has prices of misses and false alarms."""
+    """Return whether a goal of ``threshold=`` has costs of misses and false alarms."""
     return isinstance(goal, Mapping) and set(goal) == {"miss", "alarm"}
 
 
@@ -55,18 +55,18 @@ class RowCosts:
         return RowCosts(sums)
 
     def prices(self, prices: Mapping[str, float], positive: Any) -> dict[str, float]:
-        """Return the prices; the price of a miss is multiplied by the mean cost of recent positive rows."""
+        """Return the costs of both errors, that of a miss times the mean cost of recent positive rows."""
         total, n = self.sums.get(positive, (0.0, 0.0))
         factor = total / n if n > 0.0 and total > 0.0 else 1.0
         return {"miss": prices["miss"] * factor, "alarm": prices["alarm"]}
 
     def get_state(self) -> dict[str, Any]:
-        """Return everything as plain values."""
+        """Return the means as plain values."""
         return {"labels": list(self.sums), "sums": [list(pair) for pair in self.sums.values()]}
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any] | None) -> RowCosts:
-        """Restore the means from :meth:`get_state`; a state of None has no means."""
+        """Restore the means from the result of :meth:`get_state`. With None, there are no means."""
         if state is None:
             return cls()
         pairs = zip(state["labels"], state["sums"], strict=True)
@@ -78,11 +78,11 @@ def cost_alarms(
 ) -> NDArray[np.bool_]:
     """Return a mask of the rows for which an alarm has the lower expected cost (Elkan 2001).
 
-    The cost of a miss is the price of a miss times the cost of the row; a false alarm costs its price.
+    A miss costs ``goal["miss"]`` times the cost of the row, and a false alarm costs ``goal["alarm"]``.
     """
     if not is_prices(goal):
         raise ParameterError(
-            f"sample_cost needs prices as the goal of the threshold; threshold is {goal!r}.",
+            f"sample_cost needs costs as the goal of the threshold; got threshold={goal!r}.",
             source=source,
             hint='for example threshold={"miss": 1, "alarm": 5}',
         )

@@ -130,7 +130,7 @@ def explain_snapshot(
 
 
 def _answering(snapshot: EnsembleSnapshot, raw: FloatArray) -> list[int]:
-    """Return the indices of experts with nonzero weight; before weighing, of the first that has scores."""
+    """Return the indices of experts with nonzero weight; without weights, of the first that has scores."""
     known = [e for e, rule in enumerate(snapshot.rules) if rule is not None and not np.isnan(raw[:, e]).all()]
     if snapshot.weights is None:
         return known[:1]
@@ -184,7 +184,7 @@ def unhashed(part: Attribution, X: FloatArray, view: HashedView) -> Attribution:
     """Return contributions of the original columns of hashed rows.
 
     The contribution of a hashed column is divided among its original columns in proportion to the absolute
-    values of the row; evenly, if all of them are zero.
+    values of the row, or evenly if all of these values are zero.
     """
     places: IntArray = view.sketch()[0]
     size = np.abs(X)

@@ -71,7 +71,7 @@ class RowInput:
     def encode(
         self, X: Any, n_features: int | None, source: str, *, learn: bool
     ) -> tuple[RowInput, FloatArray | None]:
-        """Convert a table to numbers; return a RowInput that knows its new columns, and the rows.
+        """Convert a table to numbers. Returns a RowInput that knows the new columns of X, and the rows.
 
         Parameters
         ----------
@@ -114,9 +114,9 @@ class RowInput:
     ) -> tuple[FloatArray, sp.csr_matrix | None]:
         """Return dense rows of finite numbers or NaN with at most ``SETTINGS.max_columns`` columns.
 
-        The second result has the rows before hashing; it is None if they are not hashed or are tables. Rows
-        with fewer columns than ``n_columns`` are padded with missing values. Learner and method are named in
-        error messages.
+        The second result has the rows before hashing, or is None if rows are not hashed or come from a table.
+        Rows with fewer columns than ``n_columns`` are padded with missing values. ``learner`` and ``method``
+        are named in error messages.
         """
         if sp.issparse(X):
             X = check_finite(learner, X, method)
@@ -140,9 +140,9 @@ class RowInput:
         return isinstance(self.hashed, HashedView) and self.hashed.keeps_wide
 
     def monitored(self, X: FloatArray, *, has_gaps: bool) -> FloatArray:
-        """Return the columns of the first rows, which are tested for drift. Missing values become 0.
+        """Return the columns of X that are tested for drift: those that the first learned rows had.
 
-        Columns of times become 0 too, because their values always increase.
+        Missing values become 0. Columns of times become 0 too, because their values always increase.
         """
         X = X[:, : min(self.first_width, X.shape[1])]
         X = np.nan_to_num(X) if has_gaps else X

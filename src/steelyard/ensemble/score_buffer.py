@@ -117,9 +117,9 @@ class ScoreBuffer:
         keys: NDArray[np.uint64],
         weights: FloatArray | None = None,
     ) -> None:
-        """Add rows whose labels have arrived; rows without scores only count for the class shares.
+        """Add rows whose labels have arrived. Rows without scores only count for the class shares.
 
-        ``places`` are indices into :attr:`classes`, -1 for a class that is not in this list.
+        ``places`` are indices into :attr:`classes`, or -1 for a class that is not in this list.
         """
         weights = np.ones(len(places)) if weights is None else weights
         if (places < 0).any():
@@ -186,7 +186,7 @@ class ScoreBuffer:
         return places[rows], scores[rows]
 
     def sides(self) -> list[TwoSides]:
-        """Return the recent scores of each class against the rest; two classes have one such pair."""
+        """Return the recent scores of each class and of the rest; for two classes, one such pair."""
         places, scores = self.recent()
         shares = self.shares()
         positives = [1] if len(self.classes) == 2 else range(len(self.classes))
@@ -196,7 +196,7 @@ class ScoreBuffer:
         ]
 
     def get_state(self) -> dict[str, Any]:
-        """Return everything as arrays and plain values."""
+        """Return the buffer as arrays and plain values."""
         scores, places, keys = self._log.rows
         counts = self._counts.tolist()
         return {

@@ -11,7 +11,7 @@ __all__ = ["SETTINGS", "Settings"]
 class Settings:
     """Tuning constants of the ensemble; costs are microseconds on a typical machine."""
 
-    # Blocks of rows that are scored and then learned together.
+    # Number of rows in the first block and in the largest block that is scored and then learned together.
     first_block_rows: int = 50
     max_block_rows: int = 1000
     pending_rows: int = 10  # number of single rows that are collected and learned together
@@ -22,7 +22,7 @@ class Settings:
     # Row buffer: recent rows kept in addition to the rows that experts remember.
     buffer_rows: int = 5000
     buffer_rows_of_classes: int = 1000  # number of additional rows, divided among all classes
-    # Longer runs of rows without a new label are not used to weigh the label frequency experts.
+    # Longer runs of rows without a new label do not affect the weights of the label frequency experts.
     max_label_run_rows: int = 50
     slack: float = 0.5  # fraction by which a buffer may exceed its size before it is compacted
 
@@ -38,18 +38,18 @@ class Settings:
     )
     long_batch_rows: int = 500  # number of rows that expensive experts learn together in a long stream
     solve_share: float = 0.15  # fraction of the budget for solving one linear system
-    weigh_share: float = 0.15  # fraction of the budget for weighing the experts
-    # Fixed cost of weighing, and cost per score of a row.
+    weigh_share: float = 0.15  # fraction of the budget for updates of the expert weights
+    # Fixed cost of an update of the expert weights, and cost per score of a row.
     weigh_cost_us: tuple[float, float] = (1600.0, 400.0)
-    weigh_min_rows: int = 50  # minimum number of rows between two weighings
-    # Maximum number of classes; with more, each has too few recent rows to weigh the experts.
+    weigh_min_rows: int = 50  # minimum number of rows between two updates of the expert weights
+    # Maximum number of classes; with more, each has too few recent rows to compute expert weights.
     max_weighed_classes: int = 200
 
     # Score buffer: recent out-of-sample scores.
     score_rows: int = 1000
     # Lower and upper limit of the minimum number of rows per class.
     score_rows_of_class: tuple[int, int] = (20, 100)
-    # Numbers of newest rows that are kept, in total and per class.
+    # Numbers of newest rows that are kept after a drift, in total and per class.
     score_rows_after_drift: tuple[int, int] = (200, 25)
     short_after_drift_rows: int = 1000  # number of rows after a drift for which the score buffer stays short
     min_rows_between_drifts: int = 3000  # minimum distance of drifts that shorten the score buffer
@@ -57,7 +57,7 @@ class Settings:
     predicted_rows: int = 100_000  # number of rows whose scores are kept until their labels arrive
 
     # Expert weights for two classes; the formula is in mixing.py.
-    min_scored_rows: int = 2  # minimum number of rows of each class for weighing the experts
+    min_scored_rows: int = 2  # minimum number of rows of each class for computing expert weights
     min_threshold_rows: int = 5  # minimum number of rows of each class for choosing a threshold
     auc_sharpness: float = 15.0
     balanced_loss_sharpness: float = 5.0

@@ -59,11 +59,11 @@ class EnsembleSnapshot:
     classes : list of int
         Class codes in the order of their labels.
     labels : ndarray of shape (n_classes,)
-        Their labels, sorted.
+        Labels of the classes, sorted.
     rules : list of Rule or None
         Decision rule of each expert.
     weights : ExpertWeights, MulticlassWeights or None
-        How the scores are combined; None while too few rows were scored.
+        Weights that combine the scores, or None while too few rows were scored.
     views : Views
         Transformations of rows.
     """
@@ -76,9 +76,7 @@ class EnsembleSnapshot:
     joined: JoinedRules = field(default_factory=JoinedRules, repr=False, compare=False)
 
     def raw_scores(self, X: FloatArray, wide: sp.csr_matrix | None = None) -> FloatArray:
-        """Return the scores of every expert as an array of shape (n_rows, n_experts, n_planes);
-
-        NaN if unknown.
+        """Return the scores of every expert, of shape (n_rows, n_experts, n_planes), with NaN if unknown.
 
         ``wide`` has the rows before hashing, if they are hashed.
         """
@@ -140,7 +138,7 @@ class EnsembleSnapshot:
         return weights.totals(raw) if isinstance(weights, ExpertWeights) else self.decide(raw)[:, 0]
 
     def score_and_threshold(self, raw: FloatArray) -> tuple[FloatArray, float]:
-        """Return the result of :meth:`totals`, and the threshold, which is NaN before the first weighing."""
+        """Return the result of :meth:`totals`, and the threshold, which is NaN before there are weights."""
         weights = self.weights
         return self.totals(raw), weights.threshold if isinstance(weights, ExpertWeights) else float("nan")
 
@@ -158,7 +156,7 @@ class EnsembleSnapshot:
 
 
 def _first_known(raw: FloatArray) -> NDArray[np.float64]:
-    """Return the scores of the first expert that has any; used before the first weighing."""
+    """Return the scores of the first expert that has any. They are used before there are weights."""
     out = raw[:, 0]
     for expert in range(1, raw.shape[1]):
         if not np.isnan(out).any():

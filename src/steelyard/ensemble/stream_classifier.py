@@ -93,8 +93,8 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
     ----------
     threshold : "gmean", "kappa", "f1" or dict, default="gmean"
         Goal of the decision threshold: the largest geometric mean of the recalls, Cohen's kappa or F1 score;
-        the lowest cost for prices such as ``{"miss": 20, "alarm": 1}``; or the largest recall with a budget
-        of alarms such as ``{"alarms": 0.01}`` (share of all rows). An alarm is a prediction of the class
+        the lowest total cost for ``{"miss": 20, "alarm": 1}``, the costs of both errors; or the largest
+        recall with a share of alarms such as ``{"alarms": 0.01}``. An alarm is a prediction of the class
         ``positive_``, a miss is a row of that class without an alarm. With more than two classes, "gmean"
         means the largest mean recall, and the other goals apply to every class against the rest.
     window : "auto", int, timedelta or str, default="auto"
@@ -121,9 +121,9 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
     classes_ : ndarray of shape (n_classes,)
         Labels of the classes that have rows in the window.
     class_count_ : ndarray of shape (n_classes,)
-        Rows of each class in the window.
+        Number of rows of each class in the window.
     realised_rates_ : list of RealisedRate
-        Realised rates of alarms, recall and precision with intervals, if a rate is promised.
+        Observed rates of alarms, recall and precision with intervals, if the threshold has a target rate.
     drift_events_ : list of dict
         Drifts found so far: ``row``, ``cause`` ("prior", "features" or "concept"), ``columns``, ``further``
         causes and ``text``.
@@ -191,8 +191,8 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
         bounded_memory=True,
         exempt={
             "chunk_borders_do_not_matter": (
-                "a chunk is scored before it is learned, and weights and threshold depend on these scores; "
-                "so the size of the chunks is the delay of the labels"
+                "a chunk is scored before it is learned, and weights and threshold depend on these scores, "
+                "so the labels of a row arrive later in a larger chunk"
             ),
             "data_frames": "columns of a table are matched by name, in any order",
         },
@@ -245,16 +245,16 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
         X : {array-like, sparse matrix, table} of shape (n_samples, n_features)
             Rows, oldest first.
         y : array-like of shape (n_samples,)
-            Their labels; a label never seen before becomes a class.
+            Labels of the rows; a label never seen before becomes a class.
         classes : array-like, optional
-            Labels that may occur, as in scikit-learn. It is never needed.
+            Labels that may occur, as in scikit-learn. The parameter is never required.
         sample_weight : array-like of shape (n_samples,), optional
             Weight of each row; 1 when not given.
         time : array-like of shape (n_samples,), optional
             Times of the rows in seconds, ascending; required if ``window`` is a duration, and for alarms per
             day.
         sample_cost : array-like of shape (n_samples,), optional
-            Factor by which the price of a miss is multiplied for each row, such as the amount of a payment.
+            Factor by which the cost of a miss is multiplied for each row, such as the amount of a payment.
             The threshold uses the mean factor of recent positive rows.
 
         Returns
@@ -403,7 +403,7 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
         return (ensemble.counts + pending)[ensemble.snapshot.classes]
 
     def _scored(self, X: Any, method: str) -> tuple[FloatArray, NDArray[Any]]:
-        """Return scores minus the threshold, or log-probabilities for more than two classes; and classes."""
+        """Return scores minus the threshold (log-probabilities for more than two classes), and classes."""
         raw, keys = self._raw_scores(X, method)
         snapshot, promise = self._ensemble.snapshot, self._ensemble.decision.online_threshold
         decisions = snapshot.decide(raw)
@@ -483,7 +483,7 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
         background : array-like of shape (n_background, n_features), optional
             Rows to compare with; a sample of the recent rows by default.
         changes : bool, optional
-            Whether to search for changes that lead to another prediction. By default for at most 20 rows.
+            Whether to search for changes that lead to another prediction, by default if X has up to 20 rows.
 
         Returns
         -------

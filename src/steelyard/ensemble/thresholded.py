@@ -22,7 +22,7 @@ __all__ = ["ThresholdedClassifier"]
 
 
 class ThresholdedClassifier(Learner):
-    """Base class of classifiers that predict by a threshold, at a promised rate, or by the costs of rows.
+    """Base class of classifiers that predict by a threshold, at a target rate, or by the costs of rows.
 
     A subclass has the parameters ``threshold`` and ``positive`` and defines how it scores rows.
     """
@@ -32,12 +32,12 @@ class ThresholdedClassifier(Learner):
 
     @property
     def takes_cost(self) -> bool:
-        """Whether partial_fit() and predict() use ``sample_cost``, that is, ``threshold`` contains prices."""
+        """Whether partial_fit() and predict() use ``sample_cost``, that is, ``threshold`` contains costs."""
         return is_prices(self.threshold)
 
     @property
     def labels_follow_scores(self) -> bool:  # type: ignore[override]
-        """Whether predict() is the sign or argmax of decision_function(); False for a promised alarm rate."""
+        """Whether predict() is the sign or argmax of decision_function(); False for a target alarm rate."""
         return not (is_promise(self.threshold) and {"alarms", "alarms_per_day"} & set(self.threshold))
 
     @snapshot_read
@@ -54,9 +54,9 @@ class ThresholdedClassifier(Learner):
             Times of the rows in seconds, for ``threshold={"alarms_per_day": ...}``. Without times the rows
             are assumed to arrive at the recent rate.
         sample_cost : array-like of shape (n_samples,), optional
-            Factor by which the price of a miss is multiplied for each row. A row is an alarm if an alarm has
+            Factor by which the cost of a miss is multiplied for each row. A row is an alarm if an alarm has
             the lower expected cost with the probabilities of :meth:`predict_proba`. The parameter
-            ``threshold`` must contain prices.
+            ``threshold`` must contain costs.
 
         Returns
         -------
@@ -64,7 +64,7 @@ class ThresholdedClassifier(Learner):
 
         Notes
         -----
-        With a promised rate of alarms every row that is passed to this method counts, in this order, and
+        With a target rate of alarms every row that is passed to this method counts, in this order, and
         each decision depends on the earlier alarms. Use :meth:`decision_function` to score rows without
         counting them.
         """
@@ -130,7 +130,7 @@ class ThresholdedClassifier(Learner):
 
     @property
     def realised_rates_(self) -> list[RealisedRate]:
-        """Realised rates of alarms, recall and precision; empty unless a rate is promised."""
+        """Observed rates of alarms, recall and precision; empty unless the threshold has a target rate."""
         self._need("realised_rates_")
         promise = self._promise()
         return [] if promise is None else promise.realised()
@@ -141,7 +141,7 @@ class ThresholdedClassifier(Learner):
             continue_log(self._promise(), predecessor._promise())
 
     def _keep_decisions(self, X: Any, labels: list[Any]) -> None:
-        """Keep predictions of another copy, to count them in the realised rates when the labels arrive."""
+        """Keep predictions of another copy, to count them in the observed rates when the labels arrive."""
         promise = self._promise()
         if promise is None or len(self.classes_) != 2:
             return
@@ -151,7 +151,7 @@ class ThresholdedClassifier(Learner):
 
     @abstractmethod
     def _promise(self) -> OnlineThreshold | None:
-        """Return the threshold that keeps a promised rate, or None if no rate is promised."""
+        """Return the threshold that keeps a target rate, or None if the goal is not a rate."""
 
     @abstractmethod
     def _is_mirrored(self) -> bool:

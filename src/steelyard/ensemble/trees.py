@@ -23,7 +23,7 @@ _COST_US = (0.02, 0.0013, 0.0033, 0.0053)
 
 
 def trees_per_output(n_trees: int, n_outputs: int) -> int:
-    """Return the number of trees per output; many outputs have fewer trees with a larger learning rate."""
+    """Return the number of trees per output. Many outputs have fewer trees with a larger learning rate."""
     return max(min(_MIN_TREES, n_trees), n_trees // n_outputs)
 
 
@@ -47,29 +47,29 @@ class BoostedTrees:
     """Gradient-boosted decision trees for the logistic loss; more than two classes are learned one-vs-rest.
 
     The same rows give bit-identical trees on any machine and with any number of threads. NaN is a missing
-    value: each split learns the side that missing values go to. Infinite values are allowed.
+    value: each split learns to which child missing values go. Infinite values are allowed.
 
     Parameters
     ----------
     n_trees : int or None, default=None
-        Trees per output; None: 30 for one output, down to 12 for many.
+        Number of trees per output. None means 30 for one output, down to 12 for many.
     learning_rate : float or None, default=None
-        Factor of the value of each leaf; None: ``6 / n_trees``.
+        Factor of the value of each leaf. None means ``6 / n_trees``.
     max_leaves : int, default=16
         Largest number of leaves of a tree.
     l2_regularization : float, default=1.0
-        Added to the sum of hessians of a leaf.
+        Constant added to the sum of hessians of a leaf.
     min_rows_per_leaf : int, default=5
         Smallest number of rows in a leaf.
     max_columns, column_fraction : int and float, default=24 and 1.0
-        A tree uses at most ``max_columns`` and at most this fraction of the columns, drawn at random.
+        Largest number and largest fraction of the columns that a tree uses, drawn at random.
     row_fraction : float, default=1.0
-        A tree uses each row with this probability.
+        Probability with which a tree uses each row.
     max_bins : int, default=64
         Bins per numeric column, at most 256. More bins find finer thresholds and take longer.
     class_weight : "balanced" or None, default="balanced"
-        "balanced": all classes have the same total weight. None: rows count by their weights, and scores
-        start from the log-odds of the class shares.
+        With "balanced", all classes have the same total weight. With None, rows count by their weights, and
+        scores start from the log-odds of the class shares.
     categories : tuple of int, default=()
         Columns of category codes: integers from 0 to 65,534. Splits are sets of categories. NaN, negative,
         unknown and rare codes share one side of a split.
@@ -184,7 +184,7 @@ class TreeRule(Rule):
         values: FloatArray = self._trees.contributions(self._columns(rows.X), num_threads())
         return values
 
-    def attribution(self, rows: Any, background: Any) -> Attribution:  # noqa: ARG002  TreeSHAP needs none
+    def attribution(self, rows: Any, background: Any) -> Attribution:  # noqa: ARG002  for TreeSHAP
         """Return SHAP values; the base is the average score of the rows that the trees were fitted on."""
         values = self.contributions(rows).transpose(0, 2, 1)
         known = np.arange(self.n_features)  # columns added after the fit of the trees are ignored

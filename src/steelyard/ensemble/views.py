@@ -77,12 +77,12 @@ class RankView:
         return _native.rank_rows(X, self.knots, self.values, self.slopes)
 
     def get_state(self) -> dict[str, Any]:
-        """Return the arrays."""
+        """Return the arrays of the transformation."""
         return {"knots": self.knots, "values": self.values, "slopes": self.slopes}
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> RankView:
-        """Return the transformation with these arrays."""
+        """Restore a transformation from the result of :meth:`get_state`."""
         return cls(*(np.asarray(state[name], dtype=np.float64) for name in ("knots", "values", "slopes")))
 
 
@@ -92,7 +92,7 @@ class CodedView:
 
     A missing normal score becomes its conditional mean given the other numeric columns (a Gaussian copula),
     and columns whose missing values depend on the class get an indicator. A category becomes its smoothed
-    class log-odds, from the counts of the rows that the view was fitted on.
+    class log-odds, computed from the counts of the rows on which the view was fitted.
     """
 
     numeric: IntArray  # numeric columns
@@ -155,13 +155,13 @@ class CodedView:
         return scores
 
     def get_state(self) -> dict[str, Any]:
-        """Return the arrays."""
+        """Return the arrays of the transformation."""
         names = ("numeric", "regressions", "gaps", "gap_scales", "categorical", "tables")
         return {"coded": {name: getattr(self, name) for name in names}, **self.ranks.get_state()}
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> CodedView:
-        """Return the transformation with these arrays."""
+        """Restore a transformation from the result of :meth:`get_state`; raise ValueError if inconsistent."""
         coded = state["coded"]
         numeric, gaps, categorical = (
             np.asarray(coded[name], dtype=np.int64) for name in ("numeric", "gaps", "categorical")
@@ -177,7 +177,7 @@ class CodedView:
 
 
 def _regressions(scores: FloatArray, missing: NDArray[np.bool_]) -> FloatArray:
-    """Return coefficients that predict each column from the others; missing values are left out."""
+    """Return coefficients that predict each column from the others. Missing values are left out."""
     known = np.where(missing, 0.0, scores)
     n_pairs = (~missing).T.astype(np.float64) @ ~missing
     covariance = known.T @ known / np.maximum(n_pairs, 1.0)
@@ -366,7 +366,7 @@ def n_mapped(n_classes: int) -> int:
 class TransformedRows:
     """Rows and their transformations, each computed on first use.
 
-    ``wide`` has the rows before hashing, if there are too many columns; ``ranks`` has the rank-transformed
+    ``wide`` has the rows before hashing, if there are too many columns. ``ranks`` has the rank-transformed
     rows, if they are known.
     """
 

@@ -21,7 +21,7 @@ __all__ = [
     "strengths_of",
 ]
 
-_MAX_RECORDS = 32  # each record explains rows, which would dominate the cost of a stream
+_MAX_RECORDS = 32  # more records would dominate the cost of a stream, because each record explains rows
 EXPLAINED_ROWS = 16  # number of rows that are explained for each record, which takes tens of milliseconds
 MAX_FEATURES = 4096
 _REMEMBERED_ROWS = 200
@@ -30,7 +30,7 @@ _REMEMBERED_ROWS = 200
 def contributions(model: Any) -> FloatArray | None:
     """Return the change of each score when a feature increases by one standard deviation.
 
-    It is the weight of the feature times its standard deviation.
+    This change is the weight of the feature times its standard deviation.
 
     Parameters
     ----------
@@ -54,9 +54,9 @@ def contributions(model: Any) -> FloatArray | None:
 def strengths_of(model: Any, recent: Callable[[], Any] | None = None) -> FloatArray | None:
     """Return the strength (importance) of each feature for the scores of a model.
 
-    It is the mean absolute contribution of the feature, as ``explain`` returns it, over recent rows. By
-    default these are the last rows that the model stores. For linear learners with statistics of all rows it
-    is the root mean square, over the scores, of :func:`contributions`.
+    The strength is the mean absolute contribution of the feature, as ``explain`` returns it, over recent
+    rows. By default these are the last rows that the model stores. For linear learners with statistics of all
+    rows, the strength is the root mean square, over the scores, of :func:`contributions`.
 
     Parameters
     ----------

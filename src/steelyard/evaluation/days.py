@@ -22,7 +22,7 @@ _MAX_DAYS = 4000  # maximum number of days; older days are dropped
 class DayLine:
     """Measures of one day.
 
-    Each pair has the measure with the scored class as the positive class, and with the other class.
+    Each pair has the value for the scored class as the positive class, and the value for the other class.
     """
 
     day: int  # days since 1970-01-01, UTC
@@ -35,7 +35,8 @@ class DayLine:
 class DayMeasures:
     """Precision and recall of the ``k`` highest scores of each day.
 
-    Only the rows of the current day are stored. Late rows of an earlier day produce a second entry for it.
+    Only the rows of the current day are stored. Late rows of an earlier day produce a second entry for that
+    day.
 
     Parameters
     ----------

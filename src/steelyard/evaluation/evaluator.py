@@ -60,7 +60,7 @@ class Event:
     Attributes
     ----------
     row : int
-        Row at which the event occurred: the number of rows before it.
+        Row at which the event occurred, counted from 0.
     kind : str
         ``"class"`` (first row of a class) or ``"drift"`` (a model detected concept drift).
     text : str
@@ -282,7 +282,7 @@ class PrequentialEvaluator:
     def _measure(
         self, codes: Codes, predictions: list[Predictions | None], time: FloatArray | None = None
     ) -> None:
-        """Count predictions; record the measures every ``every`` rows, also inside a chunk."""
+        """Count predictions, and record the measures every ``every`` rows, also within a chunk."""
         scored_class = self._scored_class()
         for begin in range(0, len(codes), self.window):
             part = slice(begin, min(len(codes), begin + self.window))

@@ -155,7 +155,7 @@ class RiverPeer:
         names = self._features or range(X.shape[1])
         if len(names) != X.shape[1]:
             raise DataError(
-                f"the model has {len(names)} named features; these rows have {X.shape[1]}.",
+                f"the model has {len(names)} named features, but the rows have {X.shape[1]}.",
                 source="RiverPeer",
             )
         return [dict(zip(names, row, strict=True)) for row in X.tolist()]

@@ -63,7 +63,7 @@ def _of_rows_and_labels(X: Any, y: Any, chunk: int) -> RowStream:
         return ArrayStream(X, y, chunk=chunk)
     if LABEL in X.columns:
         raise DataError(
-            f"X has a column {LABEL!r}.",
+            f"X must not have a column {LABEL!r} if the labels are passed as y.",
             source="prequential",
             hint=f"use target={LABEL!r} instead of y, or rename the column",
         )

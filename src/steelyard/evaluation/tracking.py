@@ -1,4 +1,4 @@
-"""Measures of the predictions of one model. The positive class can be chosen when they are read."""
+"""Measures of the predictions of one model. The positive class can be chosen when the measures are read."""
 
 from __future__ import annotations
 
@@ -110,11 +110,11 @@ class Tracker:
         self._counter = BlockConfusion(window)
         self._sample = ScoreSample(seed=seed)
         self._bins = ReliabilityBins()
-        self._losses = np.zeros(3)  # rows with probabilities, sum of log-losses, sum of Brier scores
+        self._losses = np.zeros(3)  # number of rows with probabilities, sums of log-losses and Brier scores
         self._records: list[Record] = []
         self._pending = _PendingRows()
         self._pending_records: list[_PendingRecord] = []
-        # Mask of the last update, or None if all values are True.
+        # Mask of the rows of the last update that have a prediction, or None if all have one.
         self._has_prediction: NDArray[np.bool_] | None = None
         self._draws: dict[int, FloatArray] = {}
         # Rows of the last window, for PMAUC of more than two classes.
@@ -168,7 +168,7 @@ class Tracker:
     ) -> tuple[FloatArray, ...]:
         """Return probability and occurrence of an event, log-loss and Brier score of each row.
 
-        The event is that the row is of the scored class; without a scored class, that the prediction is
+        The event is that the row is of the scored class or, without a scored class, that the prediction is
         correct.
         """
         if predictions.probabilities is None:

@@ -78,7 +78,7 @@ class Attribution:
         return Attribution(self.contributions, self.base + difference)
 
     def by_source(self, sources: IntArray, n_columns: int) -> Attribution:
-        """Return contributions of original columns; ``sources[c]`` is the original column of column ``c``."""
+        """Return contributions of original columns, where ``sources[c]`` is the original of column ``c``."""
         if len(sources) == n_columns and np.array_equal(sources, np.arange(n_columns)):
             return self
         n, _, p = self.contributions.shape
@@ -179,19 +179,19 @@ def explain_function(
     """Return the Shapley values of any function of rows, relative to one reference row.
 
     Up to 10 columns all sets of columns are enumerated, so the values are exact. With more columns, the
-    average is over sampled orders of the columns, each together with its reverse; the values still add up to
-    the score.
+    average is taken over sampled orders of the columns, each together with its reverse. The values still add
+    up to the score.
 
     Parameters
     ----------
     scores : callable
-        Return the scores of rows, of shape (n_rows, n_scores).
+        Function that returns the scores of rows, of shape (n_rows, n_scores).
     X : ndarray of shape (n_rows, n_columns)
         Rows to explain.
     reference : ndarray of shape (n_columns,)
         The row to compare with.
     columns : sequence of int, optional
-        Columns on which the scores depend; the others get no contribution. All columns by default.
+        Columns on which the scores depend, by default all. The contributions of other columns are zero.
     """
     used = np.arange(X.shape[1]) if columns is None else np.asarray(columns, dtype=np.int64)
     base = scores(np.array(reference, dtype=np.float64)[None])[0]
@@ -265,7 +265,7 @@ def explain_softmax(part: Attribution) -> Attribution:
     """Return contributions to the logarithm of the softmax of the scores.
 
     The change of ``logsumexp`` is integrated along the straight line from the scores of the reference to
-    those of the row: every column contributes its share of each score times the average softmax there.
+    those of the row. Every column contributes its share of each score times the average softmax on this line.
     """
     nodes, weights = np.polynomial.legendre.leggauss(_SOFTMAX_NODES)
     change = part.contributions.sum(axis=1)

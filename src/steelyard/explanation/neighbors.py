@@ -15,9 +15,9 @@ from steelyard._types import FloatArray, IntArray
 
 __all__ = ["Change", "ChangeSearch", "NearRow", "RememberedRows", "find_nearest"]
 
-_NEAREST_ROWS = 3  # per class
-_MAX_CHANGES = 3  # per row
-_MAX_CHANGED_COLUMNS = 4  # per change
+_NEAREST_ROWS = 3  # number of nearest rows per class
+_MAX_CHANGES = 3  # maximum number of changes per row
+_MAX_CHANGED_COLUMNS = 4  # maximum number of columns per change
 _MAX_TRIED_COLUMNS = 20  # number of columns to try: those that support the prediction most
 _TRIED_QUANTILES = np.linspace(0.02, 0.98, 13)
 _MAX_COMPARED_ROWS = 2000
@@ -31,13 +31,13 @@ class NearRow:
     Attributes
     ----------
     label : label
-        Its class.
+        Class of the remembered row.
     distance : float
         Mean over the columns of the absolute differences, in standard deviations; 0 for equal rows.
     number : int or None
-        Its number in the stream, counted from 0, if the learner counts rows.
+        Index of the remembered row in the stream, counted from 0, or None if the learner does not count rows.
     values : ndarray of shape (n_columns,) or None
-        Its values, if the learner keeps the original columns.
+        Values of the remembered row, or None if the learner does not keep the original columns.
     """
 
     label: Any
@@ -72,13 +72,13 @@ class RememberedRows:
     Attributes
     ----------
     X : ndarray of shape (n_rows, n_columns)
-        The rows; already transformed for the comparison if ``has_values`` is False.
+        The rows. If ``has_values`` is False, they are already transformed for the comparison.
     labels : ndarray of shape (n_rows,) or None
-        Their classes; None if they are unknown.
+        Classes of the rows, or None if they are unknown.
     numbers : ndarray of shape (n_rows,) or None
-        Their numbers in the stream.
+        Indices of the rows in the stream, or None if they are unknown.
     compare : callable or None
-        Transformation of rows before distances are computed; None: standardization.
+        Transformation of rows before distances are computed. With None, the columns are standardized.
     has_values : bool
         Whether ``X`` has the original columns.
     """
@@ -143,7 +143,7 @@ class ChangeSearch:
     Attributes
     ----------
     decide : callable
-        Return the scores of rows, of shape (n_rows, n_scores).
+        Function that returns the scores of rows, of shape (n_rows, n_scores).
     classes : ndarray of shape (n_classes,)
         Labels of the classes.
     names : sequence of str
@@ -187,7 +187,10 @@ class ChangeSearch:
         return []
 
     def _trials(self, row: FloatArray, columns: list[int]) -> tuple[FloatArray, IntArray, FloatArray]:
-        """Return copies of a row with one changed column each, these columns, and the sizes of changes."""
+        """Return copies of a row with one changed column each, the changed columns, and the sizes of changes.
+
+        Only ``columns`` are changed.
+        """
         assert self.remembered is not None
         values, sizes = zip(*(_tried_values(self.remembered.X[:, c], row[c]) for c in columns), strict=True)
         places = np.repeat(columns, [len(part) for part in values])
@@ -202,7 +205,7 @@ class ChangeSearch:
 
 
 def _margins(scores: FloatArray, place: int) -> FloatArray:
-    """Return the margin of each row: the score distance to a prediction of another class."""
+    """Return how much the score of each row can change before another class than ``place`` is predicted."""
     if scores.shape[1] == 1:
         return scores[:, 0] if place else -scores[:, 0]
     return np.asarray(scores[:, place] - np.delete(scores, place, axis=1).max(axis=1))

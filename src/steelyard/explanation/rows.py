@@ -26,9 +26,9 @@ class RowExplanations:
     """Explanations of predictions, one for each row of ``explain(X)``.
 
     The contributions of a row and the base add up to its score:
-    ``contributions.sum(axis=1) + base == score``. ``explanations[i]`` selects row ``i``. It prints as text,
-    shows as a table in a notebook, and :meth:`plot` draws a row as a waterfall; these show the score of the
-    predicted class, which for the first of two classes is the negative of ``score``.
+    ``contributions.sum(axis=1) + base == score``. ``explanations[i]`` selects row ``i``. The object prints as
+    text, is shown as a table in a notebook, and :meth:`plot` draws a row as a waterfall chart. All three show
+    the score of the predicted class, which for the first of two classes is the negative of ``score``.
 
     Attributes
     ----------
@@ -88,7 +88,7 @@ class RowExplanations:
         return self.of_class(row)[0]
 
     def of_class(self, row: int, label: Any = None) -> tuple[FloatArray, float, float, Any]:
-        """Return contributions, base, score and label for a class; the default is the predicted class.
+        """Return contributions, base, score and label for a class, by default for the predicted class.
 
         With two classes, the score of the first class is the negative of that of the second class.
         """
@@ -107,7 +107,7 @@ class RowExplanations:
     ) -> list[tuple[str, Any, float]]:
         """Return name, value and contribution of the columns with the largest contributions to a row.
 
-        They are contributions to the score of the given class, by default of the predicted class.
+        The contributions are to the score of the class ``label``, by default the predicted class.
         """
         contributions = self.of_class(row, label)[0]
         order = np.argsort(-np.abs(contributions), kind="stable")[:n_columns]

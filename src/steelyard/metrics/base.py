@@ -78,7 +78,7 @@ class StreamingMetric(ABC):
         """
         if state.get("kind") != cls.__name__:
             raise FileFormatError(
-                f"expected a state of this kind; got {state.get('kind')!r}.", source=cls.__name__
+                f"expected a state of {cls.__name__}; got one of {state.get('kind')!r}.", source=cls.__name__
             )
         try:
             metric = cls(**state["parameters"])

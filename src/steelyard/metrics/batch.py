@@ -1,7 +1,7 @@
 """Measures of a batch of predicted labels, with the conventions of scikit-learn.
 
-``pos_label=None`` means the minority class of ``y_true``; if two classes are equally large, the larger label.
-Labels may be of any type. A measure whose denominator is zero is ``nan`` with an
+``pos_label=None`` means the minority class of ``y_true``, or the larger label if both classes are equally
+frequent. Labels may be of any type. A measure whose denominator is zero is ``nan`` with an
 :class:`~sklearn.exceptions.UndefinedMetricWarning`. For macro averages of a batch use scikit-learn, for
 example ``precision_score(..., average="macro")``.
 """

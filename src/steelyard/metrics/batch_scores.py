@@ -430,13 +430,13 @@ def _one_vs_rest(
 
 
 def _scored_code(labels: list[Label], pos_label: Label | None, source: str) -> int:
-    """Return the index of the label to which a single column of scores refers; -1 if no row has it."""
+    """Return the index of the label to which a single column of scores refers, or -1 if no row has it."""
     if pos_label is not None:
         pos_label = plain(pos_label)
         return labels.index(pos_label) if pos_label in labels else -1
     if len(labels) > 2:
         raise ParameterError(
-            f"y_true holds {len(labels)} classes, so pos_label must say which one the scores are for; "
+            f"y_true has {len(labels)} classes, so pos_label must say which one the scores are for; "
             "got None.",
             source=source,
             hint="pmauc_score takes one column of scores per class",

@@ -210,11 +210,10 @@ class BlockConfusion:
         return np.array(padded, dtype=np.int64).reshape(len(full), 3, self.n_classes), self._block_rows
 
     def window_blocks(self, agos: Sequence[int] = (0,)) -> list[Tallies]:
-        """Return the counts of the blocks of windows; window i ends ``agos[i]`` rows before the last row.
+        """Return the tallies of the blocks of each window.
 
-        A window has up to 20 blocks.
-
-        The ends of the windows must be within the rows of the last update.
+        Window i ends ``agos[i]`` rows before the last row. A window has up to 20 blocks. The ends of the
+        windows must be within the rows of the last update.
         """
         ends = len(self.recent[0]) - np.asarray(agos, dtype=np.intp)
         lengths = np.minimum(ends, self.window)
@@ -257,7 +256,7 @@ def _borders(n_rows: int) -> Codes:
 
 
 def _runs(lengths: Codes, max_size: int) -> Iterator[slice]:
-    """Yield slices of equal lengths with at most ``max_size`` entries."""
+    """Yield slices of consecutive equal values of ``lengths``, each with at most ``max_size`` entries."""
     begin = 0
     while begin < len(lengths):
         same = lengths[begin : begin + max_size] == lengths[begin]

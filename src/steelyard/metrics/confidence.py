@@ -60,7 +60,7 @@ def rate_interval(n_events: int, n_rows: int, level: float = 0.95) -> tuple[floa
                 logs = a * n_events - n_rows * np.log1p(rates[:, None] * np.expm1(a))
             highest = logs.max(axis=1)
             wealth = highest + np.log(np.exp(logs - highest[:, None]).sum(axis=1))
-            # Wealth increases with the rate.
+            # From the observed rate outwards, the logarithm of the average process (wealth) increases.
             first = min(int(np.count_nonzero(wealth < limit)), _GRID_RATES - 1)
             inside, outside = float(rates[max(first - 1, 0)]), float(rates[first])
         return outside

@@ -123,8 +123,8 @@ def g_mean(c: BinaryCounts) -> Any:
 
 
 def f_beta(c: BinaryCounts, beta: float = 1.0) -> Any:
-    # The F-measure (1 + beta^2) P R / (beta^2 P + R) of precision P and recall R is written in counts here.
-    # Written in counts, the F-measure is 0 instead of nan if there are no true positives.
+    # The F-measure (1 + beta^2) P R / (beta^2 P + R) of precision P and recall R is computed from counts.
+    # Computed from P and R, the measure would be nan instead of 0 if there are no true positives.
     hits = (1.0 + beta**2) * c.tp
     return ratio(hits, hits + beta**2 * c.fn + c.fp)
 

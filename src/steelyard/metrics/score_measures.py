@@ -211,7 +211,7 @@ def _auc(positives: FloatArray, sorted_negatives: FloatArray) -> float:
 
 
 def one_vs_one_aucs(codes: NDArray[Any], scores: FloatArray, weights: FloatArray) -> FloatArray:
-    """Return a matrix with the AUC of every ordered pair of classes, nan if a class has no rows.
+    """Return a matrix with the AUC of every ordered pair of classes. It is nan if a class has no rows.
 
     Entry [i, j] is the AUC of score column i over the rows of classes i and j. Each column is sorted once for
     all its pairs. For every row of another class, a binary search counts the rows of class i with higher

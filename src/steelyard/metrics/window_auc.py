@@ -159,8 +159,8 @@ class _BinaryWindow(_ScoredWindow):
 class WindowAUC(_BinaryWindow):
     r"""Prequential AUC: the area under the ROC curve of the last ``window`` scored rows.
 
-    It equals :func:`sklearn.metrics.roc_auc_score` on the rows in the window, also with ties. An update takes
-    O(log window) per row.
+    The value equals :func:`sklearn.metrics.roc_auc_score` on the rows in the window, also with ties. An
+    update takes O(log window) per row.
 
     Parameters
     ----------
@@ -213,8 +213,8 @@ class WindowAUC(_BinaryWindow):
 class WindowPMAUC(_ScoredWindow):
     """AUC of any number of classes over the last ``window`` scored rows: the mean over pairs of classes.
 
-    It equals :func:`pmauc_score` on the rows in the window. Each ordered pair of classes has its own tree, so
-    an update takes O(n_classes log window) per row.
+    The value equals :func:`pmauc_score` on the rows in the window. Each ordered pair of classes has its own
+    tree, so an update takes O(n_classes log window) per row.
 
     Parameters
     ----------
@@ -289,7 +289,7 @@ _OF_PROBABILITIES = frozenset({"log_loss", "brier", "expected_calibration_error"
 class WindowScores(_BinaryWindow):
     """A measure of scores or probabilities over the last ``window`` rows, by name.
 
-    It equals the batch function of the same name on the rows in the window, for example
+    The value equals that of the batch function of the same name on the rows in the window, for example
     :func:`average_precision_score`. An update takes O(1) per row; :meth:`get` takes O(window log window).
 
     Parameters

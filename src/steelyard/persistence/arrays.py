@@ -87,7 +87,7 @@ def read_arrays(descriptors: object, body: memoryview) -> list[AnyArray]:
         dtype, order, shape, length = _check_descriptor(descriptor, number, offset)
         if offset + length > len(body):
             raise FileFormatError(
-                f"Array {number} should end at byte {offset + length} of the data; it has {len(body)} bytes."
+                f"Array {number} must end at byte {offset + length} of the data, which has {len(body)} bytes."
             )
         if any(body[end:offset]):
             raise FileFormatError(f"There are stray bytes before array {number}.")
@@ -99,7 +99,7 @@ def read_arrays(descriptors: object, body: memoryview) -> list[AnyArray]:
 
 
 def parse_dtype(text: object) -> np.dtype[Any]:
-    """Return the dtype with the given name, which must be allowed."""
+    """Return the dtype with the given name; raise FileFormatError if a file may not contain it."""
     if type(text) is str and _DTYPE.fullmatch(text):
         try:
             dtype = np.dtype(text)
@@ -129,12 +129,15 @@ def _check_descriptor(
     descriptor: object, number: int, offset: int
 ) -> tuple[np.dtype[Any], str, tuple[int, ...], int]:
     if type(descriptor) is not dict or set(descriptor) != _FIELDS:
-        raise FileFormatError(f"The description of array {number} is {quote(descriptor)}.")
+        raise FileFormatError(
+            f"The description of array {number} must have the fields {', '.join(sorted(_FIELDS))}; "
+            f"got {quote(descriptor)}."
+        )
     dtype = parse_dtype(descriptor["dtype"])
     shape = check_shape(descriptor["shape"], dtype.itemsize)
     order, length = descriptor["order"], descriptor["length"]
     if order not in ("C", "F"):
-        raise FileFormatError(f"The order of array {number} must be 'C' or 'F'; it is {quote(order)}.")
+        raise FileFormatError(f"The order of array {number} must be 'C' or 'F'; got {quote(order)}.")
     if type(descriptor["offset"]) is not int or descriptor["offset"] != offset:
         raise FileFormatError(f"Array {number} must start at byte {offset} of the data.")
     expected = math.prod(shape) * dtype.itemsize

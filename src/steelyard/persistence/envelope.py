@@ -94,7 +94,9 @@ def unpack(data: bytes | bytearray | memoryview) -> Envelope:
         _raise_wrong_format(file_format, text)
     header = _parse_json(text)
     if type(header) is not dict or set(header) != _HEADER_FIELDS or header["format"] != FORMAT:
-        raise FileFormatError("The header is not one that this library writes.")
+        raise FileFormatError(
+            f"The header must have the fields {', '.join(sorted(_HEADER_FIELDS))} and the format {FORMAT}."
+        )
     return Envelope(
         versions=_check_versions(header["written_by"]),
         content=header["content"],
@@ -105,7 +107,10 @@ def unpack(data: bytes | bytearray | memoryview) -> Envelope:
 
 
 def check_beginning(beginning: bytes | memoryview, n_bytes: int | None) -> None:
-    """Check magic bytes and length before the rest is read; ``n_bytes`` is the file size, None if unknown."""
+    """Check magic bytes and length before the rest is read.
+
+    ``n_bytes`` is the file size, or None if it is unknown.
+    """
     magic = bytes(beginning[: len(MAGIC)])
     if not magic:
         raise FileFormatError("The file is empty.")

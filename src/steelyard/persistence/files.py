@@ -59,8 +59,8 @@ def save(model: Storable, path: PathOrFile) -> None:
     >>> from steelyard.persistence import describe, load, save, storable
     >>> @storable("docs.Threshold")
     ... class Threshold(BaseEstimator):
-    ...     def __init__(self, cut=0.5):
-    ...         self.cut = cut
+    ...     def __init__(self, value=0.5):
+    ...         self.value = value
     ...
     ...     def _get_state(self):
     ...         return {}
@@ -68,13 +68,13 @@ def save(model: Storable, path: PathOrFile) -> None:
     ...     def _set_state(self, state):
     ...         raise ValueError("a threshold has no state")
     >>> file = io.BytesIO()  # or a path
-    >>> save(Threshold(cut=0.9), file)
+    >>> save(Threshold(value=0.9), file)
     >>> _ = file.seek(0)
     >>> load(file)
-    Threshold(cut=0.9)
+    Threshold(value=0.9)
     >>> _ = file.seek(0)
     >>> describe(file)["parameters"]
-    {'cut': 0.9}
+    {'value': 0.9}
     """
     parts = to_parts(model)
     if not isinstance(path, (str, os.PathLike)) and hasattr(path, "write"):
@@ -161,8 +161,8 @@ def describe(path: PathOrFile) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``format``, ``class``, ``parameters``, ``versions`` (of the libraries that wrote it), ``arrays``
-        (type and shape of each) and ``n_bytes``.
+        ``format``, ``class``, ``parameters``, ``versions`` (of the libraries that wrote the file), ``arrays``
+        (type and shape of each array) and ``n_bytes``.
 
     Raises
     ------
@@ -209,7 +209,7 @@ def _replace_file(target: str, parts: Iterable[bytes | memoryview]) -> None:
     name = f".steelyard-{_machine_id()}-{os.getpid()}-{secrets.token_hex(8)}.tmp"
     temporary = os.path.join(folder, name)  # noqa: PTH118
     try:
-        _write_beside(temporary, target, parts)
+        _write_temporary(temporary, target, parts)
         os.replace(temporary, target)  # noqa: PTH105
     except BaseException:  # includes KeyboardInterrupt
         with contextlib.suppress(OSError):
@@ -218,7 +218,7 @@ def _replace_file(target: str, parts: Iterable[bytes | memoryview]) -> None:
     _sync_folder(folder)
 
 
-def _write_beside(temporary: str, target: str, parts: Iterable[bytes | memoryview]) -> None:
+def _write_temporary(temporary: str, target: str, parts: Iterable[bytes | memoryview]) -> None:
     """Write and sync a temporary file with the permissions of the file that will be replaced."""
     mode = _mode_of(target)
     # The tempfile module creates private files, but a new file must have the permissions given by the umask.

@@ -23,10 +23,10 @@ __all__ = ["Storable", "describe_bytes", "from_bytes", "storable", "to_bytes", "
 class Storable(Protocol):
     """Interface of classes whose objects can be saved.
 
-    ``_get_state`` returns the learned state as a tree of plain values, arrays and other storable objects; it
-    is empty if nothing was learned yet. ``_set_state`` restores a non-empty state in a new object with the
-    same parameters. Files may be forged, so it must validate the state and raise ValueError, TypeError or
-    KeyError if it is invalid.
+    ``_get_state`` returns the learned state as a tree of plain values, arrays and other storable objects. The
+    tree is empty if nothing was learned yet. ``_set_state`` restores a non-empty state in a new object with
+    the same parameters. Files may be forged, so ``_set_state`` must validate the state and raise ValueError,
+    TypeError or KeyError if the state is invalid.
     """
 
     def get_params(self, deep: bool = True) -> dict[str, Any]: ...
@@ -265,7 +265,7 @@ def _summarise(node: Node) -> Any:
 
 def _parts(content: dict[str, Any]) -> tuple[str, dict[str, Any], dict[str, Any]]:
     if set(content) != _PARTS:
-        raise FileFormatError(f"A model needs a class, parameters and state; it has {quote(list(content))}.")
+        raise FileFormatError(f"A model needs a class, parameters and state; got {quote(list(content))}.")
     name, parameters, state = content["class"], content["parameters"], content["state"]
     if type(name) is not str or type(parameters) is not dict or type(state) is not dict:
         raise FileFormatError("The class, the parameters or the state of a model have the wrong type.")

@@ -22,7 +22,7 @@ _BIT_GENERATORS = {
         np.random.SFC64,
     )
 }
-# NumPy does not check these values. Larger values would make it read outside its buffers.
+# Largest valid values of fields that NumPy does not check; larger values would cause out-of-bounds reads.
 _UPPER_BOUNDS = {"pos": 624, "buffer_pos": 4, "has_uint32": 1, "has_gauss": 1}
 
 

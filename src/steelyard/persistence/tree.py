@@ -48,8 +48,8 @@ def encode(tree: object) -> bytes:
     Parameters
     ----------
     tree : object
-        None, bool, int, float, str, bytes, NumPy scalars and arrays, and lists, tuples and
-        dictionaries (keys: any scalar) of them.
+        None, bool, int, float, str, bytes, NumPy scalars and arrays, and lists, tuples and dictionaries of
+        such values. The keys of dictionaries are scalars.
 
     Returns
     -------
@@ -235,7 +235,7 @@ class _Reader:
         if type(value) is not dict:
             return value  # all other JSON values are plain
         if len(value) != 1:
-            raise FileFormatError(f"A value must have one tag; it has {quote(list(value))}.")
+            raise FileFormatError(f"A value must have one tag; got {quote(list(value))}.")
         [(tag, content)] = value.items()
         if tag not in self._methods:
             raise FileFormatError(f"{quote(tag)} is not a kind of value that this library supports.")

@@ -2,7 +2,7 @@
 
 A feature map with ``gamma="rows"`` is fitted to the first rows and never changes. It needs enough rows:
 if a column is constant in the first hundred rows, a map fitted to these rows would ignore it forever.
-So the first rows are buffered, and the final map is fitted to 1,000 of them.
+So the first rows are buffered, and the final map is fitted when 1,000 rows are buffered.
 Until then, a preliminary map is fitted to the first 1, 2, 4, 8, ... rows: it changes rarely, and it depends
 on the rows only, not on the sizes of the batches.
 """
@@ -102,7 +102,7 @@ class BufferedRows:
         """Return the buffer without the rows of a batch; raise DataError for rows that are not in it."""
         places: defaultdict[tuple[Label, bytes], list[int]] = defaultdict(list)
         for place, (label, row) in enumerate(zip(self.labels, _dense(self.X), strict=True)):
-            places[label, (row + 0.0).tobytes()].append(place)  # + 0.0 turns -0.0 into 0.0
+            places[label, (row + 0.0).tobytes()].append(place)  # adding 0.0 turns -0.0 into 0.0
         weights = self.weights.copy()
         to_remove = np.ones(batch.X.shape[0]) if batch.weights is None else batch.weights.copy()
         for i, row in enumerate(_dense(batch.X)):
@@ -117,7 +117,7 @@ class BufferedRows:
         return replace(self, weights=weights)._select(np.flatnonzero(weights > 0.0))
 
     def decayed(self, factor: float, labels: list[Label]) -> BufferedRows:
-        """Return a buffer with only the rows of the given classes, all weights multiplied by a factor."""
+        """Return a buffer with only the rows of the given classes, their weights multiplied by ``factor``."""
         known = set(labels)
         rows = np.array([i for i, label in enumerate(self.labels) if label in known], dtype=np.intp)
         return replace(self, weights=self.weights * factor)._select(rows)
@@ -145,7 +145,7 @@ class BufferedRows:
         n = len(buffer.labels)
         if buffer.X.ndim != 2 or len(buffer.X) != n or buffer.weights.shape != (n,):
             raise ValueError("buffered rows, labels and weights differ in number")
-        # The form `not <=` of the comparison also refuses NaN.
+        # The comparison is written as `not <=`, so that NaN is rejected too.
         if not (np.abs(buffer.X) <= LARGEST_VALUE).all() or not np.isfinite(buffer.weights).all():
             raise ValueError("a buffered row has a value that no learner accepts")
         check_label_types(buffer.labels, "a file")

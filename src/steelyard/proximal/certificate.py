@@ -32,11 +32,11 @@ Counts = tuple[tuple[Label, float], ...]
 
 @dataclass(frozen=True)
 class Certificate:
-    """Certificate that :meth:`ProximalSVC.certify_forget <steelyard.ProximalSVC.certify_forget>` returns.
+    """Certificate of forgetting: the learner is identical to one that has learned only the remaining rows.
 
-    It certifies that the learner is identical to one that has learned only the remaining rows. A third party
-    that has these rows verifies it with :meth:`holds_for`: a new learner with the same quantizer learns the
-    rows, and the digests must be equal.
+    :meth:`ProximalSVC.certify_forget <steelyard.ProximalSVC.certify_forget>` returns it. A third party that
+    has the remaining rows verifies it with :meth:`holds_for`: a new learner with the same quantizer learns
+    these rows, and the digests must be equal.
 
     Attributes
     ----------
@@ -119,7 +119,7 @@ class Certificate:
                 if self.feature_map
                 else "the certified learner has no feature map.",
                 source="Certificate.holds_for",
-                hint="give the fitted map of the learner, model.feature_map_",
+                hint="pass the fitted map of the learner, model.feature_map_",
             )
         fresh = ProximalSVC(quantizer=self.quantizer, feature_map=feature_map)
         return fresh.fit(X, y, sample_weight).digest() == self.digest_after

@@ -40,7 +40,7 @@ CAUSES = ("prior", "features", "concept")
 
 @dataclass(frozen=True)
 class ClassMoments:
-    """Number of rows, sums and sums of products of every class; moments of several periods can be added."""
+    """Number of rows, sums and sums of products of every class. Moments of several periods can be added."""
 
     counts: Mapping[Label, float]
     sums: Mapping[Label, FloatArray]
@@ -150,9 +150,10 @@ class DriftReport:
     shares : dict of label to (float, float)
         Share of each class before and after.
     n_rows : tuple of (float, float)
-        Rows before and after.
+        Number of rows before and after.
     plane_correlation : float or None
-        Correlation of the linear scores of both periods on the same rows; 1 if both have the same plane.
+        Correlation of the linear scores of both periods on the same rows. It is 1 if the planes of both
+        periods are equal.
     events : list of dict
         Drifts detected while the model was learning, with the keys ``row``, ``cause``, ``columns``, ``text``.
     """
@@ -406,7 +407,7 @@ def _correlation_log_p(covariances: FloatArray, variances: FloatArray, n: FloatA
     sd = np.sqrt(variances)
     r = np.clip(covariances / (sd[:, :, :, None] * sd[:, :, None, :]), -0.999, 0.999)
     change = np.arctanh(r[1]) - np.arctanh(r[0])
-    # The variance of a normal column is doubled, because heavy tails make correlations less certain.
+    # The variance 1 / n of normal columns is doubled, because heavy tails make correlations less certain.
     variance = np.broadcast_to((2.0 / n).sum(axis=0)[:, None, None], change.shape)
     shape = (len(change), -1)
     _, different = _split_log_p(change.reshape(shape), variance.reshape(shape))

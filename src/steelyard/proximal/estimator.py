@@ -93,32 +93,33 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         were forgotten or merged, after a parameter has changed, after :meth:`reselect_C`, and when the number
         of rows has doubled.
     class_weight : "balanced", None or dict, default="balanced"
-        "balanced" gives both sides of a plane the same total weight, by the current counts; None gives every
-        row the weight 1; a dict gives each label a weight (1 for labels that it does not contain).
+        "balanced" gives the positive and the negative rows of each plane the same total weight, computed from
+        the current counts. None gives every row the weight 1. A dict gives each label a weight, which is 1
+        for labels that it does not contain.
     standardize : bool, default=True
         Whether to scale features to mean 0 and variance 1 over all current rows. The result is that of a
         ``StandardScaler`` fitted to all current rows, followed by a new fit. Features of a feature map are
         never standardized, because their scale belongs to the map.
     objective : {"margin", "auc"}, default="margin"
-        "margin" is the proximal SVM. "auc" minimizes the squared loss over all pairs of rows from both sides,
-        a surrogate of the area under the ROC curve; it does not use class weights.
+        "margin" is the proximal SVM. "auc" minimizes the squared loss over all pairs of a positive and a
+        negative row, a surrogate of the area under the ROC curve; it does not use class weights.
     threshold : {"zero", "gmean"}, default="zero"
         Threshold of the scores: zero, or the threshold with the largest G-mean under the assumption that the
-        scores of both sides are normally distributed. With two classes, their means and variances are those
-        of leave-one-out scores. The threshold is included in ``intercept_``.
+        scores of positive and of negative rows are normally distributed. With two classes, their means and
+        variances are those of leave-one-out scores. The threshold is included in ``intercept_``.
     penalize_intercept : bool, default=True
         Whether the penalty includes the intercept, as in the proximal SVM.
     feature_map : RandomFeatures, optional
-        A random feature map that makes the learner nonlinear; everything stays exact. It is fitted to the
-        rows given to :meth:`fit`, or to the first 1,000 rows of a stream, and then never changes. A fitted
-        map is used without fitting it again.
+        A random feature map that makes the learner nonlinear; learning, forgetting and merging stay exact.
+        The map is fitted to the rows given to :meth:`fit`, or to the first 1,000 rows of a stream, and then
+        never changes. A fitted map is used without fitting it again.
     quantizer : Quantizer, optional
         Steps to which feature values are rounded; see :class:`~steelyard.proximal.Quantizer`. If not given,
         the first 256 rows determine them. Learners with equal quantizers and equal rows are bit-identical.
     track_rows : bool, default=False
-        Whether to keep a ledger with eight bytes for each row. With a ledger, :meth:`forget` always raises
-        for rows that were never learned, wrong labels, and rows that were already forgotten. Without a
-        ledger it raises only if the counts or sums prove such a mistake.
+        Whether to keep a ledger: a record of the learned rows, with a hash of eight bytes for each row. With
+        a ledger, :meth:`forget` always raises for rows that were never learned, wrong labels, and rows that
+        were already forgotten. Without a ledger it raises only if the counts or sums prove such a mistake.
     n_folds : int, default=5
         Number of folds of ``C="auto"``. It takes effect with the first rows.
 
@@ -169,8 +170,9 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
     changed at any time with :meth:`set_params` and need no new fit; only a change to ``C="auto"`` must come
     before the first rows.
 
-    ``predict_proba`` assumes normal scores of both sides and, by default, the class frequencies of the
-    current rows; ``predict`` follows the class weights instead, which are balanced by default.
+    ``predict_proba`` assumes that the scores of positive and of negative rows are normally distributed and,
+    by default, uses the class frequencies of the current rows. ``predict`` uses the class weights instead,
+    which are balanced by default.
 
     References
     ----------
@@ -340,9 +342,9 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         X : {array-like, sparse matrix, table} of shape (n_samples, n_features)
             Rows with exactly the values with which they were learned.
         y : array-like of shape (n_samples,)
-            Their labels.
+            Labels of the rows.
         sample_weight : array-like of shape (n_samples,), optional
-            The weights with which they were learned.
+            The weights with which the rows were learned.
         certificate : bool, default=False
             Deprecated since 0.3.0 and removed in 0.4.0: call :meth:`certify_forget`.
 
@@ -353,8 +355,8 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         Raises
         ------
         DataError
-            If a row was detectably never learned, or fewer times than it is to be forgotten. Then nothing
-            changes.
+            If the learner detects that a row was never learned, or was learned fewer times than it is to be
+            forgotten. Nothing changes.
         """
         if certificate:
             warnings.warn(
@@ -586,7 +588,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         return theirs
 
     def _map_for(self, n_features: int) -> RandomFeatures | None:
-        """Return the feature map of this learner, which completes a message without its map."""
+        """Return the feature map of this learner, for a message that was sent without its map."""
         if self._is_started():
             return self._state.feature_map
         return None if self.feature_map is None else self.feature_map.fitted_for(n_features)
@@ -647,8 +649,8 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         """Return a hash of the learned state: the exact sums of all rows, and the feature map.
 
         Two learners with equal rows, rounded in the same way, have equal digests, whatever their histories.
-        After :meth:`forget` it is the digest of a learner that never learned those rows. It does not depend
-        on parameters, nor on the folds of ``C="auto"``, which follow from the rows.
+        After :meth:`forget` the digest equals that of a learner that never learned those rows. The digest
+        does not depend on parameters, nor on the folds of ``C="auto"``, which follow from the rows.
 
         Returns
         -------
@@ -689,7 +691,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         return self
 
     def regularization_path(self, Cs: ArrayLike) -> tuple[FloatArray, FloatArray]:
-        """Return the planes for several values of C; planes that share a matrix need one decomposition.
+        """Return the planes for several values of C. Planes with the same matrix share one decomposition.
 
         Parameters
         ----------
@@ -738,7 +740,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
 
     @staticmethod
     def _selected_C(rule: PlaneRule, state: FoldState) -> SelectedC:
-        """Return the C selected for this state, or select it."""
+        """Return the C that was selected for ``state``, or select it now."""
         n_rows = state.statistics.n_rows
         if state.selected_C is None or not state.selected_C.is_valid(rule, n_rows):
             state.selected_C = SelectedC(rule.select_C(state.total, state), rule, n_rows)
@@ -777,7 +779,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         created only at the second of two predictions between which nothing was learned.
         """
         if type(self) is not ProximalSVC or not isinstance(self.class_weight, (str, dict, NoneType)):
-            # A subclass may override methods, and changes inside other mapping types cannot be detected.
+            # A subclass may override methods, and changes inside mappings other than dict go undetected.
             return
         state, version = self._state, self._state.statistics.version
         if self._ledger is not None and state.last_predict_version != version:
@@ -798,8 +800,8 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         X : {array-like, sparse matrix, table} of shape (n_samples, n_features)
             Rows.
         prior : {"observed", "balanced"} or mapping of label to float, default="observed"
-            Class frequencies: "observed" are those of the current rows; "balanced" are equal frequencies,
-            which balanced weights and the threshold zero assume; a mapping gives the proportions.
+            Class frequencies. "observed" are those of the current rows. "balanced" are equal frequencies,
+            which balanced weights and the threshold zero assume. A mapping gives the proportions.
 
         Returns
         -------
@@ -900,7 +902,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
 
 @lru_cache(maxsize=64, typed=True)
 def _cached_rule(*parameters: Any) -> PlaneRule:
-    """Return a cached rule with these parameters, because every row of a stream needs the rule."""
+    """Return the plane parameters as a cached object, because every row of a stream needs it."""
     return PlaneRule(*parameters)
 
 
@@ -917,7 +919,10 @@ def _ledger_of(other: Any) -> RowLedger:
 
 
 def _message(other: Any) -> Any:
-    """Return the statistics of another learner. Only the lock of that learner is held, to avoid deadlocks."""
+    """Return the statistics of the learner ``other``, or ``other`` itself if it is not a learner.
+
+    Only the lock of ``other`` is held, to avoid deadlocks.
+    """
     if not isinstance(other, ProximalSVC):
         return other
     check_started(other, "merge")

@@ -1,4 +1,7 @@
-"""State and message of ProximalSVC: class statistics by fold, and the feature map of the rows."""
+"""Learned state of ProximalSVC, and the message that contains it.
+
+The state has the class statistics of each fold and the feature map of the rows.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +60,7 @@ class ClassLabels:
         # A numeric label of eight bytes is its own code. The code of any other label is its index.
         self._is_code = self.array.dtype.kind in "iuf" and self.array.itemsize == 8
         codes = self.array.view(np.uint64) if self._is_code else np.arange(len(labels), dtype=np.uint64)
-        # If there is only one class, both sides of the plane have its label.
+        # If there is only one class, it is the positive and the negative class of the plane.
         self.codes = np.repeat(codes, 2) if len(codes) == 1 else codes
 
     def decode(self, codes: NDArray[np.uint64]) -> NDArray[Any]:
@@ -156,7 +159,7 @@ class FoldState:
 
     @property
     def map_digest(self) -> str | None:
-        """Digest of the feature map; None without a map or if its digest is unknown."""
+        """Digest of the feature map, or None if there is no map or its digest is unknown."""
         if self.omitted_map is not None:
             return self.omitted_map.digest
         return None if self.feature_map is None else self.feature_map.digest()
@@ -300,7 +303,8 @@ class FoldState:
         """Return the sums of this state minus those of ``other``; counts may be negative."""
         if self.buffer is not None or other.buffer is not None:
             raise DataError(
-                "a difference needs a feature map that is fitted on both sides.",
+                "a difference needs two messages with a final feature map; the first rows of one message are "
+                "still buffered.",
                 source="FoldedStatistics.difference",
                 hint="fit one feature map first, RandomFeatures(...).fit(X), and pass it to all learners",
             )
@@ -453,7 +457,7 @@ class FoldedStatistics:
     def of(
         cls, state: FoldState, feature_names: Any = None, ledger: RowLedger | None = None
     ) -> FoldedStatistics:
-        """Return a message that contains this state, which must not be changed afterwards."""
+        """Return a message that contains ``state``, which must not be changed afterwards."""
         message = cls.__new__(cls)
         message.state, message.feature_names, message.ledger = state, feature_names, ledger
         message.is_difference = False
@@ -540,14 +544,14 @@ class FoldedStatistics:
     def difference(self, other: FoldedStatistics) -> FoldedStatistics:
         """Return a message that, when merged, adds the rows of this message and removes those of ``other``.
 
-        It is used by algorithm 4 of the paper on the distributed incremental wLPSVM: one set of sums instead
-        of two. Counts may be negative, and it has no ledger, so ``merge`` of a learner that tracks
-        rows rejects it.
+        Algorithm 4 of the paper on the distributed incremental wLPSVM sends this message: one set of sums
+        instead of two. Counts may be negative. The message has no ledger, so ``merge`` of a learner that
+        tracks rows rejects it.
 
         Parameters
         ----------
         other : FoldedStatistics
-            The rows to be forgotten. The learner that merges the message must have learned them.
+            The rows to be forgotten. The learner that merges the message must have learned these rows.
 
         Returns
         -------

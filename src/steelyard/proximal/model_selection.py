@@ -29,7 +29,7 @@ _MEASURES = ("squared_error", "auc", "sensitivity", "specificity", "gmean")
 
 @dataclass(frozen=True)
 class SelectedC:
-    """A selected C, with the rule and the number of rows that were used to select it.
+    """A selected C, with the plane parameters (``rule``) and the number of rows used for the selection.
 
     Selecting C costs far more than solving, and the best C changes slowly. So a selection is valid until the
     number of rows has doubled.
@@ -40,7 +40,7 @@ class SelectedC:
     n_rows: float
 
     def is_valid(self, rule: Any, n_rows: float) -> bool:
-        """Return whether the selected C is still valid for a rule and a number of rows."""
+        """Return whether the selected C is still valid for given plane parameters and a number of rows."""
         return bool(rule == self.rule and self.n_rows <= n_rows < 2.0 * self.n_rows)
 
     def decayed(self, factor: float) -> SelectedC:
@@ -60,7 +60,7 @@ def select_C(
     cannot decide the selection.
 
     ``splits`` are pairs of the statistics of test and training rows, and ``make_equations`` returns the
-    equations of a training system. ``system`` and ``equations`` are those of all rows; they determine the
+    equations of a training system. ``system`` and ``equations`` belong to all rows; they determine the
     weights and the kind of the error.
     """
     losses = np.zeros(len(C_GRID))
@@ -150,10 +150,11 @@ def validate_folds(rule: PlaneRule, state: FoldState) -> dict[str, FloatArray]:
     -------
     dict of str to ndarray of shape (n_folds,)
         ``test_squared_error`` is exact: the mean of ``(score - target)**2`` with the targets +1 and -1, and
-        equal weights for both sides of a plane. ``test_auc``, ``test_sensitivity``, ``test_specificity`` and
-        ``test_gmean`` assume normally distributed scores, with the exact mean and variance of each side. All
-        are means over the planes, and ``nan`` if a fold has no rows on one side. ``test_rows`` is the number
-        of rows of the fold, and ``C`` the regularization parameter.
+        equal total weights of positive and negative rows. ``test_auc``, ``test_sensitivity``,
+        ``test_specificity`` and ``test_gmean`` assume normally distributed scores, with the exact means and
+        variances of positive and negative rows. All measures are means over the planes, and ``nan`` if a fold
+        has no positive or no negative rows. ``test_rows`` is the number of rows of the fold, and ``C`` the
+        regularization parameter.
     """
     folds = state.folds
     measured = [_validate_fold(rule, state, folds, test) for test in range(len(folds))]

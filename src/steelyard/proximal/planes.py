@@ -41,10 +41,10 @@ __all__ = ["PlaneRule", "Planes", "Predictor", "uses_native_solver"]
 
 # Maximum number of features for which C is selected with all folds; above it, only two folds are used.
 _MAX_FEATURES_FOR_ALL_FOLDS = 256
-# Limits of the native solver. LAPACK is faster beyond any of them.
+# Limits of the native solver. Beyond any of these limits LAPACK is faster.
 _MAX_NATIVE_FEATURES = 2000  # above this, the threads of LAPACK outweigh the cost of the Python code
 _MAX_NATIVE_CLASSES = 30  # above this, LAPACK is faster because all planes share one Cholesky factor
-# Up to this number, SIMD over the planes is faster than a shared factor.
+# Up to this number of features, SIMD over the planes is faster than a shared factor.
 _MAX_NATIVE_FEATURES_MANY_CLASSES = 64
 _MAX_NATIVE_FEATURES_LEAVE_ONE_OUT = 200  # above this, LAPACK inverts the matrix faster
 _MIN_FEATURES_FOR_THREADS = 101  # below this, starting threads costs more than they save
@@ -99,7 +99,7 @@ class Planes:
     def write_labels(self, rows: Any, labels_of: NDArray[np.uint64], labels: NDArray[np.uint64]) -> bool:
         """Write the label of the highest score of each row; return whether all scores are finite.
 
-        With a single plane, ``labels_of`` has two labels: of the negative side and of the positive side.
+        With a single plane, ``labels_of`` has the label of negative scores and the label of positive scores.
         """
         if type(rows) is np.ndarray or not sp.issparse(rows):
             threads = _threads_for(rows)
@@ -130,10 +130,10 @@ class Predictor:
 def uses_native_solver(rule: PlaneRule, n_features: int, n_classes: int) -> bool:
     """Return whether the native solver (``src/native/proximal/planes.cpp``) computes the planes.
 
-    It is faster for small systems, such as those of a stream of single rows. :mod:`steelyard.proximal.solver`
-    uses LAPACK; it is the reference, and it also solves systems that are not positive definite in
-    floating-point arithmetic. The choice depends on the rule and on sizes only, so equal rows give equal
-    planes.
+    The native solver is faster for small systems, such as those of a stream of single rows. The reference
+    solver, :mod:`steelyard.proximal.solver`, uses LAPACK and also solves systems that are not positive
+    definite in floating-point arithmetic. The choice depends only on the parameters and on sizes, so equal
+    rows give equal planes.
     """
     if rule.threshold == "gmean" and (
         rule.objective == "auc" or (n_classes == 2 and n_features > _MAX_NATIVE_FEATURES_LEAVE_ONE_OUT)
@@ -156,7 +156,7 @@ class PlaneRule:
     penalize_intercept: bool
 
     def planes(self, statistics: ClassStatistics, C: float, labels: list[Label] | None = None) -> Planes:
-        """Return the planes for one value of C; ``labels`` are the classes, if known."""
+        """Return the planes for one value of C. ``labels`` are the classes, if the caller knows them."""
         labels = labels or _labels(statistics)
         if uses_native_solver(self, statistics.n_features, len(labels)):
             planes = self.native_planes(statistics, C, labels)
@@ -177,7 +177,7 @@ class PlaneRule:
     def native_arguments(
         self, C: float, labels: list[Label]
     ) -> tuple[float, bool, bool, bool, bool, bool, list[float]]:
-        """Return the rule as arguments of native functions."""
+        """Return C and the other parameters in the form that the functions of the native solver expect."""
         weights = self.class_weight
         return (
             C,
@@ -199,9 +199,9 @@ class PlaneRule:
     def select_C(
         self, statistics: ClassStatistics, state: FoldState, folds: Sequence[int] | None = None
     ) -> float:
-        """Return the numeric C; ``C="auto"`` is selected by cross-validation on some or all folds.
+        """Return C as a number. With ``C="auto"``, C is selected by cross-validation.
 
-        ``statistics`` is the sum of the statistics of these folds.
+        ``folds`` are the folds to use (by default all), and ``statistics`` is the sum of their statistics.
         """
         if self.C != "auto":
             return float(self.C)
@@ -281,12 +281,13 @@ def _threads_for(rows: Any) -> int:
 
 
 def _logistic_slope(positive: FloatArray, negative: FloatArray) -> FloatArray:
-    """Return the log-odds per unit of score, assuming normal scores with the average variance of both sides.
+    """Return the log-odds per unit of score, assuming normally distributed scores of equal variance.
 
-    ``positive`` and ``negative`` have one row per plane: mean and variance of the scores of that side.
+    ``positive`` and ``negative`` have one row per plane: mean and variance of the scores of the positive and
+    of the negative rows. The average of both variances is used.
     """
     gap = positive[:, 0] - negative[:, 0]
-    # A class of weight zero gives the same score to all rows, so the gap is only a rounding error.
+    # If a class has weight zero, all rows have the same score, and the gap of the means is a rounding error.
     gap[np.abs(gap) <= _MEAN_TOLERANCE * np.maximum(np.abs(positive[:, 0]), np.abs(negative[:, 0]))] = 0.0
     variance = 0.5 * (positive[:, 1] + negative[:, 1])
     slope = np.divide(
@@ -302,7 +303,7 @@ def _logistic_slope(positive: FloatArray, negative: FloatArray) -> FloatArray:
 def leave_one_out_moments(
     system: System, equations: PlaneEquations, moments: FloatArray, weights: FloatArray, C: float
 ) -> FloatArray:
-    """Return mean and variance of leave-one-out scores for two classes; for more classes, the given moments.
+    """Return mean and variance of leave-one-out scores. For more than two classes, return ``moments``.
 
     A training row pulls the plane towards itself, so training scores are farther apart than scores of new
     rows, and a threshold should lie between the scores of new rows. In a (weighted) ridge regression with the
@@ -314,8 +315,8 @@ def leave_one_out_moments(
     The leverage ``h_i`` of one row needs the row, but the mean leverage of class ``c`` follows from its
     matrix ``M_c``, weight ``sigma_c`` and count ``l_c``: ``trace(inv(A) M_c) * sigma_c / l_c``.
 
-    ``moments`` has for each plane the [mean, variance] of the training scores of the positive side, then of
-    the negative side. ``weights`` are the weights of a positive and of a negative row.
+    ``moments`` has for each plane the [mean, variance] of the training scores of positive rows, then of
+    negative rows. ``weights`` are the weights of a positive and of a negative row.
     """
     if len(system.labels) != 2:
         return moments

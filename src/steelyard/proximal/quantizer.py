@@ -38,8 +38,9 @@ class Quantizer:
         Integers, in units of the step, that are subtracted from the values. They make sums smaller and
         faster, and change no result.
     rounds : array-like of bool, optional
-        Whether the step of a feature is final, because values have been (or may be) rounded to it. All values
-        of the other features were multiples of their step; it becomes finer as soon as a value needs it.
+        Whether the step of a feature is final, because values have been (or may be) rounded to it. If it is
+        not final, all values so far were multiples of the step, and the step becomes finer as soon as a value
+        needs it.
     mixed : array-like of int, optional
         Number of bits by which the step of merged values was coarser than the step of the feature; 0 for
         features without such values. ``subtract`` of statistics with the coarser step removes such rows
@@ -82,7 +83,9 @@ class Quantizer:
         shapes = {array.shape for array in (self.exponents, self.origins, self.rounds, self.mixed)}
         if shapes != {(n,)}:
             raise DataError(
-                f"all arrays must have one entry per feature; got the shapes {shapes}.", source="Quantizer"
+                "all arrays must have one entry per feature; got arrays of the shapes "
+                f"{', '.join(map(str, sorted(shapes)))}.",
+                source="Quantizer",
             )
         valid = (np.abs(self.origins) < 2.0**53) & (self.origins == np.floor(self.origins))
         if np.abs(self.exponents).max(initial=0) > _MAX_EXPONENT or not valid.all():
@@ -168,6 +171,6 @@ def _integers(values: ArrayLike, dtype: type[np.integer[Any]]) -> NDArray[Any]:
     is_integer = found.dtype.kind in "iub" or (found.dtype.kind == "f" and (found == np.floor(found)).all())
     if found.ndim != 1 or not is_integer or ((found < limits.min) | (found > limits.max)).any():
         raise DataError(
-            f"expected for each feature an integer from {limits.min} to {limits.max}.", source="Quantizer"
+            f"expected an integer from {limits.min} to {limits.max} for each feature.", source="Quantizer"
         )
     return found.astype(dtype)

@@ -1,4 +1,4 @@
-"""Row hashes, the ledger of learned rows, and the assignment of rows to folds."""
+"""Row hashes, the ledger (record of learned rows), and the assignment of rows to folds."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ class SingleRowModel(_native.SingleRowModel):
     def create(
         cls, rule: PlaneRule, state: FoldState, parameters: Mapping[str, Any], *, can_learn: bool
     ) -> Self | None:
-        """Create the model of a state, or return None if the state or the rule is not supported.
+        """Create the model of a state, or return None if the state or a parameter is not supported.
 
         The model is valid while the parameters of the learner are the same objects as ``parameters``. Without
         ``can_learn`` it only predicts.

@@ -43,8 +43,8 @@ class PlaneEquations:
     total: FloatArray  # lower triangle of the matrix that all planes share
     a: FloatArray  # coefficient of ``total`` for each plane
     kappa: FloatArray  # coefficient of the class matrix ``own`` for each plane
-    own: Callable[[int], FloatArray]  # returns the lower triangle of the matrix of one class
-    # returns a few weighted rows whose Gram matrix is ``own``, or None if there would be too many rows
+    own: Callable[[int], FloatArray]  # function that returns the lower triangle of the matrix of one class
+    # Function that returns a few weighted rows with the Gram matrix ``own``, or None if many are needed.
     own_rows: Callable[[int], tuple[FloatArray, FloatArray] | None]
     rhs: FloatArray  # right-hand sides, of shape (n_planes, size)
     regularizer: Regularizer
@@ -183,7 +183,7 @@ def _solve_family(equations: PlaneEquations, planes: list[int], C: float) -> Flo
 
 
 def _own_rows(equations: PlaneEquations, planes: list[int]) -> tuple[FloatArray, FloatArray, list[int]]:
-    """Stack the ``own_rows`` of several planes; return rows, weights, and the first row of each plane."""
+    """Stack the ``own_rows`` of several planes. Returns rows, weights, and each plane's first row index."""
     rows, weights, starts = [np.empty((0, equations.rhs.shape[1]))], [np.empty(0)], [0]
     for plane in planes:
         own = equations.own_rows(equations.classes[plane]) if equations.kappa[plane] != 0.0 else None
@@ -284,7 +284,7 @@ class _Eigen:
     def solve(self, plane: int, Cs: ArrayOfC) -> FloatArray:
         """Return the solutions of a plane for several values of C, one per row.
 
-        Its own rows are added by the Woodbury identity.
+        The ``own_rows`` of the class of the plane are added by the Woodbury identity.
         """
         equations = self.equations
         kappa = equations.kappa[plane]
@@ -302,7 +302,7 @@ class _Eigen:
         return result
 
     def solve_rhs(self, rhs: FloatArray, Cs: ArrayOfC, a: float = 1.0) -> FloatArray:
-        """Return the solutions for one right-hand side and several values of C, without own rows."""
+        """Return the solutions for one right-hand side and several values of C, without ``own_rows``."""
         reduced = rhs
         if self._free is not None:
             column, corner = self._free

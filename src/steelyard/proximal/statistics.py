@@ -65,9 +65,10 @@ class ClassStatistics:
     **Detection of rows that were never added.** ``remove`` and ``subtract`` always detect: more rows of a
     class than it has; a class that would be left without rows but with nonzero sums; negative sums of
     squares; a mean that is too large for the sum of squares; a direction in which the matrix is negative by
-    more than 1e-8 of its size; a value between the steps of a feature that was never rounded; and any unknown
-    row while the rows of the class are stored. A removal that leaves possible sums cannot be detected; only a
-    ledger of the rows detects it (``ProximalSVC(track_rows=True)``).
+    more than 1e-8 of its size; a value that is not a multiple of the step, for a feature whose values were
+    never rounded; and any unknown row while the rows of the class are stored. If the remaining sums are
+    possible sums of rows, only a record of the learned rows detects the mistake
+    (``ProximalSVC(track_rows=True)``).
 
     Examples
     --------
@@ -100,7 +101,7 @@ class ClassStatistics:
         if quantizer is not None:
             if quantizer.n_features != n_features:
                 raise DataError(
-                    f"the quantizer has {quantizer.n_features} features; {n_features} were expected.",
+                    f"the quantizer must have {n_features} features; got one with {quantizer.n_features}.",
                     source="ClassStatistics",
                 )
             self._sums.set_quantizer(*quantizer.arrays())
@@ -235,7 +236,7 @@ class ClassStatistics:
         name = blake2b(f"steelyard class statistics, {self.n_features} features".encode(), digest_size=16)
         classes = self.classes
         view = self.view(classes)
-        name.update((view.origin + 0.0).tobytes())  # + 0.0 turns -0.0 into 0.0
+        name.update((view.origin + 0.0).tobytes())  # adding 0.0 turns -0.0 into 0.0
         for k, label in enumerate(classes):
             name.update(label_bytes(label))
             name.update(view.canonical(k))
@@ -347,7 +348,7 @@ class ClassStatistics:
         return result
 
     def check_learned(self, difference: ClassStatistics, source: str) -> None:
-        """Raise DataError if no set of rows can have these sums after ``difference`` was merged into them."""
+        """Raise DataError if no rows can have these sums, into which ``difference`` has been merged."""
         for label in difference.classes:
             left, change = self.count(label), difference.count(label)
             if left < 0.0:
@@ -358,11 +359,11 @@ class ClassStatistics:
     def _combine(self, other: ClassStatistics, sign: int, source: str | None) -> None:
         if not isinstance(other, ClassStatistics):
             raise DataError(
-                f"expected other ClassStatistics; got {type(other).__name__}.", source="ClassStatistics"
+                f"expected ClassStatistics; got {type(other).__name__}.", source="ClassStatistics"
             )
         if other.n_features != self.n_features:
             raise DataError(
-                f"both sides need the same number of features; got {self.n_features} and "
+                f"both statistics must have the same number of features; got {self.n_features} and "
                 f"{other.n_features}; nothing was changed.",
                 source="ClassStatistics",
                 hint="if features were added at the end, call grow() on the narrower one first",
@@ -552,14 +553,16 @@ def _validated_batch(X: Any, y: Any, sample_weight: Any, n_features: int, source
             sample_weight = np.array(column_or_1d(sample_weight), dtype=np.float64)
     except (ValueError, TypeError) as error:
         raise DataError(f"{error}", source=source) from error
-    if any(label is None or label != label for label in labels):  # noqa: PLR0124  nan
+    if any(label is None or label != label for label in labels):  # noqa: PLR0124  NaN != NaN
         raise DataError("y has missing values; every row needs a label.", source=source)
     if X.shape[1] != n_features:
         raise DataError(f"X has {X.shape[1]} features, but {n_features} were expected.", source=source)
-    lengths = {X.shape[0], len(codes), X.shape[0] if sample_weight is None else len(sample_weight)}
-    if len(lengths) > 1:
+    lengths = [X.shape[0], len(codes), X.shape[0] if sample_weight is None else len(sample_weight)]
+    if len(set(lengths)) > 1:
         raise DataError(
-            f"X, y and sample_weight must have the same number of rows; got {lengths}.", source=source
+            "X, y and sample_weight must have the same number of rows; got "
+            f"{', '.join(map(str, lengths[: 2 if sample_weight is None else 3]))}.",
+            source=source,
         )
     if sample_weight is not None and not (np.isfinite(sample_weight).all() and (sample_weight >= 0).all()):
         raise DataError("sample_weight must be finite and not negative.", source=source)
@@ -597,7 +600,7 @@ def _sparse_arrays(X: Any) -> tuple[FloatArray, Any, Any]:
 
 
 def label_bytes(label: Label) -> bytes:
-    """Return a label as bytes; equal numbers of different types have equal bytes."""
+    """Return a label as bytes. Equal numbers of different types have equal bytes."""
     if isinstance(label, bool | int) or (isinstance(label, float) and label.is_integer()):
         return f"int:{int(label)};".encode()
     return f"{type(label).__name__}:{label!r};".encode()

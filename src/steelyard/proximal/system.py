@@ -92,9 +92,9 @@ class System:
     Attributes
     ----------
     origin : ndarray of shape (n_features,)
-        A point near the mean of all rows; for a constant feature its value.
+        A point near the mean of all rows. The coordinate of a constant feature is its value.
     unit : ndarray of shape (n_features,)
-        Coordinates are ``z = (x - origin) / unit``; 1 except for features of extreme size.
+        Units of the coordinates ``z = (x - origin) / unit``. A unit is 1 except for features of extreme size.
     """
 
     def __init__(

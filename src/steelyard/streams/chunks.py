@@ -288,7 +288,7 @@ def _is_missing(label: Any) -> bool:
 
 
 def small_first(chunks: Iterable[Chunk], parts: int = 20) -> Iterator[Chunk]:
-    """Split the first chunk, so that models learn some rows before most of the chunk is tested."""
+    """Split the first chunk into ``parts`` parts, so that models learn some rows before most are tested."""
     for number, chunk in enumerate(chunks):
         size = max(1, len(chunk) if number else -(-len(chunk) // parts))
         for begin in range(0, max(1, len(chunk)), size):

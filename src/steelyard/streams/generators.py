@@ -18,7 +18,7 @@ __all__ = ["SEA", "Drift", "Gaussians", "GeneratedStream", "KOILMixture", "Rotat
 
 Random = np.random.Generator
 
-_BLOCK = 1024  # number of rows per generated block, which depends only on the seed and its index
+_BLOCK = 1024  # number of rows per block; the rows of a block depend only on the seed and the block's index
 _MAX_DRAWS = 10_000  # maximum number of rounds of rejection sampling
 
 
@@ -104,7 +104,10 @@ class GeneratedStream(RowStream):
             yield Chunk(X, y, begin)
 
     def rows(self, begin: int, end: int) -> tuple[FloatArray, IntArray]:
-        """Return features and labels of rows ``begin`` to ``end`` (exclusive), without earlier rows."""
+        """Return features and labels of rows ``begin`` to ``end`` (exclusive).
+
+        Earlier rows need not be generated.
+        """
         blocks = [self._block(number) for number in range(begin // _BLOCK, (end - 1) // _BLOCK + 1)]
         first = begin // _BLOCK * _BLOCK
         X, y = (np.concatenate(parts) for parts in zip(*blocks, strict=True))

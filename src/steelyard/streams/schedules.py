@@ -18,9 +18,9 @@ __all__ = ["ImbalanceSchedule"]
 class ImbalanceSchedule:
     """Share of positive rows at each row of a stream.
 
-    Use one of the class methods. The schedules :meth:`consistent_decrease`, :meth:`increase_then_decrease`
-    and :meth:`random_variation` are those of figure 5.2 of the DCIL thesis (Lei Zhu). Their share is constant
-    in each stage.
+    The class methods create schedules. :meth:`consistent_decrease`, :meth:`increase_then_decrease` and
+    :meth:`random_variation` are the schedules of figure 5.2 of the DCIL thesis (Lei Zhu), with a constant
+    share in each stage.
 
     Parameters
     ----------

@@ -184,7 +184,7 @@ def _checked_table(make: Callable[[Any], Any], table: Any) -> Any:
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         reason = " ".join(map(str, error.args))
         raise DataError(
-            f"its columns cannot be read: {reason}.",
+            f"the columns of the table cannot be read: {reason}.",
             source="table",
             hint="all values of a column must have one type, and all columns the same length",
         ) from error

@@ -48,7 +48,8 @@ class BadRows:
     def handle(self, error: DataError, row: int | None = None) -> None:
         """Raise the error or skip the row.
 
-        If ``row``, the index of the row, is given, the line numbers in later error messages stay correct.
+        If the row is not counted in the indices of later rows, its index ``row`` must be given. Otherwise the
+        line numbers in later error messages would be wrong.
         """
         if not self.skip:
             raise error
@@ -61,7 +62,7 @@ class BadRows:
     def usable(
         self, n_rows: int, errors: Mapping[int, DataError], first_row: int
     ) -> tuple[NDArray[np.bool_], DataError | None]:
-        """Return a mask of the usable rows, and the error to raise after them or None.
+        """Return a mask of the usable rows, and the error to raise after these rows, or None.
 
         ``errors`` maps the index of each bad row to its error.
         """
@@ -78,9 +79,9 @@ class BadRows:
     def good_parts(
         self, batch: ColumnBatch, first_row: int, make: Callable[[ColumnBatch, int], Made]
     ) -> Iterator[Made]:
-        """Yield ``make(rows, first_row)`` for each run of good rows;
+        """Yield ``make(rows, first_row)`` for each run of good rows.
 
-        ``make`` raises RowError for a bad row.
+        The function ``make`` raises RowError for a bad row.
         """
         while batch.n_rows:
             bad, good = None, batch

@@ -99,7 +99,7 @@ class BatchReader:
         if self._thread is None:
             try:
                 batch = next(self._batches, _End())
-            except Exception as error:  # noqa: BLE001  the consumer raises it after the rows before it
+            except Exception as error:  # noqa: BLE001  the consumer raises the error after all earlier rows
                 return _End(error)
             self.n_rows += 0 if isinstance(batch, _End) else batch.n_rows
             return batch
@@ -115,7 +115,7 @@ class BatchReader:
                 self.n_rows += batch.n_rows
                 if not self._put(batch):
                     return
-        except BaseException as error:  # noqa: BLE001  the consumer raises it
+        except BaseException as error:  # noqa: BLE001  the consumer raises the error
             end = _End(error)
         self._put(end)
 

@@ -25,7 +25,7 @@ __all__ = ["ColumnChecks", "contains_sentences"]
 _EARLY_ROWS = 200  # number of rows after which text columns are first checked
 _CHECKED_ROWS = 1000
 # Ten rows are enough to recognise dates and counters.
-# Checks for distinct, increasing or constant values need more rows, because few rows may look so by chance.
+# Checks for distinct, increasing or constant values need more rows, because few values can be so by chance.
 _MIN_ROWS_FOR_FORM = 10
 _MIN_ROWS = 30
 _MAX_COLUMNS = 5000  # maximum number of checked columns; checking more would take longer than learning
@@ -85,7 +85,7 @@ class ColumnChecks:
         return []
 
     def _follow_constants(self, batch: ColumnBatch) -> None:
-        """Drop columns whose value changes in these rows from the list of constant columns."""
+        """Remove columns whose value changes in the rows of ``batch`` from the list of constant columns."""
         if self._constants and batch.n_rows:
             columns = {name: batch.columns[name] for name in self._constants}
             self._n_rows += batch.n_rows
@@ -161,7 +161,7 @@ def _kind_of_text(values: NDArray[Any]) -> tuple[str, str] | None:
     if len(known) < _MIN_ROWS_FOR_FORM or 2 * len(distinct) < len(known):
         return None
     if times_of(distinct) is not None:
-        return None  # a feature: seconds since 1970
+        return None  # a column of dates becomes a feature: seconds since 1970
     if all(_OTHER_DATE.match(value) for value in distinct):
         return (
             "contains dates",
@@ -182,7 +182,7 @@ def _contains_dates(values: NDArray[Any]) -> bool:
 
 
 def contains_sentences(distinct: Collection[str], n_known: int) -> bool:
-    """Return whether a column with these distinct values in ``n_known`` rows contains sentences."""
+    """Return whether a column with the given distinct values in ``n_known`` rows contains sentences."""
     if n_known < _MIN_ROWS or 2 * len(distinct) < n_known:
         return False
     return sum(map(_n_words, distinct)) >= _MIN_WORDS * len(distinct)

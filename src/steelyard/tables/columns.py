@@ -127,7 +127,7 @@ class ColumnBatch:
         return X
 
     def first_text(self, names: Sequence[str]) -> str | None:
-        """Return the name of the first of these columns that contains text, or None if all are numeric."""
+        """Return the first of the given columns that contains text, or None if all columns are numeric."""
         if self.is_matrix:
             return None
         return next((name for name in names if self.columns[name].dtype == object), None)

@@ -46,7 +46,7 @@ FIRST_ROWS = 256  # number of rows from which column kinds are inferred, the sam
 _BATCH_ROWS = 16_384
 _PLAIN_TYPES = {float, int, bool, type(None)}
 _READ_STATEMENTS = ("select", "with", "from", "values", "table")
-# Matches strings, quoted names and comments, whose content is not SQL.
+# Pattern of strings, quoted names and comments, whose content is not SQL.
 _QUOTED = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|`[^`]*`|--[^\n]*|/\*.*?\*/", re.DOTALL)
 _NAME_PART = re.compile(r'"(?:[^"]|"")*"|[^."]+(?:"[^."]*)*')
 _NAME_FIELDS = ("this", "db", "catalog")  # SQLGlot's fields of a table name, last part first
@@ -165,7 +165,7 @@ class DatabaseSource:
     def batches(
         self, wanted: list[str], kinds: dict[str, str], limit: int | None = None
     ) -> Generator[ColumnBatch, None, None]:
-        """Yield the rows as batches of columns. An error is raised after all rows before it."""
+        """Yield the rows as batches of columns. An error is raised after all earlier rows were returned."""
         self._open_batches = self._batches(wanted, kinds, limit)
         return self._open_batches
 

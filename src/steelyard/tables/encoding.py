@@ -25,12 +25,12 @@ __all__ = ["MISSING", "TableEncoder"]
 
 MISSING = ("indicator", "refuse", "mean", "zero")
 # Numeric columns can have extra features, which are stored as categories with special names.
-# GAP is the indicator of missing values. VALUE and PRESENT belong to a late column: value and presence.
+# GAP names the indicator of missing values, VALUE and PRESENT the value and the presence of a late column.
 GAP, VALUE, PRESENT = "missing", "value", "present"
 
 _MAX_HASH_WIDTH = 1 << 16
 
-# Mask of missing numbers, or None if there are none or they get no indicators.
+# Mask of missing numbers, or None if no numbers are missing or missing numbers get no indicators.
 Gaps = NDArray[np.bool_] | None
 
 
@@ -253,7 +253,8 @@ class TableEncoder(BaseEstimator):
     ) -> dict[str, TableColumn]:
         """Return the rows for learners that read tables, without encoding their categories.
 
-        A column that is not known has no value yet. With ``learn``, running means are updated.
+        A column that the encoder does not know yet contains only missing values. With ``learn``, running
+        means are updated.
         """
         numbers = self._encode_numbers(batch, place, first_row, learn=learn)
         index = {name: k for k, name in enumerate(self.numbers)}
@@ -363,7 +364,7 @@ class TableEncoder(BaseEstimator):
                     raise _missing_error(place, first_row + int(missing.argmax()), name)
 
     def _add_new(self, columns: dict[str, Coded], gaps: Gaps, place: Place) -> None:
-        """Add features for new categories and gaps in row order, independently of the chunk size."""
+        """Add features for new categories and missing values in row order, for any chunk size."""
         new: list[tuple[int, int, str, str]] = [
             (int(values.argmax()), self.numeric_.index(name) - len(self.numeric_), name, GAP)
             for name, values in self._with_gaps(gaps)
@@ -389,7 +390,7 @@ class TableEncoder(BaseEstimator):
         self.add_categories((name, value) for _, _, name, value in sorted(new))
 
     def _with_gaps(self, gaps: Gaps) -> list[tuple[str, NDArray[np.bool_]]]:
-        """Return the numeric columns of the first table with missing values, each with a mask of its gaps."""
+        """Return numeric columns of the first table that have missing values, each with a mask of them."""
         if gaps is None:
             return []
         columns = np.flatnonzero(gaps[:, : len(self.numeric_)].any(axis=0)).tolist()
@@ -445,7 +446,7 @@ class TableEncoder(BaseEstimator):
         """
         if self.numeric_ != other.numeric_:
             raise DataError(
-                f"both must have the same columns of numbers; got {self.numeric_} and {other.numeric_}.",
+                f"both models must have the same numeric columns; got {self.numeric_} and {other.numeric_}.",
                 source="merge",
             )
         fills = dict(zip(self.numbers, self._fills.tolist(), strict=True))
@@ -541,7 +542,7 @@ def _is_time(batch: ColumnBatch, name: str, dates: bool) -> bool:
 
 
 def _first_fills(batch: ColumnBatch, numeric: list[str]) -> tuple[FloatArray, list[int]]:
-    """Return the median of each numeric column (0 if it has no values), and the columns with gaps."""
+    """Return the median of each numeric column (0 if it is empty), and the columns with missing values."""
     fills, gaps = np.zeros(len(numeric)), []
     for index, name in enumerate(numeric):
         values = batch.columns[name]
@@ -578,6 +579,6 @@ def _missing_error(place: Place, row: int, column: str) -> RowError:
         source=place.of_row(row, column),
         row=row,
         column=column,
-        hint='learn from gaps with missing="indicator", or fill them with missing="zero" '
+        hint='learn from missing values with missing="indicator", or fill them with missing="zero" '
         "(--missing on the command line)",
     )

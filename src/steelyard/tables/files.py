@@ -181,7 +181,7 @@ class ByteSource(io.RawIOBase):
             return None
         try:
             at = self._raw.tell()
-        except ValueError:  # closed, possibly by another thread
+        except ValueError:  # the file was closed, possibly by another thread
             return self._fraction
         self._fraction = min(1.0, (at if self.path is None else min(self._position, at)) / self._size)
         return self._fraction
@@ -241,7 +241,7 @@ class _Pipe(io.RawIOBase):
         self._stopped.set()
 
     def is_readable_within(self, seconds: float) -> bool:
-        """Return whether bytes or the end of the file arrive within this time."""
+        """Return whether bytes or the end of the file arrive within ``seconds``."""
         return bool(select.select([self._descriptor], [], [], seconds)[0])
 
     def read1(self, size: int) -> bytes:

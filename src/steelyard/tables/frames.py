@@ -47,8 +47,8 @@ class TableColumn:
     kind : {"number", "time", "category", "unknown"}
         Kind of the values. Times are seconds since 1970; a column without any value is "unknown".
     values : ndarray
-        Numbers and times as float64, NaN if missing; for categories the index of each row's value in
-        ``texts``, -1 if missing.
+        Numbers and times as float64, with NaN for missing values. For categories, the index of each row's
+        value in ``texts``, with -1 for missing values.
     texts : list of str
         The distinct values of a column of categories.
     """
@@ -257,7 +257,7 @@ def _columns(X: Any, source: str) -> tuple[list[Any], Iterable[TableColumn]]:
         )
     if isinstance(X, list | tuple) and isinstance(X[0], Mapping):
         if not all(isinstance(row, Mapping) for row in X):
-            raise DataTypeError("expected a list of dictionaries; not every item is one.", source=source)
+            raise DataTypeError("expected a list of dictionaries; got other items too.", source=source)
         names = list(dict.fromkeys(name for row in X for name in row))
         return names, (_object_column([row.get(name) for row in X], name) for name in names)
     if isinstance(X, list | tuple | np.ndarray):
@@ -424,7 +424,7 @@ def is_date(text: str) -> bool:
 
 
 def times_of(texts: Collection[str]) -> dict[str, float] | None:
-    """Return the seconds since 1970 of texts that are all dates; None if one is not, or there is none."""
+    """Return the seconds since 1970 of dates, or None if a text is not a date or there are no texts."""
     if not texts or not all(map(is_date, texts)):
         return None
     try:

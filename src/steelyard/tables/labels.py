@@ -25,7 +25,8 @@ class LabelReader:
     column : str
         Name of the target column.
     max_classes : int
-        Maximum number of distinct labels; more raise an error, because the column is unlikely to be classes.
+        Maximum number of distinct labels. With more labels an error is raised, because the column is unlikely
+        to contain classes.
     unlabelled : {"refuse", "keep"}, default="refuse"
         Whether a missing label raises an error. With "keep", such a row gets an arbitrary known label as a
         placeholder; :meth:`is_labelled` tells which labels are real.
@@ -85,7 +86,7 @@ class LabelReader:
         if large.any():
             row = int(large.argmax())
             raise RowError(
-                f"integer labels must be within {_MAX_INTEGER:,}, beyond which numbers are rounded; "
+                f"integer labels must be within {_MAX_INTEGER:,} of 0, because larger numbers are rounded; "
                 f"got about {float(values[row]):.17g}.",
                 source=place.of_row(first_row + row, self.column),
                 row=first_row + row,
@@ -101,7 +102,7 @@ class LabelReader:
 
     def _check_few(self, n_rows: int, place: Place, first_row: int) -> None:
         n_labels, n_seen = len(self.table), first_row + n_rows
-        # Labels are not classes if more than half of 1,000 rows, or all of 100 rows, are distinct.
+        # Labels are not classes if more than half of 1,000 rows, or all of 100 rows, have distinct labels.
         has_too_many = first_row < _MIN_ROWS_TO_CHECK <= n_seen and 2 * n_labels > n_seen
         has_too_many |= 100 <= n_seen < _MIN_ROWS_TO_CHECK and n_labels == n_seen
         if n_labels > self.max_classes or has_too_many:

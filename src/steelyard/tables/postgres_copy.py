@@ -26,7 +26,7 @@ Column = tuple[Any, NDArray[np.bool_]]  # values, and a mask of the NULLs
 
 
 def can_copy(types: Iterable[int]) -> bool:
-    """Return whether columns of these types can be decoded."""
+    """Return whether columns of the given types can be decoded."""
     return all(kind in _NUMBERS or kind in _TEXTS for kind in types)
 
 

@@ -42,7 +42,7 @@ class RecordSource:
         if not fields:
             raise DataError("there are no rows.", source=name)
         if LABEL in fields:
-            raise DataError(f"no field may have the name {LABEL!r}, which the labels have.", source=name)
+            raise DataError(f"a field has the name {LABEL!r}, which is reserved for the labels.", source=name)
         self.names = [*fields, LABEL]
 
     def kinds(self, columns: Columns, wanted: list[str]) -> dict[str, str]:

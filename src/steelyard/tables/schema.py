@@ -86,7 +86,10 @@ class Schema:
         return tuple(self.places[name, ""] for name, kind in self.kinds.items() if kind == "category")
 
     def categories_of(self, place: int) -> list[str]:
-        """Return the categories of the coded column with index ``place`` in code order, or nothing."""
+        """Return the categories of the coded column with index ``place`` in code order.
+
+        The list is empty for columns of other kinds.
+        """
         name, part = list(self.places)[place]
         return [] if part else list(self.codes.get(name, ()))
 

@@ -120,7 +120,7 @@ class TableModel(ClassifierMixin, TransformerMixin, BaseEstimator):
         return current
 
     def unnamed(self) -> list[str]:
-        """Return the sources whose rows have no digest, so that overlaps with other models are undetected."""
+        """Return the sources whose rows have no digest, so overlaps with other models are not detected."""
         return [entry["source"] for entry in self.history if entry["rows"] and "id" not in entry]
 
     @property
@@ -324,8 +324,8 @@ class TableModel(ClassifierMixin, TransformerMixin, BaseEstimator):
         X : table, list of dict or array, optional
             Rows with the learned columns.
         changes : bool, optional
-            Whether to search for changes of numbers that lead to another prediction. By default only if there
-            are at most 20 rows.
+            Whether to search for changes of numbers that lead to another prediction. By default the search
+            takes place if there are at most 20 rows.
 
         Returns
         -------
@@ -336,7 +336,7 @@ class TableModel(ClassifierMixin, TransformerMixin, BaseEstimator):
         if X is None:
             if not getattr(self.estimator, "describes_itself", False):
                 raise DataError(
-                    f"a model of class {type(self.estimator).__name__} explains rows; got none.",
+                    f"a model of class {type(self.estimator).__name__} can explain only rows; got no rows.",
                     source="TableModel.explain",
                     hint="pass a table: explain(X)",
                 )
@@ -431,7 +431,8 @@ class TableModel(ClassifierMixin, TransformerMixin, BaseEstimator):
         options = {name: value for name, value in given.items() if value is not None}
         if options and _is_source(X):
             raise DataError(
-                "sample_weight and classes need a table in memory.", source=f"TableModel.{method}"
+                "sample_weight and classes can be passed only with a table in memory.",
+                source=f"TableModel.{method}",
             )
         chunks, source = self._labelled_chunks(X, y, method, learn=True)
         # Classifiers of other packages may need all labels in the first call of partial_fit().
@@ -474,7 +475,7 @@ class TableModel(ClassifierMixin, TransformerMixin, BaseEstimator):
         X : table, list of dict or array
             Rows with exactly the values that were learned.
         y : array-like of shape (n_rows,), optional
-            Their labels; by default the column ``target`` of the table.
+            Labels of the rows; by default the column ``target`` of the table.
         sample_weight : array-like of shape (n_rows,), optional
             The weights that were learned.
         again : bool, default=False

@@ -122,7 +122,7 @@ class TableStream(RowStream):
         self._bad_rows.skip = on_bad_row == "skip"
 
     def keep(self, names: Sequence[str]) -> Self:
-        """Return these columns unchanged in ``chunk.kept``, whether or not they are features."""
+        """Return the given columns unchanged in ``chunk.kept``, whether or not they are features."""
         try:
             self.columns.check_kept(self._source.names, self.name, names)
         except DataError:
@@ -273,7 +273,7 @@ def open_stream(
     limit : int, optional
         Maximum number of rows.
     max_classes : int, default=500
-        Maximum number of distinct labels; more raise an error.
+        Maximum number of distinct labels. With more labels an error is raised.
     encoder : TableEncoder, optional
         A fitted encoder, for example of a saved model; it does not change if ``target`` is None.
     on_bad_row : {"stop", "skip"}, default="stop"
@@ -409,4 +409,8 @@ def _check_text(data: ByteSource) -> None:
 
 def _need_pyarrow(what: str) -> None:
     if not has_pyarrow():
-        raise DataError("reading it needs pyarrow.", source=what, hint='pip install "steelyard[tables]"')
+        raise DataError(
+            "reading this format needs pyarrow, which is not installed.",
+            source=what,
+            hint='pip install "steelyard[tables]"',
+        )

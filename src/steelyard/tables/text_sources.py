@@ -119,7 +119,7 @@ class CsvSource(TextSource):
         return {name: _column_kind(columns, name, _kinds_of(cells)) for name, cells in values.items()}
 
     def batches(self, wanted: list[str], kinds: Kinds) -> Iterator[ColumnBatch]:
-        """Yield the rows as batches. An error is raised after all rows before it."""
+        """Yield the rows as batches. An error is raised after all earlier rows were returned."""
         parsers = block_parsers(self.names, self.delimiter, {name: kinds[name] for name in wanted})
         n_rows = 0
         for number, block in enumerate(self.data.blocks(BLOCK_BYTES)):
@@ -199,7 +199,7 @@ class JsonLinesSource(TextSource):
         return kinds
 
     def batches(self, wanted: list[str], kinds: Kinds) -> Iterator[ColumnBatch]:
-        """Yield the rows as batches. An error is raised after all rows before it."""
+        """Yield the rows as batches. An error is raised after all earlier rows were returned."""
         n_rows = 0
         for block in self.data.blocks(BLOCK_BYTES, quotes=False):
             records = self._records(io.BytesIO(block), n_rows)
@@ -292,7 +292,7 @@ def _converted(
     *,
     first_row: int,
 ) -> Iterator[ColumnBatch]:
-    """Yield the rows as batches of columns. An error is raised after all rows before it."""
+    """Yield the rows as batches of columns. An error is raised after all earlier rows were returned."""
     while True:
         batch, error = rows_before_error(rows, _BATCH_ROWS)
         columns, errors = {}, dict[int, DataError]()

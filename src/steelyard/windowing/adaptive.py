@@ -81,7 +81,7 @@ class AdaptiveWindows(WindowWrapper):
     estimator : ProximalSVC
         The learner of every window.
     lengths : sequence of int or None, default=(1000, 5000, 25000, None)
-        Number of rows in each window, in increasing order; None: all rows.
+        Number of rows in each window, in increasing order; None means all rows.
     block : int, default=250
         Number of rows that are predicted and learned together. Every window is a whole number of blocks.
     half_life : float, default=1000
@@ -244,7 +244,7 @@ class AdaptiveWindows(WindowWrapper):
         are_lengths = all(Integer(1).accepts(length) for length in finite)
         if not lengths or not are_lengths or finite != sorted(finite) or None in lengths[:-1]:
             raise ParameterError(
-                "lengths must be numbers of rows from short to long, None (all rows) last; got "
+                "lengths must be increasing numbers of rows, where None (all rows) may be the last; got "
                 f"{self.lengths!r}.",
                 source="AdaptiveWindows",
             )
@@ -360,7 +360,7 @@ class AdaptiveWindows(WindowWrapper):
 
     def _estimator_with_map(self, state: dict[str, Any]) -> Any:
         """Restore an estimator from the result of ``_state_without_map``."""
-        # A view of one number, so wide rows need no memory.
+        # The row is a broadcast view of one number, so wide rows need no memory.
         row = np.broadcast_to(0.0, (1, int(state["n_features"])))
         estimator = self._new_estimator(row)
         estimator._set_state({**state, "map": self._map})

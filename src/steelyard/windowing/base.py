@@ -66,7 +66,10 @@ class WindowRows:
         )
 
     def without_oldest(self, n_rows: int) -> WindowRows:
-        """Return the newer rows. If most rows leave, the others are copied to free the large array."""
+        """Return a buffer without the oldest ``n_rows`` rows.
+
+        If most rows leave, the others are copied, so that the memory of the large array can be freed.
+        """
         newer = self.X[n_rows:], self.y[n_rows:], self.time[n_rows:]
         return WindowRows(*(array.copy() for array in newer) if 2 * n_rows > len(self) else newer)
 
@@ -81,7 +84,7 @@ class WindowWrapper(GrowingMixin, Learner):
     _finds_nonfinite = True  # the estimator checks for NaN and infinity
 
     _removed_by_fit: ClassVar[frozenset[str]] = frozenset({"_lock", "feature_names_in_", "n_rebuilt_"})
-    # Number of rows after which the saved state stops growing; None if it never does.
+    # Number of rows after which the saved state stops growing, or None if it never stops.
     _full_after_rows: int | None = None
 
     estimator: Any
@@ -110,7 +113,7 @@ class WindowWrapper(GrowingMixin, Learner):
         X : array-like of shape (n_samples, n_features)
             Rows, oldest first.
         y : array-like of shape (n_samples,)
-            Their labels.
+            Labels of the rows.
         **kwargs : dict
             Further arguments of ``partial_fit``.
 
@@ -138,7 +141,7 @@ class WindowWrapper(GrowingMixin, Learner):
         X : array-like of shape (n_samples, n_features)
             Rows, oldest first.
         y : array-like of shape (n_samples,)
-            Their labels.
+            Labels of the rows.
         classes : ignored
             Accepted for compatibility with other learners.
 
@@ -166,7 +169,7 @@ class WindowWrapper(GrowingMixin, Learner):
 
     @property
     def labels_follow_scores(self) -> bool:  # type: ignore[override]
-        """Whether predict() is the sign or argmax of decision_function(); True if it is for the estimator."""
+        """Whether predict() of the estimator is the sign or argmax of its decision_function()."""
         return bool(getattr(self.estimator, "labels_follow_scores", False))
 
     @property
@@ -269,9 +272,9 @@ class WindowWrapper(GrowingMixin, Learner):
         return np.asarray(estimator.predict_proba(rows))
 
     def _new_estimator(self, rows: FloatArray) -> Any:
-        """Return an unfitted clone of the estimator; all clones share one feature map.
+        """Return an unfitted clone of the estimator. All clones share one feature map.
 
-        The first rows fit the map. Estimators can be merged only if they have the same map.
+        The map is fitted to the first rows. Estimators can be merged only if they have the same map.
         """
         estimator = clone(self.estimator)
         if getattr(estimator, "feature_map", None) is not None:

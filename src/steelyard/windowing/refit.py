@@ -41,8 +41,8 @@ class Refit(WindowWrapper):
         Number of new rows after which the estimator is fitted again. A float is a share of the rows in the
         window, such as 0.1; then at least 100 new rows are required.
     window : int, str, timedelta or None, default=5000
-        Rows that are kept and fitted: a number of rows, or a duration such as "30d", for which the times of
-        the rows are required. None keeps all rows.
+        The newest rows, to which the estimator is fitted: a number of rows, or a duration such as "30d", for
+        which the times of the rows are required. None keeps all rows.
 
     Attributes
     ----------
@@ -125,7 +125,7 @@ class Refit(WindowWrapper):
         X : array-like of shape (n_samples, n_features)
             Rows, oldest first.
         y : array-like of shape (n_samples,)
-            Their labels.
+            Labels of the rows.
         classes : ignored
             Accepted for compatibility with other learners.
         time : array-like of shape (n_samples,), optional
@@ -197,7 +197,7 @@ class Refit(WindowWrapper):
 
     @property
     def labels_follow_scores(self) -> bool:  # type: ignore[override]
-        """Whether predict() is the sign or argmax of decision_function(); True if it is for the estimator."""
+        """Whether predict() of the estimator is the sign or argmax of its decision_function()."""
         return bool(getattr(self.estimator, "labels_follow_scores", False))
 
     grow = GrowingMixin.grow

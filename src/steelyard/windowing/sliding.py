@@ -77,7 +77,7 @@ class SlidingWindow(WindowWrapper):
     n_rows_ : int
         Number of rows in the window.
     n_rebuilt_ : int
-        How often the estimator refused to forget rows that it had learned and was fitted again on the window.
+        Number of times that the estimator refused to forget rows and was fitted again on the window.
 
     Notes
     -----
@@ -126,7 +126,7 @@ class SlidingWindow(WindowWrapper):
         X : array-like of shape (n_samples, n_features)
             Rows, oldest first.
         y : array-like of shape (n_samples,)
-            Their labels.
+            Labels of the rows.
         classes : ignored
             Accepted for compatibility with other learners.
         time : array-like of shape (n_samples,), optional
@@ -237,7 +237,8 @@ def validated_times(
     times = np.asarray(time, dtype=np.float64)
     if times.shape != (n_rows,) or not np.isfinite(times).all():
         raise DataError(
-            f"expected one finite time for each of {n_rows} rows; got an array of shape {times.shape}.",
+            f"expected one finite time for each of {n_rows} rows; got an array of shape {times.shape} with "
+            f"{np.count_nonzero(~np.isfinite(times))} NaN or infinite values.",
             source=source,
         )
     if (np.diff(np.concatenate([latest, times])) < 0).any():

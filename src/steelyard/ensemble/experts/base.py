@@ -30,11 +30,11 @@ class ExpertConfig:
     Attributes
     ----------
     name, description : str
-        Shown by ``StreamClassifier.explain()``.
+        Name and description that ``StreamClassifier.explain()`` shows.
     prior : float
         Prior weight, by which the weight of the expert is multiplied.
     make : callable
-        Returns a new expert with this configuration.
+        Function that returns a new expert with a given configuration.
     """
 
     name: str
@@ -94,7 +94,7 @@ class Rule:
     def scores(self, rows: TransformedRows) -> FloatArray:
         """Return scores: for two classes one column, high for the second class; else one column per class.
 
-        Scores may have any scale. Those of two classes are calibrated before they are combined; with more
+        Scores may have any scale. Scores of two classes are calibrated before they are combined. With more
         classes all columns are divided by one number.
         """
         raise NotImplementedError
@@ -103,18 +103,18 @@ class Rule:
         """Return the contributions of the columns to the scores, relative to the background rows."""
         raise NotImplementedError
 
-    def after_labels(self, codes: list[int]) -> Rule:  # noqa: ARG002  only label frequencies change
+    def after_labels(self, codes: list[int]) -> Rule:  # noqa: ARG002  only LabelFrequencyRule changes
         """Return the rule updated with labels that the expert has not learned yet."""
         return self
 
     def constant(self, classes: list[int]) -> float:
-        """Return the score of all rows for two classes, NaN if it is unknown; only for constant rules."""
+        """Return the score of all rows for two classes, or NaN if it is unknown. Only for constant rules."""
         raise NotImplementedError
 
     def add_to(self, scorer: _native.RowExperts, number: int) -> bool:  # noqa: ARG002
         """Add the rule for two classes, as expert ``number``, to a native scorer.
 
-        Return False if the rule has no native form: then :meth:`scores` is called.
+        Returns False if the rule has no native form. Then :meth:`scores` is called instead.
         """
         return False
 
@@ -130,10 +130,10 @@ class Expert:
     uses_ranks: ClassVar[bool] = False  # whether the expert needs the fitted rank transformation
     is_expensive: ClassVar[bool] = False  # whether updates may run in a thread of their own
     updates_in_place: ClassVar[bool] = False  # whether updates change the learner of the original expert too
-    refits: ClassVar[bool] = False  # whether an update fits a new model, so that no rows are unlearned
+    refits: ClassVar[bool] = False  # whether an update fits a new model, so that no rows are subtracted
     can_be_reenabled: ClassVar[bool] = False  # whether a disabled expert may be enabled again
     min_new_rows: ClassVar[int] = 1  # number of new rows for an update, or 5 % of the stream if that is less
-    window_rows: int | None = None  # number of the last rows that it represents; None: all rows
+    window_rows: int | None = None  # number of last rows that the expert represents, or None for all rows
     learns_in_batches: ClassVar[bool] = False  # whether updates wait for a full batch in long streams
 
     def __init__(self, config: ExpertConfig) -> None:
@@ -154,7 +154,7 @@ class Expert:
         """Whether the stream contains the kind of rows that the expert learns."""
         return True
 
-    def copy(self, rows: RowBuffer, views: Views) -> Self:  # noqa: ARG002  some repair their learner
+    def copy(self, rows: RowBuffer, views: Views) -> Self:  # noqa: ARG002  for KernelExpert
         """Return a copy of the expert that can be updated without changing the original."""
         return shallow_copy(self)
 
@@ -181,7 +181,7 @@ class Expert:
         return expert
 
     def observe(self, block: Block, stream: Stream) -> None:
-        """Record new rows; this is called before any expert is updated."""
+        """Record new rows. This method is called before any expert is updated."""
 
     def is_due(self, stream: Stream) -> bool:
         """Return whether enough rows have arrived since the last update."""
@@ -190,7 +190,7 @@ class Expert:
         return stream.n_seen - self.n_seen_at_update >= min(self.min_new_rows, 1 + stream.n_seen // 20)
 
     def update(self, stream: Stream) -> None:
-        """Learn all rows up to now, and unlearn the rows that have left the window."""
+        """Learn all rows up to now, and forget the rows that have left the window."""
         raise NotImplementedError
 
     def check_forget(self, add: Block | None, forget: Block, stream: Stream) -> None:
@@ -200,7 +200,7 @@ class Expert:
         """
 
     def forget(self, block: Block, stream: Stream) -> None:
-        """Unlearn rows that were removed from the row buffer. All earlier rows must have been learned."""
+        """Forget rows that were removed from the row buffer. All earlier rows must have been learned."""
         raise NotImplementedError
 
     def needs_rule(self, stream: Stream) -> bool:  # noqa: ARG002
@@ -230,7 +230,7 @@ class Expert:
     def set_state(self, state: Mapping[str, Any], stream: Stream) -> None:
         """Restore this expert from the result of :meth:`get_state`; raise ValueError if inconsistent.
 
-        If this sets no rule, the rule is derived from the learner afterwards.
+        If the state contains no rule, the rule is derived from the learner afterwards.
         """
         self.n_seen_at_update = int(state["high"])
         self.is_enabled = not state.get("left_out", False)
@@ -294,12 +294,12 @@ class WindowExpert(Expert):
 
 
 def fitted(learner: _L, batch: Batch) -> _L:
-    """Fit a new learner to the rows of a block; the labels are class codes."""
+    """Fit a new learner to the rows of a batch, whose labels are class codes."""
     return learner.fit(batch.X, np.array(batch.labels)[batch.codes], batch.weights)
 
 
 def updated(learner: _L, add: Batch | None, forget: Batch | None) -> _L:
-    """Return a copy of a fitted learner that learns and forgets rows of blocks, which are valid already."""
+    """Return a copy of a fitted learner that has learned and forgotten two batches of validated rows."""
     copy = shallow_copy(learner)
     with lock_of(copy):
         copy._apply(add, forget, "update")
@@ -307,7 +307,7 @@ def updated(learner: _L, add: Batch | None, forget: Batch | None) -> _L:
 
 
 def _differences(now: IntArray, before: IntArray) -> tuple[IntArray, IntArray]:
-    """Return the numbers that are only in ``now`` and those only in ``before``; all arrays are ascending."""
+    """Return the numbers that are only in ``now``, and those only in ``before``. All arrays are ascending."""
     if len(now) and len(before) and now[0] >= before[0]:
         # In the usual case, the oldest rows left the window and all new rows are newer than the others.
         begin, end = int(before.searchsorted(now[0])), int(now.searchsorted(before[-1], side="right"))

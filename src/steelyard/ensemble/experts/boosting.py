@@ -46,28 +46,28 @@ class BoostingExpert(WindowExpert):
     and the row numbers.
 
     Trees depend on every row of the memory, so a forgotten row requires a refit. If that takes long, a few
-    trees are fitted to a sample of the remaining rows, and all trees are refitted with the next rows: at most
-    once between two regular refits.
+    trees are fitted to a sample of the remaining rows. All trees are then refitted with the next rows, but at
+    most once between two regular refits.
 
     Parameters
     ----------
     config : ExpertConfig
         Name and weight.
     window_rows : int or None
-        Number of the last rows that the memory covers; None: all rows.
+        Number of the last rows that the memory covers, or None for all rows.
     rows_of_class : int
         Number of the last rows of each class that are kept even if they are older.
     frequent_per_rare : int
-        Sampled rows of a frequent class for each row of the rarest class, if ``rows_of_class`` is 0.
+        Number of sampled rows of a frequent class per row of the rarest class, if ``rows_of_class`` is 0.
     starts_at : int
-        Number of rows after which the expert starts to learn; before, an expert with a shorter memory
+        Number of rows after which the expert starts to learn. Before that, an expert with a shorter memory
         remembers the same rows.
     n_trees : int
-        Trees per output: two classes have one output, more classes have one output each.
+        Number of trees per output. Two classes have one output, more classes have one output each.
     max_leaves : int
-        Leaves per tree.
+        Number of leaves per tree.
     max_bins : int
-        Bins per column if there are many rows and few columns.
+        Number of bins per column if there are many rows and few columns.
     share : float
         Share of the budget for refits.
     """
@@ -94,7 +94,7 @@ class BoostingExpert(WindowExpert):
         self.n_trees, self.max_leaves, self.max_bins, self.share = n_trees, max_leaves, max_bins, share
         self.memory: IntArray = self.held  # ascending numbers of the rows for the next fit
         self.memory_codes: IntArray = self.held
-        self.n_varying = 1  # columns that were not constant at the last fit
+        self.n_varying = 1  # number of columns that were not constant at the last fit
         self.observed = 0  # number of rows seen when the memory was last compacted
         self.trees: BoostedTrees | None = None
         self.is_sampled = False  # whether the trees were fitted to a sample by forget()

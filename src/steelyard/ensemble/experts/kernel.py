@@ -42,7 +42,7 @@ _ROWS_OF_CLASSES = 600  # number of rows kept in addition to the window, divided
 class KernelExpert(WindowExpert):
     """Incremental SVM on the rank-transformed last rows, including the last rows of each class.
 
-    It is the most expensive expert. If the budget does not cover all rows it learns a sample: all rows of
+    No expert costs more. If the budget does not cover all rows, the expert learns a sample: all rows of
     rare classes and evenly spaced rows of frequent classes. The native solver is updated in place; the
     version counter of the learner shows whether another call has changed the solver.
     """
@@ -64,7 +64,7 @@ class KernelExpert(WindowExpert):
 
     @staticmethod
     def sampled_share(budget: CostBudget) -> float:
-        """Return the share of the rows that the budget covers; 0 if the expert must be disabled."""
+        """Return the share of the rows that the budget covers, or 0 if the expert must be disabled."""
 
         def share(microseconds: float) -> float:
             fixed, each = _ROW_COST_US

@@ -51,7 +51,7 @@ class LabelFrequencyExpert(WindowExpert):
 
 @dataclass(frozen=True)
 class LabelFrequencyRule(Rule):
-    """Frequency of each class among the last labels; the same score for all rows."""
+    """Frequency of each class among the last labels, which is the same score for all rows."""
 
     is_constant = True
 
@@ -109,7 +109,7 @@ class LabelRun:
 
     @property
     def is_long(self) -> bool:
-        """Whether the run is too long to be used for weighing the label frequency experts."""
+        """Whether the run is too long to be used for the weights of the label frequency experts."""
         return self.n_rows > SETTINGS.max_label_run_rows
 
     def after(self, scores: FloatArray) -> tuple[LabelRun, NDArray[np.bool_]]:

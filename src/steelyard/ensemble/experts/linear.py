@@ -101,14 +101,14 @@ class LinearExpert(_LinearExpert):
     def n_rows(self) -> int:
         return 0 if self.learner is None else self.n_seen_at_update - self.low
 
-    def is_affordable(self, budget: CostBudget) -> bool:  # noqa: ARG002  needed with many classes
+    def is_affordable(self, budget: CostBudget) -> bool:  # noqa: ARG002  predicts alone if classes are many
         return True
 
     def new_learner(self) -> ProximalSVC:
         return ProximalSVC()
 
     def batch(self, block: Block, views: Views) -> Batch:
-        """Return the rows that the learner gets."""
+        """Return the rows of a block with the features that the learner learns."""
         return _linear_batch(block, views)
 
     def update(self, stream: Stream) -> None:
@@ -313,7 +313,7 @@ def _linear_batch(block: Block, views: Views) -> Batch:
 
 
 def _updated(learner: ProximalSVC, *batches: Batch | None) -> ProximalSVC:
-    """Return a copy that learns the first batch and forgets the second; new features were 0 before."""
+    """Return a copy that has learned the first batch and forgotten the second. New features were 0 before."""
     width = max(batch.X.shape[1] for batch in batches if batch is not None)
     if width > learner.n_features_in_:
         learner = shallow_copy(learner).grow(width)

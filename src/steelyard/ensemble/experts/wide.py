@@ -185,7 +185,7 @@ def _fit(rows: Block, classes: IntArray) -> WideRule:
 
 
 def _standardization(X: sp.csr_matrix, mean: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return the shift and the factor that standardize each column, 0 and 1 for sparse columns.
+    """Return the shift and the factor that standardize each column (0 and 1 for sparse columns).
 
     A standardized dense column has mean 0. Its standard deviation is the root mean square of the nonzero
     values in sparse columns.
