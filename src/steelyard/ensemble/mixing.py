@@ -81,7 +81,11 @@ class ExpertWeights:
         object.__setattr__(self, "_flat_tables", (knots, values, starts))
 
     def scores(self, raw: FloatArray) -> FloatArray:
-        """Return weighted sums of calibrated log-odds; ``raw`` has a column per expert, NaN counts as 0."""
+        """Return weighted sums of calibrated log-odds. NaN counts as 0.
+
+        ``raw`` has the shape (n_rows, n_experts) or (n_rows, n_experts, 1).
+        """
+        raw = np.ascontiguousarray(raw).reshape(raw.shape[:2])
         return _native.weigh_lookups(raw, *self._flat_tables, self.weights)
 
     def expert_log_odds(self, raw: FloatArray) -> FloatArray:
@@ -91,10 +95,6 @@ class ExpertWeights:
             if len(knots) > 1:
                 out[:, expert] = np.interp(raw[:, expert], knots, values)
         return np.where(np.isnan(out), 0.0, out)
-
-    def totals(self, raw: FloatArray) -> FloatArray:
-        """Return :meth:`scores` of raw scores of shape (n_rows, n_experts, 1)."""
-        return self.scores(np.ascontiguousarray(raw[:, :, 0]))
 
     def log_odds(self, decisions: FloatArray) -> FloatArray:
         """Convert scores minus the threshold to log-odds of the second class for equally frequent classes."""

@@ -10,11 +10,11 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from steelyard import _native
 from steelyard._labels import encode_labels
 from steelyard._types import FloatArray, IntArray
 from steelyard._validation import Batch
 from steelyard.ensemble.layout import Layout
+from steelyard.ensemble.row_input import row_keys
 from steelyard.ensemble.score_buffer import with_new_experts
 
 __all__ = [
@@ -22,7 +22,6 @@ __all__ = [
     "PendingRows",
     "RowBuffer",
     "last_rows",
-    "row_keys",
     "union_of_rows",
     "wide_from_state",
     "wide_state",
@@ -31,7 +30,6 @@ __all__ = [
 
 _SAVED = ("X", "codes", "weights", "times", "numbers")
 _COLUMNS = (*_SAVED, "keys")
-_MISSING_KEY = 1.5e-310  # value that is hashed in place of a missing value
 
 
 @dataclass(frozen=True)
@@ -308,32 +306,6 @@ class PendingRows:
         X = np.ascontiguousarray(X, dtype=np.float64)
         wide = wide_from_state(state["wide"], n) if "wide" in state else None
         return cls((Block.from_rows(X, codes, weights, times, layout=layout, wide=wide),), (scores,), n)
-
-
-def row_keys(
-    X: FloatArray, layout: Layout | None = None, wide: sp.csr_matrix | None = None
-) -> NDArray[np.uint64]:
-    """Return a hash of each row, which ignores missing values in columns that the first rows did not have.
-
-    A row therefore keeps its hash when columns are added to the table. The layout is None if all rows are
-    plain numbers. If the columns are hashed, the values before feature hashing are used, because different
-    rows may have the same hashed columns.
-    """
-    if wide is not None:
-        return _native.sparse_row_hashes(wide.data, wide.indices, wide.indptr)
-    n_first = X.shape[1] if layout is None else layout.n_first
-    if not _native.all_finite(X):
-        missing = np.isnan(X)
-        known = np.where(missing, _MISSING_KEY, X)
-        if n_first < X.shape[1]:
-            late = X[:, n_first:]  # row_hashes() ignores zeros
-            late = np.where(late == 0.0, _MISSING_KEY, late)
-            known[:, n_first:] = np.where(missing[:, n_first:], 0.0, late)
-        X = known
-    elif n_first < X.shape[1]:
-        X = X.copy()
-        X[:, n_first:][X[:, n_first:] == 0.0] = _MISSING_KEY
-    return _native.row_hashes(X)
 
 
 def last_rows(numbers: IntArray, codes: IntArray, n_rows: int, per_class: int, low: int) -> IntArray:

@@ -32,6 +32,7 @@ class LabelFrequencyExpert(WindowExpert):
     """
 
     uses_features = False
+    has_learner = False
 
     def __init__(self, config: ExpertConfig, half_life_rows: float) -> None:
         super().__init__(config)
@@ -66,6 +67,9 @@ class LabelFrequencyRule(Rule):
         return scores
 
     def constant(self, classes: list[int]) -> float:
+        if classes == self.classes:
+            first, second = self.counts.tolist()
+            return second / (first + second)
         if not set(classes) <= set(self.classes):
             return float("nan")
         return float(self.counts[self.classes.index(classes[1])] / self.counts.sum())
@@ -119,12 +123,12 @@ class LabelRun:
         """
         scores = np.nan_to_num(scores.reshape(len(scores), -1))
         continues = scores.shape[1:] == self.scores.shape and np.array_equal(scores[0], self.scores)
-        is_first = np.concatenate([[True], (np.diff(scores, axis=0) != 0.0).any(axis=1)])
-        run_of_row = np.cumsum(is_first) - 1
-        lengths = np.bincount(run_of_row)
-        lengths[0] += self.n_rows if continues else 0
-        run = LabelRun(int(lengths[-1]), scores[-1])
-        return run, lengths[run_of_row] > SETTINGS.max_label_run_rows
+        starts = np.flatnonzero((scores[1:] != scores[:-1]).any(axis=1)) + 1
+        lengths = np.diff(starts, prepend=0, append=len(scores))  # of the runs in these rows
+        n_rows = lengths.copy()
+        n_rows[0] += self.n_rows if continues else 0
+        run = LabelRun(int(n_rows[-1]), scores[-1])
+        return run, np.repeat(n_rows > SETTINGS.max_label_run_rows, lengths)
 
     def get_state(self) -> dict[str, Any]:
         """Return the run as arrays and plain values."""
