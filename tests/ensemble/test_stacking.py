@@ -14,8 +14,8 @@ from scipy.optimize import minimize
 from steelyard import StreamClassifier
 from steelyard.ensemble import stacking
 from steelyard.ensemble.experts import EXPERTS
+from steelyard.ensemble.mixing import WeightCorrection
 from steelyard.ensemble.settings import SETTINGS
-from steelyard.ensemble.stacking import WeightCorrection
 from steelyard.persistence import from_bytes, to_bytes
 
 

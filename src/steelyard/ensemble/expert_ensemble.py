@@ -17,21 +17,19 @@ from steelyard._labels import Label, positive_class, sorted_classes
 from steelyard._threads import one_thread, run_tasks
 from steelyard._types import FloatArray, IntArray
 from steelyard._validation import checked_times
-from steelyard.ensemble.change_monitor import ChangeMonitor
+from steelyard.ensemble.change_monitor import ChangeMonitor, DriftDetector
 from steelyard.ensemble.cost import CostBudget
 from steelyard.ensemble.decision import DecisionState, prior_log_odds
-from steelyard.ensemble.drift import DriftDetector
 from steelyard.ensemble.experts import EXPERTS, Expert, Stream
 from steelyard.ensemble.experts.labels import LabelRun
 from steelyard.ensemble.layout import Layout
-from steelyard.ensemble.mixing import ExpertWeights, weigh
+from steelyard.ensemble.mixing import ExpertWeights, WeightCorrection, weigh
 from steelyard.ensemble.multiclass import MulticlassWeights
 from steelyard.ensemble.row_buffer import Block, PendingRows, RowBuffer, union_of_rows
 from steelyard.ensemble.row_input import RowInput
 from steelyard.ensemble.score_buffer import ScoreBuffer, align, n_planes
 from steelyard.ensemble.settings import SETTINGS
 from steelyard.ensemble.snapshot import EnsembleSnapshot, PredictedScores
-from steelyard.ensemble.stacking import WeightCorrection
 from steelyard.ensemble.views import Views
 from steelyard.exceptions import DataError
 from steelyard.windowing.sliding import window_size
@@ -264,7 +262,7 @@ class ExpertEnsemble:
         self.n_seen += len(block)
         if scores is not None:
             self._record_decisions(block, scores)
-        block = replace(block, numbers=np.arange(n_before, self.n_seen))
+        block = block.numbered(n_before)
         self._count(block, 1)
         self.rows = self.rows.append(block)
         if self.params.window != "auto":

@@ -70,8 +70,15 @@ class Block:
 
     def take(self, rows: Any) -> Block:
         """Return some of the rows, selected by slice, mask or index."""
-        wide = None if self.wide is None else self.wide[rows]
-        return Block(**{name: getattr(self, name)[rows] for name in _COLUMNS}, wide=wide)
+        return Block(
+            self.X[rows],
+            self.codes[rows],
+            self.weights[rows],
+            self.times[rows],
+            self.numbers[rows],
+            self.keys[rows],
+            None if self.wide is None else self.wide[rows],
+        )
 
     def joined(self, *others: Block) -> Block:
         """Return these rows followed by another block."""
@@ -86,7 +93,7 @@ class Block:
     def numbered(self, first: int) -> Block:
         """Return the same rows with row numbers that begin at ``first``."""
         numbers = np.arange(first, first + len(self))
-        return replace(self, numbers=numbers)
+        return Block(self.X, self.codes, self.weights, self.times, numbers, self.keys, self.wide)
 
     def widened(self, n_columns: int) -> Block:
         """Return the same rows padded with columns of missing values."""
@@ -105,15 +112,28 @@ class RowBuffer:
     """Rows in stream order, which can be looked up by row number or by value.
 
     A buffer is immutable. Appending returns another buffer that shares the storage, so earlier buffers stay
-    valid; only the newest of them may be appended to.
+    valid; only the newest of them may be appended to. A row has a number, which counts all rows of the
+    stream from 0, and an index, which counts the rows in the buffer.
+
+    Attributes
+    ----------
+    numbers, codes : ndarray
+        Row numbers, ascending, and class codes of all rows.
+    n_columns : int
+        Number of features.
     """
 
-    __slots__ = ("_begin", "_end", "_store", "n_columns")
+    __slots__ = ("_begin", "_end", "_store", "codes", "n_columns", "numbers")
 
     def __init__(self, store: Block, begin: int, end: int) -> None:
         self._store = store
         self._begin, self._end = begin, end
-        self.n_columns: int = store.X.shape[1]  # number of features
+        self.numbers: IntArray = store.numbers[begin:end]
+        self.codes: IntArray = store.codes[begin:end]
+        self.n_columns: int = store.X.shape[1]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return RowBuffer, (self._store, self._begin, self._end)
 
     @classmethod
     def empty(cls, n_columns: int) -> RowBuffer:
@@ -128,16 +148,6 @@ class RowBuffer:
         """All rows in the buffer."""
         return self._store.take(slice(self._begin, self._end))
 
-    @property
-    def numbers(self) -> IntArray:
-        """Row numbers, ascending."""
-        return self._store.numbers[self._begin : self._end]
-
-    @property
-    def codes(self) -> IntArray:
-        """Class codes of all rows."""
-        return self._store.codes[self._begin : self._end]
-
     def between(self, low: int, high: int) -> Block:
         """Return the rows with ``low <= number < high``."""
         begin, end = self.numbers.searchsorted([low, high]) + self._begin
@@ -145,13 +155,13 @@ class RowBuffer:
 
     def at(self, numbers: IntArray) -> Block:
         """Return the rows with the given ascending numbers, which must be in the buffer."""
-        return self._store.take(self._places(numbers))
+        return self._store.take(self._indices(numbers))
 
     def codes_at(self, numbers: IntArray) -> IntArray:
         """Return the class codes of the rows with these ascending numbers."""
-        return self._store.codes[self._places(numbers)]
+        return self._store.codes[self._indices(numbers)]
 
-    def _places(self, numbers: IntArray) -> Any:
+    def _indices(self, numbers: IntArray) -> Any:
         held = self.numbers
         if len(numbers):  # consecutive rows are returned as a slice, which needs no copy
             begin = int(held.searchsorted(numbers[0]))
@@ -186,23 +196,23 @@ class RowBuffer:
         """Return a buffer with only these rows; this buffer if it has at most ``1 + slack`` times as many."""
         if len(self) <= (1.0 + slack) * len(numbers):
             return self
-        places, n = self._places(numbers), len(numbers)
-        if isinstance(places, slice):
-            if places.stop == self._end and len(self._store) <= 4 * n + 64:  # little storage is unused
-                return RowBuffer(self._store, places.start, places.stop)
-            places = np.arange(places.start, places.stop)
+        indices, n = self._indices(numbers), len(numbers)
+        if isinstance(indices, slice):
+            if indices.stop == self._end and len(self._store) <= 4 * n + 64:  # little storage is unused
+                return RowBuffer(self._store, indices.start, indices.stop)
+            indices = np.arange(indices.start, indices.stop)
         store = _storage(self.n_columns, 2 * n + 64)
         for name in _COLUMNS:
-            np.take(getattr(self._store, name), places, axis=0, out=getattr(store, name)[:n], mode="clip")
+            np.take(getattr(self._store, name), indices, axis=0, out=getattr(store, name)[:n], mode="clip")
         return RowBuffer(store, 0, n)
 
     def widened(self, n_columns: int) -> RowBuffer:
         """Return a buffer whose rows are padded with columns of missing values."""
         return RowBuffer(self.block.widened(n_columns), 0, len(self))
 
-    def without(self, places: NDArray[np.intp]) -> RowBuffer:
+    def without(self, indices: NDArray[np.intp]) -> RowBuffer:
         """Return a buffer without the rows at these indices."""
-        kept = np.delete(np.arange(self._begin, self._end), places)
+        kept = np.delete(np.arange(self._begin, self._end), indices)
         return RowBuffer(self._store.take(kept), 0, len(kept))
 
     def find(self, wanted: Block) -> NDArray[np.intp]:
@@ -212,18 +222,18 @@ class RowBuffer:
         """
         held = self.block
         candidates: dict[int, list[int]] = {}
-        for place in np.flatnonzero(np.isin(held.keys, wanted.keys)).tolist():
-            candidates.setdefault(int(held.keys[place]), []).append(place)
+        for index in np.flatnonzero(np.isin(held.keys, wanted.keys)).tolist():
+            candidates.setdefault(int(held.keys[index]), []).append(index)
         found = np.full(len(wanted), -1, dtype=np.intp)
         for row, key in enumerate(wanted.keys.tolist()):
-            for place in candidates.get(key, ()):
+            for index in candidates.get(key, ()):
                 if (
-                    held.codes[place] == wanted.codes[row]
-                    and held.weights[place] == wanted.weights[row]
-                    and np.array_equal(held.X[place], wanted.X[row], equal_nan=True)
+                    held.codes[index] == wanted.codes[row]
+                    and held.weights[index] == wanted.weights[row]
+                    and np.array_equal(held.X[index], wanted.X[row], equal_nan=True)
                 ):
-                    candidates[key].remove(place)
-                    found[row] = place
+                    candidates[key].remove(index)
+                    found[row] = index
                     break
         return found
 
@@ -364,6 +374,6 @@ def _storage(n_columns: int, n_rows: int) -> Block:
     )
 
 
-def _write(store: Block, place: int, block: Block) -> None:
+def _write(store: Block, index: int, block: Block) -> None:
     for name in _COLUMNS:
-        getattr(store, name)[place : place + len(block)] = getattr(block, name)
+        getattr(store, name)[index : index + len(block)] = getattr(block, name)

@@ -293,7 +293,8 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         self._state, self._ledger = state, self._ledger.with_hashes(batch_hashes(batch))
 
     def _add(self, state: FoldState, batch: Batch, method: str) -> None:
-        self._warn_of_wide_rows(state, batch)
+        if state.statistics.n_features >= _MIN_WIDE_FEATURES:
+            self._warn_of_wide_rows(state, batch)
         if not state.is_plain:  # rows are learned block by block, so all values are checked before
             self._check_range(batch.X, method)
         try:
@@ -308,8 +309,6 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         two for all classes together.
         """
         width = state.statistics.n_features
-        if width < _MIN_WIDE_FEATURES:
-            return
         known = {label.label if isinstance(label, FoldLabel) else label for label in state.statistics.classes}
         n_classes = len(known.union(batch.labels))
         if n_classes == len(known):

@@ -135,7 +135,7 @@ class FoldState:
 
     def copy(self) -> FoldState:
         """Return an independent copy (copy-on-write) without cached results."""
-        return self._with(self.statistics.copy())
+        return FoldState(self.statistics.copy(), self.n_folds, self.feature_map, self.omitted_map)
 
     def _with(self, statistics: ClassStatistics) -> FoldState:
         return FoldState(statistics, self.n_folds, self.feature_map, self.omitted_map)

@@ -64,7 +64,8 @@ class _LinearExpert(Expert):
         learner = self.learner
         if learner is None or len(classes := learner.classes_.tolist()) < 2:
             return None
-        coef, intercept = np.ascontiguousarray(learner.coef_), np.ascontiguousarray(learner.intercept_)
+        planes = learner._predictor().planes
+        coef, intercept = np.ascontiguousarray(planes.coef), np.ascontiguousarray(planes.intercept)
         return self.over_view(LinearRule(classes, coef, intercept), stream.views)
 
     def over_view(self, planes: LinearRule, views: Views) -> LinearRule:  # noqa: ARG002
