@@ -122,7 +122,8 @@ class RowInput:
         with fewer columns than ``n_columns`` are padded with missing values. Learner and method are named in
         error messages.
         """
-        if sp.issparse(X):
+        is_sparse = type(X) is not np.ndarray and sp.issparse(X)
+        if is_sparse:
             X = check_finite(learner, X, method)
         else:
             X = np.ascontiguousarray(X, dtype=np.float64)
@@ -133,7 +134,8 @@ class RowInput:
             return self.hashed.apply(X, self.schema.categorical), None
         if self.hashed is not None:
             return self.hashed.apply(X), self.hashed.wide(X)
-        X = np.ascontiguousarray(X.toarray() if sp.issparse(X) else X, dtype=np.float64)
+        if is_sparse:
+            X = np.ascontiguousarray(X.toarray(), dtype=np.float64)
         if X.shape[1] < n_columns:  # an array is passed after tables were learned
             X = np.pad(X, ((0, 0), (0, n_columns - X.shape[1])), constant_values=np.nan)
         return X, None

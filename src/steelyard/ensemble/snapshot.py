@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice, repeat
 from typing import Any, NamedTuple
@@ -120,8 +120,8 @@ class EnsembleSnapshot:
 
     def after_labels(self, codes: list[int]) -> EnsembleSnapshot:
         """Return the snapshot updated with new labels, which only the label frequency rules use."""
-        rules = [None if rule is None else rule.after_labels(codes) for rule in self.rules]
-        return replace(self, rules=rules)
+        rules = [rule and rule.after_labels(codes) for rule in self.rules]
+        return EnsembleSnapshot(self.classes, self.labels, rules, self.weights, self.views, self.joined)
 
     def weights_for(self, classes: list[int]) -> ExpertWeights | MulticlassWeights | None:
         """Return the weights for another set of classes, or None if there are none."""
@@ -247,16 +247,18 @@ class PredictedScores:
         is_missing = np.ones(len(keys), dtype=bool)
         if not self._scores or not self._lock.acquire(blocking=False):
             return is_missing
+        found: dict[int, tuple[_PredictedBatch, list[int], list[int]]] = {}
+        numbers: list[int] = []  # numbers of these rows among all predicted rows
         try:
-            found: dict[int, tuple[_PredictedBatch, list[int], list[int]]] = {}
             for place, key in enumerate(keys.tolist()):
                 entry = self._scores.pop(key, None)
                 if entry is not None:
-                    batch, places, rows = found.setdefault(id(entry[0]), (entry[0], [], []))
+                    batch, row = entry
+                    _, places, rows = found.setdefault(id(batch), (batch, [], []))
                     places.append(place)
-                    rows.append(entry[1])
-            newest = max((batch.first + max(rows) for batch, _, rows in found.values()), default=None)
-            self.delay_rows = 0 if newest is None else max(0, self._n_predicted - 1 - newest)
+                    rows.append(row)
+                    numbers.append(batch.first + row)
+            self.delay_rows = max(0, self._n_predicted - 1 - max(numbers)) if numbers else 0
         finally:
             self._lock.release()
         for batch, places, rows in found.values():
