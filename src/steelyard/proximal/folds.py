@@ -150,11 +150,6 @@ class FoldState:
         )
 
     @property
-    def is_mapped(self) -> bool:
-        """Whether a feature map is applied to the rows."""
-        return self.feature_map is not None or self.omitted_map is not None
-
-    @property
     def map_digest(self) -> str | None:
         """Digest of the feature map; None without a map or if its digest is unknown."""
         if self.omitted_map is not None:

@@ -290,22 +290,22 @@ class MappedLinearRule(LinearRule):
     That step is multiplied into the coefficients, so scores need only the intermediate values of the map.
     """
 
-    inside: FloatArray
+    intermediate_coef: FloatArray
 
     @classmethod
     def over(cls, feature_map: RandomFeatures, rule: LinearRule) -> MappedLinearRule:
         """Return a rule on the features of ``feature_map`` with the same scores as ``rule``."""
-        return cls(rule.classes, rule.coef, rule.intercept, feature_map.carried_inside(rule.coef))
+        return cls(rule.classes, rule.coef, rule.intercept, feature_map.coef_of_intermediates(rule.coef))
 
     def scores(self, rows: TransformedRows) -> FloatArray:
-        return _linear_scores(rows.inside, self.inside, self.intercept)
+        return _linear_scores(rows.map_intermediates, self.intermediate_coef, self.intercept)
 
     def attribution(self, rows: TransformedRows, background: TransformedRows) -> Attribution:
         """Return Shapley values of the rank-transformed features."""
-        return rows.explain_mapped(self.inside, self.intercept, background)
+        return rows.explain_mapped(self.intermediate_coef, self.intercept, background)
 
     def add_to(self, scorer: _native.RowExperts, number: int) -> bool:
-        scorer.add_plane(number, True, self.inside[0], float(self.intercept[0]))
+        scorer.add_plane(number, True, self.intermediate_coef[0], float(self.intercept[0]))
         return True
 
 
