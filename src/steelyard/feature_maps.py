@@ -84,7 +84,7 @@ class ProjectionMap(ABC):
         return self.function, self.shift, self.scale, self.weights, self.starts, *self._numbers()
 
     def coef_of_intermediates(self, coef: FloatArray) -> FloatArray:
-        """Return coefficients of the intermediate values that give the same scores as those of the features."""
+        """Return coefficients of intermediate values that give the same scores as those of the features."""
         return coef
 
     def completed(self, intermediates: FloatArray) -> FloatArray:

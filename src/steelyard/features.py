@@ -258,7 +258,7 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         return self._map.native_intermediates()
 
     def coef_of_intermediates(self, coef: FloatArray) -> FloatArray:
-        """Return coefficients of the intermediate values that give the same scores as those of the features."""
+        """Return coefficients of intermediate values that give the same scores as those of the features."""
         return self._map.coef_of_intermediates(coef)
 
     def typical_rows(self) -> FloatArray:

@@ -29,8 +29,9 @@ def get_state(ensemble: ExpertEnsemble) -> dict[str, Any]:
     """Return the learned state as arrays, plain values and storable learners.
 
     Files keep the names of earlier versions, also where an attribute is called otherwise now: "seen",
-    "judged_at" (the last weighing), "settled_at" (the last fit of the views), "recent" (the row buffer), "waiting" (pending rows),
-    "watch" (drift), "evidence" (the score buffer), "judgement" (weights), and "cut" in the weights.
+    "judged_at" (the last weighing), "settled_at" (the last fit of the views), "recent" (the row buffer),
+    "waiting" (pending rows), "watch" (drift), "evidence" (the score buffer), "judgement" (weights), and "cut"
+    in the weights.
     """
     weights, decision, schema = ensemble.snapshot.weights, ensemble.decision, ensemble.input.schema
     promise = decision.online_threshold
