@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -43,11 +44,14 @@ class LabelFrequencyExpert(WindowExpert):
 
     def make_rule(self, stream: Stream) -> Rule | None:
         codes = stream.rows.codes_at(self.held)[::-1]
-        counts: FloatArray = np.bincount(codes, np.power(self._decay, np.arange(len(codes)))).astype(
-            np.float64
-        )
+        counts: FloatArray = np.bincount(codes, _powers(self._decay, len(codes))).astype(np.float64)
         classes = np.flatnonzero(counts)
         return LabelFrequencyRule(classes.tolist(), counts[classes], self._decay) if len(classes) else None
+
+
+@lru_cache(maxsize=16)
+def _powers(decay: float, n: int) -> FloatArray:
+    return np.power(decay, np.arange(n))
 
 
 @dataclass(frozen=True)
