@@ -128,7 +128,7 @@ class LabelRun:
         scores = np.nan_to_num(scores.reshape(len(scores), -1))
         continues = scores.shape[1:] == self.scores.shape and np.array_equal(scores[0], self.scores)
         starts = np.flatnonzero((scores[1:] != scores[:-1]).any(axis=1)) + 1
-        lengths = np.diff(starts, prepend=0, append=len(scores))  # of the runs in these rows
+        lengths = np.diff(starts, prepend=0, append=len(scores))  # lengths of the runs in these rows
         n_rows = lengths.copy()
         n_rows[0] += self.n_rows if continues else 0
         run = LabelRun(int(n_rows[-1]), scores[-1])
