@@ -16,7 +16,7 @@ streams. These weights are corrected by a logistic regression with a longer memo
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -81,7 +81,7 @@ class WeightCorrection:
         if log.n > (1.0 + SETTINGS.slack) * n_rows:
             per_class = SETTINGS.score_rows_of_class[1]
             log = log.take(last_rows(np.arange(log.n), log.rows[1], n_rows, per_class, 0))
-        return replace(self, log=log)
+        return WeightCorrection(self.values, log)
 
     def without(self, place: int, keys: NDArray[np.uint64]) -> WeightCorrection:
         """Return the correction without the rows of a class that have the given hashes.

@@ -134,8 +134,10 @@ class FoldState:
         return self._with(self.statistics.empty())
 
     def copy(self) -> FoldState:
-        """Return an independent copy (copy-on-write) without cached results."""
-        return FoldState(self.statistics.copy(), self.n_folds, self.feature_map, self.omitted_map)
+        """Return an independent copy (copy-on-write) without cached results, except for the class labels."""
+        result = FoldState(self.statistics.copy(), self.n_folds, self.feature_map, self.omitted_map)
+        result._class_labels = self._class_labels
+        return result
 
     def _with(self, statistics: ClassStatistics) -> FoldState:
         return FoldState(statistics, self.n_folds, self.feature_map, self.omitted_map)
