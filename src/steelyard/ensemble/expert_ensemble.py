@@ -63,8 +63,8 @@ class ExpertEnsemble:
         Label of each class code, in the order of first occurrence.
     counts : ndarray of shape (n_labels,)
         Rows of each class in the window.
-    n_seen, low : int
-        The window holds the rows with ``low <= number < n_seen``.
+    n_seen, window_start : int
+        The window holds the rows with ``window_start <= number < n_seen``.
     rows, pending : RowBuffer, PendingRows
         Recent rows and all rows that experts remember, and rows that were scored but not yet learned.
     views, experts : Views, list of Expert
@@ -89,7 +89,7 @@ class ExpertEnsemble:
         self.labels: list[Label] = []
         self.code_of: dict[Label, int] = {}
         self.counts: IntArray = np.zeros(0, dtype=np.int64)
-        self.n_seen = self.low = 0
+        self.n_seen = self.window_start = 0
         # Number of rows at the last weighing, and at the last fit of the views.
         self.weighed_at = self.views_at = 0
         self.rows = RowBuffer.empty(min(n_columns, SETTINGS.max_columns))
@@ -294,16 +294,16 @@ class ExpertEnsemble:
 
     def _move_window(self) -> None:
         """Move the start of the window, and subtract the leaving rows from the class counts."""
-        size, low = self.params.window_size(), 0
+        size, start = self.params.window_size(), 0
         if isinstance(size, int):
-            low = self.n_seen - size
+            start = self.n_seen - size
         elif size is not None:
             rows = self.rows.block
             begin = int(np.searchsorted(rows.times, rows.times[-1] - size.total_seconds(), side="right"))
-            low = int(rows.numbers[begin])
-        if low > self.low:
-            self._count(self.rows.between(self.low, low), -1)
-            self.low = low
+            start = int(rows.numbers[begin])
+        if start > self.window_start:
+            self._count(self.rows.between(self.window_start, start), -1)
+            self.window_start = start
 
     def _record_scores(self, block: Block, scores: FloatArray | None, classes: list[int]) -> None:
         """Add scores to the score buffer, and for two classes to the rows that correct the weights."""
@@ -446,9 +446,9 @@ class ExpertEnsemble:
             numbers, slack = self.rows.last(SETTINGS.buffer_rows, per_class), SETTINGS.slack
         else:
             first = [row for expert in self.experts if (row := expert.first_row()) is not None]
-            low = min([self.low, *first])
-            numbers, slack = self.rows.last(len(self.rows), low=low), 0.0
-            held = [rows[: rows.searchsorted(low)] for rows in held]  # newer rows are in the window
+            start = min([self.window_start, *first])
+            numbers, slack = self.rows.last(len(self.rows), window_start=start), 0.0
+            held = [rows[: rows.searchsorted(start)] for rows in held]  # newer rows are in the window
         self.rows = self.rows.keep(union_of_rows([*held, numbers]), slack)
 
     def new_snapshot(self, weights: ExpertWeights | MulticlassWeights | None) -> EnsembleSnapshot:
@@ -491,7 +491,9 @@ class ExpertEnsemble:
         """Return the stream as experts see it; by default between two calls, after all rows were learned."""
         budget, n_before = budget or self._budget(), self.n_seen if n_before is None else n_before
         seed = self.params.random_state
-        return Stream(self.rows, self.low, self.n_seen, n_before, self.views, budget, seed, new_class)
+        return Stream(
+            self.rows, self.window_start, self.n_seen, n_before, self.views, budget, seed, new_class
+        )
 
     # -- forgetting ---------------------------------------------------------------------------------
 
@@ -505,7 +507,7 @@ class ExpertEnsemble:
         rows = self.rows if add is None else self.rows.append(add.numbered(self.n_seen))
         places = rows.find(forget)
         is_unknown = places < 0
-        is_unknown[~is_unknown] = rows.numbers[places[~is_unknown]] < self.low
+        is_unknown[~is_unknown] = rows.numbers[places[~is_unknown]] < self.window_start
         if is_unknown.any():
             raise DataError(
                 f"row {int(is_unknown.argmax())} is not remembered: it was never learned with this label and "

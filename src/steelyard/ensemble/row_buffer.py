@@ -174,12 +174,12 @@ class RowBuffer:
         """Return whether all rows with the given numbers are in the buffer."""
         return bool(np.isin(numbers, self.numbers).all())
 
-    def last(self, n_rows: int, per_class: int = 0, low: int = 0) -> IntArray:
+    def last(self, n_rows: int, per_class: int = 0, window_start: int = 0) -> IntArray:
         """Return the numbers of the last ``n_rows`` rows and of the last ``per_class`` rows of each class.
 
-        Rows with a number below ``low`` are left out.
+        Rows with a number below ``window_start`` are left out.
         """
-        return last_rows(self.numbers, self.codes, n_rows, per_class, low)
+        return last_rows(self.numbers, self.codes, n_rows, per_class, window_start)
 
     def append(self, block: Block) -> RowBuffer:
         """Return a buffer with rows appended."""
@@ -318,9 +318,9 @@ class PendingRows:
         return cls((Block.from_rows(X, codes, weights, times, layout=layout, wide=wide),), (scores,), n)
 
 
-def last_rows(numbers: IntArray, codes: IntArray, n_rows: int, per_class: int, low: int) -> IntArray:
-    """Return the last ``n_rows`` numbers and the last ``per_class`` of each class, all >= ``low``."""
-    first = int(numbers.searchsorted(low))
+def last_rows(numbers: IntArray, codes: IntArray, n_rows: int, per_class: int, window_start: int) -> IntArray:
+    """Return the last ``n_rows`` numbers and the last ``per_class`` of each class since ``window_start``."""
+    first = int(numbers.searchsorted(window_start))
     begin = max(len(numbers) - n_rows, first)
     if not per_class or begin == first:
         return numbers[begin:]

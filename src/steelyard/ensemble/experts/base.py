@@ -51,8 +51,8 @@ class Stream:
     ----------
     rows : RowBuffer
         Recent rows and all rows that any expert remembers.
-    low, n_seen : int
-        The window holds the rows with ``low <= number < n_seen``.
+    window_start, n_seen : int
+        The window holds the rows with ``window_start <= number < n_seen``.
     n_before : int
         Number of rows seen before the last block.
     views : Views
@@ -66,7 +66,7 @@ class Stream:
     """
 
     rows: RowBuffer
-    low: int
+    window_start: int
     n_seen: int
     n_before: int
     views: Views

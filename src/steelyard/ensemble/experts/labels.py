@@ -40,7 +40,7 @@ class LabelFrequencyExpert(WindowExpert):
         self._decay = float(np.exp2(-1.0 / half_life_rows))
 
     def select(self, stream: Stream) -> IntArray:
-        return stream.rows.last(_WINDOW_ROWS, low=stream.low)
+        return stream.rows.last(_WINDOW_ROWS, window_start=stream.window_start)
 
     def make_rule(self, stream: Stream) -> Rule | None:
         codes = stream.rows.codes_at(self.held)[::-1]

@@ -37,7 +37,7 @@ class NearestNeighborExpert(WindowExpert):
 
     def select(self, stream: Stream) -> IntArray:
         per_class = min(_ROWS_OF_CLASS, 2 * self.window_rows // max(stream.budget.n_classes, 1))
-        return stream.rows.last(self.window_rows, per_class, stream.low)
+        return stream.rows.last(self.window_rows, per_class, stream.window_start)
 
     def make_rule(self, stream: Stream) -> Rule | None:
         block = stream.rows.at(self.held)
