@@ -135,7 +135,7 @@ class FoldState:
 
     def copy(self) -> FoldState:
         """Return an independent copy (copy-on-write) without cached results, except for the class labels."""
-        result = FoldState(self.statistics.copy(), self.n_folds, self.feature_map, self.omitted_map)
+        result = self._with(self.statistics.copy())  # a state with buffered rows returns another class
         result._class_labels = self._class_labels
         return result
 
