@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 
 import numpy as np
 import pytest
@@ -37,6 +38,13 @@ def test_first_task_runs_in_calling_thread_and_others_in_new_threads(threads):
     assert sorted(done) == list(range(6))
     assert done[0] is threading.current_thread()
     assert len({done[0], done[1], done[2]}) == 3
+
+
+@pytest.mark.parametrize("n", [1, 2, 5])
+def test_run_tasks_returns_results_in_the_order_of_the_tasks(threads, n):
+    threads(n)
+    tasks = [partial(pow, base, 2) for base in range(8)]
+    assert run_tasks(tasks, parallel=True) == [base**2 for base in range(8)]
 
 
 @pytest.mark.parametrize("n", [1, 2, 5])

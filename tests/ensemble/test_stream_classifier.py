@@ -354,6 +354,23 @@ def test_number_of_stored_scores_of_unlabelled_rows_is_bounded(monkeypatch):
     assert is_missing.tolist() == [True, False, False]
 
 
+@pytest.mark.parametrize(
+    "wanted", [[0, 1, 2, 3], [1, 2], [3, 0], [2, 9, 1], [1, 1], [4, 5, 6, 7], [2, 3, 4, 5]]
+)
+def test_stored_scores_are_returned_for_the_rows_that_have_them(wanted):
+    predicted, scores = PredictedScores(), np.arange(24.0).reshape(8, 3, 1)
+    for begin in (0, 4):
+        keys = np.arange(begin, begin + 4, dtype=np.uint64)
+        predicted.keep(keys, [0, 1], scores[begin : begin + 4])
+    out = np.full((len(wanted), 3, 1), -1.0)
+    is_missing = predicted.take(np.array(wanted, np.uint64), [1, 0], out)
+    seen = [row in wanted[:place] for place, row in enumerate(wanted)]
+    assert is_missing.tolist() == [row > 7 or again for row, again in zip(wanted, seen, strict=True)]
+    for place, row in enumerate(wanted):
+        expected = np.full((3, 1), -1.0) if is_missing[place] else -scores[row]
+        np.testing.assert_array_equal(out[place], expected)
+
+
 def test_delay_of_labels_is_the_number_of_rows_predicted_since():
     predicted = PredictedScores()
     for begin in (0, 100, 200, 200):  # some rows are predicted twice

@@ -244,25 +244,28 @@ class PredictedScores:
 
         Return which rows have no scores; their part of ``out`` does not change.
         """
-        is_missing = np.ones(len(keys), dtype=bool)
+        n = len(keys)
         if not self._scores or not self._lock.acquire(blocking=False):
-            return is_missing
-        found: dict[int, tuple[_PredictedBatch, list[int], list[int]]] = {}
-        numbers: list[int] = []  # numbers of these rows among all predicted rows
+            return np.ones(n, dtype=bool)
         try:
-            for place, key in enumerate(keys.tolist()):
-                entry = self._scores.pop(key, None)
-                if entry is not None:
-                    batch, row = entry
-                    _, places, rows = found.setdefault(id(batch), (batch, [], []))
-                    places.append(place)
-                    rows.append(row)
-                    numbers.append(batch.first + row)
+            entries = [self._scores.pop(key, None) for key in keys.tolist()]
+            numbers = [batch.first + row for batch, row in filter(None, entries)]
             self.delay_rows = max(0, self._n_predicted - 1 - max(numbers)) if numbers else 0
         finally:
             self._lock.release()
+        found: dict[int, tuple[_PredictedBatch, list[int], list[int]]] = {}
+        for place, entry in enumerate(entries):
+            if entry is not None:
+                batch, places, rows = found.setdefault(id(entry[0]), (entry[0], [], []))
+                places.append(place)
+                rows.append(entry[1])
+        is_missing = np.ones(n, dtype=bool)
         for batch, places, rows in found.values():
-            out[places], is_missing[places] = align(batch.scores[rows], batch.classes, classes), False
+            # Most batches are predicted and then learned as a whole; slices are faster than lists of indices.
+            is_whole = len(rows) == n and rows == list(range(rows[0], rows[0] + n))
+            scores = batch.scores[rows[0] : rows[0] + n] if is_whole else batch.scores[rows]
+            selected: Any = slice(None) if is_whole else places
+            out[selected], is_missing[selected] = align(scores, batch.classes, classes), False
         return is_missing
 
     def __reduce__(self) -> tuple[type[PredictedScores], tuple[()]]:

@@ -125,14 +125,16 @@ class LabelRun:
 
         ``scores`` are the scores of the label frequency experts for these rows, of shape (n_rows, ...).
         """
-        scores = np.nan_to_num(scores.reshape(len(scores), -1))
-        continues = scores.shape[1:] == self.scores.shape and np.array_equal(scores[0], self.scores)
+        scores = scores.reshape(len(scores), -1)
+        scores = np.where(np.isnan(scores), 0.0, scores)
+        continues = scores.shape[1:] == self.scores.shape and bool((scores[0] == self.scores).all())
         starts = np.flatnonzero((scores[1:] != scores[:-1]).any(axis=1)) + 1
-        lengths = np.diff(starts, prepend=0, append=len(scores))  # lengths of the runs in these rows
-        n_rows = lengths.copy()
-        n_rows[0] += self.n_rows if continues else 0
-        run = LabelRun(int(n_rows[-1]), scores[-1])
-        return run, np.repeat(n_rows > SETTINGS.max_label_run_rows, lengths)
+        borders = np.concatenate([[0], starts, [len(scores)]])
+        in_rows = borders[1:] - borders[:-1]  # lengths of the runs in these rows
+        lengths = in_rows.copy()
+        lengths[0] += self.n_rows if continues else 0
+        run = LabelRun(int(lengths[-1]), scores[-1])
+        return run, np.repeat(lengths > SETTINGS.max_label_run_rows, in_rows)
 
     def get_state(self) -> dict[str, Any]:
         """Return the run as arrays and plain values."""
