@@ -165,13 +165,14 @@ def check_threads(n_threads: Any, source: str) -> int:
     return int(n_threads)
 
 
-_Task = tuple[int, Callable[[], None]]
+_Task = tuple[int, Callable[[], Any]]
 
 
-def run_tasks(tasks: Sequence[Callable[[], None]], *, parallel: bool) -> None:
-    """Run independent tasks on several threads; if tasks fail, raise the error of the first one in the list.
+def run_tasks(tasks: Sequence[Callable[[], Any]], *, parallel: bool) -> list[Any]:
+    """Run independent tasks on several threads, and return their results in the order of the list.
 
-    The result does not depend on the number of threads.
+    If tasks fail, the error of the first one in the list is raised. The result does not depend on the number
+    of threads.
 
     Parameters
     ----------
@@ -183,16 +184,15 @@ def run_tasks(tasks: Sequence[Callable[[], None]], *, parallel: bool) -> None:
     """
     n_threads = min(num_threads(), len(tasks)) if parallel else 1
     if n_threads < 2:
-        for task in tasks:
-            task()
-        return
+        return [task() for task in tasks]
     queue, errors = deque(enumerate(tasks)), dict[int, BaseException]()
+    results: list[Any] = [None] * len(tasks)
     first = queue.popleft()
     # New threads are started instead of a pool, so that no idle threads exist during a fork or at exit.
     others = [
         threading.Thread(
             target=contextvars.copy_context().run,
-            args=(_run_queue, queue.popleft(), queue, errors),
+            args=(_run_queue, queue.popleft(), queue, results, errors),
             daemon=True,
         )
         for _ in range(n_threads - 1)
@@ -200,21 +200,24 @@ def run_tasks(tasks: Sequence[Callable[[], None]], *, parallel: bool) -> None:
     for other in others:
         other.start()
     try:
-        _run_queue(first, queue, errors)
+        _run_queue(first, queue, results, errors)
     finally:
         for other in others:
             other.join()
     if errors:
         raise errors[min(errors)]
+    return results
 
 
-def _run_queue(current: _Task, queue: deque[_Task], errors: dict[int, BaseException]) -> None:
+def _run_queue(
+    current: _Task, queue: deque[_Task], results: list[Any], errors: dict[int, BaseException]
+) -> None:
     """Run a task and then tasks from the queue until it is empty or a task has failed."""
     with one_thread():
         while True:
             number, task = current
             try:
-                task()
+                results[number] = task()
             except BaseException as error:  # noqa: BLE001  run_tasks raises it in the calling thread
                 errors[number] = error
             if errors or not queue:

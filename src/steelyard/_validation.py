@@ -71,7 +71,7 @@ class Batch:
 
 def check_started(learner: BatchLearner, method: str) -> None:
     """Raise NotFittedError if a learner has not learned any rows."""
-    if not learner._is_started():
+    if "n_features_in_" not in learner.__dict__ and not learner._is_started():
         raise NotFittedError(
             "this learner is not fitted yet: it has learned no rows.",
             source=_source(learner, method),
@@ -107,11 +107,12 @@ def validate_batch(
     forget : bool, default=False
         Whether the rows are to be forgotten. New columns and categories in these rows are not learned.
     """
-    source = _source(learner, method)
     if not reset and sample_weight is None and is_plain(learner, X) and is_plain_labels(y, len(X)):
         labels, codes = encode_labels(y)
-        _check_label_type(learner, labels, source)
+        if type(labels[0]) is not learner.__dict__.get("_label_type"):
+            _check_label_type(learner, labels, _source(learner, method))
         return Batch(X if learner._finds_nonfinite else check_finite(learner, X, method), labels, codes, None)
+    source = _source(learner, method)
     if y is None:
         raise DataError("requires y to be passed, but the target y is None.", source=source)
     X = _validate_table(learner, X, method, reset=reset, learn=not forget)
@@ -131,7 +132,7 @@ def validate_batch(
         raise DataError(f"{error}", source=source) from error
     if reset:
         learner._label_type = type(labels[0])
-    else:
+    elif type(labels[0]) is not learner.__dict__.get("_label_type"):
         _check_label_type(learner, labels, source)
     return Batch(X, labels, codes, sample_weight)
 
@@ -147,14 +148,15 @@ def validate_plain_rows(
 
 def validate_rows(learner: BatchLearner, X: Any, method: str) -> Any:
     """Return validated rows to score, which must be finite and have the learned features."""
+    if is_plain(learner, X):  # only a learner with rows has a number of features
+        return X if learner._finds_nonfinite else check_finite(learner, X, method)
     check_started(learner, method)
-    if not is_plain(learner, X):
-        return _validate_table(learner, X, method, reset=False, learn=False)
-    return X if learner._finds_nonfinite else check_finite(learner, X, method)
+    return _validate_table(learner, X, method, reset=False, learn=False)
 
 
 def is_plain(learner: BatchLearner, X: Any) -> bool:
     """Return whether X is a C-ordered float array of the learned width, which needs no conversion."""
+    known = learner.__dict__
     return (
         type(X) is np.ndarray
         and X.ndim == 2
@@ -162,9 +164,10 @@ def is_plain(learner: BatchLearner, X: Any) -> bool:
         and X.dtype.isnative
         and X.flags.c_contiguous
         and X.shape[0] > 0
-        and X.shape[1] == learner.__dict__.get("n_features_in_")
-        and "feature_names_in_" not in learner.__dict__
-        and learner._sequence_kernel() is None
+        and X.shape[1] == known.get("n_features_in_")
+        and "feature_names_in_" not in known
+        # Only learners with kernels may compare sequences.
+        and (("kernel" not in known and "kernels" not in known) or learner._sequence_kernel() is None)
     )
 
 
@@ -328,9 +331,7 @@ def _is_missing(label: Any) -> bool:
 
 
 def _check_label_type(learner: BatchLearner, labels: list[Label], source: str) -> None:
-    """Raise DataTypeError if labels cannot be sorted together with labels learned before."""
-    if type(labels[0]) is learner.__dict__.get("_label_type"):
-        return  # usual case: the labels have the same type as in the previous call
+    """Raise DataTypeError if labels of another type cannot be sorted together with those learned before."""
     check_sortable([*learner.classes_.tolist(), *labels], source)
     learner._label_type = type(labels[0])
 

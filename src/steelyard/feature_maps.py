@@ -76,21 +76,21 @@ class ProjectionMap(ABC):
             )
         return out
 
-    def inside(self, X: FloatArray) -> FloatArray:
+    def map_intermediates(self, X: FloatArray) -> FloatArray:
         """Return intermediate values, of which the output features are linear functions."""
         return self.apply(X)
 
-    def native_inside(self) -> tuple[Any, ...]:
-        """Return function, arrays and numbers for the native call that computes :meth:`inside`."""
+    def native_intermediates(self) -> tuple[Any, ...]:
+        """Return function, arrays and numbers for the native call that computes :meth:`map_intermediates`."""
         return self.function, self.shift, self.scale, self.weights, self.starts, *self._numbers()
 
-    def carried_inside(self, coef: FloatArray) -> FloatArray:
-        """Convert coefficients of output features to those of :meth:`inside` that give the same scores."""
+    def coef_of_intermediates(self, coef: FloatArray) -> FloatArray:
+        """Return coefficients of intermediate values that give the same scores as those of the features."""
         return coef
 
-    def completed(self, inside: FloatArray) -> FloatArray:
-        """Compute the output features from the intermediate values returned by :meth:`inside`."""
-        return inside
+    def completed(self, intermediates: FloatArray) -> FloatArray:
+        """Compute the output features from the intermediate values returned by :meth:`map_intermediates`."""
+        return intermediates
 
     @abstractmethod
     def _numbers(self) -> tuple[float, float, float]:
@@ -228,30 +228,30 @@ class LandmarkMap:
             self._round(block)
         return out
 
-    def inside(self, X: FloatArray) -> FloatArray:
+    def map_intermediates(self, X: FloatArray) -> FloatArray:
         """Return kernel values at the landmarks, of which the output features are linear functions."""
         out = np.empty((len(X), len(self.root)))
         _write_halvings(np.ascontiguousarray(X, dtype=np.float64), self._halving, out)
         return out
 
-    def native_inside(self) -> tuple[Any, ...]:
-        """Return function, arrays and numbers for the native call that computes :meth:`inside`."""
+    def native_intermediates(self) -> tuple[Any, ...]:
+        """Return function, arrays and numbers for the native call that computes :meth:`map_intermediates`."""
         return self._halving
 
     @cached_property
     def _halving(self) -> _Halving:
         return _halving(self.shift, self.scale, self.landmarks, self.euclidean)
 
-    def carried_inside(self, coef: FloatArray) -> FloatArray:
+    def coef_of_intermediates(self, coef: FloatArray) -> FloatArray:
         """Convert coefficients of output features to those of kernel values that give the same scores."""
         carried = np.empty((len(self.root), len(coef)))
         _native.linear_scores(self.root, np.ascontiguousarray(coef), np.zeros(len(coef)), carried, 1)
         return np.ascontiguousarray(carried.T) * (self.step * 2.0**-KERNEL_BITS)
 
-    def completed(self, inside: FloatArray) -> FloatArray:
+    def completed(self, intermediates: FloatArray) -> FloatArray:
         """Compute the output features from kernel values."""
-        out = np.empty(inside.shape)
-        _native.linear_scores(inside, self._root_columns, np.zeros(len(self.root)), out, num_threads())
+        out = np.empty(intermediates.shape)
+        _native.linear_scores(intermediates, self._root_columns, np.zeros(len(self.root)), out, num_threads())
         self._round(out)
         return out
 

@@ -242,20 +242,24 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         self._last_rows = fitted, np.array(X), mapped  # a single assignment is thread-safe
         return mapped
 
-    def inside(self, X: FloatArray) -> FloatArray:
+    def map_intermediates(self, X: FloatArray) -> FloatArray:
         """Return, and cache, intermediate values of which the output features are linear functions."""
-        inside = self._map.inside(X)
+        intermediates = self._map.map_intermediates(X)
         if 1 < len(X) <= _MAX_CACHED_ROWS:
-            self._last_inside = self._map, np.array(X), inside  # a single assignment is thread-safe
-        return inside
+            self._last_intermediates = (
+                self._map,
+                np.array(X),
+                intermediates,
+            )  # a single assignment is thread-safe
+        return intermediates
 
-    def native_inside(self) -> tuple[Any, ...]:
-        """Return function, arrays and numbers for the native call that computes :meth:`inside`."""
-        return self._map.native_inside()
+    def native_intermediates(self) -> tuple[Any, ...]:
+        """Return function, arrays and numbers for the native call that computes :meth:`map_intermediates`."""
+        return self._map.native_intermediates()
 
-    def carried_inside(self, coef: FloatArray) -> FloatArray:
-        """Convert coefficients of output features to those of :meth:`inside` that give the same scores."""
-        return self._map.carried_inside(coef)
+    def coef_of_intermediates(self, coef: FloatArray) -> FloatArray:
+        """Return coefficients of intermediate values that give the same scores as those of the features."""
+        return self._map.coef_of_intermediates(coef)
 
     def typical_rows(self) -> FloatArray:
         """Return rows similar to those on which the map was fitted: its landmarks or its center."""
@@ -265,10 +269,10 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         scale = np.where(fitted.scale == 0.0, np.inf, fitted.scale)
         return np.asarray(fitted.landmarks.T / scale + fitted.shift)
 
-    def explain_inside(
+    def explain_intermediates(
         self, X: FloatArray, coef: FloatArray, intercept: FloatArray, background: FloatArray
     ) -> Attribution:
-        """Return the contributions of features to ``inside(X) @ coef.T + intercept``.
+        """Return the contributions of features to ``map_intermediates(X) @ coef.T + intercept``.
 
         Kernel values of landmarks in more than three features are products over the features, so their
         Shapley values are computed directly. For other maps, the function is evaluated at modified rows.
@@ -281,26 +285,26 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
                 rows, halving, fitted.landmarks.T, coef * 2.0**KERNEL_BITS, intercept, background=other
             )
         return explain_function(
-            lambda rows: fitted.inside(rows) @ coef.T + intercept,
+            lambda rows: fitted.map_intermediates(rows) @ coef.T + intercept,
             X,
             background.mean(axis=0),
             np.flatnonzero(fitted.scale).tolist(),
         )
 
-    def map_from_inside(self, X: FloatArray) -> FloatArray:
+    def map_rows_without_blas(self, X: FloatArray) -> FloatArray:
         """Return the values of :meth:`map_rows`, bit-identical but computed without BLAS.
 
         Threads of BLAS would slow down learners that run in parallel.
         """
-        last = self.__dict__.get("_last_inside")
+        last = self.__dict__.get("_last_intermediates")
         if last is not None and last[0] is self._map and np.array_equal(last[1], X):
             return self._map.completed(last[2])
-        return self._map.completed(self._map.inside(X))
+        return self._map.completed(self._map.map_intermediates(X))
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(super().__getstate__())
         state.pop("_last_rows", None)
-        state.pop("_last_inside", None)
+        state.pop("_last_intermediates", None)
         return state
 
     def same_map(self, other: RandomFeatures | None) -> bool:

@@ -6,6 +6,7 @@ import pytest
 from sklearn.naive_bayes import GaussianNB
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+import steelyard
 from steelyard import (
     KOIL,
     AdaptiveThresholdClassifier,
@@ -17,11 +18,16 @@ from steelyard import (
     ProximalSVC,
     RandomFeatures,
     StreamClassifier,
+    online,
+    windowing,
 )
+from steelyard.base import BatchLearner
 from steelyard.checks import NotApplicable, learner_checks
 from steelyard.online import AROW, NORMA, OAM, OPAUC, RBP, Forgetron, OnlinePerceptron, Projectron
 from steelyard.online.base import OnlineLearner
-from steelyard.windowing import AdaptiveWindows, ExponentialDecay, SlidingWindow
+from steelyard.windowing import AdaptiveWindows, ExponentialDecay, Refit, SlidingWindow
+from tests.explanation import test_learners as explained
+from tests.safety import subjects
 
 LEARNERS = [
     StreamClassifier(),
@@ -107,6 +113,22 @@ def _expected_failures_of_weights(learner):
             "check_sample_weight_equivalence_on_sparse_data": repeated,
         }
     return {}
+
+
+# Learners that tests of their own cover: Refit fits estimators of other packages, and a key is no feature.
+_OWN_TESTS = {"contract": {Refit}, "safety": {Refit}, "explanation": {Refit, KeyedClassifier}}
+
+
+@pytest.mark.parametrize("area", _OWN_TESTS)
+def test_every_public_learner_is_in_the_list_of_each_area(area):
+    exported = [getattr(module, name) for module in (steelyard, online, windowing) for name in module.__all__]
+    learners = {x for x in exported if isinstance(x, type) and issubclass(x, BatchLearner)}
+    lists = {
+        "contract": [*LEARNERS, *WRAPPERS],
+        "safety": subjects.LEARNERS.values(),
+        "explanation": explained.LEARNERS.values(),
+    }
+    assert learners - _OWN_TESTS[area] <= {type(learner) for learner in lists[area]}
 
 
 @parametrize_with_checks(

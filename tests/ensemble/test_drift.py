@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from steelyard import StreamClassifier
-from steelyard.ensemble.drift import DriftDetector
+from steelyard.ensemble.change_monitor import DriftDetector
 from steelyard.persistence import from_bytes, to_bytes
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 
 import numpy as np
 import pytest
@@ -40,6 +41,13 @@ def test_first_task_runs_in_calling_thread_and_others_in_new_threads(threads):
 
 
 @pytest.mark.parametrize("n", [1, 2, 5])
+def test_run_tasks_returns_results_in_the_order_of_the_tasks(threads, n):
+    threads(n)
+    tasks = [partial(pow, base, 2) for base in range(8)]
+    assert run_tasks(tasks, parallel=True) == [base**2 for base in range(8)]
+
+
+@pytest.mark.parametrize("n", [1, 2, 5])
 def test_run_tasks_raises_first_of_several_errors_and_leaves_no_thread(threads, n):
     threads(n)
     before = threading.active_count()
@@ -74,8 +82,12 @@ def test_stream_classifier_is_bit_identical_with_1_2_and_4_threads(threads):
 
 
 def test_weights_computed_during_updates_equal_weights_computed_afterwards(threads, monkeypatch):
+    update_and_weigh = ExpertEnsemble._update_and_weigh
+
     def update_then_weigh(ensemble, stream, block):
-        ensemble._update(stream, lambda: None, lambda: ensemble._monitor(block))
+        with monkeypatch.context() as patch:
+            patch.setattr(ExpertEnsemble, "_weigh", lambda *_: None)
+            update_and_weigh(ensemble, stream, block)
         return ensemble._weigh(stream, ensemble._has_rule())
 
     X, y = KOILMixture(1200, schedule=ImbalanceSchedule.constant(0.1), seed=4).rows(0, 1200)

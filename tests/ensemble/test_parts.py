@@ -11,7 +11,7 @@ from sklearn.metrics import roc_auc_score
 from steelyard import StreamClassifier
 from steelyard._concurrency import shallow_copy
 from steelyard.ensemble.cost import CostBudget
-from steelyard.ensemble.experts import EXPERTS
+from steelyard.ensemble.experts import EXPERTS, Stream
 from steelyard.ensemble.experts.kernel import KernelExpert, evenly_sampled
 from steelyard.ensemble.experts.linear import LinearRule, MappedLinearRule
 from steelyard.ensemble.experts.neighbors import NearestNeighborRule
@@ -305,6 +305,25 @@ def test_calibrated_log_odds_of_few_positives_are_bounded_and_keep_their_order()
         assert (np.diff(scores) > 0.0).all()
         highest.append(scores[-1])
     assert highest[0] < 1.0 + np.log(4.0) + 3.0 < highest[1]
+
+
+def test_ranks_of_remembered_rows_equal_those_of_one_transformation():
+    rng = np.random.default_rng(0)
+    config = next(config for config in EXPERTS if config.name == "neighbors")
+    expert, rows = config.make(config), RowBuffer.empty(3)
+    for step in range(40):
+        rows = rows.append(_block(rng, 17, first=17 * step))
+        if step in {0, 20}:  # another transformation, after which no earlier rank is valid
+            views = Views(RankView.fit(rows.block.X))
+        n = 17 * (step + 1)
+        stream = Stream(rows, 0, n, n - 17, views, CostBudget("auto", 2))
+        if step == 30:
+            rows = rows.without(np.arange(n - 60, n - 50))
+            stream = Stream(rows, 0, n, n - 17, views, CostBudget("auto", 2))
+        expert.update(stream)
+        rule = expert.make_rule(stream)
+        expected = TransformedRows(rows.at(expert.held).X, views).ranks
+        np.testing.assert_array_equal(rule.vectors, expected)
 
 
 def test_nearest_neighbors_vote_with_their_similarity():

@@ -15,11 +15,10 @@ import scipy.sparse as sp
 
 import steelyard
 from steelyard import ProximalSVC, StreamClassifier
-from steelyard.ensemble import score_buffer
+from steelyard.ensemble import snapshot
 from steelyard.ensemble.experts import EXPERTS, boosting
-from steelyard.ensemble.score_buffer import PredictedScores
 from steelyard.ensemble.settings import SETTINGS
-from steelyard.ensemble.snapshot import EnsembleSnapshot
+from steelyard.ensemble.snapshot import EnsembleSnapshot, PredictedScores
 from steelyard.exceptions import DataError, ParameterError
 from steelyard.metrics import g_mean_score, roc_auc_score
 from steelyard.persistence import from_bytes, to_bytes
@@ -347,12 +346,29 @@ def test_second_prediction_of_the_same_rows_does_not_score_them_again(curved, mo
 
 
 def test_number_of_stored_scores_of_unlabelled_rows_is_bounded(monkeypatch):
-    monkeypatch.setattr(score_buffer, "SETTINGS", dataclasses.replace(SETTINGS, predicted_rows=50))
+    monkeypatch.setattr(snapshot, "SETTINGS", dataclasses.replace(SETTINGS, predicted_rows=50))
     predicted = PredictedScores()
     for begin in range(0, 200, 20):
         predicted.keep(np.arange(begin, begin + 20, dtype=np.uint64), [0, 1], np.zeros((20, 3, 1)))
     is_missing = predicted.take(np.array([149, 150, 199], np.uint64), [0, 1], np.empty((3, 3, 1)))
     assert is_missing.tolist() == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    "wanted", [[0, 1, 2, 3], [1, 2], [3, 0], [2, 9, 1], [1, 1], [4, 5, 6, 7], [2, 3, 4, 5]]
+)
+def test_stored_scores_are_returned_for_the_rows_that_have_them(wanted):
+    predicted, scores = PredictedScores(), np.arange(24.0).reshape(8, 3, 1)
+    for begin in (0, 4):
+        keys = np.arange(begin, begin + 4, dtype=np.uint64)
+        predicted.keep(keys, [0, 1], scores[begin : begin + 4])
+    out = np.full((len(wanted), 3, 1), -1.0)
+    is_missing = predicted.take(np.array(wanted, np.uint64), [1, 0], out)
+    seen = [row in wanted[:place] for place, row in enumerate(wanted)]
+    assert is_missing.tolist() == [row > 7 or again for row, again in zip(wanted, seen, strict=True)]
+    for place, row in enumerate(wanted):
+        expected = np.full((3, 1), -1.0) if is_missing[place] else -scores[row]
+        np.testing.assert_array_equal(out[place], expected)
 
 
 def test_delay_of_labels_is_the_number_of_rows_predicted_since():

@@ -239,7 +239,8 @@ class AdaptiveThresholdClassifier(ThresholdedClassifier):
 
         def after(now: list[Any]) -> _Known:
             buffer, keys = shallow_copy(before.buffer), _native.row_hashes(rows)
-            buffer.set_classes(now)
+            if now != buffer.classes:
+                buffer.set_classes(now)
             positive = self._find_positive(buffer, before.positive)
             sign = -1.0 if len(now) == 2 and now[0] == positive else 1.0
             promise = OnlineThreshold.updated(before.promise, self.threshold, sign)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -63,10 +64,10 @@ class OnlineCalibration:
         z = self._calibrated(x)
         losses = -(target * log_expit(z) + (1.0 - target) * log_expit(-z)).sum(axis=1)
         p = expit(z[1:])
-        keep = 0.5 ** (n / _HALF_LIVES_ROWS)[:, None]
-        curvature = keep[:, :, None] * self.curvature + (1.0 - keep)[:, :, None] * _PENALTIES
+        keep, penalties, prior_rows = _decay(n)
+        curvature = keep * self.curvature + penalties
         curvature = curvature + np.einsum("ln,ni,nj->lij", p * (1.0 - p), x, x)
-        gradient = (p - target) @ x + (1.0 - keep) * _PRIOR_ROWS * (self.coefficients - _IDENTITY)
+        gradient = (p - target) @ x + prior_rows * (self.coefficients - _IDENTITY)
         step = np.linalg.solve(curvature, gradient[:, :, None])[:, :, 0]
         step /= np.maximum(1.0, np.abs(step).max(axis=1, keepdims=True) / _MAX_STEP)
         coefficients = self.coefficients - step
@@ -102,6 +103,16 @@ class OnlineCalibration:
         return made
 
 
+@lru_cache(maxsize=2 * _BLOCK_ROWS)
+def _decay(n_rows: int) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return the factor of the second derivatives after some rows, and the penalties that come back."""
+    keep = 0.5 ** (n_rows / _HALF_LIVES_ROWS)[:, None]
+    return keep[:, :, None], (1.0 - keep)[:, :, None] * _PENALTIES, (1.0 - keep) * _PRIOR_ROWS
+
+
 def _features(log_odds: FloatArray) -> FloatArray:
-    z = np.clip(log_odds, -_MAX_LOG_ODDS, _MAX_LOG_ODDS)
-    return np.stack([np.minimum(z, 0.0), np.maximum(z, 0.0), np.ones(len(z))], axis=1)
+    z = np.minimum(np.maximum(log_odds, -_MAX_LOG_ODDS), _MAX_LOG_ODDS)
+    features = np.ones((len(z), 3))
+    np.minimum(z, 0.0, out=features[:, 0])
+    np.maximum(z, 0.0, out=features[:, 1])
+    return features

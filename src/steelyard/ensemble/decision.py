@@ -13,7 +13,6 @@ from steelyard._labels import Label
 from steelyard._types import FloatArray
 from steelyard.ensemble.calibration import OnlineCalibration
 from steelyard.ensemble.mixing import ExpertWeights
-from steelyard.ensemble.multiclass import MulticlassWeights
 from steelyard.ensemble.online_threshold import OnlineThreshold
 from steelyard.ensemble.row_buffer import Block
 from steelyard.ensemble.row_costs import RowCosts, is_prices
@@ -56,13 +55,12 @@ class DecisionState:
         return self if promise is self.online_threshold else replace(self, online_threshold=promise)
 
     def after(
-        self, snapshot: EnsembleSnapshot, block: Block, scores: FloatArray, prior: float
+        self, snapshot: EnsembleSnapshot, block: Block, totals: FloatArray, threshold: float, prior: float
     ) -> DecisionState:
-        """Return the state updated with labelled rows of two classes and their out-of-sample scores.
+        """Return the state updated with labelled rows of two classes and their combined out-of-sample scores.
 
         ``prior`` is the log-odds of the second class, computed from the class shares of recent rows.
         """
-        totals, threshold = snapshot.score_and_threshold(scores)
         promise, weights = self.online_threshold, snapshot.weights
         if promise is not None:
             is_positive = block.codes == snapshot.classes[0 if promise.sign < 0.0 else 1]
@@ -85,14 +83,6 @@ class DecisionState:
     def is_mirrored(self, labels: Sequence[Label] | NDArray[Any]) -> bool:
         """Return whether the first of two classes is the positive one."""
         return len(labels) == 2 and bool(labels[0] == self.positive)
-
-    def with_promised_threshold(
-        self, weights: ExpertWeights | MulticlassWeights | None
-    ) -> ExpertWeights | MulticlassWeights | None:
-        """Return the expert weights for two classes with the threshold that keeps the promised rate."""
-        if self.online_threshold is None or not isinstance(weights, ExpertWeights):
-            return weights
-        return replace(weights, threshold=self.online_threshold.decision_threshold(weights.totals))
 
     def log_odds(self, snapshot: EnsembleSnapshot, decisions: FloatArray, prior: float) -> FloatArray:
         """Return calibrated log-probabilities up to a constant, for equally frequent classes."""

@@ -26,7 +26,8 @@ def labelled_report(ensemble: ExpertEnsemble, class_count: IntArray) -> DriftRep
 def unlabelled_report(ensemble: ExpertEnsemble, X: FloatArray) -> DriftReport:
     """Compare unlabelled rows and their scores with the rows in the row buffer."""
     snapshot, both = ensemble.snapshot, [ensemble.rows.block.X, X]
-    known, new = map(ensemble.monitored, both)
+    has_gaps = ensemble.views.layout is not None
+    known, new = (ensemble.input.monitored(rows, has_gaps=has_gaps) for rows in both)
     names = ensemble.input.monitored_names or [f"x{k}" for k in range(new.shape[1])]
     if len(snapshot.classes) == 2:
         scores = [snapshot.decide(snapshot.raw_scores(rows)) for rows in both]

@@ -17,21 +17,19 @@ from steelyard._labels import Label, positive_class, sorted_classes
 from steelyard._threads import one_thread, run_tasks
 from steelyard._types import FloatArray, IntArray
 from steelyard._validation import checked_times
-from steelyard.ensemble.change_monitor import ChangeMonitor
+from steelyard.ensemble.change_monitor import ChangeMonitor, DriftDetector
 from steelyard.ensemble.cost import CostBudget
 from steelyard.ensemble.decision import DecisionState, prior_log_odds
-from steelyard.ensemble.drift import DriftDetector
 from steelyard.ensemble.experts import EXPERTS, Expert, Stream
 from steelyard.ensemble.experts.labels import LabelRun
 from steelyard.ensemble.layout import Layout
-from steelyard.ensemble.mixing import ExpertWeights, weigh
+from steelyard.ensemble.mixing import ExpertWeights, WeightCorrection, weigh
 from steelyard.ensemble.multiclass import MulticlassWeights
 from steelyard.ensemble.row_buffer import Block, PendingRows, RowBuffer, union_of_rows
 from steelyard.ensemble.row_input import RowInput
-from steelyard.ensemble.score_buffer import PredictedScores, ScoreBuffer, align, n_planes
+from steelyard.ensemble.score_buffer import ScoreBuffer, align, n_planes
 from steelyard.ensemble.settings import SETTINGS
-from steelyard.ensemble.snapshot import EnsembleSnapshot
-from steelyard.ensemble.stacking import WeightCorrection
+from steelyard.ensemble.snapshot import EnsembleSnapshot, PredictedScores
 from steelyard.ensemble.views import Views
 from steelyard.exceptions import DataError
 from steelyard.windowing.sliding import window_size
@@ -65,8 +63,8 @@ class ExpertEnsemble:
         Label of each class code, in the order of first occurrence.
     counts : ndarray of shape (n_labels,)
         Rows of each class in the window.
-    n_seen, low : int
-        The window holds the rows with ``low <= number < n_seen``.
+    n_seen, window_start : int
+        The window holds the rows with ``window_start <= number < n_seen``.
     rows, pending : RowBuffer, PendingRows
         Recent rows and all rows that experts remember, and rows that were scored but not yet learned.
     views, experts : Views, list of Expert
@@ -91,7 +89,7 @@ class ExpertEnsemble:
         self.labels: list[Label] = []
         self.code_of: dict[Label, int] = {}
         self.counts: IntArray = np.zeros(0, dtype=np.int64)
-        self.n_seen = self.low = 0
+        self.n_seen = self.window_start = 0
         # Number of rows at the last weighing, and at the last fit of the views.
         self.weighed_at = self.views_at = 0
         self.rows = RowBuffer.empty(min(n_columns, SETTINGS.max_columns))
@@ -165,7 +163,7 @@ class ExpertEnsemble:
         if layout is None:
             if not categorical and X.shape[1] == self.rows.n_columns and _native.all_finite(X):
                 return
-            first = self.rows.block.X if self.n_seen or len(self.pending) else X
+            first = self.rows.block.X if self.n_seen or self.pending.n_rows else X
             layout = Layout.of_rows(first, categorical if first is X else ())
         if X.shape[1] > self.rows.n_columns:
             self.rows = self.rows.widened(X.shape[1])
@@ -196,11 +194,11 @@ class ExpertEnsemble:
     def change(self, added: Block | None, forgotten: Block | None) -> None:
         """Learn some rows and forget others. A few new rows may stay buffered until more rows arrive."""
         if forgotten is None and added is not None and self._add_pending(added):
-            if len(self.pending) < SETTINGS.pending_rows:
+            if self.pending.n_rows < SETTINGS.pending_rows:
                 return
             added = None
         self.recent_scores, self.experts = shallow_copy(self.recent_scores), self.copied_experts()
-        if len(self.pending):
+        if self.pending.n_rows:
             pending, self.pending = self.pending.together(), PendingRows()
             self._learn_block(*pending)
         if forgotten is not None:
@@ -221,7 +219,7 @@ class ExpertEnsemble:
         """
         n = len(block)
         if not (
-            len(self.pending) + n <= min(SETTINGS.pending_rows, self.n_seen // 20)
+            self.pending.n_rows + n <= min(SETTINGS.pending_rows, self.n_seen // 20)
             and n < SETTINGS.pending_rows
             and len(self.snapshot.classes) > 1
             and self.params.window == "auto"
@@ -251,6 +249,8 @@ class ExpertEnsemble:
             return None
         scores = np.empty((len(block), len(snapshot.rules), n_planes(len(snapshot.classes))))
         is_new = self.predicted.take(block.keys, snapshot.classes, scores)
+        if is_new.all():
+            return snapshot.raw_scores(block.X, block.wide)
         if is_new.any():
             new = block.take(is_new)
             scores[is_new] = snapshot.raw_scores(new.X, new.wide)
@@ -258,55 +258,73 @@ class ExpertEnsemble:
 
     def _record(self, block: Block, scores: FloatArray | None) -> Stream:
         """Add rows to the row buffer and their scores to the score buffer; adjust window and views."""
-        n_before, snapshot = self.n_seen, self.snapshot
+        n_before, known_classes = self.n_seen, self.snapshot.classes
         self.n_seen += len(block)
         if scores is not None:
-            if len(snapshot.classes) == 2:
-                self.decision = self.decision.after(snapshot, block, scores, prior_log_odds(self.shares()))
-            hit = snapshot.predict_codes(scores) == block.codes
-            self.drift = self.drift.after(block.codes, hit, len(self.labels), self.n_seen)
+            self._record_decisions(block, scores)
         block = block.numbered(n_before)
         self._count(block, 1)
         self.rows = self.rows.append(block)
-        self._move_window()
+        if self.params.window != "auto":
+            self._move_window()
         classes, budget = self.class_codes(), self._budget()
-        self._select_experts(budget)
-        self._fit_views(budget)
-        stream = replace(self.stream(), n_before=n_before, new_class=classes != snapshot.classes)
+        if budget is not self._selected_for:
+            self._select_experts(budget)
+        if any(self.views_at < n <= self.n_seen for n in SETTINGS.view_rows):
+            self._fit_views(budget)
+        stream = self.stream(budget, n_before, new_class=classes != known_classes)
         for expert in self.experts:
             if expert.is_enabled:
                 expert.observe(block, stream)
         self._record_scores(block, scores, classes if budget.weighs_experts else [])
         return stream
 
-    def monitored(self, X: FloatArray) -> FloatArray:
-        """Return the columns that are tested for drift."""
-        return self.input.monitored(X, has_gaps=self.views.layout is not None)
+    def _record_decisions(self, block: Block, scores: FloatArray) -> None:
+        """Compare the decisions that the scores give with the labels: calibration, promised rate, drift."""
+        snapshot, codes = self.snapshot, block.codes
+        if len(snapshot.classes) == 2:
+            totals, threshold = snapshot.score_and_threshold(scores)
+            prior = prior_log_odds(self.shares())
+            self.decision = self.decision.after(snapshot, block, totals, threshold, prior)
+            first, second = snapshot.classes
+            predicted = np.where(totals > (0.0 if np.isnan(threshold) else threshold), second, first)
+        else:
+            predicted = snapshot.predict_codes(scores)
+        self.drift = self.drift.after(codes, predicted == codes, len(self.labels), self.n_seen)
 
     def _move_window(self) -> None:
         """Move the start of the window, and subtract the leaving rows from the class counts."""
-        size, low = self.params.window_size(), 0
+        size, start = self.params.window_size(), 0
         if isinstance(size, int):
-            low = self.n_seen - size
+            start = self.n_seen - size
         elif size is not None:
             rows = self.rows.block
             begin = int(np.searchsorted(rows.times, rows.times[-1] - size.total_seconds(), side="right"))
-            low = int(rows.numbers[begin])
-        if low > self.low:
-            self._count(self.rows.between(self.low, low), -1)
-            self.low = low
+            start = int(rows.numbers[begin])
+        if start > self.window_start:
+            self._count(self.rows.between(self.window_start, start), -1)
+            self.window_start = start
 
     def _record_scores(self, block: Block, scores: FloatArray | None, classes: list[int]) -> None:
-        recent = self.recent_scores
-        recent.set_classes(classes)
+        """Add scores to the score buffer, and for two classes to the rows that correct the weights."""
+        recent, snapshot = self.recent_scores, self.snapshot
+        if classes != recent.classes:
+            recent.set_classes(classes)
         if not classes:
             return
         if scores is not None:
-            scores = align(scores, self.snapshot.classes, classes)
+            is_same = classes == snapshot.classes
+            scores = scores if is_same else align(scores, snapshot.classes, classes)
             of_labels = np.array([not expert.uses_features for expert in self.experts])
             self.label_run, in_long_run = self.label_run.after(scores[:, of_labels])
-            scores = np.where(in_long_run[:, None, None] & of_labels[:, None], np.nan, scores)
-            self._record_log_odds(block, scores, classes)
+            if in_long_run.any():
+                scores = np.where(in_long_run[:, None, None] & of_labels[:, None], np.nan, scores)
+            if len(classes) != 2 or not is_same:
+                self.correction = WeightCorrection.none(len(EXPERTS))
+            elif isinstance(snapshot.weights, ExpertWeights):
+                log_odds = snapshot.weights.expert_log_odds(scores[:, :, 0])
+                places = (block.codes == classes[1]).astype(np.int64)
+                self.correction = self.correction.after(log_odds, places, block.keys)
         place_of = np.full(len(self.labels), -1)
         place_of[classes] = np.arange(len(classes))
         recent.push(place_of[block.codes], scores, block.keys, block.weights)
@@ -316,49 +334,14 @@ class ExpertEnsemble:
         if is_rare and self.drift.is_within(SETTINGS.short_after_drift_rows, self.n_seen):
             recent.shorten()
 
-    def _record_log_odds(self, block: Block, scores: FloatArray, classes: list[int]) -> None:
-        """Record calibrated scores of rows, with which the weights for two classes are corrected."""
-        weights = self.snapshot.weights
-        if len(classes) != 2 or classes != self.snapshot.classes:
-            self.correction = WeightCorrection.none(len(EXPERTS))
-        elif isinstance(weights, ExpertWeights):
-            log_odds = weights.expert_log_odds(scores[:, :, 0])
-            places = (block.codes == classes[1]).astype(np.int64)
-            self.correction = self.correction.after(log_odds, places, block.keys)
-
-    def _monitor(self, block: Block) -> None:
-        """Test the columns and class frequencies of new rows for changes."""
-        self.changes = self.changes.after(
-            self.monitored(block.X), block.codes, self.labels, self.input.monitored_names, block.times
-        )
-
     def _update_and_weigh(self, stream: Stream, block: Block) -> ExpertWeights | MulticlassWeights | None:
-        """Update the experts, and weigh them in parallel.
+        """Update the experts that are due and derive their rules; weigh the experts in parallel.
 
-        The weights depend on the recent scores and on which experts have a rule, but not on the new rules. If
-        an expert gets its first rule or loses its rule, the experts are weighed again.
+        Expensive experts are updated in parallel. The weights depend on the recent scores and on which
+        experts have a rule, but not on the new rules. If an expert gets its first rule or loses its rule, the
+        experts are weighed again.
         """
         before, has_rule = (self.weighed_at, self.decision, self.correction), self._has_rule()
-        weights: list[ExpertWeights | MulticlassWeights | None] = []
-
-        def weigh_now() -> None:
-            weights.append(self._weigh(stream, has_rule))
-
-        self._update(stream, weigh_now, partial(self._monitor, block))
-        if self._has_rule() == has_rule:
-            return weights[0]
-        self.weighed_at, self.decision, self.correction = before
-        return self._weigh(stream, self._has_rule())
-
-    def _has_rule(self) -> list[bool]:
-        """Return for each expert whether it can predict."""
-        return [expert.rule is not None for expert in self.experts]
-
-    def _update(self, stream: Stream, weigh_now: Callable[[], None], monitor: Callable[[], None]) -> None:
-        """Update the experts that are due, expensive ones in parallel, and derive their rules.
-
-        ``weigh_now`` and ``monitor`` do not depend on the experts and may run in parallel with them.
-        """
         ready = [expert for expert in self.experts if expert.is_ready(stream.views)]
         due = {expert for expert in ready if stream.new_class or expert.is_due(stream)}
 
@@ -376,15 +359,29 @@ class ExpertEnsemble:
         # The longest tasks are refits with many rows.
         expensive.sort(key=lambda e: (not e.updates_in_place, not e.refits, -e.n_rows))
         cheap = [expert for expert in ready if expert not in expensive]
-
-        def update_cheap() -> None:
-            with one_thread():
-                update(cheap)
-
-        tasks: list[Callable[[], None]] = [partial(update, [expert]) for expert in expensive]
+        tasks: list[Callable[[], Any]] = [partial(update, [expert]) for expert in expensive]
+        tasks += [
+            partial(self._weigh, stream, has_rule),
+            partial(one_thread()(update), cheap),
+            partial(self._monitor, block),
+        ]
         n_new = stream.n_seen - stream.n_before
-        is_parallel = bool(tasks) and n_new >= SETTINGS.min_rows_for_threads
-        run_tasks([*tasks, weigh_now, update_cheap, monitor], parallel=is_parallel)
+        is_parallel = bool(expensive) and n_new >= SETTINGS.min_rows_for_threads
+        weights: ExpertWeights | MulticlassWeights | None = run_tasks(tasks, parallel=is_parallel)[-3]
+        if self._has_rule() == has_rule:
+            return weights
+        self.weighed_at, self.decision, self.correction = before
+        return self._weigh(stream, self._has_rule())
+
+    def _has_rule(self) -> list[bool]:
+        """Return for each expert whether it can predict."""
+        return [expert.rule is not None for expert in self.experts]
+
+    def _monitor(self, block: Block) -> None:
+        """Test the columns and class frequencies of new rows for changes."""
+        row_input = self.input
+        X = row_input.monitored(block.X, has_gaps=self.views.layout is not None)
+        self.changes = self.changes.after(X, block.codes, self.labels, row_input.monitored_names, block.times)
 
     def _weigh(self, stream: Stream, has_rule: list[bool]) -> ExpertWeights | MulticlassWeights | None:
         """Return new weights if enough rows have arrived since the last update, else the current weights."""
@@ -394,9 +391,10 @@ class ExpertEnsemble:
         if not self.drift.is_within(SETTINGS.short_after_drift_rows, self.n_seen):
             wait = max(wait, budget.batch_rows, budget.weigh_rows)
         wait = min(wait, 1 + self.n_seen * budget.n_planes // 20) / (10.0 if stream.new_class else 1.0)
-        if waited < wait and not (stream.new_class and len(classes) <= 3):
-            return self.snapshot.weights_for(classes)
-        return self._new_weights(has_rule)
+        if waited >= wait or (stream.new_class and len(classes) <= 3):
+            return self._new_weights(has_rule)
+        snapshot = self.snapshot
+        return snapshot.weights if classes == snapshot.classes else snapshot.weights_for(classes)
 
     def _new_weights(self, has_rule: list[bool]) -> ExpertWeights | MulticlassWeights | None:
         """Return weights computed from the recent scores. Experts without a rule get weight 0."""
@@ -430,7 +428,10 @@ class ExpertEnsemble:
 
     def _publish(self, stream: Stream, weights: ExpertWeights | MulticlassWeights | None) -> None:
         """Make the new rules and weights visible to predictions."""
-        self.snapshot = self.new_snapshot(self.decision.with_promised_threshold(weights))
+        promise = self.decision.online_threshold
+        if promise is not None and isinstance(weights, ExpertWeights):
+            weights = replace(weights, threshold=promise.decision_threshold(weights.scores))
+        self.snapshot = self.new_snapshot(weights)
         max_rows = (1.0 + SETTINGS.slack) * (SETTINGS.buffer_rows + 2 * SETTINGS.buffer_rows_of_classes)
         if self.params.window != "auto" or len(self.rows) > max_rows:
             self._drop_rows(stream.budget, max_rows)
@@ -445,19 +446,22 @@ class ExpertEnsemble:
             numbers, slack = self.rows.last(SETTINGS.buffer_rows, per_class), SETTINGS.slack
         else:
             first = [row for expert in self.experts if (row := expert.first_row()) is not None]
-            low = min([self.low, *first])
-            numbers, slack = self.rows.last(len(self.rows), low=low), 0.0
-            held = [rows[: rows.searchsorted(low)] for rows in held]  # newer rows are in the window
+            start = min([self.window_start, *first])
+            numbers, slack = self.rows.last(len(self.rows), window_start=start), 0.0
+            held = [rows[: rows.searchsorted(start)] for rows in held]  # newer rows are in the window
         self.rows = self.rows.keep(union_of_rows([*held, numbers]), slack)
 
     def new_snapshot(self, weights: ExpertWeights | MulticlassWeights | None) -> EnsembleSnapshot:
         """Return a snapshot of the current classes, rules and views with the given weights."""
         classes, rules = self.class_codes(), [expert.rule for expert in self.experts]
-        return EnsembleSnapshot(classes, sorted_classes(self.labels_of(classes)), rules, weights, self.views)
+        is_same = classes == self.snapshot.classes
+        labels = self.snapshot.labels if is_same else sorted_classes(self.labels_of(classes))
+        return EnsembleSnapshot(classes, labels, rules, weights, self.views)
 
     def _budget(self) -> CostBudget:
-        is_long = self.n_seen >= SETTINGS.long_stream_rows
-        is_long = is_long and not self.drift.is_within(SETTINGS.long_after_drift_rows, self.n_seen)
+        is_long = self.n_seen >= SETTINGS.long_stream_rows and not self.drift.is_within(
+            SETTINGS.long_after_drift_rows, self.n_seen
+        )
         arguments = self.params.compute_budget, int(np.count_nonzero(self.counts)), is_long
         if self._known_budget is None or self._known_budget.arguments != arguments:
             self._known_budget = CostBudget(*arguments)
@@ -465,8 +469,6 @@ class ExpertEnsemble:
 
     def _select_experts(self, budget: CostBudget) -> None:
         """Disable experts that a new budget does not cover, and enable those again that it does cover."""
-        if budget is self._selected_for:
-            return
         self._selected_for = budget
         for expert in self.experts:
             is_affordable = expert.is_affordable(budget)
@@ -477,18 +479,21 @@ class ExpertEnsemble:
 
     def _fit_views(self, budget: CostBudget) -> None:
         """Fit the rank transformation and the random map after 100 rows, and again after 1,000."""
-        if not any(self.views_at < n <= self.n_seen for n in SETTINGS.view_rows):
-            return
         block = self.rows.block
         self.views = self.views.fit(block.X, block.codes, budget.n_classes, self.params.random_state)
         self.views_at = self.n_seen
         # Experts that use ranks restart. The row buffer still contains all rows that they have learned.
         self.experts = [expert.restart() if expert.uses_ranks else expert for expert in self.experts]
 
-    def stream(self) -> Stream:
-        """Return the stream as experts see it between two calls: remembered rows, views, budget."""
-        n, seed = self.n_seen, self.params.random_state
-        return Stream(self.rows, self.low, n, n, self.views, self._budget(), seed)
+    def stream(
+        self, budget: CostBudget | None = None, n_before: int | None = None, *, new_class: bool = False
+    ) -> Stream:
+        """Return the stream as experts see it; by default between two calls, after all rows were learned."""
+        budget, n_before = budget or self._budget(), self.n_seen if n_before is None else n_before
+        seed = self.params.random_state
+        return Stream(
+            self.rows, self.window_start, self.n_seen, n_before, self.views, budget, seed, new_class
+        )
 
     # -- forgetting ---------------------------------------------------------------------------------
 
@@ -502,7 +507,7 @@ class ExpertEnsemble:
         rows = self.rows if add is None else self.rows.append(add.numbered(self.n_seen))
         places = rows.find(forget)
         is_unknown = places < 0
-        is_unknown[~is_unknown] = rows.numbers[places[~is_unknown]] < self.low
+        is_unknown[~is_unknown] = rows.numbers[places[~is_unknown]] < self.window_start
         if is_unknown.any():
             raise DataError(
                 f"row {int(is_unknown.argmax())} is not remembered: it was never learned with this label and "
@@ -521,11 +526,25 @@ class ExpertEnsemble:
         self.rows = self.rows.without(places[found])
         block = replace(block, numbers=numbers)
         self._count(block, -1)
-        self._select_experts(self._budget())
-        stream = self.stream()
+        budget = self._budget()
+        if budget is not self._selected_for:
+            self._select_experts(budget)
+        stream = self.stream(budget)
         for expert in self.experts:
             if expert.is_enabled:
                 expert.forget(block, stream)
+        self._forget_scores(block)
+        for expert in self.experts:
+            if expert.is_ready(stream.views):
+                expert.refresh_rule(stream)
+        self.changes = self.changes.forgotten()
+        classes = self.class_codes() if budget.weighs_experts else []
+        if classes != self.recent_scores.classes:
+            self.recent_scores.set_classes(classes)
+        self._publish(stream, self._new_weights(self._has_rule()))
+
+    def _forget_scores(self, block: Block) -> None:
+        """Remove the scores and decisions of forgotten rows."""
         for code in np.unique(block.codes).tolist():
             keys = block.keys[block.codes == code]
             self.recent_scores.drop(code, keys)
@@ -533,9 +552,3 @@ class ExpertEnsemble:
                 self.correction = self.correction.without(self.snapshot.classes.index(code), keys)
         if self.decision.online_threshold is not None:
             self.decision.online_threshold.log.drop(block.keys)
-        for expert in self.experts:
-            if expert.is_ready(stream.views):
-                expert.refresh_rule(stream)
-        self.changes = self.changes.forgotten()
-        self.recent_scores.set_classes(self.class_codes() if stream.budget.weighs_experts else [])
-        self._publish(stream, self._new_weights(self._has_rule()))

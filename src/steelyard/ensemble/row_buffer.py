@@ -10,11 +10,11 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from steelyard import _native
 from steelyard._labels import encode_labels
 from steelyard._types import FloatArray, IntArray
 from steelyard._validation import Batch
 from steelyard.ensemble.layout import Layout
+from steelyard.ensemble.row_input import row_keys
 from steelyard.ensemble.score_buffer import with_new_experts
 
 __all__ = [
@@ -22,7 +22,6 @@ __all__ = [
     "PendingRows",
     "RowBuffer",
     "last_rows",
-    "row_keys",
     "union_of_rows",
     "wide_from_state",
     "wide_state",
@@ -31,7 +30,6 @@ __all__ = [
 
 _SAVED = ("X", "codes", "weights", "times", "numbers")
 _COLUMNS = (*_SAVED, "keys")
-_MISSING_KEY = 1.5e-310  # value that is hashed in place of a missing value
 
 
 @dataclass(frozen=True)
@@ -72,8 +70,15 @@ class Block:
 
     def take(self, rows: Any) -> Block:
         """Return some of the rows, selected by slice, mask or index."""
-        wide = None if self.wide is None else self.wide[rows]
-        return Block(**{name: getattr(self, name)[rows] for name in _COLUMNS}, wide=wide)
+        return Block(
+            self.X[rows],
+            self.codes[rows],
+            self.weights[rows],
+            self.times[rows],
+            self.numbers[rows],
+            self.keys[rows],
+            None if self.wide is None else self.wide[rows],
+        )
 
     def joined(self, *others: Block) -> Block:
         """Return the rows of this block followed by the rows of other blocks."""
@@ -88,7 +93,7 @@ class Block:
     def numbered(self, first: int) -> Block:
         """Return the same rows with row numbers that begin at ``first``."""
         numbers = np.arange(first, first + len(self))
-        return replace(self, numbers=numbers)
+        return Block(self.X, self.codes, self.weights, self.times, numbers, self.keys, self.wide)
 
     def widened(self, n_columns: int) -> Block:
         """Return the same rows padded with columns of missing values."""
@@ -107,15 +112,28 @@ class RowBuffer:
     """Rows in stream order, which can be looked up by row number or by value.
 
     A buffer is immutable. Appending returns another buffer that shares the storage, so earlier buffers stay
-    valid; only the newest of them may be appended to.
+    valid; only the newest of them may be appended to. A row has a number, which counts all rows of the
+    stream from 0, and an index, which counts the rows in the buffer.
+
+    Attributes
+    ----------
+    numbers, codes : ndarray
+        Row numbers, ascending, and class codes of all rows.
+    n_columns : int
+        Number of features.
     """
 
-    __slots__ = ("_begin", "_end", "_store", "n_columns")
+    __slots__ = ("_begin", "_end", "_store", "codes", "n_columns", "numbers")
 
     def __init__(self, store: Block, begin: int, end: int) -> None:
         self._store = store
         self._begin, self._end = begin, end
-        self.n_columns: int = store.X.shape[1]  # number of features
+        self.numbers: IntArray = store.numbers[begin:end]
+        self.codes: IntArray = store.codes[begin:end]
+        self.n_columns: int = store.X.shape[1]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return RowBuffer, (self._store, self._begin, self._end)
 
     @classmethod
     def empty(cls, n_columns: int) -> RowBuffer:
@@ -130,16 +148,6 @@ class RowBuffer:
         """All rows in the buffer."""
         return self._store.take(slice(self._begin, self._end))
 
-    @property
-    def numbers(self) -> IntArray:
-        """Row numbers, ascending."""
-        return self._store.numbers[self._begin : self._end]
-
-    @property
-    def codes(self) -> IntArray:
-        """Class codes of all rows."""
-        return self._store.codes[self._begin : self._end]
-
     def between(self, low: int, high: int) -> Block:
         """Return the rows with ``low <= number < high``."""
         begin, end = self.numbers.searchsorted([low, high]) + self._begin
@@ -147,13 +155,13 @@ class RowBuffer:
 
     def at(self, numbers: IntArray) -> Block:
         """Return the rows with the given ascending numbers, which must be in the buffer."""
-        return self._store.take(self._places(numbers))
+        return self._store.take(self._indices(numbers))
 
     def codes_at(self, numbers: IntArray) -> IntArray:
         """Return the class codes of the rows with these ascending numbers."""
-        return self._store.codes[self._places(numbers)]
+        return self._store.codes[self._indices(numbers)]
 
-    def _places(self, numbers: IntArray) -> Any:
+    def _indices(self, numbers: IntArray) -> Any:
         held = self.numbers
         if len(numbers):  # consecutive rows are returned as a slice, which needs no copy
             begin = int(held.searchsorted(numbers[0]))
@@ -166,12 +174,12 @@ class RowBuffer:
         """Return whether all rows with the given numbers are in the buffer."""
         return bool(np.isin(numbers, self.numbers).all())
 
-    def last(self, n_rows: int, per_class: int = 0, low: int = 0) -> IntArray:
+    def last(self, n_rows: int, per_class: int = 0, window_start: int = 0) -> IntArray:
         """Return the numbers of the last ``n_rows`` rows and of the last ``per_class`` rows of each class.
 
-        Rows with a number below ``low`` are left out.
+        Rows with a number below ``window_start`` are left out.
         """
-        return last_rows(self.numbers, self.codes, n_rows, per_class, low)
+        return last_rows(self.numbers, self.codes, n_rows, per_class, window_start)
 
     def append(self, block: Block) -> RowBuffer:
         """Return a buffer with rows appended."""
@@ -191,23 +199,23 @@ class RowBuffer:
         """
         if len(self) <= (1.0 + slack) * len(numbers):
             return self
-        places, n = self._places(numbers), len(numbers)
-        if isinstance(places, slice):
-            if places.stop == self._end and len(self._store) <= 4 * n + 64:  # little storage is unused
-                return RowBuffer(self._store, places.start, places.stop)
-            places = np.arange(places.start, places.stop)
+        indices, n = self._indices(numbers), len(numbers)
+        if isinstance(indices, slice):
+            if indices.stop == self._end and len(self._store) <= 4 * n + 64:  # little storage is unused
+                return RowBuffer(self._store, indices.start, indices.stop)
+            indices = np.arange(indices.start, indices.stop)
         store = _storage(self.n_columns, 2 * n + 64)
         for name in _COLUMNS:
-            np.take(getattr(self._store, name), places, axis=0, out=getattr(store, name)[:n], mode="clip")
+            np.take(getattr(self._store, name), indices, axis=0, out=getattr(store, name)[:n], mode="clip")
         return RowBuffer(store, 0, n)
 
     def widened(self, n_columns: int) -> RowBuffer:
         """Return a buffer whose rows are padded with columns of missing values."""
         return RowBuffer(self.block.widened(n_columns), 0, len(self))
 
-    def without(self, places: NDArray[np.intp]) -> RowBuffer:
+    def without(self, indices: NDArray[np.intp]) -> RowBuffer:
         """Return a buffer without the rows at these indices."""
-        kept = np.delete(np.arange(self._begin, self._end), places)
+        kept = np.delete(np.arange(self._begin, self._end), indices)
         return RowBuffer(self._store.take(kept), 0, len(kept))
 
     def find(self, wanted: Block) -> NDArray[np.intp]:
@@ -217,18 +225,18 @@ class RowBuffer:
         """
         held = self.block
         candidates: dict[int, list[int]] = {}
-        for place in np.flatnonzero(np.isin(held.keys, wanted.keys)).tolist():
-            candidates.setdefault(int(held.keys[place]), []).append(place)
+        for index in np.flatnonzero(np.isin(held.keys, wanted.keys)).tolist():
+            candidates.setdefault(int(held.keys[index]), []).append(index)
         found = np.full(len(wanted), -1, dtype=np.intp)
         for row, key in enumerate(wanted.keys.tolist()):
-            for place in candidates.get(key, ()):
+            for index in candidates.get(key, ()):
                 if (
-                    held.codes[place] == wanted.codes[row]
-                    and held.weights[place] == wanted.weights[row]
-                    and np.array_equal(held.X[place], wanted.X[row], equal_nan=True)
+                    held.codes[index] == wanted.codes[row]
+                    and held.weights[index] == wanted.weights[row]
+                    and np.array_equal(held.X[index], wanted.X[row], equal_nan=True)
                 ):
-                    candidates[key].remove(place)
-                    found[row] = place
+                    candidates[key].remove(index)
+                    found[row] = index
                     break
         return found
 
@@ -313,35 +321,9 @@ class PendingRows:
         return cls((Block.from_rows(X, codes, weights, times, layout=layout, wide=wide),), (scores,), n)
 
 
-def row_keys(
-    X: FloatArray, layout: Layout | None = None, wide: sp.csr_matrix | None = None
-) -> NDArray[np.uint64]:
-    """Return a hash of each row, which ignores missing values in columns that the first rows did not have.
-
-    A row therefore keeps its hash when columns are added to the table. The layout is None if all rows are
-    plain numbers. If the columns are hashed, the values before feature hashing are used, because different
-    rows may have the same hashed columns.
-    """
-    if wide is not None:
-        return _native.sparse_row_hashes(wide.data, wide.indices, wide.indptr)
-    n_first = X.shape[1] if layout is None else layout.n_first
-    if not _native.all_finite(X):
-        missing = np.isnan(X)
-        known = np.where(missing, _MISSING_KEY, X)
-        if n_first < X.shape[1]:
-            late = X[:, n_first:]  # row_hashes() ignores zeros
-            late = np.where(late == 0.0, _MISSING_KEY, late)
-            known[:, n_first:] = np.where(missing[:, n_first:], 0.0, late)
-        X = known
-    elif n_first < X.shape[1]:
-        X = X.copy()
-        X[:, n_first:][X[:, n_first:] == 0.0] = _MISSING_KEY
-    return _native.row_hashes(X)
-
-
-def last_rows(numbers: IntArray, codes: IntArray, n_rows: int, per_class: int, low: int) -> IntArray:
-    """Return the last ``n_rows`` numbers and the last ``per_class`` of each class, all >= ``low``."""
-    first = int(numbers.searchsorted(low))
+def last_rows(numbers: IntArray, codes: IntArray, n_rows: int, per_class: int, window_start: int) -> IntArray:
+    """Return the last ``n_rows`` numbers and the last ``per_class`` of each class since ``window_start``."""
+    first = int(numbers.searchsorted(window_start))
     begin = max(len(numbers) - n_rows, first)
     if not per_class or begin == first:
         return numbers[begin:]
@@ -395,6 +377,6 @@ def _storage(n_columns: int, n_rows: int) -> Block:
     )
 
 
-def _write(store: Block, place: int, block: Block) -> None:
+def _write(store: Block, index: int, block: Block) -> None:
     for name in _COLUMNS:
-        getattr(store, name)[place : place + len(block)] = getattr(block, name)
+        getattr(store, name)[index : index + len(block)] = getattr(block, name)

@@ -80,7 +80,7 @@ def remembered_rows(ensemble: ExpertEnsemble, dense: Callable[[FloatArray], Floa
 def _recent_rows(ensemble: ExpertEnsemble) -> Block:
     """Return the last rows, and the last rows of each class, in the row buffer."""
     rows = ensemble.rows
-    recent = rows.at(rows.last(_RECENT_ROWS, _ROWS_OF_CLASS, ensemble.low))
+    recent = rows.at(rows.last(_RECENT_ROWS, _ROWS_OF_CLASS, ensemble.window_start))
     return recent if len(recent) else rows.block
 
 

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import NDArray
 
 from steelyard import _native
 from steelyard._types import FloatArray
 from steelyard._validation import check_finite, check_not_infinite
+from steelyard.ensemble.layout import Layout
 from steelyard.ensemble.settings import SETTINGS
 from steelyard.ensemble.views import HashedTable, HashedView
 from steelyard.exceptions import DataError
@@ -25,7 +27,9 @@ from steelyard.tables.schema import Schema
 if TYPE_CHECKING:
     from steelyard.base import BatchLearner
 
-__all__ = ["RowInput"]
+__all__ = ["RowInput", "has_feature_names", "row_keys"]
+
+_MISSING_KEY = 1.5e-310  # value that is hashed in place of a missing value
 
 
 @dataclass(frozen=True)
@@ -118,7 +122,8 @@ class RowInput:
         Rows with fewer columns than ``n_columns`` are padded with missing values. ``learner`` and ``method``
         are named in error messages.
         """
-        if sp.issparse(X):
+        is_sparse = type(X) is not np.ndarray and sp.issparse(X)
+        if is_sparse:
             X = check_finite(learner, X, method)
         else:
             X = np.ascontiguousarray(X, dtype=np.float64)
@@ -129,7 +134,8 @@ class RowInput:
             return self.hashed.apply(X, self.schema.categorical), None
         if self.hashed is not None:
             return self.hashed.apply(X), self.hashed.wide(X)
-        X = np.ascontiguousarray(X.toarray() if sp.issparse(X) else X, dtype=np.float64)
+        if is_sparse:
+            X = np.ascontiguousarray(X.toarray(), dtype=np.float64)
         if X.shape[1] < n_columns:  # an array is passed after tables were learned
             X = np.pad(X, ((0, 0), (0, n_columns - X.shape[1])), constant_values=np.nan)
         return X, None
@@ -159,6 +165,32 @@ class RowInput:
         if self.hashed is not None:
             return None
         return self.feature_names if self.schema is None else self.schema.coded_names[: self.first_width]
+
+
+def row_keys(
+    X: FloatArray, layout: Layout | None = None, wide: sp.csr_matrix | None = None
+) -> NDArray[np.uint64]:
+    """Return a hash of each row, which ignores missing values in columns that the first rows did not have.
+
+    A row therefore keeps its hash when columns are added to the table. The layout is None if all rows are
+    plain numbers. If the columns are hashed, the values before feature hashing are used, because different
+    rows may have the same hashed columns.
+    """
+    if wide is not None:
+        return _native.sparse_row_hashes(wide.data, wide.indices, wide.indptr)
+    n_first = X.shape[1] if layout is None else layout.n_first
+    if not _native.all_finite(X):
+        missing = np.isnan(X)
+        known = np.where(missing, _MISSING_KEY, X)
+        if n_first < X.shape[1]:
+            late = X[:, n_first:]  # row_hashes() ignores zeros
+            late = np.where(late == 0.0, _MISSING_KEY, late)
+            known[:, n_first:] = np.where(missing[:, n_first:], 0.0, late)
+        X = known
+    elif n_first < X.shape[1]:
+        X = X.copy()
+        X[:, n_first:][X[:, n_first:] == 0.0] = _MISSING_KEY
+    return _native.row_hashes(X)
 
 
 def has_feature_names(X: Any) -> bool:

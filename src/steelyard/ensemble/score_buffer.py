@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import threading
-import weakref
 from collections.abc import Mapping, Sequence
-from itertools import islice, repeat
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,10 +12,7 @@ from steelyard._types import FloatArray, IntArray
 from steelyard.base import Label
 from steelyard.ensemble.settings import SETTINGS
 
-if TYPE_CHECKING:
-    from steelyard.ensemble.snapshot import EnsembleSnapshot
-
-__all__ = ["PredictedScores", "ScoreBuffer", "ScoreLog", "TwoSides", "align", "n_planes", "with_new_experts"]
+__all__ = ["ScoreBuffer", "ScoreLog", "TwoSides", "align", "n_planes", "with_new_experts"]
 
 
 class TwoSides(NamedTuple):
@@ -97,9 +91,7 @@ class ScoreBuffer:
         self._counts: FloatArray = np.zeros(0)  # decayed number of rows of each class
 
     def set_classes(self, classes: Sequence[Label]) -> None:
-        """Rearrange the scores for these classes."""
-        if list(classes) == self.classes:
-            return
+        """Rearrange the scores for other classes."""
         old, self.classes = self.classes, list(classes)
         place_of = {label: place for place, label in enumerate(self.classes)}
         moved = np.array([place_of.get(label, -1) for label in old], dtype=np.int64)
@@ -230,99 +222,6 @@ class ScoreBuffer:
         if buffer._counts.shape != (len(buffer.classes),):
             raise ValueError("expected one number of rows for each class of the recent scores")
         return buffer
-
-
-class _PredictedBatch(NamedTuple):
-    """Scores of rows that were predicted together."""
-
-    classes: list[int]
-    scores: FloatArray
-    first: int  # number of rows that were predicted before
-
-
-class PredictedScores:
-    """Raw scores of a limited number of predicted rows, kept by row hash until their labels arrive.
-
-    With delayed labels the experts are weighted by the scores that they gave when a row was predicted. Saved
-    and copied models do not contain these scores; they score such rows again when the labels arrive. The
-    scores of the last batch also serve a second call with the same rows, such as ``predict_proba`` after
-    ``predict``.
-
-    Attributes
-    ----------
-    delay_rows : int
-        Delay of the last labels: rows that were predicted after the newest of the rows that got them.
-    """
-
-    __slots__ = ("_last", "_lock", "_n_predicted", "_scores", "delay_rows")
-
-    def __init__(self) -> None:
-        self._scores: dict[int, tuple[_PredictedBatch, int]] = {}  # batch of each row, and index in the batch
-        self._n_predicted = self.delay_rows = 0
-        self._last: tuple[weakref.ref[EnsembleSnapshot], NDArray[np.uint64], FloatArray] | None = None
-        self._lock = threading.Lock()
-
-    def last(self, snapshot: EnsembleSnapshot, keys: NDArray[np.uint64]) -> FloatArray | None:
-        """Return the scores of the last batch if it had these rows and this snapshot scored it."""
-        if self._last is None:
-            return None
-        scored_by, known, scores = self._last
-        return scores if scored_by() is snapshot and np.array_equal(known, keys) else None
-
-    def keep(
-        self,
-        keys: NDArray[np.uint64],
-        classes: list[int],
-        scores: FloatArray,
-        snapshot: EnsembleSnapshot | None = None,
-    ) -> None:
-        """Store the scores of a batch; the oldest rows are dropped if there are too many.
-
-        With the ``snapshot`` that computed the scores, :meth:`last` returns them.
-        """
-        limit = SETTINGS.predicted_rows
-        self._last = None
-        if snapshot is not None and len(keys) <= limit:
-            self._last = weakref.ref(snapshot), keys, scores
-        # Best effort: the thread does not wait for the lock, which a forked child might never get.
-        if len(keys) > limit or not self._lock.acquire(blocking=False):
-            return
-        try:
-            known, rows = self._scores, keys.tolist()
-            self._n_predicted += len(set(rows).difference(known))  # a row may be predicted several times
-            batch = _PredictedBatch(classes, scores, self._n_predicted - len(rows))
-            known.update(zip(rows, zip(repeat(batch), range(len(rows))), strict=True))
-            for key in list(islice(known, max(0, len(known) - limit))):
-                del known[key]
-        finally:
-            self._lock.release()
-
-    def take(self, keys: NDArray[np.uint64], classes: list[int], out: FloatArray) -> NDArray[np.bool_]:
-        """Remove the scores of rows and write them, for given classes, to ``out``.
-
-        Return which rows have no scores; their part of ``out`` does not change.
-        """
-        is_missing = np.ones(len(keys), dtype=bool)
-        if not self._scores or not self._lock.acquire(blocking=False):
-            return is_missing
-        try:
-            found: dict[int, tuple[_PredictedBatch, list[int], list[int]]] = {}
-            for place, key in enumerate(keys.tolist()):
-                entry = self._scores.pop(key, None)
-                if entry is not None:
-                    batch, places, rows = found.setdefault(id(entry[0]), (entry[0], [], []))
-                    places.append(place)
-                    rows.append(entry[1])
-            newest = max((batch.first + max(rows) for batch, _, rows in found.values()), default=None)
-            self.delay_rows = 0 if newest is None else max(0, self._n_predicted - 1 - newest)
-        finally:
-            self._lock.release()
-        for batch, places, rows in found.values():
-            out[places], is_missing[places] = align(batch.scores[rows], batch.classes, classes), False
-        return is_missing
-
-    def __reduce__(self) -> tuple[type[PredictedScores], tuple[()]]:
-        return PredictedScores, ()
 
 
 def n_planes(n_classes: int) -> int:

@@ -67,7 +67,7 @@ class Settings:
     )  # exponents of the expert weights, for short and for long streams
     min_relative_weight: float = 0.01  # weights below this fraction of the largest one become 0
     threshold_trust: float = 0.5  # factor that shrinks the threshold with the best G-mean towards 0
-    correction_rows: int = 5000  # number of recent rows used to correct the weights, see stacking.py
+    correction_rows: int = 5000  # number of recent rows used to correct the weights, see WeightCorrection
     min_correction_rows: int = 1000  # with fewer remembered rows the weights are not corrected
     correction_ridge: float = 100.0  # ridge penalty of the correction of a weight
     max_delay_rows: int = 5000  # longer delays change the weights no further

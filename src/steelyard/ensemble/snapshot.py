@@ -1,9 +1,13 @@
-"""Immutable state of the ensemble, used for predictions while another thread learns."""
+"""Immutable state of the ensemble, used for predictions while another thread learns; predicted scores."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import Any
+import threading
+import weakref
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import islice, repeat
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -17,9 +21,10 @@ from steelyard.ensemble.experts.base import Rule
 from steelyard.ensemble.mixing import ExpertWeights
 from steelyard.ensemble.multiclass import MulticlassWeights
 from steelyard.ensemble.score_buffer import align, n_planes
+from steelyard.ensemble.settings import SETTINGS
 from steelyard.ensemble.views import TransformedRows, Views
 
-__all__ = ["EnsembleSnapshot"]
+__all__ = ["EnsembleSnapshot", "PredictedScores"]
 
 
 class JoinedRules:
@@ -85,18 +90,22 @@ class EnsembleSnapshot:
             scores = np.full((len(X), len(self.rules), n_planes(len(self.classes))), np.nan)
             return self._with_rules(numbers, scores, TransformedRows(X, self.views, wide))
         scorer, others = self.joined.of(self, X.shape[1])
-        low, high = sorted(self.classes)  # codes of rules are in ascending order
-        constants = np.full(len(self.rules), np.nan)
-        for number, rule in enumerate(self.rules):
-            if rule is not None and rule.is_constant:
-                constants[number] = rule.constant([low, high])
-        scores, ranks = scorer.scores(X, constants)
-        if self.classes[0] == high:
+        scores, ranks = scorer.scores(X, self._constants)
+        if self.classes[0] > self.classes[1]:  # codes of rules are in ascending order
             scores = -scores
         if not others:
             return scores
         known = None if self.views.ranks is None else ranks
         return self._with_rules(others, scores, TransformedRows(X, self.views, wide, known))
+
+    @cached_property
+    def _constants(self) -> FloatArray:
+        """Scores of the rules that give all rows the same score for two classes; NaN for the other rules."""
+        classes, constants = sorted(self.classes), np.full(len(self.rules), np.nan)
+        for number, rule in enumerate(self.rules):
+            if rule is not None and rule.is_constant:
+                constants[number] = rule.constant(classes)
+        return constants
 
     def _with_rules(self, numbers: list[int], scores: FloatArray, rows: TransformedRows) -> FloatArray:
         """Write the scores of some experts, computed by their rules, to ``scores`` and return it."""
@@ -109,13 +118,11 @@ class EnsembleSnapshot:
 
     def after_labels(self, codes: list[int]) -> EnsembleSnapshot:
         """Return the snapshot updated with new labels, which only the label frequency rules use."""
-        rules = [None if rule is None else rule.after_labels(codes) for rule in self.rules]
-        return replace(self, rules=rules)
+        rules = [rule and rule.after_labels(codes) for rule in self.rules]
+        return EnsembleSnapshot(self.classes, self.labels, rules, self.weights, self.views, self.joined)
 
     def weights_for(self, classes: list[int]) -> ExpertWeights | MulticlassWeights | None:
         """Return the weights for another set of classes, or None if there are none."""
-        if classes == self.classes or self.weights is None:
-            return self.weights
         if isinstance(self.weights, MulticlassWeights) and len(classes) > 2:
             return self.weights.for_classes(classes)
         return None
@@ -124,7 +131,7 @@ class EnsembleSnapshot:
         """Return one score per plane: positive for the second class, or largest for the predicted class."""
         weights = self.weights
         if isinstance(weights, ExpertWeights):
-            return (weights.scores(raw[:, :, 0]) - weights.threshold)[:, None]
+            return (weights.scores(raw) - weights.threshold)[:, None]
         out = _first_known(raw) if weights is None else weights.scores(raw)
         unknown = np.isnan(raw).all(axis=1)
         if unknown.any():  # no expert knows these classes yet, so they get the lowest score
@@ -135,7 +142,7 @@ class EnsembleSnapshot:
     def totals(self, raw: FloatArray) -> FloatArray:
         """Return the combined scores for two classes, without subtracting a threshold."""
         weights = self.weights
-        return weights.totals(raw) if isinstance(weights, ExpertWeights) else self.decide(raw)[:, 0]
+        return weights.scores(raw) if isinstance(weights, ExpertWeights) else self.decide(raw)[:, 0]
 
     def score_and_threshold(self, raw: FloatArray) -> tuple[FloatArray, float]:
         """Return the result of :meth:`totals`, and the threshold, which is NaN before there are weights."""
@@ -163,3 +170,101 @@ def _first_known(raw: FloatArray) -> NDArray[np.float64]:
             break
         out = np.where(np.isnan(out).all(axis=0), raw[:, expert], out)
     return out
+
+
+class _PredictedBatch(NamedTuple):
+    """Scores of rows that were predicted together."""
+
+    classes: list[int]
+    scores: FloatArray
+    first: int  # number of rows that were predicted before
+
+
+class PredictedScores:
+    """Raw scores of a limited number of predicted rows, kept by row hash until their labels arrive.
+
+    With delayed labels the experts are weighted by the scores that they gave when a row was predicted. Saved
+    and copied models do not contain these scores; they score such rows again when the labels arrive. The
+    scores of the last batch also serve a second call with the same rows, such as ``predict_proba`` after
+    ``predict``.
+
+    Attributes
+    ----------
+    delay_rows : int
+        Delay of the last labels: rows that were predicted after the newest of the rows that got them.
+    """
+
+    __slots__ = ("_last", "_lock", "_n_predicted", "_scores", "delay_rows")
+
+    def __init__(self) -> None:
+        self._scores: dict[int, tuple[_PredictedBatch, int]] = {}  # batch of each row, and index in the batch
+        self._n_predicted = self.delay_rows = 0
+        self._last: tuple[weakref.ref[EnsembleSnapshot], NDArray[np.uint64], FloatArray] | None = None
+        self._lock = threading.Lock()
+
+    def last(self, snapshot: EnsembleSnapshot, keys: NDArray[np.uint64]) -> FloatArray | None:
+        """Return the scores of the last batch if it had these rows and this snapshot scored it."""
+        if self._last is None:
+            return None
+        scored_by, known, scores = self._last
+        return scores if scored_by() is snapshot and np.array_equal(known, keys) else None
+
+    def keep(
+        self,
+        keys: NDArray[np.uint64],
+        classes: list[int],
+        scores: FloatArray,
+        snapshot: EnsembleSnapshot | None = None,
+    ) -> None:
+        """Store the scores of a batch; the oldest rows are dropped if there are too many.
+
+        With the ``snapshot`` that computed the scores, :meth:`last` returns them.
+        """
+        limit = SETTINGS.predicted_rows
+        self._last = None
+        if snapshot is not None and len(keys) <= limit:
+            self._last = weakref.ref(snapshot), keys, scores
+        # Best effort: the thread does not wait for the lock, which a forked child might never get.
+        if len(keys) > limit or not self._lock.acquire(blocking=False):
+            return
+        try:
+            known, rows = self._scores, keys.tolist()
+            self._n_predicted += len(set(rows).difference(known))  # a row may be predicted several times
+            batch = _PredictedBatch(classes, scores, self._n_predicted - len(rows))
+            known.update(zip(rows, zip(repeat(batch), range(len(rows))), strict=True))
+            for key in list(islice(known, max(0, len(known) - limit))):
+                del known[key]
+        finally:
+            self._lock.release()
+
+    def take(self, keys: NDArray[np.uint64], classes: list[int], out: FloatArray) -> NDArray[np.bool_]:
+        """Remove the scores of rows and write them, for given classes, to ``out``.
+
+        Return which rows have no scores; their part of ``out`` does not change.
+        """
+        n = len(keys)
+        if not self._scores or not self._lock.acquire(blocking=False):
+            return np.ones(n, dtype=bool)
+        try:
+            entries = [self._scores.pop(key, None) for key in keys.tolist()]
+            numbers = [batch.first + row for batch, row in filter(None, entries)]
+            self.delay_rows = max(0, self._n_predicted - 1 - max(numbers)) if numbers else 0
+        finally:
+            self._lock.release()
+        found: dict[int, tuple[_PredictedBatch, list[int], list[int]]] = {}
+        for place, entry in enumerate(entries):
+            if entry is not None:
+                batch, places, rows = found.setdefault(id(entry[0]), (entry[0], [], []))
+                places.append(place)
+                rows.append(entry[1])
+        is_missing = np.ones(n, dtype=bool)
+        for batch, places, rows in found.values():
+            # Most batches are predicted and then learned as a whole; slices are faster than lists of indices.
+            is_whole = len(rows) == n and rows == list(range(rows[0], rows[0] + n))
+            scores = batch.scores[rows[0] : rows[0] + n] if is_whole else batch.scores[rows]
+            selected: Any = slice(None) if is_whole else places
+            out[selected], is_missing[selected] = align(scores, batch.classes, classes), False
+        return is_missing
+
+    def __reduce__(self) -> tuple[type[PredictedScores], tuple[()]]:
+        return PredictedScores, ()

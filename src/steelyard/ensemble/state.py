@@ -8,27 +8,31 @@ import numpy as np
 
 from steelyard._labels import restored_labels
 from steelyard.ensemble.calibration import OnlineCalibration
-from steelyard.ensemble.change_monitor import ChangeMonitor
+from steelyard.ensemble.change_monitor import ChangeMonitor, DriftDetector
 from steelyard.ensemble.decision import DecisionState
-from steelyard.ensemble.drift import DriftDetector
 from steelyard.ensemble.expert_ensemble import EnsembleParams, ExpertEnsemble
 from steelyard.ensemble.experts import EXPERTS
 from steelyard.ensemble.experts.labels import LabelRun
-from steelyard.ensemble.mixing import ExpertWeights
+from steelyard.ensemble.mixing import ExpertWeights, WeightCorrection
 from steelyard.ensemble.multiclass import MulticlassWeights
 from steelyard.ensemble.online_threshold import OnlineThreshold
 from steelyard.ensemble.row_buffer import PendingRows, RowBuffer
 from steelyard.ensemble.row_costs import RowCosts
 from steelyard.ensemble.row_input import RowInput
 from steelyard.ensemble.score_buffer import ScoreBuffer
-from steelyard.ensemble.stacking import WeightCorrection
 from steelyard.ensemble.views import Views
 
 __all__ = ["get_state", "restored_ensemble"]
 
 
 def get_state(ensemble: ExpertEnsemble) -> dict[str, Any]:
-    """Return the learned state as arrays, plain values and storable learners."""
+    """Return the learned state as arrays, plain values and storable learners.
+
+    Files keep the names of earlier versions, also where an attribute is called otherwise now: "seen", "low"
+    (the start of the window), "judged_at" (the last weighing), "settled_at" (the last fit of the views),
+    "recent" (the row buffer), "waiting" (pending rows), "watch" (drift), "evidence" (the score buffer),
+    "judgement" (weights), and "cut" in the weights.
+    """
     weights, decision, schema = ensemble.snapshot.weights, ensemble.decision, ensemble.input.schema
     promise = decision.online_threshold
     return {
@@ -36,7 +40,7 @@ def get_state(ensemble: ExpertEnsemble) -> dict[str, Any]:
         "class_numbers": np.flatnonzero(ensemble.counts).tolist(),
         "class_counts": ensemble.counts[ensemble.counts > 0].tolist(),
         "seen": ensemble.n_seen,
-        "low": ensemble.low,
+        "low": ensemble.window_start,
         "judged_at": ensemble.weighed_at,
         "settled_at": ensemble.views_at,
         "recent": ensemble.rows.get_state(with_keys=ensemble.input.keeps_wide),
@@ -65,14 +69,14 @@ def restored_ensemble(state: dict[str, Any], params: EnsembleParams, row_input: 
     ensemble.codes_of(restored_labels(state["labels"]), learn=True)
     ensemble.counts = np.zeros(len(ensemble.labels), dtype=np.int64)
     ensemble.counts[state["class_numbers"]] = state["class_counts"]
-    ensemble.n_seen, ensemble.low, ensemble.weighed_at, ensemble.views_at = (
+    ensemble.n_seen, ensemble.window_start, ensemble.weighed_at, ensemble.views_at = (
         int(state[name]) for name in ("seen", "low", "judged_at", "settled_at")
     )
     ensemble.views = Views.from_state(state["views"])
     ensemble.rows = RowBuffer.from_state(state["recent"], ensemble.views.layout)
     numbers = ensemble.rows.numbers
     is_seen = not len(numbers) or (numbers[0] >= 0 and numbers[-1] < ensemble.n_seen)
-    if not 0 <= ensemble.low <= ensemble.n_seen or not is_seen:
+    if not 0 <= ensemble.window_start <= ensemble.n_seen or not is_seen:
         raise ValueError("rows are remembered that have not been seen yet")
     ensemble.recent_scores = ScoreBuffer.from_state(state["evidence"], len(EXPERTS))
     ensemble.drift = DriftDetector.from_state(state.get("watch", {}))

@@ -29,9 +29,9 @@ from steelyard.ensemble.drift_report import labelled_report, unlabelled_report
 from steelyard.ensemble.expert_ensemble import EnsembleParams, ExpertEnsemble
 from steelyard.ensemble.explanation import explain_ensemble
 from steelyard.ensemble.online_threshold import OnlineThreshold
-from steelyard.ensemble.row_buffer import Block, row_keys
+from steelyard.ensemble.row_buffer import Block
 from steelyard.ensemble.row_explanation import attribution, remembered_rows, with_table_values
-from steelyard.ensemble.row_input import RowInput, has_feature_names
+from steelyard.ensemble.row_input import RowInput, has_feature_names, row_keys
 from steelyard.ensemble.state import get_state, restored_ensemble
 from steelyard.ensemble.thresholded import ThresholdedClassifier
 from steelyard.exceptions import SteelyardError
@@ -338,7 +338,8 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
             ensemble = self._ensemble = self._copied_ensemble()
             added = None if add is None else self._block(add, method, time)
             forgotten = None if forget is None else self._block(forget, "forget")
-            ensemble.decision = ensemble.decision.with_goal(self.threshold, self._is_mirrored())
+            if isinstance(self.threshold, Mapping) or ensemble.decision.online_threshold is not None:
+                ensemble.decision = ensemble.decision.with_goal(self.threshold, self._is_mirrored())
             promise = ensemble.decision.online_threshold
             if promise is not None and added is not None and time is not None:
                 promise.log.note_times(checked_times(time, len(added)), predicted=False)
@@ -350,7 +351,9 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
         """Return the rows of a batch with class codes; labels never seen before get new codes."""
         ensemble, forgets = self._ensemble, method == "forget"
         codes = ensemble.codes_of(batch.labels, learn=not forgets)[batch.codes]
-        times = None if method in {"forget", "fit"} else ensemble.times_for_window(time, len(codes))
+        times = None
+        if method not in {"forget", "fit"} and (time is not None or self.window != "auto"):
+            times = ensemble.times_for_window(time, len(codes))
         X, wide = self._input.dense(batch.X, ensemble.rows.n_columns, self, method)
         if forgets:
             self._input.check_known_categories(X)

@@ -340,8 +340,8 @@ class Views:
         """Return a native scorer of rows of plain numbers with these transformations and no experts yet."""
         assert not isinstance(self.ranks, CodedView)
         ranks = None if self.ranks is None else (self.ranks.knots, self.ranks.values, self.ranks.slopes)
-        inside = None if self.map is None else self.map.native_inside()
-        return _native.RowExperts(n_experts, n_features, ranks, inside)
+        intermediates = None if self.map is None else self.map.native_intermediates()
+        return _native.RowExperts(n_experts, n_features, ranks, intermediates)
 
     def get_state(self) -> dict[str, Any]:
         """Return the fitted transformations."""
@@ -381,7 +381,7 @@ class TransformedRows:
         self.wide = wide
         self._views = views
         self._ranks = ranks
-        self._inside: FloatArray | None = None
+        self._intermediates: FloatArray | None = None
         self._linear: FloatArray | None = None
 
     def __len__(self) -> int:
@@ -405,24 +405,24 @@ class TransformedRows:
         return self._ranks
 
     @property
-    def inside(self) -> FloatArray:
+    def map_intermediates(self) -> FloatArray:
         """Intermediate values of the random feature map, on which mapped linear rules are evaluated."""
-        if self._inside is None:
+        if self._intermediates is None:
             assert self._views.map is not None
-            self._inside = self._views.map.inside(self.ranks)
-        return self._inside
+            self._intermediates = self._views.map.map_intermediates(self.ranks)
+        return self._intermediates
 
     def mapped(self) -> FloatArray:
         """Return the rows after the rank transformation and the random feature map."""
         assert self._views.map is not None
-        return self._views.map.map_from_inside(self.ranks)
+        return self._views.map.map_rows_without_blas(self.ranks)
 
     def explain_mapped(
         self, coef: FloatArray, intercept: FloatArray, background: TransformedRows
     ) -> Attribution:
-        """Return contributions of the columns to ``inside @ coef.T + intercept``."""
+        """Return contributions of the columns to ``map_intermediates @ coef.T + intercept``."""
         assert self._views.map is not None
-        part = self._views.map.explain_inside(self.ranks, coef, intercept, background.ranks)
+        part = self._views.map.explain_intermediates(self.ranks, coef, intercept, background.ranks)
         return self.by_ranked_column(part)
 
     def by_linear_column(self, part: Attribution) -> Attribution:

@@ -295,7 +295,8 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         self._state, self._ledger = state, self._ledger.with_hashes(batch_hashes(batch))
 
     def _add(self, state: FoldState, batch: Batch, method: str) -> None:
-        self._warn_of_wide_rows(state, batch)
+        if state.statistics.n_features >= _MIN_WIDE_FEATURES:
+            self._warn_of_wide_rows(state, batch)
         if not state.is_plain:  # rows are learned block by block, so all values are checked before
             self._check_range(batch.X, method)
         try:
@@ -310,8 +311,6 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         two for all classes together.
         """
         width = state.statistics.n_features
-        if width < _MIN_WIDE_FEATURES:
-            return
         known = {label.label if isinstance(label, FoldLabel) else label for label in state.statistics.classes}
         n_classes = len(known.union(batch.labels))
         if n_classes == len(known):
@@ -720,8 +719,8 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
 
     def _rule(self, state: FoldState | None = None) -> PlaneRule:
         self._check_params()
-        weights = self.class_weight
-        standardize = self.standardize and not (self._state if state is None else state).is_mapped
+        weights, state = self.class_weight, self._state if state is None else state
+        standardize = self.standardize and state.feature_map is None and state.omitted_map is None
         others = self.objective, self.threshold, self.penalize_intercept
         if isinstance(weights, Mapping):
             return PlaneRule(self.C, dict(weights), standardize, *others)
@@ -807,7 +806,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         -------
         ndarray of shape (n_samples, n_classes)
         """
-        return self._probabilities_of(self._scores(X, "predict_proba")[0], prior)
+        return self._probabilities_of(self._scored(X, "predict_proba")[0], prior)
 
     def _probabilities_of(self, scores: FloatArray, prior: str | Mapping[Label, float]) -> FloatArray:
         """Return class probabilities for scores with one column per plane."""
@@ -828,10 +827,6 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         result: FloatArray = probabilities / probabilities.sum(axis=1, keepdims=True)
         return result
 
-    def _scored(self, X: Any, method: str) -> tuple[FloatArray, NDArray[Any]]:
-        scores, predictor = self._scores(X, method)
-        return scores, predictor.classes.array
-
     def _attribution(self, X: FloatArray, background: FloatArray | None) -> Attribution:
         predictor = self._predictor()
         planes, feature_map = predictor.planes, predictor.feature_map
@@ -839,9 +834,11 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
             mean = self.statistics_.mean_offset()[0] if background is None else background.mean(axis=0)
             return explain_linear(X, planes.coef, planes.intercept, mean)
         rows = feature_map.typical_rows() if background is None else background
-        return feature_map.explain_inside(X, feature_map.carried_inside(planes.coef), planes.intercept, rows)
+        return feature_map.explain_intermediates(
+            X, feature_map.coef_of_intermediates(planes.coef), planes.intercept, rows
+        )
 
-    def _scores(self, X: Any, method: str) -> tuple[FloatArray, Predictor]:
+    def _scored(self, X: Any, method: str) -> tuple[FloatArray, NDArray[Any]]:
         X, predictor = self._validated_rows(X, method), self._predictor()
         planes = predictor.planes
         scores = np.empty((X.shape[0], len(planes.coef)))
@@ -849,7 +846,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
             planes.write_scores(mapped, scores[block]) for block, mapped in self._blocks(X, predictor, method)
         ]
         self._check_scores(X, planes, method, finite=all(finite))
-        return scores, predictor
+        return scores, predictor.classes.array
 
     def _validated_rows(self, X: Any, method: str) -> Any:
         rows = validate_rows(self, X, method)

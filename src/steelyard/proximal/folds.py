@@ -137,8 +137,10 @@ class FoldState:
         return self._with(self.statistics.empty())
 
     def copy(self) -> FoldState:
-        """Return an independent copy (copy-on-write) without cached results."""
-        return self._with(self.statistics.copy())
+        """Return an independent copy (copy-on-write) without cached results, except for the class labels."""
+        result = self._with(self.statistics.copy())  # a state with buffered rows returns another class
+        result._class_labels = self._class_labels
+        return result
 
     def _with(self, statistics: ClassStatistics) -> FoldState:
         return FoldState(statistics, self.n_folds, self.feature_map, self.omitted_map)
@@ -151,11 +153,6 @@ class FoldState:
         return (
             self.statistics.n_features if self.feature_map is None else int(self.feature_map.n_features_in_)
         )
-
-    @property
-    def is_mapped(self) -> bool:
-        """Whether a feature map is applied to the rows."""
-        return self.feature_map is not None or self.omitted_map is not None
 
     @property
     def map_digest(self) -> str | None:

@@ -48,7 +48,9 @@ def encoded_chunk(
     A learner that reads tables gets the columns without encoding.
     """
     check_features(spec, encoder, batch)
-    batch = _as_numbers(encoder, _with_all_columns(encoder, batch))
+    batch = _with_all_columns(encoder, batch)
+    if not batch.is_matrix:  # a matrix has no text
+        batch = _as_numbers(encoder, batch)
     if not reads_tables(learner):
         X, fixed = encoder.encode(batch, REQUEST, 0, learn=learn)
         return Chunk(X, labels, 0, times, fixed)

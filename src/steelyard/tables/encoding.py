@@ -208,12 +208,13 @@ class TableEncoder(BaseEstimator):
         numbers = self._encode_numbers(batch, place, first_row, learn=learn)
         gaps = None if self.missing != "indicator" or _native.all_finite(numbers) else np.isnan(numbers)
         columns = {name: batch.dictionary_encode(name) for name in self.categorical_}
-        self._check_present(columns, place, first_row)
-        if learn:
+        if columns:
+            self._check_present(columns, place, first_row)
+        if learn and (columns or gaps is not None):
             self._add_new(columns, gaps, place)
         if gaps is not None:
             numbers = np.where(gaps, self._fills, numbers)
-        if not self.categories_ and not self.fixed_gaps and not self.categorical_:
+        if not self.categories_ and not self.categorical_ and not self.fixed_gaps:
             return numbers, None
         return self._growing(numbers, gaps, columns), self._fixed(numbers, gaps, columns)
 
@@ -282,7 +283,8 @@ class TableEncoder(BaseEstimator):
         result is an array, or None if the array would equal ``X``.
         """
         keeps_gaps = self.missing == "indicator"
-        batch = self._with_seconds(batch, self.numbers)
+        if not batch.is_matrix:
+            batch = self._with_seconds(batch, self.numbers)
         if not self.categorical_ and not self.late_ and not self.times_ and not named:
             return batch.to_matrix(self.numeric_) if keeps_gaps and X.shape[1] > len(self.numeric_) else None
         filled = dict(zip(self.feature_names, X.T, strict=False))
@@ -297,10 +299,11 @@ class TableEncoder(BaseEstimator):
 
     def _encode_numbers(self, batch: ColumnBatch, place: Place, first_row: int, *, learn: bool) -> FloatArray:
         names = self.numbers
-        batch = self._with_seconds(batch, names)
-        text = batch.first_text(names)
-        if text is not None:
-            raise _text_error(batch.columns[text], text, place, first_row, is_time=text in self.times_)
+        if not batch.is_matrix:  # a matrix has only numbers
+            batch = self._with_seconds(batch, names)
+            text = batch.first_text(names)
+            if text is not None:
+                raise _text_error(batch.columns[text], text, place, first_row, is_time=text in self.times_)
         X = batch.to_matrix(names)
         if not _native.all_finite(X):
             self._check_finite(X, place, first_row)
@@ -313,8 +316,6 @@ class TableEncoder(BaseEstimator):
     @staticmethod
     def _with_seconds(batch: ColumnBatch, names: Iterable[str]) -> ColumnBatch:
         """Convert those of the named columns that contain dates as text to seconds."""
-        if batch.is_matrix:
-            return batch
         found = {}
         for name in names:
             values = batch.columns[name]

@@ -51,8 +51,8 @@ class Stream:
     ----------
     rows : RowBuffer
         Recent rows and all rows that any expert remembers.
-    low, n_seen : int
-        The window holds the rows with ``low <= number < n_seen``.
+    window_start, n_seen : int
+        The window holds the rows with ``window_start <= number < n_seen``.
     n_before : int
         Number of rows seen before the last block.
     views : Views
@@ -66,7 +66,7 @@ class Stream:
     """
 
     rows: RowBuffer
-    low: int
+    window_start: int
     n_seen: int
     n_before: int
     views: Views
@@ -242,6 +242,7 @@ class WindowExpert(Expert):
     """Expert that remembers a list of rows, all of which are in the row buffer."""
 
     can_be_reenabled = True
+    has_learner: ClassVar[bool] = True  # False if the rule is computed from the remembered rows alone
 
     def __init__(self, config: ExpertConfig) -> None:
         super().__init__(config)
@@ -260,14 +261,14 @@ class WindowExpert(Expert):
         raise NotImplementedError
 
     def learn(self, new: Block, leaving: Block | None, stream: Stream) -> None:
-        """Learn and unlearn rows; ``self.held`` lists the rows to remember afterwards.
-
-        An expert whose rule is computed from these rows has no learner and does nothing here.
-        """
+        """Learn and unlearn rows; ``self.held`` lists the rows to remember afterwards."""
+        raise NotImplementedError
 
     def update(self, stream: Stream) -> None:
         before, self.held = self.held, self.select(stream)
         self.n_seen_at_update = stream.n_seen
+        if not self.has_learner:
+            return
         came, went = _differences(self.held, before)
         self.learn(stream.rows.at(came), stream.rows.at(went) if len(went) else None, stream)
 
@@ -275,6 +276,8 @@ class WindowExpert(Expert):
         block = block.take(np.isin(block.numbers, self.held))
         before = without_rows(self.held, block.numbers)
         self.held = self.select(stream)
+        if not self.has_learner:
+            return
         came, went = _differences(self.held, before)
         leaving = stream.rows.at(went).joined(block) if len(went) else block
         self.learn(stream.rows.at(came), leaving if len(leaving) else None, stream)

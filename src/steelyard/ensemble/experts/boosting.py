@@ -129,9 +129,11 @@ class BoostingExpert(WindowExpert):
         self.memory, self.memory_codes, self.observed = numbers[keep], codes[keep], stream.n_seen
 
     def _kept(self, numbers: IntArray, codes: IntArray, stream: Stream) -> Any:
-        low = max(stream.low, stream.n_seen - self.window_rows if self.window_rows else 0)
+        low = max(stream.window_start, stream.n_seen - self.window_rows if self.window_rows else 0)
         if self.rows_of_class:
-            wanted = last_rows(numbers, codes, int(stream.n_seen - low), self.rows_of_class, stream.low)
+            wanted = last_rows(
+                numbers, codes, int(stream.n_seen - low), self.rows_of_class, stream.window_start
+            )
             return np.isin(numbers, wanted, assume_unique=True)
         keep = np.zeros(len(numbers), dtype=bool)
         counts = np.bincount(codes[numbers >= low])
@@ -162,7 +164,7 @@ class BoostingExpert(WindowExpert):
         waiting = stream.n_seen - self.n_seen_at_update
         if not waiting or stream.n_seen < self.starts_at:
             return False
-        if 10 * int(self.held.searchsorted(stream.low)) > len(self.held):
+        if 10 * int(self.held.searchsorted(stream.window_start)) > len(self.held):
             return True  # a tenth of the remembered rows has left the window
         if not stream.budget.passes_batch(stream.n_before, stream.n_seen):
             return False

@@ -121,7 +121,7 @@ class KernelExpert(WindowExpert):
     def select(self, stream: Stream) -> IntArray:
         per_class = min(self.rows_of_class, _ROWS_OF_CLASSES // max(stream.budget.n_classes, 2))
         codes = stream.rows.codes_at(self.sampled)
-        return last_rows(self.sampled, codes, self.window_rows, per_class, stream.low)
+        return last_rows(self.sampled, codes, self.window_rows, per_class, stream.window_start)
 
     def forget(self, block: Block, stream: Stream) -> None:
         self.sampled = without_rows(self.sampled, block.numbers)

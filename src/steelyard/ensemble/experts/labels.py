@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -32,21 +33,25 @@ class LabelFrequencyExpert(WindowExpert):
     """
 
     uses_features = False
+    has_learner = False
 
     def __init__(self, config: ExpertConfig, half_life_rows: float) -> None:
         super().__init__(config)
         self._decay = float(np.exp2(-1.0 / half_life_rows))
 
     def select(self, stream: Stream) -> IntArray:
-        return stream.rows.last(_WINDOW_ROWS, low=stream.low)
+        return stream.rows.last(_WINDOW_ROWS, window_start=stream.window_start)
 
     def make_rule(self, stream: Stream) -> Rule | None:
         codes = stream.rows.codes_at(self.held)[::-1]
-        counts: FloatArray = np.bincount(codes, np.power(self._decay, np.arange(len(codes)))).astype(
-            np.float64
-        )
+        counts: FloatArray = np.bincount(codes, _powers(self._decay, len(codes))).astype(np.float64)
         classes = np.flatnonzero(counts)
         return LabelFrequencyRule(classes.tolist(), counts[classes], self._decay) if len(classes) else None
+
+
+@lru_cache(maxsize=16)
+def _powers(decay: float, n: int) -> FloatArray:
+    return np.power(decay, np.arange(n))
 
 
 @dataclass(frozen=True)
@@ -66,6 +71,9 @@ class LabelFrequencyRule(Rule):
         return scores
 
     def constant(self, classes: list[int]) -> float:
+        if classes == self.classes:
+            first, second = self.counts.tolist()
+            return second / (first + second)
         if not set(classes) <= set(self.classes):
             return float("nan")
         return float(self.counts[self.classes.index(classes[1])] / self.counts.sum())
@@ -117,14 +125,16 @@ class LabelRun:
 
         ``scores`` are the scores of the label frequency experts for these rows, of shape (n_rows, ...).
         """
-        scores = np.nan_to_num(scores.reshape(len(scores), -1))
-        continues = scores.shape[1:] == self.scores.shape and np.array_equal(scores[0], self.scores)
-        is_first = np.concatenate([[True], (np.diff(scores, axis=0) != 0.0).any(axis=1)])
-        run_of_row = np.cumsum(is_first) - 1
-        lengths = np.bincount(run_of_row)
+        scores = scores.reshape(len(scores), -1)
+        scores = np.where(np.isnan(scores), 0.0, scores)
+        continues = scores.shape[1:] == self.scores.shape and bool((scores[0] == self.scores).all())
+        starts = np.flatnonzero((scores[1:] != scores[:-1]).any(axis=1)) + 1
+        borders = np.concatenate([[0], starts, [len(scores)]])
+        in_rows = borders[1:] - borders[:-1]  # lengths of the runs in these rows
+        lengths = in_rows.copy()
         lengths[0] += self.n_rows if continues else 0
         run = LabelRun(int(lengths[-1]), scores[-1])
-        return run, lengths[run_of_row] > SETTINGS.max_label_run_rows
+        return run, np.repeat(lengths > SETTINGS.max_label_run_rows, in_rows)
 
     def get_state(self) -> dict[str, Any]:
         """Return the run as arrays and plain values."""

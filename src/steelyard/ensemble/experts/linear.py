@@ -64,7 +64,8 @@ class _LinearExpert(Expert):
         learner = self.learner
         if learner is None or len(classes := learner.classes_.tolist()) < 2:
             return None
-        coef, intercept = np.ascontiguousarray(learner.coef_), np.ascontiguousarray(learner.intercept_)
+        planes = learner._predictor().planes
+        coef, intercept = np.ascontiguousarray(planes.coef), np.ascontiguousarray(planes.intercept)
         return self.over_view(LinearRule(classes, coef, intercept), stream.views)
 
     def over_view(self, planes: LinearRule, views: Views) -> LinearRule:  # noqa: ARG002
@@ -87,7 +88,7 @@ class _LinearExpert(Expert):
 class LinearExpert(_LinearExpert):
     """Proximal SVM on all rows in the window, which are represented by exact sums.
 
-    The expert has learned the rows with ``low <= number < high`` except forgotten rows.
+    The expert has learned the rows with ``window_start <= number < n_seen_at_update`` except forgotten rows.
     """
 
     min_new_rows = 50
@@ -95,11 +96,11 @@ class LinearExpert(_LinearExpert):
 
     def __init__(self, config: ExpertConfig) -> None:
         super().__init__(config)
-        self.low = 0
+        self.window_start = 0
 
     @property
     def n_rows(self) -> int:
-        return 0 if self.learner is None else self.n_seen_at_update - self.low
+        return 0 if self.learner is None else self.n_seen_at_update - self.window_start
 
     def is_affordable(self, budget: CostBudget) -> bool:  # noqa: ARG002  predicts alone if classes are many
         return True
@@ -112,14 +113,14 @@ class LinearExpert(_LinearExpert):
         return _linear_batch(block, views)
 
     def update(self, stream: Stream) -> None:
-        new = stream.rows.between(max(self.n_seen_at_update, stream.low), stream.n_seen)
+        new = stream.rows.between(max(self.n_seen_at_update, stream.window_start), stream.n_seen)
         leaving = (
-            stream.rows.between(self.low, min(stream.low, self.n_seen_at_update))
-            if stream.low > self.low
+            stream.rows.between(self.window_start, min(stream.window_start, self.n_seen_at_update))
+            if stream.window_start > self.window_start
             else None
         )
         self._learn(new, leaving, stream.views)
-        self.low, self.n_seen_at_update = stream.low, stream.n_seen
+        self.window_start, self.n_seen_at_update = stream.window_start, stream.n_seen
 
     def forget(self, block: Block, stream: Stream) -> None:
         self._learn(block.take(slice(0)), block, stream.views)
@@ -145,15 +146,15 @@ class LinearExpert(_LinearExpert):
         trial._learn(new.take(slice(0)), forget, stream.views)
 
     def first_row(self) -> int | None:
-        return self.low if self.is_enabled else None
+        return self.window_start if self.is_enabled else None
 
     def get_state(self) -> dict[str, Any]:
-        return {**super().get_state(), "low": self.low}
+        return {**super().get_state(), "low": self.window_start}
 
     def set_state(self, state: Mapping[str, Any], stream: Stream) -> None:
         super().set_state(state, stream)
-        self.low = int(state["low"])
-        if not 0 <= self.low <= self.n_seen_at_update:
+        self.window_start = int(state["low"])
+        if not 0 <= self.window_start <= self.n_seen_at_update:
             raise ValueError("the first row of an expert must not come after its last row")
 
 
@@ -205,7 +206,7 @@ class RecentLinearExpert(_LinearExpert, WindowExpert):
         n = min(
             max(self.window_rows, _RECENT_ROWS_OF_CLASS * n_classes), _MAX_WINDOW_FACTOR * self.window_rows
         )
-        return stream.rows.last(n, low=stream.low)
+        return stream.rows.last(n, window_start=stream.window_start)
 
     def limits(self, budget: CostBudget) -> str:
         n = min(_RECENT_ROWS_OF_CLASS * budget.n_classes, _MAX_WINDOW_FACTOR * self.window_rows)
@@ -289,22 +290,22 @@ class MappedLinearRule(LinearRule):
     That step is multiplied into the coefficients, so scores need only the intermediate values of the map.
     """
 
-    inside: FloatArray
+    intermediate_coef: FloatArray
 
     @classmethod
     def over(cls, feature_map: RandomFeatures, rule: LinearRule) -> MappedLinearRule:
         """Return a rule on the features of ``feature_map`` with the same scores as ``rule``."""
-        return cls(rule.classes, rule.coef, rule.intercept, feature_map.carried_inside(rule.coef))
+        return cls(rule.classes, rule.coef, rule.intercept, feature_map.coef_of_intermediates(rule.coef))
 
     def scores(self, rows: TransformedRows) -> FloatArray:
-        return _linear_scores(rows.inside, self.inside, self.intercept)
+        return _linear_scores(rows.map_intermediates, self.intermediate_coef, self.intercept)
 
     def attribution(self, rows: TransformedRows, background: TransformedRows) -> Attribution:
         """Return Shapley values of the rank-transformed features."""
-        return rows.explain_mapped(self.inside, self.intercept, background)
+        return rows.explain_mapped(self.intermediate_coef, self.intercept, background)
 
     def add_to(self, scorer: _native.RowExperts, number: int) -> bool:
-        scorer.add_plane(number, True, self.inside[0], float(self.intercept[0]))
+        scorer.add_plane(number, True, self.intermediate_coef[0], float(self.intercept[0]))
         return True
 
 

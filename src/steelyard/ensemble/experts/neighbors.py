@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import numpy as np
 
 from steelyard import _native
 from steelyard._types import FloatArray, IntArray
-from steelyard.ensemble.experts.base import Rule, Stream, WindowExpert
-from steelyard.ensemble.views import TransformedRows
+from steelyard.ensemble.experts.base import ExpertConfig, Rule, Stream, WindowExpert
+from steelyard.ensemble.row_buffer import Block
+from steelyard.ensemble.views import TransformedRows, Views
 from steelyard.explanation.attribution import Attribution, explain_function
 from steelyard.kernels import Kernel
 
@@ -24,20 +26,40 @@ class NearestNeighborExpert(WindowExpert):
     """Weighted vote of the 5 nearest rows (by ranks) among the last 200 and the last 20 of each class."""
 
     uses_ranks = True
+    has_learner = False
     min_new_rows = 10
     window_rows: int = 200
 
+    def __init__(self, config: ExpertConfig) -> None:
+        super().__init__(config)
+        # The rank transformation, row numbers and ranks of the last rule.
+        self._last_ranks: tuple[Any, IntArray, FloatArray] = (None, self.held, np.empty((0, 0)))
+
     def select(self, stream: Stream) -> IntArray:
         per_class = min(_ROWS_OF_CLASS, 2 * self.window_rows // max(stream.budget.n_classes, 1))
-        return stream.rows.last(self.window_rows, per_class, stream.low)
+        return stream.rows.last(self.window_rows, per_class, stream.window_start)
 
     def make_rule(self, stream: Stream) -> Rule | None:
         block = stream.rows.at(self.held)
         classes = np.unique(block.codes)
         if len(classes) < 2:
             return None
-        vectors = np.ascontiguousarray(TransformedRows(block.X, stream.views).ranks)
-        return NearestNeighborRule(classes.tolist(), vectors, classes.searchsorted(block.codes))
+        return NearestNeighborRule(
+            classes.tolist(), self._ranks(block, stream.views), classes.searchsorted(block.codes)
+        )
+
+    def _ranks(self, block: Block, views: Views) -> FloatArray:
+        """Return the ranks of the remembered rows. Rows of the last rule are not transformed again."""
+        fitted, numbers, known = self._last_ranks
+        if fitted is not views.ranks:
+            ranks = np.ascontiguousarray(TransformedRows(block.X, views).ranks)
+        else:
+            places = np.minimum(numbers.searchsorted(block.numbers), len(numbers) - 1)
+            is_new = numbers[places] != block.numbers
+            ranks = known[places]
+            ranks[is_new] = TransformedRows(block.X[is_new], views).ranks
+        self._last_ranks = views.ranks, block.numbers, ranks
+        return ranks
 
 
 @dataclass(frozen=True)

@@ -77,7 +77,7 @@ class WideExpert(WindowExpert):
         if not waiting or not self.blocks:
             return False
         if (
-            10 * int(self.held.searchsorted(stream.low)) > len(self.held)
+            10 * int(self.held.searchsorted(stream.window_start)) > len(self.held)
             or self._n_values() > 2 * _MAX_VALUES
         ):
             return True
@@ -87,7 +87,7 @@ class WideExpert(WindowExpert):
         self.n_seen_at_update = stream.n_seen
         if self.blocks:
             rows = self._together()
-            self._remember(rows.take(_kept(rows, stream.low)))
+            self._remember(rows.take(_kept(rows, stream.window_start)))
 
     def forget(self, block: Block, stream: Stream) -> None:  # noqa: ARG002
         if np.isin(block.numbers, self.held).any():
