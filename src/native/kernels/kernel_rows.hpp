@@ -1,4 +1,5 @@
-// Samples that can be added and removed, with a cache of their kernel rows within a memory budget.
+// KernelRows: samples that can be added and removed, with a cache of their kernel rows within a memory budget.
+// The kernel row of a sample contains its kernel values with all samples.
 #pragma once
 
 #include <cstddef>

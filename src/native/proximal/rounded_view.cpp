@@ -16,7 +16,7 @@ namespace {
 // Features with such deviations have a unit other than 1.
 constexpr int kExtreme = 200;
 
-// Number of bits per number up to which the sum of three numbers fits in 128 bits.
+// If three numbers have at most this many bits, their sum fits in 128 bits.
 constexpr unsigned kRegister = 124;
 
 unsigned width(int128 x) {
@@ -74,7 +74,8 @@ int128 from_origin(int128 value, int128 sum_b, std::int64_t pivot_a, int128 move
                                static_cast<uint128>(moved_a) * pivot_b);
 }
 
-// Translates sums of products to the origin and converts them to doubles; one struct per width of intermediate values.
+// Translation of sums of products to the origin and conversion to doubles. There is one struct for each width of the
+// intermediate values; Wide has 128 bits.
 struct Wide {
     static constexpr double kBits = kRegister;
     using Sum = int128;

@@ -1,4 +1,4 @@
-// Hot loops of the sufficient statistics: packing rows into panels and summing their outer products.
+// Hot loops of the sufficient statistics: quantizing rows, packing them into panels, and summing outer products.
 #pragma once
 
 #include <cstddef>

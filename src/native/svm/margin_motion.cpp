@@ -6,7 +6,8 @@ namespace steelyard {
 
 namespace {
 
-// Members of the margin set whose steps to their bounds differ by less than this fraction reach them together.
+// Two members of the margin set reach their bounds in the same step if their step lengths differ by less than this
+// fraction.
 constexpr double kSameMoment = 1e-12;
 
 }  // namespace
