@@ -1,4 +1,4 @@
-"""Kernels against their formulas, on every SIMD level."""
+"""Compare kernels with their formulas, at every SIMD level."""
 
 import copy
 import itertools
@@ -30,7 +30,7 @@ DTYPES = [np.float64, np.float32]
 
 
 def naive_block(kernel, X, Z):
-    """Return the kernel values by their formulas in float64."""
+    """Return kernel values computed from the formulas in float64."""
     X, Z = X.astype(np.float64), Z.astype(np.float64)
     products = np.array([[sum(x * z) for z in Z] for x in X]).reshape(len(X), len(Z))
     differences = X[:, None, :] - Z[None, :, :]
@@ -48,7 +48,7 @@ def naive_block(kernel, X, Z):
 
 
 def tolerance(dtype):
-    """Return the tolerance: a few dozen roundings of unit size, amplified by the third power."""
+    """Return the tolerance: a few dozen rounding errors of unit size, amplified by the third power."""
     return {"rtol": 400 * np.finfo(dtype).eps, "atol": 400 * np.finfo(dtype).eps}
 
 
