@@ -9,7 +9,8 @@
 
 namespace steelyard {
 
-// The matrix has `capacity` slots for each class (side). Slot s * capacity + i is position i of side s.
+// Kernel matrix of the support vectors of one model. It has `capacity` slots for each class (side).
+// Slot s * capacity + i is position i of side s.
 // The row of a new support vector is written immediately.
 // Columns are written on demand for groups of slots, because the entries of a column are in different cache lines.
 // A matrix that is too large for the cache is not stored, and rows are computed on demand.

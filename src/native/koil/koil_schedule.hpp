@@ -17,6 +17,7 @@ namespace steelyard {
 // Number of samples that models process independently before all models synchronize.
 constexpr std::size_t kWindowRows = 256;
 
+// Decides for every model and sample whether the model learns the sample.
 // A model is one kernel of one target. Kernel l of a target learns sample t with probability w_l / max_j w_j.
 // A kernel learns sample t if log(u) < log w_l - max_j log w_j, for a uniform random u and the weights w before t.
 // Weights never grow. A lower bound of the largest weight before sample t is therefore the largest weight of the models

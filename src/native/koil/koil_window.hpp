@@ -19,6 +19,7 @@ namespace steelyard {
 // Number of samples whose kernel values are computed together: two tiles of rows at the widest SIMD level.
 constexpr std::size_t kBatchRows = 8;
 
+// Training of all models of an ensemble on one window of samples.
 // A model advances as far as possible before the next model runs, so that its kernel matrix stays in the cache.
 // The kernel matrices of all models together are larger than the cache.
 //

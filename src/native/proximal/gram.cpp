@@ -47,8 +47,8 @@ struct Plan {
         for (std::uint32_t j = 0; j < d; ++j)
             if (largest[j] >= kOneDigit) high.push_back(j);
         if (high.empty()) return;
-        // Cost of three products of all features: 3.
-        // Cost of one product of all low digits and some high digits: (1 + share of features with a high digit)^2.
+        // Three products of all features have a relative cost of 3. One product of all low digits and some high digits
+        // has a relative cost of (1 + share of features with a high digit)^2.
         if (5 * high.size() < 3 * d) {
             digits = Digits::some;
             size += high.size();
@@ -75,7 +75,7 @@ bool pack(const GramLoops& loops, Rows<float> rows, const std::uint32_t* index, 
                           block_stride, buffer, block);
 }
 
-// Unit of work of a thread: the columns of one group for the rows of one band.
+// Unit of work of a thread: a part of the Gram matrix, given by a group of column panels and a band of row panels.
 struct Task {
     std::size_t first_panel;
     PanelRange rows;

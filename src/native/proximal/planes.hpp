@@ -22,7 +22,7 @@ struct PlaneRule {
     std::vector<double> factors = {};  // weight of the rows of each class if not balanced; empty if all weights are 1
 };
 
-// Two classes share one plane, and the scores of the second class are positive.
+// Returns the number of planes. Two classes share one plane, whose scores are positive for the second class.
 inline std::size_t n_planes_of(std::size_t n_classes) { return n_classes > 2 ? n_classes : 1; }
 
 // Writes the normals (one row per plane), the intercepts and the mean slope of the log-odds.

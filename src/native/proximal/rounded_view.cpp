@@ -247,7 +247,8 @@ void ExactView::write_centered(const TriangleSum& triangle, double* out) const {
 }
 
 // Selects the origin of a feature: the multiple of about 1/16 of its standard deviation that is nearest to the mean.
-// The exponent depends on the values, not on the number of steps, so finer steps give the same origin.
+// The origin is a multiple of a power of 2 that depends on the values and not on the steps of the quantizer.
+// With finer steps the origin is therefore the same.
 void ExactView::choose_origin(std::size_t j, const Big& n) {
     const std::size_t d = state_.n_features;
     const Big sum = total_.get(d, j), squares = total_.get(j, j);
@@ -283,7 +284,7 @@ void ExactView::choose_origin(std::size_t j, const Whole& n, const Whole& sum, c
     int scatter_exponent, n_exponent;
     const double scatter_part = nearest(scatter, &scatter_exponent), n_part = nearest(n, &n_exponent);
     variance_[j] = std::ldexp(scatter_part / n_part / n_part, scatter_exponent - 2 * n_exponent + 2 * (k - units_[j]));
-    // Forgetting rows with merged values of coarser steps leaves a remainder of less than one coarser step.
+    // If values with coarser steps were merged, forgetting their rows leaves a remainder of less than one coarser step.
     const int dust = state_.quantizer.mixed[j] ? k + state_.quantizer.mixed[j] : deviation - 1;
     if (deviation < dust) variance_[j] = 0.0;
     const Whole from_zero = sum + n * origin;

@@ -32,7 +32,7 @@ struct Quantizer {
     std::vector<std::int32_t> exponent;  // exponent of the step 2^exponent[j] of each feature j
     std::vector<double> origin;  // integer number of steps that is subtracted from quantized values of each feature
     std::vector<std::uint8_t> rounds;  // whether values of the feature have been rounded; if so, its step is final
-    std::vector<std::uint8_t> mixed;   // number of bits by which the steps of merged values were coarser
+    std::vector<std::uint8_t> mixed;   // number of bits by which steps of merged values were coarser
 };
 
 // Statistics of one class: sums of products, and pending rows that the sums do not yet include.
@@ -159,7 +159,7 @@ class ExactView {
     void sums(std::size_t k, double* out) const;    // writes the sums of z
     void matrix(std::size_t k, double* out) const;  // writes the lower triangle of the sum of e e', where e = [z, -1]
     // Returns whether no eigenvalue of the correlation matrix of one class is below -slack.
-    // Features with merged values of coarser steps are ignored, because rounding can make their sums inconsistent.
+    // Features into which values with coarser steps were merged are ignored: rounding can make their sums inconsistent.
     bool is_semidefinite(std::size_t k, double slack) const;
     void total(double* out) const;
     // Pivoted Cholesky decomposition: returns the few rows of a matrix F such that F'F is the matrix of one class.

@@ -10,7 +10,7 @@ namespace steelyard::STEELYARD_LEVEL {
 
 constexpr size_t kGroup = 3;
 
-// Loads the first values of a vector as doubles and sets the other lanes to zero.
+// values_at() loads a full vector as doubles. first_values() loads n values and sets the other lanes to zero.
 STEELYARD_ALWAYS_INLINE static inline VecD values_at(const double* x) { return load(x); }
 STEELYARD_ALWAYS_INLINE static inline VecD values_at(const float* x) { return widened(x); }
 template <class T>

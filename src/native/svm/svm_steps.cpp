@@ -185,7 +185,8 @@ void SvmProblem::open_pair(const BiasInterval& interval) {
     s_.bias = -active_e(active_.slot(interval.high_sample));
 }
 
-// Handles a few new samples before all other samples are checked. Only the sums of the new samples are needed.
+// Removes the violations of new samples, if there are few, before all other samples are checked. This needs only the
+// sums of the new samples.
 void SvmProblem::enter_new(std::size_t first) {
     if (s_.z.size() - first > kManyViolators) return;
     for (std::size_t i = first; i < s_.z.size() && !s_.margin.empty(); ++i) {
@@ -196,8 +197,8 @@ void SvmProblem::enter_new(std::size_t first) {
     }
 }
 
-// New violators have often just left the margin set, so checking the active set first saves passes over all samples.
-// A final pass over all samples is still necessary.
+// Removes the violations of samples in the active set. New violators have often just left the margin set, so this
+// saves passes over all samples. A final pass over all samples is still necessary.
 void SvmProblem::enter_active(std::size_t step_limit) {
     std::vector<std::pair<double, std::uint32_t>> list;
     for (int look = 0; look < kLooks; ++look) {
@@ -221,7 +222,7 @@ void SvmProblem::enter_active(std::size_t step_limit) {
     }
 }
 
-// Returns true if no violation exceeds threshold().
+// Repeats passes over all samples until no violation exceeds threshold(). Returns false if max_steps is reached.
 bool SvmProblem::run_rounds(std::size_t max_steps) {
     const std::size_t limit = report_.steps + max_steps;
     bool may_use_smo = report_.smo_steps == 0;

@@ -44,6 +44,7 @@ void SvmProblem::deactivate(std::size_t slot) {
     active_z_.pop_back();
 }
 
+// Removes samples outside the margin set from the active set if the active set has become large.
 // Samples that left the margin set often return soon, so they stay in the active set for a while.
 // A larger active set saves passes over all samples, so its size may grow with the number of samples.
 void SvmProblem::trim_active() {

@@ -243,7 +243,7 @@ TEST(sums_of_rows_are_semidefinite_and_impossible_sums_are_not) {
         const std::vector<double> unknown{3.0, 5.0, 1.0, 40.0};
         remove_rows(less, ExactBatch<double>{{unknown.data(), 1, d}, {slots.data(), 1}, {}}, 1);
         CHECK(!ExactView(less, SlotGroups{{0}}, 1).is_semidefinite(0, 1e-8), level);
-        // Features with merged values of coarser steps are ignored.
+        // Features into which values with coarser steps were merged are ignored.
         less.quantizer.mixed[3] = 1;
         CHECK(ExactView(less, SlotGroups{{0}}, 1).is_semidefinite(0, 1e-8), level);
     });

@@ -167,11 +167,11 @@ TEST(exp_and_tanh_of_nan_are_nan) {
 }
 
 TEST(threads_and_symmetry_do_not_change_kernel_values_in_double) {
-    // With d = 7, both triangles are computed. With d = 45, one triangle is mirrored.
+    // With d = 7, both triangles are computed. With d = 45, one triangle is copied.
     for (const std::size_t d : {7, 45}) check_threads_and_symmetry<double>(d);
 }
 TEST(threads_and_symmetry_do_not_change_kernel_values_in_float) {
-    // With d = 7, both triangles are computed. With d = 45, one triangle is mirrored.
+    // With d = 7, both triangles are computed. With d = 45, one triangle is copied.
     for (const std::size_t d : {7, 45}) check_threads_and_symmetry<float>(d);
 }
 
