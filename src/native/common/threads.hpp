@@ -40,8 +40,8 @@ class CallableReference {
 void parallel_for(std::size_t n_tasks, unsigned n_threads, CallableReference<std::size_t> body);
 
 // Sleeps until `value` differs from `old`. The thread that changes `value` must call notify_all.
-// In libstdc++ 12 for Windows a notification can be lost between comparison and sleep, so
-// there this function polls.
+// In libstdc++ 12 for Windows a notification can be lost between comparison and sleep.
+// There this function polls instead.
 template <class T>
 void wait_for_change(const std::atomic<T>& value, T old) noexcept {
 #if defined(_WIN32)
@@ -86,8 +86,8 @@ class SpinBarrier {
     std::atomic<unsigned> long_waits_{0};
 };
 
-// Calls body(thread, n, barrier) on n threads at once. n is at most n_threads: threads that the system does not start
-// or that do not run soon are not members of the team.
+// Calls body(thread, n, barrier) on n threads at once, where n is at most n_threads.
+// Threads that the system does not start, or that do not run soon, are not members of the team.
 // body must not throw.
 void run_team(unsigned n_threads, CallableReference<unsigned, unsigned, SpinBarrier&> body);
 

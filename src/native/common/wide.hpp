@@ -13,8 +13,8 @@
 namespace steelyard {
 
 // Two's complement integer of up to kMaxLimbs limbs of 64 bits, stored with as few limbs as possible.
-// Magnitudes of doubles are between 2^-1074 and 2^1024. Products of two doubles, as multiples of the smallest product,
-// and sums of such products fit.
+// Magnitudes of doubles are between 2^-1074 and 2^1024.
+// Products of two doubles, as multiples of the smallest product, and sums of such products fit.
 class Big {
   public:
     static constexpr std::size_t kMaxLimbs = 96;

@@ -20,8 +20,8 @@ constexpr double kNarrowError = 0x1p-24 * (1 + 1 + 1 + 3 + 0.5), kStoredError = 
 constexpr double kNarrowLargest = 1e30;
 
 Precision first_precision(const KernelSpec& spec, bool has_function) {
-    // The values of a Python kernel function may have any range. A smaller type would save little time, because calling
-    // the function dominates the cost.
+    // The values of a Python kernel function may have any range.
+    // A smaller type would save little time, because calling the function dominates the cost.
     if (has_function) return Precision::full;
     const bool is_bounded = spec.kind == KernelKind::rbf || spec.kind == KernelKind::laplacian;
     return is_bounded && spec.gamma >= 0.0 ? Precision::fixed : Precision::single;

@@ -22,8 +22,8 @@ struct Neighbors {
 };
 
 // Writes the scores of rows: the logarithm of the votes of each class, or the log-odds of the second of two classes.
-// Each of the n_neighbors most similar vectors votes with its similarity. Among equally similar vectors, later vectors
-// are preferred. Half a vote, divided equally among all classes, is added.
+// Each of the n_neighbors most similar vectors votes with its similarity.
+// Among equally similar vectors, later vectors are preferred. Half a vote, divided among all classes, is added.
 void neighbor_scores(const Neighbors& neighbors, Rows<double> X, double* out);
 
 }  // namespace steelyard

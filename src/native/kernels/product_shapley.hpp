@@ -19,8 +19,9 @@ struct ProductKernelSum {
 //
 //     (a_j - b_j) * integral from 0 to 1 of product over c != j of (b_c + t (a_c - b_c)) dt.
 //
-// Derivation: the Shapley value averages over all orders of the n columns. In this average, a set of s columns that
-// precede column j has the weight s! (n - s - 1)! / n!, which is the integral of t^s (1 - t)^(n - s - 1) from 0 to 1.
+// Derivation: the Shapley value averages over all orders of the n columns.
+// In this average, a set of s columns that precede column j has the weight s! (n - s - 1)! / n!.
+// This weight is the integral of t^s (1 - t)^(n - s - 1) from 0 to 1.
 // Gauss-Legendre quadrature with 8 nodes is exact for up to 16 columns.
 void product_shapley(const ProductKernelSum& sum, double* out, unsigned n_threads);
 

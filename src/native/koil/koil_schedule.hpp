@@ -20,8 +20,9 @@ constexpr std::size_t kWindowRows = 256;
 // Decides for every model and sample whether the model learns the sample.
 // A model is one kernel of one target. Kernel l of a target learns sample t with probability w_l / max_j w_j.
 // A kernel learns sample t if log(u) < log w_l - max_j log w_j, for a uniform random u and the weights w before t.
-// Weights never grow. A lower bound of the largest weight before sample t is therefore the largest weight of the models
-// that have already processed t. An upper bound is the largest of the last known weights of all models.
+// Weights never grow, which gives two bounds of the largest weight before sample t.
+// A lower bound is the largest weight of the models that have already processed sample t.
+// An upper bound is the largest of the last known weights of all models.
 // Usually one of the bounds decides whether a model learns the sample. Otherwise the model waits for other models.
 // The model that is furthest behind never waits.
 // The result equals that of processing all models sample by sample, for any order of models and number of threads.

@@ -197,9 +197,10 @@ class KoilEnsemble<T>::Window {
 
     // -- advancing one model --------------------------------------------------------------------------------------
 
-    // Removes finished models from the list. Then advances the first model, in order of decreasing weight, that need
-    // not wait. Returns whether a model advanced. The model with the largest weight never waits.
-    // The further this model has advanced, the less the others wait.
+    // Removes finished models from the list.
+    // Then tries the models in order of decreasing weight and advances the first model that need not wait.
+    // Returns whether a model advanced. The model with the largest weight never waits.
+    // The further the model with the largest weight has advanced, the less the others wait.
     bool advance_heaviest(std::vector<std::size_t>& machines) {
         std::erase_if(machines, [&](std::size_t index) { return schedule_.reached(index) == n_rows(); });
         std::vector<std::pair<double, std::size_t>> by_weight;

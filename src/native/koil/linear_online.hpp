@@ -55,8 +55,7 @@ struct ArowState {
 };
 // Makes one pass of AROW (adaptive regularization of weights) with a diagonal covariance over n rows.
 // row_at(i) returns a SparseSample. The cost per row is proportional to its number of nonzero values.
-// The regularization of a row is proportional to the share of its class so far,
-// so both classes have the same influence.
+// Both classes have the same influence: the regularization of a row is proportional to the share of its class so far.
 template <class RowAt>
 void arow_sweep(std::size_t n_rows, const RowAt& row_at, const std::int8_t* y, const ArowState& state,
                 double regularization) {

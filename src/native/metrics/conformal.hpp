@@ -14,10 +14,10 @@ struct ConformalColumns {
     std::size_t n_bins;   // even
 };
 
-// Writes smoothed p-values of shape (2, n_rows, n_columns). The first are p-values of the bin of each value, the second
-// of the distance of this bin from the middle. A p-value is
-// (number of smaller values + u * number of equal values) / n,
-// where the n values include the new one, and u is the entry of `uniform` with the same position as the p-value.
+// Writes smoothed p-values of shape (2, n_rows, n_columns).
+// The first half are p-values of the bin of each value, the second half of the distance of this bin from the middle.
+// A p-value is (number of smaller values + u * number of equal values) / n, where the n values include the new one.
+// u is the entry of `uniform` with the same position as the p-value.
 void conformal_p_values(Rows<double> X, const ConformalColumns& columns, const double* uniform, double* p);
 
 }  // namespace steelyard

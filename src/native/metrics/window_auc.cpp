@@ -24,8 +24,8 @@ std::uint32_t RankTree::new_node() {
     return id;
 }
 
-// Counts the keys below `score`. This is faster than binary search: the loop is vectorized and has no mispredicted
-// branches.
+// Counts the keys below `score`.
+// Counting is faster than binary search: the loop is vectorized and has no mispredicted branches.
 std::uint32_t RankTree::first_not_below(const Node& node, double score) {
     std::uint32_t n_below = 0;
     for (std::uint32_t e = 0; e < node.size; ++e) n_below += node.key[e] < score;

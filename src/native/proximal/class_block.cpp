@@ -109,8 +109,7 @@ Big pending_count(const ExactBlock& block) {
 
 // Returns whether the sums of this block can be the sums of any rows.
 // Sums of squares must not be negative, and n * sum(v^2) >= sum(v)^2 must hold (Cauchy-Schwarz).
-// Features into which values with coarser steps were merged are skipped, because these values have larger rounding
-// errors.
+// Features into which values with coarser steps were merged are skipped: such values have larger rounding errors.
 bool is_plausible(const ExactBlock& block, std::size_t d, const Quantizer& quantizer) {
     const Big n = count_of(block);
     const std::size_t pending = block.weights.size();

@@ -47,8 +47,8 @@ struct Plan {
         for (std::uint32_t j = 0; j < d; ++j)
             if (largest[j] >= kOneDigit) high.push_back(j);
         if (high.empty()) return;
-        // Three products of all features have a relative cost of 3. One product of all low digits and some high digits
-        // has a relative cost of (1 + share of features with a high digit)^2.
+        // Three products of all features have a relative cost of 3.
+        // One product of low digits and some high digits has the cost (1 + share of features with a high digit)^2.
         if (5 * high.size() < 3 * d) {
             digits = Digits::some;
             size += high.size();

@@ -303,8 +303,8 @@ class OnePlane {
     }
 
     // Returns the moments of leave-one-out scores of the positive class and of all other classes.
-    // The mean leverage of the rows of a class is w * trace(inv(A) M) / n, where A is the matrix of the linear system,
-    // M the matrix of the n rows of the class, and w their weight.
+    // The mean leverage of the n rows of a class is w * trace(inv(A) M) / n.
+    // A is the matrix of the linear system, M the matrix of the rows of the class, and w their weight.
     Moments left_out(const Moments& moments) const {
         AlignedVector<double> inverse(size_ * stride_), work(size_ * stride_);
         steelyard::loops().factor.invert(matrix_.get(), size_, stride_, work.data(), inverse.data());

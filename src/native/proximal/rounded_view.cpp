@@ -74,8 +74,8 @@ int128 from_origin(int128 value, int128 sum_b, std::int64_t pivot_a, int128 move
                                static_cast<uint128>(moved_a) * pivot_b);
 }
 
-// Translation of sums of products to the origin and conversion to doubles. There is one struct for each width of the
-// intermediate values; Wide has 128 bits.
+// Translation of sums of products to the origin and conversion to doubles.
+// There is one struct for each width of the intermediate values. Wide uses 128 bits.
 struct Wide {
     static constexpr double kBits = kRegister;
     using Sum = int128;

@@ -1,5 +1,5 @@
-// Blocked Cholesky factorization, solution and inverse. Four rows are processed together, so that each row that they
-// are multiplied with is loaded once.
+// Blocked Cholesky factorization, solution and inverse.
+// Four rows are processed together, so that each row with which they are multiplied is loaded once.
 #pragma once
 
 #include "simd/loops_factor.hpp"

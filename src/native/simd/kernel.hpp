@@ -195,8 +195,8 @@ static void from_sums(const KernelSpec& spec, T* sums, size_t n) {
     }
 }
 
-// Returns sum + a * b, rounded exactly as in the tile loops. If the SIMD level has fused multiply-add, it is called
-// explicitly, because the compiler might not fuse a scalar sum.
+// Returns sum + a * b, rounded exactly as in the tile loops.
+// If the SIMD level has fused multiply-add, it is called explicitly: the compiler might not fuse a scalar sum.
 STEELYARD_ALWAYS_INLINE static inline double add_product(double sum, double a, double b) {
 #ifdef __FP_FAST_FMA
     return fused(a, b, sum);

@@ -1,5 +1,5 @@
-// All hot loops of one SIMD level. This file is compiled once per level. The including file sets the name and the
-// vector width of the level.
+// All hot loops of one SIMD level. This file is compiled once per level.
+// The including file sets the name and the vector width of the level.
 #pragma once
 
 #include "ball.hpp"

@@ -1,5 +1,5 @@
-// Hot loops of enclosing balls and ellipsoids (bodies): one solver step that updates all heights (squared distances to
-// the center, up to a constant), and the search for the nearest body.
+// Hot loops of enclosing balls and ellipsoids (bodies): one solver step, and the search for the nearest body.
+// A solver step updates the heights of all rows, which are squared distances to the center up to a constant.
 #pragma once
 
 #include <cstddef>

@@ -27,8 +27,8 @@ struct BoundaryLoops {
     // out[x] = max(out[x], -squared distance of row x to the centre / width), the largest exponent of all bumps so far.
     // self[x] is the squared length of row x, and factor[x] its kernel factor.
     void (*raise)(const BumpRows& bump, const double* self, const double* factor, double* out, std::size_t n);
-    // out[c] = inner product of boundary point c with one further boundary point, which is rare_part times the row with
-    // kernel values rare_row plus other_part times the row with kernel values other_row.
+    // out[c] = inner product of boundary point c with one further boundary point.
+    // The further point is rare_part times the row with kernel values rare_row plus other_part times that of other_row.
     void (*products)(const PointParts& points, const double* rare_row, double rare_part, const double* other_row,
                      double other_part, double* out);
 };

@@ -6,8 +6,8 @@
 
 namespace steelyard {
 
-// One column of a histogram and the leaf to be split. A sum over rows is stored as two integers: the sum of gradients,
-// and the sum of hessians with the number of rows in the lowest bits.
+// One column of a histogram, and the leaf to be split. A sum over rows is stored as two integers.
+// The first integer is the sum of gradients, the second the sum of hessians with the number of rows in the lowest bits.
 struct SplitQuery {
     const std::int64_t* bins;  // sums of the bins of a column, two numbers each
     std::size_t n;             // number of bins, at most kMaxBins
@@ -23,9 +23,9 @@ struct SplitQuery {
 struct SplitLoops {
     // larger[i] -= smaller[i] for n integers.
     void (*subtract)(std::int64_t* larger, const std::int64_t* smaller, std::size_t n);
-    // Writes the prefix sums of the bins to `left`, and to `chosen` the bins (ascending) after which a split may exceed
-    // `to_beat`. Returns the number of chosen bins. The test has rounding errors, so callers reduce `to_beat` by a
-    // margin for them and compute the gains of the chosen splits.
+    // Writes the prefix sums of the bins to `left`.
+    // Writes the bins after which a split may exceed `to_beat` to `chosen` (ascending) and returns their number.
+    // The test has rounding errors, so callers reduce `to_beat` by a margin and compute the gains of chosen splits.
     std::size_t (*scan)(const SplitQuery& query, std::int64_t* left, std::uint16_t* chosen);
 };
 

@@ -121,8 +121,8 @@ static void transpose(const Real* from, Real* to, size_t ld, size_t n) {
         }
 }
 
-// Returns the position of the largest value. Values are compared as integers, so that subnormal numbers are
-// distinguished in any floating-point mode.
+// Returns the position of the largest value.
+// Values are compared as integers, so that subnormal numbers are distinguished in any floating-point mode.
 template <class Real>
 static size_t argmax_of_keys(const Real* values, size_t n) {
     size_t first = 0;

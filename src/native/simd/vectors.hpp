@@ -1,7 +1,7 @@
 // Vector types of one SIMD level. All code in files that a level includes must be in the namespace of this level.
 // Code of a SIMD level must not instantiate std:: templates.
-// The linker keeps one copy of such a function, possibly the one compiled for AVX-512, and baseline code that calls it
-// would crash on older processors.
+// The linker keeps only one copy of such a function, possibly the one compiled for AVX-512.
+// Baseline code that calls this copy would crash on older processors.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,6 @@
-// IncrementalSvc: an exact SVM that learns and forgets rows. It holds the rows, the labels and one binary problem for
-// each class (one against the rest). All problems share the samples and the cached kernel rows.
+// IncrementalSvc: an exact SVM that learns and forgets rows.
+// It holds the rows, the labels and one binary problem for each class (one against the rest).
+// All problems share the samples and the cached kernel rows.
 #pragma once
 
 #include <atomic>
@@ -34,8 +35,8 @@ struct UnknownRow {
     std::size_t index;
 };
 
-// State that the rows alone do not determine: the precision and the list of the cached kernel rows, and the order in
-// which equal rows are forgotten.
+// State that the rows alone do not determine: the precision and the list of the cached kernel rows.
+// RowsInUse also stores the order in which equal rows are forgotten.
 struct RowsInUse {
     Precision precision;
     std::span<const std::uint32_t> kept, order;

@@ -6,8 +6,7 @@ namespace steelyard {
 
 namespace {
 
-// Two members of the margin set reach their bounds in the same step if their step lengths differ by less than this
-// fraction.
+// Members of the margin set whose step lengths differ by less than this fraction reach their bounds in one step.
 constexpr double kSameMoment = 1e-12;
 
 }  // namespace

@@ -162,8 +162,8 @@ bool SvmProblem::optimise(std::size_t max_steps) {
 
 // -- optimality conditions ----------------------------------------------------------------------------------------
 
-// Returns the exact bias interval, although the sums e may be inexact. The sums of all samples whose error bounds allow
-// them to be an end of the interval are recomputed exactly, until no such sample is left.
+// Returns the exact bias interval, although the sums e may be inexact.
+// If the error bound of a sum allows its sample to be an end of the interval, the sum is recomputed exactly.
 BiasInterval SvmProblem::bias_interval() {
     BiasInterval found = apparent_interval(s_);
     if (s_.slack == 0.0 || s_.z.empty()) return found;

@@ -14,8 +14,8 @@ namespace steelyard {
 
 namespace {
 
-// A kernel row is linearly dependent on those of the margin set if its pivot, divided by the diagonal entry, is below
-// this value.
+// A kernel row is linearly dependent on those of the margin set if its relative pivot is below this value.
+// The relative pivot is the pivot divided by the diagonal entry.
 constexpr double kDependent = 1e-13;
 // SMO steps are faster if the number of violators exceeds the size of the margin set by more than this number.
 constexpr std::size_t kManyViolators = 64;
@@ -185,8 +185,8 @@ void SvmProblem::open_pair(const BiasInterval& interval) {
     s_.bias = -active_e(active_.slot(interval.high_sample));
 }
 
-// Removes the violations of new samples, if there are few, before all other samples are checked. This needs only the
-// sums of the new samples.
+// Removes the violations of new samples, if there are few, before all other samples are checked.
+// Only the sums of the new samples are needed.
 void SvmProblem::enter_new(std::size_t first) {
     if (s_.z.size() - first > kManyViolators) return;
     for (std::size_t i = first; i < s_.z.size() && !s_.margin.empty(); ++i) {
@@ -197,8 +197,8 @@ void SvmProblem::enter_new(std::size_t first) {
     }
 }
 
-// Removes the violations of samples in the active set. New violators have often just left the margin set, so this
-// saves passes over all samples. A final pass over all samples is still necessary.
+// Removes the violations of samples in the active set. A final pass over all samples is still necessary.
+// New violators have often just left the margin set, so this function saves passes over all samples.
 void SvmProblem::enter_active(std::size_t step_limit) {
     std::vector<std::pair<double, std::uint32_t>> list;
     for (int look = 0; look < kLooks; ++look) {

@@ -18,8 +18,8 @@ constexpr std::size_t kSampleRowsPerBin = 32;
 constexpr std::size_t kBinningBlockRows = 1024;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// Returns about n_sampled row numbers, evenly spaced in each class. Each class contributes the same number of rows, or
-// all its rows if it has fewer.
+// Returns about n_sampled row numbers, evenly spaced in each class.
+// Each class contributes the same number of rows, or all its rows if it has fewer.
 std::vector<std::size_t> sample_rows(std::span<const std::int64_t> codes, std::size_t n_classes,
                                      std::size_t n_sampled) {
     const std::size_t max_rows = std::max<std::size_t>(n_sampled / n_classes, 1);

@@ -38,8 +38,8 @@ struct BoostingSettings {
     unsigned n_threads = 1;
 };
 
-// Fits gradient-boosted trees. Two classes have one output, whose positive class is 1. More classes have one output
-// each (one-vs-rest).
+// Fits gradient-boosted trees.
+// Two classes have one output, whose positive class is 1. More classes have one output each (one-vs-rest).
 // Class codes are below `n_classes`, and all classes occur. The maximum is kMaxBoostingRows rows. NaN means missing.
 // `is_category` has one entry per column, or is empty. Throws the exceptions of poll_interrupt().
 //

@@ -46,8 +46,9 @@ struct RowExperts {
     std::vector<Votes> votes;
     std::vector<Trees> trees;
 
-    // Writes the score of every expert to `scores`, one row of `n_experts` values per input row, and if `ranks` is set
-    // the ranks of the rows to `ranks_out`. Values of experts that were not added do not change.
+    // Writes the scores of all experts to `scores`, one row of `n_experts` values per input row.
+    // If `ranks` is set, writes the ranks of the rows to `ranks_out`.
+    // Values of experts that were not added do not change.
     void score(Rows<double> rows, double* ranks_out, double* scores, std::size_t n_experts) const;
 
   private:
