@@ -199,8 +199,8 @@ typename KoilMachine<Real>::Scores KoilMachine<Real>::scores_of(const Sample& sa
     return {query.products[0], query.products[1]};
 }
 
-// Selects the support vectors of the other class whose weights are updated in this step:
-// the nearest violators, or with nearest_first the violators among the nearest vectors.
+// Selects the support vectors of the other class whose weights are updated in this step.
+// They are the nearest violators, or with nearest_first the violators among the nearest vectors.
 template <class Real>
 void KoilMachine<Real>::find_violators(const Sample& sample, Real unscaled_score, const KoilRule& rule) {
     const int other = 1 - sample.side();

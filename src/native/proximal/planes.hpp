@@ -15,9 +15,9 @@ struct PlaneRule {
     bool standardize = true;
     bool pairs = false;  // use the squared loss over all pairs (AUC) instead of targets +1 and -1
     bool penalize_intercept = true;
-    // If true, each threshold maximizes the G-mean, assuming normally distributed scores. Must be false with `pairs`.
+    // Whether each threshold maximizes the G-mean of normally distributed scores. Must be false with `pairs`.
     // For two classes, the moments of the scores are leave-one-out moments.
-    // If false, the threshold is zero, or with `pairs` the middle of the mean scores.
+    // If `gmean` is false, the threshold is zero, or with `pairs` the middle of the mean scores.
     bool gmean = false;
     std::vector<double> factors = {};  // weight of the rows of each class if not balanced; empty if all weights are 1
 };

@@ -252,8 +252,8 @@ static void sum_outer(PackedBlock block, size_t first_panel, PanelRange rows, do
     }
 }
 
-// Returns the largest magnitude, or NaN if any value is NaN. Magnitudes are compared as integers:
-// without the sign bit, their order is finite numbers, infinity, NaN, so a NaN is never missed.
+// Returns the largest magnitude, or NaN if any value is NaN. Values are compared as integers without the sign bit.
+// The order of these integers is finite numbers, infinity, NaN, so a NaN is never missed.
 template <class T, class Bits>
 static double largest(const T* values, size_t n) {
     typedef Bits VecI STEELYARD_VECTOR(STEELYARD_VECTOR_BYTES);

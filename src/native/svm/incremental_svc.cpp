@@ -212,8 +212,8 @@ void IncrementalSvc::remove_row(std::uint32_t i) {
     rows_.swap_remove(i);
 }
 
-// Releases cached kernel rows that no support vector needs, but only after many of them have accumulated:
-// samples that leave the solution often return.
+// Releases cached kernel rows that no support vector needs, but only after many of them have accumulated.
+// Samples that leave the solution often return, so their rows may be needed again.
 void IncrementalSvc::release_rows() {
     constexpr std::size_t spare = 32;
     if (rows_.n_kept() <= n_wanted_ + n_wanted_ / 8 + spare) return;

@@ -177,8 +177,7 @@ def make_boundary_bumps(
     lengths = (1.0 - beta) ** 2 * own[rare] + beta**2 * own[other] + 2.0 * beta * (1.0 - beta) * between
     gaps = own[rare] + own[other] - 2.0 * between
     widths = bump_widths(view, pairs, beta, lengths, margin=margin, neighbours=variant.neighbours)
-    # If all points coincide, the squared width is the squared distance between the rows of the pair, or 1 if
-    # it is 0.
+    # If all points coincide, the squared width is the squared distance of the two rows, or 1 if this is 0.
     widths = np.where(widths > 0.0, widths, np.where(gaps > 0.0, gaps, 1.0))
     return BoundaryBumps(rare, other, beta, lengths, widths, variant.combine, variant.floor)
 

@@ -131,8 +131,7 @@ class Ellipsoid:
         covariance = Covariance.from_ridge(settings.ridge, measure)
         axes = np.ascontiguousarray((directions / covariance.stretch(spectrum)).T)
         ball = ball or settings.ball(_LINEAR, centred @ axes.T, rows)
-        # Offsets are computed by the same native loop as distances, so that the only row of a class has
-        # distance 0.
+        # Offsets use the same native loop as distances, so that the only row of a class has distance 0.
         offsets = np.empty((1, len(axes)))
         _native.kernel_block(_LINEAR, (ball.alpha @ rows.X)[None, :], axes, offsets)
         return cls(ball, axes, offsets[0])
@@ -291,8 +290,7 @@ class KernelEllipsoid:
         Z = coordinates / stretch
         ball = ball or settings.ball(_LINEAR, Z, rows)
         projection = roots[:, None] * U / (np.sqrt(omega) * stretch)
-        # Column sums would be 0 without rounding errors. They are subtracted, because small eigenvalues
-        # amplify them.
+        # The column sums are rounding errors. They are subtracted, because small eigenvalues amplify them.
         projection -= shares[:, None] * projection.sum(axis=0)
         return cls(
             ball=ball,

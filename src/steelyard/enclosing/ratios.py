@@ -21,8 +21,8 @@ from steelyard.enclosing.bodies import (
 __all__ = ["distance_ratios", "nearest_bodies"]
 
 
-# Distances to all spheres, or to all ellipsoids, are computed in one pass over the rows. The result for a
-# body does not depend on the other bodies.
+# Functions that compute the distances to all spheres, or to all ellipsoids, in one pass over the rows.
+# The result for a body does not depend on the other bodies.
 _SHARED_PASS: dict[type, Callable[[list[Any], FloatArray], FloatArray]] = {
     Sphere: sphere_distances,
     Ellipsoid: ellipsoid_distances,

@@ -26,8 +26,7 @@ from steelyard.thresholds import smooth_gmean_threshold
 
 __all__ = ["SupportState"]
 
-# Accepted violation of solutions from files, which may have been saved with a tol larger than the current
-# one.
+# Accepted violation of solutions from files, which may have been saved with a larger tol than now.
 _MAX_FILE_VIOLATION = 1e-6
 
 ClassWeight = str | Mapping[Label, float] | None
