@@ -46,7 +46,7 @@ __extension__ typedef __int128 int128;
 __extension__ typedef unsigned __int128 uint128;
 
 // Mathematical functions as single instructions. The SIMD loops must not include headers of the standard library.
-// Otherwise the linker could keep a template compiled for an instruction set that the processor does not have.
+// From such headers, the linker could keep a template compiled for instructions that the processor does not have.
 STEELYARD_ALWAYS_INLINE static inline double square_root(double x) { return __builtin_sqrt(x); }
 STEELYARD_ALWAYS_INLINE static inline double round_down(double x) { return __builtin_floor(x); }
 STEELYARD_ALWAYS_INLINE static inline double fused(double a, double b, double c) { return __builtin_fma(a, b, c); }

@@ -129,7 +129,7 @@ void find_nearest(const Bodies& bodies, Rows<double> X, std::span<const double> 
 }
 
 // Approximate squared distances to spheres, |x|^2 - 2 c'x + |c|^2, relative to the mean of the centers c.
-// These distances suffer from cancellation, so they are used only to find the nearest sphere.
+// Approximate distances suffer from cancellation, so they are used only to find the nearest sphere.
 // If several spheres are the nearest within rounding errors, the caller computes exact distances.
 class SphereScreen {
   public:

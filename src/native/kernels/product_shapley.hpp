@@ -21,7 +21,7 @@ struct ProductKernelSum {
 //
 // Derivation: the Shapley value averages over all orders of the n columns.
 // In this average, a set of s columns that precede column j has the weight s! (n - s - 1)! / n!.
-// This weight is the integral of t^s (1 - t)^(n - s - 1) from 0 to 1.
+// The weight s! (n - s - 1)! / n! is the integral of t^s (1 - t)^(n - s - 1) from 0 to 1.
 // Gauss-Legendre quadrature with 8 nodes is exact for up to 16 columns.
 void product_shapley(const ProductKernelSum& sum, double* out, unsigned n_threads);
 

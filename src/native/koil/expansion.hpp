@@ -26,7 +26,7 @@ struct RandomBudgetRule {
 };
 
 // Forgetron: if the budget is full, it shrinks all weights and removes the oldest support vector.
-// It shrinks as little as the mistake bound of the algorithm allows.
+// The Forgetron shrinks weights as little as its mistake bound allows.
 struct ForgetronRule {
     std::size_t budget;
 };

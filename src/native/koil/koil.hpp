@@ -2,7 +2,7 @@
 // Each sample triggers a gradient step on the pairwise losses with its nearest support vectors of the other class.
 //
 // KoilMachine is a binary model with one kernel. It needs only kernel values, not the vectors.
-// Its two buffers are called sides: side 0 holds the negative support vectors, side 1 the positive ones.
+// The two buffers of a model are called sides: side 0 holds the negative support vectors, side 1 the positive ones.
 // KoilEnsemble trains several models on one stream: one for each target (one class against the rest) and kernel.
 // If it is faster, the models compute their kernel values from shared distances and products.
 #pragma once

@@ -200,7 +200,7 @@ typename KoilMachine<Real>::Scores KoilMachine<Real>::scores_of(const Sample& sa
 }
 
 // Selects the support vectors of the other class whose weights are updated in this step.
-// They are the nearest violators, or with nearest_first the violators among the nearest vectors.
+// The function selects the nearest violators, or with nearest_first the violators among the nearest vectors.
 template <class Real>
 void KoilMachine<Real>::find_violators(const Sample& sample, Real unscaled_score, const KoilRule& rule) {
     const int other = 1 - sample.side();
@@ -227,7 +227,7 @@ void KoilMachine<Real>::find_violators(const Sample& sample, Real unscaled_score
 
 // Updates stale scores of the support vectors of the other class that this sample needs.
 // If all nearest neighbours violate their margins, only the scores of these neighbours are computed.
-// This saves work for samples of a rare class, because many weights have changed since the last such sample.
+// Computing few scores saves work for a rare class, because many weights have changed since its last sample.
 // If some neighbour does not violate its margin, all stale scores are updated.
 // noinline keeps this rarely used function out of the code that runs for every sample.
 template <class Real>

@@ -1,5 +1,5 @@
 // Schedule of KOIL with multiple kernels (algorithm 4): decides which kernels learn which samples of a window.
-// This header is part of koil.cpp.
+// The header is included only by koil.cpp.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // Window of a KOIL stream: a block of samples that the models of an ensemble process independently of each other.
-// This header is part of koil.cpp.
+// The header is included only by koil.cpp.
 #pragma once
 
 #include <algorithm>
@@ -198,7 +198,7 @@ class KoilEnsemble<T>::Window {
     // -- advancing one model --------------------------------------------------------------------------------------
 
     // Removes finished models from the list.
-    // Then tries the models in order of decreasing weight and advances the first model that need not wait.
+    // Tries the other models in order of decreasing weight and advances the first model that need not wait.
     // Returns whether a model advanced. The model with the largest weight never waits.
     // The further the model with the largest weight has advanced, the less the others wait.
     bool advance_heaviest(std::vector<std::size_t>& machines) {

@@ -199,7 +199,7 @@ class UnscannedRows {
     }
 
     // Adds the sums of digit products of this thread to the multiprecision sums of the class.
-    // Called before the class or the plan changes, before the doubles could become inexact, and after the last block.
+    // drain() is called before the class or the plan changes, before doubles become inexact, and after the last block.
     void drain() {
         if (n_held_ == 0) return;
         const std::lock_guard<std::mutex> mine(sums_->busy);

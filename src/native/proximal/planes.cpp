@@ -25,7 +25,7 @@ struct PlaneSums {
     std::vector<double> all;      // sums of z over the rows of all classes
     double n_rows = 0.0;
     // Same as `total` and `all`, with the rows of each class multiplied by the factor of the class.
-    // These arrays are empty if there are no class factors.
+    // The weighted arrays are empty if there are no class factors.
     AlignedBuffer<double> weighted_total;
     std::vector<double> weighted_all;
     double weighted_rows = 0.0;

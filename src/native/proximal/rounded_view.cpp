@@ -28,7 +28,7 @@ unsigned width(int128 x) {
 int128 shifted(int128 x, unsigned by) { return static_cast<int128>(static_cast<uint128>(x) << by); }
 
 // Returns the double nearest (ties to even) to a number below 2^104.
-// Both halves are exact doubles, so their sum is rounded once.
+// The upper and the lower half are exact doubles, so their sum is rounded once.
 double of_halves(int128 x) {
     const auto low = static_cast<std::int64_t>(static_cast<std::uint64_t>(x) & ((std::uint64_t{1} << 52) - 1));
     return static_cast<double>(static_cast<std::int64_t>(x >> 52)) * 0x1p52 + static_cast<double>(low);

@@ -40,7 +40,7 @@ struct ExactBlock {
     std::shared_ptr<const Triangle> sums;  // null while all rows are pending
     std::vector<double> rows;              // pending rows, in steps relative to the origin
     std::vector<std::int64_t> weights;     // weights of the pending rows, in weight steps; negative for rows to forget
-    // Cached sums of the first n_partial pending rows. Used only while all rows of the class are pending.
+    // Cached sums of the first n_partial pending rows, used only while all rows of the class are pending.
     // When the sums are read again, the pending rows that came later are added.
     std::shared_ptr<const Triangle> partial_sums;
     std::size_t n_partial = 0;

@@ -21,7 +21,7 @@ using Labels = nb::typed<nb::list, nb::any>;
 
 // Python interface of SingleRowModel.
 // The interface rejects rows that are not arrays of doubles, and learners whose parameters have changed.
-// For these rows and learners, Python uses the general path.
+// For rejected rows and learners, Python uses the general path.
 class BoundSingleRowModel {
   public:
     BoundSingleRowModel(ExactSums& sums, std::uint64_t version, std::vector<std::int32_t> slots, Labels labels,

@@ -42,7 +42,7 @@ struct ViolatorQuery {
 };
 
 // Products of one row with two rows of weights. The two parts of a row (one per class) begin `apart` numbers apart.
-// Both parts are read up to the end of their last cache line, so the weights must be zero there.
+// Both parts of a row are read up to the end of their last cache line, where the weights must be zero.
 template <class Real>
 struct TwoDots {
     const Real* weights[2];

@@ -1,5 +1,5 @@
 // IncrementalSvc: an exact SVM that learns and forgets rows.
-// It holds the rows, the labels and one binary problem for each class (one against the rest).
+// An IncrementalSvc holds the rows, the labels and one binary problem for each class (one against the rest).
 // All problems share the samples and the cached kernel rows.
 #pragma once
 

@@ -151,7 +151,7 @@ void SvmProblem::balance(double negligible) {
 }
 
 // Starts the margin set with the sample whose change costs the smallest loss.
-// Called if the margin set is empty and the sum of the coefficients must change.
+// find_partner() is called if the margin set is empty and the sum of the coefficients must change.
 void SvmProblem::find_partner(double total) {
     sync();
     const double sign = total > 0.0 ? 1.0 : -1.0;  // 1 if a coefficient must decrease, -1 if it must increase
