@@ -130,7 +130,7 @@ class Kernel:
         if isinstance(gamma, str):
             if "gamma" in self._parameters():
                 raise ParameterError(
-                    f"gamma={gamma!r} has not been resolved on data.",
+                    f"gamma={gamma!r} has not been computed from data.",
                     source="Kernel",
                     hint="call kernel = kernel.resolve(X) first, or pass gamma as a number",
                 )

@@ -223,7 +223,7 @@ class GlobalAlignmentKernel(SequenceKernel):
     def _numbers(self) -> tuple[float, int]:
         if isinstance(self.gamma, str):
             raise ParameterError(
-                f"gamma={self.gamma!r} has not been resolved on data.",
+                f"gamma={self.gamma!r} has not been computed from data.",
                 source="GlobalAlignmentKernel",
                 hint="call kernel = kernel.resolve(X) first, or pass gamma as a number",
             )
