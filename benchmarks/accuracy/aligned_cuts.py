@@ -1,9 +1,10 @@
-"""Rules for the threshold of AlignedSVC and for keeping a round, compared on 28 development tasks.
+"""Compare methods that choose the threshold and the number of rounds of AlignedSVC, on 28 development tasks.
 
-None of them is a task of the paper. Ten are those of ``aligned_readings.py``; for the other 18 larger sets
-are thinned out again for every split, so that few rows are learned and many are asked. C and the width of the
-kernel are chosen inside the rows to learn, as in ``python -m papers run kba-tables-2-3``; "untuned" is the
-mean over all nine settings. Every machine is trained once, and all rules are asked about its held-out scores.
+None of the tasks is used in the paper. Ten tasks are those of ``aligned_readings.py``. For the other 18
+tasks, larger datasets are subsampled for every split, so that there are few training rows and many test rows.
+C and the width of the kernel are selected by cross-validation on the training rows, as in ``python -m papers
+run kba-tables-2-3``. "untuned" is the mean over all nine settings. Every model is trained once, and all
+methods use its held-out scores.
 
     python benchmarks/accuracy/aligned_cuts.py --data-dir DIR [--tasks oil,path]
         [--splits 20] [--weight balanced|equal]
@@ -31,7 +32,7 @@ from steelyard.alignment.machine import Chain, Settings, _compact, best_shift
 from steelyard.alignment.rough import Matrix, Problem, RoughSolver
 from steelyard.datasets import load
 
-# Name: set, target class, its number of training rows, number of other training rows.
+# Name of the task: dataset, target class, number of training rows of this class and of all other classes.
 THINNED: dict[str, tuple[str, str | int, int, int]] = {
     "breast": ("breast_wisconsin", 4, 25, 300),
     "covtype4": ("covtype", 4, 60, 800),
@@ -56,20 +57,21 @@ ROUNDS = 5
 TOLERANCE = 1e-3
 DEFAULT = "default"
 
-Cut = Callable[[np.ndarray, np.ndarray], float]  # held-out scores and signs to a shift
+# Computes a shift (the negative threshold) from held-out scores and signs.
+Method = Callable[[np.ndarray, np.ndarray], float]
 
 
 @dataclass(frozen=True)
 class Fit:
-    """A machine before and after each round that lowered the loss, with held-out and test scores."""
+    """Held-out and test scores of a model before the rounds and after each round that lowers the loss."""
 
     signs: np.ndarray
     held_out: list[np.ndarray]
-    asked: list[np.ndarray]
+    test_scores: list[np.ndarray]
     y: np.ndarray
 
     def rounds_kept(self, errors: float) -> int:
-        """Return the number of rounds that help by this many standard errors each."""
+        """Return the number of rounds, each of which lowers the loss by ``errors`` standard errors."""
         kept, losses = 0, [ranking_losses(scores, self.signs) for scores in self.held_out]
         for number in range(1, len(losses)):
             fall = losses[kept] - losses[number]
@@ -79,9 +81,9 @@ class Fit:
         return kept
 
 
-def fit(parts: Parts, y_asked: np.ndarray, C: float, balanced: bool) -> Fit:
-    """Train like AlignedSVC, with rounds as long as the loss falls."""
-    K, K_asked = parts.matrices()
+def fit(parts: Parts, y_test: np.ndarray, C: float, balanced: bool) -> Fit:
+    """Train as AlignedSVC does, with rounds as long as the loss decreases."""
+    K, K_test = parts.matrices()
     signs, rows = np.where(parts.y == 1, 1.0, -1.0), np.arange(len(parts.y))
     share = {sign: 0.5 / np.mean(signs == sign) if balanced else 1.0 for sign in (1.0, -1.0)}
     problem = Problem(Matrix(K), signs, np.where(signs > 0, share[1.0], share[-1.0]))
@@ -91,7 +93,7 @@ def fit(parts: Parts, y_asked: np.ndarray, C: float, balanced: bool) -> Fit:
     problem.matrix.release_buffer()
     train, out = zip(*deal_splits(signs, rows, 0.2, None), strict=True)
     chains, solver = [Chain(problem, part) for part in train], RoughSolver(problem, train, solution, C)
-    result = Fit(np.concatenate([signs[part] for part in out]), [], [], y_asked)
+    result = Fit(np.concatenate([signs[part] for part in out]), [], [], y_test)
     least, beta = np.inf, 0.5
     for _ in range(ROUNDS + 1):
         judges = solver.solve(np.array([one.factor for one in chains]))
@@ -104,7 +106,9 @@ def fit(parts: Parts, y_asked: np.ndarray, C: float, balanced: bool) -> Fit:
             solution, _ = chain.train_again(C, solution)
         machine, least = _compact(chain, solution, 0.0), loss
         result.held_out.append(scores)
-        result.asked.append(machine.scores(K_asked.take(machine.reference, axis=1), np.ones(len(K_asked))))
+        result.test_scores.append(
+            machine.scores(K_test.take(machine.reference, axis=1), np.ones(len(K_test)))
+        )
         beta = (1.0 + boundary_shift(scores, result.signs)) / 2.0
         for one, judge in zip(chains, judges, strict=True):
             one.transform(judge, beta, settings)
@@ -121,61 +125,64 @@ def curve(scores: np.ndarray, signs: np.ndarray) -> tuple[np.ndarray, np.ndarray
     return ((ordered[1:] + ordered[:-1]) / 2.0)[apart], sensitivity[apart], specificity[apart]
 
 
-def cut_of_the_rows(scores: np.ndarray, signs: np.ndarray) -> float:
-    """Return the threshold with the largest empirical G-mean; ties go to the one nearest to 0."""
-    cuts, sensitivity, specificity = curve(scores, signs)
+def best_empirical(scores: np.ndarray, signs: np.ndarray) -> float:
+    """Return the negative threshold with the largest empirical G-mean, of several the one nearest to 0."""
+    thresholds, sensitivity, specificity = curve(scores, signs)
     g_mean = np.sqrt(sensitivity * specificity)
-    best = cuts[g_mean >= g_mean.max() - 1e-12]
+    best = thresholds[g_mean >= g_mean.max() - 1e-12]
     return float(-best[np.abs(best).argmin()])
 
 
-def plateau(errors: float, nearest: bool) -> Cut:
-    """Return the threshold nearest to 0, or the mean, of those within some standard errors of the best."""
+def plateau(errors: float, nearest: bool) -> Method:
+    """Return a method that uses thresholds whose G-mean is within ``errors`` standard errors of the best.
 
-    def cut(scores: np.ndarray, signs: np.ndarray) -> float:
-        cuts, sensitivity, specificity = curve(scores, signs)
+    The method returns the negative of the threshold nearest to 0 (``nearest``), or of their weighted mean.
+    """
+
+    def shift(scores: np.ndarray, signs: np.ndarray) -> float:
+        thresholds, sensitivity, specificity = curve(scores, signs)
         g_mean = np.sqrt(sensitivity * specificity)
         best, n_rare, n_other = g_mean.argmax(), (signs > 0).sum(), (signs < 0).sum()
         a = (sensitivity[best] * n_rare + 0.5) / (n_rare + 1.0)
         b = (specificity[best] * n_other + 0.5) / (n_other + 1.0)
         error = 0.5 * np.sqrt(a * b * ((1.0 - a) / (a * n_rare) + (1.0 - b) / (b * n_other)))
         above = g_mean - g_mean[best] + errors * error
-        inside = cuts[above >= 0.0]
+        inside = thresholds[above >= 0.0]
         if nearest:
             return float(-np.clip(0.0, inside.min(), inside.max()))
-        weight = np.maximum(above, 0.0) * (np.gradient(cuts) if len(cuts) > 1 else 1.0)
-        return float(-(weight @ cuts) / weight.sum())
+        weight = np.maximum(above, 0.0) * (np.gradient(thresholds) if len(thresholds) > 1 else 1.0)
+        return float(-(weight @ thresholds) / weight.sum())
 
-    return cut
+    return shift
 
 
 def binormal(scores: np.ndarray, signs: np.ndarray) -> float:
-    """Return the threshold under a normal model of both classes."""
-    cuts = np.linspace(scores.min(), scores.max(), 257)
+    """Return the negative threshold with the largest G-mean of two normal distributions."""
+    thresholds = np.linspace(scores.min(), scores.max(), 257)
     rare, other = scores[signs > 0], scores[signs < 0]
-    shares = ndtr((rare.mean() - cuts) / rare.std()) * ndtr((cuts - other.mean()) / other.std())
-    return float(-cuts[shares.argmax()])
+    shares = ndtr((rare.mean() - thresholds) / rare.std()) * ndtr((thresholds - other.mean()) / other.std())
+    return float(-thresholds[shares.argmax()])
 
 
 def median_of_samples(scores: np.ndarray, signs: np.ndarray) -> float:
-    """Return the median of the best thresholds of 30 bootstrap samples."""
+    """Return the median of the best shifts of 30 bootstrap samples."""
     rng, sides = np.random.default_rng(0), [np.flatnonzero(signs > 0), np.flatnonzero(signs < 0)]
     samples = [np.concatenate([rng.choice(side, len(side)) for side in sides]) for _ in range(30)]
-    return float(np.median([cut_of_the_rows(scores[rows], signs[rows]) for rows in samples]))
+    return float(np.median([best_empirical(scores[rows], signs[rows]) for rows in samples]))
 
 
-# Name: standard errors by which rounds must help, and the rule of the threshold.
-RULES: dict[str, tuple[float, Cut]] = {
+# Name: number of standard errors by which a round must lower the loss, and method of the threshold.
+RULES: dict[str, tuple[float, Method]] = {
     "SVC": (np.inf, lambda *_: 0.0),
     DEFAULT: (1.0, best_shift),
-    "best cut of the rows": (1.0, cut_of_the_rows),
+    "best empirical threshold": (1.0, best_empirical),
     "median over bootstrap samples": (1.0, median_of_samples),
-    "mean of cuts within two errors": (1.0, plateau(2.0, nearest=False)),
-    "nearest cut within one error": (1.0, plateau(1.0, nearest=True)),
+    "mean of thresholds within two errors": (1.0, plateau(2.0, nearest=False)),
+    "nearest threshold within one error": (1.0, plateau(1.0, nearest=True)),
     "normal distributions": (1.0, binormal),
     "no rounds": (np.inf, best_shift),
-    "rounds by two errors": (2.0, best_shift),
-    "rounds by none": (0.0, best_shift),
+    "rounds by two standard errors": (2.0, best_shift),
+    "rounds by any decrease": (0.0, best_shift),
 }
 
 
@@ -190,8 +197,8 @@ def splits_of(
     for number in range(n_splits):
         rng = np.random.default_rng(zlib.crc32(f"{name}/{number}".encode()))
         rare, other = (rng.permutation(np.flatnonzero(y == label)) for label in (1, 0))
-        asked = np.concatenate([rare[n_rare : n_rare + 600], other[n_other : n_other + 3000]])
-        yield np.sort(np.concatenate([rare[:n_rare], other[:n_other]])), np.sort(asked)
+        test = np.concatenate([rare[n_rare : n_rare + 600], other[n_other : n_other + 3000]])
+        yield np.sort(np.concatenate([rare[:n_rare], other[:n_other]])), np.sort(test)
 
 
 def task_rows(name: str, data_dir: Path) -> tuple[np.ndarray, np.ndarray]:
@@ -204,7 +211,7 @@ def task_rows(name: str, data_dir: Path) -> tuple[np.ndarray, np.ndarray]:
 
 
 def compare(name: str, args: argparse.Namespace) -> dict[str, np.ndarray]:
-    """Return G-mean and AUC of the selected setting and their means over all settings, by rule and split."""
+    """Return G-mean and AUC of the selected setting, and their means over all settings, by method."""
     X, y = task_rows(name, args.data_dir)
     seed = zlib.crc32(name.encode()) % 1000
     found: dict[str, list[np.ndarray]] = {rule: [] for rule in RULES}
@@ -215,27 +222,28 @@ def compare(name: str, args: argparse.Namespace) -> dict[str, np.ndarray]:
             [fit(parts_of(X, y, *part, width), y[part[1]], C, args.weight == "balanced") for part in parts]
             for C, width in product(PENALTIES, WIDTHS)
         ]
-        for rule, (errors, cut) in RULES.items():
-            figures = np.array([[asked(one, errors, cut) for one in setting] for setting in fits])
+        for rule, (errors, method) in RULES.items():
+            figures = np.array([[evaluated(one, errors, method) for one in setting] for setting in fits])
             chosen = figures[:, :-1].mean(axis=(1, 2)).argmax()
             found[rule].append(np.concatenate([figures[chosen, -1], figures[:, -1].mean(axis=0)]))
     return {rule: np.array(values) for rule, values in found.items()}
 
 
-def asked(one: Fit, errors: float, cut: Cut) -> tuple[float, float]:
+def evaluated(one: Fit, errors: float, method: Method) -> tuple[float, float]:
+    """Return G-mean and AUC on the test rows."""
     kept = one.rounds_kept(errors)
-    return measures(one.y, one.asked[kept] + cut(one.held_out[kept], one.signs))
+    return measures(one.y, one.test_scores[kept] + method(one.held_out[kept], one.signs))
 
 
 def show(title: str, tasks: list[dict[str, np.ndarray]]) -> None:
     """Print means over tasks and the p value of a paired t-test against the default."""
     print(
-        f"\n{title:34s}{'G-mean':>8s}{'p':>7s}{'AUC':>8s}{'p':>7s}{'untuned':>9s}{'p':>7s}{'AUC':>8s}{'p':>7s}"
+        f"\n{title:38s}{'G-mean':>8s}{'p':>7s}{'AUC':>8s}{'p':>7s}{'untuned':>9s}{'p':>7s}{'AUC':>8s}{'p':>7s}"
     )
     for rule in RULES:
         means, base = (np.array([task[name].mean(axis=0) for task in tasks]) for name in (rule, DEFAULT))
         cells = [f"{means[:, k].mean():8.2f}{_p(means[:, k] - base[:, k]):7.3f}" for k in range(4)]
-        print(f"{rule:34s}" + "".join(cells), flush=True)
+        print(f"{rule:38s}" + "".join(cells), flush=True)
 
 
 def _p(differences: np.ndarray) -> float:
@@ -255,7 +263,7 @@ def main() -> None:
     for name in args.tasks:
         tasks[name] = compare(name, args)
         show(name, [tasks[name]])
-    for title, group in (("the ten tasks", OTHERS), ("thinned out", THINNED), ("all tasks", args.tasks)):
+    for title, group in (("the ten tasks", OTHERS), ("subsampled", THINNED), ("all tasks", args.tasks)):
         chosen = [tasks[name] for name in group if name in tasks]
         if chosen:
             show(title, chosen)

@@ -1,8 +1,8 @@
-"""Variants of kernel boundary alignment, on the six sets of the paper or on ten other tasks.
+"""Compare variants of kernel boundary alignment on the six datasets of the paper or on ten other tasks.
 
-What the paper leaves open was settled on the ten tasks, so that the paper's own sets
-(``python -m papers run kba-tables-2-3``) had no part in it; on those it is only looked at afterwards. Nothing
-is tuned: one Laplacian kernel, a few values of C, with and without balanced penalties.
+The paper leaves some details open. They were decided on the ten other tasks; the datasets of the paper
+(``python -m papers run kba-tables-2-3``) were used only afterwards. Nothing is tuned: there is one Laplacian
+kernel, and C has a few values, with and without balanced penalties.
 
     python benchmarks/accuracy/aligned_readings.py --data-dir DIR [--tasks paper|others|oil,vowel]
         [--splits 7] [--penalties 1,10,100]
@@ -39,8 +39,8 @@ WIDTH = 1.0
 DEFAULT = "default"
 
 
-def readings(weight: str | None) -> dict[str, Variant]:
-    """Return the default and variants with one change each."""
+def variants(weight: str | None) -> dict[str, Variant]:
+    """Return the default and variants of it with one change each."""
     ways = {
         "plain SVC": plain(weight),
         "shift alone": aligned(max_iter=0, class_weight=weight),
@@ -79,13 +79,13 @@ def compare(name: str, args: argparse.Namespace, weight: str | None) -> dict[str
     found: dict[str, list[tuple[float, float]]] = {}
     for (train, test), C in product(splitter.split(X, y), args.penalties):
         parts = parts_of(X, y, train, test, WIDTH)
-        for variant, variant in readings(weight).items():
-            found.setdefault(variant, []).append(measures(y[test], variant(parts, C)))
+        for title, variant in variants(weight).items():
+            found.setdefault(title, []).append(measures(y[test], variant(parts, C)))
     return found
 
 
 def show(title: str, tasks: list[dict[str, list[tuple[float, float]]]]) -> None:
-    """Print means over tasks and p values of the difference to the default over all splits."""
+    """Print means over tasks, and p-values of the differences to the default over all splits."""
     print(f"\n{title:48s}{'G-mean':>8s}{'p':>7s}{'AUC':>8s}{'p':>7s}")
     default = np.concatenate([task[DEFAULT] for task in tasks])
     for variant in tasks[0]:

@@ -1,11 +1,13 @@
-"""Probabilities of StreamClassifier beside LightGBM with isotonic regression: log-loss, Brier score, ECE.
+"""Compare the probabilities of StreamClassifier with those of LightGBM with isotonic regression.
+
+The measures are log-loss, Brier score and ECE.
 
     python benchmarks/accuracy/calibration.py --data-dir DIR [--stream NAME] [--limit 20000] [--late 0]
 
 Rows are predicted in chunks of 100 before they are learned. LightGBM is refitted on the last 50,000 rows
-after every tenth of its rows; isotonic regression maps its out-of-sample probabilities of the last 5,000
-labelled rows to their labels, refitted every 500 rows. The first 1,000 rows are not measured. ECE is the
-expected calibration error with 15 bins of equal width.
+whenever a tenth of them is new. Isotonic regression maps its out-of-sample probabilities to calibrated
+probabilities. The isotonic regression is fitted to the last 5,000 labelled rows every 500 rows. The first
+1,000 rows are not measured. ECE is the expected calibration error with 15 bins of equal width.
 """
 
 from __future__ import annotations
@@ -36,11 +38,11 @@ STREAMS = (
 )
 _FIRST_ROW = 1000
 _ISOTONIC_ROWS, _REFIT_ROWS, _BINS = 5000, 500, 15
-_SMALLEST = 1e-4  # isotonic regression gives 0 and 1, whose log-loss is infinite
+_SMALLEST = 1e-4  # smallest probability, because the log-loss of the probabilities 0 and 1 may be infinite
 
 
 def isotonic(p: FloatArray, y: IntArray, late: int) -> FloatArray:
-    """Return probabilities mapped by isotonic regression of the labelled rows before."""
+    """Return ``p`` calibrated by isotonic regressions that are fitted to earlier labelled rows."""
     mapped = p.copy()
     for begin in range(_REFIT_ROWS, len(y), _REFIT_ROWS):
         known = slice(max(0, begin - late - _ISOTONIC_ROWS), max(0, begin - late))
@@ -72,8 +74,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--data-dir", type=Path, required=True)
     parser.add_argument("--stream", action="append", choices=list(LARGE))
-    parser.add_argument("--limit", type=int, default=20_000, help="rows of a stream at most")
-    parser.add_argument("--late", type=int, default=0, help="rows by which labels arrive later")
+    parser.add_argument("--limit", type=int, default=20_000, help="maximum number of rows of a stream")
+    parser.add_argument("--late", type=int, default=0, help="number of rows by which labels arrive later")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     results = {}

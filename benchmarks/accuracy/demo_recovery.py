@@ -1,10 +1,11 @@
-"""How fast StreamClassifier and SGD recover from the drift of the built-in stream.
+"""Measure how fast StreamClassifier and SGD recover from the drift of the built-in stream.
 
     python benchmarks/accuracy/demo_recovery.py [--rows 60000] [--chunk 100] [--window 500]
 
-Both answer every chunk before they learn it, as in ``steelyard stream`` without a source. Printed are the
-G-mean of the windows around the drift, and how many rows after its beginning each is back for the first time
-within .02 of its own mean over the ten windows before.
+Both predict every chunk before they learn it, as in ``steelyard stream`` without a source. The script prints
+the G-mean of the windows around the drift, and the number of rows after which the G-mean of each learner is
+again within
+.02 of its mean over the ten windows before the drift.
 """
 
 from __future__ import annotations
@@ -39,23 +40,23 @@ def main() -> None:
     windows = range(drift - BEFORE * options.window, n, options.window)
     found = {}
     for name, model in models.items():
-        answers = np.full(n, y[0])
+        predicted = np.full(n, y[0])
         for begin in range(0, n, options.chunk):
             part = slice(begin, begin + options.chunk)
             if begin:
-                answers[part] = model.predict(X[part])
+                predicted[part] = model.predict(X[part])
             model.partial_fit(X[part], y[part])
         parts = [slice(begin, begin + options.window) for begin in windows]
-        found[name] = np.array([g_mean_score(y[part], answers[part]) for part in parts])
+        found[name] = np.array([g_mean_score(y[part], predicted[part]) for part in parts])
     print(f"G-mean in windows of {options.window} rows; the drift begins at row {drift}")
     print("window  " + "  ".join(f"{name:>16}" for name in found))
-    for place, begin in enumerate(windows):
-        print(f"{begin - drift:+6d}  " + "  ".join(f"{found[name][place]:16.3f}" for name in found))
+    for number, begin in enumerate(windows):
+        print(f"{begin - drift:+6d}  " + "  ".join(f"{found[name][number]:16.3f}" for name in found))
     for name, g_means in found.items():
         usual = g_means[:BEFORE].mean()
         back = np.flatnonzero(g_means[BEFORE + 1 :] >= usual - 0.02)
-        told = f"back after {(back[0] + 2) * options.window} rows" if len(back) else "not back"
-        print(f"{name}: before {usual:.3f}, lowest {g_means[BEFORE:].min():.3f}, {told}")
+        recovery = f"recovered after {(back[0] + 2) * options.window} rows" if len(back) else "not recovered"
+        print(f"{name}: before {usual:.3f}, lowest {g_means[BEFORE:].min():.3f}, {recovery}")
 
 
 if __name__ == "__main__":

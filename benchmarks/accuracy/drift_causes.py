@@ -1,14 +1,15 @@
-"""Right causes and columns of injected drifts, and false alarms, beside other detectors.
+"""Compare drift detectors: correct causes and columns of injected drifts, and false alarms.
 
     python benchmarks/accuracy/drift_causes.py [--streams 500] [--peer-streams 60] [--rows 6000]
         [--detector NAME ...]
 
 Every stream has two classes and ten columns with normal, skewed or uniform values. At the middle row one of
-four changes happens: prior (the share of the rare class), shift and scale (one column moves in all classes:
-features), and concept (the rare class moves in one column). The detectors of river watch every column and the
-labels; a drift of the labels is counted as prior, of a column as features or concept, whichever is right.
-Evidently's tests compare blocks of 500 rows with the first 1,000 rows, with its default thresholds; its
-default tests are the Kolmogorov-Smirnov test of a column and the Z-test of the labels.
+four changes happens: prior (the share of the rare class changes), shift and scale (one column changes in all
+classes; the cause is "features"), and concept (one column changes in the rare class only). The detectors of
+river monitor every column and the labels. A drift of the labels counts as prior. A drift of a column counts
+as the correct one of features and concept. The tests of Evidently compare blocks of 500 rows with the first
+1,000 rows, with the default thresholds. The default tests are the Kolmogorov-Smirnov test for columns and the
+Z-test for labels.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ LABEL = -1  # column number of the labels
 
 @dataclass(frozen=True)
 class Stream:
-    """Generated stream: rows, labels, row and kind of the change, and the column that changed."""
+    """Generated stream: rows, labels, row and kind of the change, and the changed column."""
 
     X: np.ndarray
     y: np.ndarray
@@ -44,7 +45,7 @@ class Stream:
 
 @dataclass(frozen=True)
 class Alarm:
-    """Alarm of a detector: row, cause (None if the detector names none) and columns, best first."""
+    """Alarm of a detector: row, cause (None if the detector gives no cause), and columns, best first."""
 
     row: int
     cause: str | None
@@ -93,7 +94,7 @@ def steelyard_alarms(stream: Stream) -> list[Alarm]:
 
 
 def river_alarms(make: Callable[[], object]) -> Callable[[Stream], list[Alarm]]:
-    """Return a function that watches every column and the labels with a detector of river."""
+    """Return a function that monitors every column and the labels with a detector of river."""
 
     def alarms(stream: Stream) -> list[Alarm]:
         found = []
@@ -110,7 +111,7 @@ def river_alarms(make: Callable[[], object]) -> Callable[[Stream], list[Alarm]]:
 
 
 def evidently_alarms(method: str | None = None) -> Callable[[Stream], list[Alarm]]:
-    """Return a function that tests blocks by column with a test of Evidently; None is its default test."""
+    """Return a function that tests every column of each block by ``method`` (None: default of Evidently)."""
 
     def alarms(stream: Stream) -> list[Alarm]:
         import pandas as pd
@@ -151,7 +152,7 @@ def detectors() -> dict[str, Callable[[Stream], list[Alarm]]]:
 
 
 def score(detect: Callable[[Stream], list[Alarm]], streams: list[Stream]) -> dict[str, float]:
-    """Return the shares of streams with a detected change, right cause and right column."""
+    """Return the shares of streams with a detected change, correct cause and correct column."""
     totals = {"detected": 0, "cause": 0, "column": 0, "early": 0}
     delays, n_columns = [], 0
     for stream in streams:

@@ -1,9 +1,10 @@
-"""Open set recognition: AUC of novelty scores for digits, or letters, of held-out classes.
+"""Open-set recognition: AUC of novelty scores for digits or letters of held-out classes.
 
 Run ``python benchmarks/accuracy/enclosing_open_set.py``. Three of ten digits, or eight of 26 letters, are
-held out, half of the rows of the others are learned (of letter, 200 rows a class), and the area under
-the ROC curve is taken over the other half and the strangers. Peers are fitted to all known rows at once and,
-as the enclosing classifier is, one to each class. Letter comes with the extra ``steelyard[data]``.
+held out as unknown classes. Half of the rows of the known classes are learned (for letter, of 200 rows per
+class). The AUC is computed over the other half and the rows of the unknown classes. Each other detector is
+fitted once to all known rows, and once separately to each class, as EnclosingClassifier is. The dataset
+letter needs the extra ``steelyard[data]``.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ PEERS = {
 
 
 def scores_by_class(make, X, y, fresh):
-    """Return the smallest novelty over the classes, scaled by the rows of each class."""
+    """Return the smallest novelty score over all classes, standardized by the training rows of each class."""
     novelty = []
     for label in np.unique(y):
         peer = make().fit(X[y == label])
@@ -45,11 +46,11 @@ def scores_by_class(make, X, y, fresh):
     return np.min(novelty, axis=0)
 
 
-def splits(y, n_strangers, n_splits):
+def splits(y, n_unknown, n_splits):
     for seed in range(n_splits):
         rng = np.random.default_rng(seed)
-        strangers = np.isin(y, rng.permutation(np.unique(y))[:n_strangers])
-        yield strangers, ~strangers & (rng.random(len(y)) < 0.5)
+        unknown_rows = np.isin(y, rng.permutation(np.unique(y))[:n_unknown])
+        yield unknown_rows, ~unknown_rows & (rng.random(len(y)) < 0.5)
 
 
 def read_digits():
@@ -67,10 +68,10 @@ def read_letter():
     return X[some], y[some]
 
 
-def compare(title, X, y, n_strangers, n_splits):
+def compare(title, X, y, n_unknown, n_splits):
     results = {}
-    for strangers, train in splits(y, n_strangers, n_splits):
-        fresh, unknown = X[~train], strangers[~train]
+    for unknown_rows, train in splits(y, n_unknown, n_splits):
+        fresh, unknown = X[~train], unknown_rows[~train]
 
         def note(name, score, unknown=unknown):
             results.setdefault(name, []).append(roc_auc_score(unknown, score))
@@ -80,21 +81,21 @@ def compare(title, X, y, n_strangers, n_splits):
             note(f"EnclosingClassifier, {name}", model.novelty_score(fresh))
         for name, make in PEERS.items():
             note(f"{name}, all known rows", -make().fit(X[train]).decision_function(fresh))
-            note(f"{name}, one a class", scores_by_class(make, X[train], y[train], fresh))
+            note(f"{name}, one per class", scores_by_class(make, X[train], y[train], fresh))
     print(f"\n| {title}, {n_splits} draws | AUC | spread |\n|---|---|---|")
-    for name, areas in results.items():
-        print(f"| {name} | {np.mean(areas):.3f} | {np.std(areas):.3f} |", flush=True)
+    for name, aucs in results.items():
+        print(f"| {name} | {np.mean(aucs):.3f} | {np.std(aucs):.3f} |", flush=True)
 
 
 def main():
     warnings.simplefilter("ignore")  # EllipticEnvelope warns that the covariance of the digits is singular
-    compare("digits", *read_digits(), n_strangers=3, n_splits=10)
+    compare("digits", *read_digits(), n_unknown=3, n_splits=10)
     try:
         letter = read_letter()
     except ImportError:
-        print("letter is left out: install steelyard[data]")
+        print("letter is omitted: install steelyard[data]")
     else:
-        compare("letter", *letter, n_strangers=8, n_splits=5)
+        compare("letter", *letter, n_unknown=8, n_splits=5)
 
 
 if __name__ == "__main__":

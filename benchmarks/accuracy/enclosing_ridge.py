@@ -1,9 +1,10 @@
 """``ridge="auto"`` compared with its two extremes, the sphere and the ellipsoid without shrinkage.
 
-Run ``python benchmarks/accuracy/enclosing_ridge.py --data-dir FOLDER``. Digits come with scikit-learn,
-letter with the extra ``steelyard[data]``, Reuters-21578 from the folder; what cannot be had is left out. The
-rule was chosen on other rows: splits of a training part of Reuters, the other half of letter, and the
-writers of optdigits that are not in digits. Ledoit and Wolf's shrinkage stands beside for comparison.
+Run ``python benchmarks/accuracy/enclosing_ridge.py --data-dir FOLDER``. The dataset digits is part of
+scikit-learn, letter needs the extra ``steelyard[data]``, and Reuters-21578 is read from the folder. Datasets
+that are not available are omitted. The method of ``ridge="auto"`` was chosen on other rows: splits of a
+training part of Reuters, the other half of letter, and writers of optdigits that are not in digits. The
+shrinkage of Ledoit and Wolf is shown for comparison.
 """
 
 from __future__ import annotations
@@ -57,11 +58,11 @@ def reuters_split(texts, labels, seed):
 
 
 def problems(data_dir):
-    """Yield names, functions from a seed to (X, X_test, y, y_test), and numbers of splits."""
+    """Yield the name, a function from a seed to (X, X_test, y, y_test), and the number of splits."""
     try:
         reuters = datasets.load("reuters5", data_dir=data_dir)
     except DatasetUnavailable as trouble:
-        print(f"Reuters is left out: {trouble.summary}")
+        print(f"Reuters is omitted: {trouble.summary}")
     else:
         yield "Reuters, 900 instances", partial(reuters_split, *mhe.instances(reuters)), 12
         yield "Reuters, single topic", partial(reuters_split, *mhe.instances(reuters, single=True)), 12
@@ -71,15 +72,15 @@ def problems(data_dir):
     try:
         letter = read_letter()
     except ImportError:
-        print("letter is left out: install steelyard[data]")
+        print("letter is omitted: install steelyard[data]")
     else:
         yield "letter, 77 rows a class", partial(split, *letter, train_size=2000, test_size=3000), 10
     yield "wine", partial(scaled_split, *load_wine(return_X_y=True)), 10
     yield "breast cancer", partial(scaled_split, *load_breast_cancer(return_X_y=True)), 10
 
 
-def ledoit_wolf_answers(X, y, fresh):
-    """Return the predictions of the enclosing classifier with Ledoit-Wolf shrinkage per class."""
+def ledoit_wolf_predictions(X, y, fresh):
+    """Return the predictions of EnclosingClassifier with Ledoit-Wolf shrinkage of each class."""
     ratios = []
     for label in np.unique(y):
         rows = X[y == label]
@@ -90,9 +91,9 @@ def ledoit_wolf_answers(X, y, fresh):
 
 
 def scores(X, fresh, y, truth):
-    answers = {key: EnclosingClassifier(**value).fit(X, y).predict(fresh) for key, value in SETTINGS.items()}
-    answers["Ledoit-Wolf"] = ledoit_wolf_answers(X, y, fresh)
-    return {key: f1_score(truth, answer, average="macro") for key, answer in answers.items()}
+    found = {key: EnclosingClassifier(**value).fit(X, y).predict(fresh) for key, value in SETTINGS.items()}
+    found["Ledoit-Wolf"] = ledoit_wolf_predictions(X, y, fresh)
+    return {key: f1_score(truth, predicted, average="macro") for key, predicted in found.items()}
 
 
 def main():

@@ -1,11 +1,11 @@
-"""Sliding windows over whole files, compared bit by bit with new fits that use the same quantizer.
+"""Compare sliding windows over whole files, bit by bit, with new fits that use the same quantizer.
 
     python benchmarks/accuracy/exactness.py --data FOLDER [--files NAME ...] [--windows 500 1000 2000]
 
-For every file and window the table is learned as it comes, nothing scaled by hand: new rows are learned in
-chunks and the oldest are forgotten. At a hundred moments a learner that has seen nothing but the rows of the
-window is fitted on the same grid, and the digests of both, their planes and their scores at random points far
-and near are compared.
+For every file and window size, rows are learned in chunks and the oldest rows are forgotten. Values are not
+scaled beforehand. At a hundred moments a new learner with the same quantizer is fitted to the rows of the
+window. The digests of both learners, their planes, and their scores at random near and far points are
+compared.
 """
 
 from __future__ import annotations

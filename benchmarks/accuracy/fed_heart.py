@@ -1,11 +1,12 @@
-"""FLamby's Fed-Heart-Disease with one message per hospital, compared with published federated training.
+"""Fed-Heart-Disease of FLamby with one message per hospital, compared with published federated training.
 
-Run: python benchmarks/accuracy/fed_heart.py --data FOLDER (with fed_heart_cleveland.csv.gz and the three
-others, the processed files of UCI's heart disease data).
+Run: python benchmarks/accuracy/fed_heart.py --data FOLDER. The folder has fed_heart_cleveland.csv.gz and the
+files of the three other hospitals, which are the processed files of the UCI heart disease data.
 
-The protocol is FLamby's: columns 10 to 12 are left out, then rows with gaps; columns 2 and 6 become dummies
-without the first; each hospital keeps two thirds for training, by its own seed; accuracy is that on all test
-rows together. Published figures are means over the five seeds of FLamby's result files.
+The protocol is that of FLamby: columns 10 to 12 are dropped, then rows with missing values. Columns 2 and 6
+become dummy variables without the first category. Each hospital uses two thirds of its rows for training,
+with its own seed. The accuracy is measured on the test rows of all hospitals together. Published results are
+means over the five seeds in the result files of FLamby.
 """
 
 from __future__ import annotations
@@ -86,17 +87,17 @@ def hospitals(folder: Path) -> Split:
 DELTA = 1e-5
 DRAWS = 20
 MAPS, WIDTH = 5, 300  # number of agreed feature maps, and random features per map
-# Public knowledge about the columns, not learned from rows: age, sex, blood pressure, cholesterol, fasting
-# sugar over 120, highest pulse, pain at exercise, ST depression. All other columns are flags: centre and
-# scale 1/2.
+# Centers and scales from public knowledge, not computed from rows. The columns are age, sex, blood pressure,
+# cholesterol, fasting sugar over 120, highest pulse, pain at exercise, ST depression. All other columns are
+# flags with center and scale 1/2.
 CENTERS = {"0": 55.0, "1": 0.5, "3": 130.0, "4": 220.0, "5": 0.5, "7": 140.0, "8": 0.5, "9": 1.0}
 SCALES = {"0": 10.0, "1": 0.5, "3": 20.0, "4": 80.0, "5": 0.5, "7": 25.0, "8": 0.5, "9": 1.0}
 
 
 def accuracy(hub: Hub, test: pd.DataFrame) -> float:
     """Return the accuracy of the pooled model."""
-    answers = [a.labels for _, a in hub.model().predictions(test.drop(columns="disease"))]
-    return float(accuracy_score(test["disease"], np.concatenate(answers)))
+    labels = [found.labels for _, found in hub.model().predictions(test.drop(columns="disease"))]
+    return float(accuracy_score(test["disease"], np.concatenate(labels)))
 
 
 def pooled(split: Split, policy: ReleasePolicy) -> tuple[Hub, int]:
@@ -125,7 +126,7 @@ def agreed_schema(train: pd.DataFrame) -> Schema:
 
 
 def masked(site_updates: dict[str, SiteUpdate], schema: Schema, quantizer: Quantizer) -> tuple[Hub, int]:
-    """Return a hub that received only the masked sum, and the size of the messages in bytes."""
+    """Return a hub that received only the sum of masked messages, and the size of the messages in bytes."""
     maskers = {name: Masker(name) for name in site_updates}
     keys = {name: masker.public_key for name, masker in maskers.items()}
     agreement = RoundKeys("heart", keys, schema, quantizer, (0, 1))
@@ -157,9 +158,10 @@ def heart_units(train: pd.DataFrame) -> FeatureBounds:
 
 
 def noisy(split: Split, epsilon: float, share: float, draw: int) -> tuple[Hub, int]:
-    """Return a hub with one noisy message per hospital, and their size; masked messages use a share of 1/4.
+    """Return a hub with one noisy message per hospital, and the size of the messages in bytes.
 
-    Masks change nothing in the sum, so they are left out here.
+    ``share`` is the share of the noise variance in each message: 1 for messages that are sent openly, 1/4 for
+    masked messages of four hospitals. Masks do not change the sum, so this function omits them.
     """
     hub, rng, variance, n_bytes = Hub(), np.random.default_rng(draw), 0.0, 0
     for name, (train, _) in split.items():
@@ -184,7 +186,7 @@ def noisy(split: Split, epsilon: float, share: float, draw: int) -> tuple[Hub, i
 
 
 def noisy_rows(split: Split, test: pd.DataFrame, masked_bytes: int) -> None:
-    """Print the mean accuracy with noise over all draws; masked messages all have the same size."""
+    """Print mean accuracies over all draws of the noise. Masked messages have ``masked_bytes`` in total."""
     clipped = heart_units(test).clip(test)
     for share, name in ((1.0, "noise in each message"), (1 / len(split), "noise under secure sums")):
         for epsilon in (1.0, 3.0, 10.0):

@@ -1,11 +1,11 @@
-"""Average precision of KeyedClassifier beside one model for all rows and one model for each key alone.
+"""Average precision of KeyedClassifier, of one model for all rows, and of a separate model for each key.
 
     python benchmarks/accuracy/keyed_panel.py [--fraud fraud_handbook.parquet]
 
-The generated panel has keys with usual values and class effects of their own, 5 % positives, and few or many
-rows per key; training rows precede test rows. The table of card payments is that of the Fraud Detection
-Handbook: training on the days 30 to 113, test on the days 121 to 150, by customer and by terminal; first with
-the three raw columns, then with all fifteen.
+In the generated panel, every key has its own usual values and its own effect of the class. There are 5 %
+positives and few or many rows per key. Training rows precede test rows. The card payments are those of the
+Fraud Detection Handbook: training rows are from days 30 to 113, test rows from days 121 to 150. The key is
+the customer or the terminal, with the three raw columns and with all fifteen columns.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def panel(n_keys: int, rows_per_key: int, seed: int) -> tuple[pd.DataFrame, np.n
 
 
 def alone(key: str, X: pd.DataFrame, y: np.ndarray, new: pd.DataFrame) -> np.ndarray:
-    """Return scores of one ProximalSVC per key; keys without both classes have the score of their class."""
+    """Return the scores of one ProximalSVC per key. A key with only one class has a constant score."""
     scores = np.zeros(len(new))
     places = new.groupby(key).indices
     for value, rows in X.groupby(key).indices.items():

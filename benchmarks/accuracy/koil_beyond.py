@@ -1,20 +1,19 @@
-"""Possible extensions of KOIL, on the authors' files and splits.
+"""Compare possible extensions of KOIL on the files and splits of the authors.
 
     python benchmarks/accuracy/koil_beyond.py --data-dir DIR [--sets glass,heart] [--runs 20]
 
-Every variant learns the training part of each run in one pass, rows in the order of the file, with C = 10
-and otherwise as it comes. Printed are the mean AUC (of rankings) and, of the library's learners, the mean
-G-mean (of labels).
+Every variant learns the training rows of each run in one pass in the order of the file, with C = 10 and the
+default parameters. The script prints the mean AUC and, for learners of the library, the mean G-mean.
 
-gamma          1 as it comes, or "median": 1 / the median squared distance of the first 100 rows
+gamma          1 (default), or "median": 1 / the median squared distance of the first 100 rows
 falling rate   0.1 / (1 + t / 20) instead of a constant 0.01, never below 0.01
-adaptive rate  0.01 over the root of the running mean of the squared gradient (1 at the beginning)
-merging        a full buffer merges its two nearest vectors, the sample included, into one between them
-threshold      labels cut at zero, or where the G-mean on the support vectors is best
+adaptive rate  0.01 / the root of the running mean of the squared gradient (1 at the beginning)
+merging        a full buffer (including the new sample) merges its two nearest vectors into one
+threshold      zero, or the threshold with the best G-mean on the support vectors
 
-The adaptive rate and merging are tried with a plain transcription of the algorithm (`PlainKoil`), whose
-unchanged form is printed too: it is KOIL with gamma = "median" and the policy "reservoir++", but for the
-random numbers.
+The adaptive rate and merging are extensions of a simple implementation of the algorithm (`PlainKoil`). The
+results of the unchanged `PlainKoil` are printed too. Except for the random numbers, it is KOIL with gamma =
+"median" and the policy "reservoir++".
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ CHUNK, FIRST = 20, 100
 
 
 class PlainKoil:
-    """Plain KOIL with the hinge loss, and extensions."""
+    """Simple implementation of KOIL with the hinge loss, and extensions."""
 
     def __init__(self, *, merging: bool = False, adaptive: bool = False) -> None:
         self.merging, self.adaptive = merging, adaptive
@@ -49,7 +48,7 @@ class PlainKoil:
     def fit(self, X: np.ndarray, y: np.ndarray) -> PlainKoil:
         self.gamma = Kernel(gamma="median").resolve(X[:FIRST]).gamma
         self.rng = np.random.default_rng(0)
-        self.vectors = np.zeros((2 * BUDGET, X.shape[1]))  # negative ones first
+        self.vectors = np.zeros((2 * BUDGET, X.shape[1]))  # negative vectors first
         self.matrix = np.zeros((2 * BUDGET, 2 * BUDGET))
         self.weights = np.zeros(2 * BUDGET)
         self.used, self.seen = np.zeros(2 * BUDGET, bool), [0, 0]
@@ -114,7 +113,7 @@ class PlainKoil:
         self.weights[start + int(np.argmax(near))] += lost
 
     def merge(self, own: slice, x: np.ndarray, weight: float, similar: np.ndarray) -> None:
-        """Merge the two nearest vectors at their weighted mean, with the weight that keeps its score."""
+        """Replace the two nearest vectors by their weighted mean. Its weight preserves its score."""
         start = own.start or 0
         pairs = np.triu(self.matrix[own, own], 1)
         i, j = np.unravel_index(int(np.argmax(pairs)), pairs.shape)
@@ -140,7 +139,7 @@ class PlainKoil:
 
 def falling_rate(X: np.ndarray, y: np.ndarray) -> KOIL:
     model = KOIL(C, gamma="median", random_state=0)
-    model.partial_fit(X[:FIRST], y[:FIRST])  # resolves gamma; then start again with it
+    model.partial_fit(X[:FIRST], y[:FIRST])  # computes gamma, which a new model uses
     model = KOIL(C, gamma=model._kernels[0].gamma, random_state=0)
     for start in range(0, len(y), CHUNK):
         model.set_params(learning_rate=max(RATE, 0.1 / (1.0 + start / 20.0)))
@@ -156,7 +155,7 @@ def auto(X: np.ndarray, y: np.ndarray, **parameters: object) -> KOIL:
 VARIANTS = {
     "gamma=1": lambda X, y: KOIL(C, random_state=0).fit(X, y),
     "gamma=auto": auto,
-    "  cut at zero": lambda X, y: auto(X, y, threshold="zero"),
+    "  threshold zero": lambda X, y: auto(X, y, threshold="zero"),
     "  falling rate": falling_rate,
     "  plain": lambda X, y: PlainKoil().fit(X, y),
     "  adaptive rate": lambda X, y: PlainKoil(adaptive=True).fit(X, y),

@@ -1,24 +1,24 @@
-"""Test-then-train on large streams: StreamClassifier beside LightGBM, with average precision.
+"""Test-then-train evaluation on large streams: StreamClassifier compared with LightGBM.
 
     python benchmarks/accuracy/large_streams.py --data-dir DIR [--stream NAME] [--half choosing|reporting]
         [--late 0 500 5000] [--limit 200000] [--only NAME] [--budget 30 120 480] [--out DIR]
     python benchmarks/accuracy/large_streams.py --data-dir DIR --handbook
 
-Rows are scored in chunks of 100 before they are learned. With ``--late`` their labels arrive so many rows
-later: ``decision_function`` now and ``partial_fit`` when the labels are there, as a user of Python does.
+Rows are scored in chunks of 100 before they are learned. With ``--late N`` their labels arrive N rows later:
+``decision_function`` is called at once, and ``partial_fit`` when the labels have arrived.
 Measures are means over windows of 10,000 rows (1,000 in streams below 50,000 rows) that have both classes:
 AUC, average precision (AP), G-mean, kappa, log-loss, and the precision among the 1 % of the rows with the
-highest scores. The AUC of rows 100 to 600 is given separately. Peers predict with the threshold that
-``AdaptiveThresholdClassifier`` chooses from their scores. Results are appended to ``cells.jsonl`` in
+highest scores. The AUC of rows 100 to 600 is reported separately. LightGBM predicts with the threshold that
+``AdaptiveThresholdClassifier`` chooses from its scores. Results are appended to ``cells.jsonl`` in
 ``--out``.
 
 ``--budget`` runs StreamClassifier alone, once with each ``compute_budget``.
 
-``CHOOSING`` lists the streams on which experts and constants were chosen; the others are for reporting.
+``CHOOSING`` lists the streams on which experts and constants were chosen. Results are reported on the others.
 
-``--handbook`` follows the protocol of the Fraud Detection Handbook: four test weeks, labels seven days late,
-customers known to be defrauded left out; AUC, AP and card precision@100 (Le Borgne et al., chapters 4 and 5).
-Learning starts with the first of June.
+``--handbook`` follows the protocol of the Fraud Detection Handbook (Le Borgne et al., chapters 4 and 5):
+there are four test weeks, labels arrive seven days late, and customers known to be defrauded are excluded.
+The measures are AUC, AP and card precision@100. Learning starts on the first of June.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ CHOOSING = frozenset(list(LARGE)[:7])
 
 
 class Ours:
-    """StreamClassifier."""
+    """StreamClassifier, with neutral scores until it has learned two classes."""
 
     def __init__(self, compute_budget: Any = "auto") -> None:
         self.model, self.is_fitted = StreamClassifier(compute_budget=compute_budget), False
@@ -136,7 +136,7 @@ def _lightgbm() -> Any:
 
 
 class Boosted:
-    """LightGBM, refitted after every tenth of its last rows."""
+    """LightGBM, refitted on the last ``window`` rows whenever a tenth of its rows is new."""
 
     def __init__(self, window: int) -> None:
         self.model: Any = Refit(_lightgbm(), every=0.1, window=window)
@@ -153,7 +153,7 @@ class Boosted:
 
 
 class BoostedSample(Boosted):
-    """LightGBM, refitted after every tenth of its rows on all rows of the rarer class and a sample."""
+    """LightGBM on all rows of the rarer class and a sample of the others, refitted when a tenth is new."""
 
     def __init__(self, negatives: int, seed: int = 0) -> None:
         self.negatives, self.rng = negatives, np.random.default_rng(seed)
@@ -287,7 +287,7 @@ def _fold(start: int, day: Any, customer: Any, y: IntArray, scores: FloatArray) 
 
 
 def table(cells: list[dict[str, Any]]) -> str:
-    """Return the means over the streams that all contenders have, one line per contender."""
+    """Return a table of means over the streams for which all contenders have results."""
     names = list(dict.fromkeys(cell["contender"] for cell in cells))
     of = {(cell["stream"], cell["contender"]): cell for cell in cells}
     streams = [s for s in dict.fromkeys(cell["stream"] for cell in cells) if all((s, n) in of for n in names)]
@@ -307,10 +307,14 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("build/large_streams"))
     parser.add_argument("--stream", action="append", choices=list(LARGE))
     parser.add_argument("--half", choices=["choosing", "reporting"])
-    parser.add_argument("--late", type=int, nargs="+", default=[0], help="rows by which labels arrive later")
-    parser.add_argument("--limit", type=int, default=200_000, help="rows of a stream at most")
+    parser.add_argument(
+        "--late", type=int, nargs="+", default=[0], help="number of rows by which labels arrive later"
+    )
+    parser.add_argument("--limit", type=int, default=200_000, help="maximum number of rows of a stream")
     parser.add_argument("--only", action="append", choices=list(CONTENDERS), help="a contender")
-    parser.add_argument("--budget", type=float, nargs="+", help="microseconds per row of StreamClassifier")
+    parser.add_argument(
+        "--budget", type=float, nargs="+", help="compute_budget of StreamClassifier, in microseconds per row"
+    )
     parser.add_argument("--handbook", action="store_true", help="run the protocol of the Handbook instead")
     options = parser.parse_args()
     warnings.simplefilter("ignore")

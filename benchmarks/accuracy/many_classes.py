@@ -1,16 +1,17 @@
-"""Test-then-train on streams of many classes with rare classes and change.
+"""Test-then-train evaluation on streams of many classes, with rare classes and drift.
 
     python benchmarks/accuracy/many_classes.py --data-dir DIR [--moa PYTHON] [--stream NAME] [--only NAME]
         [--out DIR]
 
-Rows come in chunks of 100. Measures are means over windows of 1,000 rows after the first 500: mean recall,
-G-mean (geometric mean of the recalls of the classes in the window), PMAUC (mean AUC over the ordered pairs of
-classes, by the score of the first), and the average precision of each class against the rest. "AP" is the
-average precision over all rows after the first 500, mean over the classes with at least ten rows.
+Rows are predicted and learned in chunks of 100. Measures are means over windows of 1,000 rows after the first
+500: mean recall, G-mean (geometric mean of the recalls of the classes in the window), PMAUC (mean AUC over
+the ordered pairs of classes, by the score of the first class), and the average precision of each class
+against the rest. "AP" is the average precision over all rows after the first 500, averaged over the classes
+with at least ten rows.
 
-LightGBM is refitted after every tenth of its rows, as in ``large_streams.py``. ``--moa`` is an interpreter
-that has capymoa (see ``moa_worker.py``); MOA has neither ROSE nor CSARF, and stream-learn's ROSE learns two
-classes only. ``CHOOSING`` lists the streams that were used while mixing was changed.
+LightGBM is refitted when a tenth of its rows is new, as in ``large_streams.py``. ``--moa`` is a Python
+interpreter with capymoa (see ``moa_worker.py``). MOA has neither ROSE nor CSARF, and the ROSE of stream-learn
+supports only two classes. ``CHOOSING`` lists the streams on which the weighting of experts was developed.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def _original_classes(name: str, limit: int = 15_000) -> Callable[[Path], Rows]:
 
 
 def _generated(*stages: tuple[Callable[[], Any], tuple[float, ...]]) -> Callable[[Path], Rows]:
-    """Return rows of some generators in turn, 10,000 in total, thinned to the given class shares."""
+    """Return rows of several generators one after the other, 10,000 in total, with the given class shares."""
 
     def load(_: Path) -> Rows:
         rng, rows, labels = np.random.default_rng(0), list[list[float]](), list[int]()
@@ -145,7 +146,7 @@ CHOOSING = frozenset(list(STREAMS)[:4])
 
 
 def ours(X: FloatArray, y: IntArray, n_classes: int) -> tuple[FloatArray, IntArray]:
-    """Return the scores and predictions of StreamClassifier, given before the rows were learned."""
+    """Return the scores and predictions of StreamClassifier for each chunk before it is learned."""
     model, scores, predicted = StreamClassifier(), np.full((len(y), n_classes), -50.0), np.zeros_like(y)
     for begin in range(0, len(y), CHUNK):
         rows = slice(begin, begin + CHUNK)
@@ -211,7 +212,7 @@ def _pair_auc(y: IntArray, scores: FloatArray, one: int, other: int) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--data-dir", type=Path, required=True)
-    parser.add_argument("--moa", help="an interpreter that has capymoa")
+    parser.add_argument("--moa", help="Python interpreter with capymoa")
     parser.add_argument("--stream", action="append", choices=list(STREAMS))
     parser.add_argument("--only", action="append", help="a contender")
     parser.add_argument("--out", type=Path, default=Path("build/many_classes"))
@@ -242,7 +243,7 @@ def main() -> None:
 
 
 def table(cells: list[dict[str, Any]]) -> str:
-    """Return the means over the reporting streams that all contenders have."""
+    """Return a table of means over the reporting streams for which all contenders have results."""
     names = list(dict.fromkeys(cell["contender"] for cell in cells))
     of = {(cell["stream"], cell["contender"]): cell for cell in cells}
     streams = [s for s in STREAMS if s not in CHOOSING and all((s, n) in of for n in names)]

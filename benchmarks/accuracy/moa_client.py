@@ -16,18 +16,18 @@ WORKER = Path(__file__).with_name("moa_worker.py")
 
 
 class MoaError(RuntimeError):
-    """Error raised by MOA, with its message."""
+    """Error of MOA or of the worker process."""
 
 
 class MoaClient:
-    """Client of one worker process, which starts with the first job and runs all of them.
+    """Client of one worker process, which is started by the first job and runs all jobs.
 
     Parameters
     ----------
     python : path
-        An interpreter that has capymoa.
+        Python interpreter with capymoa.
     worker : path, optional
-        What it runs.
+        Script of the worker process.
     """
 
     def __init__(self, python: str | Path, worker: Path = WORKER) -> None:
@@ -41,7 +41,7 @@ class MoaClient:
         self._end()
 
     def _end(self) -> int | None:
-        """End the worker; return its exit code, or None if there is no worker."""
+        """End the worker process. Return its exit code, or None if there is no worker."""
         process, self._process = self._process, None
         if process is None:
             return None
@@ -53,7 +53,7 @@ class MoaClient:
         return code
 
     def ask(self, **job: Any) -> dict[str, Any]:
-        """Run a job and return its result; raise MoaError if it fails."""
+        """Run a job and return its result. Raise MoaError if it fails."""
         process = self._started()
         assert process.stdin is not None
         process.stdin.write(json.dumps(job) + "\n")
@@ -64,7 +64,7 @@ class MoaClient:
         return answer
 
     def scores(self, learner: str, rows: Path, chunk: int, late: int) -> tuple[NDArray[np.float64], float]:
-        """Return the scores of class 1, or of all classes if more than two, and microseconds per row."""
+        """Return scores (of class 1, or of all classes if more than two) and microseconds per row."""
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder, "scores.npy")
             answer = self.ask(
@@ -91,4 +91,4 @@ class MoaClient:
             if line.startswith("{"):  # MOA may print other lines
                 answer: dict[str, Any] = json.loads(line)
                 return answer
-        raise MoaError(f"the worker has ended with code {self._end()}")
+        raise MoaError(f"the worker process ended with code {self._end()}")

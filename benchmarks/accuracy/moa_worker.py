@@ -1,10 +1,10 @@
-"""Worker process with MOA's generators and learners: reads jobs and writes results as lines of JSON.
+"""Worker process with the generators and learners of MOA. It reads jobs and writes results as lines of JSON.
 
     PYTHON moa_worker.py
 
-PYTHON is an interpreter that has capymoa, and Java (``python -m venv DIR; DIR/bin/pip install capymoa``).
-capymoa pins versions that do not suit this package, so it is never imported beside it: ``moa_client.py``
-starts this file and talks to it. Rows go through files of numpy.
+PYTHON is a Python interpreter with capymoa (``python -m venv DIR; DIR/bin/pip install capymoa``). Java is
+needed too. capymoa pins package versions that are incompatible with this package, so it runs in a separate
+process: ``moa_client.py`` starts this file and sends jobs to it. Rows are exchanged as NumPy files.
 
 A job is ``{"do": "score", "learner": ..., "rows": FILE, "scores": FILE, "chunk": n, "late": n}`` or
 ``{"do": "generate", "stages": [[generator, share], ...], "n_rows": n, "width": n, "seed": n, "rows": FILE}``.
@@ -48,7 +48,7 @@ def score(job: dict[str, Any], moa: Moa) -> dict[str, Any]:
 
 
 def shares(votes: Any, n_classes: int) -> list[float]:
-    """Return the share of each class among the votes; learners may omit trailing classes without votes."""
+    """Return the share of each class among the votes. Learners may omit last classes without votes."""
     votes = [vote if math.isfinite(vote) and vote > 0.0 else 0.0 for vote in votes][:n_classes]
     total = sum(votes)
     votes += [0.0] * (n_classes - len(votes))
@@ -61,7 +61,7 @@ def shares(votes: Any, n_classes: int) -> list[float]:
 def stage_of_rows(n_rows: int, n_stages: int, width: int, rng: np.random.Generator) -> np.ndarray:
     """Return the concept of each row: concepts have equal lengths and change gradually over ``width`` rows.
 
-    The chance of the next one is MOA's, ``1 / (1 + exp(-4 (row - change) / width))``.
+    As in MOA, the probability of the next concept is ``1 / (1 + exp(-4 (row - change) / width))``.
     """
     rows = np.arange(n_rows)
     stages = np.zeros(n_rows, dtype=np.int64)
@@ -72,7 +72,7 @@ def stage_of_rows(n_rows: int, n_stages: int, width: int, rng: np.random.Generat
 
 
 def generate(job: dict[str, Any], moa: Moa) -> dict[str, Any]:
-    """Return rows of several generators one after another, each subsampled to its share of class 1."""
+    """Write rows of several generators one after another, each with its own share of class 1."""
     rng = np.random.default_rng(int(job["seed"]))
     generators = [moa.generator(cli) for cli, _ in job["stages"]]
     shares = np.array([share for _, share in job["stages"]])
@@ -88,7 +88,7 @@ def _next(generator: Any, label: int) -> list[float]:
         values = generator.nextInstance().getData().toDoubleArray()
         if int(values[-1]) == label:
             return list(values[:-1])
-    raise ValueError(f"the generator gives no row of class {label}")
+    raise ValueError(f"the generator returned no row of class {label}")
 
 
 # -- MOA --------------------------------------------------------------------------------------------------
@@ -116,7 +116,7 @@ class Moa:
         return generator
 
     def kinds(self, generator: Any) -> list[int]:
-        """Return the number of categories of each column; 0 for numeric columns."""
+        """Return the number of categories of each column, which is 0 for numeric columns."""
         header = generator.getHeader()
         columns = [header.attribute(k) for k in range(header.numAttributes() - 1)]
         return [int(column.numValues()) if column.isNominal() else 0 for column in columns]

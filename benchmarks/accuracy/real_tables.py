@@ -1,17 +1,17 @@
 """StreamClassifier and LightGBM on tables with categories, and on streams with missing cells.
 
-Categories: test-then-train in chunks of 100 rows over tables with columns of text; LightGBM is refitted on
-the last 5,000 rows and gets the same columns as pandas categories. AUC and average precision (AP) are
-computed over all rows after the first 500, and as means over windows of 1,000 rows.
+Part "categories": test-then-train evaluation in chunks of 100 rows on tables with text columns. LightGBM is
+refitted on the last 5,000 rows and gets the same columns as pandas categories. AUC and average precision (AP)
+are computed over all rows after the first 500, and as means over windows of 1,000 rows.
 
-Gaps: 20 % of the cells of streams of ``stream_data.py`` are removed at random. StreamClassifier and LightGBM
-with their own treatment are compared with StreamClassifier after filling in running means. AUC, mean over
-windows of 1,000 rows.
+Part "gaps": 20 % of the cells of streams of ``stream_data.py`` are removed at random. StreamClassifier and
+LightGBM with their own treatment of missing values are compared with StreamClassifier after imputation by
+running means. The measure is the AUC, averaged over windows of 1,000 rows.
 
-Bounds: how much of this loss can be avoided. "imputed in hindsight": StreamClassifier after iterative
-imputation by forests that are fitted to all rows of the stream, also later ones. "oracle", for streams with
-independent columns: StreamClassifier learns the complete rows, and the probability of a row is the mean over
-20 draws of its missing cells from the last 2,000 complete rows.
+Part "bounds": how much of the loss by missing values could be avoided. "imputed in hindsight" is
+StreamClassifier after iterative imputation by forests that are fitted to all rows of the stream, including
+later rows. "oracle", for streams with independent columns, learns the complete rows; the probability of a row
+is the mean over 20 draws of its missing cells from the last 2,000 complete rows.
 
     python benchmarks/accuracy/real_tables.py --data-dir DIR [--part categories|gaps|bounds] [--limit ROWS]
 """
@@ -77,7 +77,7 @@ def ours(X: Any, y: IntArray) -> FloatArray:
 
 
 def boosted(X: Any, y: IntArray, window: int = 5000) -> FloatArray:
-    """Return the out-of-sample scores of LightGBM, refitted on the last rows when a tenth of them is new."""
+    """Return the out-of-sample scores of LightGBM, refitted on the last rows when a tenth is new."""
     from lightgbm import LGBMClassifier
 
     model, scores, fitted = None, np.zeros(len(y)), 0
@@ -106,7 +106,7 @@ def windows(y: IntArray, scores: FloatArray, measure: Callable[..., float]) -> f
 
 
 def with_running_means(X: FloatArray) -> FloatArray:
-    """Return rows in which missing values are the mean of the earlier values of their column."""
+    """Return rows in which missing values are replaced by the mean of earlier values of the column."""
     known = ~np.isnan(X)
     sums = np.vstack([np.zeros(X.shape[1]), np.where(known, X, 0.0)]).cumsum(axis=0)[:-1]
     counts = np.vstack([np.zeros(X.shape[1]), known]).cumsum(axis=0)[:-1]
@@ -157,7 +157,7 @@ def imputed_in_hindsight(X: FloatArray) -> FloatArray:
 
 
 def oracle(X: FloatArray, removed: FloatArray, y: IntArray) -> FloatArray:
-    """Return mean probabilities over draws of the missing cells; the model learns the complete rows."""
+    """Return mean probabilities over draws of the missing cells. The model learns the complete rows."""
     rng, model, scores = np.random.default_rng(1), StreamClassifier(), np.zeros(len(y))
     for begin in range(0, len(y), CHUNK):
         part = removed[begin : begin + CHUNK]
@@ -172,7 +172,7 @@ def oracle(X: FloatArray, removed: FloatArray, y: IntArray) -> FloatArray:
 
 
 def bounds(folder: Path, limit: int) -> None:
-    """Print the AUC of treatments that know more than a learner can know."""
+    """Print the AUC of treatments that use information that a learner does not have."""
     print("| stream | imputed in hindsight | oracle |")
     print("|---|---|---|")
     for name in GAP_STREAMS:
@@ -191,7 +191,7 @@ def main() -> None:
     parser.add_argument("--data-dir", type=Path, required=True)
     parser.add_argument("--part", choices=["categories", "gaps", "bounds"])
     parser.add_argument("--limit", type=int, default=20_000)
-    parser.add_argument("--seed", type=int, default=0, help="of the order of shuffled tables with categories")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the row order of shuffled tables")
     given = parser.parse_args()
     warnings.filterwarnings("ignore", message="X does not have valid feature names")
     parts = {"categories": partial(categories, seed=given.seed), "gaps": gaps, "bounds": bounds}

@@ -1,16 +1,17 @@
-"""Published results, computed again beside their printed figures: ``make referee``.
+"""Compute published results again and compare them with the printed numbers: ``make referee``.
 
     python benchmarks/accuracy/referees.py [--data FOLDER] [--only NAME] [--all-peers] [--out FILE.md]
     python benchmarks/accuracy/referees.py --quick
 
-A referee is a result that others have published: a protocol, printed figures and a licence. The driver runs
-each one and writes one table. Every line has our figure, the best printed one, the best of the peers that
-were run here, and our place among all of them. Data that may not be distributed is read from ``--data``; a
-referee without its data is a line with the reason. ``--quick`` runs the same code on a few generated rows,
-whose figures mean nothing.
+A referee is a result that others have published, with a protocol, printed numbers and a licence. This script
+runs each referee and writes one table. Every line has our result, the best printed result, the best result of
+the learners that were run here, and our rank among all of them. Data that may not be distributed is read from
+``--data``. For a referee without its data, the line has the reason. ``--quick`` runs the same code on a few
+generated rows, so its numbers have no meaning.
 
 ``--all-peers`` also runs the slow peers (forests of river on the longer streams, which take minutes).
-``--moa PYTHON``, an interpreter with capymoa, takes the survey's generators and further peers from MOA.
+With ``--moa PYTHON``, a Python interpreter with capymoa, the generators of the survey and further peers are
+those of MOA.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ GENERATOR_ROWS, GENERATOR_CHUNK, GENERATOR_SHARE = 20_000, 500, 0.01
 
 
 class MissingDataError(Exception):
-    """Data or a package that this machine does not have; the text is the reason in the table."""
+    """Error: data or a package is missing on this computer. Its text is the reason in the table."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ class Options:
     all_peers : bool
         Whether slow peers are run too.
     moa : str, optional
-        An interpreter with capymoa, which contains MOA.
+        Python interpreter with capymoa, which contains MOA.
     """
 
     data: Path | None = None
@@ -77,7 +78,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Figure:
-    """The figure of one method in one case, such as F1 of ALMA on Elec2; the origin is ours if ``ours``."""
+    """Result of one method in one case, such as the F1 of ALMA on Elec2. ``ours`` marks our own learner."""
 
     case: str
     method: str
@@ -142,7 +143,7 @@ def _river_models() -> dict[str, Callable[[], Any]]:
 
 @dataclass(frozen=True)
 class RiverTable:
-    """A data set of river's benchmark with printed F1 values."""
+    """Dataset of the benchmark of river, with printed F1 values."""
 
     rows: Callable[[Options], Labelled]
     printed: dict[str, float]
@@ -162,7 +163,7 @@ RIVER_TABLES = {
 
 
 def predictions_row_by_row(model: StreamClassifier, X: FloatArray, y: IntArray) -> IntArray:
-    """Return the class predicted for every row before it is learned; 0 for the first row."""
+    """Return the class predicted for every row before it is learned. The prediction of the first row is 0."""
     predicted = np.zeros(len(y), dtype=np.int64)
     for k in range(len(y)):
         row = X[k : k + 1]
@@ -180,7 +181,7 @@ def _river_f1(model: Any, frame: pd.DataFrame, y: IntArray) -> float:
 
 
 def river_tables(options: Options) -> Iterator[Figure]:
-    """Yield F1 of every data set: ours, river's models run here, and the printed ones."""
+    """Yield F1 on every dataset: ours, that of models of river that are run here, and the printed values."""
     for name, table in RIVER_TABLES.items():
         case = f"river: {name}, F1"
         try:
@@ -210,7 +211,7 @@ HANDBOOK_PRINTED = {
 
 
 def handbook(options: Options) -> Iterator[Figure]:
-    """Yield AUC, AP and card precision@100 of the Handbook's protocol."""
+    """Yield AUC, AP and card precision@100 by the protocol of the Handbook."""
     folder = options.file("fraud_handbook.parquet").parent
     import large_streams
 
@@ -259,7 +260,7 @@ def _generators() -> dict[str, Callable[[], Any]]:
 
 
 def _imbalanced(generator: Any, n_rows: int) -> tuple[FloatArray, IntArray]:
-    """Return rows of a generator; class 1 is drawn with a probability of 1 in 100."""
+    """Return rows of a generator. Every row is of class 1 with probability 1/100."""
     wanted = np.random.default_rng(0).random(n_rows) < GENERATOR_SHARE
     waiting: dict[int, list[list[float]]] = {0: [], 1: []}
     stream, rows = iter(generator), []
@@ -273,7 +274,7 @@ def _imbalanced(generator: Any, n_rows: int) -> tuple[FloatArray, IntArray]:
 
 
 def _generated_files(folder: Path, n_rows: int, client: MoaClient | None) -> Iterator[tuple[str, Path]]:
-    """Yield the name of every generator and a file with its rows: MOA's generators if MOA is installed."""
+    """Yield the name of every generator and a file with its rows, generated by MOA if there is a client."""
     if client is not None:
         import survey as moa_survey
 
@@ -288,7 +289,7 @@ def _generated_files(folder: Path, n_rows: int, client: MoaClient | None) -> Ite
 
 
 def survey(options: Options) -> Iterator[Figure]:
-    """Yield mean AUC and G-mean over the generators: ours, the ensembles of stream-learn, and MOA's."""
+    """Yield mean AUC and G-mean over the generators: ours, and those of ensembles of stream-learn and MOA."""
     try:
         _generators()
         contenders = [one for one in CONTENDERS if one.name == OURS] + STREAM_LEARN
@@ -322,7 +323,7 @@ def survey(options: Options) -> Iterator[Figure]:
 
 
 def papers(options: Options) -> Iterator[Figure]:
-    """Run all experiments of the papers, which write their own tables, and yield a line that says where."""
+    """Run all experiments of the papers, which write their own tables. Yield a line with their folder."""
     if options.quick:
         return
     if options.data is None:
@@ -375,18 +376,18 @@ REFEREES = {
 
 
 def rivals_of(figures: list[Figure]) -> list[Figure]:
-    """Return printed figures and peers, without other settings of our own learner."""
+    """Return the results of printed methods and of peers, without other settings of our learner."""
     return [one for one in figures if not one.ours and not one.method.startswith(OURS)]
 
 
 def place_of(figures: list[Figure]) -> int | None:
-    """Return our place among printed figures and peers; None without a figure of ours."""
+    """Return our rank among printed results and peers, or None if there is no result of ours."""
     own = next((one.value for one in figures if one.ours), None)
     return None if own is None else 1 + sum(one.value > own for one in rivals_of(figures))
 
 
 def case_line(case: str, figures: list[Figure]) -> str:
-    """Return a line of the table: ours, the best printed figure, the best peer run here, our place."""
+    """Return a line of the table: our result, the best printed result, the best peer, and our rank."""
     place, rivals = place_of(figures), rivals_of(figures)
     if place is None:
         return f"| {case} | | | | {figures[0].method} |"
@@ -408,7 +409,7 @@ def _short(value: float) -> str:
 
 
 def first_line(cases: dict[str, list[Figure]]) -> str:
-    """Return the line above the table: the number of cases in which we are not first, and their names."""
+    """Return the line above the table: the number and the names of the cases in which we are not first."""
     places = {case: place_of(figures) for case, figures in cases.items()}
     compared = [case for case, place in places.items() if place is not None]
     behind = [case for case in compared if places[case] != 1]
@@ -456,7 +457,7 @@ def write_stand_ins(folder: Path, n_rows: int = 200) -> None:
 
 
 def run(names: list[str], options: Options) -> list[Figure]:
-    """Return the figures of the named referees; one without its data has a figure that says so."""
+    """Return the results of the named referees. A referee without its data has one entry with the reason."""
     figures: list[Figure] = []
     for name in names:
         try:
@@ -472,10 +473,12 @@ def main() -> None:
     """Run the referees and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--data", "--data-dir", type=Path, help="folder with data that is not distributed")
-    parser.add_argument("--only", action="append", choices=list(REFEREES), help="a referee; may be repeated")
-    parser.add_argument("--quick", action="store_true", help="a few generated rows")
+    parser.add_argument(
+        "--only", action="append", choices=list(REFEREES), help="run only this referee; may be repeated"
+    )
+    parser.add_argument("--quick", action="store_true", help="run on a few generated rows")
     parser.add_argument("--all-peers", action="store_true", help="also run the slow peers")
-    parser.add_argument("--moa", default=os.environ.get("MOA_PYTHON"), help="an interpreter with capymoa")
+    parser.add_argument("--moa", default=os.environ.get("MOA_PYTHON"), help="Python interpreter with capymoa")
     parser.add_argument("--out", type=Path, default=Path("build/referees.md"))
     options = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -486,7 +489,7 @@ def main() -> None:
         data = Path(folder) if options.quick else options.data
         figures = run(names, Options(data, options.quick, options.all_peers, options.moa))
     lines = [table(figures), "", f"Measured with steelyard {version('steelyard')}."]
-    lines += ["", "Generated rows: the figures mean nothing."] if options.quick else []
+    lines += ["", "Generated rows: the numbers have no meaning."] if options.quick else []
     for name in names:
         one = REFEREES[name]
         lines += ["", f"**{one.title}** (`--only {name}`). Protocol: {one.protocol}. Source: {one.source}."]

@@ -1,11 +1,11 @@
-"""Test-then-train run of one contender on one stream; the measures are stored as a line of JSON.
+"""Test-then-train runs of one contender (learner) on one stream. The measures are stored as lines of JSON.
 
 A line has the setting (stream, contender, maximum number of rows, chunk, delay of labels) and the measures:
 for windows of 500 and of 1,000 rows (fewer in short streams) the AUC, and the G-mean with the contender's own
 threshold and with that of :class:`steelyard.AdaptiveThresholdClassifier`; and microseconds of processor time
 per row. A contender that fails on a stream has a line with the reason. A setting that has a line is not run
-again, so a run can be interrupted and continued, and lines of two machines can be joined in one file. Of two
-lines with the same setting the later one counts.
+again, so a run can be interrupted and continued, and the lines of two computers can be joined in one file. Of
+two lines with the same setting, the later line is used.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from steelyard.thresholds import choose_threshold
 Cell = dict[str, Any]
 
 WINDOWS = (500, 1000)
-LOOKS = 10  # rows between updates of an adaptive threshold in row-by-row runs
+LOOKS = 10  # number of rows between two updates of an adaptive threshold in row-by-row runs
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def _key(cell: Cell) -> tuple[str, str, Setting]:
 def measured(
     cells: Cells, stream: str, contender: Contender, setting: Setting, rows: Path, *, again: bool = False
 ) -> Cell:
-    """Return the result of a contender on a stream; run it if there is no result, or if ``again``."""
+    """Return the result of a contender on a stream. Run it if there is no result, or if ``again`` is true."""
     known = cells.get(stream, contender.name, setting)
     if known is not None and not again:
         return known
@@ -131,9 +131,9 @@ def moved(
 ) -> NDArray[np.bool_]:
     """Return the labels that AdaptiveThresholdClassifier would predict from these scores.
 
-    The own threshold of the learner is used until there are enough rows.
-
-    AdaptiveThresholdClassifier updates its threshold after every call; here every ``LOOKS`` rows.
+    ``own_threshold``, the threshold of the learner, is used until there are enough rows.
+    AdaptiveThresholdClassifier updates its threshold after every call. Here it is updated every ``looks``
+    rows.
     """
     evidence, answers, learned, cut, looked_at = (
         ScoreBuffer(1),
@@ -166,7 +166,7 @@ def _best_threshold(evidence: ScoreBuffer, own_threshold: float) -> float:
 
 
 def window_means(y: IntArray, scores: FloatArray, answers: list[NDArray[np.bool_]]) -> dict[str, list[float]]:
-    """Return AUC and the G-means of the own and the adaptive threshold, means over windows of each size."""
+    """Return mean AUC and mean G-means (own and adaptive threshold) over windows, for each window size."""
     return {str(size): _means(y, scores, answers, size) for size in WINDOWS}
 
 

@@ -1,11 +1,12 @@
-"""Streams of two classes for ``streams.py``: real ones from a folder of data sets, and generated ones.
+"""Streams of two classes for ``streams.py``: real streams from a folder of datasets, and generated streams.
 
-Real streams are read from ``<folder>/<name>.csv.gz`` (a header row, features, last column ``target``). Sets
-that have no order of their own are shuffled once by a fixed seed. Columns of text become indicators. Every
-stream is cut to ``limit`` rows; of long rare-event streams the stretch with the most events is taken.
+Real streams are read from ``<folder>/<name>.csv.gz`` (a header row, features, last column ``target``).
+Datasets without a natural order are shuffled once with a fixed seed. Text columns become indicator columns.
+Every stream is truncated to ``limit`` rows. Of long streams with rare events, the part with the most events
+is used.
 
-Half of the streams serve to choose (``CHOOSING``); figures are reported on the other half. The split is by
-the order of this file, every second one, so each family of streams stands on both sides.
+Experts and settings are chosen on half of the streams (``CHOOSING``), and results are reported on the other
+half. Every second stream of this file belongs to ``CHOOSING``, so each family of streams is in both halves.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ def _synth(
     make: Callable[[int], Iterator[Pair]],
     share: Callable[[FloatArray], FloatArray],
 ) -> Callable[[Path, int], Rows]:
-    """Return rows of a river generator, subsampled so that positives have the given share at every row."""
+    """Return rows of a river generator. ``share`` gives the share of positives at each relative position."""
 
     def load(_: Path, limit: int) -> Rows:
         rng = np.random.default_rng(0)
@@ -95,7 +96,7 @@ def _synth(
 def _switching(
     *generators: Callable[[], object],
 ) -> Callable[[int], Iterator[Pair]]:
-    """Yield rows of generators one after another, an equal number of each; the last one is endless."""
+    """Yield rows of generators one after another, the same number of each. The last generator never ends."""
 
     def run(limit: int) -> Iterator[Pair]:
         each = 3 * limit // len(generators)

@@ -1,4 +1,4 @@
-"""Candidates of ``streams.py`` and ``survey.py``: learners, their scores and their thresholds."""
+"""Contenders of ``streams.py`` and ``survey.py``: learners, their scores and their thresholds."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from steelyard.windowing import Refit, SlidingWindow
 
 
 class Learner:
-    """A classifier with ``partial_fit`` and scores."""
+    """Common interface of the contenders: a classifier with ``partial_fit``, its scores and its threshold."""
 
     def __init__(self, model: Any, own_threshold: float = 0.0) -> None:
         self.model, self.own_threshold = model, own_threshold
@@ -33,7 +33,7 @@ class Learner:
         self.model.partial_fit(X, y)
 
     def scores(self, X: FloatArray) -> FloatArray:
-        """Return the scores of class 1; zeros before both classes are known."""
+        """Return the scores of class 1, or zeros before both classes are known."""
         try:
             known = len(self.model.classes_) == 2
         except (AttributeError, ValueError):
@@ -46,7 +46,7 @@ class Learner:
 
 
 class Refitted(Learner):
-    """A batch classifier, refitted on the last rows after every 500 (:class:`steelyard.windowing.Refit`)."""
+    """Batch classifier, refitted on the last rows every 500 rows (:class:`steelyard.windowing.Refit`)."""
 
     def __init__(self, make: Callable[[], Any], window: int, every: int = 500) -> None:
         super().__init__(Refit(make(), every, window), 0.5)
@@ -64,7 +64,8 @@ class Refitted(Learner):
 class DrawnNaiveBayes(GaussianNB):
     """Naive Bayes that ignores empty samples, for which scikit-learn raises an error.
 
-    UOB draws so few of the frequent rows that this happens. In the first chunk every row counts then.
+    UOB may draw no row of a chunk, because it draws few rows of the frequent class. If this happens in the
+    first chunk, all rows are used.
     """
 
     def partial_fit(self, X: FloatArray, y: IntArray, classes: Any = None, sample_weight: Any = None) -> Any:
@@ -76,14 +77,14 @@ class DrawnNaiveBayes(GaussianNB):
 
 
 class StreamLearnEnsemble(Learner):
-    """An ensemble of stream-learn with ten naive Bayes members.
+    """Ensemble of stream-learn with ten naive Bayes members.
 
-    The ensembles overwrite the first labels of a chunk that lacks a class, so rows wait here until both
-    classes are among them.
+    If a chunk has only one class, these ensembles overwrite its first labels. Rows are therefore buffered
+    until both classes have rows.
     """
 
     def __init__(self, name: str, seed: int = 0) -> None:
-        # stream-learn 0.9.2 imports wget, which downloads data sets, without requiring it.
+        # stream-learn 0.9.2 imports the package wget (for downloads) without declaring it as a dependency.
         sys.modules.setdefault("wget", ModuleType("wget"))
         from strlearn import ensembles
 
@@ -170,18 +171,18 @@ OURS = "StreamClassifier"
 
 @dataclass(frozen=True)
 class Contender:
-    """Candidate of the comparison.
+    """Contender: a learner that is compared with others.
 
     Attributes
     ----------
     name : str
-        What tables call it.
+        Name in tables.
     make : callable
-        Makes a learner with ``learn``, ``scores`` and ``own_threshold``.
+        Function that returns a learner with ``learn``, ``scores`` and ``own_threshold``.
     ours : bool
-        Whether it is one of this package.
+        Whether the learner belongs to this package.
     moa : str, optional
-        A learner of MOA, in the words of its command line; then ``client`` runs it.
+        Command line of a learner of MOA, which ``client`` runs.
     """
 
     name: str
@@ -205,15 +206,17 @@ MOA_LEARNERS = {
     "MOA's OADAC2, 10 trees": f"{_META}.imbalanced.OnlineAdaC2 -l {_TREE} -s 10",
     "MOA's OUOB, 10 trees": f"{_META}.imbalanced.OnlineUnderOverBagging -l {_TREE} -s 10",
 }
-"""By the names of the survey: OBA is bagging with ADWIN, OADA boosting, OUOB under- and overbagging.
+"""Learners of MOA by the names of the survey: OBA is bagging with ADWIN, OADA is boosting, OUOB is under- and
+overbagging.
 
-All have ten trees. Left alone, the last three would grow ten forests of a hundred trees each, at 4 to 7
-milliseconds a row even with ten; here they grow Hoeffding trees, as the other ensembles do.
+All ensembles have ten trees. By default, the members of the last three are forests of a hundred trees, which
+would take 4 to 7 milliseconds per row even with ten trees. Here their members are Hoeffding trees, as in the
+other ensembles.
 """
 
 
 def moa_contenders(client: MoaClient, names: Iterable[str] = MOA_LEARNERS) -> list[Contender]:
-    """Return the learners of MOA, which a worker process runs."""
+    """Return contenders for learners of MOA, which a worker process runs."""
     return [Contender(name, moa=MOA_LEARNERS[name], client=client) for name in names]
 
 

@@ -1,4 +1,4 @@
-"""Tables of cells: means, mean ranks, and paired differences with standard errors."""
+"""Tables of results: means, mean ranks, and paired differences with standard errors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ AUC, OWN, MOVED, COST = 0, 1, 2, 3
 
 LEAD = 0.02  # required lead over the best peer, in mean AUC and mean G-mean
 BEHIND = 0.03  # largest allowed AUC difference to the best rival on a single stream
-RIVALS = {"forest": "balanced forest", "LightGBM": "LightGBM", "ARF": "MOA's ARF"}  # beginning of the names
+# Kinds of rivals, and the beginning of their names.
+RIVALS = {"forest": "balanced forest", "LightGBM": "LightGBM", "ARF": "MOA's ARF"}
 
 
 def complete(cells: Cells, streams: Sequence[str]) -> list[str]:
@@ -24,7 +25,7 @@ def complete(cells: Cells, streams: Sequence[str]) -> list[str]:
 
 
 def missing(cells: Cells, streams: Sequence[str]) -> list[str]:
-    """Return a text that lists the contenders that failed and the runs that are missing."""
+    """Return one line for each contender that failed and each run that is missing."""
     lines = []
     for name, row in cells.items():
         for stream in streams:
@@ -36,29 +37,29 @@ def missing(cells: Cells, streams: Sequence[str]) -> list[str]:
 
 
 def table(cells: Cells, streams: Sequence[str], window: int) -> str:
-    """Return means, mean ranks (1 is best) and paired differences over some streams."""
+    """Return a table of means, mean ranks (1 is best) and paired differences over ``streams``."""
     names = list(cells)
     values = np.array([[_figures(cells[name][s], window) for s in streams] for name in names])
     ranks = {k: rankdata(-values[:, :, k], axis=0).mean(axis=1) for k in (AUC, MOVED)}
     ours = values[names.index(OURS)]
     lines = [
-        "| | AUC | rank | ours - it | G-mean, own | G-mean, adaptive | rank | ours - it | us a row |",
+        "| | AUC | rank | ours - it | G-mean, own | G-mean, adaptive | rank | ours - it | us per row |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for i in np.argsort(-values[:, :, AUC].mean(axis=1)):
-        auc, own, cut, cost = values[i].mean(axis=0)
+        auc, own, adaptive, cost = values[i].mean(axis=0)
         gaps = {k: "" if names[i] == OURS else paired(ours[:, k] - values[i, :, k]) for k in (AUC, MOVED)}
         lines.append(
-            f"| {names[i]} | {auc:.3f} | {ranks[AUC][i]:.1f} | {gaps[AUC]} | {own:.3f} | {cut:.3f} | "
+            f"| {names[i]} | {auc:.3f} | {ranks[AUC][i]:.1f} | {gaps[AUC]} | {own:.3f} | {adaptive:.3f} | "
             f"{ranks[MOVED][i]:.1f} | {gaps[MOVED]} | {cost:.0f} |"
         )
     return "\n".join(lines)
 
 
 def verdicts(cells: Cells, streams: Sequence[str], peers: Sequence[str], window: int) -> str:
-    """Return one line per target of StreamClassifier, with the numbers and whether the target is met.
+    """Return one line per target of StreamClassifier, with the numbers and whether the target is reached.
 
-    ``peers`` are the contenders of other libraries; other algorithms with results are not compared.
+    Only ``peers``, the contenders of other libraries, are compared.
     """
     names = [OURS, *peers]
     values = np.array([[_figures(cells[name][s], window) for s in streams] for name in names])
@@ -84,7 +85,7 @@ def verdicts(cells: Cells, streams: Sequence[str], peers: Sequence[str], window:
         said.append((f"{line}: {', '.join(below) or 'none'} (worst {gaps.min():+.3f})", not below))
         cost = {kind: min(means[i, COST] for i in found) for kind, found in kinds.items() if found}
         told = ", ".join(f"{kind} {us:.0f}" for kind, us in cost.items())
-        line = f"us a row {means[0, COST]:.0f}; cheapest of each kind: {told}"
+        line = f"us per row {means[0, COST]:.0f}; cheapest of each kind: {told}"
         said.append((f"{line}; asked no more than the cheapest", means[0, COST] <= min(cost.values())))
         if "forest" in cost:
             said.append((f"{line}; asked half of the forest's", means[0, COST] <= cost["forest"] / 2))
@@ -100,7 +101,7 @@ def paired(differences: np.ndarray) -> str:
 
 
 def by_stream(cells: Cells, streams: Sequence[str], peers: Sequence[str], window: int) -> str:
-    """Return AUC and G-mean (adaptive threshold) of every stream: ours, and the best of the others."""
+    """Return a table of AUC and G-mean (adaptive threshold) by stream: ours, and the best of the others."""
     lines = ["| stream | AUC | best other | | G-mean | best other | |", "|---|---|---|---|---|---|---|"]
     for stream in streams:
         row = []

@@ -1,20 +1,19 @@
-"""Test, then train: StreamClassifier beside forests, boosting and stream ensembles on imbalanced streams.
+"""Test-then-train evaluation on imbalanced streams: StreamClassifier, forests, boosting and stream ensembles.
 
     python benchmarks/accuracy/streams.py --data-dir DIR [--moa PYTHON] [--out DIR] [--limit 10000]
         [--chunk 100] [--late 0] [--half reporting] [--only NAME] [--skip NAME] [--again NAME] [--tables]
 
-Every chunk is scored before it is learned; with ``--late N`` labels arrive N rows later. The measures are
-AUC and G-mean in windows of 1,000 and of 500 rows (fewer in short streams) that have both classes, averaged
-over the windows of a stream, then over streams. The G-mean is given for the own threshold of each contender
-and for the threshold that :class:`steelyard.AdaptiveThresholdClassifier` chooses from its scores;
-StreamClassifier uses its own. Ranks are computed for each stream, 1 is best; differences are paired,
-StreamClassifier minus the other.
+Every chunk is scored before it is learned. With ``--late N`` labels arrive N rows later. The measures are AUC
+and G-mean in windows of 1,000 and of 500 rows (fewer in short streams) that have both classes, averaged over
+the windows of a stream, then over streams. The G-mean is computed with the own threshold of each contender
+and with the threshold that :class:`steelyard.AdaptiveThresholdClassifier` chooses from its scores.
+StreamClassifier always uses its own threshold. Ranks are computed for each stream, and 1 is best. Differences
+are paired: StreamClassifier minus the other.
 
-Experts and settings were chosen on half of the streams. Results are printed for both halves separately; those
-of the other half are reported. Each result is a line of JSON in ``--out`` and is not computed again without
-``--again``; ``--tables`` prints the existing results.
-Needs imbalanced-learn,
-lightgbm and river (extra ``peers``); MOA's ensembles need an interpreter that has capymoa, ``--moa`` (see
+Experts and settings were chosen on half of the streams. Results are printed separately for both halves, and
+those of the other half are reported. Each result is a line of JSON in ``--out`` and is computed again only
+with ``--again``. ``--tables`` prints the existing results. The script needs imbalanced-learn, lightgbm and
+river (extra ``peers``). The ensembles of MOA need a Python interpreter with capymoa, ``--moa`` (see
 ``moa_worker.py``).
 """
 
@@ -36,7 +35,7 @@ MOA = ["MOA's ARF, 10 trees", "MOA's SRP, 10 trees"]
 
 
 def rows_of(stream: str, data: Path, limit: int, out: Path) -> Path:
-    """Return the file with the rows of a stream; write it if it does not exist."""
+    """Return the file with the rows of a stream. Write the file if it does not exist."""
     file = out / f"{stream}-{limit}.npz"
     if not file.exists():
         X, y = STREAMS[stream](data, limit)
@@ -47,7 +46,7 @@ def rows_of(stream: str, data: Path, limit: int, out: Path) -> Path:
 def gathered(
     cells: Cells, streams: list[str], contenders: list[Contender], setting: Setting
 ) -> dict[str, dict[str, dict[str, object]]]:
-    """Return the stored results by contender and stream, without contenders that have none."""
+    """Return the stored results by contender and stream, without contenders that have no results."""
     found = {
         one.name: {s: cell for s in streams if (cell := cells.get(s, one.name, setting)) is not None}
         for one in contenders
@@ -80,23 +79,27 @@ def report(
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--data-dir", type=Path, required=True)
-    parser.add_argument("--moa", default=os.environ.get("MOA_PYTHON"), help="an interpreter with capymoa")
+    parser.add_argument("--moa", default=os.environ.get("MOA_PYTHON"), help="Python interpreter with capymoa")
     parser.add_argument("--out", type=Path, default=Path("build/streams"))
     parser.add_argument("--chunk", type=int, default=100)
-    parser.add_argument("--late", type=int, default=0, help="rows by which labels come later")
-    parser.add_argument("--limit", type=int, default=10_000, help="rows of a stream at most")
-    parser.add_argument("--half", choices=["choosing", "reporting"], help="of the streams; both if not given")
-    parser.add_argument("--only", action="append", help="a contender; may be given several times")
-    parser.add_argument("--skip", action="append", default=[], help="a contender to leave out; the same")
-    parser.add_argument("--again", action="append", default=[], help="a contender to run again; the same")
-    parser.add_argument("--stream", action="append", help="a stream; may be given several times")
-    parser.add_argument("--tables", action="store_true", help="run nothing, print what there is")
+    parser.add_argument("--late", type=int, default=0, help="number of rows by which labels arrive later")
+    parser.add_argument("--limit", type=int, default=10_000, help="maximum number of rows of a stream")
+    parser.add_argument(
+        "--half", choices=["choosing", "reporting"], help="half of the streams; both halves by default"
+    )
+    parser.add_argument("--only", action="append", help="run only this contender; may be repeated")
+    parser.add_argument("--skip", action="append", default=[], help="skip this contender; may be repeated")
+    parser.add_argument(
+        "--again", action="append", default=[], help="run this contender again; may be repeated"
+    )
+    parser.add_argument("--stream", action="append", help="run only this stream; may be repeated")
+    parser.add_argument("--tables", action="store_true", help="run nothing, print the existing results")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     setting, cells = Setting(options.limit, options.chunk, options.late), Cells(options.out)
     halves = {
-        "Streams that served to choose": [s for s in options.stream or STREAMS if s in CHOOSING],
-        "Streams that did not": [s for s in options.stream or STREAMS if s not in CHOOSING],
+        "Streams on which settings were chosen": [s for s in options.stream or STREAMS if s in CHOOSING],
+        "Streams for reporting": [s for s in options.stream or STREAMS if s not in CHOOSING],
     }
     if options.half is not None:
         del halves[list(halves)[options.half == "choosing"]]

@@ -1,24 +1,26 @@
-"""The generator experiments of the survey on imbalanced streams, repeated with MOA's generators.
+"""Repeat the experiments of a survey on imbalanced streams that use generators, with the generators of MOA.
 
     python benchmarks/accuracy/survey.py --moa PYTHON [--out DIR] [--limit 50000] [--chunk 1]
         [--experiment NAME] [--generator NAME] [--stream NAME] [--only NAME] [--skip NAME] [--again NAME]
         [--tables]
 
 G. Aguiar, B. Krawczyk, A. Cano: A survey on learning from imbalanced data streams: taxonomy, challenges,
-empirical study, and reproducible experimental framework, Machine Learning, 2023. Of its experiments with two
-classes those that need nothing but generators are here: eight generators, each with six fixed ratios of the
-classes (1 to 100), with a ratio that increases, that increases and decreases, that flips, and, at a ratio of
-100, with five concepts that follow each other at once or fade into each other. These are 88 streams of 50,000
-rows (200,000 in the survey), in the same number of stages. As there, windows have 500 rows and the measures
-are G-mean and AUC; here both are taken in windows that have both classes. The learners of the survey that
-MOA itself has are the peers, with its parameters except for ten trees per forest, each with its own threshold
-and with that of :class:`steelyard.AdaptiveThresholdClassifier`. They get categorical columns,
-StreamClassifier gets indicators. ROSE, KUE, OOB and UOB are those of stream-learn; they learn in chunks, so
-choose ``--chunk 500`` to compare them.
+empirical study, and reproducible experimental framework, Machine Learning, 2023. This script contains its
+experiments with two classes that need only generators. There are eight generators. Each generator has streams
+with six fixed class ratios (1 to 100), with a ratio that increases, increases and decreases, or is reversed,
+and, at a ratio of 100, with five concepts that change suddenly or gradually. These are 88 streams of 50,000
+rows (200,000 in the survey), with the same number of stages.
 
-``--chunk 1`` tests and trains row by row, as the survey does; larger chunks give labels later to all. Every
-cell is a line of JSON in ``--out`` when it is there; what has a line is not run again, and ``--tables``
-prints what there is. ``--moa`` is an interpreter that has capymoa (see ``moa_worker.py``).
+As in the survey, windows have 500 rows, and the measures are G-mean and AUC. Here they are computed in
+windows that have both classes. The peers are the learners of the survey that are part of MOA, with the
+parameters of the survey except for ten trees per forest. Each peer is evaluated with its own threshold and
+with that of :class:`steelyard.AdaptiveThresholdClassifier`. Peers get categorical columns, and
+StreamClassifier gets indicator columns. ROSE, KUE, OOB and UOB are those of stream-learn. They learn in
+chunks, so use ``--chunk 500`` to compare them.
+
+``--chunk 1`` predicts and learns row by row, as the survey does. With larger chunks, labels arrive later for
+all learners. Every result is a line of JSON in ``--out``. Existing results are not computed again, and
+``--tables`` prints them. ``--moa`` is a Python interpreter with capymoa (see ``moa_worker.py``).
 """
 
 from __future__ import annotations
@@ -63,7 +65,7 @@ GENERATORS: dict[str, Callable[[int, int], str]] = {
     "SEA": _functions("SEAGenerator", 1, 2, 3, 4),
     "sine": _functions("SineGenerator", 1, 2, 3, 4),
 }
-"""For each family the words for a generator, by the seed of its rows and the number of its concept."""
+"""Command line of each generator of MOA, as a function of the seed of its rows and its concept number."""
 
 _SHARES = (0.5, 0.2, 0.1, 0.05, 0.02, 0.01)
 _FLIPPING = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 0.8, 0.9, 0.95, 0.98, 0.99)
@@ -71,16 +73,16 @@ _FLIPPING = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 0.8, 0.9, 0.95, 0.98, 0.99)
 
 @dataclass(frozen=True)
 class Experiment:
-    """An experiment of the survey: stages of equal length.
+    """Experiment of the survey. A stream has stages of equal length.
 
     Attributes
     ----------
     shares : tuple of float
-        Of class 1, for each stage.
+        Share of class 1 in each stage.
     drifts : bool
         Whether every stage has a concept of its own.
-    fade : float
-        The part of a stage over which it fades into the next.
+    decay : float
+        Fraction of a stage over which its concept changes gradually into the next.
     """
 
     shares: tuple[float, ...]
@@ -110,7 +112,7 @@ STREAMS = {f"{what}: {name}": (what, name) for name in GENERATORS for what in EX
 
 
 def indicators(raw: FloatArray, kinds: IntArray) -> FloatArray:
-    """Return rows with one column per category; numeric columns are unchanged."""
+    """Return rows with one indicator column per category. Numeric columns do not change."""
     parts = [
         (raw[:, [k]] == np.arange(n)).astype(np.float64) if n > 2 else raw[:, [k]]
         for k, n in enumerate(kinds.tolist())
@@ -119,7 +121,7 @@ def indicators(raw: FloatArray, kinds: IntArray) -> FloatArray:
 
 
 def rows_of(stream: str, limit: int, out: Path, client: MoaClient) -> Path:
-    """Return the file with the rows of a stream; write it if it does not exist."""
+    """Return the file with the rows of a stream. Write the file if it does not exist."""
     what, name = STREAMS[stream]
     file = out / f"{stream.replace(': ', '-').replace(', ', '-').replace(' ', '_')}-{limit}.npz"
     if not file.exists():
@@ -140,14 +142,14 @@ def rows_of(stream: str, limit: int, out: Path, client: MoaClient) -> Path:
 
 
 def report(cells: Cells, streams: list[str], names: list[str], setting: Setting) -> str:
-    """Return a table of all streams and one of each kind of experiment."""
+    """Return a table of all streams, and one table for each kind of experiment."""
     contenders = [
         one for one in [*CONTENDERS, *STREAM_LEARN, *moa_contenders(MoaClient(""))] if one.name in names
     ]
     found = gathered(cells, streams, contenders, setting)
     there = complete(found, streams)
     if OURS not in found or len(there) < 2:
-        return "too few streams have figures of all contenders"
+        return "too few streams have results of all contenders"
     peers = [name for name in found if name != OURS]
     parts = []
     for window in WINDOWS:
@@ -164,21 +166,23 @@ def report(cells: Cells, streams: list[str], names: list[str], setting: Setting)
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
-    parser.add_argument("--moa", default=os.environ.get("MOA_PYTHON"), help="an interpreter with capymoa")
+    parser.add_argument("--moa", default=os.environ.get("MOA_PYTHON"), help="Python interpreter with capymoa")
     parser.add_argument("--out", type=Path, default=Path("build/survey"))
-    parser.add_argument("--limit", type=int, default=50_000, help="rows of a stream")
+    parser.add_argument("--limit", type=int, default=50_000, help="number of rows of a stream")
     parser.add_argument("--chunk", type=int, default=1)
-    parser.add_argument("--late", type=int, default=0, help="rows by which labels come later")
+    parser.add_argument("--late", type=int, default=0, help="number of rows by which labels arrive later")
     parser.add_argument("--experiment", action="append", choices=list(EXPERIMENTS))
     parser.add_argument("--generator", action="append", choices=list(GENERATORS))
     parser.add_argument("--stream", action="append", choices=list(STREAMS), metavar="EXPERIMENT: GENERATOR")
-    parser.add_argument("--only", action="append", help="a contender; may be given several times")
-    parser.add_argument("--skip", action="append", default=[], help="a contender to leave out; the same")
-    parser.add_argument("--again", action="append", default=[], help="a contender to run again; the same")
-    parser.add_argument("--tables", action="store_true", help="run nothing, print what there is")
+    parser.add_argument("--only", action="append", help="run only this contender; may be repeated")
+    parser.add_argument("--skip", action="append", default=[], help="skip this contender; may be repeated")
+    parser.add_argument(
+        "--again", action="append", default=[], help="run this contender again; may be repeated"
+    )
+    parser.add_argument("--tables", action="store_true", help="run nothing, print the existing results")
     options = parser.parse_args()
     if not (options.moa or options.tables):
-        parser.error("--moa PYTHON is needed: an interpreter that has capymoa")
+        parser.error("--moa PYTHON is required: a Python interpreter with capymoa")
     warnings.simplefilter("ignore")
     setting, cells = Setting(options.limit, options.chunk, options.late), Cells(options.out)
     streams = options.stream or [

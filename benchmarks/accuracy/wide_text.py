@@ -1,12 +1,14 @@
-"""Topics of Reuters-21578 against the rest: TF-IDF with 20,000 columns, beside refitted regressions.
+"""Topics of Reuters-21578, each against the rest, from TF-IDF rows with 20,000 columns.
+
+StreamClassifier is compared with refitted logistic regressions.
 
     python benchmarks/accuracy/wide_text.py --data-dir FOLDER
 
-The folder has reuters5.jsonl.gz. Documents come in the order of the file. StreamClassifier learns the first
-100, then chunks of 50 are predicted and learned; the logistic regressions are refitted on all rows before
-each chunk. AUC and AP of the pooled scores. The kind of the wide expert and its settings were chosen on the
-generated texts of benchmarks/speed/bench_wide.py; the scaling of its columns was corrected after a run on
-Reuters.
+The folder contains reuters5.jsonl.gz. Documents are used in the order of the file. StreamClassifier learns
+the first 100 documents, then it predicts and learns chunks of 50. The logistic regressions are refitted on
+all rows before each chunk. The measures are AUC and AP of all scores. The type and the settings of the expert
+for wide rows were chosen on the generated texts of benchmarks/speed/bench_wide.py. The scaling of its columns
+was corrected after a run on Reuters.
 """
 
 from __future__ import annotations
@@ -53,7 +55,7 @@ def main() -> int:
     parser.add_argument("--data-dir", required=True, help="folder with reuters5.jsonl.gz")
     documents = datasets.load("reuters5", data_dir=parser.parse_args().data_dir)
     X = TfidfVectorizer(max_features=N_COLUMNS, ngram_range=(1, 2)).fit_transform(documents.X)
-    print(f"{X.shape[0]} x {X.shape[1]:,}, {X.nnz / X.shape[0]:.0f} values a row; AUC / AP")
+    print(f"{X.shape[0]} x {X.shape[1]:,}, {X.nnz / X.shape[0]:.0f} values per row; AUC / AP")
     models: dict[str, Callable[[Any, Any], Any]] = {
         "StreamClassifier": streamed,
         "LogisticRegression": lambda X, y: refitted(lambda: LogisticRegression(max_iter=300), X, y),

@@ -23,7 +23,7 @@ def largest_magnitude(values: Annotated[NDArray[numpy.float64], dict(order='C', 
 
 @overload
 def largest_magnitude(values: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], n_threads: int = 1) -> float:
-    """Returns the largest absolute value; NaN if any value is NaN."""
+    """Returns the largest absolute value, or NaN if any value is NaN."""
 
 QUANTIZER_ROWS: int = 256
 
@@ -42,7 +42,7 @@ class ExactSums:
     @overload
     def add(self, X: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], slots: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], weights: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, n_threads: int = 1) -> None:
         """
-        Adds rows; raises ValueError, without changes, for values that are not finite.
+        Adds rows. Raises ValueError, without changes, if a value is not finite.
         """
 
     @overload
@@ -77,7 +77,7 @@ class ExactSums:
 
     def permute_features(self, sources: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> ExactSums:
         """
-        Returns sums whose feature j is feature sources[j] of these; zero if that is negative.
+        Returns sums whose feature j is feature sources[j] of these sums, or zero if sources[j] is negative.
         """
 
     def decay(self, factor: float, n_threads: int = 1) -> None: ...
@@ -85,7 +85,7 @@ class ExactSums:
     def drop(self, slot: int) -> None: ...
 
     def freeze_quantizer(self, n_threads: int = 1) -> None:
-        """Fixes the quantizer by the current rows."""
+        """Fits the quantizer to the current rows. Later rows do not change it."""
 
     def fold_all(self, n_threads: int = 1) -> None:
         """Adds all pending rows to the sums."""
@@ -125,11 +125,11 @@ class ExactSums:
 
 class ExactView:
     """
-    Some classes as correctly rounded doubles, relative to an origin near the mean of their rows.
+    Sums of some classes as correctly rounded doubles, relative to an origin near the mean of their rows.
     """
 
     def __init__(self, sums: ExactSums, classes: Sequence[Sequence[int]], n_threads: int = 1) -> None:
-        """The slots of each class, one or several."""
+        """`classes` lists the slots of each class, one or several."""
 
     @property
     def origin(self) -> Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C')]: ...
@@ -165,7 +165,7 @@ def row_hashes(X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), ord
 
 @overload
 def row_hashes(X: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)]) -> Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C')]:
-    """A hash of each row that depends on its values alone."""
+    """Returns a hash of each row that depends only on its values."""
 
 @overload
 def sparse_row_hashes(values: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], columns: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], row_starts: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C')]: ...
@@ -184,7 +184,7 @@ def sparse_row_hashes(values: Annotated[NDArray[numpy.float32], dict(shape=(None
 
 def read_number_lines(lines: bytes, delimiter: str, places: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], n_wanted: int) -> NDArray[numpy.float64] | None:
     """
-    Whole lines of plain numbers as a table; None where a line is anything else.
+    Parse complete CSV lines of numbers. Cell c of a line becomes column places[c] of the result. Returns None if a line contains anything else.
     """
 
 @overload
@@ -193,7 +193,7 @@ def linear_scores(X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), 
 @overload
 def linear_scores(X: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], coef: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], intercept: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], scores: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu')], n_threads: int = 1) -> bool:
     """
-    Writes X @ coef.T + intercept to scores and returns whether all of them are finite.
+    Writes X @ coef.T + intercept to `scores` and returns whether all scores are finite.
     """
 
 @overload
@@ -202,27 +202,27 @@ def linear_labels(X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), 
 @overload
 def linear_labels(X: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], coef: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], intercept: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], labels_of: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], labels: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu')], n_threads: int = 1) -> bool:
     """
-    Writes to labels that of the plane with the highest score (one plane: labels_of[1] if its score is positive, else labels_of[0]) and returns whether all scores are finite. Labels are items of 8 bytes.
+    Writes the label of the plane with the highest score to `labels`. With one plane, writes labels_of[1] if the score is positive, else labels_of[0]. Returns whether all scores are finite. Labels are items of 8 bytes.
     """
 
 def map_rows(kind: str, X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], shift: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], scale: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], weights: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], starts: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu')], amplitude: float, step: float, ceiling: float, n_threads: int = 1) -> None:
     """
-    Writes the mapped rows to out: kind is cosine, rectified, halving or halving_2.
+    Writes the mapped rows to `out`. `kind` is cosine, rectified, sigmoid, halving or halving_2.
     """
 
 def map_sparse_rows(kind: str, values: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], columns: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], row_starts: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], shift: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], scale: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], weights: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], starts: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu')], amplitude: float, step: float, ceiling: float, n_threads: int = 1) -> None:
     """
-    The same for the rows of a CSR matrix with sorted columns; not for distances.
+    Maps the rows of a CSR matrix with sorted columns as map_rows() does. halving and halving_2 are not supported.
     """
 
 def round_to_step(values: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu')], factor: float, step: float, n_threads: int = 1) -> None:
     """
-    values = step * round(factor * values) in place, factor a power of two.
+    Replaces values by step * round(factor * values), where factor is a power of two.
     """
 
 def solve_planes(sums: ExactSums, slots: Sequence[int], coef: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu')], intercept: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')], C: float, balanced: bool, standardize: bool, pairs: bool, penalize_intercept: bool, gmean: bool, factors: Sequence[float], n_threads: int = 1) -> float:
     """
-    Writes the planes of the classes in these slots and returns the slope of the log-odds; negative if a matrix is not positive definite.
+    Writes the planes of the classes in these slots. Returns the slope of the log-odds, or a negative number if a matrix is not positive definite.
     """
 
 def normal_gmean_thresholds(negative: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], positive: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], thresholds: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')]) -> None:
@@ -237,21 +237,23 @@ class SingleRowModel:
 
     def learn(self, learner: object, attributes: dict[str, Any], X: object | None, y: object | None) -> bool:
         """
-        Learns one row; returns False, without changes, if the general path is needed.
+        Learns one row. Returns False, without changes, if the general path is needed.
         """
 
     def label(self, attributes: dict[str, Any], X: object | None) -> object:
         """
-        Returns the label of one row in a new array; None if the general path is needed.
+        Returns the label of one row in a new array, or None if the general path is needed.
         """
 
 class KernelTable:
-    """Kernel values of stored objects, by slot number."""
+    """
+    Table of kernel values of stored objects, which are identified by slot numbers.
+    """
 
     def __init__(self) -> None: ...
 
     def set(self, values: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)]) -> None:
-        """Read the values from this array from now on."""
+        """Replace the table by this array, which is not copied."""
 
 class KernelSpec:
     """Kernel function and its parameters, as native learners use it."""
@@ -261,7 +263,7 @@ class KernelSpec:
     @staticmethod
     def lookup(table: KernelTable) -> KernelSpec:
         """
-        Return a kernel whose rows are slots of the table; keep the table alive while a learner uses the kernel.
+        Return a kernel whose rows are slot numbers of the table. The table must exist as long as a learner uses it.
         """
 
     @property
@@ -278,7 +280,7 @@ class KernelSpec:
 
 def neighbor_scores(spec: KernelSpec, X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], vectors: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], places: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], n_classes: int, n_neighbors: int) -> Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C')]:
     """
-    Log-odds of the second of two classes, or one log-share per class, by a vote of the nearest vectors.
+    Return the log-odds of the second of two classes, or the logarithm of the votes of each class, by a vote of the nearest vectors.
     """
 
 @overload
@@ -308,11 +310,13 @@ def kernel_from_products(spec: KernelSpec, products: Annotated[NDArray[numpy.flo
 @overload
 def kernel_from_products(spec: KernelSpec, products: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')], x_norms: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, z_norms: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, n_threads: int = 1) -> None:
     """
-    Convert products[i, j] = X[i]'Z[j] to kernel values in place; rbf needs squared norms.
+    Convert products[i, j] = X[i]'Z[j] to kernel values in place. rbf needs squared norms.
     """
 
 class PackedRows64:
-    """Vectors in the layout for fast kernel values; sums are in float64."""
+    """
+    Vectors in a memory layout for fast kernel values. Sums are computed in float64.
+    """
 
     def __init__(self, n_features: int, capacity: int = 0) -> None: ...
 
@@ -335,11 +339,13 @@ class PackedRows64:
 
     def kernel_sums(self, spec: KernelSpec, X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], weights: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')], n_threads: int = 1) -> None:
         """
-        Fill out[i] with the sum over j of weights[j] k(X[i], z_j), row by row, without the matrix.
+        Fill out[i] with the sum over j of weights[j] k(X[i], z_j), without storing the kernel matrix.
         """
 
 class PackedRows32:
-    """Vectors in the layout for fast kernel values; sums are in float64."""
+    """
+    Vectors in a memory layout for fast kernel values. Sums are computed in float64.
+    """
 
     def __init__(self, n_features: int, capacity: int = 0) -> None: ...
 
@@ -362,31 +368,39 @@ class PackedRows32:
 
     def kernel_sums(self, spec: KernelSpec, X: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], weights: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')], n_threads: int = 1) -> None:
         """
-        Fill out[i] with the sum over j of weights[j] k(X[i], z_j), row by row, without the matrix.
+        Fill out[i] with the sum over j of weights[j] k(X[i], z_j), without storing the kernel matrix.
         """
 
 def product_shapley(factors: Annotated[NDArray[numpy.float64], dict(shape=(None, None, None), order='C', device='cpu', writable=False)], reference: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], coef: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], n_threads: int = 1) -> Annotated[NDArray[numpy.float64], dict(shape=(None, None, None), order='C')]:
     """
-    Shapley values of the columns in sums of product kernels, of shape (n_rows, n_columns, n_scores).
+    Return the Shapley values of the columns in sums of product kernels, shape (n_rows, n_columns, n_scores).
     """
 
 def log_alignment_block(gamma: float, band: int, X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], X_offsets: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], Z: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], Z_offsets: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu')], n_threads: int = 1) -> None:
     """Fill out[i, j] with the logarithm of the kernel of sequences i and j."""
 
 def log_alignment_matrix(gamma: float, band: int, X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], X_offsets: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu')], n_threads: int = 1) -> None:
-    """Fill the block of a collection with itself, exactly symmetric."""
+    """
+    Fill out[i, j] for one collection of sequences. The result is exactly symmetric.
+    """
 
 def log_alignment_diagonal(gamma: float, band: int, X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], X_offsets: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')], n_threads: int = 1) -> None:
-    """Fill out[i] with the value of sequence i with itself."""
+    """
+    Fill out[i] with the logarithm of the kernel of sequence i with itself.
+    """
 
 def log_edit_block(substitution: float, gap: float, X: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], X_offsets: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], Z: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], Z_offsets: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu')], n_threads: int = 1) -> None:
     """Fill out[i, j] with the logarithm of the kernel of sequences i and j."""
 
 def log_edit_matrix(substitution: float, gap: float, X: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], X_offsets: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu')], n_threads: int = 1) -> None:
-    """Fill the block of a collection with itself, exactly symmetric."""
+    """
+    Fill out[i, j] for one collection of sequences. The result is exactly symmetric.
+    """
 
 def log_edit_diagonal(substitution: float, gap: float, X: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], X_offsets: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')], n_threads: int = 1) -> None:
-    """Fill out[i] with the value of sequence i with itself."""
+    """
+    Fill out[i] with the logarithm of the kernel of sequence i with itself.
+    """
 
 def fit_gradient_boosting(X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], codes: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], weights: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], n_classes: int, is_category: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, *, n_trees: int, max_leaves: int, learning_rate: float, l2_regularization: float, min_rows_per_leaf: int, max_columns: int, seed: int, row_fraction: float = 1.0, max_bins: int = 64, balance_classes: bool = True, start_from_prior: bool = False, category_smoothing: float = 10.0, category_l2: float = 10.0, max_categories: int = 32, min_rows_per_category: int = 10, n_threads: int = 1) -> tuple[Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C')]]:
     """
@@ -408,22 +422,22 @@ class TreeEnsemble:
 
 def rank_rows(X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], knots: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], values: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], slopes: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)]) -> Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C')]:
     """
-    Rows through one function a column, linear between knots and constant before the first.
+    Apply one piecewise linear function per column to rows. A function is constant below its first knot.
     """
 
 def weigh_lookups(X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], knots: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], values: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], starts: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], weights: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C')]:
     """
-    Weighted sums of functions of a row's values, linear between knots and constant beyond both ends; a value that is not a number counts nothing.
+    Return for each row the weighted sum of piecewise linear functions of its values. Functions are constant outside their knots, and NaN values contribute nothing.
     """
 
 def rank_levels(ranked: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], order: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order='C', device='cpu', writable=False)], n_known: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], n_positive: int) -> tuple[Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C')], Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C')]]:
     """
-    For rising lines of scores the share of rows below each place, both sides alike (a half beyond what is known), and for each line twice the pairs in order.
+    Return, for each row of ascending scores, the midranks of the first n_known scores averaged over both classes (0.5 for all others), and twice the number of correctly ordered pairs.
     """
 
 class RowExperts:
     """
-    Experts of one plane that score rows in one call. The arrays must not change.
+    Binary experts that score rows in one call. The arrays must not change.
     """
 
     def __init__(self, n_experts: int, n_features: int, ranks: tuple[Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)]] | None, map: tuple[str, Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], float, float, float] | None) -> None: ...
@@ -438,17 +452,17 @@ class RowExperts:
 
     def scores(self, X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], constants: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> tuple[Annotated[NDArray[numpy.float64], dict(shape=(None, None, None), order='C')], Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C')]]:
         """
-        Scores of rows, those in `constants` for experts that were not added, and the ranks of the rows.
+        Return the scores of rows and the ranks of rows. The score of an expert that was not added is its value in `constants`.
         """
 
 def scaled_part(K: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], factor: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], rows: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu')], n_threads: int = 1) -> None:
     """
-    Fill out[r, c] with factor[rows[r]] * factor[rows[c]] * K[rows[r], rows[c]]; rows ascend.
+    Fill out[r, c] with factor[rows[r]] * factor[rows[c]] * K[rows[r], rows[c]]. The rows must be ascending.
     """
 
 def largest_exponents(K: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], row_factor: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], reference_factor: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], self: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], rare: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], other: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], beta: float, lengths: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], widths: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')], symmetric: bool = False, n_threads: int = 1) -> None:
     """
-    Fill out[x] with the largest -squared distance / width from row x to a boundary point.
+    Fill out[x] with the largest value of -(squared distance of row x to boundary point b) / widths[b] over all b.
     """
 
 def weighted_rows(K: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], rows: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], coefficients: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')], n_threads: int = 1) -> None:
@@ -461,46 +475,50 @@ def solve_roughly(K: Annotated[NDArray[numpy.float64], dict(shape=(None, None), 
 
 def find_asymmetry(K: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], tolerance: float, n_threads: int = 1) -> tuple[int, int] | None:
     """
-    Return an entry (i, j) where K[i, j] and K[j, i] differ by more than the tolerance or are not finite, or None.
+    Return the indices (i, j) of an entry that differs from K[j, i] by more than the tolerance or is not finite, or None.
     """
 
 def mean_near_distances(K: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], factor: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], rare: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], other: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], beta: float, lengths: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], limit: float, max_count: int, out: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')], n_threads: int = 1) -> None:
     """
-    Fill out[b] with the mean squared distance to the nearest other boundary points within the (squared) limit.
+    Fill out[b] with the mean squared distance of boundary point b to its nearest other points within the limit (a squared distance).
     """
 
 def conformal_p_values(X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], edges: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], counts: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], uniform: Annotated[NDArray[numpy.float64], dict(shape=(None, None, None), order='C', device='cpu', writable=False)]) -> tuple[Annotated[NDArray[numpy.float64], dict(shape=(None, None, None), order='C')], Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C')]]:
     """
-    Smoothed p-values of the bins of new rows and of their distances from the middle, and the new counts.
+    Return smoothed p-values of the bins of new rows and of the distances of these bins from the middle, and the new counts.
     """
 
 class AucWindow:
-    """The last `window` scored rows and the pairwise orderings among them."""
+    """
+    The last `window` scored rows of a stream, and counts of correctly ordered pairs among them.
+    """
 
     def __init__(self, window: int, n_columns: int = 1) -> None: ...
 
     def push(self, codes: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], scores: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)]) -> None:
-        """Append rows; the oldest leave."""
+        """Append rows. The oldest rows leave the window."""
 
     def clear(self) -> None:
         """Forget all rows."""
 
     def counts(self) -> Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C')]:
-        """Rows of each class in the window."""
+        """Return the number of rows of each class in the window."""
 
     def doubled_wins(self) -> Annotated[NDArray[numpy.int64], dict(shape=(None, None), order='C')]:
         """
-        At [i, j]: twice the number of pairs in which a row of class i scores higher in column i than one of class j, ties as half; with one column, class 1 over class 0 at [0, 0].
+        Return, at [i, j], twice the number of pairs in which a row of class i scores higher in column i than a row of class j. A tie counts as half a pair. With one column, [0, 0] counts pairs of class 1 over class 0.
         """
 
     def content(self) -> tuple[Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C')]]:
-        """Codes and scores in the window, oldest first."""
+        """
+        Return the codes and scores of the rows in the window, oldest row first.
+        """
 
     def __len__(self) -> int: ...
 
 def enclosing_ball(spec: KernelSpec, X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], bounds: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], tolerance: float, cache_bytes: int, max_steps: int, n_threads: int = 1) -> dict[str, Any]:
     """
-    Return the smallest ball around the rows in the feature space of the kernel; weights are between 0 and their bounds, which must be positive and sum to at least 1.
+    Return the smallest ball around the rows in the feature space of the kernel. The weight of each row is between 0 and its bound. Bounds must be positive and sum to at least 1.
     """
 
 def all_within(X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], limit: float, n_threads: int = 1) -> bool:
@@ -511,40 +529,40 @@ def sphere_distances(X: Annotated[NDArray[numpy.float64], dict(shape=(None, None
 
 def ellipsoid_distances(X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], axes: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], offsets: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], starts: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], n_threads: int = 1) -> Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C')]:
     """
-    Return squared distances of all rows to bodies given by axes: sums of (axis'x - offset)^2 over the axes.
+    Return squared distances of all rows x to ellipsoids: sums of (axis'x - offset)^2 over the axes of each ellipsoid.
     """
 
 def nearest_sphere(X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], centers: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], radii: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], n_threads: int = 1) -> tuple[Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C')]]:
     """
-    Return for each row the body with the smallest distance / radius, and that ratio.
+    Return for each row the ball with the smallest distance / radius, and this ratio.
     """
 
 def nearest_ellipsoid(X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], axes: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], offsets: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], starts: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], radii: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], n_threads: int = 1) -> tuple[Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C')]]:
     """
-    Return for each row the body with the smallest distance / radius, and that ratio.
+    Return for each row the ellipsoid with the smallest distance / radius, and this ratio.
     """
 
 class SolverFailure(RuntimeError):
     pass
 
 class IncrementalSvc:
-    """Rows and binary SVM problems at their optimum."""
+    """Learned rows and the optimal solutions of their binary SVM problems."""
 
     def __init__(self, n_features: int, spec: KernelSpec | None, function: object | None, budget_bytes: int) -> None: ...
 
     def update(self, add: tuple[Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], Sequence[int], Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None] | None, retire: tuple[Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], Sequence[int], Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None] | None, positives: Sequence[int], class_bounds: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], tolerance: float) -> int | None:
         """
-        Learns and forgets rows and solves each problem; atomic. Rows are tuples (X, numbers, label_codes, weights): row i has the code label_codes[numbers[i]]. Returns the position of a row to forget that was never learned, or None.
+        Learns and forgets rows and solves each problem. The update is atomic. Rows are tuples (X, numbers, label_codes, weights), where row i has the code label_codes[numbers[i]]. Returns the index of a row to forget that was never learned, or None.
         """
 
     def slide(self, add: object | None, retire: object | None, codes: dict[Any, int], counts: list[int], tolerance: float) -> bool:
         """
-        Learns one row and forgets another, both of weight 1 and given as tuples (X, y), with the problems of the previous call; updates the counts. Returns False, without changes, if update() is needed.
+        Learns one row and forgets another, both of weight 1 and given as tuples (X, y). The problems are those of the previous call, and `counts` is updated. Returns False, without changes, if update() is needed.
         """
 
     def side(self, row: object | None, version: int) -> int:
         """
-        Returns 1 if a row is on the positive side of the only plane, 0 if not, and -1 if the general path is needed.
+        Returns 1 if the score of a row is positive, 0 if not, and -1 if the general path is needed.
         """
 
     def __len__(self) -> int: ...
@@ -566,7 +584,9 @@ class IncrementalSvc:
         """Rows with cached kernel values, in the order of summation."""
 
     def order(self) -> Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C')]:
-        """Rows in the order in which equal rows are found, the last one first."""
+        """
+        Rows in an order such that a lookup finds the last of several equal rows.
+        """
 
     @property
     def n_problems(self) -> int: ...
@@ -585,7 +605,7 @@ class IncrementalSvc:
     def positive(self, problem: int) -> int: ...
 
     def coefficients(self, problem: int) -> Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C')]:
-        """y times alpha of every row."""
+        """Signed dual coefficients of all rows: y times alpha."""
 
     def bias(self, problem: int) -> float: ...
 
@@ -593,11 +613,11 @@ class IncrementalSvc:
 
     def violation(self, problem: int) -> float:
         """
-        The largest violation of the optimality conditions, from newly computed sums.
+        Largest violation of the optimality conditions, computed from new sums.
         """
 
     def report(self, problem: int) -> tuple[int, int, int]:
-        """Steps, rounds and pairwise steps of the last solve."""
+        """Numbers of steps, rounds and SMO steps of the last solve."""
 
     def dump_problem(self, problem: int) -> dict[str, Any]: ...
 
@@ -609,7 +629,9 @@ def all_finite(X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), ord
     """Returns whether all values are finite."""
 
 class KoilEnsemble64:
-    """KOIL machines on the same stream: one for every target and kernel."""
+    """
+    KOIL models that learn one stream, one model for each target and kernel.
+    """
 
     def __init__(self, n_features: int, kernels: Sequence[KernelSpec], budgets: Sequence[int], seed: int) -> None: ...
 
@@ -620,7 +642,7 @@ class KoilEnsemble64:
     def vectors(self) -> Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C')]: ...
 
     def machines(self) -> list[object]:
-        """Return the buffers of every machine; ids are rows of `vectors`."""
+        """Return the buffers of every model. Ids are row numbers of `vectors`."""
 
     @property
     def n_seen(self) -> int: ...
@@ -640,11 +662,11 @@ class KoilEnsemble64:
 
     def learn(self, X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], signs: Annotated[NDArray[numpy.int8], dict(shape=(None, None), order='C', device='cpu', writable=False)], C: float, learning_rate: float, n_neighbors: int, smooth: bool, decay: bool, policy: str, weight_rate: float, rate_decay: float = 0.0, nearest_first: bool = False, store_all: bool = False, n_threads: int = 1) -> None:
         """
-        Learn rows in order; signs[target, i] is the class of row i, +1 or -1. Threads divide the machines.
+        Learn rows in order; signs[target, i] is the class of row i, +1 or -1. Each thread learns some of the models.
         """
 
     def scores(self, X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], n_threads: int = 1) -> Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C')]:
-        """Return the decision values of every machine for every row."""
+        """Return the decision values of every model for every row."""
 
     def cache_error(self) -> float:
         """
@@ -652,7 +674,9 @@ class KoilEnsemble64:
         """
 
 class KoilEnsemble32:
-    """KOIL machines on the same stream: one for every target and kernel."""
+    """
+    KOIL models that learn one stream, one model for each target and kernel.
+    """
 
     def __init__(self, n_features: int, kernels: Sequence[KernelSpec], budgets: Sequence[int], seed: int) -> None: ...
 
@@ -663,7 +687,7 @@ class KoilEnsemble32:
     def vectors(self) -> Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C')]: ...
 
     def machines(self) -> list[object]:
-        """Return the buffers of every machine; ids are rows of `vectors`."""
+        """Return the buffers of every model. Ids are row numbers of `vectors`."""
 
     @property
     def n_seen(self) -> int: ...
@@ -683,11 +707,11 @@ class KoilEnsemble32:
 
     def learn(self, X: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], signs: Annotated[NDArray[numpy.int8], dict(shape=(None, None), order='C', device='cpu', writable=False)], C: float, learning_rate: float, n_neighbors: int, smooth: bool, decay: bool, policy: str, weight_rate: float, rate_decay: float = 0.0, nearest_first: bool = False, store_all: bool = False, n_threads: int = 1) -> None:
         """
-        Learn rows in order; signs[target, i] is the class of row i, +1 or -1. Threads divide the machines.
+        Learn rows in order; signs[target, i] is the class of row i, +1 or -1. Each thread learns some of the models.
         """
 
     def scores(self, X: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], n_threads: int = 1) -> Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C')]:
-        """Return the decision values of every machine for every row."""
+        """Return the decision values of every model for every row."""
 
     def cache_error(self) -> float:
         """
@@ -695,7 +719,9 @@ class KoilEnsemble32:
         """
 
 class KernelExpansion64:
-    """Weighted support vectors, updated by one of several rules."""
+    """
+    Weighted support vectors, which one of several online learners updates.
+    """
 
     def __init__(self, kernel: KernelSpec, n_features: int) -> None: ...
 
@@ -736,31 +762,37 @@ def norma_sweep(machines: Sequence[KernelExpansion64], X: Annotated[NDArray[nump
 
 @overload
 def norma_sweep(machines: Sequence[KernelExpansion32], X: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], signs: Annotated[NDArray[numpy.int8], dict(shape=(None, None), order='C', device='cpu', writable=False)], learning_rate: float, regularization: float, nu: float, memory: int) -> None:
-    """One pass of NORMA over lists of support vectors, in place."""
+    """
+    Make one pass of NORMA over the rows and update the binary models in place.
+    """
 
 @overload
 def random_budget_sweep(machines: Sequence[KernelExpansion64], X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], signs: Annotated[NDArray[numpy.int8], dict(shape=(None, None), order='C', device='cpu', writable=False)], budget: int, seed: int) -> None: ...
 
 @overload
 def random_budget_sweep(machines: Sequence[KernelExpansion32], X: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], signs: Annotated[NDArray[numpy.int8], dict(shape=(None, None), order='C', device='cpu', writable=False)], budget: int, seed: int) -> None:
-    """One pass of the randomized budget perceptron, in place."""
+    """
+    Make one pass of the randomized budget perceptron and update the binary models in place.
+    """
 
 @overload
 def forgetron_sweep(machines: Sequence[KernelExpansion64], X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], signs: Annotated[NDArray[numpy.int8], dict(shape=(None, None), order='C', device='cpu', writable=False)], budget: int) -> None: ...
 
 @overload
 def forgetron_sweep(machines: Sequence[KernelExpansion32], X: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], signs: Annotated[NDArray[numpy.int8], dict(shape=(None, None), order='C', device='cpu', writable=False)], budget: int) -> None:
-    """One pass of the Forgetron, in place."""
+    """Make one pass of the Forgetron and update the binary models in place."""
 
 @overload
 def projectron_sweep(machines: Sequence[KernelExpansion64], X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], signs: Annotated[NDArray[numpy.int8], dict(shape=(None, None), order='C', device='cpu', writable=False)], threshold: float, margin: bool) -> None: ...
 
 @overload
 def projectron_sweep(machines: Sequence[KernelExpansion32], X: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], signs: Annotated[NDArray[numpy.int8], dict(shape=(None, None), order='C', device='cpu', writable=False)], threshold: float, margin: bool) -> None:
-    """One pass of the Projectron, in place."""
+    """Make one pass of the Projectron and update the binary models in place."""
 
 class KernelExpansion32:
-    """Weighted support vectors, updated by one of several rules."""
+    """
+    Weighted support vectors, which one of several online learners updates.
+    """
 
     def __init__(self, kernel: KernelSpec, n_features: int) -> None: ...
 
@@ -801,7 +833,9 @@ def perceptron_sweep(X: Annotated[NDArray[numpy.float64], dict(shape=(None, None
 
 @overload
 def perceptron_sweep(X: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], signs: Annotated[NDArray[numpy.int8], dict(shape=(None, None), order='C', device='cpu', writable=False)], weights: Sequence[Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')]], bias: Sequence[Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')]]) -> None:
-    """One pass of the perceptron, in place; one array per target."""
+    """
+    Make one pass of the perceptron and update the arrays (one per target) in place.
+    """
 
 @overload
 def oam_sweep(X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], signs: Annotated[NDArray[numpy.int8], dict(shape=(None, None), order='C', device='cpu', writable=False)], weights: Sequence[Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')]], buffers: Sequence[Annotated[NDArray[numpy.float64], dict(shape=(None, None, None), order='C', device='cpu')]], stored: Sequence[Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu')]], seen: Sequence[Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu')]], C: float, seed: int) -> None: ...
@@ -809,7 +843,7 @@ def oam_sweep(X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), orde
 @overload
 def oam_sweep(X: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], signs: Annotated[NDArray[numpy.int8], dict(shape=(None, None), order='C', device='cpu', writable=False)], weights: Sequence[Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')]], buffers: Sequence[Annotated[NDArray[numpy.float64], dict(shape=(None, None, None), order='C', device='cpu')]], stored: Sequence[Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu')]], seen: Sequence[Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu')]], C: float, seed: int) -> None:
     """
-    One pass of sequential online AUC maximization, in place; one array per target.
+    Make one pass of sequential online AUC maximization and update the arrays (one per target) in place.
     """
 
 @overload
@@ -817,17 +851,21 @@ def opauc_sweep(X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), or
 
 @overload
 def opauc_sweep(X: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], signs: Annotated[NDArray[numpy.int8], dict(shape=(None, None), order='C', device='cpu', writable=False)], weights: Sequence[Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')]], means: Sequence[Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu')]], covariances: Sequence[Annotated[NDArray[numpy.float64], dict(shape=(None, None, None), order='C', device='cpu')]], seen: Sequence[Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu')]], learning_rate: float, regularization: float) -> None:
-    """One pass of one-pass AUC optimization, in place; one array per target."""
+    """
+    Make one pass of one-pass AUC optimization and update the arrays (one per target) in place.
+    """
 
 def arow_sweep(X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], signs: Annotated[NDArray[numpy.int8], dict(shape=(None, None), order='C', device='cpu', writable=False)], weights: Sequence[Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')]], variances: Sequence[Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')]], bias: Sequence[Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')]], seen: Sequence[Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')]], regularization: float) -> None:
-    """One pass of AROW over dense rows, in place; one array per target."""
+    """
+    Make one pass of AROW over dense rows and update the arrays (one per target) in place.
+    """
 
 def sparse_arow_sweep(values: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], columns: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], row_starts: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], signs: Annotated[NDArray[numpy.int8], dict(shape=(None, None), order='C', device='cpu', writable=False)], weights: Sequence[Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')]], variances: Sequence[Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')]], bias: Sequence[Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')]], seen: Sequence[Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')]], regularization: float) -> None:
     """
-    One pass of AROW over a sparse matrix in CSR format without duplicates, in place; one array per target.
+    Make one pass of AROW over a sparse matrix in CSR format without duplicates and update the arrays (one per target) in place.
     """
 
 def sparse_linear_svm(values: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], columns: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], row_starts: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], signs: Annotated[NDArray[numpy.int8], dict(shape=(None, None), order='C', device='cpu', writable=False)], costs: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], n_features: int, n_passes: int) -> Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C')]:
     """
-    Weights and intercept of linear SVMs over a sparse matrix in CSR format, one row per target.
+    Fit linear SVMs to a sparse matrix in CSR format. Return weights and intercept, one row per target.
     """

@@ -1,4 +1,4 @@
-"""Transcription of kernel boundary alignment with explicit vectors and matrices."""
+"""Reference implementation of kernel boundary alignment (KBA), with explicit feature vectors and matrices."""
 
 from __future__ import annotations
 
@@ -49,29 +49,31 @@ def factor(phi_x, boundary, tau2, floor):
     return floor + (1 - floor) * np.max(bumps, axis=1)
 
 
-def smooth_share_above(cut, scores):
-    """Return the probability above a threshold of a Gaussian kernel density estimate of the scores."""
+def smooth_share_above(threshold, scores):
+    """Return the probability of scores above ``threshold`` under a Gaussian kernel density estimate."""
     quarter, _, three_quarters = statistics.quantiles(scores, n=4, method="inclusive")
     width = 1.06 * min(statistics.pstdev(scores), (three_quarters - quarter) / 1.349) * len(scores) ** -0.2
-    return statistics.fmean(0.5 * math.erfc((cut - score) / (width * math.sqrt(2.0))) for score in scores)
+    scale = width * math.sqrt(2.0)
+    return statistics.fmean(0.5 * math.erfc((threshold - score) / scale) for score in scores)
 
 
-def smooth_product(cut, scores, signs):
-    """Return the squared G-mean of a threshold under the smoothed distributions of both classes."""
+def smooth_product(threshold, scores, signs):
+    """Return the squared G-mean at ``threshold`` under the smoothed distributions of both classes."""
     rare, other = scores[signs > 0].tolist(), scores[signs < 0].tolist()
-    return smooth_share_above(cut, rare) * (1.0 - smooth_share_above(cut, other))
+    return smooth_share_above(threshold, rare) * (1.0 - smooth_share_above(threshold, other))
 
 
 def embed(K):
-    """Return vectors with these inner products."""
+    """Return vectors whose matrix of inner products is ``K``."""
     values, vectors = np.linalg.eigh(K)
     return vectors * np.sqrt(np.maximum(values, 0.0))
 
 
 def aligned_scores(K_all, signs, C, betas, *, floor):
-    """Run rounds on the full matrix of training and new rows, computed again in each round.
+    """Run one round of KBA for each beta. ``K_all`` is the kernel matrix of training rows and new rows.
 
-    Returns the scores of the new rows and the product of the factors of all rows.
+    Return the scores of the new rows, the product of the factors of all rounds, and the transformed kernel
+    matrix.
     """
     n_train = len(signs)
     product = np.ones(len(K_all))
@@ -93,7 +95,10 @@ def aligned_scores(K_all, signs, C, betas, *, floor):
 
 
 def printed_scores(K_all, signs, C, betas):
-    """Run equations 4 to 8 of the paper as printed: mean of the bumps, widths by (7), no floor, no scale."""
+    """Run rounds as printed in the paper (equations 4 to 8): mean of the bumps, no floor, no scale.
+
+    Return the scores of the new rows, and the numbers of support rows of both classes in each round.
+    """
     n_train = len(signs)
     K, ratios = K_all.copy(), []
     for beta in [*betas, None]:
@@ -119,7 +124,11 @@ def printed_scores(K_all, signs, C, betas):
 
 
 def printed_width(b, boundary, M):
-    """Return the widths of (7): the mean of Dist^2 over points with Dist^2 < M, else the nearest."""
+    """Return the squared width of point b by equation 7, where M is the margin.
+
+    It is the mean squared distance to points with a squared distance below M, or to the nearest point if
+    there is none.
+    """
     squared = [np.sum((boundary[b] - q) ** 2) for c, q in enumerate(boundary) if c != b]
     squared = [value for value in squared if value > 1e-9]
     near = [value for value in squared if value < M]

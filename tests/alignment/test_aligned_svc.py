@@ -30,7 +30,7 @@ def fresh(rng):
 
 
 def several_rounds(X, y, **parameters):
-    """Return a model that accepted several rounds; a narrow kernel and a large C make rounds useful."""
+    """Return a model that accepted several rounds. Rounds are useful with a narrow kernel and a large C."""
     model = AlignedSVC(100.0, gamma=1.0, tol=0.0, **parameters).fit(X, y)
     assert sum(one.kept for one in model.rounds_) > 1
     return model
@@ -44,7 +44,7 @@ def test_prediction_after_every_round_matches_explicit_kernel_matrix(data, fresh
     K = Kernel(kernel, gamma=1.0).block(np.concatenate([X, fresh]))
     scores, product, _ = aligned_scores(K, np.where(y == 1, 1, -1), 10.0, betas, floor=Variant().floor)
     np.testing.assert_allclose(model.alignment_factor(fresh), product[len(X) :], rtol=1e-5)
-    # Two runs of LIBSVM on different rows of the same problem; values of the polynomial are in the hundreds.
+    # LIBSVM is accurate to its tolerance. Values of the polynomial kernel are in the hundreds.
     np.testing.assert_allclose(
         model.decision_function(fresh), scores, atol=2e-2 if kernel == "polynomial" else 2e-3
     )
@@ -214,7 +214,7 @@ def test_random_state_shuffles_held_out_rows_reproducibly(data):
 
 
 def bent(rng, n, kind):
-    """Return trajectories of different lengths: straight ones, and ones with a bend."""
+    """Return n trajectories of different lengths: straight lines if ``kind`` is 0, with a bend if it is 1."""
     lengths = rng.integers(8, 20, n)
     return [
         np.column_stack([t, 2.0 * kind * np.abs(t - 0.5)]) + 0.15 * rng.normal(size=(len(t), 2))

@@ -12,7 +12,7 @@ from steelyard.exceptions import DataError
 
 @pytest.fixture
 def fitted(rng):
-    """Return a model fitted with one round as printed in the paper, its rows and its labels."""
+    """Return a model fitted with one round as printed in the paper, and its rows and labels."""
     y = (rng.random(150) < 0.2).astype(int)
     X = rng.normal(size=(150, 2)) + 1.5 * y[:, None]
     options = {"early_stopping": False, "max_iter": 1, "shift": False, "gamma": 0.4}

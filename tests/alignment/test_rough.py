@@ -1,4 +1,4 @@
-"""The approximate SVM solver against LIBSVM on the same rows."""
+"""Compare the approximate SVM solver with LIBSVM on the same rows."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def splits(problem, n_parts=3):
     return [np.flatnonzero(np.arange(len(problem.signs)) % 5 != part) for part in range(n_parts)]
 
 
-def nobody(problem):
-    """Return an uninformative start: no support rows, and all rows far from the margin."""
+def no_support(problem):
+    """Return a solution that gives no information: no support rows, and all rows far from the margin."""
     return Solution(np.zeros(len(problem.signs)), 0.0, 9.0 * problem.signs)
 
 
@@ -40,7 +40,7 @@ def libsvm_scores(problem, rows, factor, C):
 def test_rough_solver_scores_match_libsvm(rng, C):
     problem = make_problem(rng)
     parts, factors = splits(problem), rng.uniform(0.5, 2.0, (3, 203))
-    solutions = RoughSolver(problem, parts, nobody(problem), C, tolerance=TOLERANCE).solve(factors)
+    solutions = RoughSolver(problem, parts, no_support(problem), C, tolerance=TOLERANCE).solve(factors)
     for rows, factor, solution in zip(parts, factors, solutions, strict=True):
         np.testing.assert_allclose(solution.scores, libsvm_scores(problem, rows, factor, C), atol=5e-3)
         assert not solution.dual[np.setdiff1d(np.arange(203), rows)].any()
@@ -52,14 +52,14 @@ def test_rough_solver_scores_match_libsvm(rng, C):
 def test_row_weights_are_upper_bounds_of_dual_variables(rng):
     problem = make_problem(rng, weights=rng.uniform(0.0, 2.0, 203))
     rows, factor = np.arange(203), np.ones((1, 203))
-    [solution] = RoughSolver(problem, [rows], nobody(problem), 2.0, tolerance=TOLERANCE).solve(factor)
+    [solution] = RoughSolver(problem, [rows], no_support(problem), 2.0, tolerance=TOLERANCE).solve(factor)
     assert (np.abs(solution.dual) <= 2.0 * problem.weights + 1e-12).all()
     np.testing.assert_allclose(solution.scores, libsvm_scores(problem, rows, factor[0], 2.0), atol=5e-3)
 
 
 def test_initial_working_set_does_not_change_scores(rng):
     problem, factors = make_problem(rng), np.ones((3, 203))
-    few = nobody(problem)
+    few = no_support(problem)
     wrong = Solution(np.where(np.arange(203) % 2, problem.signs, 0.0), 0.0, rng.normal(size=203))
     first, second = (
         RoughSolver(problem, splits(problem), similar, 10.0, tolerance=TOLERANCE).solve(factors)
@@ -71,7 +71,7 @@ def test_initial_working_set_does_not_change_scores(rng):
 
 def test_second_solve_of_rough_solver_matches_libsvm(rng):
     problem = make_problem(rng)
-    solver = RoughSolver(problem, splits(problem), nobody(problem), 10.0, tolerance=TOLERANCE)
+    solver = RoughSolver(problem, splits(problem), no_support(problem), 10.0, tolerance=TOLERANCE)
     solver.solve(np.ones((3, 203)))
     factors = rng.uniform(0.8, 1.2, (3, 203))
     for rows, factor, solution in zip(splits(problem), factors, solver.solve(factors), strict=True):
@@ -80,7 +80,7 @@ def test_second_solve_of_rough_solver_matches_libsvm(rng):
 
 def test_solver_terminates_on_equal_rows(rng):
     problem = Problem(Matrix(np.ones((40, 40))), np.where(np.arange(40) < 5, 1.0, -1.0), np.ones(40))
-    [solution] = RoughSolver(problem, [np.arange(40)], nobody(problem), 1.0).solve(np.ones((1, 40)))
+    [solution] = RoughSolver(problem, [np.arange(40)], no_support(problem), 1.0).solve(np.ones((1, 40)))
     assert np.isfinite(solution.scores).all()
     assert np.ptp(solution.scores) < 1e-9
 
@@ -97,7 +97,7 @@ def test_rough_solver_scores_are_independent_of_threads_and_simd_level(rng, monk
     parts, factors = splits(problem, 2), np.ones((2, n))
 
     def scores():
-        solver = RoughSolver(problem, parts, nobody(problem), 1.0, tolerance=TOLERANCE)
+        solver = RoughSolver(problem, parts, no_support(problem), 1.0, tolerance=TOLERANCE)
         return np.array([solution.scores for solution in solver.solve(factors)])
 
     expected = scores()

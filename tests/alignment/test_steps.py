@@ -172,7 +172,7 @@ def test_clearly_lower_is_true_only_for_decrease_above_tol_and_standard_error():
     assert not clearly_lower(before - [0.4, -0.3, 0.0, 0.0], before, 0.0)
 
 
-def two_sides(rng, n_rare, n_other, apart=1.5):
+def two_classes(rng, n_rare, n_other, apart=1.5):
     scores = np.concatenate([rng.normal(size=n_rare) + apart, rng.normal(size=n_other)])
     return scores, np.repeat([1.0, -1.0], [n_rare, n_other])
 
@@ -180,33 +180,35 @@ def two_sides(rng, n_rare, n_other, apart=1.5):
 @pytest.mark.parametrize(("n_rare", "n_other"), [(2, 30), (7, 40), (40, 60)])
 @pytest.mark.parametrize("apart", [0.0, 1.5, 8.0])
 def test_best_shift_maximizes_smoothed_g_mean(rng, n_rare, n_other, apart):
-    scores, signs = two_sides(rng, n_rare, n_other, apart)
-    cuts = np.linspace(scores.min(), scores.max(), 201)
-    most = max(reference.smooth_product(cut, scores, signs) for cut in cuts)
+    scores, signs = two_classes(rng, n_rare, n_other, apart)
+    thresholds = np.linspace(scores.min(), scores.max(), 201)
+    most = max(reference.smooth_product(threshold, scores, signs) for threshold in thresholds)
     own = reference.smooth_product(-best_shift(scores, signs), scores, signs)
     assert own >= most - 1e-5
 
 
 def test_best_shift_of_many_rows_equals_grid_search(rng):
-    scores, signs = two_sides(rng, 300, 2000)
+    scores, signs = two_classes(rng, 300, 2000)
     own = reference.smooth_product(-best_shift(scores, signs), scores, signs)
-    assert own >= max(reference.smooth_product(cut, scores, signs) for cut in np.linspace(-1, 2, 61)) - 1e-4
+    assert own >= max(reference.smooth_product(t, scores, signs) for t in np.linspace(-1, 2, 61)) - 1e-4
 
 
 def test_best_shift_has_lower_variance_than_maximum_of_empirical_g_mean(rng):
-    def best_of_the_rows(scores, signs):
-        cuts = np.sort(scores)
-        return -max(cuts, key=lambda c: np.mean(scores[signs > 0] > c) * np.mean(scores[signs < 0] <= c))
+    def best_empirical(scores, signs):
+        thresholds = np.sort(scores)
+        return -max(
+            thresholds, key=lambda t: np.mean(scores[signs > 0] > t) * np.mean(scores[signs < 0] <= t)
+        )
 
-    samples = [two_sides(rng, 12, 100, apart=2.0) for _ in range(60)]  # the best threshold is 1
-    smooth, rough = (np.array([rule(*one) for one in samples]) for rule in (best_shift, best_of_the_rows))
+    samples = [two_classes(rng, 12, 100, apart=2.0) for _ in range(60)]  # the best threshold is 1
+    smooth, rough = (np.array([rule(*one) for one in samples]) for rule in (best_shift, best_empirical))
     assert smooth.std() < 0.6 * rough.std()
     assert np.mean((smooth + 1.0) ** 2) < 0.5 * np.mean((rough + 1.0) ** 2)
 
 
 @given(st.integers(0, 99), st.integers(1, 9), st.integers(1, 30), st.booleans())
 def test_best_shift_is_equivariant_to_translation_and_reflection(seed, n_rare, n_other, ties):
-    scores, signs = two_sides(np.random.default_rng(seed), n_rare, n_other)
+    scores, signs = two_classes(np.random.default_rng(seed), n_rare, n_other)
     scores = scores.round() if ties else scores
     shift = best_shift(scores, signs)
     assert scores.min() <= -shift <= scores.max() or shift == 0.0
@@ -226,7 +228,7 @@ def test_best_shift_of_two_scores_is_their_midpoint():
 
 
 def test_best_shift_separates_a_single_rare_row(rng):
-    scores, signs = two_sides(rng, 1, 50)
+    scores, signs = two_classes(rng, 1, 50)
     assert scores[0] + best_shift(scores, signs) > 0
 
 

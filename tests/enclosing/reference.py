@@ -1,4 +1,4 @@
-"""Transcription of the enclosing classifier: full matrices, a general solver, the four steps of the paper."""
+"""Reference implementation of EnclosingClassifier, with full matrices and a general-purpose solver."""
 
 from __future__ import annotations
 
@@ -45,12 +45,13 @@ def whitened_matrix(K, ridge):
     l = len(K)
     H = np.eye(l) - 1.0 / l
     centred = H @ K @ H
-    # (S + ridge I)^-1 on the span of the rows is l (K_c + l ridge I)^-1 seen from both sides
+    # Let P contain the centred feature vectors of the l rows, S = P'P / l and K_c = PP'. Then
+    # P (S + ridge I)^-1 P' = l K_c (K_c + l ridge I)^-1 (push-through identity).
     return l * centred @ np.linalg.inv(centred + l * ridge * np.eye(l))
 
 
 def four_steps(distances, radii):
-    """Return the decision of the paper for one row, by equations (9) to (11)."""
+    """Return the class of one row by the four-step decision of the paper, equations (9) to (11)."""
     inside = [m for m in range(len(radii)) if distances[m] <= radii[m]]
     if len(inside) == 1:  # step 2
         return inside[0]

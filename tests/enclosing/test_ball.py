@@ -1,4 +1,4 @@
-"""The native solver of the smallest enclosing ball."""
+"""Tests of the native solver of the smallest enclosing ball."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_ball_matches_general_quadratic_solver(kernel, outliers, seed):
     assert dual_value(G, answer["alpha"]) == pytest.approx(dual_value(G, expected), rel=1e-6)
     np.testing.assert_allclose(
         G @ answer["alpha"], G @ expected, rtol=1e-4, atol=1e-4
-    )  # SLSQP's own accuracy
+    )  # the accuracy of SLSQP
     assert_optimal(G, bounds, answer, 1e-8)
 
 
@@ -78,9 +78,9 @@ def test_optimality_conditions_hold_with_ties_duplicates_and_weights(seed, n, d,
 def test_kernel_cache_size_does_not_change_ball():
     X = np.random.default_rng(1).normal(size=(900, 5))
     bounds = weight_bounds(np.ones(900), None, 0.1)
-    roomy, tight = (solve(KERNELS[1], X, bounds, cache_bytes=size) for size in (CACHE_BYTES, 0))
-    np.testing.assert_array_equal(roomy["alpha"], tight["alpha"])
-    assert roomy["steps"] == tight["steps"]
+    cached, uncached = (solve(KERNELS[1], X, bounds, cache_bytes=size) for size in (CACHE_BYTES, 0))
+    np.testing.assert_array_equal(cached["alpha"], uncached["alpha"])
+    assert cached["steps"] == uncached["steps"]
 
 
 def test_shrinking_preserves_the_optimum():
@@ -124,12 +124,12 @@ def test_rbf_sphere_matches_one_class_svm():
     X = np.random.default_rng(6).normal(size=(800, 4))
     nu, gamma = 0.1, 0.2
     answer = solve(Kernel("rbf", gamma=gamma), X, weight_bounds(np.ones(800), None, nu))
-    machine = OneClassSVM(nu=nu, gamma=gamma, tol=1e-8).fit(X)
+    svm = OneClassSVM(nu=nu, gamma=gamma, tol=1e-8).fit(X)
     alpha = np.zeros(800)
-    alpha[machine.support_] = machine.dual_coef_[0] / (nu * 800)
+    alpha[svm.support_] = svm.dual_coef_[0] / (nu * 800)
     np.testing.assert_allclose(answer["alpha"], alpha, atol=1e-7)
     inside = answer["squared_distances"] <= answer["squared_radius"] * (1 - 1e-6)
-    assert (machine.decision_function(X)[inside] > 0).all()
+    assert (svm.decision_function(X)[inside] > 0).all()
 
 
 def test_upper_bounds_of_row_weights_are_raised_until_they_sum_to_one():

@@ -1,4 +1,4 @@
-"""Enclosing bodies in explicit and in kernel form."""
+"""Enclosing spheres and ellipsoids (bodies), in explicit and in kernel form."""
 
 from __future__ import annotations
 

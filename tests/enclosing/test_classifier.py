@@ -36,7 +36,7 @@ def blobs(rng):
     return X, y
 
 
-# -- the decision -----------------------------------------------------------------------------------
+# -- decision rule ----------------------------------------------------------------------------------
 
 
 @models
@@ -116,7 +116,7 @@ def test_C_and_equivalent_outliers_give_same_model(blobs):
     np.testing.assert_allclose(bounded.distance_ratio(X), named.distance_ratio(X), rtol=1e-6)
     huge = EnclosingClassifier(C=10).fit(
         X, y
-    )  # the paper's C: the weights sum to 1, so the bound is never active
+    )  # the C of the paper: the weights sum to 1, so a bound of 10 is never active
     np.testing.assert_array_equal(huge.distance_ratio(X), EnclosingClassifier().fit(X, y).distance_ratio(X))
 
 
@@ -407,7 +407,10 @@ def test_copy_of_used_model_gives_same_scores(shape, kernel):
 @pytest.mark.parametrize("n_rows", [4, 40])
 @pytest.mark.parametrize("kernel", ["linear", "polynomial"])
 def test_ellipsoid_with_ridge_zero_uses_pseudo_inverse(rng, n_rows, kernel):
-    """Check (7) with pinv in the explicit feature space; with few rows most directions have no variance."""
+    """Compare with equation (7) and the pseudo-inverse in the explicit feature space.
+
+    With few rows, most directions have no variance.
+    """
     X, fresh = rng.normal(size=(n_rows, 6)), rng.normal(size=(20, 6))
     degree = 1 if kernel == "linear" else 2
     model = EnclosingClassifier(ridge=0, kernel=kernel, degree=degree, gamma=1.0).fit(X, np.zeros(n_rows))

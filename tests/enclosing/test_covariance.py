@@ -1,4 +1,4 @@
-"""Estimated shrinkage of a class covariance."""
+"""Tests of the estimated shrinkage of a class covariance."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def spread_of(X, weights=None):
 
 
 def distances_by_leaving_out(X, shrinkage):
-    """Return squared distances, fitted and with mean and covariance computed without each row."""
+    """Return the squared distance of each row with mean and covariance of all rows, and without this row."""
     n, d = X.shape
     S = np.cov(X.T, bias=True)
     keep, floor = 1 - shrinkage, shrinkage * np.trace(S) / d

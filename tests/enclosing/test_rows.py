@@ -1,4 +1,4 @@
-"""Stored rows of a class: distinct, weighted, independent of their order of arrival."""
+"""The stored rows of a class are distinct, weighted and independent of their order of arrival."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from steelyard.enclosing.rows import ClassRows
 
 
 @given(st.integers(0, 10_000), st.integers(1, 30), st.lists(st.integers(0, 30), max_size=4))
-def test_stored_rows_are_independent_of_order_and_batches(seed, n, cuts):
+def test_stored_rows_are_independent_of_order_and_batches(seed, n, ends):
     rng = np.random.default_rng(seed)
     X = rng.integers(-1, 2, size=(n, 2)).astype(float)
     weights = rng.integers(1, 4, size=n).astype(float)
     whole = ClassRows.gather(X, weights)
     order = rng.permutation(n)
-    borders = sorted({0, n, *(cut for cut in cuts if cut < n)})
+    borders = sorted({0, n, *(end for end in ends if end < n)})
     parts = [(X[order[begin:end]], weights[order[begin:end]]) for begin, end in pairwise(borders)]
     pieced = ClassRows(np.empty((0, 2)), np.empty(0)).with_more(parts)
     np.testing.assert_array_equal(pieced.X, whole.X)

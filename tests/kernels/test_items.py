@@ -52,8 +52,8 @@ def words(rng, n=90, classes=2):
     return ["".join(rng.choice(list(letters[label]), rng.integers(4, 9))) for label in y], y
 
 
-def parts(X, *cuts):
-    return [X[a:b] for a, b in zip((0, *cuts), (*cuts, len(X)), strict=True)]
+def parts(X, *borders):
+    return [X[a:b] for a, b in zip((0, *borders), (*borders, len(X)), strict=True)]
 
 
 @pytest.mark.parametrize(
@@ -176,11 +176,11 @@ def test_saved_and_copied_learners_give_same_scores(name, kernel, make, rng, tmp
 def test_learned_sequences_are_copies(name, rng):
     X, y = trajectories(rng, 40)
     model = STREAMING[name](ALIGNMENT).fit(X, y)
-    asked = [x.copy() for x in X]
-    before = model.decision_function(asked)
+    copies = [x.copy() for x in X]
+    before = model.decision_function(copies)
     for x in X:
         x += 100.0
-    np.testing.assert_array_equal(model.decision_function(asked), before)
+    np.testing.assert_array_equal(model.decision_function(copies), before)
 
 
 @pytest.mark.parametrize("name", ALL)

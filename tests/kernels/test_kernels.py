@@ -1,4 +1,4 @@
-"""Kernels against their formulas, on every SIMD level."""
+"""Compare kernels with their formulas, at every SIMD level."""
 
 import copy
 import itertools
@@ -30,7 +30,7 @@ DTYPES = [np.float64, np.float32]
 
 
 def naive_block(kernel, X, Z):
-    """Return the kernel values by their formulas in float64."""
+    """Return kernel values computed from the formulas in float64."""
     X, Z = X.astype(np.float64), Z.astype(np.float64)
     products = np.array([[sum(x * z) for z in Z] for x in X]).reshape(len(X), len(Z))
     differences = X[:, None, :] - Z[None, :, :]
@@ -48,7 +48,7 @@ def naive_block(kernel, X, Z):
 
 
 def tolerance(dtype):
-    """Return the tolerance: a few dozen roundings of unit size, amplified by the third power."""
+    """Return the tolerance: a few dozen rounding errors of unit size, amplified by the third power."""
     return {"rtol": 400 * np.finfo(dtype).eps, "atol": 400 * np.finfo(dtype).eps}
 
 
@@ -326,15 +326,15 @@ def test_unresolved_gamma_raises():
 
 
 @pytest.mark.parametrize("rule", ["scale", "auto"])
-def test_gamma_rules_match_svc(rule):
+def test_gamma_scale_and_auto_match_svc(rule):
     X = table(40, 3) * 2 + 1
     expected = SVC(gamma=rule).fit(X, np.arange(40) % 2)._gamma
     for rows in (X, sparse.csr_array(X)):
         assert Kernel("rbf", gamma=rule).resolve(rows).gamma == pytest.approx(expected, rel=1e-12)
 
 
-def test_median_rule_uses_distance_of_kernel():
-    X = np.array([[0.0, 0.0], [1.0, 1.0], [3.0, 3.0]])  # pairs at 1, 2 and 3 along the diagonal
+def test_gamma_median_uses_distance_of_kernel():
+    X = np.array([[0.0, 0.0], [1.0, 1.0], [3.0, 3.0]])  # coordinates of the pairs differ by 1, 2 and 3
     assert Kernel("rbf", gamma="median").resolve(X).gamma == pytest.approx(1 / 8)
     assert Kernel("laplacian", gamma="median").resolve(X).gamma == pytest.approx(1 / 4)
     many = table(3000, 2)
@@ -342,7 +342,7 @@ def test_median_rule_uses_distance_of_kernel():
 
 
 @pytest.mark.parametrize("rule", ["scale", "median"])
-def test_gamma_rule_on_equal_rows_gives_one(rule):
+def test_gamma_of_equal_rows_is_one(rule):
     assert Kernel(gamma=rule).resolve(np.ones((5, 2))).gamma == 1.0
 
 

@@ -67,6 +67,6 @@ def test_kernels_with_equal_matrices_are_equal():
     assert len({PrecomputedKernel(MATRIX), PrecomputedKernel(MATRIX.copy())}) == 1
 
 
-def test_gamma_rule_on_rows_that_overflow_raises():
+def test_gamma_of_rows_whose_distances_overflow_raises():
     with pytest.raises(DataError, match="distances between the rows overflow"):
         IncrementalSVC().fit(ROWS * 1e300, LABELS)

@@ -1,4 +1,4 @@
-"""Sequence kernels against plain recursions."""
+"""Compare sequence kernels with simple recursions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def log_alignment(x, z, gamma, band=None):
 
 
 def edit_sum(a, b, substitution, gap):
-    """Return the sum over all pairs of subsequences of equal length; other symbols are gaps."""
+    """Return the sum over all pairs of subsequences of equal length. All other symbols are gaps."""
     total = 0.0
     for k in range(min(len(a), len(b)) + 1):
         for left in combinations(a, k):
@@ -88,13 +88,13 @@ def test_banded_matrix_is_positive_semidefinite(rng):
 )
 def test_kernel_values_are_independent_of_threads_and_other_sequences(kernel, make, rng, monkeypatch):
     X = make(40, rng)
-    answers = []
+    results = []
     for threads in ("1", "2"):
         monkeypatch.setenv("STEELYARD_NUM_THREADS", threads)
-        answers.append(kernel(X, X))
-    np.testing.assert_array_equal(*answers)
+        results.append(kernel(X, X))
+    np.testing.assert_array_equal(*results)
     alone = np.array([kernel([x], X)[0] for x in X[:5]])
-    np.testing.assert_allclose(alone, answers[0][:5], rtol=1e-13)
+    np.testing.assert_allclose(alone, results[0][:5], rtol=1e-13)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
-"""Plain transcriptions of the algorithms of steelyard.online, without caches.
+"""Reference implementations of the algorithms of steelyard.online, without caches.
 
-Kernel learners take the kernel matrix of a stream and refer to samples by their number.
+Kernel learners take the kernel matrix of a stream and refer to samples by their row number in the stream.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def uniform(seed, t, series=0):
 
 
 class Koil:
-    """KOIL with two buffers of [sample, weight]; every score is computed from scratch."""
+    """KOIL with two buffers of pairs [sample, weight]. Every score is computed from scratch."""
 
     def __init__(
         self,
@@ -88,9 +88,9 @@ class Koil:
         others = np.array([sample for sample, _ in opposite], dtype=int)
         losses = 1 - y * (self.f([t])[0] - self.f(others))
         nearest = np.argsort(-self.K[t, others], kind="stable")
-        if self.nearest_first:  # (3.9)
+        if self.nearest_first:  # equation (3.9) of the thesis
             violators = [i for i in nearest[: self.k] if losses[i] > 0]
-        else:  # algorithm 2
+        else:  # algorithm 2 of the thesis
             violators = [i for i in nearest if losses[i] > 0][: self.k]
         if self.decay:
             for entry in own + opposite:
@@ -131,7 +131,7 @@ class MultiKernelKoil:
         self.learners = [Koil(K, decay=decay, seed=seed, **parameters) for K in matrices]
         self.weights = np.ones(len(matrices))
         self.seed = seed
-        # last_loss includes the factor C
+        # The loss of a learner includes the factor C, so the rate is divided by C.
         self.rate = parameters["eta"] if weight_rate is None else weight_rate / parameters["C"]
 
     def learn(self, t, y):
@@ -163,7 +163,7 @@ def norma(K, y, *, eta, regularization, nu, memory=None):
 
 
 def random_budget_perceptron(K, y, *, budget, seed):
-    """Return the weights; the last support vector of the list moves to the position of a removed one."""
+    """Return the weights. The last support vector of the list moves to the position of a removed vector."""
     kept = []
     for t in range(len(y)):
         if y[t] * sum(y[i] * K[t, i] for i in kept) > 0:
@@ -179,7 +179,7 @@ def random_budget_perceptron(K, y, *, budget, seed):
 
 
 def forgetron(K, y, *, budget):
-    """Return the weights; the shrinking factor is found by bisection from its definition."""
+    """Return the weights. The shrinking factor is found by bisection from its definition."""
     a, kept, Q, mistakes = np.zeros(len(y)), [], 0.0, 0
     for t in range(len(y)):
         if y[t] * (K[t] @ a) > 0:
@@ -209,7 +209,7 @@ def forgetron(K, y, *, budget):
 
 
 def projectron(K, y, *, threshold, margin=False):
-    """Return the weights; every projection solves a linear system."""
+    """Return the weights. Every projection solves a linear system."""
     a, kept = np.zeros(len(y)), []
     for t in range(len(y)):
         achieved = y[t] * (K[t] @ a)
@@ -256,7 +256,7 @@ def oam(X, y, *, C, budget, seed):
 
 
 def opauc(X, y, *, eta, regularization):
-    """Return the weights; mean and covariance of the other class are computed from all its rows so far."""
+    """Return the weights. Mean and covariance of the other class are computed from all its rows so far."""
     w = np.zeros(X.shape[1])
     for t, (x, sign) in enumerate(zip(X, y, strict=True)):
         other = X[:t][y[:t] == -sign]
@@ -268,7 +268,7 @@ def opauc(X, y, *, eta, regularization):
 
 
 def arow(X, y, *, regularization):
-    """Return weights and intercept; the intercept is the weight of a column of ones."""
+    """Return weights and intercept. The intercept is the weight of a column of ones."""
     X = np.column_stack([X, np.ones(len(X))])
     w, variances = np.zeros(X.shape[1]), np.ones(X.shape[1])
     for t, (x, sign) in enumerate(zip(X, y, strict=True)):

@@ -1,4 +1,4 @@
-"""Comparison learners of KOIL against transcriptions of their formulas and manual calculations."""
+"""Compare the baselines of KOIL with reference implementations and with manual calculations."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def assert_close(actual, expected):
     np.testing.assert_allclose(actual, expected, rtol=1e-8, atol=1e-9 * np.abs(expected).max())
 
 
-# -- against the transcriptions -----------------------------------------------------------------------
+# -- comparison with the reference implementations ----------------------------------------------------
 
 
 @pytest.mark.parametrize("memory", [None, 1, 50])
@@ -90,8 +90,7 @@ def test_opauc_matches_reference_implementation(stream):
     assert_close(model.coef_[0], reference.opauc(X, y, eta=0.02, regularization=0.001))
 
 
-# -- manual calculations
-# ------------------------------------------------------------------------------------------
+# -- manual calculations: a comment lists each row x (label) and the resulting state ------------------
 
 AXIS = np.array([[1.0], [2.0], [-1.0]])
 SIGNS = np.array([1, -1, -1])
@@ -171,7 +170,7 @@ def test_oam_reservoirs_are_uniform_samples():
     included = np.zeros(n)
     for seed in range(repetitions):
         arrays = OAM(budget=budget, random_state=seed).fit(X, y)._targets[0]
-        included[arrays["buffers"][0, :, 0].astype(int)] += 1  # the machine is positive for the first label
+        included[arrays["buffers"][0, :, 0].astype(int)] += 1  # the first label is the positive class
     share = budget / (n - 1)
     deviations = (included[1:] - repetitions * share) / np.sqrt(repetitions * share * (1 - share))
     assert np.abs(deviations).max() < 4.5

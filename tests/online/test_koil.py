@@ -1,4 +1,4 @@
-"""KOIL against a transcription of its algorithm, and further properties."""
+"""Compare KOIL with a reference implementation of its algorithm, and check further properties."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from steelyard.kernels import Kernel
 from tests.online import reference
 from tests.online.streams import make_stream
 
-ETA, C = 0.013, 3.3  # no round numbers, so that losses are never exactly zero
+ETA, C = 0.013, 3.3  # arbitrary numbers, so that losses are never exactly zero
 
 KERNELS = {
     "rbf": ({"kernel": "rbf", "gamma": 0.7}, lambda X: reference.rbf(X, 0.7)),
@@ -41,7 +41,7 @@ def _saved(model):
     return persistence.from_bytes(persistence.to_bytes(model))
 
 
-def transcribed(K, y, seed=0, select_first="violators", **parameters):
+def reference_model(K, y, seed=0, select_first="violators", **parameters):
     nearest_first = select_first == "nearest"
     model = reference.Koil(K, C=C, eta=ETA, seed=seed, nearest_first=nearest_first, **parameters)
     for t, sign in enumerate(y.tolist()):
@@ -56,13 +56,13 @@ def assert_same_function(model, expected, K, X):
     )
 
 
-def check_against_transcription(X, y, kernel, **parameters):
+def check_against_reference(X, y, kernel, **parameters):
     numbers, matrix = KERNELS[kernel]
     model = KOIL(C, learning_rate=ETA, threshold="zero", random_state=3, **numbers, **parameters).partial_fit(
         X, y
     )
     K = matrix(X)
-    assert_same_function(model, transcribed(K, y, model._seed, **parameters), K, X)
+    assert_same_function(model, reference_model(K, y, model._seed, **parameters), K, X)
 
 
 @pytest.mark.parametrize("policy", ["fifo++", "reservoir", "reservoir++"])
@@ -70,9 +70,9 @@ def check_against_transcription(X, y, kernel, **parameters):
 @pytest.mark.parametrize("first", [1, -1])
 def test_pair_of_budgets_matches_reference_implementation_per_class(stream, policy, budget, first):
     X, y = stream
-    begin = int(np.argmax(y == first))  # the stream begins with this class
+    begin = int(np.argmax(y == first))  # the rows from here on begin with class `first`
     X, y = X[begin : begin + 600], y[begin : begin + 600]
-    check_against_transcription(X, y, "rbf", policy=policy, budget=budget, n_neighbors=3)
+    check_against_reference(X, y, "rbf", policy=policy, budget=budget, n_neighbors=3)
     model = KOIL(budget=budget, policy=policy, random_state=0).fit(X, y)
     sides = [int((side * model.dual_coef_[0] > 0).sum()) for side in (1, -1)]
     assert all(count <= limit for count, limit in zip(sides, budget, strict=True))
@@ -84,7 +84,7 @@ def test_pair_of_budgets_matches_reference_implementation_per_class(stream, poli
 @pytest.mark.parametrize("loss", ["hinge", "smooth"])
 def test_decaying_learning_rate_matches_reference_implementation(stream, rate_decay, loss):
     X, y = stream
-    check_against_transcription(
+    check_against_reference(
         X[:500], y[:500], "rbf", policy="fifo++", loss=loss, budget=20, n_neighbors=3, rate_decay=rate_decay
     )
 
@@ -107,35 +107,35 @@ def test_pair_of_budgets_without_two_classes_raises(stream):
     ("share", "apart", "loss"), [(0.1, 0.3, "hinge"), (0.1, 1.2, "smooth"), (0.5, 1.0, "hinge")]
 )
 def test_nearest_first_and_store_all_match_reference_implementation(settings, policy, share, apart, loss):
-    """Check (3.9) and algorithm 3 as printed, also with a rare class, whose scores are computed lazily."""
+    """Check equation (3.9) and algorithm 3 of the thesis, also with a rare class (scores computed lazily)."""
     parameters = dict(zip(("select_first", "store_all"), settings, strict=True))
     parameters |= {"loss": loss, "policy": policy, "budget": 20, "n_neighbors": 4}
-    check_against_transcription(*rare_class(share, apart), "rbf", **parameters)
+    check_against_reference(*rare_class(share, apart), "rbf", **parameters)
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("loss", ["hinge", "smooth"])
 @pytest.mark.parametrize("policy", ["fifo", "fifo++", "reservoir", "reservoir++"])
 def test_bounded_policies_match_reference_implementation(stream, kernel, loss, policy):
-    check_against_transcription(*stream, kernel, loss=loss, policy=policy, budget=12, n_neighbors=3)
+    check_against_reference(*stream, kernel, loss=loss, policy=policy, budget=12, n_neighbors=3)
 
 
 @pytest.mark.parametrize("policy", ["fifo", "fifo++", "reservoir", "reservoir++"])
 @pytest.mark.parametrize(("budget", "n_neighbors"), [(1, 1), (2, 7), (37, 200), (90, 3), (90, 16), (90, 40)])
 def test_any_budget_and_n_neighbors_match_reference_implementation(stream, policy, budget, n_neighbors):
     X, y = stream
-    check_against_transcription(
+    check_against_reference(
         X[:600], y[:600], "rbf", loss="smooth", policy=policy, budget=budget, n_neighbors=n_neighbors
     )
 
 
 def test_long_stream_with_score_refresh_matches_reference_implementation():
     X, y = make_stream(5000, d=2)
-    check_against_transcription(X, y, "rbf", loss="hinge", policy="fifo++", budget=20, n_neighbors=5)
+    check_against_reference(X, y, "rbf", loss="hinge", policy="fifo++", budget=20, n_neighbors=5)
 
 
 def rare_class(share, apart, n=900, d=3):
-    """Return overlapping classes (all neighbours of a rare sample violate) or separated ones (few do)."""
+    """Return a stream with a rare class. The smaller ``apart`` is, the more the classes overlap."""
     rng = np.random.default_rng(int(100 * share + apart))
     y = np.where(rng.random(n) < share, 1, -1)
     return rng.normal(size=(n, d)) + apart * (y[:, None] > 0), y
@@ -150,7 +150,7 @@ def test_rare_class_matches_reference_implementation(level, policy, share, apart
         _native.use_simd_level(level)
         X, y = rare_class(share, apart)
         for loss, k in (("hinge", 10), ("smooth", 4)):
-            check_against_transcription(X, y, "rbf", loss=loss, policy=policy, budget=40, n_neighbors=k)
+            check_against_reference(X, y, "rbf", loss=loss, policy=policy, budget=40, n_neighbors=k)
     finally:
         _native.use_simd_level(before)
 
@@ -173,7 +173,7 @@ def test_learning_with_rare_class_is_bit_identical_after_save_and_load(dtype, ap
 @pytest.mark.parametrize("loss", ["hinge", "smooth"])
 def test_unbounded_policy_matches_reference_implementation(kernel, loss):
     X, y = make_stream(500)
-    check_against_transcription(X, y, kernel, loss=loss, policy="unbounded", budget=100, n_neighbors=5)
+    check_against_reference(X, y, kernel, loss=loss, policy="unbounded", budget=100, n_neighbors=5)
 
 
 @given(
@@ -190,7 +190,8 @@ def test_unbounded_policy_matches_reference_implementation(kernel, loss):
 def test_random_short_streams_match_reference_implementation(signs, places, budget, k, rule):
     policy, loss = rule
     y = np.array(signs)
-    # Many exact ties: coordinates on a binary grid make equal distances bitwise equal.
+    # There are many exact ties, because coordinates are multiples of 0.375 and equal distances are bitwise
+    # equal.
     X = (np.arange(len(y)) % places).astype(float)[:, None] * 0.375
     model = KOIL(
         C,
@@ -203,7 +204,7 @@ def test_random_short_streams_match_reference_implementation(signs, places, budg
         random_state=1,
     ).fit(X, y)
     K = reference.rbf(X, 1.0)
-    expected = transcribed(K, y, model._seed, budget=budget, n_neighbors=k, loss=loss, policy=policy)
+    expected = reference_model(K, y, model._seed, budget=budget, n_neighbors=k, loss=loss, policy=policy)
     scores = K @ expected.weights()
     direction = 1.0 if len(set(signs)) == 2 or signs[0] == 1 else -1.0  # with one class, scores are positive
     np.testing.assert_allclose(model.decision_function(X), direction * scores, rtol=1e-9, atol=1e-12)
@@ -213,7 +214,7 @@ def test_random_short_streams_match_reference_implementation(signs, places, budg
 def test_every_simd_level_matches_reference_implementation(stream, level):
     X, y = stream
     K = reference.rbf(X, 0.7)
-    expected = transcribed(K, y, budget=29, n_neighbors=7, policy="fifo++")
+    expected = reference_model(K, y, budget=29, n_neighbors=7, policy="fifo++")
     before = _native.simd_level()
     try:
         _native.use_simd_level(level)
@@ -234,12 +235,12 @@ def test_buffers_too_large_for_a_kernel_matrix_match_reference_implementation():
         C, budget=5000, n_neighbors=5, learning_rate=ETA, policy="fifo++", gamma=0.7, threshold="zero"
     ).fit(X, y)
     K = reference.rbf(X, 0.7)
-    assert_same_function(model, transcribed(K, y, budget=5000, n_neighbors=5), K, X)
+    assert_same_function(model, reference_model(K, y, budget=5000, n_neighbors=5), K, X)
     assert model._ensemble.cache_error() < 1e-10
 
 
 def in_runs(rows_per_run, n=700):
-    """Return a stream whose classes alternate in runs of these lengths."""
+    """Return a stream whose classes alternate in runs of the given lengths."""
     rng = np.random.default_rng(7)
     signs = np.concatenate([np.full(length, (-1) ** i) for i, length in enumerate(rows_per_run)])
     y = np.resize(signs, n)
@@ -250,12 +251,12 @@ def in_runs(rows_per_run, n=700):
 @pytest.mark.parametrize("budget", [5, 8, 13, 24])
 @pytest.mark.parametrize("runs", [(1, 1), (11, 2), (40, 30)])
 def test_stream_with_runs_of_one_class_matches_reference_implementation(level, budget, runs):
-    # Until the class changes, scores of the own class are stale and kernel columns are written in groups.
+    # During a run of one class, its scores are stale and kernel columns are written in groups.
     X, y = in_runs(runs)
     before = _native.simd_level()
     try:
         _native.use_simd_level(level)
-        check_against_transcription(X, y, "rbf", loss="smooth", policy="fifo++", budget=budget, n_neighbors=3)
+        check_against_reference(X, y, "rbf", loss="smooth", policy="fifo++", budget=budget, n_neighbors=3)
     finally:
         _native.use_simd_level(before)
 
@@ -264,7 +265,7 @@ def test_stream_with_runs_of_one_class_matches_reference_implementation(level, b
 @pytest.mark.parametrize("gamma", [1e9, 700.0, 1e-20])
 @pytest.mark.parametrize("n_neighbors", [3, 40])
 def test_constant_kernel_matches_reference_implementation(level, gamma, n_neighbors):
-    # All zeros, denormal, or all ones: ties go to the first vectors.
+    # Kernel values are all zeros, denormal, or all ones. Among ties, the first vectors are selected.
     rng = np.random.default_rng(2)
     y = np.where(rng.random(400) < 0.5, 1, -1)
     X = 1.0 + 0.01 * rng.normal(size=(400, 2))
@@ -279,7 +280,9 @@ def test_constant_kernel_matches_reference_implementation(level, gamma, n_neighb
     finally:
         _native.use_simd_level(before)
     K = reference.rbf(X, gamma)
-    assert_same_function(model, transcribed(K, y, budget=90, n_neighbors=n_neighbors, policy="fifo"), K, X)
+    assert_same_function(
+        model, reference_model(K, y, budget=90, n_neighbors=n_neighbors, policy="fifo"), K, X
+    )
 
 
 def test_updates_that_underflow_to_zero_leave_model_unchanged(stream):
@@ -317,12 +320,12 @@ def test_state_of_version_0_1_without_stale_score_counters_loads(stream):
 
 def test_swapped_labels_flip_the_sign_of_scores(stream):
     X, y = stream
-    model, mirrored = (KOIL(gamma=0.7, random_state=0).fit(X, t) for t in (y, -y))
-    np.testing.assert_array_equal(mirrored.decision_function(X), -model.decision_function(X))
+    model, flipped = (KOIL(gamma=0.7, random_state=0).fit(X, t) for t in (y, -y))
+    np.testing.assert_array_equal(flipped.decision_function(X), -model.decision_function(X))
 
 
 def test_reservoirs_are_uniform_samples():
-    # Steps are so small that every pair stays a violator: all samples are candidates for the buffers.
+    # Steps are so small that every pair violates the margin, so all samples are candidates for the buffers.
     n, budget, repetitions = 60, 10, 3000
     X = np.arange(n + 1, dtype=float)[:, None]
     signs = np.r_[-1, np.ones(n)].astype(np.int8)[None]
@@ -339,7 +342,8 @@ def test_reservoirs_are_uniform_samples():
     deviations = (included[1:] - repetitions * share) / np.sqrt(repetitions * share * (1 - share))
     assert included.sum() == repetitions * budget
     assert np.abs(deviations).max() < 4.5
-    # Inclusions of one repetition are slightly negatively correlated: the sum of squares is near n (1 - 1/n).
+    # Inclusions in one repetition are slightly negatively correlated, so the sum of squares is near n (1 -
+    # 1/n).
     assert 0.5 * n < np.sum(deviations**2) < 1.7 * n
 
 
@@ -504,8 +508,8 @@ def test_gmean_threshold_maximizes_gmean_on_support_vectors(stream):
     positive = {tuple(row) for row in X[y == 1]}
     truth = np.array([tuple(row) in positive for row in vectors])
 
-    def gmean(cut):
-        return np.sqrt(np.mean(scores[truth] > cut) * np.mean(scores[~truth] <= cut))
+    def gmean(threshold):
+        return np.sqrt(np.mean(scores[truth] > threshold) * np.mean(scores[~truth] <= threshold))
 
     assert gmean(-model.intercept_[0]) == max(map(gmean, scores - 1e-12))
 
@@ -527,7 +531,7 @@ def test_fractional_sample_weight_raises():
 @pytest.mark.parametrize("weight", [1e18, 1e300])
 def test_sample_weight_that_needs_too_much_memory_raises(weight):
     X, y = np.eye(2), [0, 1]
-    with pytest.raises(MemoryLimitError, match="KOIL: rows repeated as often as sample_weight says"):
+    with pytest.raises(MemoryLimitError, match="KOIL: rows repeated by their sample_weight"):
         KOIL().fit(X, y, sample_weight=[1.0, weight])
 
 
@@ -557,7 +561,7 @@ def test_rows_that_would_overflow_raise_and_keep_state():
     np.testing.assert_array_equal(model.decision_function(X), before)
 
 
-def test_gamma_rule_is_resolved_on_first_rows(stream):
+def test_gamma_median_is_computed_from_first_rows(stream):
     X, y = stream
     model = KOIL(gamma="median", random_state=0).partial_fit(X[:500], y[:500]).partial_fit(X[500:], y[500:])
     gamma = Kernel(gamma="median").resolve(X[:500]).gamma

@@ -1,7 +1,8 @@
-"""The lemmas and theorems of the KOIL thesis on random streams, by a plain transcription of its equations.
+"""Check the lemmas and theorems of the KOIL thesis on random streams, by simple code for its equations.
 
-Functions are weights over all samples of a stream, ``f = sum_i a_i k(x_i, .)``, and nothing is forgotten: the
-thesis's f_t of (3.5) and (3.15), whose opposite support vectors are all opposite samples so far.
+Numbers in parentheses are equations of the thesis. A function ``f = sum_i a_i k(x_i, .)`` is an array of
+weights of all samples of a stream. No sample is removed, as for f_t in (3.5) and (3.15): the support vectors
+of a class are all its samples so far.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ def stream(request):
     return rbf(X, (0.2, 1.0, 3.0)[request.param % 3]), y
 
 
-class Transcript:
-    """Functions of equations (3.4) to (3.7) for the hinge loss, (3.14) to (3.16) for its square."""
+class SimpleKoil:
+    """KOIL with unlimited buffers: (3.4) to (3.7) for the hinge loss, (3.14) to (3.16) for its square."""
 
     def __init__(self, K, y, *, C, k, eta, smooth=False):
         self.K, self.y, self.C, self.k, self.eta, self.smooth = K, y, C, k, eta, smooth
@@ -37,7 +38,7 @@ class Transcript:
         return sorted(opposite, key=lambda i: -self.K[t, i])[: self.k]
 
     def loss(self, a, t, i):
-        """Return the pairwise hinge losses (3.2)."""
+        """Return the pairwise hinge loss (3.2) of samples t and i."""
         f = self.K @ a
         return max(0.0, 1.0 - self.y[t] * (f[t] - f[i]))
 
@@ -79,20 +80,20 @@ class Transcript:
         return a
 
 
-class Compensated(Transcript):
-    """Functions of (3.12) and (3.19): bounded buffers; the weight of a removed vector goes to the nearest of
-    its class.
+class Compensated(SimpleKoil):
+    """KOIL with bounded buffers and compensation, (3.12) and (3.19).
 
-    Signs as in (3.5) and (3.15): the step goes down the gradient, with which the print of both disagrees.
+    Compensation adds the weight of a removed vector to the nearest vector of its class. Steps follow the
+    negative gradient, as in (3.5) and (3.15). The signs printed in (3.12) and (3.19) differ.
     """
 
     def __init__(self, K, y, *, budget, oldest_first, rng, **parameters):
         super().__init__(K, y, **parameters)
         self.budget, self.oldest_first, self.rng = budget, oldest_first, rng
         self.buffers = {1: [], -1: []}
-        self.near = {}  # N_t of every trial so far, from the buffers at that time
-        self.removed = []  # the weight of a removed vector and its kernel value with the compensated one
-        self.largest = 0.0  # |alpha|, over all trials
+        self.near = {}  # N_t of every step so far, from the buffers at that step
+        self.removed = []  # weight of each removed vector, and its kernel value with the receiving vector
+        self.largest = 0.0  # largest |weight| over all steps
 
     def neighbours(self, t):
         if t not in self.near:
@@ -119,21 +120,21 @@ class Compensated(Transcript):
         return functions
 
     def extra(self, size):
-        """Return the regret that a trial with a compensation may add: gamma c_d (norms) + gamma^2 eta c_d^2 /
-        2.
+        """Return the regret that one compensation may add: gamma c_d size + gamma^2 eta c_d^2 / 2.
 
-        gamma eta bounds every weight and xi^2 the kernel values of all compensations, as the theorems assume;
-        both are taken from the run. `size` bounds the norms of f_t and f*, together.
+        ``size`` bounds the sum of the norms of f_t and f*. As the theorems assume, gamma eta bounds all
+        weights, and xi^2 (in c_d) bounds the kernel values of all compensations. Both bounds are computed
+        from the run.
         """
         gamma, c_d = self.largest / self.eta, self.c_d()
         return gamma * c_d * size + 0.5 * gamma**2 * self.eta * c_d**2
 
     def c_d(self):
-        """Return the largest distance of a removed vector to the compensated one in feature space."""
+        """Return the largest feature-space distance of a removed vector to the vector that got its weight."""
         return math.sqrt(max(0.0, 2.0 - 2.0 * min(value for _, value in self.removed)))
 
     def jumps(self, functions):
-        """Return the norm of the change by compensation in each trial."""
+        """Return the norm of the change by compensation in each step."""
         return [
             norm(self.K, after - (before - self.eta * self.gradient(before, t)))
             for t, (before, after) in enumerate(pairwise(functions))
@@ -147,7 +148,7 @@ def norm(K, a):
 @pytest.mark.parametrize(("C", "k", "eta"), [(1.0, 1, 0.01), (0.3, 5, 0.1), (10.0, 3, 0.5)])
 def test_norms_and_losses_satisfy_lemmas_1_and_2(stream, C, k, eta):
     K, y = stream
-    path = Transcript(K, y, C=C, k=k, eta=eta)
+    path = SimpleKoil(K, y, C=C, k=k, eta=eta)
     functions, bound = path.run(), C * k * path.c_p()
     assert all(norm(K, a) <= bound + 1e-9 for a in functions)  # (3.22)
     U = 1.0 + C * k * path.c_p() ** 2  # (3.23)
@@ -158,7 +159,7 @@ def test_norms_and_losses_satisfy_lemmas_1_and_2(stream, C, k, eta):
 @pytest.mark.parametrize(("C", "k", "eta"), [(1.0, 1, 0.05), (0.3, 5, 0.05)])
 def test_hinge_regret_satisfies_theorem_1(stream, C, k, eta):
     K, y = stream
-    path = Transcript(K[:60, :60], y[:60], C=C, k=k, eta=eta)
+    path = SimpleKoil(K[:60, :60], y[:60], C=C, k=k, eta=eta)
     functions, T, c_p = path.run(), 60, path.c_p()
     U = 1.0 + C * k * c_p**2
     for best in (np.zeros(T), path.best(steps=60)):
@@ -173,7 +174,7 @@ def test_hinge_regret_satisfies_theorem_1(stream, C, k, eta):
 def test_smooth_regret_satisfies_theorem_2(stream, C, k):
     K, y = stream
     T = 60
-    path = Transcript(K[:T, :T], y[:T], C=C, k=k, eta=0.0, smooth=True)
+    path = SimpleKoil(K[:T, :T], y[:T], C=C, k=k, eta=0.0, smooth=True)
     best = path.best(steps=60)
     mean_risk = sum(path.risk(best, t) for t in range(T)) / T
     r = 1.0 + 2.0 * C * k**2 * path.c_p() ** 2
@@ -220,7 +221,7 @@ def test_compensated_smooth_regret_satisfies_theorem_2(stream, C, k, oldest_firs
     assert max(norm(path.K, a) for a in functions) <= norms
     regret = sum(path.risk(functions[t], t) for t in range(T)) - total_risk
     without = size**2 / (2 * path.eta) + r * path.eta * total_risk
-    # (3.28) in the form that (A.13) gives for any eta; its own eta is that of (A.14)
+    # (3.28) in the form that (A.13) gives for any eta. (3.28) itself uses the eta of (A.14).
     assert regret <= (without + T * path.extra(norms)) / (1.0 - r * path.eta)
 
 
@@ -237,7 +238,7 @@ def test_compensation_by_an_equal_support_vector_does_not_change_scores(C):
     K = rbf(X, 1.0)
     options = {"C": C, "k": 1, "eta": 0.1}
     path = Compensated(K, y, budget=12, oldest_first=True, rng=None, **options)
-    functions, unlimited = path.run(), Transcript(K, y, **options)
+    functions, unlimited = path.run(), SimpleKoil(K, y, **options)
     assert path.removed
     assert min(value for _, value in path.removed) == pytest.approx(1.0)
     assert path.extra(2.0) == pytest.approx(0.0, abs=1e-6)
@@ -267,12 +268,13 @@ def test_weighted_kernel_losses_satisfy_mean_bound_of_theorem_3(seed):
 def test_weighted_kernel_losses_satisfy_corrected_theorem_3(seed, n_useful):
     """Check the bound with (ln m) / eta for hinge losses of linear functions and gradient steps.
 
-    Features of useless kernels are zero, so their loss is always 1, as in the counterexample to the print.
+    The features of useless kernels are zero, so their loss is always 1. With such kernels the printed theorem
+    is false.
     """
     rng = np.random.default_rng(seed)
     T, m, d, eta, rate = 600, 16, 3, 0.01, 0.01
     truth = rng.normal(size=d)
-    V = np.zeros((T, m, d))  # phi(x) - phi(z) of the pair of each trial, times the label
+    V = np.zeros((T, m, d))  # phi(x) - phi(z) of the pair of each step, times the label
     V[:, :n_useful] = rng.normal(size=(T, n_useful, d))
     V[:, :n_useful] *= np.sign(V[:, :n_useful] @ truth)[:, :, None]
     f, log_w, left, largest = np.zeros((m, d)), np.zeros(m), 0.0, 0.0

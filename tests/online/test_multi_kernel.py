@@ -1,4 +1,4 @@
-"""MultiKernelKOIL against a transcription of its algorithm."""
+"""Compare MultiKernelKOIL with a reference implementation of its algorithm."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def few_matrices(X):
     return [reference.polynomial(X, 2), reference.rbf(X, 0.2), reference.rbf(X, 3.0), reference.products(X)]
 
 
-def transcribed(matrices, y, seed, **parameters):
+def reference_model(matrices, y, seed, **parameters):
     model = reference.MultiKernelKoil(matrices, seed=seed, C=C, eta=ETA, **parameters)
     for t, sign in enumerate(y.tolist()):
         model.learn(t, sign)
@@ -33,13 +33,13 @@ def transcribed(matrices, y, seed, **parameters):
 
 
 def assert_follows_the_algorithm(n_rows, **settings):
-    """Assert that scores and kernel weights match the transcription."""
+    """Assert that scores and kernel weights match the reference implementation."""
     X, y = make_stream(n_rows)
     shared = {"budget": 9, "n_neighbors": 4, **settings}
     model = MultiKernelKOIL(
         FEW, C=C, learning_rate=ETA, combine="score", threshold="zero", random_state=5, **shared
     ).fit(X, y)
-    expected = transcribed(few_matrices(X), y, model._seed, **shared)
+    expected = reference_model(few_matrices(X), y, model._seed, **shared)
     weights = expected.weights / expected.weights.sum()
     np.testing.assert_allclose(model.kernel_weights_, weights, rtol=1e-9, atol=1e-300)
     scores = expected.F(range(len(y)), "score")
@@ -61,7 +61,7 @@ def test_decay_and_weight_rate_match_reference_implementation(settings, loss):
 
 
 def wide_stream(n_rows):
-    """Return rows so wide that kernels share distances, and a step so small that all kernels learn."""
+    """Return rows with so many columns that kernels share distances."""
     rng = np.random.default_rng(3)
     y = np.where(rng.random(n_rows) < 0.3, 1, -1)
     return (rng.normal(size=(n_rows, 70)) + 0.3 * (y > 0)[:, None]) / np.sqrt(70.0), y
@@ -102,7 +102,7 @@ def test_model_is_independent_of_n_threads(monkeypatch, C, policy):
 
 @pytest.mark.parametrize("C", [0.01, 1.0, 10.0])
 def test_model_is_independent_of_batch_boundaries(C):
-    # Within a call machines advance independently; a call of one row synchronizes them.
+    # Within a call, binary models learn independently of each other. A call with one row synchronizes them.
     X, y = make_stream(900)
     whole, rows, chunks = (MultiKernelKOIL(C=C, budget=20, random_state=1) for _ in range(3))
     whole.partial_fit(X, y)
@@ -121,7 +121,7 @@ def test_default_kernels_match_reference_implementation_over_several_windows():
     model = MultiKernelKOIL(C=C, learning_rate=ETA, random_state=5, **shared).fit(X, y)
     powers = [reference.polynomial(X, degree) for degree in (1, 2, 3)]
     widths = [reference.rbf(X, 0.5 / 4.0**width) for width in range(-6, 7)]
-    expected = transcribed(powers + widths, y, model._seed, loss="hinge", **shared)
+    expected = reference_model(powers + widths, y, model._seed, loss="hinge", **shared)
     weights = expected.weights / expected.weights.sum()
     np.testing.assert_allclose(model.kernel_weights_, weights, rtol=1e-9, atol=1e-300)
 
@@ -134,7 +134,7 @@ def test_sign_combination_is_weighted_vote_of_kernels():
         kernel.block(X, model.support_vectors_) @ weights
         for kernel, weights in zip(kernels, model.dual_coef_, strict=True)
     ]
-    # A score that is zero up to rounding may vote either way.
+    # The sign of a score that is zero up to rounding errors is not determined.
     sure = np.abs(scores).min(axis=0) > 1e-9
     votes = model.kernel_weights_ @ np.sign(scores)
     np.testing.assert_allclose(model.decision_function(X)[sure], votes[sure], rtol=1e-12, atol=1e-12)

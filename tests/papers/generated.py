@@ -1,4 +1,4 @@
-"""Generated data sets with the names, columns and classes of the real ones, for tests without data files."""
+"""Generated datasets with the names, columns and classes of the real ones, for tests without data files."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TOPICS = ("wheat", "corn", "coffee", "soybean", "cocoa")
 
 
 def generated(name: str) -> Dataset:
-    """Return rows of a generated set: classes are slightly separated, rare classes stay rare."""
+    """Return a generated dataset. Classes are slightly separated, and rare classes stay rare."""
     rng = np.random.default_rng(zlib.crc32(name.encode()))
     kind = CATALOG[name].kind
     if kind == "images":
@@ -42,7 +42,7 @@ def generated(name: str) -> Dataset:
 
 
 def generated_splits(name: str) -> Splits:
-    """Return four partitions into five folds with inner folds, in the format of the authors' files."""
+    """Return four partitions into five folds with inner folds, in the format of the files of the authors."""
     rng = np.random.default_rng(zlib.crc32(name.encode()))
     rows = len(generated(name).X)
     partitions = [rng.permutation(np.arange(rows) % 5 + 1) for _ in range(4)]

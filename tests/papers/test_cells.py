@@ -1,4 +1,4 @@
-"""Cached cells of a run are reused only if their key matches."""
+"""Stored results of parts of an experiment (cells) are reused only if their keys match."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Claims of the proximal papers that must hold, on bundled data."""
+"""Claims of the proximal SVM papers, checked on bundled data."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_fit_on_two_distributed_halves_equals_single_fit():
     rows = rows_of("distributed-table-1", quick=True)
     ways = ["Inc", "Dist", "DistInc", "Retire"]
     assert [row.learner for row in rows] == [*ways, *(f"{way}, standardised" for way in ways)]
-    assert {row.mean for row in rows} == {0.0}, "on one grid there is nothing to round"
+    assert {row.mean for row in rows} == {0.0}, "with a common quantizer nothing is rounded"
     assert [row.paper for row in rows] == [0.0, 0.0, 0.0, None, None, None, None, None]
 
 
@@ -58,9 +58,9 @@ def test_stream_schemes_deliver_all_rows_of_both_classes_in_order(scheme):
 
 def test_generated_faces_reserve_one_image_in_five_for_testing():
     people = generated_people(20, np.random.default_rng(0), noise=1.0)
-    learned, asked = people.split(np.arange(20), np.random.default_rng(1))
+    learned, tested = people.split(np.arange(20), np.random.default_rng(1))
     assert np.bincount(people.person[learned]).tolist() == [4] * 20
-    assert np.bincount(people.person[asked]).tolist() == [1] * 20
+    assert np.bincount(people.person[tested]).tolist() == [1] * 20
 
 
 @pytest.mark.parametrize("n_features", [2, 60])

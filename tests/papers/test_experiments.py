@@ -21,7 +21,7 @@ def tiny(seed=0):
 
 @pytest.fixture(scope="module")
 def reports():
-    """Return reports by (name, seed); each experiment runs once for all tests."""
+    """Return a function that runs an experiment by name and seed, once for all tests."""
     kept = {}
 
     def report(name, seed=0):
@@ -54,12 +54,12 @@ def test_other_seed_changes_results(name, reports):
         + [f"{y:.3g}" for s in reports(name, seed).result.series for y in s.y]
         for seed in (0, 1)
     ]
-    nothing = set(values[0]) | set(values[1]) == {"0"}  # differences that are exactly zero for every seed
-    assert values[0] != values[1] or nothing
+    all_zero = set(values[0]) | set(values[1]) == {"0"}  # results that are exactly zero for every seed
+    assert values[0] != values[1] or all_zero
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
-def test_printed_figures_of_the_paper_do_not_affect_results(name, reports, monkeypatch):
+def test_printed_numbers_of_the_paper_do_not_affect_results(name, reports, monkeypatch):
     before = numbers(reports(name))
     for module in [m for key, m in sys.modules.items() if key.startswith("papers.")]:
         for constant in [c for c in vars(module) if c.startswith("PAPER_")]:
@@ -71,13 +71,13 @@ def test_printed_figures_of_the_paper_do_not_affect_results(name, reports, monke
         assert [r.paper for r in again.result.rows] != [r.paper for r in reports(name).result.rows]
 
 
-def perturbed(figures):
+def perturbed(numbers):
     """Return the same structure with other numbers."""
-    if isinstance(figures, dict):
-        return {key: perturbed(value) for key, value in figures.items()}
-    if isinstance(figures, list | tuple):
-        return type(figures)(perturbed(value) for value in figures)
-    return 1.7 * figures + 0.1 if isinstance(figures, float) else figures
+    if isinstance(numbers, dict):
+        return {key: perturbed(value) for key, value in numbers.items()}
+    if isinstance(numbers, list | tuple):
+        return type(numbers)(perturbed(value) for value in numbers)
+    return 1.7 * numbers + 0.1 if isinstance(numbers, float) else numbers
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)

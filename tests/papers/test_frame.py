@@ -1,4 +1,4 @@
-"""Infrastructure of the experiments: verdicts, tables, processes, command line and pages."""
+"""Tests of the infrastructure of the experiments: verdicts, tables, processes, command line and pages."""
 
 from __future__ import annotations
 
@@ -82,9 +82,9 @@ def test_parallel_map_gives_same_results_in_order():
 
 
 def test_progress_is_reported_per_task():
-    heard = []
-    Context(progress=lambda *told: heard.append(told)).map(square, [1, 2], "squares")
-    assert heard == [("squares", 0, 2), ("squares", 1, 2), ("squares", 2, 2)]
+    reported = []
+    Context(progress=lambda *report: reported.append(report)).map(square, [1, 2], "squares")
+    assert reported == [("squares", 0, 2), ("squares", 1, 2), ("squares", 2, 2)]
 
 
 def test_random_generator_depends_on_seed_and_key_only():

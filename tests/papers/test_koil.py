@@ -1,4 +1,4 @@
-"""The protocol of the KOIL tables."""
+"""Tests of the protocol of the KOIL tables."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.papers.generated import generated, generated_splits
 
 
 class Scorer:
-    """Learner that scores by the label stored in the first feature, or by its negative."""
+    """Learner that scores rows along the difference of the class means, times ``sign``."""
 
     def __init__(self, *, budget, seed, sign):
         self.sign = sign
@@ -123,7 +123,7 @@ def test_nearest_first_updates_fewer_vectors_than_violators_first(rng):
 
 
 def test_algorithm_3_stores_zero_weight_samples_unlike_program_of_the_authors(rng):
-    """Check lines 3 and 4: every sample enters a buffer that is not full."""
+    """Check lines 3 and 4 of algorithm 3: every sample is stored in a buffer that is not full."""
     y = (rng.random(200) < 0.3).astype(int)
     X = rng.normal(size=(200, 2)) + 4.0 * y[:, None]  # most samples have no violators and weight 0
     printed, programmed = (

@@ -1,4 +1,4 @@
-"""Conversion of texts to rows and incremental topics of MHE-CIL."""
+"""Tests of the MHE-CIL experiment: conversion of texts to rows, and incremental learning of topics."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_term_selection_and_weights_use_training_texts_only(texts):
     train, test, y, y_test = mhe.split(*texts, seed=1)
     other = test.copy()
     other[:] = "words never seen"
-    rows = [mhe.Part.of(train, asked, y, y_test).rows(mhe.Preparation()) for asked in (test, other)]
+    rows = [mhe.Part.of(train, tested, y, y_test).rows(mhe.Preparation()) for tested in (test, other)]
     np.testing.assert_array_equal(rows[0][0], rows[1][0])
     assert not rows[1][1].any()
 

@@ -1,4 +1,7 @@
-"""Contradictions in the papers: the printed form fails, the corrected form holds."""
+"""Misprints in the papers: the printed formula fails, and the corrected formula holds.
+
+Numbers in parentheses are equations of the paper.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ def rows(rng):
 
 
 def plane(E_positive, E_negative, weights, C=1.0):
-    """Return the plane of (21); rows are [x, -1]."""
+    """Return the plane of (21), where rows are [x, -1]."""
     positive, negative = weights
     matrix = np.eye(E_positive.shape[1]) / C
     matrix += positive * E_positive.T @ E_positive + negative * E_negative.T @ E_negative
@@ -45,7 +48,10 @@ def test_weights_of_equation_29_miss_rare_class_and_learner_uses_equation_17(row
 
 
 def test_plane_of_new_class_uses_updated_row_count(rng):
-    """Check (4.26), which mixes l and l'; with l' throughout it is (4.23) on all rows."""
+    """Check (4.26), which mixes the row counts l before and l' after the new class.
+
+    With l' everywhere, (4.26) equals (4.23) on all rows.
+    """
     X, labels = rng.normal(size=(300, 3)), np.repeat([0, 1, 2], [200, 60, 40])
     X += labels[:, None]
     E, new = expanded(X), labels == 2
@@ -99,7 +105,7 @@ def test_sensitivities_solve_equation_3_18_with_inverse_instead_of_transpose(rng
 
 
 def test_gradient_step_needs_minus_sign_in_equations_3_12_and_3_19(rng):
-    """Check L(f) = |f|^2 / 2 + C times the hinge losses over opposite rows, with a linear kernel."""
+    """Check a gradient step on |f|^2 / 2 + C times the hinge losses, with a linear kernel."""
     X, C, eta = rng.normal(size=(6, 2)), 1.0, 0.01
     y = np.array([1, 0, 1, 0, 0, 1])
     learner = KOIL(C, kernel="linear", budget=50, n_neighbors=50, learning_rate=eta, threshold="zero")
@@ -116,7 +122,7 @@ def test_gradient_step_needs_minus_sign_in_equations_3_12_and_3_19(rng):
         return f @ f / 2 + C * np.maximum(losses(f), 0.0).sum()
 
     before = weights()
-    assert (losses(before) > 0).all(), "every pair acts"
+    assert (losses(before) > 0).all(), "every pair has a positive loss"
     slope = before - C * (X[5] - opposite).sum(axis=0)
     assert risk(before - eta * slope) < risk(before) < risk(before + eta * slope)
     learner.partial_fit(X[5:], y[5:])
@@ -125,7 +131,7 @@ def test_gradient_step_needs_minus_sign_in_equations_3_12_and_3_19(rng):
 
 @pytest.mark.parametrize("kernel", ["rbf", "laplacian"])
 def test_kba_round_of_the_paper_increases_no_similarity_and_preserves_angles(rows, kernel):
-    """Check that (5) is at most 1, so (8) reduces positive similarities and keeps cosines."""
+    """Check that (5) is at most 1, so that (8) decreases positive similarities and preserves cosines."""
     X, y = rows[0][:300], rows[1][:300]
     forced = {"variant": "printed", "early_stopping": False, "max_iter": 1, "shift": False}
     D = AlignedSVC(10.0, kernel=kernel, gamma=0.5, **forced).fit(X, y).alignment_factor(X)
@@ -138,7 +144,7 @@ def test_kba_round_of_the_paper_increases_no_similarity_and_preserves_angles(row
 
 
 def test_balanced_class_weights_of_one_half_halve_C(rng):
-    """Check that weights 1/2 of (4.7) instead of 1 of section 5.4 halve C."""
+    """Check that the weights 1/2 of (4.7), instead of the weights 1 of section 5.4, halve C."""
     y = np.arange(200) % 2 == 1
     X = rng.normal(size=(200, 3)) + 0.5 * y[:, None]
     model = ProximalSVC(1.0, standardize=False).fit(X, y)
@@ -163,7 +169,7 @@ def test_win_counts_in_one_row_of_table_4_1_sum_to_12_instead_of_14():
 
 
 def test_theorem_3_fails_for_one_useful_and_fifteen_constant_kernels():
-    """Check that (4.4) does not hold: its proof (A.21) bounds the mean over the kernels by the minimum.
+    """Check that (4.4) does not hold: its proof (A.21) bounds a mean over the kernels by their minimum.
 
     Every sample has the pairwise hinge loss max(0, 1 - f(x) + f(z)). A constant kernel has f(x) = f(z), so
     its loss is 1 and its gradient 0. For the useful kernel phi(x) - phi(z) is one unit vector v, and f = c v.
@@ -177,7 +183,7 @@ def test_theorem_3_fails_for_one_useful_and_fifteen_constant_kernels():
             losses = np.ones(n_kernels)
             losses[0] = max(0.0, 1.0 - c)
             w = np.exp(log_w - log_w.max())
-            learns = rng.random(n_kernels) < w  # algorithm 4, line 6
+            learns = rng.random(n_kernels) < w  # line 6 of algorithm 4
             total += float((w / w.sum() * learns * losses).sum())
             c += rate * bool(learns[0] and losses[0] > 0)
             log_w -= eta * learns * losses

@@ -15,7 +15,7 @@ SMALL = Field(components=(20, 40), penalties=(1.0,), widths=(1.0,), plain=True)
 
 @pytest.fixture
 def contest(rng):
-    """Return a disc inside a ring, which a kernel separates and a plane does not."""
+    """Return a dataset with a disc inside a ring, which a kernel separates and a plane does not."""
     X = rng.normal(size=(400, 2))
     y = (np.hypot(*X.T) < 0.7).astype(np.int64)
     rows = rng.permutation(400)

@@ -1,4 +1,4 @@
-"""Pages keep sections that were not run again, and claims are judged by their numbers."""
+"""Pages keep the sections of experiments that were not run again, and verdicts follow from the numbers."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_every_verdict_changes_for_some_other_numbers(claim, rng):
     as_shown = claim.judge(*needed)
 
     def changed(number):
-        """Return other numbers: each changed independently, or all of a learner alike."""
+        """Return random numbers: each changed independently, or all of a learner by one factor."""
         alike = {learner: rng.lognormal(0.0, 3.0) for numbers in needed for _, learner, _ in numbers}
         return [
             {
@@ -97,12 +97,12 @@ def test_every_verdict_changes_for_some_other_numbers(claim, rng):
             for numbers in needed
         ]
 
-    upside_down = [
+    inverted = [
         {key: figure._replace(ours=1.0 / (abs(figure.ours) + 1e-9)) for key, figure in numbers.items()}
         for numbers in needed
     ]
     others = [claim.judge(*changed(number)) for number in range(60)]
-    others += [claim.judge(*upside_down)]
+    others += [claim.judge(*inverted)]
     assert {one.kind for one in others} - {as_shown.kind}
     assert {one.numbers for one in others} - {as_shown.numbers}
 

@@ -1,4 +1,4 @@
-"""Variants that explain the printed numbers of the thesis."""
+"""Tests of learner variants that reproduce the printed numbers of the thesis."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def test_perceptron_without_averaging_updates_on_mistakes_only(rows):
 def test_averaged_scores_are_mean_over_all_steps(rows, make, acts_below):
     X, y = rows
     learner, total = make(len(y)), np.zeros(len(y))
-    for place in range(len(y)):
-        learner.partial_fit(X[place : place + 1], y[place : place + 1])
+    for i in range(len(y)):
+        learner.partial_fit(X[i : i + 1], y[i : i + 1])
         towards_one = -1.0 if learner.classes_.max() == 0 else 1.0
         total += towards_one * learner.decision_function(X)
     averaged = AveragedKernel(make, acts_below, GAMMA).fit(X, y)

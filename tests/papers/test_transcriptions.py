@@ -1,7 +1,8 @@
-"""Transcriptions of the update equations of the proximal papers, compared with the learner.
+"""Compare ProximalSVC with reference implementations of the update equations of the proximal SVM papers.
 
-Rows are E = [x, -1]; M = E'E and v = E'e are kept for each class, and a plane is solved from them. Weights
-are those of (17) and (4.7): (29) prints them the other way round, see the page of misprints.
+Numbers in parentheses are equations of the papers. Rows are E = [x, -1]. M = E'E and v = E'e are stored for
+each class, and a plane is computed from them. Weights are those of (17) and (4.7). In (29) the weights of the
+two classes are exchanged, see docs/misprints.md.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def planes(model):
 
 
 class Terms:
-    """Terms l, M and v of some rows, which (33) to (40) add and subtract."""
+    """The terms l, M and v of some rows, which equations (33) to (40) add and subtract."""
 
     def __init__(self, X):
         E = expanded(X)

@@ -1,4 +1,4 @@
-"""z-SVM and spread weights against their formulas."""
+"""Compare z-SVM and weights of rows and classes with their formulas."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ def test_z_svm_with_best_z_matches_equation_2_24(rows, rng):
     model = ZSVM().fit(X, y)
     svc = SVC(gamma=model.kernel.gamma).fit(X, y)
 
-    def answers(z, asked):
-        """Return (2.24), summed over the support vectors."""
-        total = np.zeros(len(asked))
+    def predictions(z, new_rows):
+        """Return the predictions of equation (2.24), summed over the support vectors."""
+        total = np.zeros(len(new_rows))
         for weight, vector in zip(svc.dual_coef_[0], svc.support_vectors_, strict=True):
             sigma = z if weight > 0 else 1.0
-            total += sigma * weight * np.exp(-svc.gamma * np.square(asked - vector).sum(axis=1))
+            total += sigma * weight * np.exp(-svc.gamma * np.square(new_rows - vector).sum(axis=1))
         return total > 0
 
     fresh = rng.normal(size=(100, 2))
-    np.testing.assert_array_equal(model.predict(fresh), answers(model.z, fresh))
+    np.testing.assert_array_equal(model.predict(fresh), predictions(model.z, fresh))
     own = g_mean_score(y, model.predict(X))
-    assert own >= max(g_mean_score(y, answers(z, X)) for z in np.geomspace(0.2, 50.0, 120)) - 1e-9
+    assert own >= max(g_mean_score(y, predictions(z, X)) for z in np.geomspace(0.2, 50.0, 120)) - 1e-9
     assert own > g_mean_score(y, svc.predict(X))
 
 
@@ -54,7 +54,7 @@ def test_esvm_matches_equation_12_linear_and_nonlinear(rows):
     layer = RandomFeatures(30, kind="sigmoid", gamma=1.0, random_state=1).fit(X[:1])
     for mapped in (X, layer.transform(X)):
         E, D = np.column_stack([mapped, -np.ones(len(X))]), np.where(y == 1, 1.0, -1.0)
-        expected = np.linalg.solve(np.eye(E.shape[1]) + E.T @ E, E.T @ D)  # (12), C = 1
+        expected = np.linalg.solve(np.eye(E.shape[1]) + E.T @ E, E.T @ D)  # equation (12) with C = 1
         model = ProximalSVC(class_weight=None, standardize=False).fit(mapped, y)
         np.testing.assert_allclose(np.append(model.coef_[0], -model.intercept_), expected, rtol=1e-6)
 

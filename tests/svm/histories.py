@@ -12,7 +12,7 @@ from steelyard.kernels import Kernel
 
 @dataclass
 class Case:
-    """A stream, a kernel, and updates that add and forget rows."""
+    """Rows, a kernel, and updates that add and forget rows."""
 
     X: np.ndarray
     y: np.ndarray
@@ -22,7 +22,7 @@ class Case:
     seed: int
 
     def steps(self):
-        """Yield pairs of index lists (added, forgotten), and the remaining rows after each."""
+        """Yield, for each update, the indices of added, forgotten and remaining rows."""
         rng = np.random.default_rng(self.seed)
         have, begin, n = [], 0, len(self.y)
         while begin < n or rng.random() < 0.7:
@@ -87,7 +87,7 @@ KERNELS = [
 
 @st.composite
 def cases(draw, half_steps=False, largest=300):
-    """With ``half_steps``, all features are multiples of 1/2 and products have few digits."""
+    """Draw a case. With ``half_steps``, features are multiples of 1/2, so that products have few digits."""
     seed = draw(st.integers(0, 2**32 - 1))
     rng = np.random.default_rng(seed)
     X, y = draw(st.sampled_from(KINDS))(rng, draw(st.integers(20, largest)))

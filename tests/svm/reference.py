@@ -1,4 +1,4 @@
-"""Reference of the soft-margin SVM: its optimality conditions, and SVC at a small tolerance.
+"""Reference for the soft-margin SVM: its optimality conditions, and scikit-learn's SVC with a small tol.
 
 In z = y * alpha the problem is to minimise 1/2 z'Kz - y'z subject to sum(z) = 0 and lower <= z <= upper.
 """
@@ -13,7 +13,7 @@ from sklearn.svm import SVC
 
 
 def limits(y, C, class_weight=None):
-    """Return lower and upper bounds of z; y is -1 or +1, "balanced" uses the counts of both."""
+    """Return lower and upper bounds of z, for labels y of -1 and +1."""
     bounds = np.full(len(y), float(C))
     if class_weight == "balanced":
         bounds *= len(y) / (2.0 * np.where(y > 0, (y > 0).sum(), (y < 0).sum()))
@@ -21,7 +21,10 @@ def limits(y, C, class_weight=None):
 
 
 def violation(K, y, z, b, bounds, *, at_bound=1e-11):
-    """Return the largest violation of the optimality conditions; at_bound is relative to the bounds."""
+    """Return the largest violation of the optimality conditions.
+
+    A coefficient is at a bound if its distance is below ``at_bound`` times the distance between the bounds.
+    """
     lower, upper = bounds
     g = K @ z - y + b
     slack = at_bound * (upper - lower)
@@ -30,7 +33,7 @@ def violation(K, y, z, b, bounds, *, at_bound=1e-11):
 
 
 def middle_bias(K, y, z, bounds, at_bound=1e-9):
-    """Return the bias of the free samples; the middle of its interval without free samples."""
+    """Return the mean bias of the free samples, or the middle of the bias interval if no sample is free."""
     lower, upper = bounds
     e = K @ z - y
     slack = at_bound * (upper - lower)
@@ -43,9 +46,9 @@ def middle_bias(K, y, z, bounds, at_bound=1e-9):
 def tight_svc(K, y, C, class_weight=None):
     """Return coefficients and bias of SVC at tol=1e-10, or None if it reaches its iteration limit.
 
-    LIBSVM keeps kernel values as float32, so K must be exact in float32 for its optimum to be that of K. Its
-    bias is taken by the rule above: where no sample is free, a coefficient that misses its limit by a
-    rounding would pin LIBSVM's own.
+    LIBSVM caches kernel values as float32, so K must be exact in float32. The bias is computed by
+    middle_bias(): if no sample is free, a rounding error of one coefficient could determine the bias of
+    LIBSVM.
     """
     svc = SVC(C=C, kernel="precomputed", class_weight=class_weight, tol=1e-10, max_iter=300_000)
     with warnings.catch_warnings():

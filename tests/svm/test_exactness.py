@@ -1,4 +1,4 @@
-"""After any history the solution is the optimum of the remaining rows."""
+"""After any history of updates, the solution is the optimum for the remaining rows."""
 
 from __future__ import annotations
 
@@ -92,9 +92,10 @@ def test_intercept_without_free_support_vectors_is_the_middle_of_its_interval():
     X = np.array([[-2.0], [-1.0], [1.0], [3.0]])
     y = np.array([0, 0, 1, 1])
     model = IncrementalSVC(0.01, kernel="linear").fit(X, y)
-    w = 0.01 * (1.0 + 3.0 + 1.0 + 2.0)  # all samples are at their bounds: y f < 1 for all
+    w = 0.01 * (1.0 + 3.0 + 1.0 + 2.0)  # all samples are at their bounds, because y f < 1
     assert model.margin_size_ == 0
-    # The positives are in error if b <= 1 - 3w and b <= 1 - w, the negatives if b >= 2w - 1 and b >= w - 1.
+    # For the positives, y f <= 1 means b <= 1 - 3w and b <= 1 - w; for the negatives, b >= 2w - 1 and b >= w
+    # - 1.
     assert model.intercept_[0] == pytest.approx(0.5 * ((1 - 3 * w) + (-1 + 2 * w)))
 
 

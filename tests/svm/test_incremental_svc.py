@@ -1,4 +1,4 @@
-"""IncrementalSVC: rows by value, classes, memory, failures and files."""
+"""IncrementalSVC: forgetting by value, classes, memory, failures and files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def snapshot(model):
     return to_bytes(model)
 
 
-# -- rows by value ----------------------------------------------------------------------------------
+# -- forgetting rows by value -----------------------------------------------------------------------
 
 
 def test_forget_finds_rows_by_value_in_any_order(stream, rng):
@@ -99,7 +99,7 @@ def test_thousands_of_equal_rows_are_forgotten_fast_and_exactly():
 
 
 def slide(model, X, y, i, width, *, short):
-    """Add row i + width and forget row i; weights given as None avoid the single-row path."""
+    """Add row i + width and forget row i. Without ``short``, weights of None avoid the single-row path."""
     rows = [(X[k : k + 1], y[k : k + 1]) for k in (i + width, i)]
     add, forget = rows if short else [(*pair, None) for pair in rows]
     return model.update(add=add, forget=forget)
@@ -439,7 +439,7 @@ def test_fitted_attributes_reproduce_the_decision_function(stream):
     assert not hasattr(IncrementalSVC(), "support_vectors_")
 
 
-def test_gamma_is_resolved_by_the_first_call(stream):
+def test_gamma_is_computed_from_rows_of_first_call(stream):
     X, y = stream
     model = IncrementalSVC().partial_fit(X[:20], y[:20]).partial_fit(100.0 * X[20:], y[20:])
     gamma = 1.0 / (3 * X[:20].var())

@@ -1,4 +1,4 @@
-"""IncrementalSVC has the interface and the results of scikit-learn's SVC."""
+"""IncrementalSVC has the same interface and results as scikit-learn's SVC."""
 
 from __future__ import annotations
 

@@ -34,8 +34,10 @@ def test_gmean_threshold_uses_scores_without_the_rows_own_kernel_term(rare):
     moved = IncrementalSVC(2.0, gamma=0.3, threshold="gmean").fit(X, y)
     own = {tuple(row): z for row, z in zip(at_zero.support_vectors_, at_zero.dual_coef_[0], strict=True)}
     without = at_zero.decision_function(X) - np.array([own.get(tuple(row), 0.0) for row in X])  # k(x, x) = 1
-    cut = smooth_gmean_threshold(without[y == 0], without[y == 1])
-    np.testing.assert_allclose(at_zero.decision_function(X) - cut, moved.decision_function(X), atol=1e-9)
+    threshold = smooth_gmean_threshold(without[y == 0], without[y == 1])
+    np.testing.assert_allclose(
+        at_zero.decision_function(X) - threshold, moved.decision_function(X), atol=1e-9
+    )
 
 
 def test_gmean_threshold_follows_updates_and_set_params(rare):

@@ -15,7 +15,7 @@ namespace steelyard {
 namespace {
 
 constexpr std::size_t kBoundaryTaskRows = 64;
-// Squared distances below this value, relative to the squared lengths, are considered rounding errors.
+// Two points coincide if their squared distance is below this multiple of their squared lengths (rounding error).
 constexpr double kCoincide = 1e-10;
 
 // Calls body(begin, end) for consecutive blocks of rows.
@@ -43,7 +43,7 @@ void scaled_part(const KernelView& view, std::span<const std::int64_t> rows, dou
             const double* row = view.K + static_cast<std::size_t>(rows[r]) * view.n_reference;
             const double factor = view.row_factor[rows[r]];
             double* target = out + r * m;
-            // Multiply the factors first: their product does not depend on their order, so symmetry is exact.
+            // Both factors are multiplied first: a * b equals b * a exactly, so the result is exactly symmetric.
             if (m == view.n_reference)
                 for (std::size_t c = 0; c < m; ++c) target[c] = (factor * view.row_factor[c]) * row[c];
             else
@@ -100,7 +100,7 @@ std::size_t find_asymmetry(const double* K, std::size_t n, double tolerance, uns
 
 namespace {
 
-// Factors of each boundary point that do not depend on the row of the kernel matrix.
+// Gaussians centred at the boundary points. Holds the terms of each Gaussian that do not depend on the row x.
 struct Bumps {
     std::vector<double> rare_part, other_part, inverse;
 
@@ -136,7 +136,7 @@ void largest_exponents(const KernelView& view, const double* self, const Boundar
         });
         return;
     }
-    // Read whole rows of the kernel matrix instead of single values from many rows.
+    // K is symmetric, so its rows are read instead of its columns: the values of a row are adjacent in memory.
     for_columns(view.n_rows, n_threads, [&](std::size_t begin, std::size_t end) {
         for (std::size_t b = 0; b < n; ++b) {
             const BumpRows bump{view.K + static_cast<std::size_t>(points.rare[b]) * ld + begin,

@@ -1,6 +1,6 @@
-// Functions for kernel boundary alignment. Each function reads the kernel matrix once.
+// Kernel boundary alignment: scaled kernel matrices and distances to boundary points in feature space.
 //
-// The current kernel of rows x and z is row_factor[x] * reference_factor[z] * K[x, z].
+// The scaled kernel of rows x and z is row_factor[x] * reference_factor[z] * K[x, z]. Each function reads K once.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +25,7 @@ struct BoundaryPoints {
     const double* lengths;  // squared length of each point in feature space
 };
 
-// out[r * m + c] = current kernel of rows[r] and rows[c], where m = rows.size(). row_factor scales both rows.
+// out[r * m + c] = scaled kernel of rows[r] and rows[c], where m = rows.size(). row_factor scales both rows.
 void scaled_part(const KernelView& view, std::span<const std::int64_t> rows, double* out, unsigned n_threads);
 
 // For a symmetric K, out[x] = sum over r of coefficients[r] * K[rows[r], x]. Only the listed rows of K are read.

@@ -127,7 +127,7 @@ class PairSolver {
         }
     }
 
-    // Makes the optimal step for a pair of multipliers, subject to their bounds.
+    // Changes a pair of multipliers by the optimal step within their bounds.
     double move_pair(std::size_t up, std::size_t down, double between) {
         const double own = row_.diagonal(up);
         const double curvature = std::max(own + row_.diagonal(down) - 2.0 * between, kMinCurvature * own);
@@ -178,7 +178,7 @@ class PairSolver {
             machine_.scores[x] = machine_.factor[x] * machine_.scores[x] + machine_.intercept;
     }
 
-    // Adds samples near the margin to the working set. Returns whether samples outside violated their margin.
+    // Adds samples near the margin to the working set. Returns whether any of them violated its margin.
     bool extend_working_set(RoughAccuracy accuracy) {
         const auto margin = [&](std::size_t x) {
             return in_working_set_[x] || machine_.bounds[x] <= 0.0 ? kClosed : samples_.signs[x] * machine_.scores[x];

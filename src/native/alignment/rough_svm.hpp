@@ -1,13 +1,13 @@
 // Approximate solver for several C-SVMs on the same samples, each with its own bounds and kernel.
-// Solutions are accurate enough to compare decision values.
-// Multipliers start at 0, because a warm start would need as many steps.
+// Solutions are only accurate enough to compare the decision values of different parameters.
+// All multipliers start at 0. A warm start would need as many steps.
 #pragma once
 
 #include <cstddef>
 
 namespace steelyard {
 
-// Samples shared by all SVMs; fewer than 2^31.
+// Samples shared by all SVMs. There must be fewer than 2^31 samples.
 struct RoughSamples {
     const double* K;  // kernel values before scaling by the factors, symmetric, shape (n, n)
     const double* signs;
@@ -16,7 +16,7 @@ struct RoughSamples {
 
 // One SVM in signed multipliers z_i = y_i alpha_i, with 0 <= alpha_i <= bounds[i] and sum(z) = 0.
 struct RoughMachine {
-    const double* factor;    // the current kernel is factor[i] * factor[j] * K[i, j]
+    const double* factor;    // the scaled kernel is factor[i] * factor[j] * K[i, j]
     const double* bounds;    // upper bounds of the multipliers; 0 for samples that are not used
     const bool* working;     // whether each sample is in the initial working set
     double* z;               // output: the signed multipliers of the solution

@@ -1,8 +1,8 @@
-// Everything that is not standard C++: extensions that GCC, clang and clang-cl share. No other file names one.
+// Wrappers of compiler extensions that GCC, clang and clang-cl share. No other file uses an extension by its name.
 //
-// Vectors of the SIMD loops also use operators on vector types (v + w, v < w ? v : w, v[lane]) of these compilers.
+// The only exception are the operators of vector types (v + w, v < w ? v : w, v[lane]), which the SIMD loops use.
 // Microsoft's own compiler has neither vector types nor 128-bit integers and cannot compile this library.
-// Functions are static, because files that include this header have different instruction sets.
+// The functions are static, because files that include this header are compiled for different instruction sets.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@
 
 #define STEELYARD_ALWAYS_INLINE [[gnu::always_inline]]
 #define STEELYARD_NEVER_INLINE [[gnu::noinline]]
-#define STEELYARD_INLINE_LAMBDA __attribute__((always_inline))  // a standard attribute cannot be at this place
+#define STEELYARD_INLINE_LAMBDA __attribute__((always_inline))  // [[...]] is not allowed at this position
 
 // typedef double Vec STEELYARD_VECTOR(32); declares a vector of 32 bytes.
 #define STEELYARD_VECTOR(bytes) __attribute__((vector_size(bytes)))
@@ -45,8 +45,8 @@ namespace steelyard {
 __extension__ typedef __int128 int128;
 __extension__ typedef unsigned __int128 uint128;
 
-// Functions of the standard library, as instructions: headers and templates of the library must not be compiled for
-// several instruction sets.
+// Mathematical functions as single instructions. The SIMD loops must not include headers of the standard library.
+// From such headers, the linker could keep a template compiled for instructions that the processor does not have.
 STEELYARD_ALWAYS_INLINE static inline double square_root(double x) { return __builtin_sqrt(x); }
 STEELYARD_ALWAYS_INLINE static inline double round_down(double x) { return __builtin_floor(x); }
 STEELYARD_ALWAYS_INLINE static inline double fused(double a, double b, double c) { return __builtin_fma(a, b, c); }

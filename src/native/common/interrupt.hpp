@@ -9,7 +9,7 @@
 namespace steelyard {
 
 // Interrupt check: throws an exception to stop a computation.
-// Any thread may call the interrupt check while the data of the thread is consistent.
+// A thread may call the interrupt check whenever its data is consistent.
 using InterruptCheck = void (*)();
 
 void set_interrupt_check(InterruptCheck check) noexcept;
@@ -18,7 +18,7 @@ void set_interrupt_check(InterruptCheck check) noexcept;
 // If the interrupt check throws, the state of the solver is unchanged.
 void poll_interrupt();
 
-// Version of poll_interrupt() for tasks on several threads: the creating thread polls, and all threads read the result.
+// poll_interrupt() for several threads: the thread that created the object polls, and all threads read the result.
 class SharedPoll {
   public:
     bool goes_on() noexcept {

@@ -50,8 +50,8 @@ void run_team(unsigned n_threads, CallableReference<unsigned, unsigned, SpinBarr
         SpinBarrier alone(1);
         return body(0, 1, alone);
     }
-    // On a busy machine a helper thread may start milliseconds later. The team does not wait for such a thread:
-    // it begins without the helpers that are not running after this time.
+    // On a busy machine a helper thread may start milliseconds later.
+    // The team begins without the helpers that are not running after this time.
     constexpr std::chrono::microseconds kMaxStart{200};
     struct Team {
         std::mutex mutex;

@@ -1,5 +1,5 @@
 // Parallel loops. Threads are started for each call, and every task is finished before the call returns.
-// Callers request one thread if the problem is too small for several threads.
+// For a problem that is too small for several threads, the caller passes n_threads = 1.
 #pragma once
 
 #include <atomic>
@@ -15,7 +15,8 @@
 
 namespace steelyard {
 
-// Reference to a callable that outlives the call. References compile faster than a template for every loop body.
+// Reference to a callable. The callable must exist until the called function returns.
+// Functions with a reference compile faster than templates that are instantiated for every loop body.
 template <class... Arguments>
 class CallableReference {
   public:
@@ -38,8 +39,9 @@ class CallableReference {
 // Under these conditions, results do not depend on the number of threads.
 void parallel_for(std::size_t n_tasks, unsigned n_threads, CallableReference<std::size_t> body);
 
-// Sleeps until `value` differs from `old`. The thread that changes it must call notify_all.
-// In libstdc++ 12 for Windows a notification can be lost between comparison and sleep, so there the thread looks again.
+// Sleeps until `value` differs from `old`. The thread that changes `value` must call notify_all.
+// In libstdc++ 12 for Windows a notification can be lost between comparison and sleep.
+// There this function polls instead.
 template <class T>
 void wait_for_change(const std::atomic<T>& value, T old) noexcept {
 #if defined(_WIN32)
@@ -69,14 +71,14 @@ class SpinBarrier {
         sleep(round);
     }
 
-    // Returns whether threads waited for each other for milliseconds several times, as happens on a busy machine.
-    // A team that can continue on fewer threads is then faster on one.
+    // Returns whether threads have several times waited milliseconds for each other, as happens on a busy machine.
+    // In this case one thread is faster than the team.
     bool is_slow() const { return long_waits_.load(std::memory_order_relaxed) >= kMaxLongWaits; }
 
   private:
     void sleep(unsigned round) noexcept;
 
-    static constexpr unsigned kSpinIterations = 20000;  // some 10 microseconds
+    static constexpr unsigned kSpinIterations = 20000;  // about 10 microseconds
     static constexpr unsigned kMaxLongWaits = 2;
     const unsigned n_threads_;
     alignas(64) std::atomic<unsigned> arrived_{0};
@@ -84,23 +86,24 @@ class SpinBarrier {
     std::atomic<unsigned> long_waits_{0};
 };
 
-// Calls body(thread, n, barrier) on n threads at once. n is at most n_threads: threads that the system does not start
-// or that do not run soon are not members of the team.
+// Calls body(thread, n, barrier) on n threads at once, where n is at most n_threads.
+// Threads that the system does not start, or that do not run soon, are not members of the team.
 // body must not throw.
 void run_team(unsigned n_threads, CallableReference<unsigned, unsigned, SpinBarrier&> body);
 
-// Many short parallel loops of one thread: the other threads of a team wait for the next loop.
+// Runs many short parallel loops on one team of threads. Between two loops the helper threads wait.
 class TeamLoops {
   public:
-    // Called by every thread of run_team(): thread 0 calls work(), the others run its loops until it returns.
+    // Every thread of run_team() calls serve(). Thread 0 calls work(), which starts the loops with run().
+    // The other threads take part in these loops until work() returns.
     // work must not throw.
     void serve(unsigned thread, unsigned n_threads, SpinBarrier& barrier, CallableReference<> work);
 
     // The following methods are called by work().
-    // Continues on thread 0 alone if the threads waited for each other for a long time.
+    // Ends the team if its barrier is slow. All later loops then run on thread 0 alone.
     void prepare();
     unsigned n_threads() const { return n_threads_; }
-    // Calls body(thread) on all threads. Rethrows an exception of one of them.
+    // Calls body(thread) on all threads. If a call throws, its exception is rethrown on thread 0.
     void run(CallableReference<unsigned> body);
 
   private:

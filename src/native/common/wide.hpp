@@ -13,7 +13,8 @@
 namespace steelyard {
 
 // Two's complement integer of up to kMaxLimbs limbs of 64 bits, stored with as few limbs as possible.
-// The range of double is 2^-1074 to 2^1024; products of two doubles and sums of such products fit.
+// Magnitudes of doubles are between 2^-1074 and 2^1024.
+// Products of two doubles, as multiples of the smallest product, and sums of such products fit.
 class Big {
   public:
     static constexpr std::size_t kMaxLimbs = 96;
@@ -137,7 +138,7 @@ class Big {
             if (m.limbs_[i]) return static_cast<unsigned>(64 * i + std::bit_width(m.limbs_[i]));
         return 0;
     }
-    unsigned trailing_zeros() const {  // the number must not be 0
+    unsigned trailing_zeros() const {  // must not be called for the number 0
         std::size_t i = 0;
         while (!limbs_[i]) ++i;
         return static_cast<unsigned>(64 * i + std::countr_zero(limbs_[i]));
@@ -166,7 +167,7 @@ class Big {
     }
 
     bool fits(std::size_t limbs) const { return n_ <= limbs; }
-    int128 narrow() const {  // the number must have at most two limbs
+    int128 narrow() const {  // must be called only for numbers of at most two limbs
         return static_cast<int128>(static_cast<uint128>(limb(1)) << 64 | limb(0));
     }
 

@@ -1,4 +1,4 @@
-// Active set of a solver: kernel values of all pairs of members, contiguous and in double precision.
+// Active set of a solver: some samples, with the kernel values of all pairs of them in double precision.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace steelyard {
 
-// Members have slots 0 .. size() - 1.
+// Samples whose coefficients the solver changes (members). Each member has one of the slots 0 .. size() - 1.
 // All data that the solver reads between two passes over all samples is contiguous and in slot order.
 class ActiveSet {
   public:

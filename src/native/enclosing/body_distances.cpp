@@ -88,7 +88,7 @@ void all_distances(const Bodies& bodies, Rows<double> X, double* out, unsigned n
     });
 }
 
-// Finds the body with the smallest distance-to-radius ratio, given the squared distances of a row to all bodies.
+// Finds the ball or ellipsoid with the smallest ratio of distance to radius, given the squared distances of a row.
 class NearestRule {
   public:
     explicit NearestRule(std::span<const double> radii) : radii_(radii), factors_(radii.size()) {
@@ -97,7 +97,7 @@ class NearestRule {
     std::size_t n_bodies() const { return radii_.size(); }
     double ratio(double squared_distance, std::size_t body) const { return std::sqrt(squared_distance) / radii_[body]; }
 
-    // Square roots and divisions are slow, so squares are compared; only nearly equal ratios are computed exactly.
+    // Square roots and divisions are slow, so squared ratios are compared. Only nearly equal ratios are computed.
     void decide(const double* distances, std::size_t i, Nearest out) const {
         const NearLeast near = near_least_(distances, factors_.data(), 1.0 + kNearlyEqual, n_bodies());
         std::size_t nearest = near.count == 1 ? near.at : 0;
@@ -130,7 +130,7 @@ void find_nearest(const Bodies& bodies, Rows<double> X, std::span<const double> 
 
 // Approximate squared distances to spheres, |x|^2 - 2 c'x + |c|^2, relative to the mean of the centers c.
 // Approximate distances suffer from cancellation, so they are used only to find the nearest sphere.
-// If rounding errors leave several candidates for the nearest sphere, exact distances are needed.
+// If several spheres are the nearest within rounding errors, the caller computes exact distances.
 class SphereScreen {
   public:
     SphereScreen(Rows<double> centers, std::span<const double> radii)
@@ -145,7 +145,7 @@ class SphereScreen {
     std::size_t width() const { return planes_.stride(); }
     std::size_t scratch_width() const { return width() + middle_.size() + 1; }
 
-    // found[i] is the nearest sphere of row i, or this mark if several spheres may be the nearest.
+    // Marks a row for which several spheres may be the nearest.
     static constexpr std::size_t kUndecided = SIZE_MAX;
     void nearest(Rows<double> X, double* scratch, std::size_t* found) const {
         double *shifted = scratch + X.n_rows * width(), *squares = shifted + X.n_rows * X.n_features;
@@ -159,7 +159,7 @@ class SphereScreen {
     }
 
   private:
-    // Limit below which relative error bounds of squares do not hold, because the squares underflow.
+    // Squares below this limit may underflow, so that relative error bounds do not hold for them.
     static constexpr double kNoSquare = 1e-290;
 
     static std::vector<double> middle_of(Rows<double> centers) {

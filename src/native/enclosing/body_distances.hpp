@@ -1,4 +1,4 @@
-// Squared distances of many rows to many enclosing bodies.
+// Squared distances of many rows to many enclosing shapes. A body is a ball (sphere) or an ellipsoid.
 #pragma once
 
 #include <cstddef>

@@ -33,7 +33,7 @@ Values diagonal_of(const BallProblem& problem) {
     return diagonal;
 }
 
-// out[i] = sum over j of alpha[j] k(x_i, x_j). For the linear kernel the center is computed explicitly.
+// out[i] = sum over j of alpha[j] k(x_i, x_j). With the linear kernel, this is the product of x_i with the center.
 Values kernel_products(const BallProblem& problem, const Values& alpha, unsigned n_threads) {
     const auto [data, n, d] = problem.rows;
     const bool linear = problem.spec.kind == KernelKind::linear;
@@ -56,15 +56,15 @@ Values kernel_products(const BallProblem& problem, const Values& alpha, unsigned
     return products;
 }
 
-// The height of a row is its squared distance to the center minus a constant that all rows share.
+// Returns the height of each row: its squared distance to the center, up to a constant that all rows share.
 Values heights_of(const Values& diagonal, const Values& products) {
     Values heights(diagonal.size());
     for (std::size_t i = 0; i < heights.size(); ++i) heights[i] = diagonal[i] - 2.0 * products[i];
     return heights;
 }
 
-// Returns weights that sum to 1: rows get their upper bounds in order of decreasing height until the sum is reached.
-// Among rows of equal height, the first row has priority.
+// Returns weights that sum to 1. In order of decreasing height, each row gets its upper bound until the sum is 1.
+// Among rows of equal height, the first row comes first.
 Values load_highest(const Values& heights, std::span<const double> bounds) {
     std::vector<std::uint32_t> order(heights.size());
     std::iota(order.begin(), order.end(), 0u);
@@ -146,7 +146,7 @@ class Solver {
         const double curvature = curvature_of(i, j, row_i);
         const double moved = std::min({0.5 * drop / curvature, l.bounds[i] - l.alpha[i], l.alpha[j]});
         objective_ += moved * (drop - moved * curvature);
-        // Weights that reach a bound are set to it exactly, because later comparisons test for equality.
+        // Weights that reach a bound are set exactly to the bound, because later comparisons test for equality.
         const bool was_zero = l.alpha[i] == 0.0;
         l.alpha[i] = moved == l.bounds[i] - l.alpha[i] ? l.bounds[i] : l.alpha[i] + moved;
         l.alpha[j] = moved == l.alpha[j] ? 0.0 : l.alpha[j] - moved;
@@ -229,7 +229,7 @@ class Solver {
 
     Ball finish() const {
         const std::size_t n = alpha_.size();
-        double centre_norm = 0.0;  // alpha'K alpha: squared distances minus heights
+        double centre_norm = 0.0;  // alpha'K alpha, the difference between squared distances and heights
         for (std::size_t i = 0; i < n; ++i) centre_norm += 0.5 * alpha_[i] * (diagonal_[i] - local_.heights[i]);
         Ball ball{alpha_, Values(n), 0.0, 0.0, steps_};
         double sum = 0.0, count = 0.0;

@@ -1,5 +1,5 @@
 // Sequential minimal optimization with second-order pair selection.
-// SMO steps are used far from the optimum, and when steps along the margin set are impossible.
+// SvmProblem uses SMO steps far from the optimum, and when it cannot make adiabatic steps.
 #pragma once
 
 #include <cstddef>

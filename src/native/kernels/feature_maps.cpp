@@ -25,7 +25,7 @@ double between(double value, double limit) { return value < limit ? (value > -li
 
 double to_step(double value) { return ((value * 0x1p19 + 0x1.8p52) - 0x1.8p52) * 0x1p-19; }
 
-// Transforms feature values as FeatureMap documents. feature(i) returns the feature index of value i.
+// Shifts, scales and rounds feature values as documented in FeatureMap. feature(i) is the feature index of value i.
 template <class Feature>
 void enter(const FeatureMap& map, const double* values, std::size_t n, Feature feature, double* entries) {
     const double *shift = map.shift.data(), *scale = map.scale.data();

@@ -1,4 +1,5 @@
-// Feature maps. The result of a row is bit-identical in all batches, at all SIMD levels, with any number of threads.
+// Feature maps: transformations of rows to new features, for example random Fourier features.
+// The result of a row is bit-identical in all batches, at all SIMD levels and with any number of threads.
 #pragma once
 
 #include <cstddef>

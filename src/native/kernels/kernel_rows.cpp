@@ -16,11 +16,12 @@ constexpr std::size_t kTogether = 8;
 constexpr double kFixedError = 0.5 / kFixedScale + 20 * 0x1p-24;
 // Number of rounding errors per term: value, weight, product and three pairwise sums, plus a safety margin.
 constexpr double kNarrowError = 0x1p-24 * (1 + 1 + 1 + 3 + 0.5), kStoredError = 0x1p-24 * (1 + 0.5);
-// Kernel values and their products with weights must be far from the limits of float.
+// Largest kernel value that is stored as float. Products with weights must not come near the limits of float.
 constexpr double kNarrowLargest = 1e30;
 
 Precision first_precision(const KernelSpec& spec, bool has_function) {
-    // Values of a Python kernel function may have any range, and computing them dominates the cost.
+    // The values of a Python kernel function may have any range.
+    // A smaller type would save little time, because calling the function dominates the cost.
     if (has_function) return Precision::full;
     const bool is_bounded = spec.kind == KernelKind::rbf || spec.kind == KernelKind::laplacian;
     return is_bounded && spec.gamma >= 0.0 ? Precision::fixed : Precision::single;
@@ -86,7 +87,7 @@ void KernelRows::append(const double* x) {
     samples_.insert(samples_.end(), x, x + n_features_);
     diagonal_.push_back(diagonal);
     norms_.push_back(std::sqrt(std::abs(diagonal)));
-    // An upper bound, because it is not lowered when samples are removed.
+    // largest_norm_ is only an upper bound, because removing samples does not lower it.
     largest_norm_ = std::max(largest_norm_, norms_.back());
     slot_of_.push_back(kNone);
     if (!function_) packed_.append(x);

@@ -1,4 +1,5 @@
-// Samples that can be added and removed, with a cache of their kernel rows within a memory budget.
+// KernelRows: samples that can be added and removed, with a cache of their kernel rows within a memory budget.
+// The kernel row of a sample contains its kernel values with all samples.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +21,7 @@ using KernelFunction =
 // Storage type of cached kernel values, numbered by its size in bytes. `fixed` requires values in [0, 1].
 enum class Precision : std::uint8_t { fixed = 2, single = 4, full = 8 };
 
-// The samples have the numbers 0 .. size() - 1.
+// Samples with cached kernel rows. The samples have the numbers 0 .. size() - 1.
 // Cached kernel rows are updated when samples change, so no kernel value is computed twice.
 //
 // Rows are cached in the smallest sufficient type, which reduces memory traffic.

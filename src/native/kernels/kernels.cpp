@@ -11,7 +11,7 @@ namespace steelyard {
 namespace {
 
 // Number of rows per task. The rows of a task and one panel stay in the L2 cache.
-// The task size is a multiple of every tile and panel size, so tasks of a symmetric matrix meet at panel boundaries.
+// The task size is a multiple of every tile and panel size, so all tasks of a symmetric matrix end at panel boundaries.
 constexpr std::size_t kKernelTaskRows = 64;
 
 // Number of features below which computing a value twice is faster than copying it to the other triangle.
@@ -147,7 +147,7 @@ void kernel_matrix(const KernelSpec& spec, Rows<T> X, T* out, std::size_t ld, un
     if (d < kMirroredFeatures) return kernel_rows(spec, X, Z, out, ld, n_threads);
     const auto& loops = block_loops(X.data, out);
     const unsigned threads = threads_for_kernels(n_threads, X.n_rows, X.n_rows, d);
-    // A block is mirrored while it is in the L1 cache. No other task writes to its mirror image.
+    // A block is copied to the other triangle while it is in the L1 cache. No other task writes there.
     for_row_tasks(X.n_rows, threads, [&](std::size_t begin, std::size_t end) {
         for (std::size_t column = 0; column < end; column += kKernelTaskRows) {
             const Square block{begin, end, column, std::min(column + kKernelTaskRows, end)};

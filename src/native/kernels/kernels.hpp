@@ -26,7 +26,7 @@ namespace steelyard {
 // T is the type of rows. Sum is the type of sums and results.
 // PackedRows<float, double> stores float32 rows for sums in float64.
 // If Sum is omitted, sums have the type of the rows.
-// Panels store Sum, because converting a row once, when it is added, is cheaper than converting it at every use.
+// Panels store numbers of type Sum: a row is converted once, when it is added, and not at every use.
 template <class T, class Sum = T>
 class PackedRows {
   public:
@@ -79,7 +79,7 @@ void kernel_sums(const KernelSpec& spec, Rows<T> X, const PackedRows<T, Sum>& Z,
 template <class T>
 void kernel_block(const KernelSpec& spec, Rows<T> X, Rows<T> Z, T* out, std::size_t ld, unsigned n_threads);
 
-// out[i * ld + j] = k(x_i, x_j), exactly symmetric. For wide rows, one triangle is computed and mirrored.
+// out[i * ld + j] = k(x_i, x_j), exactly symmetric. For wide rows, one triangle is computed and copied.
 template <class T>
 void kernel_matrix(const KernelSpec& spec, Rows<T> X, T* out, std::size_t ld, unsigned n_threads);
 

@@ -1,4 +1,4 @@
-// Votes of the nearest vectors.
+// Classification by a vote of the nearest vectors.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace steelyard {
 
-// The caller owns the arrays, which must outlive this object.
+// Labelled vectors that vote on new rows. The caller owns the arrays, which must outlive this object.
 struct Neighbors {
     KernelSpec spec;  // similarity of two rows
     Rows<double> vectors;
@@ -22,8 +22,8 @@ struct Neighbors {
 };
 
 // Writes the scores of rows: the logarithm of the votes of each class, or the log-odds of the second of two classes.
-// Each of the most similar vectors votes with its similarity. Of equally similar vectors the last one votes.
-// Half a vote, divided among all classes, is added.
+// Each of the n_neighbors most similar vectors votes with its similarity.
+// Among equally similar vectors, later vectors are preferred. Half a vote, divided among all classes, is added.
 void neighbor_scores(const Neighbors& neighbors, Rows<double> X, double* out);
 
 }  // namespace steelyard

@@ -107,7 +107,7 @@ void for_tasks(std::size_t n_tasks, std::vector<Work>& work, Body&& body) {
     poll.rethrow();
 }
 
-// If X and Z are the same, rows and panels have the same order, so the lower triangle of panels is sufficient.
+// Computes log k for all pairs. If `symmetric`, X and Z are the same, and only the lower triangle is computed.
 template <class Spec, class Symbol>
 void log_values(const Spec& spec, const Sequences<Symbol>& X, const Sequences<Symbol>& Z, bool symmetric, double* out,
                 unsigned n_threads) {

@@ -30,7 +30,7 @@ void log_alignment_block(const AlignmentSpec& spec, Sequences<double> X, Sequenc
 void log_edit_block(const EditSpec& spec, Sequences<std::int32_t> X, Sequences<std::int32_t> Z, double* out,
                     unsigned n_threads);
 
-// Same as log_alignment_block() with Z = X, but computes one triangle and mirrors it.
+// Same as log_alignment_block() with Z = X, but computes one triangle and copies it to the other.
 void log_alignment_matrix(const AlignmentSpec& spec, Sequences<double> X, double* out, unsigned n_threads);
 void log_edit_matrix(const EditSpec& spec, Sequences<std::int32_t> X, double* out, unsigned n_threads);
 

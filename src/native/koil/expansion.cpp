@@ -10,7 +10,7 @@ namespace steelyard {
 
 namespace {
 
-// A vector counts as lying in the span if its distance to the span, relative to its length, is below this value.
+// A vector is in the span if its distance to the span, divided by its length, is below this value.
 constexpr double kInSpan = 1e-7;
 
 }  // namespace
@@ -143,7 +143,7 @@ void KernelExpansion<T>::extend_factor(double residual) {
 
 template <class T>
 void KernelExpansion<T>::step(const ProjectronRule& rule, const T* x, int y) {
-    // A state does not contain the factor, so it is recomputed after the learner was restored from a state.
+    // The state of a learner does not contain the factor, so the factor is recomputed after the state was restored.
     if (factor_.empty() && !coef_.empty()) {
         std::vector<T> vector(rows_.n_features());
         const PackedRows<T, double> all = std::move(rows_);
@@ -160,7 +160,7 @@ void KernelExpansion<T>::step(const ProjectronRule& rule, const T* x, int y) {
     if (achieved > 0.0 && !(rule.margin && achieved < 1.0)) return;
     const double squared = project(x), distance = std::sqrt(squared);
     const double length = dot(solution_.data(), solution_.data(), solution_.size());
-    double weight = 0.0;  // weight of the projection
+    double weight = 0.0;  // multiplier of the projected sample
     if (achieved > 0.0) {
         const double loss = 1.0 - achieved, gain = loss - distance / rule.threshold;
         if (gain > 0.0 && length > 0.0) weight = std::min({loss / length, 2.0 * gain / length, 1.0});

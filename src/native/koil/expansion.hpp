@@ -25,8 +25,8 @@ struct RandomBudgetRule {
     std::uint64_t seed;
 };
 
-// Forgetron: if the budget is full, it shrinks all weights as little as a bound allows,
-// then it removes the oldest support vector.
+// Forgetron: if the budget is full, it shrinks all weights and removes the oldest support vector.
+// The Forgetron shrinks weights as little as its mistake bound allows.
 struct ForgetronRule {
     std::size_t budget;
 };
@@ -40,7 +40,7 @@ struct ProjectronRule {
 template <class T>
 class KernelExpansion {
   public:
-    // Learned scalars besides the support vectors. Each update rule uses some of them.
+    // Learned numbers that are not part of the support vectors. Each update rule uses some of them.
     struct Numbers {
         double bias = 0.0;
         double margin = 0.0;     // rho in the NORMA paper

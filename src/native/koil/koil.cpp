@@ -67,7 +67,7 @@ KoilEnsemble<T>::KoilEnsemble(Rows<T> vectors, std::vector<KernelSpec> kernels, 
             }
         member.machine.fill_matrix(member);
     }
-    // Drop the initial references, so that only machines hold references to vectors.
+    // Drop the initial references, so that only models hold references to vectors.
     for (std::uint32_t id = 0; id < vectors.n_rows; ++id) shared_.release(id);
 }
 

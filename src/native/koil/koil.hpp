@@ -1,9 +1,10 @@
 // Kernelized online imbalanced learning (KOIL), with one buffer of support vectors per class.
 // Each sample triggers a gradient step on the pairwise losses with its nearest support vectors of the other class.
 //
-// KoilMachine implements the algorithm for two classes and one kernel, and uses only kernel values.
-// KoilEnsemble runs several machines on one stream, one per target and kernel.
-// The machines share distances and products if sharing is faster.
+// KoilMachine is a binary model with one kernel. It needs only kernel values, not the vectors.
+// The two buffers of a model are called sides: side 0 holds the negative support vectors, side 1 the positive ones.
+// KoilEnsemble trains several models on one stream: one for each target (one class against the rest) and kernel.
+// If it is faster, the models compute their kernel values from shared distances and products.
 #pragma once
 
 #include <array>
@@ -22,7 +23,7 @@ namespace steelyard {
 // The "plus" policies add the weight of a removed vector to the most similar remaining vector.
 enum class BufferPolicy { reservoir_plus, fifo_plus, reservoir, fifo, unbounded };
 
-// Maximum number of support vectors of the negative (entry 0) and the positive side (entry 1). 0 means unbounded.
+// Maximum number of negative (entry 0) and positive (entry 1) support vectors. 0 means unbounded.
 using KoilBudgets = std::array<std::size_t, 2>;
 
 struct KoilRule {
@@ -33,7 +34,7 @@ struct KoilRule {
     bool decay;               // shrink all weights by the factor 1 - learning_rate at each sample
     BufferPolicy policy;
     double weight_rate;       // rate at which losses reduce the weight of a kernel
-    double rate_decay = 0.0;  // the learning rate of the t-th sample of a machine is learning_rate / t^rate_decay
+    double rate_decay = 0.0;  // the learning rate of the t-th sample of a model is learning_rate / t^rate_decay
     // Equation (3.9): use the violators among the nearest vectors instead of the nearest violators.
     bool nearest_first = false;
     bool store_all = false;  // algorithm 3 as printed in the thesis: also store samples of weight 0
@@ -43,19 +44,19 @@ struct KoilRule {
 template <class Real>
 class KernelAccess {
   public:
-    // Computes the kernel values of vector i of one side with all vectors of the side `with`.
+    // Computes the kernel values of vector i of `side` with all vectors of the side `with`.
     virtual void kernel_values(int side, std::size_t i, int with, Real* values) const = 0;
 
   protected:
     ~KernelAccess() = default;
 };
 
-// State of a machine. Side 0 contains the negative support vectors, side 1 the positive ones.
+// State of a KoilMachine, as it is saved.
 struct KoilMachineState {
     struct Side {
         std::vector<std::uint32_t> ids;    // id of the vector in each slot
         std::vector<double> coef, scores;  // weights and scores of the support vectors, both divided by `scale`
-        std::vector<double> applied;       // weights that were used to compute the scores of the stale side
+        std::vector<double> applied;       // only for the stale side: weights from which its scores were computed
         std::size_t oldest = 0;            // slot that is replaced next in a full FIFO buffer
         std::uint64_t seen = 0;            // number of samples of this class, including samples that were not stored
     };
@@ -69,14 +70,16 @@ struct KoilMachineState {
 // Id that marks an empty slot.
 constexpr std::uint32_t kNoVector = UINT32_MAX;
 
-// A sample needs only the scores of the opposite side, and makes the scores of its own side stale.
+// Binary KOIL model with one kernel: its support vectors, their weights, and their cached scores.
+//
+// A sample needs only the scores of the support vectors of the opposite class, and makes those of its own class stale.
 // Stale scores are updated when a sample of the other class needs them, so several changes of a weight cost one update.
-// If the other class is rare, its samples usually need only a few scores, and the side stays stale.
+// If the other class is rare, its samples usually need only a few scores, and the remaining scores stay stale.
 //
 // Real is the type of kernel values, weights and scores.
-// On the same samples, float64 and float32 machines differ only by rounding at first.
-// Later a rounding difference may decide whether a vector violates its margin or which vector is removed.
-// After such a difference, the machines have different support vectors with the same quality of predictions.
+// On the same samples, a float64 and a float32 model differ only by rounding errors at first.
+// Later a rounding error may decide whether a vector violates its margin or which vector is removed.
+// From then on, the two models have different support vectors, but predict equally well.
 // States store doubles, which represent float32 numbers exactly.
 template <class Real>
 class KoilMachine {
@@ -91,7 +94,7 @@ class KoilMachine {
     };
     struct Outcome {
         double loss = 0.0;                   // sum of the pairwise losses (squared if smooth) of all updated pairs
-        std::uint32_t position = kNoVector;  // index on its side at which the sample was stored
+        std::uint32_t position = kNoVector;  // index in the buffer of its class at which the sample was stored
         bool evicted = false;                // whether the sample replaced another vector
     };
 
@@ -110,7 +113,7 @@ class KoilMachine {
     double scale() const { return scale_; }
     double log_weight = 0.0;
 
-    // Allocates space for one more vector on this side. Slot numbers change if the capacity grows.
+    // Allocates space for one more vector of `side`. Slot numbers change if the capacity grows.
     void reserve(int side);
     // Learns one sample. `outcome` must be default-initialized.
     // `outcome` is an output argument, because copying a returned value would stall on preceding stores.
@@ -119,7 +122,7 @@ class KoilMachine {
     // Returns whether refresh() is due. Call this function after learn(), when the sample has been stored.
     bool needs_refresh() const;
     void refresh(const KernelAccess<Real>& access);
-    // Computes the kernel matrix. Must be called once after a machine is constructed from a state.
+    // Computes the kernel matrix. Must be called once after a model is constructed from a state.
     void fill_matrix(const KernelAccess<Real>& access);
     // Returns the largest difference between a cached and a recomputed score, for tests.
     double cache_error(const KernelAccess<Real>& access) const;
@@ -127,7 +130,7 @@ class KoilMachine {
   private:
     struct Side {
         std::size_t count = 0;
-        // This member separates two members that are read together, to avoid a store-forwarding stall.
+        // `seen` is placed between `count` and `oldest`, which are read together, to avoid a store-forwarding stall.
         std::uint64_t seen = 0;
         std::size_t oldest = 0;
     };
@@ -138,7 +141,7 @@ class KoilMachine {
         std::size_t count = 0;
     };
 
-    // Score of a sample divided by the scale, for the current weights and for the applied weights.
+    // Scores of a sample divided by scale_: with the current weights and with the weights in applied_.
     struct Scores {
         Real current, applied;
     };
@@ -174,7 +177,7 @@ class KoilMachine {
 
     KernelSpec kernel_;
     KoilBudgets budgets_;
-    std::size_t capacity_ = 0;  // number of slots of each side
+    std::size_t capacity_ = 0;  // number of slots of each class
     Side sides_[2];
     double scale_ = 1.0;
     std::uint32_t steps_ = 0;
@@ -192,7 +195,7 @@ class KoilMachine {
     Changes changes_;
 };
 
-// Reference-counted support vectors that several machines share.
+// Reference-counted support vectors that several models share.
 template <class T>
 class SharedRows {
   public:
@@ -207,7 +210,7 @@ class SharedRows {
     std::vector<std::uint32_t> holders_, free_;
 };
 
-// Machines on one stream, grouped by target. Every target (one class against the rest) has n_kernels machines.
+// Models that learn one stream. Every target (one class against the rest) has one model per kernel.
 template <class T>
 class KoilEnsemble {
   public:
@@ -222,25 +225,25 @@ class KoilEnsemble {
     std::size_t n_machines() const { return members_.size(); }
     std::uint64_t n_seen() const { return n_seen_; }
 
-    // Adds an untrained target or a copy of another target.
+    // Adds a target without training (first function) or as a copy of another target (second function).
     void add_target();
     void copy_target(std::size_t target);
 
     // signs[target * X.n_rows + i] is +1 if row i belongs to the class of the target, else -1.
     // All values of X must be finite.
     void learn(Rows<T> X, const std::int8_t* signs, const KoilRule& rule, unsigned n_threads);
-    // out[machine * X.n_rows + i] = decision value f(x_i) of the machine.
+    // out[machine * X.n_rows + i] = decision value f(x_i) of the model.
     void scores(Rows<T> X, double* out, unsigned n_threads) const;
 
-    // Returns the states of all machines and writes the stored vectors to `vectors`.
-    // Ids are row numbers of `vectors`. The order of the vectors depends only on the machines.
+    // Returns the states of all models and writes the stored vectors to `vectors`.
+    // Ids are row numbers of `vectors`. The order of the vectors depends only on the models.
     std::vector<KoilMachineState> states(std::vector<T>& vectors) const;
     double cache_error() const;
 
   private:
     class Window;
 
-    // A machine and its support vectors in slot order.
+    // A model and its support vectors in slot order.
     struct Member final : KernelAccess<T> {
         Member(const KernelSpec& kernel, const KoilBudgets& budgets, std::size_t n_features)
             : machine(kernel, budgets), rows{PackedRows<T>(n_features), PackedRows<T>(n_features)} {}

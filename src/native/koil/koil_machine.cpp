@@ -15,9 +15,9 @@ namespace {
 // Maximum number of kernel rows that are computed before they are added to the scores.
 constexpr std::size_t kSpareRows = 16;
 constexpr std::size_t kBits = 64;
-constexpr std::uint64_t kRareRatio = 4;        // a class is rare if the other class has this many times as many samples
+constexpr std::uint64_t kRareRatio = 4;        // a class is rare if the other class has this many times more samples
 constexpr std::size_t kMaxLazyNeighbors = 16;  // scores may be computed individually for at most this many neighbours
-// Number of stale scores to check before the scores of the nearest neighbours are computed individually.
+// Number of stale scores that are checked before the scores of the nearest neighbours are computed individually.
 constexpr std::size_t kProbedScores = 4;
 // Number of steps after which scores are recomputed to limit rounding errors.
 template <class Real>
@@ -91,7 +91,7 @@ template <class Real>
 void KoilMachine<Real>::reserve(int side) {
     if (sides_[side].count < capacity_ || is_full(side)) return;
     const std::size_t doubled = matrix_.rounded_up(std::max<std::size_t>(2 * capacity_, 2 * KoilMatrix<Real>::kGroup));
-    const bool bounded = budgets_[0] != 0 && budgets_[1] != 0;  // whether both sides have a fixed number of slots
+    const bool bounded = budgets_[0] != 0 && budgets_[1] != 0;  // whether both classes have a fixed number of slots
     grow(bounded ? std::min(doubled, matrix_.rounded_up(std::max(budgets_[0], budgets_[1]))) : doubled);
 }
 
@@ -100,7 +100,7 @@ void KoilMachine<Real>::grow(std::size_t capacity) {
     const std::size_t old_capacity = capacity_;
     matrix_.complete_columns(counts());
     matrix_.grow(capacity, counts());
-    // Move the entries of each side to the new start of the side.
+    // Move the entries of each class to their new positions.
     const auto moved = [&](const auto& old, std::size_t n) {
         std::remove_cvref_t<decltype(old)> grown(n);
         for (int s = 0; s < 2; ++s)
@@ -127,7 +127,7 @@ Real KoilMachine<Real>::dot(const Real* weights, const Real* row) const {
                                                sides_[1].count);
 }
 
-// Returns the kernel values of one vector with all vectors of a side.
+// Returns the kernel values of the vector in slot `at` with all vectors of the side `with`.
 // If no matrix is stored, the returned values are valid until row `spare` is reused.
 template <class Real>
 Real* KoilMachine<Real>::row(std::size_t at, int with, const KernelAccess<Real>& access, std::size_t spare) {
@@ -172,7 +172,7 @@ void KoilMachine<Real>::add_weight(std::size_t at, Real weight, const KernelAcce
     set_weight(at, coef_[at] + weight);
 }
 
-// Updates the scores of the stale side.
+// Updates the stale scores, so that they include all changes of weights.
 template <class Real>
 void KoilMachine<Real>::catch_up(const KernelAccess<Real>& access) {
     matrix_.complete_columns(counts());
@@ -189,7 +189,7 @@ void KoilMachine<Real>::catch_up(const KernelAccess<Real>& access) {
 }
 
 // Returns the score of the sample with the current weights.
-// If the sample may be stored, the function also returns its score with the weights in applied_.
+// If the sample may be stored, the result also has its score with the weights in applied_.
 template <class Real>
 typename KoilMachine<Real>::Scores KoilMachine<Real>::scores_of(const Sample& sample, bool may_be_stored) const {
     if (!may_be_stored) return {dot(coef_.data(), sample.similarities), Real(0)};
@@ -199,8 +199,8 @@ typename KoilMachine<Real>::Scores KoilMachine<Real>::scores_of(const Sample& sa
     return {query.products[0], query.products[1]};
 }
 
-// Selects the support vectors of the other side whose weights are updated in this step.
-// Selects the nearest violators, or with nearest_first the violators among the nearest vectors.
+// Selects the support vectors of the other class whose weights are updated in this step.
+// The function selects the nearest violators, or with nearest_first the violators among the nearest vectors.
 template <class Real>
 void KoilMachine<Real>::find_violators(const Sample& sample, Real unscaled_score, const KoilRule& rule) {
     const int other = 1 - sample.side();
@@ -225,10 +225,10 @@ void KoilMachine<Real>::find_violators(const Sample& sample, Real unscaled_score
     }
 }
 
-// Computes the scores of the stale side when they are needed.
+// Updates stale scores of the support vectors of the other class that this sample needs.
 // If all nearest neighbours violate their margins, only the scores of these neighbours are computed.
-// For a rare class, computing few scores is less work, because many weights have changed since its last sample.
-// If some neighbour does not violate its margin, the scores of the whole side are updated.
+// Computing few scores saves work for a rare class, because many weights have changed since its last sample.
+// If some neighbour does not violate its margin, all stale scores are updated.
 // noinline keeps this rarely used function out of the code that runs for every sample.
 template <class Real>
 STEELYARD_NEVER_INLINE void KoilMachine<Real>::prepare_opposite_scores(const Sample& sample, const KoilRule& rule,
@@ -240,7 +240,7 @@ STEELYARD_NEVER_INLINE void KoilMachine<Real>::prepare_opposite_scores(const Sam
     stale_side_ = own;
 }
 
-// Selects the `max_count` nearest vectors of the other side and returns true if all of them violate their margins.
+// Selects the `max_count` nearest vectors of the other class and returns true if all of them violate their margins.
 template <class Real>
 bool KoilMachine<Real>::nearest_all_violate(const Sample& sample, std::size_t max_count) {
     const int other = 1 - sample.side();
@@ -270,7 +270,7 @@ Real KoilMachine<Real>::update_violators(const Sample& sample, const KoilRule& r
                                          const KernelAccess<Real>& access) {
     const double step = rate * rule.C * sample.y / scale_;
     const int own = sample.side(), other = 1 - own;
-    if (n_chosen_ == 0) {  // the first samples get a weight, otherwise no sample would ever be stored
+    if (n_chosen_ == 0) {  // first samples: without a weight, no sample would ever be stored
         const bool is_first = sides_[own].count == 0 || sides_[other].count == 0;
         return is_first && !rule.store_all ? Real(step) : Real(0);
     }
@@ -301,7 +301,7 @@ std::size_t KoilMachine<Real>::choose_position(const Sample& sample, const KoilR
 
 // Stores the sample at position i and removes the support vector at this position, if any.
 // `applied_score` is the score of the sample with the weights in applied_, without the removed vector.
-// If the side is not stale, `applied_score` is ignored.
+// `applied_score` is used only if the scores of the class of the sample are stale.
 template <class Real>
 void KoilMachine<Real>::store(const Sample& sample, std::size_t i, Real weight, Real applied_score,
                               const Removed& removed, Outcome& outcome, const KernelAccess<Real>& access) {
@@ -340,7 +340,7 @@ Real KoilMachine<Real>::remove(const Sample& sample, std::size_t at, const Remov
         loops().online.of<Real>().add_rows(rows, &factor, 1, scores, sides_[stale_side_].count);
     }
     if (!removed.compensates) return 0;
-    // The other side is stale only if a matrix is stored, see prepare_opposite_scores().
+    // The scores of the other class can be stale only if a matrix is stored, see prepare_opposite_scores().
     Real* own_row = side == stale_side_ ? row : matrix_.row(at) + first;
     // The sample will be in this slot, and may itself be the vector most similar to the removed one.
     own_row[at - first] = sample.similarities[at];

@@ -44,8 +44,8 @@ void KoilMatrix<Real>::complete_row(std::size_t at) {
         row(at)[fresh] = row(fresh)[at];
 }
 
-// Writes the matrix column by column in groups of slots.
-// Rows of the group itself already contain some of the values, so they are completed one by one.
+// Writes the missing columns, one group of slots at a time.
+// The rows of the new vectors already contain some of the values, so these rows are completed one by one.
 template <class Real>
 void KoilMatrix<Real>::complete_columns(const Counts& counts) {
     if (fresh_begin_ == fresh_end_) return;

@@ -1,4 +1,4 @@
-// Kernel matrix of the support vectors of a KOIL machine, updated when vectors are added or replaced.
+// Kernel matrix of the support vectors of a KOIL model, updated when vectors are added or replaced.
 #pragma once
 
 #include <array>
@@ -9,7 +9,8 @@
 
 namespace steelyard {
 
-// The matrix has two sides (classes) of `capacity` slots each. Slot `at` is position at - s * capacity of side s.
+// Kernel matrix of the support vectors of one model. It has `capacity` slots for each class (side).
+// Slot s * capacity + i is position i of side s.
 // The row of a new support vector is written immediately.
 // Columns are written on demand for groups of slots, because the entries of a column are in different cache lines.
 // A matrix that is too large for the cache is not stored, and rows are computed on demand.

@@ -1,5 +1,5 @@
 // Schedule of KOIL with multiple kernels (algorithm 4): decides which kernels learn which samples of a window.
-// This header is part of koil.cpp.
+// The header is included only by koil.cpp.
 #pragma once
 
 #include <algorithm>
@@ -14,16 +14,18 @@
 
 namespace steelyard {
 
-// Number of samples that machines process independently before all machines synchronize.
+// Number of samples that models process independently before all models synchronize.
 constexpr std::size_t kWindowRows = 256;
 
-// A machine is one kernel of one target. Kernel l of a target learns sample t with probability w_l / max_j w_j.
+// Decides for every model and sample whether the model learns the sample.
+// A model is one kernel of one target. Kernel l of a target learns sample t with probability w_l / max_j w_j.
 // A kernel learns sample t if log(u) < log w_l - max_j log w_j, for a uniform random u and the weights w before t.
-// Weights never grow. So the largest weight is at least that of the machines that have already processed sample t.
-// An upper bound of the largest weight is the largest of the last known weights of all machines.
-// Usually the lower or the upper bound decides; otherwise the machine waits for other machines.
-// The machine that is furthest behind never waits.
-// The result equals that of processing all machines sample by sample, for any order of machines and number of threads.
+// Weights never grow, which gives two bounds of the largest weight before sample t.
+// A lower bound is the largest weight of the models that have already processed sample t.
+// An upper bound is the largest of the last known weights of all models.
+// Usually one of the bounds decides whether a model learns the sample. Otherwise the model waits for other models.
+// The model that is furthest behind never waits.
+// The result equals that of processing all models sample by sample, for any order of models and number of threads.
 class KoilSchedule {
   public:
     enum class Decision { learn, skip, wait };
@@ -34,7 +36,7 @@ class KoilSchedule {
           courses_(std::make_unique<Course[]>(n_machines)),
           leaders_(std::make_unique<Leader[]>(n_machines / n_kernels)) {}
 
-    // Starts a window for a machine; first_sample is the number of its first sample. Must be called for every machine.
+    // Starts a window for a model; first_sample is the number of its first sample. Must be called for every model.
     void start(std::size_t machine, std::uint64_t first_sample, std::size_t n_rows, double log_weight) {
         Course& course = courses_[machine];
         course.reached.store(0, std::memory_order_relaxed);
@@ -49,7 +51,7 @@ class KoilSchedule {
         leader_of(machine).raise(0, log_weight);
     }
 
-    // Returns the number of samples that the machine has processed.
+    // Returns the number of samples that the model has processed.
     std::size_t reached(std::size_t machine) const { return courses_[machine].reached.load(std::memory_order_relaxed); }
 
     double log_weight(std::size_t machine) const {
@@ -57,7 +59,7 @@ class KoilSchedule {
         return course.log_weights[course.reached.load(std::memory_order_acquire)];
     }
 
-    // Returns whether the machine learns or skips its next sample, or must wait for other machines.
+    // Returns whether the model learns or skips its next sample, or must wait for other models.
     Decision decide(std::size_t machine) {
         if (n_kernels_ == 1) return Decision::learn;
         Course& course = courses_[machine];
@@ -71,16 +73,16 @@ class KoilSchedule {
         return is_below(draw, own - largest.lower) ? Decision::wait : Decision::skip;
     }
 
-    // Returns the probability that the machine learns the next samples, given the weights known so far.
+    // Returns the probability that the model learns the next samples, given the weights known so far.
     double probability(std::size_t machine) const {
         if (n_kernels_ == 1) return 1.0;
         const std::size_t t = reached(machine);
         return std::exp(courses_[machine].log_weights[t] - leader_of(machine).at(t));
     }
-    // Returns the random number that the machine uses for sample t.
+    // Returns the random number that the model uses for sample t.
     double draw(std::size_t machine, std::size_t t) const { return courses_[machine].draws[t]; }
 
-    // Records that the machine has processed one more sample.
+    // Records that the model has processed one more sample.
     void pass(std::size_t machine, double log_weight) {
         Course& course = courses_[machine];
         const std::uint32_t next = course.reached.load(std::memory_order_relaxed) + 1;

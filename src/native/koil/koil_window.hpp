@@ -1,4 +1,5 @@
-// Window of a KOIL stream: a block of samples that machines process independently. This header is part of koil.cpp.
+// Window of a KOIL stream: a block of samples that the models of an ensemble process independently of each other.
+// The header is included only by koil.cpp.
 #pragma once
 
 #include <algorithm>
@@ -18,13 +19,14 @@ namespace steelyard {
 // Number of samples whose kernel values are computed together: two tiles of rows at the widest SIMD level.
 constexpr std::size_t kBatchRows = 8;
 
-// A machine advances as far as possible before the next machine runs, so that its kernel matrix stays in the cache.
-// The kernel matrices of all machines together are larger than the cache.
+// Training of all models of an ensemble on one window of samples.
+// A model advances as far as possible before the next model runs, so that its kernel matrix stays in the cache.
+// The kernel matrices of all models together are larger than the cache.
 //
-// Kernel values of a machine are computed from its own vectors or from shared sums (distances or products).
-// Shared sums are computed once for all vectors of the ensemble and used by all machines with suitable kernels.
+// Kernel values of a model are computed from its own vectors or from shared sums (distances or products).
+// Shared sums are computed once for all vectors of the ensemble and used by all models with suitable kernels.
 // Own and shared sums give bit-identical results.
-// Sharing is less work if most machines store the same vectors and learn each sample.
+// Sharing is less work if most models store the same vectors and learn each sample.
 template <class T>
 class KoilEnsemble<T>::Window {
   public:
@@ -74,8 +76,8 @@ class KoilEnsemble<T>::Window {
         }
     }
 
-    // Advances machines until all machines have finished the window. Every thread calls this function.
-    // A thread prefers the machines that it advanced before, because their kernel matrices are in its cache.
+    // Advances models until all models have finished the window. Every thread calls this function.
+    // A thread prefers the models that it advanced before, because their kernel matrices are in its cache.
     void process(unsigned thread, unsigned n_threads) {
         std::vector<std::size_t> own, others;
         for (std::size_t index = 0; index < n_machines_; ++index)
@@ -84,7 +86,7 @@ class KoilEnsemble<T>::Window {
             if (!advance_heaviest(own) && !advance_heaviest(others)) std::this_thread::yield();
     }
 
-    // Updates the shared table after machines have stored and removed vectors. One thread calls this function.
+    // Updates the shared table after models have stored and removed vectors. One thread calls this function.
     void commit() {
         SharedRows<T>& shared = ensemble_.shared_;
         std::vector<std::uint32_t> ids(n_rows(), kNoVector);
@@ -105,7 +107,7 @@ class KoilEnsemble<T>::Window {
             tracks_[index].stored.clear();
         }
         for (const std::uint32_t id : ids)
-            if (id != kNoVector) shared.release(id);  // after this, only machines hold references
+            if (id != kNoVector) shared.release(id);  // from here on, only models hold references
         ensemble_.n_seen_ += n_rows();
     }
 
@@ -115,7 +117,7 @@ class KoilEnsemble<T>::Window {
     // Maximum number of shared sums: the table must leave space in the cache for kernel matrices.
     static constexpr std::size_t kMaxSums = 32768;
 
-    // Kernel values of the vectors of a machine with the samples that the machine will probably learn.
+    // Kernel values of the vectors of a model with the samples that the model will probably learn.
     // The kernel values are updated when a sample replaces a vector.
     struct Batch {
         AlignedVector<T> values;    // one row per sample of the batch, and one row for samples outside the batch
@@ -143,9 +145,9 @@ class KoilEnsemble<T>::Window {
         std::uint32_t sample, position, evicted;  // `evicted` is the id of the replaced vector, or kNoVector
         int side;
     };
-    // Progress of a machine in the window.
+    // Progress of a model in the window.
     struct alignas(64) Track {
-        std::atomic_flag taken;  // set while a thread advances the machine
+        std::atomic_flag taken;  // set while a thread advances the model
         Batch batch;
         std::vector<Stored> stored;
     };
@@ -193,11 +195,12 @@ class KoilEnsemble<T>::Window {
         return static_cast<double>(n_shared_ + kBatchRows) * d < wanted * (d - kFetchCost);
     }
 
-    // -- advancing one machine --------------------------------------------------------------------------------------
+    // -- advancing one model --------------------------------------------------------------------------------------
 
-    // Advances the machine with the largest weight that can advance. Returns whether a machine advanced.
-    // Removes finished machines from the list. The machine with the largest weight never waits.
-    // The further the machine with the largest weight has advanced, the less the others wait.
+    // Removes finished models from the list.
+    // Tries the other models in order of decreasing weight and advances the first model that need not wait.
+    // Returns whether a model advanced. The model with the largest weight never waits.
+    // The further the model with the largest weight has advanced, the less the others wait.
     bool advance_heaviest(std::vector<std::size_t>& machines) {
         std::erase_if(machines, [&](std::size_t index) { return schedule_.reached(index) == n_rows(); });
         std::vector<std::pair<double, std::size_t>> by_weight;
@@ -206,7 +209,7 @@ class KoilEnsemble<T>::Window {
         return std::any_of(by_weight.begin(), by_weight.end(), [&](const auto& next) { return advance(next.second); });
     }
 
-    // Advances one machine. Returns false if the machine must wait.
+    // Advances one model. Returns false if the model must wait.
     bool advance(std::size_t index) {
         Track& track = tracks_[index];
         if (schedule_.reached(index) == n_rows() || track.taken.test_and_set(std::memory_order_acquire)) return false;
@@ -252,7 +255,7 @@ class KoilEnsemble<T>::Window {
 
     // -- computation of kernel values -------------------------------------------------------------------------------
 
-    // Computes the kernel values of sample i with the vectors of a machine and with itself.
+    // Computes the kernel values of sample i with the vectors of a model and with itself.
     void compute_similarities(typename KoilMachine<T>::Sample& sample, std::size_t index, std::size_t i) {
         const Member& member = ensemble_.members_[index];
         Batch& batch = tracks_[index].batch;
@@ -300,7 +303,7 @@ class KoilEnsemble<T>::Window {
             kernel_rows(member.machine.kernel(), rows, member.rows[s], out + member.machine.slot(s, 0), ld, 1);
     }
 
-    // Computes the kernel values of a batch: sample i and later samples that the machine will probably learn.
+    // Computes the kernel values of a batch: sample i and later samples that the model will probably learn.
     void evaluate(Batch& batch, std::size_t index, std::size_t i) {
         const std::size_t d = rows_.n_features;
         batch.clear();
@@ -317,7 +320,7 @@ class KoilEnsemble<T>::Window {
         evaluate(batch.all_rows(d), ensemble_.members_[index], batch.values.data(), batch.n_slots);
     }
 
-    // Updates the batch after sample i has been stored in a slot of the machine.
+    // Updates the batch after sample i has been stored in a slot of the model.
     void update_batch(Batch& batch, const Member& member, std::size_t i, std::size_t slot) {
         if (batch.count == 0 || batch.samples[batch.count - 1] <= i) return;
         const KernelSpec& kernel = member.machine.kernel();
@@ -350,7 +353,7 @@ class KoilEnsemble<T>::Window {
     std::unique_ptr<Track[]> tracks_;
     std::size_t n_machines_;
     std::vector<Sums> sums_;
-    std::atomic<std::size_t> n_left_{0};  // number of machines that have not finished the window
+    std::atomic<std::size_t> n_left_{0};  // number of models that have not finished the window
 };
 
 }  // namespace steelyard

@@ -41,8 +41,7 @@ struct OpaucState {
 template <class T>
 void opauc_sweep(Rows<T> X, const std::int8_t* y, const OpaucState& state, double learning_rate, double regularization);
 
-// AROW (adaptive regularization of weights) with a diagonal covariance.
-// Rows are sparse, and the cost per row is proportional to the number of nonzero values.
+// One sparse row: its nonzero values and their columns.
 struct SparseSample {
     const double* values;
     const std::int32_t* columns;  // column indices without duplicates
@@ -54,9 +53,9 @@ struct ArowState {
     double* bias;       // value and variance of the intercept
     double* seen;       // number of samples seen of each class
 };
-// Makes one pass over n rows, where row_at(i) returns a SparseSample.
-// The regularization of a row is proportional to the share of its class so far,
-// so both classes have the same influence.
+// Makes one pass of AROW (adaptive regularization of weights) with a diagonal covariance over n rows.
+// row_at(i) returns a SparseSample. The cost per row is proportional to its number of nonzero values.
+// Both classes have the same influence: the regularization of a row is proportional to the share of its class so far.
 template <class RowAt>
 void arow_sweep(std::size_t n_rows, const RowAt& row_at, const std::int8_t* y, const ArowState& state,
                 double regularization) {

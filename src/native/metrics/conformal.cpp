@@ -8,7 +8,7 @@ namespace steelyard {
 
 namespace {
 
-// Adds a value to the counts of its levels and returns its smoothed p-value.
+// Adds one to the count of `level` and returns the smoothed p-value of the new value.
 double add_and_rank(double* counts, std::size_t n_levels, std::size_t level, double uniform) {
     counts[level] += 1.0;
     const double below = std::accumulate(counts, counts + level, 0.0);
@@ -20,7 +20,7 @@ double add_and_rank(double* counts, std::size_t n_levels, std::size_t level, dou
 
 void conformal_p_values(Rows<double> X, const ConformalColumns& columns, const double* uniform, double* p) {
     const std::size_t d = X.n_features, n_bins = columns.n_bins, half = n_bins / 2, n_values = X.n_rows * d;
-    std::vector<double> folded(d * half);  // number of earlier rows at each distance from the middle
+    std::vector<double> folded(d * half);  // number of earlier rows at each distance from the middle bins
     for (std::size_t c = 0; c < d; ++c)
         for (std::size_t level = 0; level < half; ++level)
             folded[c * half + level] =

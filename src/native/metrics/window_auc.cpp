@@ -24,7 +24,8 @@ std::uint32_t RankTree::new_node() {
     return id;
 }
 
-// Counting smaller keys is faster than binary search: the loop is vectorized and has no mispredicted branches.
+// Counts the keys below `score`.
+// Counting is faster than binary search: the loop is vectorized and has no mispredicted branches.
 std::uint32_t RankTree::first_not_below(const Node& node, double score) {
     std::uint32_t n_below = 0;
     for (std::uint32_t e = 0; e < node.size; ++e) n_below += node.key[e] < score;
@@ -86,7 +87,7 @@ void RankTree::add(std::uint32_t id, unsigned level, double score, bool positive
         }
         rank.equal = node.count[!positive][entry];
     } else if (entry == node.size) {
-        node.key[--entry] = score;  // the score is a new maximum, so the upper bound of the last child increases
+        node.key[--entry] = score;  // a new maximum raises the upper bound of the last child
     }
     rank.below += sum_first(node.count[!positive], entry);
     ++node.count[positive][entry];

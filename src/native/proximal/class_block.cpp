@@ -13,14 +13,14 @@ namespace {
 
 constexpr std::int64_t kLongWeight = 1 << 28;  // rows with larger weights are added one by one
 
-// Rows grouped by weight; all rows of a group are added together.
-// Rows with values too large for the digit loops are listed separately.
+// Row numbers grouped by weight. The rows of a group are added in one call.
+// `beyond` lists the rows with values above kTwoDigits, which the loops over digits cannot add.
 struct Runs {
     std::map<std::int64_t, std::vector<std::uint32_t>> by_weight;
     std::vector<std::uint32_t> beyond;
 };
 
-// Adds rows with any values and weights to sums of products.
+// Adds the rows of `runs` to sums of products. Values and weights may have any size.
 template <class T>
 void fold(Triangle& sums, Rows<T> rows, const Runs& runs, std::span<const std::int64_t> weights,
           const StepTables& tables, const Quantizer* quantizer, std::span<const double> largest, unsigned n_threads) {
@@ -65,7 +65,7 @@ std::vector<double> largest_of(std::span<const double> rows, std::size_t d) {
     return largest;
 }
 
-// Groups the pending rows by weight, starting with row `first`.
+// Groups the pending rows from number `first` on by weight.
 Runs pending_runs(const ExactBlock& block, std::size_t first, std::size_t d) {
     Runs runs;
     for (auto i = static_cast<std::uint32_t>(first); i < block.weights.size(); ++i) {
@@ -91,8 +91,8 @@ void add_pending(Triangle& sums, const ExactBlock& block, std::size_t i, std::si
 
 constexpr std::size_t kMaxRowsOneByOne = 8;  // up to this number of rows, unshared sums are updated row by row
 
-// Adds the pending rows, starting with row `first`, to unshared sums in one atomic call.
-// Returns false, without changes, if the rows need several calls.
+// Adds the pending rows from number `first` on to unshared sums in one atomic call of add_products().
+// Returns false, without changes, if the rows would need several calls.
 bool fold_in_place(Triangle& sums, const ExactBlock& block, std::size_t first, std::size_t d, unsigned n_threads) {
     const Runs runs = pending_runs(block, first, d);
     if (runs.by_weight.size() != 1 || !runs.beyond.empty() || std::abs(runs.by_weight.begin()->first) > kLongWeight)
@@ -107,9 +107,9 @@ Big pending_count(const ExactBlock& block) {
     return Big::of(sum);
 }
 
-// Returns whether a set of rows with the sums of this block can exist.
+// Returns whether the sums of this block can be the sums of any rows.
 // Sums of squares must not be negative, and n * sum(v^2) >= sum(v)^2 must hold (Cauchy-Schwarz).
-// Features with merged values of coarser steps are skipped, because their values may have different rounding errors.
+// Features into which values with coarser steps were merged are skipped: such values have larger rounding errors.
 bool is_plausible(const ExactBlock& block, std::size_t d, const Quantizer& quantizer) {
     const Big n = count_of(block);
     const std::size_t pending = block.weights.size();

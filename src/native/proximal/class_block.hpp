@@ -29,12 +29,12 @@ inline void count_row(const float* x, std::size_t d, Steps steps, double* out) {
 ExactBlock& mutable_block(std::shared_ptr<ExactBlock>& block);
 std::shared_ptr<Triangle> copy_sums(const ExactBlock& block, std::size_t d);
 
-// Adds the pending rows of a block to the given sums, or without this argument to the sums of the block.
+// Adds the pending rows of a block to `sums`, or (second version) to the sums of the block itself.
 void fold_pending(Triangle& sums, const ExactBlock& block, std::size_t d, unsigned n_threads);
 void fold_pending(ExactBlock& block, std::size_t d, unsigned n_threads);
 void form_sums(std::shared_ptr<ExactBlock>& slot, std::size_t d, unsigned n_threads);
 
-// Returns whether n more rows of a class may stay pending. If not, they are added to the sums immediately.
+// Returns whether n more rows of a class may stay pending. If not, the caller adds them to the sums immediately.
 bool may_stay_pending(const ExactBlock* block, std::size_t n, std::size_t d);
 // Appends rows to the pending rows.
 template <class T>
@@ -45,7 +45,7 @@ template <class T>
 void place(ExactBlock& block, Rows<T> rows, const std::vector<std::uint32_t>& index,
            std::span<const std::int64_t> weights, const StepTables& tables, const Quantizer& quantizer,
            const ScanResult& found, unsigned n_threads);
-// Adds a row with values too large for the two-digit product loops.
+// Adds a row with values above kTwoDigits, which the loops over two digits cannot add.
 template <class T>
 void add_beyond(Triangle& sums, Rows<T> rows, std::uint32_t row, const StepTables& tables, const Quantizer& quantizer);
 // Adds or subtracts another block with the same quantizer.

@@ -72,7 +72,7 @@ std::map<std::int32_t, std::vector<std::uint32_t>> by_slot(std::span<const std::
 
 namespace {
 
-// Scans only the listed rows. All other rows must fit the digit loops.
+// Scans only the listed rows. In the result, `beyond` is 0 for all other rows.
 template <class T>
 ScanResult scan_some(Rows<T> rows, const std::vector<std::uint32_t>& index, const StepTables& tables) {
     ScanResult found{std::vector<double>(rows.n_features, 0.0), std::vector<double>(rows.n_features, 0.0),
@@ -84,7 +84,7 @@ ScanResult scan_some(Rows<T> rows, const std::vector<std::uint32_t>& index, cons
 }
 
 // Adds the rows of large classes without a separate scan. Rows of small classes are scanned and stay pending.
-// Returns false, without changes, if this path is not faster or if steps must be refined first.
+// Returns false, without changes, if scanning first is not slower or if steps must be refined first.
 template <class T>
 bool add_unscanned(ExactState& state, Rows<T> rows, std::span<const std::int32_t> slots, unsigned n_threads) {
     const std::size_t d = state.n_features;

@@ -12,7 +12,7 @@
 
 namespace steelyard {
 
-// Statistics with one mutex and one version number. Every update is atomic for readers.
+// Statistics of all classes, with one mutex and one version number. Every update is atomic for readers.
 class ExactSums {
   public:
     explicit ExactSums(ExactState state, std::uint64_t version = 0) : version_(version), state_(std::move(state)) {}
@@ -51,10 +51,11 @@ class ExactSums {
     template <class Update>
     auto update(Update&& update) {
         const std::scoped_lock lock(mutex_);
-        ++version_;  // incremented even if the update changes nothing; the only effect is a superfluous recomputation
+        ++version_;  // also incremented if the update changes nothing, which only costs a recomputation
         return update(state_);
     }
-    // Updates the state if it still has the given version, and sets `version` to the new one. Returns false if not.
+    // Updates the state if it still has the given version, and sets `version` to the new version.
+    // Returns false, without changes, if it has another version.
     template <class Update>
     bool update_at(std::uint64_t& version, Update&& update) {
         const std::scoped_lock lock(mutex_);

@@ -40,15 +40,15 @@ struct Plan {
     std::vector<std::uint32_t> high;  // features with a high digit; used if only some features have one
     std::size_t size;                 // number of columns of a block
     std::size_t n_blocks;
-    std::size_t most_rows;  // maximum number of rows whose digit sums are exact
+    std::size_t most_rows;  // maximum number of rows whose digit products are summed exactly
 
     explicit Plan(std::size_t d) : digits(Digits::one), size(d + 1), n_blocks(1), most_rows(8192) {}
     Plan(std::span<const double> largest, std::size_t d) : Plan(d) {
         for (std::uint32_t j = 0; j < d; ++j)
             if (largest[j] >= kOneDigit) high.push_back(j);
         if (high.empty()) return;
-        // Cost of three products of all features: 3.
-        // Cost of one product of all low digits and some high digits: (1 + share of features with a high digit)^2.
+        // Three products of all features have a relative cost of 3.
+        // One product of low digits and some high digits has the cost (1 + share of features with a high digit)^2.
         if (5 * high.size() < 3 * d) {
             digits = Digits::some;
             size += high.size();
@@ -75,7 +75,7 @@ bool pack(const GramLoops& loops, Rows<float> rows, const std::uint32_t* index, 
                           block_stride, buffer, block);
 }
 
-// Unit of work of a thread: the columns of one group for the rows of one band.
+// Unit of work of a thread: a part of the Gram matrix, given by a group of column panels and a band of row panels.
 struct Task {
     std::size_t first_panel;
     PanelRange rows;
@@ -101,7 +101,7 @@ unsigned useful_threads(unsigned wanted, std::size_t n_rows, std::size_t n_block
 
 std::int64_t whole(double x) { return static_cast<std::int64_t>(x); }
 
-// Adds one row of the digit sums to the multiprecision sums and clears the row.
+// Adds one row of the sums of digit products in `scratch` to the multiprecision sums, then clears this row.
 void drain_row(const Plan& plan, double* scratch, std::size_t row, std::int64_t weight, Triangle& sums) {
     const std::size_t size = sums.size(), width = plan.size;
     double* low = scratch + row * width;
@@ -126,7 +126,8 @@ void drain_row(const Plan& plan, double* scratch, std::size_t row, std::int64_t 
     std::fill_n(low, row + 1, 0.0);
 }
 
-// Adds the products with high digits of some features to the sums. Rows of high digits follow rows of low digits.
+// Adds the products with the high digit of feature plan.high[k] to the multiprecision sums.
+// In `scratch`, the rows of high digits follow the rows of low digits.
 void drain_high(const Plan& plan, double* scratch, std::size_t k, std::int64_t weight, Triangle& sums) {
     const std::size_t size = sums.size(), width = plan.size, feature = plan.high[k];
     double* row = scratch + (size + k) * width;
@@ -141,13 +142,13 @@ void drain_high(const Plan& plan, double* scratch, std::size_t k, std::int64_t w
     std::fill_n(row, size + k + 1, 0.0);
 }
 
-// Clears the digit sums. Only the lower triangle of each square is used.
+// Clears the sums of digit products: one square matrix per block, of which only the lower triangle is used.
 void clear(const Plan& plan, double* scratch) {
     for (std::size_t row = 0; row < plan.n_blocks * plan.size; ++row)
         std::fill_n(scratch + row * plan.size, row % plan.size + 1, 0.0);
 }
 
-// Returns log2 of an upper bound for the growth of the sums.
+// Returns log2 of an upper bound for the change of a sum when n rows with values up to `largest` are added.
 double growth(std::size_t n, double largest, std::int64_t weight) {
     return std::log2(static_cast<double>(n)) + 2.0 * std::log2(std::max(1.0, largest)) + 2.0 +
            std::log2(std::max(1.0, std::fabs(static_cast<double>(weight))));
@@ -159,7 +160,7 @@ struct SharedSums {
     std::mutex busy;
 };
 
-// Adds blocks of rows, which have not been scanned, to the digit sums of one thread.
+// Sums the digit products of rows that have not been scanned, block by block. Every thread has its own object.
 template <class T>
 class UnscannedRows {
   public:
@@ -174,7 +175,9 @@ class UnscannedRows {
         make_room();
     }
 
-    // Returns false if a value needs more rounding than allowed. Rows with too large values are skipped and listed.
+    // Sums the digit products of one block of rows, which belong to the class with these `sums`.
+    // Rows with values above kTwoDigits are skipped and listed in beyond().
+    // Returns false if a value needs more rounding than allowed.
     bool take(std::span<const std::uint32_t> index, SharedSums& sums) {
         if (sums_ != &sums || n_held_ + index.size() > plan_.most_rows) drain();
         sums_ = &sums;
@@ -195,7 +198,8 @@ class UnscannedRows {
         return true;
     }
 
-    // Adds the digit sums to the sums of the class at the end of the work.
+    // Adds the sums of digit products of this thread to the multiprecision sums of the class.
+    // drain() is called before the class or the plan changes, before doubles become inexact, and after the last block.
     void drain() {
         if (n_held_ == 0) return;
         const std::lock_guard<std::mutex> mine(sums_->busy);
@@ -259,7 +263,7 @@ class UnscannedRows {
     std::size_t panel_stride_, block_stride_;
     AlignedBuffer<double> room_, scratch_;
     SharedSums* sums_ = nullptr;
-    std::size_t n_held_ = 0;  // number of rows since the digit sums were last added to the sums
+    std::size_t n_held_ = 0;  // number of rows summed since the last drain()
     std::vector<double> largest_, remainder_;
     std::vector<std::uint8_t> far_;
     std::vector<std::uint32_t> near_, beyond_;
@@ -332,7 +336,7 @@ void add_products(Rows<T> rows, std::span<const std::uint32_t> index, Steps step
     const AlignedBuffer<double> buffers = aligned_buffer<double>(n_useful * buffer_size);
     const AlignedBuffer<double> scratch = aligned_buffer<double>(plan.n_sums());
     clear(plan, scratch.get());
-    // Counters for the next task of each part, and for the next row of digit sums to convert.
+    // Counters: `next_task` for the tasks of each part, `next_row` for the rows of `scratch` in each drain.
     const std::size_t parts_a_time = std::max<std::size_t>(1, plan.most_rows / kBlockRows);
     const std::size_t n_drains = (n_parts + parts_a_time - 1) / parts_a_time;
     std::vector<std::atomic<std::size_t>> next_task(n_parts), next_row(n_drains);

@@ -4,7 +4,7 @@
 // A product of two digits has at most 42 bits, so a double can sum 2,048 such products exactly (below 2^53).
 // If no factor is a sum of two digits, a double can sum 8,192 products exactly.
 // All partial sums are integers, so the order of summation does not matter.
-// Digit sums are then added to multiprecision integers.
+// The sums of digit products are then added to multiprecision integers.
 #pragma once
 
 #include <cstddef>
@@ -41,7 +41,7 @@ struct Share {
 };
 
 // Adds rows that were not scanned. Each block is scanned when it is added, so memory is read only once.
-// Every thread has its own digit sums of d x d numbers, so the number d of features should not be large.
+// Every thread has its own d x d sums of digit products, so the number d of features should not be large.
 // Rows with values above kTwoDigits are skipped and listed.
 // Returns false, with invalid sums, if a value needs more rounding than allowed, or if memory is exhausted.
 constexpr std::size_t kMostUnseen = 512;

@@ -166,7 +166,7 @@ void Triangle::refine(std::span<const unsigned> shifts, unsigned weight_shift) {
     };
     double bits = bits_ + 2.0 * top + weight_shift;
     if (bits >= limit_bits(limbs_)) {
-        // Check each number separately, because the largest numbers may not be shifted.
+        // Numbers are checked one by one: the numbers that are shifted need not be the largest numbers.
         unsigned most = 0;
         for (std::size_t a = 0, at = 0; a < size_; ++a)
             for (std::size_t b = 0; b <= a; ++b, ++at)

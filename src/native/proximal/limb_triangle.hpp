@@ -14,7 +14,7 @@ namespace steelyard {
 
 // Row-major lower triangle of size x size numbers. The last row contains the sums of v and the sum of the weights.
 // The numbers of a triangle have two 64-bit limbs at first.
-// When a bound on the magnitude exceeds two limbs, all numbers get more limbs, so numbers never overflow.
+// When a bound on their magnitudes no longer fits, all numbers get more limbs, so numbers never overflow.
 class Triangle {
   public:
     explicit Triangle(std::size_t size) : size_(size), data_(2 * entries(size), 0) {}

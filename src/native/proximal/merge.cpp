@@ -9,7 +9,7 @@ namespace steelyard {
 
 namespace {
 
-// Checks that each class has at least the weight to be subtracted, in a common weight step.
+// Checks that each class has at least the weight to be subtracted. Weights are compared in the finer weight step.
 Removal check_enough(const ExactState& state, const ExactState& other, std::span<const std::int32_t> places) {
     const int finest = std::min(state.weight_exponent, other.weight_exponent);
     for (std::size_t s = 0; s < places.size(); ++s) {

@@ -10,8 +10,7 @@ namespace steelyard {
 namespace {
 
 // log(phi(x) / Phi(x)) and its derivative, where phi and Phi are the density and distribution function of N(0, 1).
-// Between two distant classes, where the best threshold lies, phi / Phi of both classes underflows,
-// so logarithms of phi / Phi are used.
+// Logarithms are used, because phi / Phi of both classes underflows at the best threshold between two distant classes.
 struct LogHazard {
     double value, fall;
 
@@ -35,14 +34,13 @@ struct LogHazard {
 
 }  // namespace
 
-// Newton's method with bisection as a safeguard.
+// Newton's method with bisection as a safeguard: very different deviations can let a Newton step leave the interval.
 // The objective log Phi((p - t) / s) + log Phi((t - n) / r) is concave in t, with means p, n and deviations s, r.
 // At the maximum, the values phi / (Phi * deviation) of both classes are equal.
-// Bisection is used if very different deviations let a Newton step leave the interval.
 double normal_gmean_threshold(const NormalScores& negative, const NormalScores& positive) {
     const double gap = positive.mean - negative.mean, middle = 0.5 * (positive.mean + negative.mean);
     if (!(gap > 0.0)) return middle;
-    // A deviation of zero would make the derivative infinite, so it is replaced by a millionth of the gap.
+    // A deviation of zero would make the derivative infinite, so the smallest deviation is a millionth of the gap.
     const double least = std::max(1e-6 * gap, std::sqrt(std::numeric_limits<double>::min()));
     const double spread_pos = std::max(std::sqrt(positive.variance), least);
     const double spread_neg = std::max(std::sqrt(negative.variance), least);

@@ -11,7 +11,7 @@ namespace steelyard {
 
 namespace {
 
-// Minimum number of planes and maximum number of features for solving several systems at once, one per SIMD lane.
+// Several systems are solved at once, one per SIMD lane, from kFewestPlanes planes and up to kMostFeatures features.
 constexpr std::size_t kFewestPlanes = 4, kMostFeatures = 64;
 
 // Sums of a view in the coordinates z = (x - origin) / unit.
@@ -25,7 +25,7 @@ struct PlaneSums {
     std::vector<double> all;      // sums of z over the rows of all classes
     double n_rows = 0.0;
     // Same as `total` and `all`, with the rows of each class multiplied by the factor of the class.
-    // These arrays are empty if there are no class factors.
+    // The weighted arrays are empty if there are no class factors.
     AlignedBuffer<double> weighted_total;
     std::vector<double> weighted_all;
     double weighted_rows = 0.0;
@@ -55,7 +55,7 @@ struct PlaneSums {
         if (!factors.empty()) weigh(factors);
     }
 
-    // Matrix and sums of the weighted rows.
+    // Matrix, sums and number of the rows after multiplication by the class factors, if there are any.
     const double* fitted() const { return weighted_all.empty() ? total.get() : weighted_total.get(); }
     double fitted_sum(std::size_t j) const { return weighted_all.empty() ? all[j] : weighted_all[j]; }
     double fitted_rows() const { return weighted_all.empty() ? n_rows : weighted_rows; }
@@ -149,8 +149,8 @@ void add_penalty(const Penalty& penalty, double factor, bool has_intercept, doub
     for (std::size_t j = 0; j < d; ++j) matrix[j * stride + j] += factor * penalty.scale[j] * penalty.scale[j];
 }
 
-// Linear system for targets +1 and -1: coefficients of the total and the class matrix, and the right-hand side.
-// Balanced weights give the matrix share * total + (1 - 2 share) * own, equal weights give total.
+// Linear system for targets +1 and -1. Its matrix is share * total + own_share * (matrix of the positive class).
+// With balanced weights, share is the share of positive rows and own_share is 1 - 2 share. Otherwise they are 1 and 0.
 // If there is only one class, all weights are zero.
 struct Margin {
     double share = 1.0, own_share = 0.0, mine = 2.0, others = 1.0;
@@ -172,7 +172,7 @@ struct Margin {
     }
 };
 
-// Means and variances of the scores e'u of a class and of all other classes.
+// Means and variances of the scores e'u: index 0 is the positive class, index 1 are all other classes together.
 struct Moments {
     double means[2], variances[2];
 
@@ -185,10 +185,10 @@ struct Moments {
             variances[side] = std::max(square - means[side] * means[side], 0.0);
         }
     }
-    // Returns leave-one-out moments, given the mean leverages of the class and of all other classes.
+    // Returns the moments of leave-one-out scores, given the mean leverage of each of the two groups of rows.
     // The leave-one-out score of ridge regression for target y and score s is y - (y - s) / (1 - leverage).
     Moments left_out(const double (&leverages)[2]) const {
-        constexpr double most = 0.95;  // upper limit of leverages; a class with a single row has leverage 1
+        constexpr double most = 0.95;  // limit of leverages: the only row of a class may have leverage 1
         Moments moments = *this;
         for (std::size_t side = 0; side < 2; ++side) {
             const double kept = 1.0 - std::clamp(leverages[side], 0.0, most), target = side == 0 ? 1.0 : -1.0;
@@ -302,8 +302,9 @@ class OnePlane {
         return rule_.pairs ? 0.5 * (moments.means[0] + moments.means[1]) : 0.0;
     }
 
-    // Returns leave-one-out moments.
-    // The mean leverage of a side is weight * trace(inv(A) M) / rows, with matrix A of the plane and M of the side.
+    // Returns the moments of leave-one-out scores of the positive class and of all other classes.
+    // The mean leverage of the n rows of a class is w * trace(inv(A) M) / n.
+    // A is the matrix of the linear system, M the matrix of the rows of the class, and w their weight.
     Moments left_out(const Moments& moments) const {
         AlignedVector<double> inverse(size_ * stride_), work(size_ * stride_);
         steelyard::loops().factor.invert(matrix_.get(), size_, stride_, work.data(), inverse.data());
@@ -351,7 +352,8 @@ class OnePlane {
 
 // -- solution of several planes in SIMD lanes -------------------------------------------------------------------------
 
-// Solves one plane per SIMD lane for more than two classes, targets +1 and -1. Unused lanes repeat the last plane.
+// Solves several planes at once, one per SIMD lane, with targets +1 and -1. Used for more than two classes.
+// Unused lanes repeat the last plane.
 class PlaneLanes {
   public:
     PlaneLanes(const PlaneSums& sums, const PlaneRule& rule, const Penalty& penalty)

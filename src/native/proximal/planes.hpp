@@ -15,14 +15,14 @@ struct PlaneRule {
     bool standardize = true;
     bool pairs = false;  // use the squared loss over all pairs (AUC) instead of targets +1 and -1
     bool penalize_intercept = true;
-    // If true, each threshold maximizes the G-mean, assuming normally distributed scores. Must be false with `pairs`.
+    // Whether each threshold maximizes the G-mean of normally distributed scores. Must be false with `pairs`.
     // For two classes, the moments of the scores are leave-one-out moments.
-    // If false, the threshold is zero, or with `pairs` the middle of the mean scores.
+    // If `gmean` is false, the threshold is zero, or with `pairs` the middle of the mean scores.
     bool gmean = false;
     std::vector<double> factors = {};  // weight of the rows of each class if not balanced; empty if all weights are 1
 };
 
-// Two classes share one plane, whose positive side is the second class.
+// Returns the number of planes. Two classes share one plane, whose scores are positive for the second class.
 inline std::size_t n_planes_of(std::size_t n_classes) { return n_classes > 2 ? n_classes : 1; }
 
 // Writes the normals (one row per plane), the intercepts and the mean slope of the log-odds.

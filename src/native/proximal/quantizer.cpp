@@ -10,7 +10,7 @@ namespace steelyard {
 namespace {
 
 constexpr int kCoarsest = 1000;
-constexpr int kResolution = 33;  // minimum number of steps (as a power of 2) of a typical deviation
+constexpr int kResolution = 33;  // a typical deviation has at least 2^33 steps
 
 int exponent_of(double x) {  // returns floor(log2 |x|); x must not be 0
     int exponent;

@@ -26,10 +26,10 @@ int wanted_exponent(double deviation, double origin);
 Big nearest_step(double x, int exponent);
 
 Quantizer empty_quantizer(std::size_t d);
-// Fits the step and the origin of one feature to some of its values, which must be sorted.
+// Fits the step and the origin of feature j to `values`, which are sorted by the function.
 void fit_feature(Quantizer& quantizer, std::size_t j, std::vector<double>& values, bool at_zero);
 bool at_zero(const Quantizer& quantizer);
-// Returns whether the steps are so coarse that even values above kLargestValue may have only a few steps.
+// Returns whether a step is so coarse that even values above kLargestValue may be few multiples of it.
 bool is_coarse(const Quantizer& quantizer);
 // Returns a quantizer that represents the values of both quantizers exactly.
 // The result has the origin of quantizer a if this origin is an integer multiple of the new step.
@@ -70,8 +70,8 @@ struct StepTables {
     Steps steps() const { return {inverse.data(), origin.data(), slack.data()}; }
 };
 
-// Result of a scan: for each feature, the largest integer and the largest rounding error.
-// `beyond` says for each row whether its values are too large for the digit loops.
+// Result of a scan: for each feature, the largest magnitude in steps and the largest rounding error.
+// beyond[i] is 1 if row i has values above kTwoDigits, which the loops over digits cannot add.
 struct ScanResult {
     std::vector<double> largest, remainder;
     std::vector<std::uint8_t> beyond;
@@ -83,7 +83,7 @@ ScanResult scan(Rows<T> rows, const StepTables& tables, unsigned n_threads) {
                      std::vector<std::uint8_t>(rows.n_rows)};
     scan_rows(rows, tables.steps(), found.largest, found.remainder, found.beyond, n_threads);
     if (!tables.tiny.empty()) std::fill(found.beyond.begin(), found.beyond.end(), std::uint8_t{1});
-    // The scan does not compute the remainder of these features. Their values are checked one by one.
+    // The scan does not compute the rounding errors of these features. A remainder of 1 causes a check of each value.
     for (const std::size_t j : tables.tiny) found.remainder[j] = 1.0;
     for (const std::size_t j : tables.coarse) found.remainder[j] = 1.0;
     return found;

@@ -15,7 +15,7 @@ void refine_steps(ExactState& state, std::span<const std::int32_t> exponents, un
     std::vector<unsigned> shifts(d);
     for (std::size_t j = 0; j < d; ++j) shifts[j] = static_cast<unsigned>(state.quantizer.exponent[j] - exponents[j]);
     const auto finer = [&](double x, std::size_t j) { return std::ldexp(x, static_cast<int>(shifts[j])); };
-    const bool tiny =  // pending rows cannot have such small steps (see kFinestFast)
+    const bool tiny =  // pending rows cannot be stored in such small steps (see kFinestFast)
         std::any_of(exponents.begin(), exponents.end(), [](std::int32_t e) { return e < kFinestFast; });
     // An origin that would exceed 2^53 finer steps is set to zero before the steps change.
     std::vector<Big> back(d);

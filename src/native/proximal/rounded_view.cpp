@@ -16,7 +16,7 @@ namespace {
 // Features with such deviations have a unit other than 1.
 constexpr int kExtreme = 200;
 
-// Number of bits per number up to which the sum of three numbers fits in 128 bits.
+// If three numbers have at most this many bits, their sum fits in 128 bits.
 constexpr unsigned kRegister = 124;
 
 unsigned width(int128 x) {
@@ -28,7 +28,7 @@ unsigned width(int128 x) {
 int128 shifted(int128 x, unsigned by) { return static_cast<int128>(static_cast<uint128>(x) << by); }
 
 // Returns the double nearest (ties to even) to a number below 2^104.
-// Both halves are exact doubles, so their sum is rounded once.
+// The upper and the lower half are exact doubles, so their sum is rounded once.
 double of_halves(int128 x) {
     const auto low = static_cast<std::int64_t>(static_cast<std::uint64_t>(x) & ((std::uint64_t{1} << 52) - 1));
     return static_cast<double>(static_cast<std::int64_t>(x >> 52)) * 0x1p52 + static_cast<double>(low);
@@ -74,7 +74,8 @@ int128 from_origin(int128 value, int128 sum_b, std::int64_t pivot_a, int128 move
                                static_cast<uint128>(moved_a) * pivot_b);
 }
 
-// Translates sums of products to the origin and converts them to doubles; one struct per width of intermediate values.
+// Translation of sums of products to the origin and conversion to doubles.
+// There is one struct for each width of the intermediate values. Wide uses 128 bits.
 struct Wide {
     static constexpr double kBits = kRegister;
     using Sum = int128;
@@ -246,7 +247,8 @@ void ExactView::write_centered(const TriangleSum& triangle, double* out) const {
 }
 
 // Selects the origin of a feature: the multiple of about 1/16 of its standard deviation that is nearest to the mean.
-// The exponent depends on the values, not on the number of steps, so finer steps give the same origin.
+// The origin is a multiple of a power of 2 that depends on the values and not on the steps of the quantizer.
+// With finer steps the origin is therefore the same.
 void ExactView::choose_origin(std::size_t j, const Big& n) {
     const std::size_t d = state_.n_features;
     const Big sum = total_.get(d, j), squares = total_.get(j, j);
@@ -282,7 +284,7 @@ void ExactView::choose_origin(std::size_t j, const Whole& n, const Whole& sum, c
     int scatter_exponent, n_exponent;
     const double scatter_part = nearest(scatter, &scatter_exponent), n_part = nearest(n, &n_exponent);
     variance_[j] = std::ldexp(scatter_part / n_part / n_part, scatter_exponent - 2 * n_exponent + 2 * (k - units_[j]));
-    // Forgetting rows with merged values of coarser steps leaves a remainder of less than one coarser step.
+    // If values with coarser steps were merged, forgetting their rows leaves a remainder of less than one coarser step.
     const int dust = state_.quantizer.mixed[j] ? k + state_.quantizer.mixed[j] : deviation - 1;
     if (deviation < dust) variance_[j] = 0.0;
     const Whole from_zero = sum + n * origin;

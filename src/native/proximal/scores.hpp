@@ -1,4 +1,4 @@
-// Computation of linear scores and labels of rows in one pass over the rows.
+// Linear scores and predicted labels, each in one pass over the rows.
 #pragma once
 
 #include <cstdint>

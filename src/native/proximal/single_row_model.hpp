@@ -1,4 +1,5 @@
-// SingleRowModel: predicts and learns one row at a time. Planes are recomputed after the sums have changed.
+// SingleRowModel: fast path that predicts and learns one row at a time.
+// The planes are recomputed when the sums have changed.
 #pragma once
 
 #include <atomic>
@@ -13,7 +14,7 @@
 
 namespace steelyard {
 
-// The model is valid for one version of the sums, as long as no other object updates them.
+// Linear model of the given sums. The model stays valid until another object updates the sums.
 // For another version or unusual input, its functions return false or nullopt; the caller then uses the general path.
 class SingleRowModel {
   public:

@@ -21,7 +21,7 @@ std::vector<double> dense(const SparseBatch<Index>& batch, std::size_t begin, st
     return rows;
 }
 
-// If the origin is zero, only products of stored values are computed, because zeros contribute nothing to sums.
+// Adds sparse rows to the sums. The origin must be zero, so only the stored values contribute to the sums.
 template <class Index>
 void fold_sparse(ExactState& state, const SparseBatch<Index>& batch, std::span<const std::int64_t> weights) {
     const std::size_t d = state.n_features;

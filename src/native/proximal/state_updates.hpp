@@ -17,7 +17,7 @@ void refine_weights(ExactState& state, unsigned shift);
 // Returns the weights in units of the weight step. If a weight is not an integer, the weight step is refined first.
 // The result is empty if all weights and the weight step are 1.
 std::vector<std::int64_t> steps_of(ExactState& state, std::span<const double> weights, std::size_t n);
-// Refines the steps of features that do not round, so that the rows are represented exactly.
+// Refines the steps of features of which no value has been rounded, so that the rows are represented exactly.
 // Returns whether a step changed.
 template <class T>
 bool refine_for(ExactState& state, Rows<T> rows, std::span<const double> remainder, unsigned n_threads);

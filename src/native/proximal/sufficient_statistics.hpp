@@ -4,7 +4,7 @@
 // Every feature has a step 2^k. Values are rounded to the nearest integer multiple of the step (ties up).
 // All arithmetic after rounding is exact. The steps are parameters, or are fitted to the first rows.
 // While all values of a feature are multiples of its step (counts, flags, categories), nothing is rounded.
-// The step of such a feature becomes finer when a value needs it, which changes no earlier value.
+// If a new value of such a feature is no multiple, the step becomes finer, which does not change earlier values.
 // After the first rounded value the step never changes, so forgetting a row subtracts the integers that were added.
 #pragma once
 
@@ -32,7 +32,7 @@ struct Quantizer {
     std::vector<std::int32_t> exponent;  // exponent of the step 2^exponent[j] of each feature j
     std::vector<double> origin;  // integer number of steps that is subtracted from quantized values of each feature
     std::vector<std::uint8_t> rounds;  // whether values of the feature have been rounded; if so, its step is final
-    std::vector<std::uint8_t> mixed;   // number of bits by which the steps of merged values were coarser
+    std::vector<std::uint8_t> mixed;   // number of bits by which steps of merged values were coarser
 };
 
 // Statistics of one class: sums of products, and pending rows that the sums do not yet include.
@@ -40,7 +40,7 @@ struct ExactBlock {
     std::shared_ptr<const Triangle> sums;  // null while all rows are pending
     std::vector<double> rows;              // pending rows, in steps relative to the origin
     std::vector<std::int64_t> weights;     // weights of the pending rows, in weight steps; negative for rows to forget
-    // Cached sums of the first n_partial pending rows, if all rows of the class are pending.
+    // Cached sums of the first n_partial pending rows, used only while all rows of the class are pending.
     // When the sums are read again, the pending rows that came later are added.
     std::shared_ptr<const Triangle> partial_sums;
     std::size_t n_partial = 0;
@@ -129,7 +129,7 @@ void fold_all(ExactState& state, unsigned n_threads);
 Big count_of(const ExactState& state, std::size_t slot);
 bool has_rows(const ExactState& state, std::size_t slot);
 
-// Computes and caches the sums of some slots. The represented values do not change.
+// Computes and caches the sums of the given slots. The represented rows do not change.
 // The cost is proportional to the number of rows that were learned since the last call.
 void form_sums(ExactState& state, std::span<const std::int32_t> slots, unsigned n_threads);
 // Returns the sums of products of one slot, or the total of several slots, including pending rows.
@@ -159,7 +159,7 @@ class ExactView {
     void sums(std::size_t k, double* out) const;    // writes the sums of z
     void matrix(std::size_t k, double* out) const;  // writes the lower triangle of the sum of e e', where e = [z, -1]
     // Returns whether no eigenvalue of the correlation matrix of one class is below -slack.
-    // Features with merged values of coarser steps are ignored, because rounding can make their sums inconsistent.
+    // Features into which values with coarser steps were merged are ignored: rounding can make their sums inconsistent.
     bool is_semidefinite(std::size_t k, double slack) const;
     void total(double* out) const;
     // Pivoted Cholesky decomposition: returns the few rows of a matrix F such that F'F is the matrix of one class.
@@ -176,7 +176,7 @@ class ExactView {
     void choose_origin(std::size_t feature, const Whole& n, const Whole& sum, const Whole& squares);
     Triangle centered(Triangle triangle) const;
     void write(const Triangle& triangle, double* out) const;
-    // Sums of a class whose intermediate values fit in registers before and after the translation to the origin.
+    // Sums of one class, used if all intermediate values of the translation to the origin fit in registers.
     struct Moved {
         std::vector<int128> before, after;
         int128 n = 0;

@@ -1,5 +1,5 @@
 // Array types of the bindings: dense, contiguous CPU arrays.
-// Bindings handle shapes, lifetimes and the GIL. They contain no arithmetic.
+// The bindings only check shapes and manage lifetimes and the GIL; the arithmetic is in the other folders.
 #pragma once
 
 #include <nanobind/nanobind.h>

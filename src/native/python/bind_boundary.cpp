@@ -51,7 +51,7 @@ void bind_boundary(nb::module_& m) {
             scaled_part(current, span(rows), out.data(), n_threads);
         },
         "K"_a.noconvert(), "factor"_a.noconvert(), "rows"_a.noconvert(), "out"_a.noconvert(), "n_threads"_a = 1,
-        "Fill out[r, c] with factor[rows[r]] * factor[rows[c]] * K[rows[r], rows[c]]; rows ascend.");
+        "Fill out[r, c] with factor[rows[r]] * factor[rows[c]] * K[rows[r], rows[c]]. The rows must be ascending.");
     m.def(
         "largest_exponents",
         [](Matrix K, Vector row_factor, Vector reference_factor, Vector self, Positions rare, Positions other,
@@ -67,7 +67,8 @@ void bind_boundary(nb::module_& m) {
         "K"_a.noconvert(), "row_factor"_a.noconvert(), "reference_factor"_a.noconvert(), "self"_a.noconvert(),
         "rare"_a.noconvert(), "other"_a.noconvert(), "beta"_a, "lengths"_a.noconvert(), "widths"_a.noconvert(),
         "out"_a.noconvert(), "symmetric"_a = false, "n_threads"_a = 1,
-        "Fill out[x] with the largest -squared distance / width from row x to a boundary point.");
+        "Fill out[x] with the largest value of -(squared distance of row x to boundary point b) / widths[b] over all "
+        "b.");
     m.def(
         "weighted_rows",
         [](Matrix K, Positions rows, Vector coefficients, Array<double, 1> out, unsigned n_threads) {
@@ -117,8 +118,8 @@ void bind_boundary(nb::module_& m) {
             return std::pair(entry / n, entry % n);
         },
         "K"_a.noconvert(), "tolerance"_a, "n_threads"_a = 1,
-        "Return an entry (i, j) where K[i, j] and K[j, i] differ by more than the tolerance or are not finite, or "
-        "None.");
+        "Return the indices (i, j) of an entry that differs from K[j, i] by more than the tolerance or is not finite, "
+        "or None.");
     m.def(
         "mean_near_distances",
         [](Matrix K, Vector factor, Positions rare, Positions other, double beta, Vector lengths, double limit,
@@ -131,7 +132,8 @@ void bind_boundary(nb::module_& m) {
         },
         "K"_a.noconvert(), "factor"_a.noconvert(), "rare"_a.noconvert(), "other"_a.noconvert(), "beta"_a,
         "lengths"_a.noconvert(), "limit"_a, "max_count"_a, "out"_a.noconvert(), "n_threads"_a = 1,
-        "Fill out[b] with the mean squared distance to the nearest other boundary points within the (squared) limit.");
+        "Fill out[b] with the mean squared distance of boundary point b to its nearest other points within the limit "
+        "(a squared distance).");
 }
 
 }  // namespace steelyard::bind

@@ -30,9 +30,11 @@ std::pair<NumpyArray<double, 3>, NumpyArray<double, 2>> bound_p_values(Array<con
 }  // namespace
 
 void bind_conformal(nb::module_& m) {
-    m.def("conformal_p_values", &bound_p_values, "X"_a.noconvert(), "edges"_a.noconvert(), "counts"_a.noconvert(),
-          "uniform"_a.noconvert(),
-          "Smoothed p-values of the bins of new rows and of their distances from the middle, and the new counts.");
+    m.def(
+        "conformal_p_values", &bound_p_values, "X"_a.noconvert(), "edges"_a.noconvert(), "counts"_a.noconvert(),
+        "uniform"_a.noconvert(),
+        "Return smoothed p-values of the bins of new rows and of the distances of these bins from the middle, and the "
+        "new counts.");
 }
 
 }  // namespace steelyard::bind

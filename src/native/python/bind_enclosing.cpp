@@ -103,11 +103,10 @@ NearestArrays find_nearest_ellipsoid(Table X, Table axes, Vector offsets, Starts
 }  // namespace
 
 void bind_enclosing(nb::module_& m) {
-    m.def(
-        "enclosing_ball", &solve_ball, "spec"_a, "X"_a.noconvert(), "bounds"_a.noconvert(), "tolerance"_a,
-        "cache_bytes"_a, "max_steps"_a, "n_threads"_a = 1,
-        "Return the smallest ball around the rows in the feature space of the kernel; weights are between 0 and their "
-        "bounds, which must be positive and sum to at least 1.");
+    m.def("enclosing_ball", &solve_ball, "spec"_a, "X"_a.noconvert(), "bounds"_a.noconvert(), "tolerance"_a,
+          "cache_bytes"_a, "max_steps"_a, "n_threads"_a = 1,
+          "Return the smallest ball around the rows in the feature space of the kernel. The weight of each row is "
+          "between 0 and its bound. Bounds must be positive and sum to at least 1.");
     m.def(
         "all_within",
         [](Table X, double limit, unsigned n_threads) {
@@ -119,12 +118,13 @@ void bind_enclosing(nb::module_& m) {
           "Return squared distances of all rows to all centers.");
     m.def("ellipsoid_distances", &distances_to_ellipsoids, "X"_a.noconvert(), "axes"_a.noconvert(),
           "offsets"_a.noconvert(), "starts"_a.noconvert(), "n_threads"_a = 1,
-          "Return squared distances of all rows to bodies given by axes: sums of (axis'x - offset)^2 over the axes.");
+          "Return squared distances of all rows x to ellipsoids: sums of (axis'x - offset)^2 over the axes of each "
+          "ellipsoid.");
     m.def("nearest_sphere", &find_nearest_sphere, "X"_a.noconvert(), "centers"_a.noconvert(), "radii"_a.noconvert(),
-          "n_threads"_a = 1, "Return for each row the body with the smallest distance / radius, and that ratio.");
+          "n_threads"_a = 1, "Return for each row the ball with the smallest distance / radius, and this ratio.");
     m.def("nearest_ellipsoid", &find_nearest_ellipsoid, "X"_a.noconvert(), "axes"_a.noconvert(),
           "offsets"_a.noconvert(), "starts"_a.noconvert(), "radii"_a.noconvert(), "n_threads"_a = 1,
-          "Return for each row the body with the smallest distance / radius, and that ratio.");
+          "Return for each row the ellipsoid with the smallest distance / radius, and this ratio.");
 }
 
 }  // namespace steelyard::bind

@@ -51,7 +51,7 @@ void bind_dense(nb::class_<ExactSums>& c) {
             self.update([&](ExactState& state) { add_rows(state, batch, n_threads); });
         },
         "X"_a.noconvert(), "slots"_a.noconvert(), "weights"_a.noconvert().none(), "n_threads"_a = 1,
-        "Adds rows; raises ValueError, without changes, for values that are not finite.");
+        "Adds rows. Raises ValueError, without changes, if a value is not finite.");
     c.def(
         "remove",
         [](ExactSums& self, Array<const T, 2> X, Array<const std::int32_t, 1> slots, Weights weights,
@@ -62,8 +62,7 @@ void bind_dense(nb::class_<ExactSums>& c) {
         },
         "X"_a.noconvert(), "slots"_a.noconvert(), "weights"_a.noconvert().none(), "n_threads"_a = 1,
         "Removes rows, all or none. Returns (0, ...) on success, (1, slot, wanted, present) for too many rows of a "
-        "class, "
-        "and (2, slot, ...) for rows that were never added.");
+        "class, and (2, slot, ...) for rows that were never added.");
 }
 
 template <class Index>
@@ -129,9 +128,10 @@ Quantizer quantizer_of(Array<const std::int32_t, 1> exponent, Array<const double
 }
 
 void check_places(const ExactState& state, std::span<const std::int32_t> places) {
-    if (places.size() < state.slots.size()) throw nb::value_error("every slot needs a place");
+    if (places.size() < state.slots.size()) throw nb::value_error("every slot needs a new slot number");
     for (const std::int32_t slot : state.early.slots)
-        if (static_cast<std::size_t>(slot) >= places.size()) throw nb::value_error("every slot needs a place");
+        if (static_cast<std::size_t>(slot) >= places.size())
+            throw nb::value_error("every slot needs a new slot number");
     check_slots(places);
 }
 
@@ -159,7 +159,7 @@ void bind_operations(nb::class_<ExactSums>& c) {
             check_places(state, span(places));
             for (std::size_t s = 0; s < places.size(); ++s)
                 if (places.data()[s] >= static_cast<std::int64_t>(n_slots))
-                    throw nb::value_error("a place is too high");
+                    throw nb::value_error("a new slot number is out of range");
             nb::gil_scoped_release unlocked;
             return new ExactSums(regrouped(state, span(places), n_slots, n_threads), self.version() + 1);
         },
@@ -175,7 +175,7 @@ void bind_operations(nb::class_<ExactSums>& c) {
             return new ExactSums(permute_features(state, span(sources)), self.version() + 1);
         },
         "sources"_a.noconvert(),
-        "Returns sums whose feature j is feature sources[j] of these; zero if that is negative.");
+        "Returns sums whose feature j is feature sources[j] of these sums, or zero if sources[j] is negative.");
     c.def(
         "decay",
         [](ExactSums& self, double factor, unsigned n_threads) {
@@ -210,7 +210,7 @@ void bind_quantizer(nb::class_<ExactSums>& c) {
             nb::gil_scoped_release unlocked;
             self.update([&](ExactState& state) { freeze_quantizer(state, n_threads); });
         },
-        "n_threads"_a = 1, "Fixes the quantizer by the current rows.");
+        "n_threads"_a = 1, "Fits the quantizer to the current rows. Later rows do not change it.");
     c.def(
         "fold_all",
         [](ExactSums& self, unsigned n_threads) {
@@ -291,7 +291,7 @@ void bind_state(nb::class_<ExactSums>& c) {
             if (slot >= state.slots.size() || !state.slots[slot]) return nb::none();
             const ExactBlock& block = *state.slots[slot];
             if (!block.sums) return nb::make_tuple(nb::none(), 0, array_of(block.rows), array_of(block.weights));
-            const auto number = static_cast<std::int32_t>(slot);  // sums that are written include pending rows
+            const auto number = static_cast<std::int32_t>(slot);  // the sums that are written include pending rows
             std::size_t each = 0;
             nb::object sums = bytes_of(folded(state, {&number, 1}, 1).formed().to_bytes(&each));
             return nb::make_tuple(sums, each, zeros<double, 1>({0}), zeros<std::int64_t, 1>({0}));
@@ -342,7 +342,8 @@ void bind_state(nb::class_<ExactSums>& c) {
 
 void bind_view(nb::module_& m) {
     nb::class_<ExactView>(
-        m, "ExactView", "Some classes as correctly rounded doubles, relative to an origin near the mean of their rows.")
+        m, "ExactView",
+        "Sums of some classes as correctly rounded doubles, relative to an origin near the mean of their rows.")
         .def(
             "__init__",
             [](ExactView* self, const ExactSums& sums, SlotGroups classes, unsigned n_threads) {
@@ -350,7 +351,7 @@ void bind_view(nb::module_& m) {
                 nb::gil_scoped_release unlocked;
                 new (self) ExactView(sums.view(std::move(classes), n_threads));
             },
-            "sums"_a, "classes"_a, "n_threads"_a = 1, "The slots of each class, one or several.")
+            "sums"_a, "classes"_a, "n_threads"_a = 1, "`classes` lists the slots of each class, one or several.")
         .def_prop_ro(
             "origin", [](const ExactView& self) { return array_of(self.origin()); }, nb::rv_policy::automatic)
         .def_prop_ro(

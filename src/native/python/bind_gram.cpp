@@ -13,7 +13,7 @@ void bind_largest(nb::module_& m) {
             nb::gil_scoped_release unlocked;
             return largest_magnitude(std::span<const T>(values.data(), values.size()), n_threads);
         },
-        "values"_a.noconvert(), "n_threads"_a = 1, "Returns the largest absolute value; NaN if any value is NaN.");
+        "values"_a.noconvert(), "n_threads"_a = 1, "Returns the largest absolute value, or NaN if any value is NaN.");
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ namespace {
 using StateDict = nb::typed<nb::dict, nb::str, nb::any>;
 using Counts = nb::typed<nb::list, nb::int_>;
 
-// Rows, with the class code and the weight of each row.
+// Copies of rows that are passed from Python, with the class code and the weight of each row.
 struct OwnedRows {
     const double* X;
     std::vector<std::int32_t> codes;
@@ -173,7 +173,7 @@ bool slide(IncrementalSvc& self, nb::handle add, nb::handle retire, const LabelC
     return true;
 }
 
-// Returns 1 if a row is on the positive side of the only plane, 0 if not, and -1 if the general path is needed.
+// Returns 1 if the score of a row is positive, 0 if not, and -1 if the general path is needed. Requires one problem.
 // The general path is needed for unusual input, for another version, or while another thread updates the learner.
 // The GIL is held during the whole call, so no thread can acquire the lock of the learner.
 // Long computations use the general path.
@@ -227,12 +227,13 @@ std::optional<std::size_t> update(IncrementalSvc& self, const std::optional<Batc
 
 void bind_incremental_svc(nb::module_& m) {
     nb::exception<SolverFailure>(m, "SolverFailure", PyExc_RuntimeError);
-    nb::class_<IncrementalSvc>(m, "IncrementalSvc", "Rows and binary SVM problems at their optimum.")
+    nb::class_<IncrementalSvc>(m, "IncrementalSvc",
+                               "Learned rows and the optimal solutions of their binary SVM problems.")
         .def(
             "__init__",
             [](IncrementalSvc* self, std::size_t n_features, std::optional<KernelSpec> spec, nb::object function,
                std::size_t budget) {
-                require(spec.has_value() != !function.is_none(), "IncrementalSvc: a spec or a function, not both");
+                require(spec.has_value() != !function.is_none(), "IncrementalSvc: pass either a spec or a function");
                 new (self) IncrementalSvc(
                     n_features, spec.value_or(KernelSpec{}),
                     function.is_none() ? KernelFunction{} : called_from_native(function, n_features), budget);
@@ -240,15 +241,14 @@ void bind_incremental_svc(nb::module_& m) {
             "n_features"_a, "spec"_a.none(), "function"_a.none(), "budget_bytes"_a)
         .def("update", &update, "add"_a.none(), "retire"_a.none(), "positives"_a, "class_bounds"_a.noconvert(),
              "tolerance"_a,
-             "Learns and forgets rows and solves each problem; atomic. Rows are tuples (X, numbers, "
-             "label_codes, weights): row i has the code label_codes[numbers[i]]. Returns the position of a row to "
+             "Learns and forgets rows and solves each problem. The update is atomic. Rows are tuples (X, numbers, "
+             "label_codes, weights), where row i has the code label_codes[numbers[i]]. Returns the index of a row to "
              "forget that was never learned, or None.")
-        .def(
-            "slide", &slide, "add"_a.none(), "retire"_a.none(), "codes"_a, "counts"_a, "tolerance"_a,
-            "Learns one row and forgets another, both of weight 1 and given as tuples (X, y), with the problems of the "
-            "previous call; updates the counts. Returns False, without changes, if update() is needed.")
+        .def("slide", &slide, "add"_a.none(), "retire"_a.none(), "codes"_a, "counts"_a, "tolerance"_a,
+             "Learns one row and forgets another, both of weight 1 and given as tuples (X, y). The problems are those "
+             "of the previous call, and `counts` is updated. Returns False, without changes, if update() is needed.")
         .def("side", &side, "row"_a.none(), "version"_a,
-             "Returns 1 if a row is on the positive side of the only plane, 0 if not, and -1 if the general path is "
+             "Returns 1 if the score of a row is positive, 0 if not, and -1 if the general path is "
              "needed.")
         .def("__len__", [](const IncrementalSvc& self) { return self.rows().size(); })
         .def_prop_ro("version", &IncrementalSvc::version, "Number of updates so far.")
@@ -261,7 +261,7 @@ void bind_incremental_svc(nb::module_& m) {
             "Rows with cached kernel values, in the order of summation.")
         .def(
             "order", [](const IncrementalSvc& self) { return array_of(self.order()); },
-            "Rows in the order in which equal rows are found, the last one first.")
+            "Rows in an order such that a lookup finds the last of several equal rows.")
         .def_prop_ro("n_problems", &IncrementalSvc::n_problems)
         .def("codes", [](const IncrementalSvc& self) { return array_of(self.codes()); })
         .def("weights", [](const IncrementalSvc& self) { return array_of(self.weights()); })
@@ -274,7 +274,7 @@ void bind_incremental_svc(nb::module_& m) {
             "problem"_a)
         .def(
             "coefficients", [](IncrementalSvc& self, std::size_t k) { return array_of(state_of(self, k).z); },
-            "problem"_a, "y times alpha of every row.")
+            "problem"_a, "Signed dual coefficients of all rows: y times alpha.")
         .def(
             "bias", [](IncrementalSvc& self, std::size_t k) { return state_of(self, k).bias; }, "problem"_a)
         .def(
@@ -288,7 +288,7 @@ void bind_incremental_svc(nb::module_& m) {
                 nb::gil_scoped_release unlocked;
                 return self.problem(k).violation();
             },
-            "problem"_a, "The largest violation of the optimality conditions, from newly computed sums.")
+            "problem"_a, "Largest violation of the optimality conditions, computed from new sums.")
         .def(
             "report",
             [](IncrementalSvc& self, std::size_t k) {
@@ -296,7 +296,7 @@ void bind_incremental_svc(nb::module_& m) {
                 const SolveReport& report = self.problem(k).report();
                 return std::tuple(report.steps, report.rounds, report.smo_steps);
             },
-            "problem"_a, "Steps, rounds and pairwise steps of the last solve.")
+            "problem"_a, "Numbers of steps, rounds and SMO steps of the last solve.")
         .def("dump_problem", &dumped, "problem"_a)
         .def("load_problem", &load_problem, "values"_a)
         .def(

@@ -28,17 +28,19 @@ struct BoundTable : KernelTable {
 };
 
 void bind_table(nb::module_& m) {
-    nb::class_<BoundTable>(m, "KernelTable", "Kernel values of stored objects, by slot number.")
+    nb::class_<BoundTable>(m, "KernelTable",
+                           "Table of kernel values of stored objects, which are identified by slot numbers.")
         .def(nb::init<>())
         .def(
             "set",
             [](BoundTable& self, Array<const double, 2> values) {
-                if (values.shape(0) != values.shape(1)) throw nb::value_error("KernelTable.set: expected a square");
+                if (values.shape(0) != values.shape(1))
+                    throw nb::value_error("KernelTable.set: expected a square matrix");
                 self.array = nb::cast(values);
                 self.values = values.data();
                 self.n = values.shape(0);
             },
-            "values"_a.noconvert(), "Read the values from this array from now on.");
+            "values"_a.noconvert(), "Replace the table by this array, which is not copied.");
 }
 
 void bind_spec(nb::module_& m) {
@@ -52,7 +54,8 @@ void bind_spec(nb::module_& m) {
         .def_static(
             "lookup", [](const BoundTable& table) { return KernelSpec{.kind = KernelKind::lookup, .table = &table}; },
             "table"_a, nb::keep_alive<0, 1>(),
-            "Return a kernel whose rows are slots of the table; keep the table alive while a learner uses the kernel.")
+            "Return a kernel whose rows are slot numbers of the table. The table must exist as long as a learner uses "
+            "it.")
         .def_prop_ro("kind", [](const KernelSpec& spec) { return kKindNames[static_cast<int>(spec.kind)]; })
         .def_ro("gamma", &KernelSpec::gamma)
         .def_ro("coef0", &KernelSpec::coef0)
@@ -103,7 +106,7 @@ void bind_blocks(nb::module_& m) {
                                     z_norms ? z_norms->data() : nullptr, n_threads);
         },
         "spec"_a, "products"_a.noconvert(), "x_norms"_a.noconvert().none(), "z_norms"_a.noconvert().none(),
-        "n_threads"_a = 1, "Convert products[i, j] = X[i]'Z[j] to kernel values in place; rbf needs squared norms.");
+        "n_threads"_a = 1, "Convert products[i, j] = X[i]'Z[j] to kernel values in place. rbf needs squared norms.");
 }
 
 NumpyArray<double, 2> bound_neighbor_scores(const KernelSpec& spec, Array<const double, 2> X,
@@ -120,7 +123,8 @@ NumpyArray<double, 2> bound_neighbor_scores(const KernelSpec& spec, Array<const 
 void bind_neighbors(nb::module_& m) {
     m.def("neighbor_scores", &bound_neighbor_scores, "spec"_a, "X"_a.noconvert(), "vectors"_a.noconvert(),
           "places"_a.noconvert(), "n_classes"_a, "n_neighbors"_a,
-          "Log-odds of the second of two classes, or one log-share per class, by a vote of the nearest vectors.");
+          "Return the log-odds of the second of two classes, or the logarithm of the votes of each class, by a vote of "
+          "the nearest vectors.");
 }
 
 template <class T>
@@ -129,7 +133,7 @@ void bind_packed(nb::module_& m, const char* name) {
     const auto require_row = [](const Packed& self, std::size_t i) {
         if (i >= self.size()) throw nb::index_error("PackedRows: row index out of range");
     };
-    nb::class_<Packed>(m, name, "Vectors in the layout for fast kernel values; sums are in float64.")
+    nb::class_<Packed>(m, name, "Vectors in a memory layout for fast kernel values. Sums are computed in float64.")
         .def(nb::init<std::size_t, std::size_t>(), "n_features"_a, "capacity"_a = 0)
         .def("__len__", &Packed::size)
         .def_prop_ro("n_features", &Packed::n_features)
@@ -182,7 +186,7 @@ void bind_packed(nb::module_& m, const char* name) {
                 kernel_sums(spec, rows<T>(X), self, weights.data(), out.data(), n_threads);
             },
             "spec"_a, "X"_a.noconvert(), "weights"_a.noconvert(), "out"_a.noconvert(), "n_threads"_a = 1,
-            "Fill out[i] with the sum over j of weights[j] k(X[i], z_j), row by row, without the matrix.");
+            "Fill out[i] with the sum over j of weights[j] k(X[i], z_j), without storing the kernel matrix.");
 }
 
 NumpyArray<double, 3> bound_product_shapley(Array<const double, 3> factors, Array<const double, 2> reference,
@@ -209,7 +213,7 @@ void bind_kernels(nb::module_& m) {
     bind_packed<float>(m, "PackedRows32");
     m.def("product_shapley", &bound_product_shapley, "factors"_a.noconvert(), "reference"_a.noconvert(),
           "coef"_a.noconvert(), "n_threads"_a = 1,
-          "Shapley values of the columns in sums of product kernels, of shape (n_rows, n_columns, n_scores).");
+          "Return the Shapley values of the columns in sums of product kernels, shape (n_rows, n_columns, n_scores).");
 }
 
 }  // namespace steelyard::bind

@@ -52,13 +52,13 @@ KoilMachineState state_of(nb::dict description, std::size_t n_vectors, const Koi
     state.scale = nb::cast<double>(description["scale"]);
     state.log_weight = nb::cast<double>(description["log_weight"]);
     state.steps = nb::cast<std::uint32_t>(description["steps"]);
-    // Files of version 0.1 have no stale side. The keys "behind" and "counted" belong to the file format.
+    // Files of version 0.1 have no stale scores. The keys "behind" and "counted" belong to the file format.
     const bool has_behind = description.contains("behind");
     state.stale_side = has_behind ? nb::cast<int>(description["behind"]) : 0;
     require(state.scale > 0.0 && state.scale <= 1.0 && std::isfinite(state.log_weight),
             "KoilEnsemble: the scale or the weight of a kernel is out of range");
     const auto sides = nb::cast<nb::list>(description["sides"]);
-    require(sides.size() == 2, "KoilEnsemble: a machine has two sides");
+    require(sides.size() == 2, "KoilEnsemble: a model needs one buffer per class");
     for (int s = 0; s < 2; ++s) {
         const auto part = nb::cast<nb::dict>(sides[s]);
         KoilMachineState::Side& side = state.sides[s];
@@ -71,7 +71,7 @@ KoilMachineState state_of(nb::dict description, std::size_t n_vectors, const Koi
         const std::size_t n = side.ids.size();
         require(
             (state.stale_side == 0 || state.stale_side == 1) && side.applied.size() == n && all_finite(side.applied),
-            "KoilEnsemble: the weights of the stale side are not valid");
+            "KoilEnsemble: the weights of the stale scores are not valid");
         require(side.coef.size() == n && side.scores.size() == n && (budgets[s] == 0 || n <= budgets[s]) &&
                     side.seen >= n && side.oldest <= n && all_finite(side.coef) && all_finite(side.scores),
                 "KoilEnsemble: a buffer is inconsistent");
@@ -84,7 +84,7 @@ KoilMachineState state_of(nb::dict description, std::size_t n_vectors, const Koi
 template <class T>
 void bind_ensemble(nb::module_& m, const char* name) {
     using Ensemble = KoilEnsemble<T>;
-    nb::class_<Ensemble>(m, name, "KOIL machines on the same stream: one for every target and kernel.")
+    nb::class_<Ensemble>(m, name, "KOIL models that learn one stream, one model for each target and kernel.")
         .def(
             "__init__",
             [](Ensemble* self, std::size_t n_features, const std::vector<KernelSpec>& kernels, KoilBudgets budgets,
@@ -98,7 +98,7 @@ void bind_ensemble(nb::module_& m, const char* name) {
             [](const std::vector<KernelSpec>& kernels, KoilBudgets budgets, std::uint64_t seed, std::uint64_t n_seen,
                Array<const T, 2> vectors, nb::typed<nb::list, nb::handle> machines) {
                 require(!kernels.empty() && machines.size() % kernels.size() == 0,
-                        "KoilEnsemble: every target needs one machine for each kernel");
+                        "KoilEnsemble: every target needs one model for each kernel");
                 std::vector<KoilMachineState> states;
                 for (nb::handle machine : machines)
                     states.push_back(state_of(nb::cast<nb::dict>(machine), vectors.shape(0), budgets));
@@ -125,7 +125,7 @@ void bind_ensemble(nb::module_& m, const char* name) {
                 for (const KoilMachineState& state : self.states(vectors)) machines.append(dict_of(state));
                 return nb::typed<nb::list, nb::handle>(machines);
             },
-            "Return the buffers of every machine; ids are rows of `vectors`.")
+            "Return the buffers of every model. Ids are row numbers of `vectors`.")
         .def_prop_ro("n_seen", &Ensemble::n_seen)
         .def_prop_ro("n_targets", &Ensemble::n_targets)
         .def_prop_ro("n_machines", &Ensemble::n_machines)
@@ -163,7 +163,8 @@ void bind_ensemble(nb::module_& m, const char* name) {
             "X"_a.noconvert(), "signs"_a.noconvert(), "C"_a, "learning_rate"_a, "n_neighbors"_a, "smooth"_a, "decay"_a,
             "policy"_a, "weight_rate"_a, "rate_decay"_a = 0.0, "nearest_first"_a = false, "store_all"_a = false,
             "n_threads"_a = 1,
-            "Learn rows in order; signs[target, i] is the class of row i, +1 or -1. Threads divide the machines.")
+            "Learn rows in order; signs[target, i] is the class of row i, +1 or -1. Each thread learns some of the "
+            "models.")
         .def(
             "scores",
             [](const Ensemble& self, Array<const T, 2> X, unsigned n_threads) {
@@ -173,7 +174,7 @@ void bind_ensemble(nb::module_& m, const char* name) {
                 self.scores(rows<T>(X), out.data(), n_threads);
                 return out;
             },
-            "X"_a.noconvert(), "n_threads"_a = 1, "Return the decision values of every machine for every row.")
+            "X"_a.noconvert(), "n_threads"_a = 1, "Return the decision values of every model for every row.")
         .def("cache_error", &Ensemble::cache_error,
              "Return the largest difference between a cached and a recomputed score of a support vector.");
 }

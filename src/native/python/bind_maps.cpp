@@ -28,7 +28,7 @@ void bind_maps(nb::module_& m) {
         },
         "kind"_a, "X"_a.noconvert(), "shift"_a.noconvert(), "scale"_a.noconvert(), "weights"_a.noconvert(),
         "starts"_a.noconvert(), "out"_a.noconvert(), "amplitude"_a, "step"_a, "ceiling"_a, "n_threads"_a = 1,
-        "Writes the mapped rows to out: kind is cosine, rectified, halving or halving_2.");
+        "Writes the mapped rows to `out`. `kind` is cosine, rectified, sigmoid, halving or halving_2.");
     m.def(
         "map_sparse_rows",
         [](const std::string& kind, Vector values, Places columns, Places row_starts, Vector shift, Vector scale,
@@ -39,7 +39,7 @@ void bind_maps(nb::module_& m) {
                 out.shape(1) != map.n_outputs())
                 throw nb::value_error("map_sparse_rows: array shapes disagree");
             if (map.spec.kind == MapKind::halving || map.spec.kind == MapKind::halving_2)
-                throw nb::value_error("map_sparse_rows: distances need dense rows");
+                throw nb::value_error("map_sparse_rows: halving and halving_2 need dense rows");
             const auto n_values = static_cast<std::int64_t>(values.size());
             for (std::size_t i = 0; i + 1 < row_starts.size(); ++i)
                 if (row_starts(i) < 0 || row_starts(i) > row_starts(i + 1) || row_starts(i + 1) > n_values)
@@ -53,7 +53,8 @@ void bind_maps(nb::module_& m) {
         "kind"_a, "values"_a.noconvert(), "columns"_a.noconvert(), "row_starts"_a.noconvert(), "shift"_a.noconvert(),
         "scale"_a.noconvert(), "weights"_a.noconvert(), "starts"_a.noconvert(), "out"_a.noconvert(), "amplitude"_a,
         "step"_a, "ceiling"_a, "n_threads"_a = 1,
-        "The same for the rows of a CSR matrix with sorted columns; not for distances.");
+        "Maps the rows of a CSR matrix with sorted columns as map_rows() does. halving and halving_2 are not "
+        "supported.");
     m.def(
         "round_to_step",
         [](Array<double, 2> values, double factor, double step, unsigned n_threads) {
@@ -61,7 +62,7 @@ void bind_maps(nb::module_& m) {
             round_to_step({values.data(), values.size()}, factor, step, n_threads);
         },
         "values"_a.noconvert(), "factor"_a, "step"_a, "n_threads"_a = 1,
-        "values = step * round(factor * values) in place, factor a power of two.");
+        "Replaces values by step * round(factor * values), where factor is a power of two.");
 }
 
 }  // namespace steelyard::bind

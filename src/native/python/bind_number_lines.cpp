@@ -8,7 +8,8 @@ void bind_number_lines(nb::module_& m) {
         "read_number_lines",
         [](nb::bytes lines, char delimiter, Array<const std::int32_t, 1> places, std::size_t n_wanted) -> nb::object {
             for (const std::int32_t place : span(places))
-                require(place < static_cast<std::int32_t>(n_wanted), "read_number_lines: a place is beyond the row");
+                require(place < static_cast<std::int32_t>(n_wanted),
+                        "read_number_lines: a position is beyond the end of the row");
             std::optional<NumberTable> table;
             {
                 nb::gil_scoped_release unlocked;
@@ -24,7 +25,8 @@ void bind_number_lines(nb::module_& m) {
             "def read_number_lines(lines: bytes, delimiter: str, "
             "places: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], "
             "n_wanted: int) -> NDArray[numpy.float64] | None"),
-        "Whole lines of plain numbers as a table; None where a line is anything else.");
+        "Parse complete CSV lines of numbers. Cell c of a line becomes column places[c] of the result. Returns None if "
+        "a line contains anything else.");
 }
 
 }  // namespace steelyard::bind

@@ -19,12 +19,12 @@ using SignRows = Array<const std::int8_t, 2>;
 const std::int8_t* row_of(const SignRows& signs, std::size_t k) { return signs.data() + k * signs.shape(1); }
 
 // Trains one learner per target. Row k of the signs belongs to learner k.
-// All learners learn in one call, so that after an interruption either all or none of them have learned the rows.
+// All learners are trained in one call, so that after an interruption either all or none of them have learned the rows.
 template <class T, class Rule>
 void learn(const std::vector<KernelExpansion<T>*>& machines, const Samples<T>& X, const SignRows& signs,
            const Rule& rule) {
     require(signs.shape(0) == machines.size() && signs.shape(1) == X.shape(0),
-            "KernelExpansion: one row of signs is needed for each machine");
+            "KernelExpansion: one row of signs is needed for each binary model");
     for (const auto* machine : machines)
         require(machine && X.shape(1) == machine->rows().n_features(), "KernelExpansion: array shapes disagree");
     nb::gil_scoped_release unlocked;
@@ -35,7 +35,7 @@ template <class T>
 void bind_expansion(nb::module_& m, const char* name) {
     using Expansion = KernelExpansion<T>;
     using Numbers = typename Expansion::Numbers;
-    nb::class_<Expansion>(m, name, "Weighted support vectors, updated by one of several rules.")
+    nb::class_<Expansion>(m, name, "Weighted support vectors, which one of several online learners updates.")
         .def(nb::init<const KernelSpec&, std::size_t>(), "kernel"_a, "n_features"_a)
         .def_static(
             "from_state",
@@ -85,7 +85,7 @@ void bind_expansion(nb::module_& m, const char* name) {
            double nu,
            std::uint64_t memory) { learn(machines, X, signs, NormaRule{learning_rate, regularization, nu, memory}); },
         "machines"_a, "X"_a.noconvert(), "signs"_a.noconvert(), "learning_rate"_a, "regularization"_a, "nu"_a,
-        "memory"_a, "One pass of NORMA over lists of support vectors, in place.");
+        "memory"_a, "Make one pass of NORMA over the rows and update the binary models in place.");
     m.def(
         "random_budget_sweep",
         [](const Machines& machines, Samples<T> X, SignRows signs, std::size_t budget, std::uint64_t seed) {
@@ -93,21 +93,22 @@ void bind_expansion(nb::module_& m, const char* name) {
             learn(machines, X, signs, RandomBudgetRule{budget, seed});
         },
         "machines"_a, "X"_a.noconvert(), "signs"_a.noconvert(), "budget"_a, "seed"_a,
-        "One pass of the randomized budget perceptron, in place.");
+        "Make one pass of the randomized budget perceptron and update the binary models in place.");
     m.def(
         "forgetron_sweep",
         [](const Machines& machines, Samples<T> X, SignRows signs, std::size_t budget) {
             require(budget > 0, "KernelExpansion: the budget must be positive");
             learn(machines, X, signs, ForgetronRule{budget});
         },
-        "machines"_a, "X"_a.noconvert(), "signs"_a.noconvert(), "budget"_a, "One pass of the Forgetron, in place.");
+        "machines"_a, "X"_a.noconvert(), "signs"_a.noconvert(), "budget"_a,
+        "Make one pass of the Forgetron and update the binary models in place.");
     m.def(
         "projectron_sweep",
         [](const Machines& machines, Samples<T> X, SignRows signs, double threshold, bool margin) {
             learn(machines, X, signs, ProjectronRule{threshold, margin});
         },
         "machines"_a, "X"_a.noconvert(), "signs"_a.noconvert(), "threshold"_a, "margin"_a,
-        "One pass of the Projectron, in place.");
+        "Make one pass of the Projectron and update the binary models in place.");
 }
 
 template <class T>
@@ -133,7 +134,7 @@ void bind_linear(nb::module_& m) {
                 perceptron_sweep<T>(rows<T>(X), row_of(signs, k), weights[k].data(), *bias[k].data());
         },
         "X"_a.noconvert(), "signs"_a.noconvert(), "weights"_a.noconvert(), "bias"_a.noconvert(),
-        "One pass of the perceptron, in place; one array per target.");
+        "Make one pass of the perceptron and update the arrays (one per target) in place.");
     m.def(
         "oam_sweep",
         [](Samples<T> X, SignRows signs, const Vectors& weights, const Blocks& buffers, const CountLists& stored,
@@ -162,7 +163,7 @@ void bind_linear(nb::module_& m) {
         },
         "X"_a.noconvert(), "signs"_a.noconvert(), "weights"_a.noconvert(), "buffers"_a.noconvert(),
         "stored"_a.noconvert(), "seen"_a.noconvert(), "C"_a, "seed"_a,
-        "One pass of sequential online AUC maximization, in place; one array per target.");
+        "Make one pass of sequential online AUC maximization and update the arrays (one per target) in place.");
     m.def(
         "opauc_sweep",
         [](Samples<T> X, SignRows signs, const Vectors& weights, const Tables& means, const Blocks& covariances,
@@ -187,7 +188,7 @@ void bind_linear(nb::module_& m) {
         },
         "X"_a.noconvert(), "signs"_a.noconvert(), "weights"_a.noconvert(), "means"_a.noconvert(),
         "covariances"_a.noconvert(), "seen"_a.noconvert(), "learning_rate"_a, "regularization"_a,
-        "One pass of one-pass AUC optimization, in place; one array per target.");
+        "Make one pass of one-pass AUC optimization and update the arrays (one per target) in place.");
 }
 
 using Vectors = std::vector<Array<double, 1>>;
@@ -257,7 +258,7 @@ void bind_sparse(nb::module_& m) {
         },
         "X"_a.noconvert(), "signs"_a.noconvert(), "weights"_a.noconvert(), "variances"_a.noconvert(),
         "bias"_a.noconvert(), "seen"_a.noconvert(), "regularization"_a,
-        "One pass of AROW over dense rows, in place; one array per target.");
+        "Make one pass of AROW over dense rows and update the arrays (one per target) in place.");
     m.def(
         "sparse_arow_sweep",
         [](Values values, Columns columns, RowStarts row_starts, SignRows signs, const Vectors& weights,
@@ -269,7 +270,8 @@ void bind_sparse(nb::module_& m) {
         "values"_a.noconvert(), "columns"_a.noconvert(), "row_starts"_a.noconvert(), "signs"_a.noconvert(),
         "weights"_a.noconvert(), "variances"_a.noconvert(), "bias"_a.noconvert(), "seen"_a.noconvert(),
         "regularization"_a,
-        "One pass of AROW over a sparse matrix in CSR format without duplicates, in place; one array per target.");
+        "Make one pass of AROW over a sparse matrix in CSR format without duplicates and update the arrays (one per "
+        "target) in place.");
     m.def(
         "sparse_linear_svm",
         [](Values values, Columns columns, RowStarts row_starts, SignRows signs, Array<const double, 2> costs,
@@ -287,7 +289,7 @@ void bind_sparse(nb::module_& m) {
         },
         "values"_a.noconvert(), "columns"_a.noconvert(), "row_starts"_a.noconvert(), "signs"_a.noconvert(),
         "costs"_a.noconvert(), "n_features"_a, "n_passes"_a,
-        "Weights and intercept of linear SVMs over a sparse matrix in CSR format, one row per target.");
+        "Fit linear SVMs to a sparse matrix in CSR format. Return weights and intercept, one row per target.");
 }
 
 }  // namespace

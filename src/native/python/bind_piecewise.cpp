@@ -45,7 +45,8 @@ std::tuple<NumpyArray<double, 2>, NumpyArray<std::int64_t, 1>> bound_rank_levels
     require(order.shape(0) == n_lines && order.shape(1) == n && n_known.size() == n_lines,
             "rank_levels: array shapes disagree");
     for (const std::int64_t known : span(n_known))
-        require(known >= 0 && known <= static_cast<std::int64_t>(n), "rank_levels: more is known than there is");
+        require(known >= 0 && known <= static_cast<std::int64_t>(n),
+                "rank_levels: n_known exceeds the number of scores");
     for (std::size_t at = 0; at < n_lines * n; ++at)
         require(order.data()[at] >= 0, "rank_levels: a row is out of range");
     auto levels = zeros<double, 2>({n_lines, n});
@@ -66,15 +67,16 @@ std::tuple<NumpyArray<double, 2>, NumpyArray<std::int64_t, 1>> bound_rank_levels
 void bind_piecewise(nb::module_& m) {
     m.def("rank_rows", &rank_rows, "X"_a.noconvert(), "knots"_a.noconvert(), "values"_a.noconvert(),
           "slopes"_a.noconvert(),
-          "Rows through one function a column, linear between knots and constant before the first.");
+          "Apply one piecewise linear function per column to rows. A function is constant below its first knot.");
     m.def("weigh_lookups", &weigh_lookups, "X"_a.noconvert(), "knots"_a.noconvert(), "values"_a.noconvert(),
           "starts"_a.noconvert(), "weights"_a.noconvert(),
-          "Weighted sums of functions of a row's values, linear between knots and constant beyond both ends; a value "
-          "that is not a number counts nothing.");
-    m.def("rank_levels", &bound_rank_levels, "ranked"_a.noconvert(), "order"_a.noconvert(), "n_known"_a.noconvert(),
-          "n_positive"_a,
-          "For rising lines of scores the share of rows below each place, both sides alike (a half beyond what is "
-          "known), and for each line twice the pairs in order.");
+          "Return for each row the weighted sum of piecewise linear functions of its values. Functions are constant "
+          "outside their knots, and NaN values contribute nothing.");
+    m.def(
+        "rank_levels", &bound_rank_levels, "ranked"_a.noconvert(), "order"_a.noconvert(), "n_known"_a.noconvert(),
+        "n_positive"_a,
+        "Return, for each row of ascending scores, the midranks of the first n_known scores averaged over both classes "
+        "(0.5 for all others), and twice the number of correctly ordered pairs.");
 }
 
 }  // namespace steelyard::bind

@@ -21,7 +21,7 @@ using Labels = nb::typed<nb::list, nb::any>;
 
 // Python interface of SingleRowModel.
 // The interface rejects rows that are not arrays of doubles, and learners whose parameters have changed.
-// For these rows and learners, Python uses the general path.
+// For rejected rows and learners, Python uses the general path.
 class BoundSingleRowModel {
   public:
     BoundSingleRowModel(ExactSums& sums, std::uint64_t version, std::vector<std::int32_t> slots, Labels labels,
@@ -111,8 +111,8 @@ void bind_planes(nb::module_& m) {
         },
         "sums"_a, "slots"_a, "coef"_a.noconvert(), "intercept"_a.noconvert(), "C"_a, "balanced"_a, "standardize"_a,
         "pairs"_a, "penalize_intercept"_a, "gmean"_a, "factors"_a, "n_threads"_a = 1,
-        "Writes the planes of the classes in these slots and returns the slope of the log-odds; negative if a matrix "
-        "is not positive definite.");
+        "Writes the planes of the classes in these slots. Returns the slope of the log-odds, or a negative number if a "
+        "matrix is not positive definite.");
     m.def(
         "normal_gmean_thresholds",
         [](Array<const double, 2> negative, Array<const double, 2> positive, Array<double, 1> thresholds) {
@@ -145,9 +145,9 @@ void bind_planes(nb::module_& m) {
             "sums"_a, "version"_a, "slots"_a, "labels"_a, "codes"_a, "parameters"_a, "forbidden"_a, "C"_a, "balanced"_a,
             "standardize"_a, "pairs"_a, "penalize_intercept"_a, "gmean"_a, "factors"_a, nb::keep_alive<1, 2>())
         .def("learn", &BoundSingleRowModel::learn, "learner"_a, "attributes"_a, "X"_a.none(), "y"_a.none(),
-             "Learns one row; returns False, without changes, if the general path is needed.")
+             "Learns one row. Returns False, without changes, if the general path is needed.")
         .def("label", &BoundSingleRowModel::label, "attributes"_a, "X"_a.none(),
-             "Returns the label of one row in a new array; None if the general path is needed.");
+             "Returns the label of one row in a new array, or None if the general path is needed.");
 }
 
 }  // namespace steelyard::bind

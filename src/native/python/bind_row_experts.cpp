@@ -119,7 +119,7 @@ class BoundRowExperts {
 
 void bind_row_experts(nb::module_& m) {
     nb::class_<BoundRowExperts>(m, "RowExperts",
-                                "Experts of one plane that score rows in one call. The arrays must not change.")
+                                "Binary experts that score rows in one call. The arrays must not change.")
         .def(nb::init<std::size_t, std::size_t, const std::optional<RankArrays>&, const std::optional<MapArguments>&>(),
              "n_experts"_a, "n_features"_a, "ranks"_a.none(), "map"_a.none())
         .def("add_plane", &BoundRowExperts::add_plane, "expert"_a, "is_mapped"_a, "normal"_a.noconvert(), "intercept"_a)
@@ -129,7 +129,8 @@ void bind_row_experts(nb::module_& m) {
              "places"_a.noconvert(), "n_neighbors"_a)
         .def("add_trees", &BoundRowExperts::add_trees, "expert"_a, "trees"_a)
         .def("scores", &BoundRowExperts::scores, "X"_a.noconvert(), "constants"_a.noconvert(),
-             "Scores of rows, those in `constants` for experts that were not added, and the ranks of the rows.");
+             "Return the scores of rows and the ranks of rows. The score of an expert that was not added is its value "
+             "in `constants`.");
 }
 
 }  // namespace steelyard::bind

@@ -20,7 +20,7 @@ void bind_dense(nb::module_& m) {
             }
             return hashes;
         },
-        "X"_a.noconvert(), "A hash of each row that depends on its values alone.");
+        "X"_a.noconvert(), "Returns a hash of each row that depends only on its values.");
 }
 
 template <class T, class Index>

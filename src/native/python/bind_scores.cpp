@@ -29,7 +29,7 @@ void bind_rows_of(nb::module_& m) {
             return linear_scores<T>({X.data(), X.shape(0), X.shape(1)}, planes, scores.data(), n_threads);
         },
         "X"_a.noconvert(), "coef"_a.noconvert(), "intercept"_a.noconvert(), "scores"_a.noconvert(), "n_threads"_a = 1,
-        "Writes X @ coef.T + intercept to scores and returns whether all of them are finite.");
+        "Writes X @ coef.T + intercept to `scores` and returns whether all scores are finite.");
     m.def(
         "linear_labels",
         [](Array<const T, 2> X, Array<const double, 2> coef, Array<const double, 1> intercept,
@@ -44,8 +44,8 @@ void bind_rows_of(nb::module_& m) {
         },
         "X"_a.noconvert(), "coef"_a.noconvert(), "intercept"_a.noconvert(), "labels_of"_a.noconvert(),
         "labels"_a.noconvert(), "n_threads"_a = 1,
-        "Writes to labels that of the plane with the highest score (one plane: labels_of[1] if its score is positive, "
-        "else labels_of[0]) and returns whether all scores are finite. Labels are items of 8 bytes.");
+        "Writes the label of the plane with the highest score to `labels`. With one plane, writes labels_of[1] if the "
+        "score is positive, else labels_of[0]. Returns whether all scores are finite. Labels are items of 8 bytes.");
 }
 
 }  // namespace

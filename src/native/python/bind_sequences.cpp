@@ -80,7 +80,8 @@ void bind_kernel(nb::module_& m) {
               Kernel::matrix(Spec{first, second}, both, out.data(), n_threads);
           },
           nb::arg(Kernel::first), nb::arg(Kernel::second), "X"_a.noconvert(), "X_offsets"_a.noconvert(),
-          "out"_a.noconvert(), "n_threads"_a = 1, "Fill the block of a collection with itself, exactly symmetric.");
+          "out"_a.noconvert(), "n_threads"_a = 1,
+          "Fill out[i, j] for one collection of sequences. The result is exactly symmetric.");
     m.def((name + "_diagonal").c_str(),
           [](First first, Second second, Elements X, Offsets X_offsets, Array<double, 1> out, unsigned n_threads) {
               const auto all = sequences(X, X_offsets);
@@ -89,7 +90,8 @@ void bind_kernel(nb::module_& m) {
               Kernel::diagonal(Spec{first, second}, all, out.data(), n_threads);
           },
           nb::arg(Kernel::first), nb::arg(Kernel::second), "X"_a.noconvert(), "X_offsets"_a.noconvert(),
-          "out"_a.noconvert(), "n_threads"_a = 1, "Fill out[i] with the value of sequence i with itself.");
+          "out"_a.noconvert(), "n_threads"_a = 1,
+          "Fill out[i] with the logarithm of the kernel of sequence i with itself.");
 }
 
 }  // namespace

@@ -45,7 +45,8 @@ std::pair<NumpyArray<std::int32_t, 1>, NumpyArray<double, 2>> content(const AucW
 }  // namespace
 
 void bind_window_auc(nb::module_& m) {
-    nb::class_<AucWindow>(m, "AucWindow", "The last `window` scored rows and the pairwise orderings among them.")
+    nb::class_<AucWindow>(
+        m, "AucWindow", "The last `window` scored rows of a stream, and counts of correctly ordered pairs among them.")
         .def(
             "__init__",
             [](AucWindow* self, std::size_t window, std::size_t n_columns) {
@@ -54,13 +55,15 @@ void bind_window_auc(nb::module_& m) {
                 new (self) AucWindow(window, n_columns);
             },
             "window"_a, "n_columns"_a = 1)
-        .def("push", &push, "codes"_a.noconvert(), "scores"_a.noconvert(), "Append rows; the oldest leave.")
+        .def("push", &push, "codes"_a.noconvert(), "scores"_a.noconvert(),
+             "Append rows. The oldest rows leave the window.")
         .def("clear", &AucWindow::clear, "Forget all rows.")
-        .def("counts", &counts, "Rows of each class in the window.")
+        .def("counts", &counts, "Return the number of rows of each class in the window.")
         .def("doubled_wins", &doubled_wins,
-             "At [i, j]: twice the number of pairs in which a row of class i scores higher in column i than one of "
-             "class j, ties as half; with one column, class 1 over class 0 at [0, 0].")
-        .def("content", &content, "Codes and scores in the window, oldest first.")
+             "Return, at [i, j], twice the number of pairs in which a row of class i scores higher in column i than a "
+             "row of class j. A tie counts as half a pair. With one column, [0, 0] counts pairs of class 1 over class "
+             "0.")
+        .def("content", &content, "Return the codes and scores of the rows in the window, oldest row first.")
         .def("__len__", &AucWindow::size);
 }
 

@@ -1,4 +1,4 @@
-// Neighbors from NumPy arrays.
+// Conversion of NumPy arrays to Neighbors.
 #pragma once
 
 #include "arrays.hpp"
@@ -6,7 +6,7 @@
 
 namespace steelyard::bind {
 
-// Returns neighbors that reference the arrays; throws an error if they are inconsistent.
+// Returns Neighbors that reference the arrays. Throws an error if the arrays are inconsistent.
 inline Neighbors checked_neighbors(const KernelSpec& spec, const Array<const double, 2>& vectors,
                                    const Array<const std::int64_t, 1>& places, std::size_t n_classes,
                                    std::size_t n_neighbors) {

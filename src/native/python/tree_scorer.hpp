@@ -35,7 +35,7 @@ class BoundTrees {
 
   private:
     static TreeEnsemble validated(TreeEnsemble trees, std::size_t n_features) {
-        require(is_sound(trees, n_features), "TreeEnsemble: the arrays are no sound trees");
+        require(is_sound(trees, n_features), "TreeEnsemble: the arrays do not describe valid trees");
         return trees;
     }
 

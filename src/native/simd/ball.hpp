@@ -1,4 +1,4 @@
-// Loops of enclosing bodies: one solver step, and the search for the nearest body.
+// Loops of enclosing balls and ellipsoids: one solver step, and the search for the nearest ball or ellipsoid.
 #pragma once
 
 #include "simd/loops_ball.hpp"
@@ -6,8 +6,8 @@
 
 namespace steelyard::STEELYARD_LEVEL {
 
-// Updates the heights (decision values) of all rows; finds the largest height of a row whose weight can still increase.
-// A second pass finds the position of the row with the largest height while the block is still in the cache.
+// Number of rows per block of move_heights(). A first pass over a block updates the heights and finds the largest one.
+// A second pass finds its row while the block is still in the cache.
 constexpr size_t kBallBlock = 64 * kDoubles;
 
 static size_t move_heights(double* heights, const double* row_i, const double* row_j, double factor,
@@ -40,7 +40,7 @@ static size_t move_heights(double* heights, const double* row_i, const double* r
     return best_at;
 }
 
-// Two passes without branches are used, because the branch predictor cannot guess where the minimum changes.
+// Uses two passes without branches. With one pass, the branch predictor could not guess where the minimum changes.
 static NearLeast near_least(const double* a, const double* b, double factor, size_t n) {
     VecD lowest = broadcast(kInfinity), place = first_places();
     size_t k = 0;

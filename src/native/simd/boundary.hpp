@@ -1,4 +1,4 @@
-// Loops of kernel boundary alignment. The compiler vectorizes both loops with gather instructions.
+// Loops of kernel boundary alignment; see loops_boundary.hpp. The compiler vectorizes both loops.
 #pragma once
 
 #include "simd/loops_boundary.hpp"

@@ -1,4 +1,5 @@
-// Blocked Cholesky factorization of four rows at a time, so that a row shared by all four is loaded once.
+// Blocked Cholesky factorization, solution and inverse.
+// Four rows are processed together, so that each row with which they are multiplied is loaded once.
 #pragma once
 
 #include "simd/loops_factor.hpp"
@@ -173,7 +174,7 @@ STEELYARD_ALWAYS_INLINE static inline void add_multiples(const double* rows, siz
 
 static void invert_factored(const double* factor, size_t n, size_t stride, double* work, double* inverse) {
     constexpr size_t together = 4;
-    for (size_t i = 0; i < n; ++i) {  // computes row i of inv(L) from the rows above
+    for (size_t i = 0; i < n; ++i) {  // computes row i of inv(L) from the rows above it
         const double* row = factor + i * stride;
         double* mine = work + i * stride;
         const double pivot = 1.0 / row[i];

@@ -10,7 +10,7 @@ namespace steelyard::STEELYARD_LEVEL {
 
 constexpr size_t kGroup = 3;
 
-// Loads the first values of a vector as doubles and sets the other lanes to zero.
+// values_at() loads a full vector as doubles. first_values() loads n values and sets the other lanes to zero.
 STEELYARD_ALWAYS_INLINE static inline VecD values_at(const double* x) { return load(x); }
 STEELYARD_ALWAYS_INLINE static inline VecD values_at(const float* x) { return widened(x); }
 template <class T>
@@ -46,7 +46,7 @@ STEELYARD_ALWAYS_INLINE static inline VecD floored(VecD x) {
 
 STEELYARD_ALWAYS_INLINE static inline VecD magnitude(VecD x) { return larger(x, -x); }
 
-// Returns the integer multiple of the step nearest to a value; ties are rounded up.
+// A value rounded to the nearest integer multiple of its step (ties up), and its rounding error.
 // Scaling by a power of two is exact, and so are all subtractions, including the subtraction of the origin.
 // The rounding therefore does not depend on the origin.
 struct Counted {
@@ -226,7 +226,7 @@ static void sum_tiles(PackedBlock block, size_t first_panel, PanelRange rows, do
     const double* right = block.data + first_panel * block.panel_stride;
     for (size_t panel = first_panel > rows.begin ? first_panel : rows.begin; panel < rows.end; ++panel) {
         const double* left = block.data + panel * block.panel_stride;
-        // Prefetch the entries of the matrix to which the sums of this tile will be added.
+        // Prefetch the matrix entries to which the sums of this tile will be added.
         for (size_t r = 0; r < kDoubles && panel * kDoubles + r < size; ++r)
             for (size_t v = 0; v < Panels; ++v)
                 prefetch_to_write(gram + (panel * kDoubles + r) * size + (first_panel + v) * kDoubles);
@@ -252,8 +252,8 @@ static void sum_outer(PackedBlock block, size_t first_panel, PanelRange rows, do
     }
 }
 
-// Compares magnitudes as integers.
-// Without the sign bit, the order of the integers is: numbers, infinity, NaN. So a comparison cannot miss a NaN.
+// Returns the largest magnitude, or NaN if any value is NaN. Values are compared as integers without the sign bit.
+// The order of these integers is finite numbers, infinity, NaN, so a NaN is never missed.
 template <class T, class Bits>
 static double largest(const T* values, size_t n) {
     typedef Bits VecI STEELYARD_VECTOR(STEELYARD_VECTOR_BYTES);

@@ -3,7 +3,7 @@
 //
 // Distances are summed from differences, not from products.
 // Distances are therefore exactly zero for equal rows, do not depend on a common offset, and need no norms.
-// Differences cost one more subtraction per feature than products.
+// Compared with products, differences cost one more subtraction per feature.
 #pragma once
 
 #include "functions.hpp"
@@ -195,8 +195,8 @@ static void from_sums(const KernelSpec& spec, T* sums, size_t n) {
     }
 }
 
-// Rounds exactly as the tile loops do.
-// The multiply-add is explicitly fused if the SIMD level has it, because the compiler might not fuse a scalar sum.
+// Returns sum + a * b, rounded exactly as in the tile loops.
+// If the SIMD level has fused multiply-add, it is called explicitly: the compiler might not fuse a scalar sum.
 STEELYARD_ALWAYS_INLINE static inline double add_product(double sum, double a, double b) {
 #ifdef __FP_FAST_FMA
     return fused(a, b, sum);

@@ -1,4 +1,5 @@
-// This file is compiled once per SIMD level. The including file sets the name and the vector width of the level.
+// All hot loops of one SIMD level. This file is compiled once per level.
+// The including file sets the name and the vector width of the level.
 #pragma once
 
 #include "ball.hpp"

@@ -1,5 +1,5 @@
 // Hot loops of kernel boundary alignment.
-// The loops compute distances from one boundary point to many rows, and inner products of boundary points.
+// A boundary point is a point in feature space between two rows, one of the rare class and one of the other class.
 #pragma once
 
 #include <cstddef>
@@ -7,12 +7,12 @@
 
 namespace steelyard {
 
-// One boundary point in the form that the loop over many rows needs.
+// A bump: a Gaussian exp(-squared distance / width) in feature space, centred at one boundary point.
 struct BumpRows {
-    const double* rare;  // kernel values of all rows with the two rows that define the point
-    const double* other;
-    double rare_weight, other_weight;  // twice the weights of the two rows that define the point, times their factors
-    double length;                     // squared length of the point in feature space
+    const double* rare;                // kernel values of all rows with the row of the rare class
+    const double* other;               // kernel values of all rows with the row of the other class
+    double rare_weight, other_weight;  // twice the weight of each of the two rows, times its kernel factor
+    double length;                     // squared length of the boundary point in feature space
     double inverse_width;
 };
 
@@ -24,9 +24,11 @@ struct PointParts {
 };
 
 struct BoundaryLoops {
-    // out[x] = max(out[x], -squared distance of row x to the point / width). self[x] is the squared length of row x.
+    // out[x] = max(out[x], -squared distance of row x to the centre / width), the largest exponent of all bumps so far.
+    // self[x] is the squared length of row x, and factor[x] its kernel factor.
     void (*raise)(const BumpRows& bump, const double* self, const double* factor, double* out, std::size_t n);
-    // out[c] = inner product of boundary point c with another boundary point, given by the kernel rows of its two rows.
+    // out[c] = inner product of boundary point c with one further boundary point.
+    // The further point is rare_part times the row with kernel values rare_row plus other_part times that of other_row.
     void (*products)(const PointParts& points, const double* rare_row, double rare_part, const double* other_row,
                      double other_part, double* out);
 };

@@ -1,4 +1,4 @@
-// Hot loops of the sufficient statistics: packing rows into panels and summing their outer products.
+// Hot loops of the sufficient statistics: quantizing rows, packing them into panels, and summing outer products.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@ struct PanelRange {
 // Quantizer of each feature, where value = (integer + origin) / inverse.
 struct Steps {
     const double* inverse;  // 1 / step, a power of two
-    const double* origin;   // integer number of steps
+    const double* origin;   // origin in steps, an integer
     const double* slack;    // maximum accepted rounding error in steps, either zero or one
 };
 

@@ -14,13 +14,14 @@ struct KernelTable {
     std::size_t n = 0;
 };
 
+// Kernel function and its parameters:
 //   linear      x'z                             rbf        exp(-gamma |x - z|^2)
 //   polynomial  (gamma x'z + coef0)^degree      laplacian  exp(-gamma |x - z|_1)
 //   sigmoid     tanh(gamma x'z + coef0)
-// squared_distance |x - z|^2 and cityblock |x - z|_1 are not kernels.
+// The kinds squared_distance, |x - z|^2, and cityblock, |x - z|_1, are distances and not kernels.
 // Every kernel is computed from a distance or the linear kernel (see sum_kind and KernelFinishLoops::from_sums).
-// Several kernels of the same rows can therefore share these sums.
-// The kind `lookup` is table->values[x * n + z], and the table must outlive the spec.
+// Several kernels on the same rows can therefore share distances and inner products.
+// With the kind `lookup`, the kernel value is table->values[x * n + z], and the table must outlive the spec.
 // All parameters are finite, degree >= 0, and gamma >= 0 for rbf and laplacian.
 // Each kernel ignores parameters that are not in its formula.
 struct KernelSpec {

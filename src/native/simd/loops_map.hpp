@@ -32,7 +32,7 @@ struct MapBlock {
     const double* starts;
 };
 
-// Every sum is computed from the first feature to the last.
+// Loops that compute feature maps. Every sum is computed from the first feature to the last.
 // Products of cosine, rectified, sigmoid (24 x 24 bits) and squares of halving_2 (26 bits) are exact.
 // For exact products, fused multiply-add does not change the result. For all other products, fusing is prevented.
 struct MapLoops {

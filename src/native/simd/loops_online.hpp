@@ -1,6 +1,6 @@
 // Hot loops of the online kernel learners, executed for every sample and support vector.
-// Subnormal numbers make sums of products slow, so they may be treated as zero (see denormals.hpp).
-// The selection compares subnormal numbers correctly in any floating-point mode.
+// Subnormal numbers make sums of products slow, so callers may treat them as zero (see denormals.hpp).
+// The selection of violators compares subnormal numbers correctly in either case.
 #pragma once
 
 #include <cstddef>
@@ -41,8 +41,8 @@ struct ViolatorQuery {
     std::uint32_t* chosen;  // output: selected positions in ascending order; space for n + kKeyPadding entries
 };
 
-// Products of one row with two rows of weights, for two sides stored `apart` numbers apart.
-// The products include numbers up to the end of the last cache line, so the weights must be zero there.
+// Products of one row with two rows of weights. The two parts of a row (one per class) begin `apart` numbers apart.
+// Both parts of a row are read up to the end of their last cache line, where the weights must be zero.
 template <class Real>
 struct TwoDots {
     const Real* weights[2];
@@ -61,10 +61,10 @@ struct OnlineLoopsOf {
     std::size_t (*violators)(const ViolatorQuery<Real>& query);
     // target[j] += sum over r of factors[r] * rows[r][j] for j < n; n is rounded up to whole cache lines.
     void (*add_rows)(const Real* const* rows, const Real* factors, std::size_t n_rows, Real* target, std::size_t n);
-    // Returns the sum of all a[i] * b[i] and c[i] * d[i].
+    // Returns the sum of all a[i] * b[i] for i < n and c[i] * d[i] for i < m.
     // The arrays are read up to the end of the last cache line; a and c must be zero in this padding.
     Real (*dot_sides)(const Real* a, const Real* b, std::size_t n, const Real* c, const Real* d, std::size_t m);
-    // Computes two results of dot_sides() at once; bit-identical to two calls of dot_sides().
+    // Computes two results of dot_sides() at once. They are bit-identical to those of two calls.
     void (*dot_sides_twice)(TwoDots<Real>& query);
     // Transposes: to[j * ld + c] = from[c * ld + j] for j < n and c < k.
     // In transpose(), k is the number of values per cache line, and n is a multiple of k.

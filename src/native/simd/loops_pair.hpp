@@ -23,8 +23,8 @@ struct PairLoops {
     // e[i] += move * (up[i] - down[i]).
     // Returns the index of the smallest e[i] + grown[i], or n if no such number is finite.
     std::size_t (*step)(const PairSamples& samples, double move, const float* up, const float* down);
-    // Finds the partner of `up`: the sample that can decrease its coefficient and lowers the objective most.
-    // `up` is the sample with the smallest e whose coefficient can increase.
+    // Finds the partner of `up`, the sample with the smallest e whose coefficient can increase.
+    // The partner is the sample whose coefficient can decrease and for which the step lowers the objective most.
     Partner (*partner)(const PairSamples& samples, std::size_t up, const float* up_row);
     // out[i] = own * factor[i] * row[places[i]] for i < n, where `places` contains column indices of the row.
     void (*pick)(const double* row, const std::int32_t* places, double own, const double* factor, float* out,

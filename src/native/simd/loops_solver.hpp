@@ -23,6 +23,7 @@ constexpr double kFixedScale = 65534.0;
 // Number of fixed-point rows that are summed together.
 constexpr std::size_t kFixedRows = 16;
 
+// Weights of kFixedRows rows of fixed-point numbers.
 // Row k has the weight parts[k] * scales[k / 2] in units of 1 / kFixedScale, with |parts[k]| <= 32767.
 // `shift` adds back the constant 1/2 that was subtracted from every fixed-point value.
 struct FixedWeights {

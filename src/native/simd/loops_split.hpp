@@ -6,25 +6,26 @@
 
 namespace steelyard {
 
-// A sum over rows is two integers: the gradients, and the hessians with the number of rows in the lowest bits.
+// One column of a histogram, and the leaf to be split. A sum over rows is stored as two integers.
+// The first integer is the sum of gradients, the second the sum of hessians with the number of rows in the lowest bits.
 struct SplitQuery {
     const std::int64_t* bins;  // sums of the bins of a column, two numbers each
     std::size_t n;             // number of bins, at most kMaxBins
     std::int64_t start[2];     // added to every prefix sum
     std::int64_t total[2];     // sum of the leaf
     int count_bits;            // number of bits of the number of rows
-    double hessian_scale;      // factor of hessians, whose unit is that of gradients afterwards
-    std::int64_t min_rows;     // smallest number of rows on each side
+    double hessian_scale;      // factor that converts hessians to the unit of gradients
+    std::int64_t min_rows;     // smallest number of rows of each child
     double l2;
-    double to_beat;  // gain of the leaf alone plus the gain to exceed
+    double to_beat;  // gain of the unsplit leaf plus the gain that a split must exceed
 };
 
 struct SplitLoops {
     // larger[i] -= smaller[i] for n integers.
     void (*subtract)(std::int64_t* larger, const std::int64_t* smaller, std::size_t n);
-    // Writes the prefix sums of the bins to `left`, and the bins after which a split may exceed `to_beat` to
-    // `chosen`, ascending. Returns their number. The test has no divisions and rounds: callers compute the gains of
-    // the chosen splits, and reduce `to_beat` by a margin for rounding errors.
+    // Writes the prefix sums of the bins to `left`.
+    // Writes the bins after which a split may exceed `to_beat` to `chosen` (ascending) and returns their number.
+    // The test has rounding errors, so callers reduce `to_beat` by a margin and compute the gains of chosen splits.
     std::size_t (*scan)(const SplitQuery& query, std::int64_t* left, std::uint16_t* chosen);
 };
 

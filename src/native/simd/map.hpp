@@ -33,7 +33,7 @@ STEELYARD_ALWAYS_INLINE static inline VecD polynomial(const double (&coefficient
     return value;
 }
 
-// Returns cos(2 pi t) = sin(2 pi s) with |s| <= 1/4, by the Taylor series of the sine, accurate to 1e-11.
+// Returns cos(2 pi t), accurate to 1e-11. Uses cos(2 pi t) = sin(2 pi s) with |s| <= 1/4 and the Taylor series.
 STEELYARD_ALWAYS_INLINE static inline VecD cosine_of_turns(VecD t) {
     constexpr double series[] = {6.283185307179586,  -41.341702240399755, 81.60524927607504,  -76.70585975306136,
                                  42.058693944897634, -15.094642576822984, 3.8199525848482803, -0.7181223017785001};

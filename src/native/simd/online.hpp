@@ -30,7 +30,7 @@ static void add_columns(const Real* const* rows, const Real* factors, size_t n_r
 
 template <class Real>
 static void add_rows(const Real* const* rows, const Real* factors, size_t n_rows, Real* target, size_t n) {
-    // With enough registers, the most common budget of 100 is processed in one pass, else in two.
+    // With enough registers, a row of 100 numbers (the most common budget) is processed in one pass, else in two.
     constexpr size_t width = kLanes<Real>, most = 100 / width < 13 ? (99 + width) / width : width >= 4 ? 12 : 8;
     size_t j = 0;
     for (; j + (most - 1) * width < n; j += most * width) add_columns<most>(rows, factors, n_rows, target, j);
@@ -81,7 +81,7 @@ static void dot_sides_twice(TwoDots<Real>& q) {
     q.products[1] = total<Real>(sums[1]);
 }
 
-// Transposition step: swaps every second group of `Width` lanes of a with every first group of `Width` lanes of b.
+// Source lanes of a transposition step, which swaps the odd groups of `Width` lanes of a with the even groups of b.
 template <class Real, size_t Width>
 constexpr size_t exchanged_low(size_t lane) {
     return lane & Width ? kLanes<Real> + lane - Width : lane;
@@ -121,7 +121,8 @@ static void transpose(const Real* from, Real* to, size_t ld, size_t n) {
         }
 }
 
-// Returns the position of the largest key. Keys are integers, so subnormal numbers are compared in any mode.
+// Returns the position of the largest value.
+// Values are compared as integers, so that subnormal numbers are distinguished in any floating-point mode.
 template <class Real>
 static size_t argmax_of_keys(const Real* values, size_t n) {
     size_t first = 0;
@@ -178,7 +179,7 @@ STEELYARD_ALWAYS_INLINE static inline size_t find_largest(const Real* values, si
     const V all = larger_of(larger_of(largest[1], largest[0]), larger_of(largest[3], largest[2]));
     const V bound = over_all_lanes<Real, larger_of<V>>(all);
     if (bound[0] == Real(0)) return argmax_of_keys(values, n);
-    for (size_t first = 0;; first += 64) {  // the loop ends, because the maximum is present
+    for (size_t first = 0;; first += 64) {  // terminates, because one value equals the maximum
         std::uint64_t found = 0;
         for (size_t at = first; at < n && at < first + 64; at += width)
             found |= bits_equal<Real>(load(values + at), bound) << (at - first);

@@ -40,7 +40,7 @@ static size_t pair_step(const PairSamples& s, double move, const float* up, cons
 
 typedef std::int32_t HalfMaskF STEELYARD_VECTOR(STEELYARD_VECTOR_BYTES / 2);
 
-// Gains are only compared, so single precision is sufficient. Divisions in single precision are three times as fast.
+// Gains are computed in single precision, which is sufficient for comparing them and three times as fast.
 static Partner pair_partner(const PairSamples& s, size_t up, const float* up_row) {
     const double lowest = s.e[up];
     const float own = s.diagonal[up], least_curvature = kPairTiny * (own > 0.0f ? own : 1.0f);

@@ -1,10 +1,10 @@
 // Selection of the k nearest violators. Similarities are mapped to integers in the same order and then compared.
 //
 // For small k, 32-bit words (the upper halves of doubles) are compared, because a vector contains twice as many words.
-// The k-th largest of the maxima of 16 groups is a threshold that little more than k candidates exceed.
-// Pairwise comparisons give the ranks of the candidates.
+// The words are divided into 16 groups. Few more than k words exceed the k-th largest of the maxima of the groups.
+// The ranks of these candidates are found by pairwise comparisons.
 // If the last selected word and the first rejected word are equal, full keys or positions are compared.
-// For large k, the threshold is found by bisection of the keys; the cost does not depend on k.
+// For large k, the k-th largest key is found by bisection, whose cost does not depend on k.
 #pragma once
 
 #include "functions.hpp"
@@ -184,7 +184,7 @@ STEELYARD_ALWAYS_INLINE static inline WordVec violating_words(const ViolatorQuer
     return bits ^ ((bits >> 31) & kLargestKey<float>);
 }
 
-// Writes losses, and words in place of keys, padded to full groups.
+// Writes the losses, and writes words to the memory for keys, padded to full groups.
 template <class Real>
 STEELYARD_ALWAYS_INLINE static inline GroupWords mark_violators(const ViolatorQuery<Real>& q) {
     GroupWords groups;
@@ -224,7 +224,7 @@ STEELYARD_ALWAYS_INLINE static inline void count_all_reached(const GroupWords& g
     (count_reached<Shift>(groups, reached), ...);
 }
 
-// Returns in each lane a lower bound of the `most` largest words that few other words exceed.
+// Returns, in every lane, a lower bound of the `most` largest words. Few other words exceed this bound.
 // Requires most <= kGroups. With fewer violators, the result is a lower bound of all their words.
 // Lanes are combined by rotation, because GCC extracts lanes through memory.
 STEELYARD_ALWAYS_INLINE static inline WordVec lower_bound_of(const GroupWords& groups, size_t most) {
@@ -270,7 +270,7 @@ struct FewWords {
     Word words[kMostCounted + 3 * kGroups], positions[kMostCounted + 2 * kGroups];
 };
 
-// Collects the words >= `bound`; stops if there are more than kMostCounted.
+// Collects the words >= `bound`. Stops when there are more than kMostCounted.
 STEELYARD_ALWAYS_INLINE static inline void collect(const void* words, size_t n, WordVec bound, FewWords& few) {
     size_t count = 0;
 #if defined(__AVX512F__)
@@ -451,7 +451,7 @@ static Cut<Real> cut_keys(const Key<Real>* keys, size_t n, size_t most, Key<Real
     }
     Key<Real> low = over_lanes<Real, smaller_of<VecI>>(lowest);
     Key<Real> high = over_lanes<Real, larger_of<VecI>>(highest) + 1;
-    // For kernels with very small or large gamma, nearly all kernel values are equal.
+    // Special case: with a very small or very large gamma, nearly all kernel values are equal.
     const size_t larger = count_above<Real>(keys, n, low);
     if (larger <= most) return {low + 1, most - larger};
     // Invariant: more than `most` keys are >= `low`, and at most `most` keys are >= `high`.

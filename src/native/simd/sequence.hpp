@@ -1,8 +1,8 @@
 // Dynamic programming for sequence kernels: one sequence is compared with several others, one per SIMD lane.
 //
 // Sums over alignments exceed the range of double after a few hundred elements.
-// Logarithms in every cell would dominate the cost. Numbers are therefore pairs (mantissa, exponent) of doubles.
-// Additions align the exponents by a multiplication, and only the final result needs a logarithm.
+// Numbers are therefore pairs (mantissa, exponent) of doubles. An addition aligns the exponents by a multiplication.
+// Only the final result needs a logarithm; computing with logarithms in every cell would be much slower.
 #pragma once
 
 #include "functions.hpp"
@@ -20,7 +20,7 @@ struct Scaled {
 
 STEELYARD_ALWAYS_INLINE static inline Scaled scaled_zero() { return {broadcast(1.0), broadcast(kExponentOfZero)}; }
 
-// Returns 2^k for integers k <= 0. Results that are negligible compared with 1 become nearly 0.
+// Returns 2^k for integers k <= 0. For k below -1000 the result is 2^-1000, which is negligible in a sum.
 STEELYARD_ALWAYS_INLINE static inline VecD power_of_two(VecD k) {
     typedef Lane<double>::IntVec IntVec;
     const VecD magic = broadcast(Lane<double>::round_to_int);

@@ -3,7 +3,7 @@
 // A family of loops (gram, kernel, ...) is a struct of function pointers. `simd/loops.hpp` defines the loops once.
 // baseline.cpp, avx2.cpp and avx512.cpp compile the loops with their own flags into separate namespaces.
 // Separate namespaces prevent the linker from mixing code of different levels. The first use selects the best level.
-// The environment variable STEELYARD_SIMD=baseline|avx2|avx512 selects a lower level.
+// The environment variable STEELYARD_SIMD=baseline|avx2|avx512 selects another supported level.
 #pragma once
 
 #include <string>

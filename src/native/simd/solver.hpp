@@ -120,7 +120,7 @@ static void solve_backward(TriangularFactor L, double* x) {
         const double* columns = L.columns + j * L.stride;
         VecD sums[width];
         for (size_t k = 0; k < width; ++k) sums[k] = load(columns + k * L.stride + whole) * tail;
-        // Use descending order: the entry that was solved last is needed last, which hides its latency.
+        // The order is descending, so that the entry that was computed last is used last, which hides its latency.
         for (size_t i = whole; i > j + width;) {
             i -= width;
             const VecD xi = load(x + i);

@@ -1,7 +1,7 @@
 // Vector types of one SIMD level. All code in files that a level includes must be in the namespace of this level.
 // Code of a SIMD level must not instantiate std:: templates.
-// With such templates, the linker could merge functions compiled for AVX-512 into baseline code,
-// and the program would crash on older processors.
+// The linker keeps only one copy of such a function, possibly the one compiled for AVX-512.
+// Baseline code that calls this copy would crash on older processors.
 #pragma once
 
 #include <cstddef>

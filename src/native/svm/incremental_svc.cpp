@@ -195,7 +195,7 @@ void IncrementalSvc::roll_back(std::size_t n_before, const std::vector<std::uint
     while (rows_.size() > n_before) rows_.pop();
 }
 
-// The last row gets the number of the removed row, whose index entry was already cleared.
+// Removes row i, whose entry in index_ must already be erased. The last row is renumbered to i.
 void IncrementalSvc::remove_row(std::uint32_t i) {
     const auto last = static_cast<std::uint32_t>(codes_.size() - 1);
     count_row(codes_[i], -1);
@@ -212,8 +212,8 @@ void IncrementalSvc::remove_row(std::uint32_t i) {
     rows_.swap_remove(i);
 }
 
-// Kernel rows of support vectors stay cached.
-// Unused kernel rows stay cached for a while, because samples that leave the solution often return.
+// Releases cached kernel rows that no support vector needs, but only after many of them have accumulated.
+// Samples that leave the solution often return, so their rows may be needed again.
 void IncrementalSvc::release_rows() {
     constexpr std::size_t spare = 32;
     if (rows_.n_kept() <= n_wanted_ + n_wanted_ / 8 + spare) return;

@@ -1,5 +1,6 @@
-// IncrementalSvc: the rows, labels and binary problems of one learner.
-// All problems share samples and cached kernel rows.
+// IncrementalSvc: an exact SVM that learns and forgets rows.
+// An IncrementalSvc holds the rows, the labels and one binary problem for each class (one against the rest).
+// All problems share the samples and the cached kernel rows.
 #pragma once
 
 #include <atomic>
@@ -29,12 +30,12 @@ struct ProblemSpec {
     std::vector<double> class_bounds;
 };
 
-// Error: row `index` of the rows to forget was never learned, or was learned fewer times.
+// Error: row `index` of the rows to forget was never learned, or was learned fewer times than it is to be forgotten.
 struct UnknownRow {
     std::size_t index;
 };
 
-// Derived state of the rows: precision and list of cached kernel rows.
+// State that the rows alone do not determine: the precision and the list of the cached kernel rows.
 // RowsInUse also stores the order in which equal rows are forgotten.
 struct RowsInUse {
     Precision precision;
@@ -75,10 +76,10 @@ class IncrementalSvc {
     const ProblemSpec& spec(std::size_t k) const { return problems_[k]->spec; }
     SvmProblem& problem(std::size_t k) { return problems_[k]->svm; }
 
-    // Restores the rows of a file without solving. Each problem is then restored from its own state.
+    // Restores the rows of a file without solving. The caller then restores each problem from its own state.
     void restore_rows(LabelledRows rows, const RowsInUse& in_use);
     std::size_t n_wanted() const { return n_wanted_; }
-    // Returns the rows in the order of the index. Lookups find the last of several equal rows first.
+    // Returns the row numbers in the order of the index. Of several equal rows, a lookup finds the last one.
     std::vector<std::uint32_t> order() const { return index_.order(static_cast<std::uint32_t>(codes_.size())); }
     void restore_problem(ProblemSpec spec, SvmState state, const std::vector<std::uint32_t>& active);
 
@@ -112,7 +113,7 @@ class IncrementalSvc {
     RowIndex index_;
     Problems problems_;
     std::atomic<std::uint64_t> version_{0};
-    std::size_t n_wanted_ = 0;  // number of kernel rows in use when unused rows were last released
+    std::size_t n_wanted_ = 0;  // number of kernel rows in use at the last release of unused rows
     std::optional<Expansion> expansion_;
 };
 

@@ -8,10 +8,10 @@
 
 namespace steelyard {
 
-// A = L L', where A is the kernel matrix K of the margin set with a constant added to every entry.
+// Cholesky factor L of A = L L', where A is the kernel matrix K of the margin set with a constant added to every entry.
 // The constant has no effect for coefficients that sum to zero.
-// The constant makes A positive definite whenever the bordered matrix [0 1'; 1 K] is regular.
-// One triangular factor therefore replaces the bordered inverse, and it loses half as many digits.
+// With the constant, A is positive definite whenever the bordered matrix [0 1'; 1 K] is regular.
+// The factor therefore replaces the inverse of the bordered matrix, and it loses half as many digits.
 //
 // L is stored by columns with stride `capacity`.
 // With this layout a new row writes one entry per column, and all loops read memory in order.
@@ -35,10 +35,11 @@ class MarginFactor {
     // Solves K dz + db = -r, sum(dz) = -total, given solved = L^-1 (r + constant * total).
     // Overwrites `solved` with dz and returns db.
     double solve_bordered(double* solved, double total) const;
-    // Returns the curvature of the objective along a new coefficient while the margin set adapts.
+    // Returns the second derivative of the objective in a new coefficient while the margin set adapts.
     double curvature(const double* solved, double pivot_squared) const;
 
-    // Returns the lower triangle row by row and the solved vectors. A restored factor continues bit-identically.
+    // Returns the lower triangle row by row and the solved vectors.
+    // A factor restored from them gives bit-identical results.
     std::vector<double> packed() const;
     void restore(const std::vector<double>& packed, std::size_t size);
 

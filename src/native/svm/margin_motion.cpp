@@ -6,7 +6,7 @@ namespace steelyard {
 
 namespace {
 
-// Members of the margin set whose steps to their bounds differ by less than this fraction reach them together.
+// Members of the margin set whose step lengths differ by less than this fraction reach their bounds in one step.
 constexpr double kSameMoment = 1e-12;
 
 }  // namespace

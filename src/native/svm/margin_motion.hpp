@@ -8,7 +8,7 @@
 
 namespace steelyard {
 
-// Coefficients and bounds are in the order of the margin set.
+// One move of the margin set. Coefficients and bounds are in the order of the margin set.
 class MarginMotion {
   public:
     // Direction in which the coefficients of the margin set move.

@@ -1,4 +1,4 @@
-// Rebuilds the margin set after SMO steps and after a rollback.
+// Part of SvmProblem: SMO steps, and rebuilding of the margin set after SMO steps and after a rollback.
 #include <algorithm>
 
 #include "enclosing/pairwise_steps.hpp"
@@ -48,7 +48,7 @@ void SvmProblem::rebuild_margin() {
     if (n_between > 0) s_.bias = sum / static_cast<double>(n_between);
 }
 
-// Recomputes the factor of the margin set. No kernel value is computed.
+// Recomputes the factor of the margin set from cached kernel values.
 void SvmProblem::refactor() {
     s_.factor.clear();
     const std::vector<std::uint32_t> margin = std::move(s_.margin);

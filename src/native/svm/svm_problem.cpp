@@ -155,14 +155,15 @@ bool SvmProblem::optimise(std::size_t max_steps) {
     const bool is_done = run_rounds(max_steps);
     sync();
     set_bias();
-    if (!is_done) violators(tolerance_);  // violators() is called because it updates the sums
+    if (!is_done) violators(tolerance_);  // called only because it makes uncertain sums exact
     return std::isfinite(rounding_ + s_.bias) && worst_violation(s_) <= std::max(tolerance_, 16.0 * rounding_) &&
            imbalance_of(s_) <= std::max(tolerance_, kAtBound);
 }
 
 // -- optimality conditions ----------------------------------------------------------------------------------------
 
-// If sums may be inexact, the sums of samples that could determine an end of the bias interval are computed exactly.
+// Returns the exact bias interval, although the sums e may be inexact.
+// If the error bound of a sum allows its sample to be an end of the interval, the sum is recomputed exactly.
 BiasInterval SvmProblem::bias_interval() {
     BiasInterval found = apparent_interval(s_);
     if (s_.slack == 0.0 || s_.z.empty()) return found;
@@ -188,22 +189,23 @@ double SvmProblem::violation() {
     for (std::size_t i = 0; i < e.size(); ++i) e[i] -= s_.y[i];
     e.swap(s_.e);
     const double largest = std::max(worst_violation(s_), imbalance_of(s_));
-    e.swap(s_.e);  // restored: this function must not change later results, not even by rounding errors
+    e.swap(s_.e);  // restores the old sums: this function must not change later results
     return largest;
 }
 
-// After this call, rounding_ is not finite if any coefficient is not finite.
+// Counts the nonzero coefficients and bounds the rounding errors of the sums.
+// If any coefficient is not finite, rounding_ is not finite.
 void SvmProblem::measure_coefficients() {
     n_support_ = loops().solver.count_nonzero(s_.z.data(), s_.z.size());
     const double sum = loops().solver.absolute_dot(s_.z.data(), rows_.norms().data(), s_.z.size());
     rounding_ = std::numeric_limits<double>::epsilon() * sum * rows_.largest_norm();
 }
 
-// Steps continue below the tolerance as long as violations exceed rounding errors.
+// Returns the violation at which the solver stops. It is smaller than the tolerance, but not below rounding errors.
 double SvmProblem::threshold() const { return std::max(0.01 * tolerance_, rounding_); }
 
 bool SvmProblem::is_optimal() {
-    // Sums and margins are exact, so only new samples can violate their conditions.
+    // All other samples satisfied their conditions at the last check, so only new samples are checked.
     const double limit = 0.5 * tolerance_;
     if (s_.margin.empty()) {
         const BiasInterval interval = bias_interval();

@@ -16,9 +16,9 @@
 // Other samples may also be between their bounds if their kernel rows depend linearly on those of the margin set.
 // For such dependent samples, e_i + b = 0 follows from the margin set.
 //
-// The active set contains the samples whose coefficients move; e is exact in double for these samples.
+// The active set contains the samples whose coefficients move. For these samples e is summed in double precision.
 // For other samples e has an error bound, because it is summed from kernel rows of lower precision.
-// If a sample is closer to a violation than the error bound, its sum is recomputed exactly before any decision.
+// If the error bound allows that a sample violates its condition, its sum is recomputed in double precision.
 // The optimality conditions therefore hold as if all kernel rows were doubles.
 #pragma once
 
@@ -55,7 +55,7 @@ class SvmProblem {
     void restore(SvmState state, const std::vector<std::uint32_t>& active);
     void set_tolerance(double tolerance) { tolerance_ = tolerance; }
 
-    // Adds the new samples of the kernel rows to the problem, initially with bound 0.
+    // Adds the samples that were appended to the kernel rows, initially with bound 0.
     void extend(const std::vector<double>& y, const std::vector<double>& bounds);
     // Sets the bound of a sample for the next solve(); 0 removes the sample from the solution.
     void set_bound(std::size_t i, double bound);

@@ -9,7 +9,7 @@
 
 namespace steelyard {
 
-// A coefficient counts as at a bound if its distance, relative to the distance between the bounds, is below this value.
+// A coefficient is at a bound if its distance to the bound is below this fraction of the distance between the bounds.
 constexpr double kAtBound = 1e-10;
 
 struct SvmState {
@@ -19,7 +19,7 @@ struct SvmState {
     double constant = 1.0;  // constant that the factor adds to every kernel value
     double bias = 0.0;
     double slack = 0.0;            // error bound accumulated over all sums so far
-    std::vector<double> exact_at;  // value of slack when e_i was exact; the error of e_i is at most slack - exact_at[i]
+    std::vector<double> exact_at;  // value of slack when e_i was last exact; the error of e_i is <= slack - exact_at[i]
     std::uint64_t n_sums = 0;      // number of additions to e since it was last recomputed
 };
 

@@ -1,4 +1,4 @@
-// Adiabatic increments: some coefficients move, and the margin set adapts so that its optimality conditions hold.
+// Adiabatic increments: some coefficients move, and those of the margin set change so that e_i + b = 0 holds for them.
 // A step ends when a member of the margin set reaches a bound or the moving coefficients reach their targets.
 #include <algorithm>
 #include <cmath>
@@ -14,8 +14,8 @@ namespace steelyard {
 
 namespace {
 
-// A kernel row counts as linearly dependent on those of the margin set if its pivot is below this value.
-// The pivot is divided by the diagonal entry.
+// A kernel row is linearly dependent on those of the margin set if its relative pivot is below this value.
+// The relative pivot is the pivot divided by the diagonal entry.
 constexpr double kDependent = 1e-13;
 // SMO steps are faster if the number of violators exceeds the size of the margin set by more than this number.
 constexpr std::size_t kManyViolators = 64;
@@ -69,7 +69,7 @@ void SvmProblem::drop_hits(double* solved) {
 
 // -- moves to target coefficients ---------------------------------------------------------------------------------
 
-// Moves coefficients to their targets and, in the same proportion, the residuals of the margin set to zero.
+// Moves coefficients to their targets and, in the same proportion, the residuals e_i + b of the margin set to zero.
 void SvmProblem::drive(const std::vector<Target>& targets) {
     const SolverLoops& solver = loops().solver;
     // Remaining changes of z, and remaining changes of e in the active set.
@@ -99,9 +99,9 @@ void SvmProblem::drive(const std::vector<Target>& targets) {
     };
     const double negligible = 1e-14 * size;
     start();
-    // Each step removes members of the margin set, so there are few steps.
-    // The number of steps is limited, because the state in a damaged file may have no valid solution.
-    // Later checks repair an incomplete result.
+    // Each step removes members of the margin set, so few steps are expected.
+    // Without a limit, the loop might not end for a state from a damaged file.
+    // If the limit is reached, later checks repair the incomplete result.
     const std::size_t limit = report_.steps + 1000 + 10 * s_.z.size();
     while (report_.steps < limit) {
         poll_interrupt();
@@ -121,7 +121,7 @@ void SvmProblem::drive(const std::vector<Target>& targets) {
             const std::uint32_t i = targets[p].sample;
             s_.z[i] = step == 1.0 ? targets[p].z : s_.z[i] + step * change[p];
             change[p] *= 1.0 - step;
-            if (active_.holds(i)) active_z_[active_.slot(i)] = s_.z[i];  // e of this sample already includes the change
+            if (active_.holds(i)) active_z_[active_.slot(i)] = s_.z[i];  // active_e_ already includes the change
         }
         solver.axpy(step, push.data(), active_e_.data(), push.size());
         if (step == 1.0) break;
@@ -138,8 +138,8 @@ void SvmProblem::drive(const std::vector<Target>& targets) {
     if (s_.margin.empty()) balance(negligible);
 }
 
-// Makes the coefficients sum to zero. The sum may differ from zero after a move without a margin set.
-// Coefficients between their bounds absorb the change of the sum.
+// Makes the coefficients sum to zero by changing coefficients between their bounds.
+// The sum may differ from zero after a move with an empty margin set.
 void SvmProblem::balance(double negligible) {
     double sum = loops().solver.sums(s_.z.data(), s_.z.size()).sum;
     for (std::size_t i = 0; i < s_.z.size() && std::abs(sum) > negligible; ++i) {
@@ -150,8 +150,8 @@ void SvmProblem::balance(double negligible) {
     }
 }
 
-// Starts the margin set with the sample that causes the smallest loss.
-// This is needed if the margin set is empty and the sum of the coefficients must change.
+// Starts the margin set with the sample whose change costs the smallest loss.
+// find_partner() is called if the margin set is empty and the sum of the coefficients must change.
 void SvmProblem::find_partner(double total) {
     sync();
     const double sign = total > 0.0 ? 1.0 : -1.0;  // 1 if a coefficient must decrease, -1 if it must increase
@@ -185,7 +185,8 @@ void SvmProblem::open_pair(const BiasInterval& interval) {
     s_.bias = -active_e(active_.slot(interval.high_sample));
 }
 
-// Handles a few new samples before all other samples are checked. Only the sums of the new samples are needed.
+// Removes the violations of new samples, if there are few, before all other samples are checked.
+// Only the sums of the new samples are needed.
 void SvmProblem::enter_new(std::size_t first) {
     if (s_.z.size() - first > kManyViolators) return;
     for (std::size_t i = first; i < s_.z.size() && !s_.margin.empty(); ++i) {
@@ -196,8 +197,8 @@ void SvmProblem::enter_new(std::size_t first) {
     }
 }
 
-// New violators have often just left the margin set, so checking the active set first saves passes over all samples.
-// A final pass over all samples is still necessary.
+// Removes the violations of samples in the active set. A final pass over all samples is still necessary.
+// New violators have often just left the margin set, so this function saves passes over all samples.
 void SvmProblem::enter_active(std::size_t step_limit) {
     std::vector<std::pair<double, std::uint32_t>> list;
     for (int look = 0; look < kLooks; ++look) {
@@ -221,7 +222,7 @@ void SvmProblem::enter_active(std::size_t step_limit) {
     }
 }
 
-// Returns true if no violation exceeds threshold().
+// Repeats passes over all samples until no violation exceeds threshold(). Returns false if max_steps is reached.
 bool SvmProblem::run_rounds(std::size_t max_steps) {
     const std::size_t limit = report_.steps + max_steps;
     bool may_use_smo = report_.smo_steps == 0;

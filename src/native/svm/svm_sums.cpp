@@ -1,5 +1,5 @@
-// Sums of kernel values. The sums of the active set are always exact.
-// After sync(), the sums of all other samples are within the error bound (slack).
+// Part of SvmProblem: the sums e of kernel values. In the active set they are always summed in double precision.
+// After sync(), the errors of all other sums are within their error bounds (slack).
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -12,7 +12,7 @@ namespace steelyard {
 
 namespace {
 
-// More precise kernel values are used if recomputed sums have an error bound above this value.
+// If recomputed sums have an error bound above this value, kernel rows of higher precision are used.
 constexpr double kLargestFreshSlack = 1e-3;
 // Sums with an error bound above this value are useless, and may even have overflowed.
 constexpr double kUselessError = 1.0;
@@ -33,7 +33,7 @@ void SvmProblem::activate(std::size_t i) {
     active_e_.push_back(e);
     active_z_.push_back(s_.z[i]);
     const std::size_t slot = active_.size() - 1;
-    active_e_[slot] -= active_e(slot) - e;  // changes of samples outside the active set are added to e later
+    active_e_[slot] -= active_e(slot) - e;  // active_e() adds this difference again
 }
 
 void SvmProblem::deactivate(std::size_t slot) {
@@ -44,8 +44,9 @@ void SvmProblem::deactivate(std::size_t slot) {
     active_z_.pop_back();
 }
 
+// Removes samples outside the margin set from the active set if the active set has become large.
 // Samples that left the margin set often return soon, so they stay in the active set for a while.
-// The active set may grow with the number of samples, because it saves passes over all samples.
+// A larger active set saves passes over all samples, so its size may grow with the number of samples.
 void SvmProblem::trim_active() {
     const std::size_t spare = std::max<std::size_t>(64, s_.z.size() / 32);
     if (active_.size() <= s_.margin.size() + spare) return;
@@ -53,7 +54,7 @@ void SvmProblem::trim_active() {
         if (place_[active_.sample(slot)] < 0) deactivate(slot);
 }
 
-// Sets a coefficient. The change of a sample outside the active set is added to e of the active set immediately.
+// Sets coefficient i to z. If sample i is not in the active set, the sums of the active set are updated immediately.
 void SvmProblem::place_at(std::size_t i, double z) {
     const double change = z - s_.z[i];
     s_.z[i] = z;
@@ -160,7 +161,7 @@ void SvmProblem::resum() {
 }
 
 // Returns the samples whose violation exceeds the threshold, largest violation first.
-// The sum of a sample is computed exactly if its error bound does not decide whether it violates its condition.
+// If the error bound of a sum leaves open whether the sample violates its condition, the sum is recomputed exactly.
 std::vector<std::uint32_t> SvmProblem::violators(double threshold) {
     changed_.resize(s_.z.size());
     changed_.resize(loops().solver.suspects(s_.e.data(), s_.bias, s_.z.data(), s_.lower.data(), s_.upper.data(),

@@ -42,7 +42,7 @@ bool read_long([[maybe_unused]] const char* begin, [[maybe_unused]] const char* 
     const auto [last, error] = std::from_chars(begin, end, value);
     return error == std::errc{} && last == end;
 #else
-    return false;  // the general parser reads these lines if from_chars is missing
+    return false;  // without from_chars, the general parser reads these lines
 #endif
 }
 

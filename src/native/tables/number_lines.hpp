@@ -18,8 +18,8 @@ struct NumberTable {
 // Parses complete lines. indices[c] is the position of column c in a result row, or -1 to skip the column.
 // n_wanted is the width of a result row. An empty cell is NaN. Numbers are correctly rounded.
 //
-// Returns nullopt if a line has another number of cells, a quote, or a requested cell that is not a number.
-// On nullopt, the caller uses a general parser. Numbers may have a sign, a fraction and an exponent.
+// Returns nullopt if a line has too few or too many cells, a quote, or a requested cell that is not a number.
+// The caller then uses a general parser. Numbers may have a sign, a fraction and an exponent.
 std::optional<NumberTable> read_number_lines(std::string_view lines, char delimiter,
                                              std::span<const std::int32_t> indices, std::size_t n_wanted);
 

@@ -17,7 +17,7 @@ std::vector<Test>& all_tests() {
 void fail(const char* file, int line, const std::string& what) {
     constexpr int shown = 5;
     if (++failures <= shown) std::printf("%s:%d: %s\n", file, line, what.c_str());
-    if (failures == shown) std::printf("(more of this test are not shown)\n");
+    if (failures == shown) std::printf("(further failures of this test are not shown)\n");
 }
 
 // Runs every test whose name contains `filter`; returns the number of failed tests.

@@ -14,7 +14,7 @@ using namespace steelyard::tests;
 
 namespace {
 
-// A matrix of inner products and the factors that scale it.
+// Random rows, their matrix of inner products, and factors that scale the matrix.
 struct Made {
     std::size_t n, d = 4;
     std::vector<double> phi, K, factor, self;

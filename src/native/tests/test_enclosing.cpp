@@ -50,7 +50,7 @@ void check_optimal(const Cloud& cloud, const KernelSpec& spec, const Ball& ball,
 
 }  // namespace
 
-TEST(enclosing_ball_meets_the_optimality_conditions) {
+TEST(enclosing_ball_satisfies_the_optimality_conditions) {
     const KernelSpec specs[] = {{KernelKind::linear}, {KernelKind::rbf, 0.3}, {KernelKind::polynomial, 0.5, 1.0, 2}};
     on_every_level([&](const std::string& level) {
         for (const KernelSpec& spec : specs)
@@ -110,7 +110,7 @@ TEST(body_distances_match_plain_sums) {
     });
 }
 
-TEST(screening_counts_products_near_the_minimum) {
+TEST(near_least_counts_products_near_the_minimum) {
     on_every_level([](const std::string& level) {
         for (std::size_t n = 1; n <= 40; ++n) {
             std::vector<double> a = random_values<double>(n, static_cast<unsigned>(n)), b(n, 2.0);
@@ -125,7 +125,7 @@ TEST(screening_counts_products_near_the_minimum) {
     });
 }
 
-TEST(screening_counts_candidates_within_rounding) {
+TEST(perhaps_least_counts_candidates_within_rounding_errors) {
     constexpr std::size_t n = 16;
     const std::vector<double> factors(n, 1.0);
     on_every_level([&](const std::string& level) {

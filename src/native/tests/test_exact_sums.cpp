@@ -186,7 +186,7 @@ TEST(added_and_removed_rows_leave_the_sums_of_the_remaining_rows) {
         CHECK(remove_rows(lived, part(i, i + 50), 1).refusal == Refusal::none, text(i));
     for (const std::int32_t slot : {0, 1, 2}) CHECK(same_state(lived, fresh, slot), text(slot));
     ExactState before = lived;
-    CHECK(remove_rows(lived, part(0, 450), 1).refusal != Refusal::none, "more than there are");
+    CHECK(remove_rows(lived, part(0, 450), 1).refusal != Refusal::none, "more rows are removed than were added");
     for (const std::int32_t slot : {0, 1, 2}) CHECK(same_state(lived, before, slot), text(slot));
     CHECK(remove_rows(lived, part(450, n), 1).refusal == Refusal::none, "the rest");
     for (const std::size_t slot : {0, 1, 2}) CHECK(!has_rows(lived, slot), text(slot));
@@ -243,7 +243,7 @@ TEST(sums_of_rows_are_semidefinite_and_impossible_sums_are_not) {
         const std::vector<double> unknown{3.0, 5.0, 1.0, 40.0};
         remove_rows(less, ExactBatch<double>{{unknown.data(), 1, d}, {slots.data(), 1}, {}}, 1);
         CHECK(!ExactView(less, SlotGroups{{0}}, 1).is_semidefinite(0, 1e-8), level);
-        // Features with merged values of coarser steps are ignored.
+        // Features into which values with coarser steps were merged are ignored.
         less.quantizer.mixed[3] = 1;
         CHECK(ExactView(less, SlotGroups{{0}}, 1).is_semidefinite(0, 1e-8), level);
     });

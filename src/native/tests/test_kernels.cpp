@@ -146,7 +146,7 @@ TEST(exp_is_accurate_in_float) { check_exp<float>(1.2e-7, 110.0); }
 TEST(tanh_is_accurate_in_double) { check_tanh<double>(6e-16); }
 TEST(tanh_is_accurate_in_float) { check_tanh<float>(3.5e-7); }
 
-TEST(exp_is_exactly_1_at_0_and_0_far_out) {
+TEST(exp_is_exactly_1_at_0_and_exactly_0_for_very_negative_arguments) {
     on_every_level([](const std::string& level) {
         const double infinity = std::numeric_limits<double>::infinity();
         CHECK((function_values<double>(KernelKind::laplacian, {0.0, 745.0, 746.0, 1e300, infinity}) ==
@@ -166,12 +166,12 @@ TEST(exp_and_tanh_of_nan_are_nan) {
     });
 }
 
-TEST(threads_and_mirroring_are_bitwise_neutral_in_double) {
-    // With d = 7, both triangles are computed. With d = 45, one triangle is mirrored.
+TEST(threads_and_symmetry_do_not_change_kernel_values_in_double) {
+    // With d = 7, both triangles are computed. With d = 45, one triangle is copied.
     for (const std::size_t d : {7, 45}) check_threads_and_symmetry<double>(d);
 }
-TEST(threads_and_mirroring_are_bitwise_neutral_in_float) {
-    // With d = 7, both triangles are computed. With d = 45, one triangle is mirrored.
+TEST(threads_and_symmetry_do_not_change_kernel_values_in_float) {
+    // With d = 7, both triangles are computed. With d = 45, one triangle is copied.
     for (const std::size_t d : {7, 45}) check_threads_and_symmetry<float>(d);
 }
 

@@ -189,7 +189,7 @@ bool same_states(const std::vector<KoilMachineState>& a, const std::vector<KoilM
 
 }  // namespace
 
-TEST(koil_matches_the_plain_algorithm_for_every_policy) {
+TEST(koil_matches_the_simple_implementation_for_every_policy) {
     const Stream stream(700, 4, 1, 1);
     on_every_level([&](const std::string& level) {
         for (const BufferPolicy policy : kPolicies)
@@ -242,7 +242,7 @@ TEST(state_with_scale_too_small_for_float32_is_rescaled) {
     for (const double score : scores) CHECK(std::abs(score - 0.25 * (1.0 + std::exp(-1.0))) < 1e-6, score);
 }
 
-TEST(targets_and_kernels_of_an_ensemble_match_separate_machines) {
+TEST(targets_and_kernels_of_an_ensemble_match_separate_models) {
     const Stream stream(600, 20, 3, 3);
     const std::vector<KernelSpec> kernels = {
         {.gamma = 0.05},

@@ -25,7 +25,7 @@ bool same_bits(double a, double b) { return std::bit_cast<std::uint64_t>(a) == s
 
 }  // namespace
 
-TEST(every_number_is_the_double_next_to_what_is_written) {
+TEST(every_number_is_the_nearest_double) {
     std::mt19937_64 bits(1);
     std::vector<std::string> cells = {"0",
                                       "-0",
@@ -59,7 +59,7 @@ TEST(every_number_is_the_double_next_to_what_is_written) {
     }
 }
 
-TEST(columns_go_where_they_are_wanted_and_others_are_passed_over) {
+TEST(columns_are_written_to_their_positions_and_others_are_skipped) {
     const std::vector<std::int32_t> places = {1, -1, 0};
     for (const std::string end : {"\n", "\r\n", ""}) {
         const auto table = read_number_lines("1,any text,2\n3.5,,-4" + end, ',', places, 2);
@@ -76,7 +76,7 @@ TEST(an_empty_cell_is_nan) {
     CHECK(table && std::isnan(table->values[0]) && table->values[1] == 2.0 && std::isnan(table->values[3]));
 }
 
-TEST(lines_that_are_not_plain_are_left_to_others) {
+TEST(lines_with_other_cells_or_invalid_numbers_return_nullopt) {
     for (const char* lines :
          {"1\n",       "1,2,3\n",  "1,2,\n",  "\n1,2\n",    "1,2\n\n", "\"1\",2\n", "1,a\n",    "1,nan\n",
           "1,inf\n",   "1, 2\n",   "1,+2\n",  "1,.5\n",     "1,5.\n",  "1,-\n",     "1,1e\n",   "1,1e99999\n",

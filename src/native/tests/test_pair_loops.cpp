@@ -115,7 +115,7 @@ TEST(boundary_raise_matches_its_definition_on_every_level) {
     });
 }
 
-TEST(solve_roughly_meets_optimality_outside_the_initial_working_set) {
+TEST(solve_roughly_is_optimal_outside_the_initial_working_set) {
     constexpr std::size_t n = 60;
     const std::vector<double> X = random_values<double>(n * 3, 11);
     std::vector<double> K(n * n), signs(n), factor(n, 1.0), bounds(n, 2.0), z(n), scores(n);

@@ -29,7 +29,7 @@ TEST(pieces_are_constant_before_the_first_knot_and_follow_the_slopes_after_it) {
     }
 }
 
-TEST(sums_of_lookups_leave_out_what_is_no_number_and_who_has_no_weight) {
+TEST(sums_of_lookups_ignore_nan_values_and_functions_of_weight_zero) {
     const std::vector<double> knots{0.0, 1.0, 1.0, 2.0, 7.0}, values{-1.0, 0.0, 0.0, 4.0, 3.0}, weights{0.5, 0.25};
     const std::vector<std::int64_t> starts{0, 4, 5};
     const std::vector<double> X{-kInfinity, 0.0, 0.5, NAN, 1.0, 7.0, 1.5, 8.0, kInfinity, NAN, NAN, NAN};
@@ -42,7 +42,7 @@ TEST(sums_of_lookups_leave_out_what_is_no_number_and_who_has_no_weight) {
     for (const double sum : out) CHECK(sum == 0.0);
 }
 
-TEST(levels_count_rows_below_and_half_of_those_level_both_sides_alike) {
+TEST(midranks_count_lower_scores_and_half_of_the_ties_in_both_classes) {
     // Rows 0 to 2 are positive, rows 3 to 7 negative.
     const std::vector<double> scores{2.0, 2.0, 5.0, 1.0, 2.0, 2.0, 3.0, -1.0};
     const std::vector<std::int64_t> order{7, 3, 0, 1, 4, 5, 6, 2};

@@ -250,7 +250,7 @@ TEST(pivoted_cholesky_factor_reproduces_the_class_matrix) {
     std::vector<double> scale(size, 1.0), matrix(size * size);
     for (std::size_t j = 0; j < d; ++j) scale[j] = std::sqrt(rows_kept.variance()[j]);
     const std::vector<double> factor = rows_kept.factor(2, scale);
-    CHECK(factor == sums_kept.factor(2, scale), "kept as rows and as sums");
+    CHECK(factor == sums_kept.factor(2, scale), "class stored as rows and as sums");
     CHECK(factor.size() / size <= 7 && factor.size() / size >= 6, factor.size() / size);
     rows_kept.matrix(2, matrix.data());
     for (std::size_t a = 0; a < size; ++a)

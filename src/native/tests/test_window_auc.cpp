@@ -40,7 +40,7 @@ ScoredRow row_at(std::size_t t, std::size_t n_columns, double distinct, std::uin
 
 }  // namespace
 
-TEST(wins_in_a_window_are_those_of_all_its_pairs) {
+TEST(wins_of_a_window_equal_a_count_of_all_its_pairs) {
     for (const std::size_t n_columns : {1, 2, 4})
         for (const std::size_t window : {1, 2, 50, 300})
             for (const double distinct : {1.0, 8.0, 1e6}) {
@@ -82,7 +82,7 @@ TEST(wins_in_a_window_are_those_of_all_its_pairs) {
             }
 }
 
-TEST(a_tree_that_grew_tall_and_was_emptied_leaves_nothing_behind) {
+TEST(tall_tree_counts_correctly_after_it_was_emptied) {
     RankTree tree;
     for (const std::size_t n : {1, 31, 32, 33, 5000}) {
         for (std::size_t t = 0; t < n; ++t) tree.insert(uniform_at(1, t), t % 3 == 0);

@@ -18,7 +18,8 @@ constexpr std::size_t kSampleRowsPerBin = 32;
 constexpr std::size_t kBinningBlockRows = 1024;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// Returns evenly spaced rows of every class, the same number of rows from each class that has enough.
+// Returns about n_sampled row numbers, evenly spaced in each class.
+// Each class contributes the same number of rows, or all its rows if it has fewer.
 std::vector<std::size_t> sample_rows(std::span<const std::int64_t> codes, std::size_t n_classes,
                                      std::size_t n_sampled) {
     const std::size_t max_rows = std::max<std::size_t>(n_sampled / n_classes, 1);
@@ -44,7 +45,7 @@ std::vector<double> find_borders(std::vector<double>& values, std::size_t max_bi
         const double low = values[i - 1], high = values[i];
         if (low == high || (n_distinct > max_bins && i * max_bins < (borders.size() + 1) * n)) continue;
         const double middle = 0.5 * low + 0.5 * high;
-        // `low` is also used if the midpoint of infinite values is NaN.
+        // `low` is also used if the midpoint is NaN (between infinite values).
         borders.push_back(middle < high ? middle : low);
     }
     return borders;

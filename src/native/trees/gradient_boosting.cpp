@@ -25,7 +25,7 @@ namespace {
 constexpr int kGradientBits = 30;  // number of bits of the gradient of a row with the largest weight
 constexpr int kMinCountBits = 16;
 constexpr std::size_t kPrefetchRows = 16;
-constexpr std::size_t kMinValuesPerThread = 100'000;  // values of all rows; with fewer, a thread is not worth its start
+constexpr std::size_t kMinValuesPerThread = 100'000;  // a thread with fewer table cells is not worth its start
 constexpr std::size_t kMinValuesPerLoop = 4'000;      // a loop over fewer values runs on one thread of a team
 
 // Adding and subtracting this constant rounds a number to the nearest integer (ties to even).
@@ -89,7 +89,7 @@ struct alignas(16) Sum {
 
 // Fixed-point format of the three numbers in a Sum: gradients, hessians and the number of rows.
 // Sums of n rows need bit_width(n) bits for the number of rows, and as many extra bits for the sum of hessians.
-// A hessian is at most a quarter of the largest weight, so with many rows it has fewer bits than a gradient.
+// A hessian is at most a quarter of the largest weight. With many rows it has fewer bits than a gradient.
 class SumFormat {
   public:
     SumFormat(std::size_t n_rows, double max_weight)
@@ -344,9 +344,9 @@ class Booster {
             find_numeric_split(leaf, selected_[c], bins);
     }
 
-    // Computes the histogram of a leaf and its split.
-    // A larger sibling still has the histogram of the parent: its own is the difference. Computes its split too.
-    // A column is finished before the next one, while its histograms are in the cache. Threads share the columns.
+    // Computes the histogram and the best split of a leaf and, if `sibling` is given, those of its larger sibling.
+    // The sibling still has the histogram of the parent, from which the histogram of the leaf is subtracted.
+    // A column is finished while its histograms are in the cache. Each thread processes some of the columns.
     void find_splits(Leaf& leaf, Leaf* sibling) {
         std::vector<std::pair<Split, Split>> found(team_.n_threads());  // splits of the leaf and of its sibling
         const std::size_t n_values = width_ * (leaf.end - leaf.begin) + histogram_size_;
@@ -411,7 +411,7 @@ class Booster {
         }
     }
 
-    // Sorts categories by gradient / hessian and evaluates prefixes and suffixes of this order as left sides.
+    // Sorts categories by gradient / hessian and evaluates prefixes and suffixes of this order as left children.
     void find_category_split(Leaf& leaf, std::size_t c, const Sum* bins) {
         const auto min_rows = static_cast<std::int64_t>(settings_.min_rows_per_leaf);
         const std::int64_t min_category_rows =
@@ -476,7 +476,7 @@ class Booster {
         if (column.has_missing) goes_left_[column.n_bins()] = split.missing_left;
     }
 
-    // Partitions the rows begin..end of `order_` by the side of a split.
+    // Partitions the rows begin..end of `order_` by `goes_left_` of their bins in the split column.
     std::size_t partition(std::size_t begin, std::size_t end, std::size_t column) {
         const std::uint8_t* goes_left = goes_left_.data();
         if (rows_.columns[column].is_wide) {

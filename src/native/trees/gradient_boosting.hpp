@@ -32,17 +32,18 @@ struct BoostingSettings {
     bool start_from_prior = false;     // use the log-odds of the weighted class shares as base score instead of 0
     double category_smoothing = 10.0;  // added to the hessian when categories are sorted by gradient / hessian
     double category_l2 = 10.0;         // added to l2_regularization in the gain of a category split
-    // Maximum size of a set of categories that is tried as the left or right side of a split.
+    // Maximum size of a set of categories that is tried as the left or the right child of a split.
     std::size_t max_categories = 32;
     std::size_t min_rows_per_category = 10;  // categories with fewer rows in a leaf are treated as missing in this leaf
     unsigned n_threads = 1;
 };
 
+// Fits gradient-boosted trees.
 // Two classes have one output, whose positive class is 1. More classes have one output each (one-vs-rest).
 // Class codes are below `n_classes`, and all classes occur. The maximum is kMaxBoostingRows rows. NaN means missing.
 // `is_category` has one entry per column, or is empty. Throws the exceptions of poll_interrupt().
 //
-// A numeric split sends missing values to the side with the larger gain.
+// A numeric split sends missing values to the child with which the gain is larger.
 // If no value of the leaf is missing, missing values go to the child with more rows, or left if both are equal.
 // A category split sends missing values and categories that are rare in the leaf to the right.
 // If a leaf has no such rows, the right child is the one with more rows.

@@ -1,4 +1,4 @@
-// Piecewise linear functions: ranks of values, weighted sums of functions, and ranks of scores.
+// Piecewise linear functions of columns, weighted sums of such functions, and midranks of scores.
 #pragma once
 
 #include <cstddef>

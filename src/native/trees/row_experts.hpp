@@ -14,7 +14,7 @@
 
 namespace steelyard {
 
-// The caller owns all referenced arrays and objects, which must outlive the experts.
+// Binary experts of an ensemble. The caller owns all referenced arrays and objects, which must outlive this object.
 struct RowExperts {
     struct Plane {
         std::size_t expert;
@@ -46,8 +46,9 @@ struct RowExperts {
     std::vector<Votes> votes;
     std::vector<Trees> trees;
 
-    // Writes the score of every expert, one row of `n_experts` values per input row, and the ranks of the rows
-    // if `ranks` is set. Values of experts that were not added are left as they are.
+    // Writes the scores of all experts to `scores`, one row of `n_experts` values per input row.
+    // If `ranks` is set, writes the ranks of the rows to `ranks_out`.
+    // Values of experts that were not added do not change.
     void score(Rows<double> rows, double* ranks_out, double* scores, std::size_t n_experts) const;
 
   private:

@@ -1,10 +1,11 @@
-"""Kernel boundary alignment (KBA): boundary shift, boundary points and the Gaussian bumps around them.
+"""Kernel boundary alignment (KBA): boundary shift, boundary points, and Gaussians at the boundary points.
 
-All are computed from kernel values alone.
+A *bump* is a Gaussian function in feature space, centred at a boundary point. Everything is computed from
+kernel values alone.
 
 Symbols of the paper and their names in this module: eta is ``shift``, beta is ``beta``, tau_b^2 is
-``widths``, D(x) is ``factor``; SI+ and SI- are the support rows of the rarer class (sign +1) and of the other
-class.
+``widths``, and D(x) is ``factor``. SI+ are the support rows of the rarer class (sign +1), and SI- those of
+the other class.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ __all__ = [
     "shift_cost",
 ]
 
-Cost = Callable[[FloatArray], FloatArray]  # decreasing function from margins to costs
+Cost = Callable[[FloatArray], FloatArray]  # decreasing function that maps margins to costs
 # Cost functions for missed rows of the rarer class (c_p) and for false alarms (c_n).
 Costs = tuple[str | Cost, str | Cost]
 _LOSSES: dict[str, Cost] = {
@@ -47,9 +48,9 @@ _N_NEAREST = 5  # number of nearest boundary points that determine a width if ne
 
 
 def shift_cost(shift: float, scores: FloatArray, signs: FloatArray, costs: Costs = DEFAULT_COSTS) -> float:
-    """Return the cost of a boundary shift: the sum over missed rows of the rarer class and false alarms.
+    """Return the cost of a boundary shift: the total cost of missed rows of the rarer class and false alarms.
 
-    Only misclassified rows inside the margin (scores from -1 to 1) are counted.
+    Only misclassified rows with scores from -1 to 1 (inside the margin) are counted.
     """
     counted = (np.abs(scores) <= 1.0) & (scores * signs < 0.0)
     margins = signs[counted] * (scores[counted] + shift)
@@ -61,7 +62,7 @@ def shift_cost(shift: float, scores: FloatArray, signs: FloatArray, costs: Costs
 def boundary_shift(scores: FloatArray, signs: FloatArray, costs: Costs = DEFAULT_COSTS) -> float:
     """Return the boundary shift in [0, 1] with the lowest cost.
 
-    The cost need not be convex, so a grid search comes first.
+    The cost need not be convex, so a grid search precedes the refinement.
     """
     counted = (np.abs(scores) <= 1.0) & (scores * signs < 0.0)
     scores, signs = scores[counted], signs[counted]
@@ -83,7 +84,7 @@ def match_pairs(view: View, rare: Indices, other: Indices, pairing: str) -> tupl
     """Return pairs of support rows from opposite classes, as two arrays of row indices.
 
     With ``pairing="nearest"``, each support row is paired with the nearest support row of the other class.
-    With "all", every row is paired with every row of the other class; at most 2,000 pairs are returned.
+    With "all", every row is paired with every row of the other class. At most 2,000 pairs are returned.
     """
     if pairing == "all":
         first, second = (grid.ravel() for grid in np.meshgrid(rare, other, indexing="ij"))
@@ -170,13 +171,13 @@ class BoundaryBumps:
 def make_boundary_bumps(
     view: View, pairs: tuple[Indices, Indices], beta: float, margin: float, variant: Variant
 ) -> BoundaryBumps:
-    """Return bumps centred between the rows of each pair; the kernel view must be symmetric."""
+    """Return bumps centred between the rows of each pair. The kernel view must be symmetric."""
     rare, other = pairs
     own, between = view.self_similarity(), view.pair_values(rare, other)
     lengths = (1.0 - beta) ** 2 * own[rare] + beta**2 * own[other] + 2.0 * beta * (1.0 - beta) * between
     gaps = own[rare] + own[other] - 2.0 * between
     widths = bump_widths(view, pairs, beta, lengths, margin=margin, neighbours=variant.neighbours)
-    # If all points coincide, the squared width is the squared distance of the pair, or 1 if it is 0.
+    # If all points coincide, the squared width is the squared distance of the two rows, or 1 if this is 0.
     widths = np.where(widths > 0.0, widths, np.where(gaps > 0.0, gaps, 1.0))
     return BoundaryBumps(rare, other, beta, lengths, widths, variant.combine, variant.floor)
 

@@ -71,14 +71,14 @@ class AlignedSVC(BatchLearner):
 
     On imbalanced classes, an SVM places its boundary too close to the rarer class. Each round of this learner
     estimates on held-out rows how far the boundary should move, places points along the moved boundary, and
-    magnifies the feature space around them: the kernel becomes :math:`D(x) D(z) k(x, z)`. Rounds continue
-    while the AUC of held-out rows improves. Finally the decision function is shifted to the largest G-mean
-    of the smoothed held-out scores. Only kernel values are needed, so sequences can be learned too.
+    magnifies the feature space around these points: the kernel becomes :math:`D(x) D(z) k(x, z)`. Rounds
+    continue while the AUC of held-out rows improves. Finally the decision function is shifted to the largest
+    G-mean of the smoothed held-out scores. Only kernel values are needed, so sequences can be learned too.
 
     Parameters
     ----------
     C : float, default=1.0
-        Regularization parameter: penalty of rows inside the margin or on the wrong side.
+        Regularization parameter: penalty of misclassified rows and of rows inside the margin.
     kernel : str or callable, default="rbf"
         "linear", "polynomial", "rbf", "laplacian", "sigmoid", "precomputed", or a function that takes two
         collections of samples and returns the matrix of their kernel values, such as
@@ -88,7 +88,7 @@ class AlignedSVC(BatchLearner):
         with itself. The last column may be omitted if k(x, x) is the same for all training rows; new samples
         are then assumed to have the same value.
     gamma : float or {"scale", "auto", "median"}, default="scale"
-        Kernel coefficient; see :class:`~steelyard.kernels.Kernel`.
+        Kernel coefficient, see :class:`~steelyard.kernels.Kernel`.
     class_weight : {"balanced", None} or dict, default=None
         Factor by which C is multiplied for each class; 0 ignores the rows of a class. "balanced" gives both
         classes of a binary problem the same total weight.
@@ -116,7 +116,7 @@ class AlignedSVC(BatchLearner):
         Whether to shift the decision function to the largest G-mean of the held-out scores, smoothed by a
         kernel density estimate per class.
     max_iter : int, default=5
-        Maximum number of rounds; 0 shifts the boundary and leaves the kernel unchanged.
+        Maximum number of rounds. With 0, the boundary is shifted and the kernel stays unchanged.
     tol : float, default=1e-3
         Minimum decrease of the validation loss (the fraction of pairs in the wrong order) for a round to be
         kept. The decrease must also exceed its standard error, because held-out rows can be few.
@@ -124,12 +124,12 @@ class AlignedSVC(BatchLearner):
         Whether rounds end when the validation loss no longer falls. With False there are always ``max_iter``
         rounds.
     validation_fraction : float, default=0.2
-        Fraction of the rows held out by one split. If that leaves fewer than 60 rows of the rarer class, more
-        disjoint splits are added and evaluated together. A class of one row cannot be held out; the model is
-        then a plain SVC.
+        Fraction of the rows held out by one split. If these contain fewer than 60 rows of the rarer class,
+        more disjoint splits are added and evaluated together. A class of one row cannot be held out; the
+        model is then a plain SVC.
     random_state : int, generator or None, default=None
-        Shuffles the rows before they are split. None splits them at regular intervals, which is reproducible
-        too.
+        Seed of the order in which rows are split. None splits the rows at regular intervals, which is also
+        reproducible.
 
     Attributes
     ----------
@@ -139,15 +139,16 @@ class AlignedSVC(BatchLearner):
         Result of each round: ``eta``, ``beta``, ``n_support``, ``validation_loss``, ``kept``. For more than
         two classes a list of such lists, one per one-vs-rest problem.
     n_iter_ : int
-        Number of rounds tried, including the plain SVM before any transformation; the maximum over all
-        classes.
+        Number of rounds tried, including the plain SVM before any transformation. For more than two classes
+        it is the maximum over all classes.
     shift_ : float or ndarray of shape (n_classes,)
-        Shift added to the scores; a positive shift favours the rarer class.
+        Shift added to the scores. A positive shift favours the rarer class.
     svc_ : sklearn.svm.SVC
-        The SVM of the last round kept, on its transformed kernel with the rarer class as +1; a list of them
-        for more than two classes, with None for a class whose rows all have weight 0. It is not saved.
+        The SVM of the last round kept, trained on the transformed kernel with the rarer class as +1. For more
+        than two classes it is a list of SVMs, with None for a class whose rows all have weight 0. It is not
+        saved.
     n_features_in_ : int
-        Number of features seen; for sequences the dimension of their elements, 1 for strings.
+        Number of features. For trajectories it is the dimension of their elements, and for strings it is 1.
     feature_names_in_ : ndarray of shape (n_features_in_,)
         Names of the features, when all names are strings.
 
@@ -298,7 +299,7 @@ class AlignedSVC(BatchLearner):
     def _train_target(
         self, matrix: Matrix, batch: Batch, weights: FloatArray, positive: int, distances: Any
     ) -> tuple[Machine, list[Round], SVC | None]:
-        """Train the one-vs-rest machine of one class. The rarer of the two sides has sign +1."""
+        """Train the one-vs-rest model of one class. The rarer of the two classes has sign +1."""
         signs = np.where(batch.codes == positive, 1.0, -1.0)
         active = np.flatnonzero(weights > 0)
         if np.ptp(signs[active]) == 0.0:
@@ -338,7 +339,7 @@ class AlignedSVC(BatchLearner):
         return weights * class_factors(self.class_weight, batch.labels)[batch.codes]
 
     def _store(self, kernel: Kernel, machines: list[Machine], X: Any, diagonal: FloatArray) -> None:
-        """Store the training rows that the machines use, and renumber the row indices of the machines."""
+        """Store the training rows that the binary models use, and renumber the row indices of the models."""
         needed = np.unique(np.concatenate([machine.reference for machine in machines]))
         self._machines = [replace(m, reference=np.searchsorted(needed, m.reference)) for m in machines]
         self._kernel = kernel
@@ -363,7 +364,7 @@ class AlignedSVC(BatchLearner):
         return self._evaluate(X, method, Machine.scores), self.classes_
 
     def _remembered_rows(self) -> RememberedRows:
-        """Return the stored training rows; for two classes, only the support rows with their labels."""
+        """Return the stored training rows. For two classes, return the support rows with their labels."""
         reference: Any = self._reference
         rows = reference.toarray() if sp.issparse(reference) else reference
         if len(self._machines) > 1 or len(self.classes_) < 2:
@@ -421,8 +422,8 @@ class AlignedSVC(BatchLearner):
     def kernel_target_alignment(self, X: ArrayLike, y: ArrayLike) -> tuple[float, float]:
         """Return the kernel-target alignment of some rows before and after KBA.
 
-        It is the cosine of the angle between the kernel matrix and the matrix of all products of two labels,
-        +1 or -1.
+        The alignment is the cosine of the angle between the kernel matrix and the matrix of all products of
+        two labels, where labels are +1 and -1.
 
         Parameters
         ----------
@@ -439,7 +440,7 @@ class AlignedSVC(BatchLearner):
         check_started(self, "kernel_target_alignment")
         if self.kernel == "precomputed" or len(self._machines) > 1:
             raise DataError(
-                "the alignment is defined for two classes and for kernels other than 'precomputed' only.",
+                "the alignment is defined only for two classes and for kernels other than 'precomputed'.",
                 source="AlignedSVC.kernel_target_alignment",
             )
         factors = self.alignment_factor(X)
@@ -454,7 +455,7 @@ class AlignedSVC(BatchLearner):
         return target_alignment(K, signs), target_alignment(K * np.outer(factors, factors), signs)
 
     def _evaluate(self, X: Any, method: str, function: Callable[..., FloatArray]) -> FloatArray:
-        """Call ``function`` for every machine on the given rows; return one column of results per machine."""
+        """Call ``function`` for every binary model on the given rows. Return one column per model."""
         check_started(self, method)
         if self.kernel == "precomputed":
             chunks = self._precomputed_chunks(X, method)
@@ -476,7 +477,7 @@ class AlignedSVC(BatchLearner):
         return rows if isinstance(rows, list) else check_finite(self, rows, method)
 
     def _chunks(self, X: Any) -> Iterator[tuple[FloatArray, FloatArray, Any]]:
-        """Yield the kernel values with the reference rows, self-similarities and distances of each chunk."""
+        """Yield, for each chunk of rows, kernel values with the reference rows, k(x, x), and distances."""
         for rows in blocks(_count(X), _count(self._reference)):
             chunk = take_rows(X, rows)
             if not isinstance(chunk, list):
@@ -545,7 +546,7 @@ class AlignedSVC(BatchLearner):
         self._machines = [machine_from_tree(tree, n_reference) for tree in state["machines"]]
         rounds = [list(map(round_from_tree, one)) for one in state["rounds"]]
         if len(self._machines) != (1 if len(self.classes_) == 2 else len(self.classes_)):
-            raise ValueError("the number of machines does not match the number of classes")
+            raise ValueError("the number of binary models does not match the number of classes")
         self._set_attributes(rounds, None)
 
 

@@ -45,8 +45,8 @@ class SupportBumps:
 def make_support_bumps(view: View, rare: Indices, other: Indices, variant: Variant) -> SupportBumps:
     """Return bumps around the support rows, with widths that depend on the class imbalance.
 
-    The squared width of a bump is the mean squared distance to nearby support rows of the other class. It is
-    scaled, so that the class with fewer support rows gets wider bumps and the other class narrower ones.
+    The squared width of a bump is the mean squared distance to nearby support rows of the other class. This
+    width is scaled so that the class with fewer support rows gets wider bumps than the other class.
     """
     widths = np.concatenate(
         [
@@ -61,8 +61,8 @@ def make_support_bumps(view: View, rare: Indices, other: Indices, variant: Varia
 def _opposite_distances(view: View, centers: Indices, opposite: Indices) -> FloatArray:
     """Return the mean squared input-space distance of each center to nearby rows of the other class.
 
-    A row is nearby if its squared distance in feature space is at most the mean of the smallest and the
-    largest one.
+    A row is nearby if its squared distance to the center in feature space is at most the mean of the smallest
+    and the largest such distance.
     """
     assert view.input_distances is not None
     own, result = view.self_similarity(), np.empty(len(centers))

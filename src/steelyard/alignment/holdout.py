@@ -11,7 +11,7 @@ from steelyard.alignment.view import Indices
 
 __all__ = ["clearly_lower", "deal_splits", "ranking_losses"]
 
-# Minimum number of held-out rows of the rarer class; splits are added until it is reached.
+# Minimum number of held-out rows of the rarer class. Splits are added until this number is reached.
 _MIN_RARE_ROWS = 60
 
 
@@ -20,8 +20,8 @@ def deal_splits(
 ) -> list[tuple[Indices, Indices]]:
     """Return stratified splits as pairs (training rows, held-out rows).
 
-    The first split holds out the given fraction. If it holds out fewer than 60 rows of the rarer class, more
-    disjoint splits follow until 60 are held out. The list is empty if a class has only one row.
+    The first split holds out ``fraction`` of ``rows``. If it holds out fewer than 60 rows of the rarer class,
+    disjoint splits are added until 60 are held out. The list is empty if a class has only one row.
     """
     sides = [rows[signs[rows] == sign] for sign in (1.0, -1.0)]
     n_rare = min(map(len, sides))
@@ -48,6 +48,6 @@ def ranking_losses(scores: FloatArray, signs: FloatArray) -> FloatArray:
 
 
 def clearly_lower(losses: FloatArray, before: FloatArray, tol: float) -> bool:
-    """Return whether the mean loss decreased by at least ``tol`` and by at least its standard error."""
+    """Return whether the mean loss is lower than before, by at least ``tol`` and by its standard error."""
     fall = before - losses
     return bool(fall.mean() >= max(tol, fall.std() / np.sqrt(len(fall))) and fall.mean() > 0.0)

@@ -1,8 +1,9 @@
 """Training rounds for one binary problem: train an SVM, then transform the kernel near its boundary.
 
-The rarer class has sign +1. Validation on held-out rows determines the number of rounds and the shift. Every
-round is run on the training rows of each split, and the held-out scores of all splits are pooled. Finally,
-the rounds that reduced the validation loss are repeated on all rows.
+The rarer class has sign +1. The result is a :class:`Machine`, the model of one binary problem. Validation on
+held-out rows determines the number of rounds and the shift. Every round is run on the training rows of each
+split, and the held-out scores of all splits are pooled. Finally, the rounds that reduced the validation loss
+are repeated on all rows.
 """
 
 from __future__ import annotations
@@ -36,13 +37,13 @@ Bumps = BoundaryBumps | SupportBumps
 Split = tuple[Indices, Indices]
 
 _TOLERANCE = 1e-3  # stopping tolerance of LIBSVM: largest violation of a margin
-_NEAR_MARGIN = 0.02  # rows outside the margin by less than this may become support rows
+_NEAR_MARGIN = 0.02  # rows that are outside the margin by less than this may become support rows
 _MAX_WORKING_FRACTION = 0.7  # with a larger working set, training on all rows is as fast
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Training parameters of one machine; see :class:`~steelyard.alignment.AlignedSVC`."""
+    """Training parameters of one binary model. See :class:`~steelyard.alignment.AlignedSVC`."""
 
     C: float
     alignment: str | None
@@ -62,18 +63,19 @@ class Round:
     Attributes
     ----------
     eta : float
-        Boundary shift, towards the more frequent class, that has the lowest cost on held-out rows; None
-        without held-out rows.
+        Boundary shift, towards the more frequent class, that has the lowest cost on held-out rows. It is None
+        if there are no held-out rows.
     beta : float
         Position of boundary points between their two rows: 1/2 is the middle, 1 the row of the frequent
         class.
     n_support : tuple of int
-        Numbers of support rows of the rarer and of the more frequent class; for rounds that were kept, in
-        the model trained on all rows, otherwise in the model of the first split.
+        Numbers of support rows of the rarer and of the more frequent class. They are counted in the model
+        trained on all rows if the round was kept, otherwise in the model of the first split.
     validation_loss : float
-        Fraction of pairs of held-out rows in the wrong order (1 - AUC); None without held-out rows.
+        Fraction of pairs of held-out rows in the wrong order (1 - AUC), or None if there are no held-out
+        rows.
     kept : bool
-        Whether the model includes this round; the last round is not included if the loss did not fall.
+        Whether the model includes this round. A round after which the loss did not fall is not included.
     """
 
     eta: float | None
@@ -84,7 +86,7 @@ class Round:
 
 
 class Chain:
-    """Sequence of training rounds on a subset of the rows. The kernel is stored as one factor per row."""
+    """Training rounds on a subset of the rows. The transformed kernel is stored as one factor per row."""
 
     def __init__(self, problem: Problem, rows: Indices) -> None:
         self.problem = problem
@@ -128,7 +130,7 @@ class Chain:
     def _near_margin(self, solution: Solution, included: NDArray[np.bool_]) -> Indices:
         """Return the working set: the included rows, and all rows near the margin.
 
-        Return all rows instead if these are most of the rows or all belong to the same class.
+        Return all rows instead if the working set has most of the rows, or only rows of one class.
         """
         near = included | (solution.scores * self.problem.signs < 1.0 + _NEAR_MARGIN)
         working = self.rows[near[self.rows]]
@@ -195,7 +197,7 @@ class Machine:
     bumps : list
         Transformation of the kernel in each round that was kept.
     factors : list of ndarray of shape (n_reference,)
-        Factors of the reference rows before each round and after the last.
+        Factors of the reference rows before each round and after the last round.
     dual : ndarray of shape (n_reference,)
         Signed dual coefficients of the reference rows.
     intercept : float
@@ -203,7 +205,7 @@ class Machine:
     shift : float
         Shift added to the intercept of the SVM.
     sign : float
-        -1 if the positive class of the problem is the more frequent one; scores are then negated.
+        1, or -1 if the positive class of the problem is the more frequent class; scores are then negated.
     """
 
     reference: Indices
@@ -233,9 +235,9 @@ class Machine:
 
 
 def constant_machine(rows: Indices, side: float) -> Machine:
-    """Return a machine that always predicts ``side``.
+    """Return a model that always predicts the class with the sign ``side``.
 
-    It is used if all rows with positive weight belong to the same class.
+    It is used if all rows with positive weight belong to this class.
     """
     return Machine(rows[:1], [], [np.ones(1)], np.zeros(1), float(side), 0.0)
 
@@ -243,7 +245,7 @@ def constant_machine(rows: Indices, side: float) -> Machine:
 def train_machine(
     problem: Problem, rows: Indices, splits: Sequence[Split], settings: Settings
 ) -> tuple[Machine, list[Round], SVC]:
-    """Train a machine on the given rows; ``splits`` of these rows are used for validation."""
+    """Train the model of a binary problem on ``rows``. ``splits`` of these rows are used for validation."""
     chain = Chain(problem, rows)
     solution, svc = chain.train(settings.C)
     if not splits:
@@ -316,7 +318,7 @@ def _try_rounds(
 
 
 def _compact(chain: Chain, solution: Solution, shift: float) -> Machine:
-    """Return a machine with only the rows needed for prediction: support rows and centers of bumps."""
+    """Return a model with only the rows needed for prediction: support rows and centers of bumps."""
     needed = [np.flatnonzero(solution.dual)]
     for bumps in chain.bumps:
         needed += [bumps.rare, bumps.other] if isinstance(bumps, BoundaryBumps) else [bumps.centers]

@@ -25,7 +25,7 @@ def take_rows(X: Any, rows: Indices | slice) -> Any:
 
 
 def input_distances(X: Any, reference: Any, norm: str = "l2") -> InputDistances:
-    """Return a function for distances between rows and reference rows, which the exponents of ACT need.
+    """Return a function that computes distances between rows of ``X`` and reference rows, as ACT needs them.
 
     Distances are squared Euclidean for "l2" and sums of absolute differences for "l1".
     """
@@ -46,7 +46,7 @@ def pack_rows(X: Any) -> Any:
 
 
 def unpack_rows(tree: Any) -> Any:
-    """Restore rows from the result of :func:`pack_rows`; raise ValueError if the tree is not valid."""
+    """Restore rows from the result of :func:`pack_rows`. Raise ValueError if the tree is not valid."""
     if not isinstance(tree, dict):
         return tree
     indptr = tree["indptr"]

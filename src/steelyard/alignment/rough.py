@@ -1,4 +1,4 @@
-"""Approximate SVM solver for validation, which trains several machines at once."""
+"""Approximate SVM solver for validation, which trains several SVMs at once."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Matrix:
         self._buffer = np.empty(0)
 
     def weighted_sum(self, coefficients: FloatArray) -> FloatArray:
-        """Return the matrix times a vector; only rows with a nonzero coefficient are read."""
+        """Return the matrix times a vector. Only rows with a nonzero coefficient are read."""
         rows, result = np.flatnonzero(coefficients), np.empty(len(coefficients))
         _native.weighted_rows(self.values, rows, coefficients[rows], result, num_threads())
         return result
@@ -105,7 +105,7 @@ class RoughSolver:
         self._scores = np.tile(similar.scores, (len(parts), 1))
 
     def solve(self, factors: FloatArray) -> list[Solution]:
-        """Train one machine for each row of ``factors``, which scale the kernel."""
+        """Train one SVM for each row of ``factors``, which scale the kernel."""
         problem, intercepts, working = self._problem, np.empty(len(factors)), self._working_sets()
         _native.solve_roughly(
             problem.matrix.values,
@@ -126,7 +126,7 @@ class RoughSolver:
         ]
 
     def _working_sets(self) -> NDArray[np.bool_]:
-        """Return the working set of each machine: support rows and twice as many rows near the margin."""
+        """Return the working set of each SVM: support rows and twice as many rows near the margin."""
         working_sets = self._dual != 0
         all_margins = np.where(self._bounds > 0, self._scores * self._problem.signs, np.inf)
         for working, margins in zip(working_sets, all_margins, strict=True):
@@ -136,9 +136,9 @@ class RoughSolver:
 
 
 def _max_parallel_machines(working_sets: NDArray[np.bool_]) -> int:
-    """Return the number of machines that fit in the memory of one kernel matrix and can train in parallel.
+    """Return the number of SVMs that are trained in parallel with at most the memory of one kernel matrix.
 
-    Each machine stores the kernel matrix of its working set in float32; the working set may double.
+    Each SVM stores the kernel matrix of its working set in float32. The size of a working set may double.
     """
     n_rows = working_sets.shape[1]
     largest = max(1, min(2 * int(working_sets.sum(axis=1).max()), n_rows))

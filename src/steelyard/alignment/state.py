@@ -1,4 +1,4 @@
-"""Conversion of trained machines to trees of arrays and plain values, and back."""
+"""Conversion of trained binary models to trees of arrays and plain values, and back."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _KINDS: dict[str, type[Bumps]] = {"boundary": BoundaryBumps, "support": SupportB
 
 
 def machine_to_tree(machine: Machine) -> dict[str, Any]:
-    """Return a machine as a tree of arrays and plain values for a model file."""
+    """Return a binary model as a tree of arrays and plain values for a model file."""
     tree = {field.name: getattr(machine, field.name) for field in fields(machine)}
     tree["bumps"] = [{"kind": _kind(bumps), **vars(bumps)} for bumps in machine.bumps]
     tree["factors"] = list(machine.factors)
@@ -27,7 +27,7 @@ def machine_to_tree(machine: Machine) -> dict[str, Any]:
 
 
 def machine_from_tree(tree: dict[str, Any], n_reference: int) -> Machine:
-    """Restore a machine from the tree of :func:`machine_to_tree`; raise ValueError if it is not valid."""
+    """Restore a binary model from the result of :func:`machine_to_tree`. Raise ValueError if invalid."""
     bumps = [_bumps_from_tree(part) for part in tree["bumps"]]
     machine = Machine(**{**tree, "bumps": bumps})
     n_own = len(machine.reference)
@@ -36,7 +36,7 @@ def machine_from_tree(tree: dict[str, Any], n_reference: int) -> Machine:
     if len(machine.factors) != len(bumps) + 1 or any(
         array.shape != (n_own,) or array.dtype != np.float64 for array in arrays
     ):
-        raise ValueError("the arrays of a machine do not match in shape")
+        raise ValueError("the arrays of a binary model do not match in shape")
     _check_numbers(machine, "intercept", "shift", "sign")
     for one in bumps:
         ends = [one.rare, one.other] if isinstance(one, BoundaryBumps) else [one.centers]
@@ -72,7 +72,7 @@ def _bumps_from_tree(tree: dict[str, Any]) -> Bumps:
     if any(array.dtype != np.float64 or array.shape != bumps.widths.shape for array in arrays):
         raise ValueError("the widths and lengths of bumps differ in shape or are not float64")
     if bumps.combine not in _COMBINED:
-        raise ValueError(f"unknown way to combine bumps: {bumps.combine!r}")
+        raise ValueError(f"unknown value of combine: {bumps.combine!r}")
     return bumps
 
 
@@ -82,7 +82,7 @@ def _check_numbers(holder: Machine | Bumps, *names: str) -> None:
 
 
 def check_number(value: Any, name: str) -> float:
-    """Return a finite number from a file as float; raise ValueError for any other value."""
+    """Return a finite number from a file as float. Raise ValueError for any other value."""
     if not isinstance(value, float | int) or isinstance(value, bool) or not math.isfinite(value):
         raise ValueError(f"{name} is not a finite number")
     return float(value)

@@ -1,4 +1,4 @@
-"""Kernel values after all transformations so far, and the variants of kernel boundary alignment."""
+"""Views of a kernel after all transformations so far, and the variants of kernel boundary alignment."""
 
 from __future__ import annotations
 
@@ -29,17 +29,18 @@ class Variant:
     Attributes
     ----------
     combine : {"max", "mean", "sum"}
-        How the bumps are combined into one factor. The paper uses the mean, with which the factor hardly
-        varies.
+        How the bumps are combined into one factor. The paper uses the mean, but then the factor is nearly
+        constant.
     normalize : {"trace", "peak", None}
-        "trace" preserves the trace of the kernel matrix, so C keeps its meaning from round to round;
-        "peak" makes the largest factor 1; None does not scale the factor, as in the paper.
+        How the factor is scaled. "trace" preserves the trace of the kernel matrix, so C keeps its meaning
+        from round to round. "peak" makes the largest factor 1. None does not scale the factor, as in the
+        paper.
     neighbours : {"nearest", "printed", "margin", "all"}
         Boundary points that determine the width of a bump: the nearest five; those with a *squared* distance
         below the margin (equation 7 of the paper); those with a distance below the margin; or all.
     floor : float
-        Constant part of the factor. With it, similarities far from all boundary points decrease but do not
-        vanish.
+        Constant part of the factor. With a positive floor, similarities far from all boundary points decrease
+        but do not vanish.
     """
 
     combine: str = "max"
@@ -64,7 +65,7 @@ _CHOICES: dict[str, Constraint] = {
 
 
 class VariantConstraint:
-    """Parameter constraint of ``variant``."""
+    """Constraint on the parameter ``variant``."""
 
     description = "'adapted', 'printed' or a dict with some of " + ", ".join(
         f"{name!r} ({choice.description})" for name, choice in _CHOICES.items()
@@ -80,7 +81,7 @@ class VariantConstraint:
 class View:
     """Kernel values between rows and reference rows after all rounds so far.
 
-    The current kernel is ``row_factor[x] * reference_factor[z] * kernel[x, z]``; it is never stored.
+    The current kernel, ``row_factor[x] * reference_factor[z] * kernel[x, z]``, is never stored.
     """
 
     kernel: FloatArray  # kernel before the first round, shape (n_rows, n_reference)

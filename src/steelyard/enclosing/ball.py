@@ -33,7 +33,8 @@ def weight_bounds(weights: FloatArray, C: float | None, outliers: float) -> Floa
     """Return the upper bound of the weight of each row in the center of the ball.
 
     The weights sum to 1, so a bound of 1 has no effect: every row is then inside the ball. If the bounds sum
-    to less than 1 (fewer than 1 / C rows), they are raised; the center is then the mean of the rows.
+    to less than 1 (fewer than 1 / C rows), they are raised to a sum of 1. The center is then the mean of the
+    rows.
     """
     total = weights.sum()
     if C is None:
@@ -49,8 +50,9 @@ def smallest_ball(
     solution = _native.enclosing_ball(spec, X, bounds, tolerance, CACHE_BYTES, MAX_STEPS, num_threads())
     if solution["gap"] > 10 * tolerance:
         warnings.warn(
-            f"EnclosingClassifier: the solver stopped after {solution['steps']:,} steps; the body around "
-            f"{len(X):,} rows is accurate to {solution['gap']:.1e} of its squared radius only.",
+            f"EnclosingClassifier: the solver stopped after {solution['steps']:,} steps; the sphere or "
+            f"ellipsoid around {len(X):,} rows is only accurate to {solution['gap']:.1e} of its squared "
+            "radius.",
             ConvergenceWarning,
             stacklevel=2,
         )

@@ -1,7 +1,7 @@
-r"""Enclosing bodies: the smallest sphere or ellipsoid that contains the rows of a class.
+r"""Enclosing bodies: a *body* is the smallest sphere or ellipsoid that contains the rows of a class.
 
 An ellipsoid is the smallest ball in whitened coordinates. With the linear kernel these coordinates are
-explicit, one axis per feature; otherwise they are computed from the kernel matrix of the class.
+explicit, with one axis per feature. With other kernels they are computed from the kernel matrix of the class.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Body(Protocol):
 
 
 def build_body(rows: ClassRows, settings: BodySettings, ball: Ball | None = None) -> Body:
-    """Return the body that encloses the rows; if ``ball`` is given, the solver is not run."""
+    """Return the body that encloses the rows. If ``ball`` is given, it is used instead of a new solution."""
     kind: type[Sphere | Ellipsoid | KernelSphere | KernelEllipsoid | SequenceSphere]
     if is_sequence_kernel(settings.kernel):
         kind = SequenceSphere if settings.shape == "sphere" else KernelEllipsoid
@@ -92,7 +92,7 @@ def build_body(rows: ClassRows, settings: BodySettings, ball: Ball | None = None
 
 @dataclass(frozen=True)
 class Sphere:
-    """Enclosing ball in input space."""
+    """Sphere in input space that encloses the rows of a class."""
 
     ball: Ball
     center: FloatArray
@@ -110,7 +110,7 @@ class Sphere:
 
 @dataclass(frozen=True)
 class Ellipsoid:
-    """Ellipsoid whose squared distance is the sum of (axis'x - offset)^2 over the rows of ``axes``."""
+    """Ellipsoid in input space. The squared distance of x is the sum of (axis'x - offset)^2 over ``axes``."""
 
     ball: Ball
     axes: FloatArray
@@ -131,7 +131,7 @@ class Ellipsoid:
         covariance = Covariance.from_ridge(settings.ridge, measure)
         axes = np.ascontiguousarray((directions / covariance.stretch(spectrum)).T)
         ball = ball or settings.ball(_LINEAR, centred @ axes.T, rows)
-        # The native distance loop is also used here, so that the only row of a class has distance 0 exactly.
+        # Offsets use the same native loop as distances, so that the only row of a class has distance 0.
         offsets = np.empty((1, len(axes)))
         _native.kernel_block(_LINEAR, (ball.alpha @ rows.X)[None, :], axes, offsets)
         return cls(ball, axes, offsets[0])
@@ -147,7 +147,7 @@ def sphere_distances(spheres: list[Sphere], X: FloatArray) -> FloatArray:
 
 
 def ellipsoid_distances(ellipsoids: list[Ellipsoid], X: FloatArray) -> FloatArray:
-    """Return the squared distance of each row to each center by one product with the axes of all bodies."""
+    """Return the squared distance of each row to each center, by one product with the axes of all bodies."""
     return _native.ellipsoid_distances(X, *_all_axes(ellipsoids), num_threads())
 
 
@@ -168,7 +168,7 @@ def _centers(spheres: list[Sphere]) -> FloatArray:
 
 
 def _all_axes(ellipsoids: list[Ellipsoid]) -> tuple[FloatArray, FloatArray, NDArray[np.uint64]]:
-    """Return the concatenated axes and offsets of all bodies, and the start index of each body."""
+    """Return the concatenated axes and offsets of all ellipsoids, and the start index of each ellipsoid."""
     axes = np.concatenate([body.axes for body in ellipsoids])
     offsets = np.concatenate([body.offsets for body in ellipsoids])
     return axes, offsets, np.cumsum([0, *(len(body.axes) for body in ellipsoids)], dtype=np.uint64)
@@ -290,7 +290,7 @@ class KernelEllipsoid:
         Z = coordinates / stretch
         ball = ball or settings.ball(_LINEAR, Z, rows)
         projection = roots[:, None] * U / (np.sqrt(omega) * stretch)
-        # Column sums are rounding errors; they are subtracted, because small eigenvalues amplify them.
+        # The column sums are rounding errors. They are subtracted, because small eigenvalues amplify them.
         projection -= shares[:, None] * projection.sum(axis=0)
         return cls(
             ball=ball,
@@ -310,7 +310,7 @@ class KernelEllipsoid:
         K = self.kernel.block(X, self.X)
         coordinates = K @ self.projection - self.mean
         inside = ((coordinates - self.center) ** 2).sum(axis=1)
-        if self.floor == 0.0:  # with a pseudo-inverse, the component outside the span does not count
+        if self.floor == 0.0:  # with the pseudo-inverse, the component outside the span does not count
             return np.asarray(inside)
         length = self.kernel.diagonal(X) - 2.0 * (K @ self.shares) + self.mean_length
         outside = length - ((coordinates * self.stretch) ** 2).sum(axis=1)
@@ -323,5 +323,5 @@ def _check_kernel_matrix_fits(n_rows: int) -> None:
     check_fits_memory(
         4 * 8 * n_rows**2,
         f"EnclosingClassifier: a kernel ellipsoid around a class of {n_rows:,} distinct rows",
-        "use shape='sphere' or kernel='linear', whose memory grows with the number of rows only",
+        "use shape='sphere' or kernel='linear', whose memory is proportional to the number of rows",
     )

@@ -1,4 +1,4 @@
-"""EnclosingClassifier: the smallest enclosing body of each class."""
+"""EnclosingClassifier: the smallest enclosing sphere or ellipsoid of each class."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from steelyard.persistence import storable
 __all__ = ["EnclosingClassifier"]
 
 
-# Rows are on the surface if they are outside by at most this fraction of the radius.
+# Rows that are outside by at most this fraction of the radius count as rows on the surface.
 _SURFACE_TOLERANCE = 1e-6
 
 
@@ -48,9 +48,10 @@ _SURFACE_TOLERANCE = 1e-6
 class EnclosingClassifier(MergingMixin, Learner):
     r"""Minimum enclosing sphere or ellipsoid per class, with open-set prediction.
 
-    Each class is learned from its own rows alone. Adding a class never changes the bodies of the other
-    classes, and a class can be removed as if it had never been learned. ``predict`` can return a given
-    label, such as "unknown", for rows outside every body.
+    The sphere or ellipsoid that encloses the rows of a class is called the body of the class. Each class is
+    learned from its own rows alone. Adding a class never changes the bodies of the other classes, and a class
+    can be removed as if it had never been learned. ``predict`` can return a given label, such as "unknown",
+    for rows outside every body.
 
     Parameters
     ----------
@@ -62,33 +63,34 @@ class EnclosingClassifier(MergingMixin, Learner):
         kernel, such as :class:`~steelyard.kernels.GlobalAlignmentKernel`, ``X`` is a list of sequences.
     gamma : float or {"scale", "auto", "median"}, default="scale"
         Coefficient of the polynomial, rbf and laplacian kernels. "scale" is 1 / (n_features * variance) and
-        "median" uses the median distance, each computed per class; "auto" is 1 / n_features.
+        "median" uses the median distance, both computed separately for each class. "auto" is 1 / n_features.
     degree : int, default=3
         Degree of the polynomial kernel.
     coef0 : float, default=0.0
         Constant term of the polynomial kernel.
     C : float, optional
-        Penalty of a row outside the body. If C is below 1, about 1 / C rows are on or beyond the surface;
-        otherwise every row is inside. A class of fewer than 1 / C rows is treated as if it had 1 / C rows.
+        Penalty of a row outside the body. If C is below 1, about 1 / C rows are on or outside the surface.
+        Otherwise every row is inside. A class of fewer than 1 / C rows is treated as if it had 1 / C rows.
     outliers : float, default=0.0
-        Fraction of the rows of each class that may be outside its body, 0 to 1: sets C to
-        1 / (outliers * number of rows of the class). Set either this or C.
+        Fraction of the rows of each class that may be outside its body, from 0 to 1. C is then
+        1 / (outliers * number of rows of the class), so ``C`` must not be set.
     ridge : float or "auto", default=0.01
-        Added to every eigenvalue of an ellipsoid's covariance, in squared units of the features; needed if
-        rows are few or do not vary in some direction. "auto" interpolates between ellipsoid and sphere,
-        by leave-one-out distances within each class. With 0 the pseudo-inverse of the covariance is used:
-        directions without variance do not count, so a row can be inside although it differs in one of them.
+        Number that is added to every eigenvalue of the covariance of an ellipsoid, in squared units of the
+        features. It is needed if rows are few or do not vary in some direction. "auto" interpolates between
+        ellipsoid and sphere, by leave-one-out distances within each class. With 0 the pseudo-inverse of the
+        covariance is used: directions without variance do not count, so a row can be inside although it
+        differs in such a direction.
 
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
         Labels of the classes.
     radius_ : ndarray of shape (n_classes,)
-        Radius of each body; for ellipsoids in standard deviations.
+        Radius of each body. The radius of an ellipsoid is in standard deviations.
     support_vectors_ : dict of label to ndarray or list of sequences
-        Rows on or beyond the surface of each body, which determine it.
+        Rows on or outside the surface of each body. They determine the body.
     center_ : dict of label to ndarray of shape (n_features,)
-        Centers of the bodies; with the linear kernel only.
+        Centers of the bodies. Available only with the linear kernel.
     class_count_ : ndarray of shape (n_classes,)
         Sum of the row weights of each class.
     n_features_in_, feature_names_in_
@@ -111,23 +113,23 @@ class EnclosingClassifier(MergingMixin, Learner):
 
     (:math:`G_{ij} = \phi(x_i)^\top \phi(x_j)` for spheres). The radius is the root of the mean squared
     distance of the rows with :math:`0 < \alpha_i < C`. A row belongs to the class with the smallest
-    ratio :math:`d_m(x) / R_m` of distance to radius; outside the body this ratio is above 1. Scores are the
-    negated ratios; with two classes the ratio of the first minus the ratio of the second.
+    ratio :math:`d_m(x) / R_m` of distance to radius. Outside the body this ratio is above 1. Scores are the
+    negated ratios. With two classes the score is the ratio of the first class minus that of the second.
 
-    The learner stores all distinct rows, because a body cannot be updated without them. The model does not
+    The learner stores all distinct rows, because a body can only be updated from the rows. The model does not
     depend on the order of the rows or on batch boundaries. Bodies are computed on first use;
     :meth:`set_params` can change parameters at any time. A row of weight k counts as k repetitions.
     Repetitions affect the covariance, ``C`` and ``outliers``, but not a sphere that contains every row.
 
     If all rows of a class are equal, its body is a point of radius 0. The class is predicted at this point,
-    and elsewhere only if the bodies of all classes are points and this one is the nearest.
+    and elsewhere only if the bodies of all classes are points and this point is the nearest.
     Directions without variance, such as a constant feature, have variance ``ridge``.
 
     References
     ----------
     Y. Qin, H. R. Karimi, D. Li, S. Lun, A. Zhang: A Mahalanobis hyperellipsoidal learning machine class
-    incremental learning algorithm (MHE-CIL). Abstract and Applied Analysis, 2014. It is compared there with
-    spheres (HS-CIL) and with ellipsoids that contain every row (HE-CIL).
+    incremental learning algorithm (MHE-CIL). Abstract and Applied Analysis, 2014. The paper compares
+    MHE-CIL with spheres (HS-CIL) and with ellipsoids that contain every row (HE-CIL).
 
     Examples
     --------
@@ -210,7 +212,7 @@ class EnclosingClassifier(MergingMixin, Learner):
         self._classes = classes
 
     def _dense(self, X: Any) -> Any:
-        """Return rows as float64, or sequences unchanged; raise an error if squares would overflow."""
+        """Return rows as float64, or sequences unchanged. Raise an error if squares would overflow."""
         if isinstance(X, list):
             return X
         check_magnitude(X, "EnclosingClassifier")
@@ -218,7 +220,7 @@ class EnclosingClassifier(MergingMixin, Learner):
 
     @transactional
     def forget_class(self, label: Label) -> Self:
-        """Remove a class as if it had never been learned; the other classes do not change.
+        """Remove a class as if it had never been learned. The other classes do not change.
 
         Parameters
         ----------
@@ -245,8 +247,8 @@ class EnclosingClassifier(MergingMixin, Learner):
         Parameters
         ----------
         other : EnclosingClassifier
-            A learner of the same features and of other classes. If its parameters are the same, its bodies
-            are copied; otherwise they are computed again with the parameters of this learner.
+            Learner with the same features and other classes. If its parameters are the same, its bodies are
+            copied. Otherwise the bodies are computed again with the parameters of this learner.
 
         Returns
         -------
@@ -294,13 +296,14 @@ class EnclosingClassifier(MergingMixin, Learner):
         Returns
         -------
         ndarray of shape (n_samples, n_classes)
-            Below 1 inside the body, above 1 outside; columns in the order of ``classes_``.
+            The distance is below 1 inside the body and above 1 outside. Columns are in the order of
+            ``classes_``.
         """
         return distance_ratios(*self._bodies_and_rows(X, "distance_ratio"))
 
     @snapshot_read
     def membership(self, X: ArrayLike) -> FloatArray:
-        r"""Return the membership of each row in each class as the MHE-CIL paper defines it.
+        r"""Return the membership of each row in each class, as defined in the MHE-CIL paper.
 
         Parameters
         ----------
@@ -310,10 +313,11 @@ class EnclosingClassifier(MergingMixin, Learner):
         Returns
         -------
         ndarray of shape (n_samples, n_classes)
-            With the radius :math:`R_m` of a body and the distance :math:`d_m` to its center: for a row
-            outside all bodies :math:`R_m / d_m`, between 0 and 1 (equation 9 of the paper); for a row inside
-            some body :math:`1 - d_m / R_m`, positive for the bodies that contain it (equation 11).
-            The largest entry is the class that :meth:`predict` returns.
+            Let :math:`R_m` be the radius of a body and :math:`d_m` the distance to its center. For a row
+            outside all bodies, the membership is :math:`R_m / d_m`, between 0 and 1 (equation 9 of the
+            paper). For a row inside some body, it is :math:`1 - d_m / R_m`, which is positive for the bodies
+            that contain the row (equation 11). The largest entry belongs to the class that :meth:`predict`
+            returns.
 
         Examples
         --------
@@ -381,7 +385,7 @@ class EnclosingClassifier(MergingMixin, Learner):
         return self._bodies(method), rows
 
     def _bodies(self, method: str) -> list[Body]:
-        """Return the bodies in the order of ``classes_``; compute those that are not cached."""
+        """Return the bodies in the order of ``classes_``. Bodies that are not cached are computed."""
         check_started(self, method)
         if not self._classes:
             raise NotFittedError(
@@ -435,7 +439,7 @@ class EnclosingClassifier(MergingMixin, Learner):
     @property
     @snapshot_read
     def support_vectors_(self) -> dict[Label, Any]:
-        """Rows on or beyond the surface of each body."""
+        """Rows on or outside the surface of each body."""
         bodies = self._bodies("support_vectors_")
         labels = sorted(self._classes)
         return {
@@ -483,7 +487,7 @@ class EnclosingClassifier(MergingMixin, Learner):
 
 
 def _replaced(labels: NDArray[Any], mask: NDArray[np.bool_], label: Label) -> NDArray[Any]:
-    """Return the labels with those in ``mask`` replaced by a label of possibly another type."""
+    """Return ``labels`` with the entries in ``mask`` replaced by ``label``, which may have another type."""
     given = np.asarray(label)
     common = np.result_type(labels, given) if labels.dtype.kind == given.dtype.kind else np.dtype(object)
     if labels.dtype.kind in "iuf" and given.dtype.kind in "iuf":

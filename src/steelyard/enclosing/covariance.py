@@ -1,8 +1,7 @@
 r"""Shrinkage of a class covariance towards a multiple of the identity.
 
 The explicit and the kernel ellipsoid describe a class by the same numbers: the eigenvalues of its covariance
-and the squared coordinates of its rows along the principal axes. This module uses only these
-numbers.
+and the squared coordinates of its rows along the principal axes. This module uses only these numbers.
 """
 
 from __future__ import annotations
@@ -30,20 +29,20 @@ _N_BISECTIONS = 30
 
 @dataclass(frozen=True)
 class Spread:
-    """Mean and eigenvalues of the covariance of the rows of a class.
+    """Eigenvalues of the covariance of a class, and squared coordinates of its rows along the eigenvectors.
 
     Attributes
     ----------
     spectrum : ndarray of shape (n_axes,)
-        Eigenvalues of the covariance; zeros may be omitted.
+        Eigenvalues of the covariance. Zeros may be omitted.
     squares : ndarray of shape (n_rows, n_axes)
         Squared coordinates of the centred rows along the eigenvectors.
     weights : ndarray of shape (n_rows,)
         Weight of each row.
     dimension : int
-        Dimension of the space; the covariance is 0 in directions without an axis.
+        Dimension of the space. The covariance is 0 in directions without an axis.
     tails : float
-        Median kurtosis of the features, see :func:`median_kurtosis`; 0 for kernels other than the linear one.
+        Median kurtosis of the features (see :func:`median_kurtosis`), or 0 for nonlinear kernels.
     """
 
     spectrum: FloatArray
@@ -80,14 +79,14 @@ class Covariance:
             return cls(1.0, float(ridge))
         spread = measure()
         if spread.mean_variance <= 0.0:
-            return cls(1.0, 1.0)  # all rows are equal, so the body is a point whatever the covariance
+            return cls(1.0, 1.0)  # all rows are equal, so the body is a point for any covariance
         if not isinstance(ridge, str):
             return cls(1.0, 0.0)
         return cls.shrunk(spread, estimate_shrinkage(spread))
 
     @classmethod
     def shrunk(cls, spread: Spread, shrinkage: float) -> Covariance:
-        """Return a covariance between S (shrinkage 0) and the sphere of the same trace (shrinkage 1)."""
+        """Return a covariance between S (shrinkage 0) and a multiple of I of equal trace (shrinkage 1)."""
         return cls(1.0 - shrinkage, shrinkage * spread.mean_variance)
 
     def stretch(self, spectrum: FloatArray) -> FloatArray:
@@ -99,7 +98,7 @@ class Covariance:
 
 
 def median_kurtosis(centred: FloatArray, weights: FloatArray) -> float:
-    """Return the median kurtosis of features with nonzero variance; a normal distribution has kurtosis 3."""
+    """Return the median kurtosis of features with nonzero variance. A normal distribution has kurtosis 3."""
     shares = weights / weights.sum()
     squares = centred**2
     variances = shares @ squares
@@ -120,17 +119,16 @@ def estimate_shrinkage(spread: Spread) -> float:
     Notes
     -----
     Let :math:`d^2_i` be the squared distances of the rows from their mean and :math:`d^2_{-i}` the same with
-    row i left out of mean and covariance. The answers to two
-    questions determine the shrinkage.
+    row i left out of mean and covariance. The answers to two questions determine the shrinkage.
 
-    *How much shrinkage does the ellipsoid need to generalize?* The smallest shrinkage with
+    *How much shrinkage does the ellipsoid need to generalize?* It needs the smallest shrinkage with
     :math:`\overline{d^2_{-i}} \le 2\, \overline{d^2_i}`. A class with many rows relative to its dimension
-    needs none. Leaving a row out gives no information about directions without variance; if there are any,
+    needs none. Leaving a row out gives no information about directions without variance. If there are any,
     the shrinkage is at least 1 / (l + 1) for l rows, as if there were one more row of mean length in a new
-    direction. The shrinkage is at most 0.1, because a stronger one leaves little of the ellipsoid.
+    direction. The shrinkage is at most 0.1, because more shrinkage would make the ellipsoid nearly a sphere.
 
-    *Is the sphere better?* In a good metric, unseen rows have distances like the other rows, and a displaced
-    row has a larger one. The ratio of noise to signal is
+    *Is the sphere better?* In a good metric, left-out rows have distances similar to those of the other rows,
+    and displaced rows have larger distances. The ratio of noise to signal is
 
     .. math::
 
@@ -138,8 +136,8 @@ def estimate_shrinkage(spread: Spread) -> float:
 
     where :math:`\lambda_k` are the eigenvalues of the metric's covariance, and displacements are assumed to
     be larger in directions in which the class has more variance :math:`s_k`. The sphere is chosen if its J is
-    smaller by a factor of 1.4 and the features have heavy tails, a median kurtosis above 7. This is the case
-    for texts, in which words occur in bursts. Both conditions are strict because a single sphere among
+    smaller by a factor of 1.4 and the features have heavy tails (a median kurtosis above 7). Texts are an
+    example, because words occur in bursts. Both conditions are strict because a single sphere among
     ellipsoids attracts the rows of other classes.
 
     Leaving out a row has a closed form, because it subtracts a multiple of one outer product from the
@@ -183,7 +181,7 @@ def _noise_over_signal(spread: Spread, shrinkage: float) -> float:
 
 
 def _distances(spread: Spread, covariance: Covariance) -> tuple[FloatArray, FloatArray]:
-    """Return squared distances from the mean, of all rows and with one copy of each row left out."""
+    """Return the squared distance of each row from the mean: of all rows, and without one copy of the row."""
     distances = spread.squares @ covariance.stretch(spread.spectrum) ** -2.0
     total, removed = float(spread.weights.sum()), np.minimum(spread.weights, 1.0)
     rest = total - removed

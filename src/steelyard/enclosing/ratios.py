@@ -1,4 +1,4 @@
-"""Decision rule: ratio of the distance to the center of a body to its radius."""
+"""Decision rule: the class whose body has the smallest ratio of distance (to its center) to radius."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from steelyard.enclosing.bodies import (
 __all__ = ["distance_ratios", "nearest_bodies"]
 
 
-# Explicit bodies share one pass over the rows. The result for a body does not depend on other bodies.
+# Functions that compute the distances to all spheres, or to all ellipsoids, in one pass over the rows.
+# The result for a body does not depend on the other bodies.
 _SHARED_PASS: dict[type, Callable[[list[Any], FloatArray], FloatArray]] = {
     Sphere: sphere_distances,
     Ellipsoid: ellipsoid_distances,
@@ -39,7 +40,7 @@ def distance_ratios(bodies: list[Body], X: FloatArray) -> FloatArray:
 
     A body around a single point has radius 0, which is replaced by 1e-100. Its ratio is 0 at the point and
     huge but finite elsewhere, so bodies of positive radius have smaller ratios there. If all bodies are
-    points, the nearest one has the smallest ratio.
+    points, the nearest point has the smallest ratio.
     """
     ratios = np.empty((len(X), len(bodies)))
     for block, values in _in_blocks(bodies, X):

@@ -27,7 +27,7 @@ class ClassRows:
     X : ndarray of shape (n_distinct, n_features), or list of sequences
         Distinct rows.
     weights : ndarray of shape (n_distinct,)
-        Total weight of each row; positive.
+        Total weight of each row. All weights are positive.
     """
 
     X: Any
@@ -35,7 +35,7 @@ class ClassRows:
 
     @classmethod
     def gather(cls, X: Any, weights: FloatArray) -> ClassRows:
-        """Return the sorted distinct rows with summed weights; rows of weight 0 are dropped."""
+        """Return the sorted distinct rows with summed weights. Rows of weight 0 are dropped."""
         if isinstance(X, list):
             return cls(*distinct(X, weights))
         X = X + 0.0  # turns -0.0 into 0.0, so that equal rows are bitwise equal

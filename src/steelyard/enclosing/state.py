@@ -1,4 +1,4 @@
-"""Rows of one class, and a cached enclosing body."""
+"""Rows of one class, and a cache of the sphere or ellipsoid (body) that encloses them."""
 
 from __future__ import annotations
 
@@ -19,11 +19,9 @@ __all__ = ["ClassState"]
 
 
 class ClassState:
-    """Rows of one class and a cached body.
+    """Rows of one class and a cache of its body. Instances are immutable, except that the cache is filled.
 
-    Instances are immutable, except that the cache is filled on first use.
-
-    New batches are appended to a list that successive states share; each state uses only its first
+    New batches are appended to a list that successive states share. Each state uses only its first
     ``n_batches`` entries.
     """
 
@@ -35,7 +33,7 @@ class ClassState:
 
     @classmethod
     def empty(cls, like: Any) -> ClassState:
-        """Return the state of a class without rows; ``like`` is a batch with the type of later batches."""
+        """Return the state of a class without rows. ``like`` is a batch with the type of later batches."""
         return cls(ClassRows(like[:0], np.empty(0)))
 
     def __getstate__(self) -> dict[str, Any]:

@@ -94,7 +94,7 @@ def _count(X: Any) -> int:
 
 
 def single_rows(X: Any) -> list[Any]:
-    """Split a collection into collections of one sample."""
+    """Split a collection of samples into collections of one sample each."""
     if sparse.issparse(X):
         X = X.tocsr()
     return [X[i : i + 1] for i in range(_count(X))]

@@ -31,7 +31,7 @@ def is_sequence_kernel(kernel: object) -> bool:
 
 
 def restored_items(kernel: Kernel, items: Any) -> list[Any]:
-    """Validate sequences read from a file; raise ValueError if they are not valid."""
+    """Validate sequences read from a file. Raise ValueError if they are not valid."""
     compared = kernel.kernel if isinstance(items, list) else None
     if not isinstance(compared, SequenceKernel):
         raise ValueError("the model file contains no list of sequences")  # noqa: TRY004 - a file is invalid
@@ -72,7 +72,7 @@ class SequenceStore:
         return len(self._slots)
 
     def add(self, items: Iterable[Any]) -> FloatArray:
-        """Add sequences that are not stored yet; return the slots of all given sequences as one column."""
+        """Add sequences that are not stored yet. Return the slots of all given sequences as one column."""
         slots = [self._slot(item) for item in items]
         return np.array(slots, dtype=np.float64).reshape(-1, 1)
 
@@ -129,7 +129,7 @@ class ItemTable(SequenceStore):
         return [_native.KernelSpec.lookup(table) for table in self._tables]
 
     def add(self, items: Iterable[Any]) -> FloatArray:
-        """Add sequences that are not stored yet and compute their kernel values; return all slots."""
+        """Add new sequences and compute their kernel values. Return the slots of all given sequences."""
         before = set(self._slots.values())
         rows = super().add(items)
         new = np.array(sorted(set(self._slots.values()) - before), dtype=np.intp)
@@ -138,13 +138,13 @@ class ItemTable(SequenceStore):
         return rows
 
     def restored(self, items: Any) -> FloatArray:
-        """Add sequences read from a file and return their slots; raise ValueError if they are not valid."""
+        """Add sequences read from a file and return their slots. Raise ValueError if they are not valid."""
         return self.add(restored_items(self._kernels[0], items))
 
     def sweep(
         self, items: list[Any], learn: Callable[[FloatArray, slice], None], stored: Callable[[], NDArray[Any]]
     ) -> None:
-        """Pass sequences to ``learn`` in batches, and remove sequences that the learner does not keep."""
+        """Pass sequences to ``learn`` in batches, and then remove those that are not in ``stored()``."""
         for begin in range(0, len(items), _SWEEP_SEQUENCES):
             batch = slice(begin, begin + _SWEEP_SEQUENCES)
             learn(self.add(items[batch]), batch)

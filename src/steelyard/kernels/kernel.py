@@ -71,7 +71,7 @@ class Kernel:
         :class:`sklearn.svm.SVC`. A function receives the samples unchanged (arrays, lists of sequences,
         tables). With "precomputed", methods take kernel values instead of rows.
     gamma : float or {"scale", "auto", "median"}, default=1.0
-        Positive number, or a rule that :meth:`resolve` evaluates on data.
+        Positive number, or the name of a formula by which :meth:`resolve` computes gamma from data.
     degree : int, default=3
         Degree of the polynomial kernel, 0 or more.
     coef0 : float, default=0.0
@@ -81,7 +81,8 @@ class Kernel:
     -----
     Values do not depend on the number of threads, :math:`k(x, z)` and :math:`k(z, x)` are bit-identical, and
     rbf and laplacian of a row with itself are exactly 1. For dense arrays, distances are summed from
-    differences, so a large common offset costs no accuracy; sparse matrices use products.
+    differences, so a large common offset costs no accuracy. For sparse matrices, distances are computed from
+    products.
 
     Examples
     --------
@@ -120,7 +121,7 @@ class Kernel:
         return isinstance(self.kernel, str) and self.kernel != "precomputed"
 
     def spec(self) -> _native.KernelSpec:
-        """Return the kernel in the form used by native learners; gamma must be a number."""
+        """Return the kernel in the form that native learners use. ``gamma`` must be a number."""
         if not (isinstance(self.kernel, str) and self.is_native):
             raise ParameterError(
                 f"{self!r} is not one of the native kernels {_names(native=True)}.", source="Kernel.spec"
@@ -129,7 +130,7 @@ class Kernel:
         if isinstance(gamma, str):
             if "gamma" in self._parameters():
                 raise ParameterError(
-                    f"gamma={gamma!r} has not been resolved on data.",
+                    f"gamma={gamma!r} has not been computed from data.",
                     source="Kernel",
                     hint="call kernel = kernel.resolve(X) first, or pass gamma as a number",
                 )
@@ -142,7 +143,7 @@ class Kernel:
         "scale" is 1 / (n_features * variance of all values) and "auto" is 1 / n_features, as in
         :class:`sklearn.svm.SVC`; "median" is 1 / median distance between rows, in the distance of the
         kernel's exponent (city-block for laplacian, squared Euclidean for the others), over a subsample that
-        depends only on the shape of `X`. If the rule would divide by 0, gamma is 1.
+        depends only on the shape of `X`. If the formula would divide by 0, gamma is 1.
         """
         if isinstance(self.kernel, SequenceKernel):
             return replace(self, kernel=self.kernel.resolve(X))
@@ -165,10 +166,10 @@ class Kernel:
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_x, n_features)
-            For "precomputed", the kernel values themselves; for a callable, anything it accepts.
+            Rows. For "precomputed", the kernel values themselves; for a callable, anything that it accepts.
         Z : {array-like, sparse matrix} of shape (n_z, n_features), optional
-            `X` itself if None; the matrix is then exactly symmetric. For "precomputed", the square matrix of
-            the rows that `X` was evaluated against.
+            Rows, or None for `X` itself; the result is then exactly symmetric. For "precomputed", the square
+            kernel matrix of the rows to which the columns of `X` belong.
         n_threads : int, optional
             Number of threads; all cores of this process if None. Small blocks use one thread.
 
@@ -223,7 +224,7 @@ class Kernel:
         return out
 
     def to_dict(self) -> dict[str, str | float | int]:
-        """Return the kernel as plain JSON values; raise ParameterError for a callable."""
+        """Return the kernel as plain JSON values. Raise ParameterError for a callable."""
         if not isinstance(self.kernel, str):
             raise ParameterError(
                 f"a kernel given as a function cannot be saved; got {self!r}.",
@@ -352,7 +353,7 @@ def check_kernel_range(kernels: list[Kernel], X: Any, source: str) -> None:
 
 
 def _gamma_scale(rows: Any, rule: str, kernel: str | KernelFunction) -> float:
-    """Return 1 / gamma as computed by a rule such as "scale"."""
+    """Return 1 / gamma, computed as ``rule`` ("scale", "auto" or "median") says."""
     n_rows, n_features = rows.shape
     if rule == "auto":
         return float(n_features)

@@ -22,8 +22,8 @@ class PrecomputedKernel(BaseEstimator):
     """Kernel given by a matrix of values. A sample is the index of its row in the matrix.
 
     :class:`sklearn.svm.SVC` takes ``kernel="precomputed"`` and a square matrix instead of rows. An
-    incremental learner must know which row of the matrix belongs to a sample. Here ``X`` therefore has one
-    column, with the index of each sample.
+    incremental learner must know which row of the matrix belongs to a sample. With this kernel, ``X``
+    therefore has one column, which contains the index of each sample.
 
     Parameters
     ----------

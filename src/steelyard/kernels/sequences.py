@@ -1,8 +1,9 @@
 """Sequence kernels: similarities of trajectories and strings.
 
-A sequence kernel is a function of two collections that returns the matrix of their kernel values; every
-kernel learner accepts it as ``kernel``. Its parameters follow scikit-learn, so they can be tuned, cloned and
-saved. Both kernels sum over *all* alignments, which makes them positive definite by construction.
+A sequence kernel is a function of two collections that returns the matrix of their kernel values. Every
+kernel learner accepts a sequence kernel as ``kernel``. Its parameters follow the conventions of
+scikit-learn, so it can be tuned, cloned and saved. Both kernels sum over *all* alignments, which makes them
+positive definite by construction.
 """
 
 from __future__ import annotations
@@ -86,9 +87,9 @@ class SequenceKernel(BaseEstimator):
             return self._finite(np.exp(self._log_diagonal(packed)))
 
     def check(self, X: Any, source: str) -> list[Any]:
-        """Return copies of the sequences in a form that can be stored; raise an error for invalid sequences.
+        """Return copies of the sequences in a form that can be stored. Raise an error for invalid sequences.
 
-        Sequences that pass never raise when they are compared with other sequences of the same width.
+        Comparing the returned sequences with other sequences of the same width never raises an error.
         """
         check_params(self, self._constraints)
         items = [self._item(x, position, source) for position, x in enumerate(_items(X, source))]
@@ -102,7 +103,7 @@ class SequenceKernel(BaseEstimator):
         return 1
 
     def resolve(self, X: Any) -> Self:  # noqa: ARG002 - the default has no parameter that depends on data
-        """Return this kernel with rules such as "median" replaced by numbers computed from ``X``."""
+        """Return this kernel with parameters such as "median" replaced by numbers computed from ``X``."""
         return self
 
     def _log_diagonal(self, packed: _Packed) -> FloatArray:
@@ -157,13 +158,13 @@ class GlobalAlignmentKernel(SequenceKernel):
     Parameters
     ----------
     gamma : float or "median", default="median"
-        Two elements have the similarity :math:`\exp(-\gamma \lVert x_i - z_j \rVert^2)`. :meth:`resolve`,
-        which learners call, evaluates "median": :math:`\gamma = 1 / (2 m^2 L)` with the median distance m
+        Two elements have the similarity :math:`\exp(-\gamma \lVert x_i - z_j \rVert^2)`. For "median",
+        :meth:`resolve`, which learners call, sets :math:`\gamma = 1 / (2 m^2 L)` with the median distance m
         between elements and the median length L.
     band : int, optional
         Width of the alignment band: elements whose positions differ by ``band`` or more are never aligned,
         and the weight of others decreases linearly with the difference. Trajectories whose lengths differ by
-        ``band`` or more have kernel value 0. A smaller band is faster. None is no band.
+        ``band`` or more have kernel value 0. A smaller band is faster. With None there is no band.
     normalize : bool, default=True
         Whether every trajectory has similarity 1 with itself.
 
@@ -174,8 +175,8 @@ class GlobalAlignmentKernel(SequenceKernel):
 
     .. math:: M_{ij} = \frac{w_{ij}}{2 - w_{ij}} (M_{i-1,j} + M_{i,j-1} + M_{i-1,j-1}).
 
-    It is positive definite by construction. The recursion stores exponents separately, so long trajectories
-    neither overflow nor underflow.
+    The kernel is positive definite by construction. The recursion stores exponents separately, so long
+    trajectories neither overflow nor underflow.
 
     References
     ----------
@@ -222,7 +223,7 @@ class GlobalAlignmentKernel(SequenceKernel):
     def _numbers(self) -> tuple[float, int]:
         if isinstance(self.gamma, str):
             raise ParameterError(
-                f"gamma={self.gamma!r} has not been resolved on data.",
+                f"gamma={self.gamma!r} has not been computed from data.",
                 source="GlobalAlignmentKernel",
                 hint="call kernel = kernel.resolve(X) first, or pass gamma as a number",
             )
@@ -260,7 +261,8 @@ class EditKernel(SequenceKernel):
     r"""Edit kernel of strings: the sum over all edit scripts of their weights.
 
     The edit distance is the cost of the cheapest script, and :math:`\exp(-\gamma\, distance)` is not positive
-    definite. The sum over all scripts is positive definite, and for large ``gamma`` it approaches that value.
+    definite. The sum over all scripts is positive definite, and for large ``gamma`` it approaches
+    :math:`\exp(-\gamma\, distance)`.
 
     Parameters
     ----------
@@ -278,7 +280,7 @@ class EditKernel(SequenceKernel):
     Strings are Python strings, bytes, or one-dimensional arrays of integers. Between two aligned symbols,
     deletions precede insertions, so each script counts once. The sum runs over all pairs of subsequences of
     equal length, with a positive definite similarity of symbols and a weight :math:`e^{-\gamma\, gap}` for
-    each symbol outside of them; it is positive definite by construction.
+    each symbol outside of the pair. The kernel is therefore positive definite.
 
     Examples
     --------
@@ -373,5 +375,5 @@ def _as_symbols(x: Any, position: int, source: str = "EditKernel") -> NDArray[np
         )
     limits = np.iinfo(np.int32)
     if values.size and not limits.min <= int(values.min()) <= int(values.max()) <= limits.max:
-        raise DataError(f"symbols must fit in 32 bits; item {position} has larger ones.", source=source)
+        raise DataError(f"symbols must fit in 32 bits; item {position} has larger symbols.", source=source)
     return values.astype(np.int32)

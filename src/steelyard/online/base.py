@@ -1,12 +1,12 @@
-"""Base class of the online learners: multiclass streams on top of binary machines.
+"""Base class of the online learners: multiclass streams on top of binary models.
 
-One or two classes need one *machine*, a binary learner, whose decision function is positive for the label
-that appeared first. When a third label appears, every class gets its own one-vs-rest machine. The machine of
-the second class starts as a mirrored copy of the first machine, because with two classes "second against
-rest" is "first against rest" with the sign reversed. Later classes start with their first row. The model
+One or two classes need one binary model, whose decision function is positive for the label that appeared
+first. When a third label appears, every class gets its own one-vs-rest model. The model of the second class
+starts as a copy of the first model with flipped sign, because with two classes "second against rest" is
+"first against rest" with the sign reversed. Later classes start with their first row. The learned state
 therefore depends only on the rows and their order.
 
-A *target* is one of these binary problems.
+A *target* is one of these binary problems. Names that contain "machine" refer to the binary models.
 """
 
 from __future__ import annotations
@@ -32,15 +32,16 @@ __all__ = ["OnlineLearner", "Signs", "draw_seed", "stored_seed"]
 
 Signs = NDArray[np.int8]
 
-_MIRRORED_TARGET = 1  # index of the target that is created as a copy of target 0
+_FLIPPED_TARGET = 1  # index of the target that is created as a copy of target 0; its sign is flipped
 
 
 class OnlineLearner(Learner):
     """Base class of learners that process rows one by one, in order.
 
-    A subclass implements the abstract methods below. Native calls change machines in place when one call
-    handles the whole batch. Otherwise the call changes copies, which then replace the machines, so a failing
-    call changes nothing. Predictions take the lock of the learner because they read the same machines.
+    A subclass implements the abstract methods below. If one native call learns the whole batch, it changes
+    the binary models in place. If several calls are needed, they change copies, which then replace the
+    models, so a failing call changes nothing. Predictions acquire the lock of the learner, because they read
+    the models.
     """
 
     _labels: list[Label]  # labels in order of first appearance
@@ -53,19 +54,19 @@ class OnlineLearner(Learner):
 
     @abstractmethod
     def _add_target(self) -> None:
-        """Append an untrained machine for a new target."""
+        """Append an untrained binary model for a new target."""
 
     @abstractmethod
     def _copy_target(self) -> None:
-        """Append a copy of the first machine."""
+        """Append a copy of the first binary model."""
 
     @abstractmethod
     def _copy_machines(self) -> None:
-        """Replace the machines by copies."""
+        """Replace all binary models by copies."""
 
     @abstractmethod
     def _sweep(self, X: NDArray[Any], signs: Signs) -> None:
-        """Learn rows by one native call, which cannot fail; ``signs[target, i]`` is +1 or -1 for row i."""
+        """Learn rows by one native call, which cannot fail. ``signs[target, i]`` is +1 or -1 for row i."""
 
     @abstractmethod
     def _target_scores(self, X: NDArray[Any]) -> FloatArray:
@@ -73,11 +74,11 @@ class OnlineLearner(Learner):
 
     @abstractmethod
     def _machines_state(self) -> dict[str, Any]:
-        """Return the learned state of the machines as arrays and plain values."""
+        """Return the learned state of the binary models as arrays and plain values."""
 
     @abstractmethod
     def _set_machines_state(self, state: dict[str, Any]) -> None:
-        """Restore the machines from the result of ``_machines_state``."""
+        """Restore the binary models from the result of ``_machines_state``."""
 
     def _target_thresholds(self) -> FloatArray:
         """Return the decision threshold of each target."""
@@ -93,12 +94,13 @@ class OnlineLearner(Learner):
         X, codes = self._weighted_rows(batch)
         segments = list(self._segments(batch.labels, codes))
         if len(segments) > 1 or any(new_label is not None for *_, new_label in segments):
-            self._copy_machines()  # several native calls: change copies, so a failing call changes nothing
+            # Several native calls follow. They change copies, so that a failing call changes nothing.
+            self._copy_machines()
         for begin, end, new_label in segments:
             if new_label is not None:
                 self._add_label(new_label)
             position = {label: index for index, label in enumerate(self._labels)}
-            # A label that first occurs in a later segment has no index yet and no row in this segment.
+            # Labels that first occur in a later segment get the index -1. This segment has no rows of them.
             signs = self._signs(np.array([position.get(label, -1) for label in batch.labels]))
             self._sweep(X[begin:end], signs.take(codes[begin:end], axis=1))
 
@@ -109,7 +111,7 @@ class OnlineLearner(Learner):
         width = np.diff(batch.X.indptr).max(initial=1) if sp.issparse(batch.X) else self.n_features_in_
         check_fits_memory(
             8 * int(width) * int(batch.weights.sum()),
-            f"{type(self).__name__}: rows repeated as often as sample_weight says",
+            f"{type(self).__name__}: rows repeated by their sample_weight",
             "scale the weights down, or use C to change the size of the steps",
         )
         times = batch.weights.astype(np.int64)
@@ -128,7 +130,7 @@ class OnlineLearner(Learner):
     def _segments(
         self, labels: list[Label], codes: NDArray[np.int32]
     ) -> Iterator[tuple[int, int, Label | None]]:
-        """Split the rows at the first occurrence of new labels; yield (begin, end, new label or None)."""
+        """Split the rows before the first row of each new label. Yield (begin, end, new label or None)."""
         unknown = [code for code, label in enumerate(labels) if label not in self._labels]
         # A label is ignored while all its rows have weight 0.
         present = np.bincount(codes, minlength=len(labels)) if unknown else codes
@@ -144,7 +146,7 @@ class OnlineLearner(Learner):
     def _add_label(self, label: Label) -> None:
         self._labels = [*self._labels, label]
         if len(self._labels) == 2:
-            return  # the second class is the negative side of the first machine, so it needs no target
+            return  # the second class is the negative class of the first target, so it needs no target
         if len(self._labels) == 3:
             self._copy_target()
         self._add_target()
@@ -153,9 +155,9 @@ class OnlineLearner(Learner):
         return 1 if len(self._labels) <= 2 else len(self._labels)
 
     def _orientation(self) -> NDArray[np.int8]:
-        """Return +1 for machines whose positive class is their own label, and -1 for the mirrored machine."""
+        """Return the sign of each target: +1 if its positive class is its own label, -1 if it is flipped."""
         orientation = np.ones(self._n_targets(), dtype=np.int8)
-        orientation[_MIRRORED_TARGET : _MIRRORED_TARGET + 1] = -1
+        orientation[_FLIPPED_TARGET : _FLIPPED_TARGET + 1] = -1
         return orientation
 
     def _signs(self, targets: NDArray[np.int64]) -> Signs:
@@ -179,14 +181,14 @@ class OnlineLearner(Learner):
     def _by_class(self, values: FloatArray) -> FloatArray:
         """Convert values per target (first axis) to values per class in sorted order.
 
-        For one or two classes there is one value, positive for the second class.
+        For one or two classes there is one value. It is positive for the second class.
         """
         towards_label = values * self._orientation().reshape(-1, *[1] * (values.ndim - 1))
         if len(self._labels) <= 2:
             return towards_label if self._labels[0] == max(self._labels) else -towards_label
         return towards_label[self._class_order()]
 
-    # Reads acquire the lock, because native calls change the machines in place.
+    # Reads acquire the lock, because native calls change the binary models in place.
     decision_function = synchronized(Learner.decision_function)
     predict = synchronized(Learner.predict)
     explain = synchronized(Learner.explain)
@@ -227,7 +229,7 @@ class OnlineLearner(Learner):
 
 
 def stored_seed(value: Any) -> int:
-    """Return the seed from a file; raise ValueError if it does not fit in 64 bits."""
+    """Return a seed that was read from a file. Raise ValueError if it is not an unsigned 64-bit integer."""
     if not 0 <= int(value) < 2**64:
         raise ValueError("the random seed is not an unsigned 64-bit integer")
     return int(value)

@@ -1,6 +1,6 @@
 """Base classes of the online kernel learners.
 
-Native machines process rows of numbers only. With a sequence kernel, a row is one number: the index of the
+Native models process only rows of numbers. With a sequence kernel, a row is one number: the index of the
 sequence in an :class:`~steelyard.kernels.items.ItemTable`, which also stores kernel values.
 """
 
@@ -43,7 +43,7 @@ KERNEL_CONSTRAINTS: dict[str, Constraint] = {
     ),
     "gamma": Former(
         AnyOf(Positive(), OneOf("scale", "median")),
-        auto="gamma='auto' was the median rule in this learner and 1 / n_features in others; "
+        auto="gamma='auto' meant the median distance in this learner and 1 / n_features in others; "
         "write gamma='median' to keep the former behaviour",
     ),
     "degree": Integer(0),
@@ -52,33 +52,33 @@ KERNEL_CONSTRAINTS: dict[str, Constraint] = {
 
 
 def resolve_kernel(learner: Any, X: Any) -> Kernel:
-    """Return the kernel of a learner; a rule such as gamma="median" is evaluated on the rows of ``X``."""
+    """Return the kernel of a learner. A value such as gamma="median" is computed from the rows of ``X``."""
     kernel = Kernel(learner.kernel, gamma=learner.gamma, degree=learner.degree, coef0=learner.coef0)
     return kernel.resolve(X)
 
 
 def former_gamma(saved: float | str) -> float | str:
-    """Translate gamma from a file: earlier versions stored the median rule as "auto"."""
+    """Translate gamma from a file, because earlier versions saved gamma="median" as "auto"."""
     return "median" if saved == "auto" else saved
 
 
 class KernelRowsMixin:
-    """Mixin for machines that process the rows of ``X``, or slot numbers of sequences in an item table."""
+    """Mixin of kernel learners. Native models process the rows of ``X``, or indices of sequences."""
 
     _items: ItemTable | None  # table of sequences, or None if rows are numbers
     n_features_in_: int
 
     @abstractmethod
     def _used_kernels(self) -> list[Kernel]:
-        """Return the kernels with numeric gamma."""
+        """Return the kernels in use, with numeric gamma."""
 
     @abstractmethod
     def _convert_rows(self, X: NDArray[Any]) -> Any:
-        """Return ``X`` in the dtype of the machines. Float32 machines become float64 if ``X`` is float64."""
+        """Return ``X`` in the dtype of the models. Float32 models become float64 if ``X`` is float64."""
 
     @abstractmethod
     def _learn_rows(self, rows: Any, signs: Signs) -> None:
-        """Update all machines with rows by one native call."""
+        """Learn rows with the models of all targets, by one native call."""
 
     @abstractmethod
     def _stored_rows(self) -> NDArray[Any]:
@@ -97,15 +97,15 @@ class KernelRowsMixin:
         return [kernel.spec() for kernel in self._used_kernels()]
 
     def _width(self) -> int:
-        """Return the number of columns of the machines' rows."""
+        """Return the number of columns of the rows that the native models process."""
         return self.n_features_in_ if self._items is None else 1
 
     def _to_samples(self, rows: NDArray[Any]) -> Any:
-        """Convert rows in the format of the machines to samples in the format of the caller."""
+        """Convert rows in the format of the native models to samples in the format of the caller."""
         return rows if self._items is None else self._items.at(rows)
 
     def _to_rows(self, samples: Any) -> Any:
-        """Convert samples from a file to the row format of the machines."""
+        """Convert samples from a file to rows in the format of the native models."""
         return samples if self._items is None else self._items.restored(samples)
 
     def _learn(self, batch: Batch) -> None:
@@ -128,7 +128,8 @@ class KernelRowsMixin:
 class KernelExpansionLearner(KernelRowsMixin, OnlineLearner):
     """Base class of NORMA, RBP, Forgetron and Projectron: one kernel expansion per target.
 
-    A subclass implements the update rule in ``_learn_rows``. The first rows determine the kernel's gamma.
+    A subclass implements the update rule in ``_learn_rows``. A gamma of "median" or "scale" is
+    computed from the first rows.
     """
 
     _constraints: ClassVar[dict[str, Constraint]] = KERNEL_CONSTRAINTS
@@ -195,7 +196,7 @@ class KernelExpansionLearner(KernelRowsMixin, OnlineLearner):
     def support_vectors_(self) -> Any:
         """Support vectors: an array for two classes, a list with one array per class for more classes.
 
-        With a sequence kernel it is a list of sequences, or a list of such lists.
+        With a sequence kernel, each array is a list of sequences instead.
         """
         self._need("support_vectors_")
         vectors = [self._vectors(expansion) for expansion in self._expansions]

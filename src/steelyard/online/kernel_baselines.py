@@ -1,4 +1,4 @@
-"""Online kernel learners to compare KOIL with: NORMA, RBP, Forgetron and Projectron."""
+"""Online kernel learners with which KOIL is compared: NORMA, RBP, Forgetron and Projectron."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class NORMA(KernelExpansionLearner):
     nu : float, default=0.1
         Target fraction of samples inside the margin, between 0 and 1.
     memory : int, optional
-        Number of samples after which a support vector is dropped; None keeps all, so memory grows.
+        Number of samples after which a support vector is dropped. None keeps all, so the memory use grows.
     kernel, gamma, degree, coef0
         As in all online kernel learners.
 

@@ -39,12 +39,13 @@ class KOIL(KoilLearner):
         Maximum number of support vectors per class, or a pair (n_positive, n_negative). A pair needs two
         classes, of which the second in sorted order is the positive one; the first call must contain both.
     n_neighbors : int, default=10
-        Maximum number of support vectors of the other class that one sample changes, the most similar first.
+        Maximum number of support vectors of the other class whose weights one sample changes: the
+        most similar ones with a positive loss.
     learning_rate : float, default=0.01
         Step size, and fraction by which all weights decay at every sample. Between 0 and 1.
     rate_decay : float, default=0.0
         Exponent of the step size schedule: the t-th sample uses ``learning_rate / t**rate_decay``. 0 is a
-        constant step size, as in all experiments of the thesis; its regret bound assumes 0.5.
+        constant step size, as in all experiments of the thesis. The regret bound of the thesis assumes 0.5.
     loss : {"hinge", "smooth"}, default="hinge"
         Pairwise hinge loss, or its square.
     policy : {"reservoir++", "fifo++", "reservoir", "fifo", "unbounded"}, default="reservoir++"
@@ -62,12 +63,13 @@ class KOIL(KoilLearner):
     coef0 : float, default=0.0
         Constant term of the polynomial and sigmoid kernels.
     select_first : {"violators", "nearest"}, default="violators"
-        Order of the two selections of support vectors: "violators" takes the ``n_neighbors`` most similar of
-        those with a positive loss (algorithm 2 of the thesis); "nearest" takes those with a positive loss of
-        the ``n_neighbors`` most similar (equation 3.9).
+        Selection of the support vectors whose weights a sample changes. "violators": among the support
+        vectors with a positive loss, the ``n_neighbors`` most similar ones (algorithm 2 of the thesis).
+        "nearest": among the ``n_neighbors`` most similar support vectors, those with a positive loss
+        (equation 3.9).
     store_all : bool, default=False
-        Whether samples of weight 0 enter the buffers too (algorithm 3 of the thesis as printed). The first
-        samples then have weight 0.
+        Whether samples of weight 0 enter the buffers too (algorithm 3 of the thesis as printed). If
+        True, the first samples have weight 0.
     threshold : {"gmean", "zero"}, default="gmean"
         Decision threshold: the score with the largest geometric mean of both recalls on the support vectors,
         or zero. It is computed at prediction time. AUC does not depend on it.
@@ -121,7 +123,7 @@ class KOIL(KoilLearner):
     References
     ----------
     J. Hu, H. Yang, I. King, M. R. Lyu, A. M.-C. So: Kernelized online imbalanced learning with fixed
-    budgets. AAAI 2015. The policies are KOIL RS, RS++, FIFO, FIFO++ and infinity there.
+    budgets. AAAI 2015. The paper names the policies RS, RS++, FIFO, FIFO++ and infinity.
 
     Examples
     --------

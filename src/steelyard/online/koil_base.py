@@ -38,7 +38,7 @@ _POLICIES = ("reservoir++", "fifo++", "reservoir", "fifo", "unbounded")
 Ensemble = _native.KoilEnsemble64 | _native.KoilEnsemble32
 
 _MAX_FLOAT32_C = (
-    # Limit of C for float32, because weights are stored divided by the accumulated decay and far exceed C.
+    # Largest C for float32. Stored weights far exceed C, because they are divided by the accumulated decay.
     1e3
 )
 
@@ -46,7 +46,7 @@ _MAX_FLOAT32_C = (
 class KoilLearner(KernelRowsMixin, OnlineLearner):
     """Base class of KOIL and MultiKernelKOIL.
 
-    The first rows fix kernels, budget and policy; the other parameters may change at any time.
+    The first rows fix kernels, budget and policy. The other parameters may change at any time.
     """
 
     _constraints: ClassVar[dict[str, Constraint]] = {
@@ -62,7 +62,7 @@ class KoilLearner(KernelRowsMixin, OnlineLearner):
         "threshold": OneOf("gmean", "zero"),
         "random_state": RandomSeed(),
     }
-    # Cached thresholds by scoring rule, with the number of rows seen when each was computed.
+    # Cached thresholds by _scoring_rule(), with the number of rows seen when they were computed.
     _thresholds: dict[str, tuple[int, FloatArray]]
 
     C: float
@@ -79,7 +79,7 @@ class KoilLearner(KernelRowsMixin, OnlineLearner):
 
     @abstractmethod
     def _make_kernels(self, X: NDArray[Any]) -> list[Kernel]:
-        """Return the kernels; gamma is computed from the first rows."""
+        """Return the kernels. If their gamma is not a number, it is computed from ``X``, the first rows."""
 
     def _used_kernels(self) -> list[Kernel]:
         return self._kernels
@@ -105,10 +105,10 @@ class KoilLearner(KernelRowsMixin, OnlineLearner):
         super()._start(batch)
 
     def _resolve_budgets(self, batch: Batch) -> tuple[int, int]:
-        """Return the capacity of the negative and of the positive buffer of a machine; 0 means unbounded.
+        """Return the capacity of the negative and of the positive buffer. 0 means unbounded.
 
-        The positive class of a machine is the first label of the stream; the positive class of the learner
-        is the second in sorted order.
+        The positive class of the first binary model is the first label of the stream. The positive class of
+        the learner is the second label in sorted order, so the two budgets may have to be exchanged.
         """
         if self.policy == "unbounded":
             return 0, 0
@@ -203,7 +203,7 @@ class KoilLearner(KernelRowsMixin, OnlineLearner):
     # -- prediction -------------------------------------------------------------------------------------
 
     def _machines(self) -> list[Any]:
-        """Return the support vector buffers of all machines, grouped by target."""
+        """Return the support vector buffers of all binary models, grouped by target."""
         return self._ensemble.machines()
 
     def _machine_scores(self, X: NDArray[Any]) -> FloatArray:
@@ -243,17 +243,17 @@ class KoilLearner(KernelRowsMixin, OnlineLearner):
         return cached[1]
 
     def _scoring_rule(self) -> str:
-        """Return the parameter value on which scores depend besides the buffers."""
+        """Return the value of the parameter that changes scores even if the buffers stay the same."""
         return ""
 
     def _gmean_threshold(self, target: int) -> float:
-        """Return the threshold with the largest G-mean on the support vectors; each vector counts once."""
+        """Return the threshold with the largest G-mean on the support vectors. Each vector counts once."""
         vectors, sides = self._buffered(target)
         scores = self._target_scores(vectors)[target] if len(vectors) else np.zeros(0)
         return gmean_threshold(scores[sides == 0], scores[sides == 1])
 
     def _buffered(self, target: int) -> tuple[Any, NDArray[np.int64]]:
-        """Return the support vectors of a target and the side of each (0 negative, 1 positive)."""
+        """Return the support vectors of a target, and 0 (negative) or 1 (positive) for each of them."""
         first = target * len(self._kernels)
         machines = self._machines()[first : first + len(self._kernels)]
         ids = [np.unique(np.concatenate([m["sides"][side]["ids"] for m in machines])) for side in (0, 1)]
@@ -263,12 +263,12 @@ class KoilLearner(KernelRowsMixin, OnlineLearner):
     @property
     @synchronized
     def support_vectors_(self) -> Any:
-        """Distinct support vectors of all buffers; a list if they are sequences."""
+        """Distinct support vectors of all buffers, as a list if they are sequences."""
         self._need("support_vectors_")
         return self._to_samples(np.asarray(self._ensemble.vectors))
 
     def _coefficients(self) -> FloatArray:
-        """Return weights of shape (n_targets, n_kernels, n_vectors), with the signs of the machines."""
+        """Return weights of shape (n_targets, n_kernels, n_vectors); the sign of a target may be flipped."""
         vectors, machines = self._ensemble.vectors, self._machines()
         weights = np.zeros((len(machines), len(vectors)))
         for row, machine in zip(weights, machines, strict=True):
@@ -284,7 +284,7 @@ class KoilLearner(KernelRowsMixin, OnlineLearner):
         if len(parts) == 1:
             (rows, sides), n_rows = parts[0], len(parts[0][1])
             labels = [positive if side else other for side in sides.tolist()]
-        # Each class is the positive side of its own target, or the negative side of the mirrored target.
+        # Each class is the positive class of its own target, or the negative class if the sign is flipped.
         else:
             own = self._orientation() > 0
             chosen = [rows[sides == own[target]] for target, (rows, sides) in enumerate(parts)]
@@ -318,7 +318,7 @@ class KoilLearner(KernelRowsMixin, OnlineLearner):
         self._budgets = _stored_budgets(state)
         ensemble = self._build(state, self._stored_vectors(state))
         if ensemble.n_features != self._width() or ensemble.n_targets != self._n_targets():
-            raise ValueError("the machines do not match the features or the labels")
+            raise ValueError("the binary models do not match the features or the labels")
         self._ensemble, self._thresholds = ensemble, {}
 
     def _stored_vectors(self, state: dict[str, Any]) -> NDArray[Any]:
@@ -344,6 +344,6 @@ def _has_float32_values(kernel: Kernel) -> bool:
 
 
 def _stored_budgets(state: dict[str, Any]) -> tuple[int, int]:
-    """Return both budgets. Version 0.1 files store one number for both."""
+    """Return the budgets of both classes from a file. Files of version 0.1 store one number for both."""
     first, second = state["budgets"] if "budgets" in state else (state["budget"], state["budget"])
     return int(first), int(second)

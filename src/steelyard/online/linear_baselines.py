@@ -44,7 +44,7 @@ class LinearLearner(OnlineLearner):
 
     @abstractmethod
     def _learn_arrays(self, arrays: dict[str, list[NDArray[Any]]], X: Any, signs: Signs) -> None:
-        """Learn rows in place; each name is mapped to a list with one array per target."""
+        """Learn rows and change ``arrays`` in place. Each name has a list with one array per target."""
 
     def _start_machines(self, X: NDArray[Any]) -> None:  # noqa: ARG002 - arrays need only the number of features
         self._targets = []
@@ -172,7 +172,7 @@ class OAM(LinearLearner):
     C : float, default=1.0
         Maximum step size.
     budget : int, default=100
-        Size of the reservoir of each class; fixed by the first rows.
+        Size of the reservoir of each class. It cannot change after the first rows.
     random_state : int, RandomState or Generator, optional
         Seed of the reservoir sampling.
 
@@ -326,7 +326,7 @@ class OPAUC(LinearLearner):
         }
 
     def _add_target(self) -> None:
-        """Append a target. All earlier rows are negative for it, so their statistics are merged."""
+        """Append a target. All earlier rows are negative for this target, so their statistics are merged."""
         super()._add_target()
         if len(self._targets) == 1:
             return
@@ -380,7 +380,7 @@ class AROW(LinearLearner):
 
     See Also
     --------
-    steelyard.StreamClassifier : Learns wide rows by the same rule, with forgetting and several experts.
+    steelyard.StreamClassifier : Uses AROW for rows with many columns, with forgetting and other experts.
 
     Notes
     -----
@@ -394,7 +394,7 @@ class AROW(LinearLearner):
 
     and the same for the intercept :math:`b`, the weight of a column of ones. A column with rare values keeps
     a large variance, so its weight is learned in large steps. Here :math:`r` is ``regularization`` times
-    twice the share of the row's class among the rows so far. Columns should have similar scales.
+    twice the share of the class of the row among all rows so far. Columns should have similar scales.
 
     References
     ----------

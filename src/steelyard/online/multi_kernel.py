@@ -43,23 +43,24 @@ class MultiKernelKOIL(KoilLearner):
     ----------
     kernels : list of dict, Kernel or sequence kernel, optional
         Kernels, each a :class:`steelyard.kernels.Kernel` or a dictionary of its parameters, for example
-        ``[{"kernel": "rbf", "gamma": 0.5}, {"kernel": "linear"}]``; or sequence kernels of one type;
-        ``X`` is then a list of sequences. None selects the sixteen kernels of the paper:
+        ``[{"kernel": "rbf", "gamma": 0.5}, {"kernel": "linear"}]``. With sequence kernels, which must be of
+        one type, ``X`` is a list of sequences. None selects the sixteen kernels of the paper:
         :math:`(x^\top z)^p` for p = 1, 2, 3 and :math:`\exp(-|x - z|^2 / 2 s^2)` for s = 2**-6 ... 2**6.
     combine : {"sign", "score"}, default="sign"
         Combination of the kernels: weighted vote of the signs of the scores, or weighted sum of the scores.
     decay : bool, default=False
         Whether the weights of support vectors decay by `learning_rate` at every sample, as in :class:`KOIL`.
     weight_rate : float, optional
-        Rate at which the losses of a kernel reduce its weight; ``learning_rate * C`` if None. With a large
-        rate a single kernel soon has all the weight.
+        Rate at which the losses of a kernel reduce its weight. None means ``learning_rate * C``. With a large
+        rate, a single kernel soon has all the weight.
     C, budget, n_neighbors, learning_rate, rate_decay, loss, policy, threshold, random_state
         As in :class:`KOIL`, for every kernel.
     select_first, store_all
         As in :class:`KOIL`.
     n_threads : int or None, default=1
-        Number of threads for learning, which divide the kernels among them; None for all cores. The model
-        does not depend on it. More than one thread pays off with calls of a few hundred rows or more.
+        Number of threads for learning; each thread updates some of the kernels. None means all cores. The
+        model does not depend on the number of threads. More than one thread pays off with calls of a few
+        hundred rows or more.
 
     Attributes
     ----------
@@ -78,7 +79,7 @@ class MultiKernelKOIL(KoilLearner):
 
     See Also
     --------
-    KOIL : One kernel, faster.
+    KOIL : Uses one kernel and is faster.
 
     Notes
     -----
@@ -91,8 +92,8 @@ class MultiKernelKOIL(KoilLearner):
 
     (:math:`\ell_i^2` for the smooth loss), with `weight_rate` as :math:`\rho`, in the paper :math:`\eta C`.
     With :math:`q = w / \sum_l w_l` the decision function is :math:`F(x) = \sum_l q_l \,\mathrm{sign} f_l(x)`,
-    or :math:`\sum_l q_l f_l(x)`. With one kernel and ``decay=True`` it is KOIL. Distances and inner products
-    are computed once for all kernels that use them if that is faster; the result is bit-identical.
+    or :math:`\sum_l q_l f_l(x)`. With one kernel and ``decay=True`` the learner is KOIL. Distances and inner
+    products are computed once for all kernels that use them if this is faster. The result is bit-identical.
 
     The authors' program differs from the formulas of the paper, and the printed results come from the
     program: ``combine="score"``, ``decay=True``, ``weight_rate=learning_rate``, five neighbors, and Gaussians
@@ -188,7 +189,7 @@ class MultiKernelKOIL(KoilLearner):
         return kernels[0] if alike and is_sequence_kernel(kernels[0]) else None
 
     def _shares(self) -> FloatArray:
-        """Return normalized kernel weights of shape (n_targets, n_kernels), given log weights."""
+        """Return normalized kernel weights of shape (n_targets, n_kernels)."""
         logs = np.array([machine["log_weight"] for machine in self._machines()]).reshape(
             -1, len(self._kernels)
         )

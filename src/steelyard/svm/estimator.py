@@ -33,7 +33,7 @@ _MAX_CACHE_MEGABYTES = 1 << 40  # far more memory than any machine has
 
 
 class _KernelConstraint:
-    """Parameter constraint: the name of a positive semi-definite kernel, or a function."""
+    """Constraint on the parameter ``kernel``: the name of a positive semi-definite kernel, or a function."""
 
     names = ("linear", "poly", "polynomial", "rbf", "laplacian")
     description = (
@@ -66,24 +66,26 @@ class IncrementalSVC(ForgettingMixin):
         and (m, n_features) and returns the (n, m) matrix of their kernel values, which must be symmetric and
         positive semi-definite.
     gamma : float or {"scale", "auto", "median"}, default="scale"
-        Width of the kernel. A name is resolved to a number by the rows of the first call.
+        Coefficient of the kernel. For a name, gamma is computed from the rows of the first call.
     degree : int, default=3
         Degree of the polynomial kernel.
     coef0 : float, default=0.0
         Constant of the polynomial kernel.
     class_weight : "balanced", None or dict, default=None
-        Factors of C. "balanced" gives both sides of a plane the same total weight, by the current counts; a
-        dict gives each label a factor (1 for labels that it does not contain).
+        Factors of C. With "balanced", the positive and the negative rows of a plane have the same total
+        weight, computed from the current counts. A dict has a factor for each label, and 1 for labels that it
+        does not contain.
     threshold : {"zero", "gmean"}, default="zero"
-        Threshold of the scores: zero, or the threshold with the largest G-mean on the current rows, each
-        scored without its own term. The threshold is included in ``intercept_``. It is computed at the first
-        prediction after a change, from the kernel values of all rows with all support vectors.
+        Threshold of the scores: zero, or the threshold with the largest G-mean on the current rows. The score
+        of a row then omits the kernel value of the row with itself. The threshold is included in
+        ``intercept_``. It is computed at the first prediction after a change, from the kernel values of all
+        rows with all support vectors.
     tol : float, default=1e-8
         Largest accepted violation of the optimality (KKT) conditions. Larger violations remain only if
         rounding errors are larger (huge coefficients times huge kernel values).
     cache_size : float, default=200
         Size of the cache of kernel rows in megabytes. Rows that are not cached are computed when they are
-        needed; the size does not change any result.
+        needed. The size does not change any result.
 
     Attributes
     ----------
@@ -112,7 +114,7 @@ class IncrementalSVC(ForgettingMixin):
 
     See Also
     --------
-    steelyard.ProximalSVC : Exact and far faster, with planes fitted by least squares.
+    steelyard.ProximalSVC : Also exact, and much faster; fits planes by least squares.
 
     Notes
     -----
@@ -124,16 +126,16 @@ class IncrementalSVC(ForgettingMixin):
         \quad 0 \le y_i z_i \le C_i .
 
     The coefficients of forgotten samples, and of samples whose bound changes, move to their new values while
-    the margin set adapts so that :math:`y_i f(x_i) = 1` holds on it: the adiabatic increments of [1]_, for
-    any number of samples at once. Then each sample that violates its condition is moved in the same way until
-    the condition holds, the largest violation first. Every move lowers the objective, so no margin set occurs
-    twice. A large change, such as the first fit, starts with sequential minimal optimization (SMO), which
-    also takes over if the number of steps reaches its limit. If SMO does not reach `tol` either, the call
-    raises :class:`~steelyard.exceptions.SolverError` and nothing changes.
+    the margin set adapts so that :math:`y_i f(x_i) = 1` holds for its samples. These are the adiabatic
+    increments of [1]_, for any number of samples at once. Then each sample that violates its condition is
+    moved in the same way until the condition holds, the largest violation first. Every move lowers the
+    objective, so no margin set occurs twice. A large change, such as the first fit, starts with sequential
+    minimal optimization (SMO), which also takes over if the number of steps reaches its limit. If SMO does
+    not reach `tol` either, the call raises :class:`~steelyard.exceptions.SolverError` and nothing changes.
 
     Cached kernel rows are 16-bit numbers for the rbf and laplacian kernels and 32-bit numbers for the others.
-    Sums over them have an error bound; if this error could hide a violated condition of a row, the sum is
-    computed again in 64 bits.
+    Sums over these rows have an error bound. If the error could hide a violated condition of a row, its sum
+    is computed again in 64 bits.
 
     There is no ``predict_proba``, because the scores are not calibrated; use
     ``sklearn.calibration.CalibratedClassifierCV``. There is no ``decision_function_shape``, because planes
@@ -141,9 +143,9 @@ class IncrementalSVC(ForgettingMixin):
     :class:`~steelyard.kernels.PrecomputedKernel`: its samples are row numbers of a matrix, so they can be
     added and forgotten.
 
-    If no coefficient is strictly between its bounds, the intercept is not unique; it is then the middle of
-    its interval. More than two classes are learned one against the rest, with shared kernel rows. Rows are
-    stored dense. Rows to forget are found by their values in constant time.
+    If no coefficient is strictly between its bounds, the intercept is not unique, and the middle of its
+    interval is used. More than two classes are learned one against the rest, with shared kernel rows. Rows
+    are stored dense. Rows to forget are found by their values in constant time.
 
     References
     ----------
@@ -206,7 +208,7 @@ class IncrementalSVC(ForgettingMixin):
     def _traits(self) -> Traits:  # type: ignore[override]
         exempt = {}
         if isinstance(self.gamma, str):
-            reason = f"gamma={self.gamma!r} is resolved by the rows of the first call"
+            reason = f"gamma={self.gamma!r} is computed from the rows of the first call"
             exempt = {"chunk_borders_do_not_matter": reason}
         return Traits(exact=True, bounded_memory=False, exempt=exempt)
 
@@ -243,9 +245,9 @@ class IncrementalSVC(ForgettingMixin):
             return self if self._slide(add, forget) else super()._change(add, forget, method)
 
     def _slide(self, add: object, forget: object) -> bool:
-        """Learn one row and forget another in one native call; return False if this is not possible.
+        """Learn one row and forget another in one native call. Return False if this is not possible.
 
-        A sliding window over single rows calls it for every row.
+        A sliding window that moves row by row calls this method for every row.
         """
         attributes = self.__dict__
         state: SupportState | None = attributes.get("_state")
@@ -318,7 +320,7 @@ class IncrementalSVC(ForgettingMixin):
     def kkt_violation(self) -> float:
         """Return the largest violation of the optimality (KKT) conditions, computed from all rows.
 
-        It has the unit of the decision function, in which the margin is 1.
+        The violation has the unit of the decision function, in which the margin is 1.
 
         Returns
         -------
@@ -393,7 +395,7 @@ class IncrementalSVC(ForgettingMixin):
 
 
 def _resolved(kernel: Kernel, batch: Batch) -> Kernel:
-    """Return the kernel with gamma computed from the rows; a row of weight w counts as w rows."""
+    """Return the kernel with gamma computed from the rows, where a row of weight w counts as w rows."""
     X, weights = batch.X, batch.weights
     if isinstance(X, list):
         return kernel.resolve(X)

@@ -21,13 +21,13 @@ _MAX_VALUES_FOR_ONE_THREAD = 1 << 12  # number of kernel values up to which one 
 
 @dataclass(frozen=True)
 class KernelExpansion:
-    """Decision functions ``k(x, vectors) @ coef.T + intercept``."""
+    """Kernel expansion of one or several planes: ``k(x, vectors) @ coef.T + intercept``."""
 
     kernel: Kernel  # kernel with a numeric gamma
     vectors: Any  # support vectors of all planes: an array, or a list of sequences
     coef: FloatArray  # coefficients, shape (n_planes, n_vectors)
     intercept: FloatArray
-    # Packed vectors; empty until the first use.
+    # At most one entry: the packed vectors, which are created at the first use.
     _packed: list[_native.PackedRows64] = field(default_factory=list)
 
     def scores(self, X: Any) -> FloatArray:
@@ -46,7 +46,7 @@ class KernelExpansion:
         return out
 
     def native_plane(self) -> tuple[Any, ...] | None:
-        """Return kernel, vectors, coefficients and intercept of a single plane for native code, or None."""
+        """Return kernel, vectors, coefficients and intercept for native code, or None if it cannot score."""
         if not self.kernel.is_native or len(self.coef) != 1 or not len(self.vectors):
             return None
         return self.kernel.spec(), self._pack(), self.coef[0], float(self.intercept[0])

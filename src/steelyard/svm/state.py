@@ -26,16 +26,16 @@ from steelyard.thresholds import smooth_gmean_threshold
 
 __all__ = ["SupportState"]
 
-# Larger than the current tolerance, because a file may have been written with a larger one.
+# Accepted violation of solutions from files, which may have been saved with a larger tol than now.
 _MAX_FILE_VIOLATION = 1e-6
 
 ClassWeight = str | Mapping[Label, float] | None
-# Tuple of X, index of each row's label in the list of codes, codes of the labels, and weights or None.
+# Rows for the solver: X, the index of the label of each row, the code of each label, and the weights or None.
 CodedRows = tuple[FloatArray, NDArray[np.int32], list[int], FloatArray | None]
 
 
 class RowLabels(NamedTuple):
-    """Labels, codes and counts of the rows. Only ``slide`` changes an instance: it updates the counts."""
+    """Labels, codes and counts of the rows. Only ``slide`` changes an instance, by updating the counts."""
 
     labels: list[Label]  # labels in the order of their codes
     codes: dict[Label, int]
@@ -62,19 +62,19 @@ class Predictor(NamedTuple):
 class SupportState:
     """Rows, labels and solutions of an incremental SVM. :meth:`update` is atomic.
 
-    Labels have codes in the order of their first occurrence. A learner of two classes has one binary problem
-    (the second label in sorted order is positive), one of more classes has a problem for each class, and one
-    of fewer classes has none.
+    Labels have codes in the order of their first occurrence. With two classes there is one binary problem,
+    whose positive class is the second label in sorted order. With more classes there is one problem per
+    class, and with fewer classes there is none.
 
-    One native call changes the solver, and :attr:`labels` is selected by the version of the solver. Callers
-    must hold the lock of the learner, except for :attr:`labels` and :meth:`predictor`.
+    One native call changes the solver and its version number. :attr:`labels` belongs to the current version.
+    Callers must hold the lock of the learner, except for :attr:`labels` and :meth:`predictor`.
 
     Parameters
     ----------
     kernel : Kernel
         Kernel with a numeric gamma.
     n_features : int
-        Number of features; 1 for sequences, which are represented by their slot in a sequence store.
+        Number of features. It is 1 for sequences, which are represented by their slot in a sequence store.
     cache_bytes : int
         Size of the cache of kernel rows.
     """
@@ -122,7 +122,7 @@ class SupportState:
         tol: float,
         source: str,
     ) -> None:
-        """Learn and forget rows and solve all problems; on error nothing changes."""
+        """Learn and forget rows and solve all problems. After an error nothing has changed."""
         before = self.labels
         try:
             labels, codes = _with_new_labels(before, add)
@@ -151,7 +151,7 @@ class SupportState:
     def slide(self, add: object, forget: object) -> bool:
         """Learn one row and forget another by one native call, if the set of classes stays the same.
 
-        Return False, without changes, if this is not possible; then :meth:`update` is needed.
+        Return False, without changes, if this is not possible. The caller then uses :meth:`update`.
         """
         labels = self.labels
         return self._solver.slide(add, forget, labels.codes, labels.counts, labels.slide_key[1])
@@ -172,7 +172,7 @@ class SupportState:
     def _coded(
         self, batch: Batch, codes: Mapping[Label, int], counts: list[int], sign: int, source: str
     ) -> CodedRows:
-        """Return a batch in the form that the solver needs, without rows of weight 0; update the counts."""
+        """Return a batch in the form that the solver needs, without rows of weight 0. Update ``counts``."""
         dense = _dense if self.catalogue is None else self.catalogue.add
         X, numbers, weights = dense(batch.X), batch.codes, batch.weights
         if weights is not None and not weights.all():
@@ -235,7 +235,7 @@ class SupportState:
                 if threshold == "gmean" and self._solver.n_problems:
                     thresholds = self._gmean_thresholds(expansion)
                     expansion = replace(expansion, intercept=expansion.intercept - thresholds)
-                # While a window slides, the labels object stays the same, and so do the classes.
+                # slide() keeps the labels object, and the classes are then the same.
                 is_same = cached is not None and cached.labels is labels
                 classes = cached.classes if cached and is_same else sorted_classes(labels.classes)
                 cached = Predictor(self._solver.version, threshold, labels, classes, expansion)
@@ -245,8 +245,8 @@ class SupportState:
     def label(self, row: object) -> NDArray[Any] | None:
         """Return the label of a single row at threshold zero, or None if :meth:`predictor` is needed.
 
-        None is returned while another thread changes the state. For one row, computing the score alone is
-        cheaper than creating an expansion, which the next learned row would invalidate.
+        Also returns None while another thread changes the state. For one row, computing the score alone is
+        cheaper than creating an expansion, which would be invalid after the next learned row.
         """
         version = self._solver.version
         labels, cached = self._labels.at(version), self._side_labels
@@ -259,10 +259,10 @@ class SupportState:
         return cached[1][side].copy()
 
     def _gmean_thresholds(self, expansion: KernelExpansion) -> FloatArray:
-        """Return the threshold with the largest G-mean for each problem. Each row's score omits its own term.
+        """Return the threshold with the largest G-mean for each problem.
 
-        The score without the term ``z_i k(x_i, x_i)`` is a lower bound of the leave-one-out margin (Jaakkola
-        and Haussler, 1999). Thresholds of training scores would be too high.
+        The score of row i omits the term ``z_i k(x_i, x_i)``. The result is a lower bound of the
+        leave-one-out margin (Jaakkola and Haussler, 1999). Thresholds from training scores would be too high.
         """
         rows = self._samples(np.arange(len(self._solver)))
         scores, own = expansion.scores(rows), self.kernel.diagonal(rows)
@@ -278,7 +278,7 @@ class SupportState:
         n_problems = self._solver.n_problems
         if n_problems == 0:
             return KernelExpansion(self.kernel, self._samples([]), np.empty((1, 0)), np.zeros(1))
-        # One native call instead of ten NumPy calls makes single predictions fast.
+        # One native call replaces ten NumPy calls, which makes predictions of single rows fast.
         vectors, coef, intercept = self._solver.support()
         samples = vectors if self.catalogue is None else self.catalogue.at(vectors)
         return KernelExpansion(self.kernel, samples, coef, intercept)
@@ -292,7 +292,7 @@ class SupportState:
         return numbers, np.asarray(self._solver.codes())[numbers]
 
     def _samples(self, numbers: Any) -> Any:
-        """Return the rows with these row numbers; for sequence kernels, return the sequences."""
+        """Return the rows with these row numbers, or the sequences if the kernel is a sequence kernel."""
         rows = self._solver.rows(np.asarray(numbers, dtype=np.int64))
         return rows if self.catalogue is None else self.catalogue.at(rows)
 
@@ -327,7 +327,7 @@ class SupportState:
 
     @classmethod
     def from_tree(cls, kernel: Kernel, tree: dict[str, Any]) -> SupportState:
-        """Return the state from the result of :meth:`to_tree`; raise ValueError for invalid values."""
+        """Restore the state from the result of :meth:`to_tree`. Raise ValueError for invalid values."""
         state = cls(kernel, int(tree["n_features"]), int(tree["cache_bytes"]))
         labels, counts = restored_labels(tree["labels"]), [int(count) for count in tree["counts"]]
         row_labels = RowLabels(labels, _codes_of(labels), counts, bool(tree["has_weights"]), slide_key=())
@@ -359,7 +359,7 @@ class SupportState:
         return state
 
     def check_optimal(self, tolerance: float) -> None:
-        """Raise ValueError if the optimality conditions do not hold, computed from scratch.
+        """Recompute the optimality conditions and raise ValueError if they do not hold.
 
         Solutions from files are checked, because a file may be damaged or forged. Copies in memory skip this
         check, which costs as much as a prediction for all rows.
@@ -380,7 +380,7 @@ class SupportState:
 
 
 class _KernelCallback:
-    """Callback from the solver to a kernel function; it copies its arguments, which the solver owns."""
+    """Kernel function that the solver calls. It copies its arguments, which the solver owns."""
 
     def __init__(self, kernel: Kernel, catalogue: SequenceStore | None) -> None:
         self.kernel = kernel
@@ -392,7 +392,7 @@ class _KernelCallback:
 
 
 def _check_solution(problem: Mapping[str, Any]) -> None:
-    """Raise ValueError if the solution in a file is inconsistent; the solver might never terminate on it."""
+    """Raise ValueError if a solution from a file is inconsistent, as the solver might never terminate."""
     values = {name: np.asarray(value) for name, value in problem.items()}
     if not all(np.isfinite(value).all() for value in values.values()):
         raise ValueError("the coefficients of a solution must be finite")
@@ -451,7 +451,7 @@ def _class_bounds(
 def _unknown_row(source: str, label: Label, row: int) -> DataError:
     return DataError(
         f"row {row} of the rows to forget (label {label!r}) was never learned with these values and "
-        "this weight, or not as often; nothing was changed.",
+        "this weight, or fewer times than it is to be forgotten; nothing was changed.",
         source=source,
         hint="forget rows with exactly the values with which they were learned",
     )
