@@ -46,6 +46,7 @@ from steelyard.service.commands import Learn, Put
 from steelyard.tables.columns import ColumnBatch
 
 D = 30
+N_CLIENTS = int(os.environ.get("NC", "2"))
 ARROW = {"content-type": "application/vnd.apache.arrow.stream"}
 JSON = {"content-type": "application/json"}
 SPEC = {"target": "y"}
@@ -470,7 +471,7 @@ def bench_learners(store: str, rounds: int, n_batches: int) -> None:
             pipe.close()
 
         begin = time.perf_counter()
-        await asyncio.gather(*(client(name, url) for name, url in homes.items() for _ in range(2)))
+        await asyncio.gather(*(client(name, url) for name, url in homes.items() for _ in range(N_CLIENTS)))
         return time.perf_counter() - begin
 
     def models_of(url: str) -> set[str]:
@@ -480,7 +481,7 @@ def bench_learners(store: str, rounds: int, n_batches: int) -> None:
     def measure(urls: list[str], pids: list[int]) -> dict[str, float]:
         """Return rows per second, and CPU seconds per 1,000 rows of learners, database and client."""
         homes = {name: url for url in urls for name in models_of(url)}
-        n_all, database = 2 * n_rows * n_batches * len(names), database_processes(store)
+        n_all, database = N_CLIENTS * n_rows * n_batches * len(names), database_processes(store)
         before = (cpu_seconds(pids), cpu_seconds(database), time.process_time())
         seconds = asyncio.run(send(homes))
         after = (cpu_seconds(pids), cpu_seconds(database), time.process_time())

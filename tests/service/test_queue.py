@@ -12,6 +12,7 @@ from steelyard.service import SQLiteStore, Writer, queue
 from steelyard.service import rows as wire
 from steelyard.service.commands import Learn, Put, QueueFullError, RequestFuture, Tick, Unavailable
 from steelyard.service.queue import RequestQueue
+from steelyard.service.writer import _by_model as by_model
 from tests.service.data import Clock, records, spec
 
 TIMEOUT_SECONDS = 60.0  # no test waits this long
@@ -21,6 +22,8 @@ def _put(waiting, n_requests, pause=0.0):
     requests = [Tick(str(number)) for number in range(n_requests)]
 
     def put():
+        if pause:
+            time.sleep(0.1)  # the other thread begins to wait
         for request in requests:
             waiting.put(request)
             time.sleep(pause)
@@ -139,6 +142,26 @@ def test_future_wakes_waiting_thread_and_calls_callback():
     assert called == [future]
 
 
+def test_requests_put_back_come_first_and_the_next_group_does_not_wait_for_more(monkeypatch):
+    monkeypatch.setattr(queue, "_SECONDS_PER_EXPECTED_REQUEST", TIMEOUT_SECONDS)
+    monkeypatch.setattr(queue, "_MAX_GATHER_SECONDS", TIMEOUT_SECONDS)
+    waiting = RequestQueue(20)
+    requests, thread = _put(waiting, 20)
+    thread.join()
+    group = waiting.next_group(12, TIMEOUT_SECONDS)
+    waiting.put_back(group[2:])
+    begin = time.monotonic()
+    assert waiting.next_group(100, TIMEOUT_SECONDS) == requests[2:]
+    assert time.monotonic() - begin < TIMEOUT_SECONDS
+
+
+def test_learn_requests_of_one_model_become_adjacent_and_other_kinds_stay_in_place():
+    batch = wire.from_records(records(1), ["customer", "row"])
+    a1, b1, a2, c1, b2, a3 = (Learn(name, batch) for name in ("a", "b", "a", "c", "b", "a"))
+    tick = Tick("")
+    assert by_model([a1, b1, a2, tick, c1, b2, c1, a3]) == [a1, a2, b1, tick, c1, c1, b2, a3]
+
+
 # -- single rows of many requests -------------------------------------------------------------------
 
 
@@ -198,3 +221,36 @@ def test_repeated_idempotency_key_in_group_of_single_rows_learns_once(writer):
     writer.process(again)
     assert again[0].future.result(0) == requests[2].future.result(0)
     assert writer.published["m"].n_rows == 1 + 6 + 1
+
+
+def test_requests_beyond_the_time_limit_are_put_back_and_processed_by_later_groups(writer):
+    writer.process([Put(name, spec(id=None)) for name in ("n", "o")])
+    rows = records(9, first=1)
+    requests = [_single(row) for row in rows]
+    for request, name in zip(requests, ("m", "n", "o") * 3, strict=True):
+        request.model = name
+    ordered = by_model(requests)
+    writer.process(list(ordered), seconds=-1.0)  # the first model is always processed
+    assert [request.future.done() for request in ordered] == [True] * 3 + [False] * 6
+    assert writer._queue.first(9) == ordered[3:]
+    while group := writer._queue.next_group(9, 0.0):
+        writer.process(group, seconds=-1.0)
+    assert [writer.published[name].n_rows for name in ("m", "n", "o")] == [4, 3, 3]
+
+
+def test_failed_commit_does_not_affect_requests_that_were_put_back(writer, monkeypatch):
+    writer.process([Put("n", spec(id=None))])
+    first, second = _single(records(1, first=1)[0]), _single(records(1, first=2)[0])
+    second.model = "n"
+    commit = SQLiteStore._commit
+
+    def fail(store):
+        monkeypatch.setattr(SQLiteStore, "_commit", commit)
+        raise OSError("disk")
+
+    monkeypatch.setattr(SQLiteStore, "_commit", fail)
+    writer.process([first, second], seconds=-1.0)
+    assert isinstance(first.future.exception(0), Unavailable)
+    writer.process(writer._queue.next_group(9, 0.0))
+    assert second.future.result(0)["learned"] == 1
+    assert [writer.published[name].n_rows for name in ("m", "n")] == [1, 1]

@@ -6,6 +6,7 @@ import math
 import threading
 import time
 from collections import deque
+from collections.abc import Sequence
 from itertools import islice
 
 from steelyard.service.commands import QueueFullError, Request, Unavailable
@@ -75,7 +76,21 @@ class RequestQueue:
 
     def take(self, n_requests: int) -> list[Request]:
         """Remove and return up to a given number of requests from the front of the queue."""
-        return [self._requests.popleft() for _ in range(min(n_requests, len(self._requests)))]
+        with self._lock:
+            return [self._requests.popleft() for _ in range(min(n_requests, len(self._requests)))]
+
+    def remove(self, requests: Sequence[Request]) -> None:
+        """Remove requests, wherever they are in the queue."""
+        removed = set(map(id, requests))
+        with self._lock:
+            self._requests = deque(request for request in self._requests if id(request) not in removed)
+
+    def put_back(self, requests: Sequence[Request]) -> None:
+        """Return requests to the front of the queue; the next group begins with them without waiting."""
+        if requests:
+            with self._lock:
+                self._requests.extendleft(reversed(requests))
+            self._last_group_size = 0
 
     def next_group(self, max_requests: int, seconds: float) -> list[Request]:
         """Remove and return the next group, or an empty list if no request arrives within ``seconds``."""

@@ -49,6 +49,7 @@ class LearnedRows(NamedTuple):
     batch: str | None = None  # idempotency key of the request
     # If the rows of several requests were joined: for each idempotency key, the indices of its rows.
     batches: Mapping[str, Sequence[int]] = {}
+    seconds: float = 0.0  # processor time of learning, if the rows were learned during a commit
 
 
 class ModelSession:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from itertools import groupby
 
@@ -70,7 +71,7 @@ class SlowWriter(Writer):
             if not self._group_times.is_slow(name, self._first.sessions, was_slow=True):
                 self._hand_back(name)
 
-    def process(self, requests: list[Request]) -> None:
+    def process(self, requests: list[Request], *, seconds: float = math.inf) -> None:  # noqa: ARG002
         """Process requests with one transaction per kind and model, then write snapshots.
 
         A transaction locks a SQLite file from its first write on. Rows are learned before the first write, so

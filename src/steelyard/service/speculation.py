@@ -8,6 +8,7 @@ overlapping.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -17,11 +18,15 @@ from steelyard.service.commands import Learn, Request
 from steelyard.service.published import PublishedModel
 from steelyard.service.queue import RequestQueue
 from steelyard.service.session import LearnedRows, ModelSession
+from steelyard.service.statistics import GroupTimes
 
 __all__ = ["Speculation", "SpeculativeBatch"]
 
 _log = logging.getLogger("steelyard.service")
-_MIN_ROWS = 200  # learning fewer rows takes less time than starting a thread
+# Starting a thread for the commit takes longer than learning rows whose number and expected learning time are
+# both smaller than this.
+_MIN_ROWS = 200
+_MIN_SECONDS = 0.001
 
 
 @dataclass
@@ -46,17 +51,26 @@ class Speculation:
         Queue from which the requests are taken.
     clock : callable
         Returns the time in seconds.
+    group_times : GroupTimes
+        Seconds that the last requests of each model took.
     max_requests : int
         Maximum number of requests of a batch.
     """
 
-    def __init__(self, queue: RequestQueue, clock: Callable[[], float], max_requests: int) -> None:
+    def __init__(
+        self,
+        queue: RequestQueue,
+        clock: Callable[[], float],
+        group_times: GroupTimes,
+        max_requests: int,
+    ) -> None:
         self._queue, self._clock, self._max_requests = queue, clock, max_requests
+        self._group_times = group_times
         self.batch: SpeculativeBatch | None = None
         self.has_failed = False  # whether an error left the model of the batch in an unknown state
 
     def prepare(self, sessions: Mapping[str, ModelSession]) -> Callable[[], None] | None:
-        """Take requests with many rows from the queue; return the function that learns them, or None."""
+        """Take requests that take long from the queue; return the function that learns them, or None."""
         if self.batch is not None:
             return None
         requests = self._take(sessions)
@@ -66,26 +80,32 @@ class Speculation:
         return partial(self._learn, self.batch, requests, sessions[requests[0].model])
 
     def _take(self, sessions: Mapping[str, ModelSession]) -> list[Learn]:
+        """Take the learn requests of the first model, up to the first request that must be processed alone."""
         queued = self._queue.first(self._max_requests)
         requests: list[Learn] = []
         for request in queued:
-            if not isinstance(request, Learn) or request.key is not None or request.model != queued[0].model:
+            if not isinstance(request, Learn) or request.key is not None:
                 break
-            requests.append(request)
+            if request.model == queued[0].model:
+                requests.append(request)
         session = sessions.get(requests[0].model) if requests else None
         if session is None or not session.can_learn_ahead:
             return []
-        if sum(request.batch.n_rows for request in requests) < _MIN_ROWS:
+        expected_seconds = self._group_times.typical(requests[0].model) or 0.0
+        n_rows = sum(request.batch.n_rows for request in requests)
+        if n_rows < _MIN_ROWS and expected_seconds < _MIN_SECONDS:
             return []
-        self._queue.take(len(requests))
+        self._queue.remove(requests)
         return [request for request in requests if request.future.set_running()]
 
     def _learn(self, batch: SpeculativeBatch, requests: list[Learn], session: ModelSession) -> None:
         try:
             batch.committed = session.engine.published()
-            batch.learned = session.learn_in_memory(
+            begin = time.thread_time()
+            learned = session.learn_in_memory(
                 session.concatenated([request.batch for request in requests]), now=self._clock()
             )
+            batch.learned = learned._replace(seconds=time.thread_time() - begin)
         except SteelyardError:
             pass  # a request has bad rows; it is found later, when requests are processed one by one
         except Exception as error:  # noqa: BLE001  the commit that is in progress must not fail

@@ -100,16 +100,16 @@ class GroupTimes:
         The median over several groups is compared, because the first request of a process imports modules,
         and other programs can interrupt any group. ``was_slow`` says whether the model was slow before.
         """
-        seconds = self._typical(model)
+        seconds = self.typical(model)
         if seconds is None or seconds <= _SLOW_SECONDS:  # most calls end here
             return False
         # ``others`` is copied, because another thread may add or remove models meanwhile.
-        typical = [self._typical(name) for name in tuple(others) if name != model]
+        typical = [self.typical(name) for name in tuple(others) if name != model]
         known = [one for one in typical if one is not None]
         ratio = _STILL_SLOW_RATIO if was_slow else _SLOW_RATIO
         return bool(known) and seconds > ratio * median(known)
 
-    def _typical(self, model: str) -> float | None:
+    def typical(self, model: str) -> float | None:
         """Return the median time of a model over the last groups, or None if there were too few."""
         recent = self._seconds.get(model, ())
         return median(recent) if len(recent) == _N_GROUPS else None

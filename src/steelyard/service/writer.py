@@ -38,6 +38,7 @@ __all__ = ["Writer"]
 
 _log = logging.getLogger("steelyard.service")
 _MAX_GROUP_REQUESTS = 256
+_MAX_GROUP_SECONDS = 0.025  # a group is committed after this time, without its remaining requests
 _SNAPSHOT_ROWS = 50_000
 _SNAPSHOT_EVENTS = 2_000
 _TICK_SECONDS = 30.0
@@ -89,7 +90,9 @@ class Writer(ModelOwner):
         self._slow_writer: SlowWriter | None = None
         self._group_times = GroupTimes()
         self._queue = RequestQueue(max_waiting)
-        self._speculation = Speculation(self._queue, self.clock, _MAX_GROUP_REQUESTS)
+        self._speculation = Speculation(
+            self._queue, self.clock, self._group_times, _MAX_GROUP_REQUESTS
+        )
         self._thread: threading.Thread | None = None
         self._closing = False
         self._erase_pending = False  # whether forgotten rows may still be in the files of the store
@@ -200,7 +203,8 @@ class Writer(ModelOwner):
             if not self._is_leader:
                 self._follow()
             elif group := self._next_group():
-                self.process(self._own_requests(group) if self.slow_models else group)
+                own = self._own_requests(group) if self.slow_models else group
+                self.process(_by_model(own), seconds=_MAX_GROUP_SECONDS)
                 if self._speculation.batch is None:
                     self._balance(group)
             else:
@@ -325,11 +329,14 @@ class Writer(ModelOwner):
             return [Tick("")]
         return self._queue.next_group(_MAX_GROUP_REQUESTS, min(wait, POLL_SECONDS))
 
-    def process(self, requests: list[Request]) -> None:
+    def process(self, requests: list[Request], *, seconds: float = math.inf) -> None:
         """Process requests in one transaction, publish changed models, then resolve the futures.
 
-        Cancelled requests are skipped; the others can no longer be cancelled.
+        Cancelled requests are skipped; the others can no longer be cancelled. After ``seconds``, the remaining
+        requests are put back in the queue. They are processed while clients receive the responses of this
+        group and send new requests.
         """
+        end = time.monotonic() + seconds
         requests = [request for request in requests if request.future.set_running()]
         outcomes: list[Outcome] = []
         learned = None if self._speculation.batch is None else self._speculation.take(requests)
@@ -340,6 +347,10 @@ class Writer(ModelOwner):
             with self.store.transaction(self._background_work):
                 for _, same in groupby(requests, key=lambda request: (type(request), request.model)):
                     outcomes += self._run_requests(list(same), learned)
+                    if time.monotonic() > end:
+                        break
+                self._queue.put_back(requests[len(outcomes) :])
+                del requests[len(outcomes) :]
                 self._write_snapshots()
                 self.audit.write(outcomes, self.clock())
                 begin = time.perf_counter()
@@ -429,7 +440,8 @@ class Writer(ModelOwner):
         outcomes = self._learn_together(requests, learned) if isinstance(requests[0], Learn) else None
         if outcomes is None:
             outcomes = [(request, self._outcome(request)) for request in requests]
-        self._group_times.add(requests[0].model, time.thread_time() - begin)
+        ahead = 0.0 if learned is None else learned.seconds
+        self._group_times.add(requests[0].model, ahead + time.thread_time() - begin)
         return outcomes
 
     def _outcome(self, request: Request) -> Response | SteelyardError:
@@ -503,6 +515,25 @@ class Writer(ModelOwner):
         if gone:
             with suppress(*self.store.errors):  # a lost session has no leases any more
                 self.store.release_leases(gone)
+
+
+def _by_model(requests: Sequence[Request]) -> list[Request]:
+    """Put the learn requests of the same model next to each other, so that they are learned in one call.
+
+    The order of the requests of each model stays. Requests of other kinds are not passed over, because they
+    can concern several models.
+    """
+    ordered: list[Request] = []
+    for kind, run in groupby(requests, key=type):
+        if kind is not Learn:
+            ordered += run
+            continue
+        by_model: dict[str, list[Request]] = {}
+        for request in run:
+            by_model.setdefault(request.model, []).append(request)
+        for same in by_model.values():
+            ordered += same
+    return ordered
 
 
 def _changed_models(request: Request, response: Response) -> list[str]:

@@ -12,7 +12,9 @@ import re
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -42,6 +44,7 @@ _ERASE_LOCK_MILLISECONDS = 100
 # Maximum number and interval of checks whether the transactions of other sessions have ended, which usually
 # takes milliseconds.
 _MAX_READER_POLLS, _READER_POLL_SECONDS = 10, 0.02
+_N_RESERVED_CHUNKS = 64  # number of chunk numbers that one query reserves
 _MAX_REWRITE_BYTES = 8 << 20  # rewriting a table of this size takes about 50 ms
 # With these settings, the server notices within half a minute that a client machine has disappeared.
 _KEEPALIVE = "-c tcp_keepalives_idle=10 -c tcp_keepalives_interval=5 -c tcp_keepalives_count=3"
@@ -120,9 +123,15 @@ class PostgresStore(Store):
         self._lock_holder: psycopg.Connection[Any] | None = None  # session that holds the write lock
         self._leases: set[str] = set()  # models of which this session holds a lease
         self._key_indexes = {}
+        self._committer = ThreadPoolExecutor(1, "steelyard-commit")
         self._url_of_process = ""
         self._notified_at = 0.0
         self._has_changes = False  # whether the transaction must notify followers
+        # Statements of the open transaction that are not sent yet, with the parameters of each row; None if no
+        # transaction is open. The writer learns nothing while it waits for the result of a statement, so
+        # INSERT statements are sent together.
+        self._unsent: list[tuple[str, list[Sequence[Any]]]] | None = None
+        self._reserved_chunks: list[int] = []  # unused chunk numbers, in descending order
         # Initially this contains all tables, because an earlier process may have deleted rows.
         self._to_erase = set(_TABLES_WITH_ROWS)
         try:
@@ -157,7 +166,7 @@ class PostgresStore(Store):
         """Return the session of the writer; reconnect if it is closed."""
         if self._db is None or self._db.closed:
             self._lock_holder = None
-            self._leases, self._key_indexes = set(), {}
+            self._leases, self._key_indexes, self._reserved_chunks = set(), {}, []
             self._db = self._connect()
             self._db.execute(f"LISTEN {_CHANNEL}")
         return self._db
@@ -194,6 +203,7 @@ class PostgresStore(Store):
             # Releases the lock now, because the server may notice the end of the session late.
             with suppress(psycopg.Error):
                 self._db.execute("SELECT pg_advisory_unlock_all()")
+        self._committer.shutdown()
         for db in (self._reader, self._db):
             if db is not None:
                 with suppress(psycopg.Error):
@@ -237,6 +247,8 @@ class PostgresStore(Store):
                 acquired.append(model)
         self._leases.update(acquired)
         self._drop_key_indexes(acquired)
+        if acquired:  # another process may have added chunks with larger numbers to these models
+            self._reserved_chunks = []
         return acquired
 
     def release_leases(self, models: Sequence[str]) -> None:
@@ -288,29 +300,31 @@ class PostgresStore(Store):
     # -- execution of statements --------------------------------------------------------------------
 
     @contextmanager
-    def transaction(self, background: BackgroundWork | None = None) -> Iterator[None]:  # noqa: ARG002
+    def transaction(self, background: BackgroundWork | None = None) -> Iterator[None]:
         """Commit all changes or none. Changes are on the disk of the server when the context manager ends."""
         db = self._db
         if db is None or not self.holds_write_lock:
             raise FileAccessError("this process does not hold the write lock.", source=self.path)
-        db.execute("BEGIN")
+        self._unsent = [("BEGIN", [()])]
         self._has_changes = False
         try:
             yield
-            self._commit(db)
+            self._commit_during(background, partial(self._send_and_commit, db))
         except BaseException:
             self._key_indexes = {}  # the indexes may contain keys that were not committed
             with suppress(psycopg.Error):  # a closed session has already rolled back
                 db.execute("ROLLBACK")
             raise
+        finally:
+            self._unsent = None
 
         if self._has_changes and time.monotonic() - self._notified_at > _MIN_NOTIFY_SECONDS:
             with suppress(psycopg.Error):  # followers also poll, so a lost notification does no harm
                 db.execute(f"NOTIFY {_CHANNEL}")
             self._notified_at = time.monotonic()
 
-    @staticmethod
-    def _commit(db: psycopg.Connection[Any]) -> None:
+    def _send_and_commit(self, db: psycopg.Connection[Any]) -> None:
+        self._send()
         try:
             db.execute("COMMIT")
         except psycopg.OperationalError as error:  # the server may have committed before the connection broke
@@ -327,7 +341,32 @@ class PostgresStore(Store):
             with suppress(psycopg.Error):
                 db.execute("ROLLBACK")
 
+    def _send(self) -> None:
+        """Execute the unsent statements in one round trip to the server."""
+        if not self._unsent or self._db is None:
+            return
+        unsent, self._unsent = self._unsent, []
+        # Not self._session(): a new session would not hold the leases.
+        with self._db.pipeline(), self._db.cursor() as cursor:
+            for sql, rows in unsent:
+                if len(rows) == 1:
+                    cursor.execute(sql, rows[0])
+                else:
+                    cursor.executemany(sql, rows)
+
+    def _defer(self, sql: str, rows: Iterable[Sequence[Any]]) -> bool:
+        """Add an INSERT statement of an open transaction to the unsent ones; return whether this is done."""
+        if self._unsent is None or not sql.startswith("INSERT ") or "RETURNING" in sql:
+            return False
+        if rows := list(rows):
+            self._unsent.append((_with_placeholders(sql), rows))
+            self._has_changes = True
+        return True
+
     def _do(self, sql: str, *values: Any) -> list[Any]:
+        if self._defer(sql, [values]):
+            return []
+        self._send()
         cursor = self._session().execute(_with_placeholders(sql), values)
         self._note_deletions(sql, cursor.rowcount)
         if cursor.description is not None:
@@ -336,10 +375,27 @@ class PostgresStore(Store):
         return []
 
     def _do_many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
+        if self._defer(sql, rows):
+            return
+        self._send()
+        self._has_changes = True
         with self._session().cursor() as cursor:
             cursor.executemany(_with_placeholders(sql), rows)
             self._note_deletions(sql, cursor.rowcount)
-        self._has_changes = True
+
+    def add_chunk(
+        self, model: str, n_rows: int, body: bytes, at: float | None = None, batch: str | None = None
+    ) -> int:
+        if not self._reserved_chunks:
+            sequence = "pg_get_serial_sequence('steelyard.chunks', 'chunk')"
+            sql = f"SELECT nextval({sequence}) FROM generate_series(1, ?)"  # noqa: S608  constants
+            numbers = [int(number) for (number,) in self._do(sql, _N_RESERVED_CHUNKS)]
+            self._reserved_chunks = sorted(numbers, reverse=True)
+        chunk = self._reserved_chunks.pop()
+        columns = "chunk, model, n, retired, body, at, batch"
+        sql = f"INSERT INTO chunks ({columns}) OVERRIDING SYSTEM VALUE VALUES (?, ?, ?, 0, ?, ?, ?)"  # noqa: S608
+        self._do(sql, chunk, model, n_rows, body, at, batch)
+        return chunk
 
     def check_writable(self) -> None:
         with self.transaction():

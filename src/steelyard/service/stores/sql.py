@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from contextlib import AbstractContextManager
 from typing import Any, Self
 
@@ -57,6 +58,7 @@ class Store:
     path: str  # name of the store in error messages
     errors: tuple[type[Exception], ...]  # errors that are raised when the disk or the database server fails
     has_leases = False  # whether several processes can learn different models
+    _committer: Executor  # thread that commits while the writer thread learns
     # Key indexes of the models that this process has leased. They are discarded after a rollback.
     _key_indexes: dict[str, KeyIndex]
 
@@ -71,9 +73,22 @@ class Store:
     def transaction(self, background: BackgroundWork | None = None) -> AbstractContextManager[None]:
         """Commit all changes or none.
 
-        If the store commits in another thread, the work that ``background`` returns runs during the commit.
+        ``background`` is called before the commit. If it returns a function, this function runs in the
+        thread of the caller while another thread commits.
         """
         raise NotImplementedError
+
+    def _commit_during(self, background: BackgroundWork | None, commit: Callable[[], None]) -> None:
+        """Commit in another thread while the background work runs, or in this thread if there is none."""
+        work = None if background is None else background()
+        if work is None:
+            commit()
+            return
+        committed = self._committer.submit(commit)
+        try:
+            work()
+        finally:
+            committed.result()
 
     def read_snapshot(self) -> AbstractContextManager[None]:
         """Let the writer thread read from one consistent snapshot."""

@@ -196,15 +196,7 @@ class SQLiteStore(Store):
             if self._owner is None:
                 self._begin()
             yield
-            work = None if background is None else background()
-            if work is None:
-                self._commit()
-            else:
-                committed = self._committer.submit(self._commit)
-                try:
-                    work()
-                finally:
-                    committed.result()
+            self._commit_during(background, self._commit)
         except BaseException:
             self._key_indexes = {}  # the indexes may contain keys that were not committed
             if self._db.in_transaction:
