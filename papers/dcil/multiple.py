@@ -113,7 +113,7 @@ class MultipleStep:
         return float(p), who
 
 
-@experiment("dcil-multiple-step", paper=THESIS, title="Section 3.1: rows together or one by one")
+@experiment("dcil-multiple-step", paper=THESIS, title="Section 3.1: adding rows together or one by one")
 def multiple_step(context: Context) -> Result:
     rng = context.rng("multiple")
     rows = []
@@ -161,10 +161,11 @@ def _rows(subject: str, name: str, steps: int, seconds: float, apart: Floats) ->
 
 _NOTES = paragraphs(
     """
-    A plain transcription of (3.5) to (3.24) in NumPy: 200 rows are known, more come in, all together or one
-    after the other. Both end at the optimum that a batch solver finds; together takes fewer pieces, since
-    several rows share one. IncrementalSVC is the native learner on the same rows: it moves those that
-    violate their margins along the same path, several at a time, and looks at rows again until none does.
-    Its time is not that of a transcription.
+    A plain NumPy implementation of (3.5) to (3.24) knows 200 rows and adds more, all together or one after
+    the other. Both ways end at the optimum that a batch solver finds. Adding rows together takes fewer linear
+    pieces of the solution path, since several rows share a piece. IncrementalSVC is the native learner on the
+    same rows: it moves several rows that violate their margins along the same path at once, and repeats this
+    until no row violates its margin. Its times are those of compiled code and cannot be compared with those
+    of the NumPy implementation.
     """
 )

@@ -60,19 +60,21 @@ class _SmallRun:
         return float(roc_auc_score(self.y[test], model.decision_function(self.X[test]))), len(to_bytes(model))
 
 
-@experiment("own-koil-small", paper=OWN, title="KOIL's sets of up to 1,000 rows")
+@experiment("own-koil-small", paper=OWN, title="KOIL's datasets of up to 1,000 rows")
 def koil_small(context: Context) -> Result:
     names = ("sonar", "australian", "heart", "ionosphere", "diabetes", "glass", "german", "svmguide2")
     return _beside_koil(context, names[: context.pick(8, 8, 2)])
 
 
-@experiment("own-koil-medium", paper=OWN, title="KOIL's sets of up to 10,100 rows and synthetic ones")
+@experiment(
+    "own-koil-medium", paper=OWN, title=("KOIL's datasets of up to 10,100 rows and its generated ones")
+)
 def koil_medium(context: Context) -> Result:
     names = ("segment", "satimage", "vowel", "s4", "s10", "s50", "s100")
     return _beside_koil(context, names[-context.pick(7, 7, 1) :])
 
 
-@experiment("own-koil-large", paper=OWN, title="KOIL's largest sets")
+@experiment("own-koil-large", paper=OWN, title="KOIL's largest datasets")
 def koil_large(context: Context) -> Result:
     return _beside_koil(context, ("letter", "poker", "shuttle")[: context.pick(3, 3, 1)])
 
@@ -108,20 +110,20 @@ def _beside_koil(context: Context, names: Sequence[str]) -> Result:
 
 _NOTES = paragraphs(
     """
-    The paper's figure is the best mean AUC that the thesis prints for any of its own learners, single or
-    multiple kernels, on the same files. Ours is over the authors' 20 runs for sets of up to 1,000 rows, the
-    first ten for those of up to 10,000 and the first five for larger ones (a quick run: the first five, and
-    one). KOIL learns in one pass with
-    200 support vectors; the choice by folds needs the training part at hand, StreamClassifier and
-    "ProximalSVC, automatic" learn in one pass with nothing chosen outside of them.
+    The paper's number is the best mean AUC that the thesis prints for any of its own learners, single or
+    multiple kernels, on the same files. Ours is the mean over the authors' 20 runs for datasets of up to
+    1,000 rows, the first ten for those of up to 10,000 and the first five for larger ones (a quick run: the
+    first five, and one). KOIL learns in one pass with 200 support vectors. The choice by folds needs access
+    to the whole training part. StreamClassifier and "ProximalSVC, automatic" learn in one pass and choose
+    nothing from outside this pass.
 
-    Memory is the size of the saved learner, which is all it needs to go on learning. KOIL keeps 200 support
-    vectors and, so that a step stays cheap, the kernel values between them, which is counted by a formula.
-    "Memory of KOIL" has as many random features as fit into that.
+    Memory is the size of the saved learner, which is all it needs to continue learning. KOIL keeps 200
+    support vectors and, to keep a step cheap, the kernel values between them; these are counted by a formula.
+    "Memory of KOIL" has as many random features as fit into the memory of KOIL.
 
-    The authors' order of the rows of shuttle is not known; its runs are other ones than theirs. The map and
-    the rule for C of ProximalSVC were compared on these same splits before they became the default, so read
-    small differences as ties.
+    The authors' order of the rows of shuttle is not known, so its runs differ from theirs. The feature map of
+    ProximalSVC and its way to choose C were compared on these same splits before they became the default, so
+    small differences should be read as ties.
     """
 )
 
