@@ -23,8 +23,8 @@ class Claim:
 
     paper: str
     words: str
-    needs: tuple[str, ...]  # experiments
-    judge: Callable[..., Finding]  # of the numbers of each
+    needs: tuple[str, ...]  # names of experiments
+    judge: Callable[..., Finding]  # takes the numbers of each experiment
 
 
 def judged(claim: Claim, sections: Mapping[str, Section]) -> Finding:
@@ -72,7 +72,7 @@ def _quick(section: Section | None) -> str:
 
 
 def _of(paper: str, *claims: tuple[str, str, Callable[..., Finding]]) -> list[Claim]:
-    """Return the claims of a paper from tuples (words, experiments separated by blanks, judge)."""
+    """Return the claims of a paper from tuples (words, experiments separated by spaces, judge)."""
     return [Claim(paper, words, tuple(needs.split()), judge) for words, needs, judge in claims]
 
 

@@ -52,10 +52,10 @@ PAPER_TABLE_3 = {
     7_500: {"batch": 7.62, "incremental": 1.09, "parallel": 3.44, "parallel incremental": 0.49},
     3_750: {"batch": 8.13, "incremental": 0.56, "parallel": 3.70, "parallel incremental": 0.25},
 }
-_PENALTIES = {False: "", True: ", standardised"}  # equation (21) as printed, and our default
+_PENALTIES = {False: "", True: ", standardised"}  # penalty of (21) as printed, and our default
 _MOST_CORES = 4
 
-Learn = Callable[[tuple[Floats, Labels]], ProximalSVC]  # what a node does with its rows
+Learn = Callable[[tuple[Floats, Labels]], ProximalSVC]  # how a node learns its rows
 
 
 # -- learning in parts ----------------------------------------------------------------------------
@@ -138,7 +138,7 @@ _NOTES_1 = paragraphs(
 
 
 def binary_problem(name: str, data: Dataset) -> tuple[Floats, Labels]:
-    """Return the rows of a data set and binary labels."""
+    """Return the rows of a dataset and binary labels."""
     if name == "msweb":
         table = data.X.drop(columns="v1008")
         return table.to_numpy(dtype=np.float64), data.X["v1008"].to_numpy(dtype=np.int64)
@@ -152,7 +152,7 @@ def _differences(X: Floats, y: Labels, rng: np.random.Generator, standardize: bo
     whole = _new(standardize).fit(X, y)
     learn = partial(
         _learn, standardize=standardize, quantizer=whole.quantizer_
-    )  # one grid for all, as engines have it
+    )  # one quantizer for all, as on Dask and Spark
     order = rng.permutation(len(y))
     X, y = X[order], y[order]
     first, second = _parts(X, y, 2)
@@ -359,7 +359,7 @@ _NOTES_3 = paragraphs(
 
 
 def _growing(scale: int, n_rows: int) -> Iterator[tuple[int, int]]:
-    """Return the boundaries of the new rows; smaller data sets keep the proportions."""
+    """Return the boundaries of the new rows; smaller datasets keep the proportions."""
     sizes = scale * np.array([*PAPER_TABLE_3])
     ends = np.cumsum(sizes * min(1.0, n_rows / sizes.sum())).astype(int)
     return pairwise([0, *ends.tolist()])

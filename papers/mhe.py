@@ -27,7 +27,12 @@ Labels = NDArray[Any]
 Parameters = Mapping[str, Any]
 
 TOPICS = ("wheat", "corn", "coffee", "soybean", "cocoa")
-INCREMENTS = {"original": 2, "1st increment": 3, "2nd increment": 4, "3rd increment": 5}  # topics known then
+INCREMENTS = {
+    "original": 2,
+    "1st increment": 3,
+    "2nd increment": 4,
+    "3rd increment": 5,
+}  # number of known topics
 MEASURES = ("precision", "recall", "F1")
 TIMES = ("training ms", "testing ms")
 

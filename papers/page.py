@@ -53,10 +53,10 @@ _PAPERS = {"dcil": "DCIL", "distributed": "Distributed", "koil": "KOIL", "kba": 
 
 
 def write_page(results: Sequence[Path], page: Path) -> None:
-    """Write the summary to `page` and the other pages to the folder of the same name beside it.
+    """Write the summary to `page` and the other pages to the folder of the same name next to it.
 
     Sections come from the reports in the folders; sections of other experiments are kept from the existing
-    pages. Pictures go to ``_static/papers`` beside the summary.
+    pages. Pictures are written to ``_static/papers`` in the folder of the summary.
     """
     if page.suffix != ".md":
         raise ParameterError(f"papers: the page must be a Markdown file; got `{page}`.")
@@ -80,9 +80,9 @@ def write_page(results: Sequence[Path], page: Path) -> None:
 
 
 def _surpassed(sections: Sequence[Section]) -> list[str]:
-    """Return a table of the papers' best figures and ours, one line per set and measure."""
+    """Return a table of the papers' best numbers and ours, one line per dataset and measure."""
     lines: list[str] = []
-    counts: dict[bool, Counter[str]] = {False: Counter(), True: Counter()}  # easier problems apart
+    counts: dict[bool, Counter[str]] = {False: Counter(), True: Counter()}  # True: easier problems
     for section in sections:
         verdicts = section.verdicts()
         for (on, learner, measure), (ours, paper, verdict) in verdicts.items():

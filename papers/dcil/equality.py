@@ -20,7 +20,7 @@ PAPER_TABLE_5_1 = {
     "iris 2 to 1,3": (2.10e-27, 0.0),
     "iris 3 to 1,2": (1.04e-26, 0.0),
 }
-_ROUNDING = 1e-12  # equal, but for rounding
+_ROUNDING = 1e-12  # differences up to this are rounding errors
 
 _NOTES = paragraphs(
     """

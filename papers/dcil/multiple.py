@@ -1,4 +1,4 @@
-"""Section 3.1: the multiple step moves all new rows together; one by one gives the same optimum."""
+"""Section 3.1: the multiple step adds all new rows together, with the same optimum as one by one."""
 
 from __future__ import annotations
 
@@ -22,11 +22,13 @@ _EPS = 1e-10
 
 
 class MultipleStep:
-    """Transcription of (3.5) to (3.24) for the C-SVM: ``alpha`` moves with p from 0 to 1, piece by piece.
+    """Reference implementation of (3.5) to (3.24) for the C-SVM.
+
+    The multipliers ``alpha`` move along a piecewise linear path with p from 0 to 1.
 
     Q_ij = y_i y_j k(x_i, x_j), and g_i = sum_j Q_ij alpha_j + y_i b - 1 is how far row i is beyond its
-    margin. Margin vectors M have g = 0, error vectors E stand at C, reserve vectors R at 0; U are the rows on
-    their way.
+    margin. Margin vectors M have g = 0, error vectors E have alpha = C, reserve vectors R have alpha = 0; U
+    are the new rows whose multipliers are moving.
     """
 
     def __init__(self, K: Floats, y: Floats, C: float) -> None:
@@ -66,7 +68,7 @@ class MultipleStep:
         """Follow one piece of the path until a vector changes its set; return the vectors still moving."""
         self.steps += 1
         U, M = np.array(moving), np.array(self.margin, dtype=int)
-        ahead = self.C - self.alpha[U]  # lambda_U: all could have to go up to C
+        ahead = self.C - self.alpha[U]  # lambda_U: every multiplier may have to reach C
         beta0, beta = self._sensitivities(U, M, ahead)
         change = np.zeros(len(self.y))
         change[U], change[M] = ahead, beta
@@ -74,9 +76,9 @@ class MultipleStep:
         p, who = self._first_stop(U, M, change, gamma)
         self.alpha = np.clip(self.alpha + p * change, 0.0, self.C)
         self.b += p * beta0
-        if who in self.margin:  # to 0 or to C
+        if who in self.margin:  # its multiplier reached 0 or C
             self.margin.remove(who)
-        elif who >= 0:  # met its margin
+        elif who >= 0:  # reached its margin
             self.alpha[who] = min(self.alpha[who], self.C)
             self.margin.append(who)
         done = {who}

@@ -20,13 +20,13 @@ from steelyard.metrics import CumulativeConfusion
 
 __all__ = ["Round", "measured", "problem", "sizes_of", "table_5_3", "table_row"]
 
-_N_RARE, _N_TEST = 20, 40  # of the rare class in every training set; of each class in every test set
+_N_RARE, _N_TEST = 20, 40  # rare rows per training set; rows of each class per test set
 _N_COMMON = {
     "breast Wisconsin": (20, 100, 200, 400),
     "car": (20, 100, 400, 1600),
     "abalone": (20, 100, 800, 4000),
 }
-# Measure of the table -> name in steelyard.metrics, factor, which way is better.
+# Measure of the table -> name in steelyard.metrics, factor, direction of improvement.
 _MEASURES: dict[str, tuple[str, float, Aim]] = {
     "sensitivity": ("sensitivity", 100.0, "high"),
     "specificity": ("specificity", 100.0, "high"),
@@ -35,7 +35,7 @@ _MEASURES: dict[str, tuple[str, float, Aim]] = {
     "G-mean": ("g_mean", 100.0, "high"),
 }
 
-_TOLERANCE = 1.5  # points, as G-means may differ
+_TOLERANCE = 1.5  # points of G-mean
 
 
 @dataclass(frozen=True, eq=False)

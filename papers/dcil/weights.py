@@ -1,4 +1,4 @@
-"""Sections 2.4 and 6: other class weights, on ten real data sets."""
+"""Sections 2.4 and 6: other class weights, on ten real datasets."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from steelyard.thresholds import gmean_threshold
 __all__ = ["ZSVM", "PartitionEnsemble", "membership_weights", "other_weights", "spread_weights"]
 
 
-# Name: set, and the class that is looked for.
+# Name -> dataset and positive class.
 SETS: dict[str, tuple[str, Any]] = {
     "abalone": ("abalone", 19),
     "car": ("car", "good"),
@@ -37,13 +37,13 @@ SETS: dict[str, tuple[str, Any]] = {
     "vowel": ("koil_vowel", 1),
     "yeast": ("yeast", "ME2"),
 }
-MOST_ROWS = 3000  # to learn
+MOST_ROWS = 3000  # training rows
 
 
 class ZSVM:
     """z-SVM (2.24): support vectors of the rare class are multiplied by z.
 
-    z is where the G-mean on the rows learned is largest, as Imam, Ting and Kamruzzaman (2006) choose it.
+    z maximizes the G-mean on the training rows, as Imam, Ting and Kamruzzaman (2006) choose it.
     """
 
     def __init__(self, C: float = 1.0) -> None:
@@ -66,7 +66,7 @@ class ZSVM:
         return K[:, dual > 0] @ dual[dual > 0], K[:, dual < 0] @ dual[dual < 0]
 
     def predict(self, X: Floats) -> Labels:
-        """Labels."""
+        """Return labels."""
         rare, other = self._sides(X)
         return (self.z * rare + other > 0).astype(np.int64)
 
@@ -74,8 +74,8 @@ class ZSVM:
 def spread_weights(X: Floats, y: Labels, power: float) -> dict[int, float]:
     """Return class weights: 1 / count times a power of the mean deviation.
 
-    Chapter 6 of the thesis asks for weights that know how the samples of a class are scattered and gives no
-    rule. With a power of 1 the wider class counts more, with -1 the narrower one, with 0 it is "balanced".
+    Chapter 6 of the thesis asks for weights that depend on the scatter of a class and gives no
+    formula. With a power of 1 the wider class counts more, with -1 the narrower one, with 0 it is "balanced".
     """
     spreads = {label: float(np.sqrt(X[y == label].var(axis=0).mean())) for label in (0, 1)}
     total = sum(spreads.values()) or 1.0
@@ -112,7 +112,7 @@ class PartitionEnsemble:
         return self
 
     def predict(self, X: Floats) -> Labels:
-        """Return the label that most members predict; the rare class if both have as many."""
+        """Return the label that most members predict; the rare class in a tie."""
         votes = np.mean([member.predict(X) for member in self.members], axis=0)
         return (votes >= 0.5).astype(np.int64)
 

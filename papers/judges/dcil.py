@@ -90,7 +90,7 @@ def best_of_three(measure: str) -> Callable[[Numbers], Finding]:
 
 
 def stable(numbers: Numbers) -> Finding:
-    """Judge the sensitivity from the first to the last ratio of every set."""
+    """Judge the sensitivity from the first to the last ratio of every dataset."""
     found: dict[str, dict[str, list[float]]] = {}
     for (on, learner, measure), figure in numbers.items():
         if measure == "sensitivity":

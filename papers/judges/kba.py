@@ -38,7 +38,7 @@ def ups_and_downs(gains: Iterable[float]) -> tuple[int, int, int]:
 
 
 def highest(measure: str) -> Callable[[Numbers], Finding]:
-    """Judge KBA as printed against the best other method; show our KBA beside it."""
+    """Judge KBA as printed against the best other method; the numbers also show our KBA."""
 
     def judge(numbers: Numbers) -> Finding:
         known = [on for on in subjects(numbers) if on != "mean of the datasets"]
@@ -57,7 +57,7 @@ def highest(measure: str) -> Callable[[Numbers], Finding]:
 
 
 def _leads(numbers: Numbers, known: list[str], method: str, measure: str) -> dict[str, tuple[float, str]]:
-    """Return for each set the lead of a method over the best other one, and the name of the latter."""
+    """Return for each dataset the lead of a method over the best other one, and the name of the latter."""
     leads = {}
     for on in known:
         others = {
@@ -143,7 +143,7 @@ def _gain(numbers: Numbers, on: str, learner: str, measure: str) -> float:
 
 
 def thirty(numbers: Numbers) -> Finding:
-    """Judge the sensitivity of KBA as printed; show the shift alone and our KBA beside it."""
+    """Judge the sensitivity of KBA as printed; the numbers also show the shift alone and our KBA."""
     names = ("KBA as printed", "shift alone", "KBA")
     gains = {name: _gain(numbers, "all suspicious", name, "sensitivity") for name in names}
     kind: Kind = "holds" if gains["KBA as printed"] >= 25 else "does not hold"
@@ -159,7 +159,7 @@ def specific(numbers: Numbers) -> Finding:
 
 
 def rarer(numbers: Numbers) -> Finding:
-    """Judge the gains of KBA as printed by rarity; show the shift alone and our KBA beside them."""
+    """Judge the gains of KBA as printed by rarity; the numbers also show the shift alone and our KBA."""
     gains = {
         learner: [
             (on, f) for (on, name, measure), f in numbers.items() if (name, measure) == (learner, _GAIN)

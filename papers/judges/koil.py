@@ -39,7 +39,7 @@ _PAIRS = (("RS++", "RS"), ("FIFO++", "FIFO"))
 
 
 def wins(*rivals: str, of: str = "wins : losses of KOIL against") -> Callable[[Numbers], Finding]:
-    """Judge on how many sets KOIL is significantly better or worse."""
+    """Judge on how many datasets KOIL is significantly better or worse."""
 
     def judge(numbers: Numbers) -> Finding:
         text, good = [], 0
@@ -55,7 +55,7 @@ def wins(*rivals: str, of: str = "wins : losses of KOIL against") -> Callable[[N
 
 
 def _areas(numbers: Numbers) -> dict[str, dict[str, float]]:
-    """Return the AUC by set and learner."""
+    """Return the AUC by dataset and learner."""
     found: dict[str, dict[str, float]] = {}
     for (on, learner, measure), figure in numbers.items():
         if measure == "AUC":
@@ -94,7 +94,7 @@ _PLANES = {
 
 
 def plane_is_enough(numbers: Numbers) -> Finding:
-    """Judge whether a linear learner is within 0.01 of KOIL on the sets that the thesis names."""
+    """Judge whether a linear learner is within 0.01 of KOIL on the datasets that the thesis names."""
     areas, text, good, asked = _areas(numbers), [], 0, 0
     for plane, sets in _PLANES.items():
         for on in sets:
@@ -124,7 +124,7 @@ def guesses(numbers: Numbers) -> Finding:
 
 
 def fewer_vectors(numbers: Numbers) -> Finding:
-    """Judge KOIL against NORMA on the generated sets."""
+    """Judge KOIL against NORMA on the generated datasets."""
     text, good, areas = [], 0, _areas(numbers)
     for on, found in areas.items():
         own = [found["KOIL RS++"], found["KOIL FIFO++"]]
@@ -240,7 +240,7 @@ def declines(numbers: Numbers) -> Finding:
 
 
 def sensitive(numbers: Numbers) -> Finding:
-    """Judge the sensitivity to k on the two named sets and on the others."""
+    """Judge the sensitivity to k on the two named datasets and on the others."""
     spans = {on: max(found.values()) - min(found.values()) for on, found in _areas(numbers).items()}
     named = {on: spans.pop(on) for on in ("svmguide2", "german")}
     usual = float(np.median(list(spans.values())))
@@ -260,7 +260,7 @@ def at_least_seven(numbers: Numbers) -> Finding:
 
 
 def limited(several: Numbers, single: Numbers) -> Finding:
-    """Judge the sets on which several kernels are worse than one."""
+    """Judge the datasets on which several kernels are worse than one."""
     leads = {}
     for on in ("sonar", "ionosphere"):
         for kind in ("RS++", "FIFO++"):

@@ -25,9 +25,9 @@ from steelyard.kernels import Kernel
 
 __all__ = ["abalone"]
 
-GAMMA = 0.086  # what the paper's search found for SVM, ACT and KBA on this set
+GAMMA = 0.086  # found by the paper's search for SVM, ACT and KBA on this dataset
 SPLITS_OF_THE_PAPER = 7
-SEXES = 3  # columns of the sex, which come first
+SEXES = 3  # number of columns of the sex, which come first
 
 # Coding of the sex, whether features are standardised, and the distance in the exponent.
 PROTOCOLS = {
@@ -38,7 +38,7 @@ PROTOCOLS = {
     "standardised, Euclidean": ("columns", True, "euclidean"),
     "unscaled, without sex, Euclidean": ("none", False, "euclidean"),
 }
-# Name: the paper's name for it, the weights of the classes, C.
+# Name -> the paper's name of the method, class weights, C.
 MACHINES: dict[str, tuple[str | None, str | None, float]] = {
     "SVM, C = 1,000": ("SVM", None, 1000.0),
     "KBA, C = 1,000": ("KBA", None, 1000.0),

@@ -34,7 +34,7 @@ PAPER_GAINS = {"frequent": 5.3, "rare": 5.9, "very rare": 15.5}
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """One split of one set."""
+    """One split of one dataset."""
 
     subject: str
     X: NDArray[np.float64]
@@ -86,7 +86,7 @@ def _trial(name: str, data: Dataset, context: Context, number: int) -> Trial:
 def _digits(data: Dataset, context: Context, rng: np.random.Generator) -> Trial:
     """Return subsampled digits, each class rarer than the one before."""
     X, y = data.numbers() / 16.0, np.asarray(data.y, dtype=np.int64)
-    order = rng.permutation(10)  # which digit becomes how rare
+    order = rng.permutation(10)  # digits in the order of their rarity
     sizes = np.geomspace(100, 5, 10).round().astype(int) // context.pick(1, 1, 4) + 2
     train, test, ranks = [], [], np.empty_like(y)
     for rank, digit in enumerate(order):

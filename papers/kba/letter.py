@@ -143,7 +143,7 @@ def _rows(about: tuple[str, str], values: dict[str, list[tuple[float, ...]]]) ->
 
 
 def _verdicts(found: dict[tuple[str, str], dict[str, list[tuple[float, ...]]]]) -> list[str]:
-    """Return a note that counts the effects of one forced round over sets and penalties."""
+    """Return a note that counts the effects of one forced round over datasets and penalties."""
     sentences = []
     for machine in ("KBA as printed", "KBA adapted, one round"):
         counts = []

@@ -34,7 +34,7 @@ class Trial:
     K: NDArray[np.float64]
     K_asked: NDArray[np.float64]
     y: NDArray[np.int64]
-    patterns: NDArray[Any]  # of those that are asked
+    patterns: NDArray[Any]  # of the test rows
 
 
 def answer(trial: Trial) -> dict[str, list[float]]:

@@ -31,7 +31,7 @@ from steelyard.datasets import Dataset
 
 __all__ = ["tables_2_and_3"]
 
-# Name: set, class that is looked for, percentage of made-up rows for SMOTE.
+# Name -> dataset, positive class, percentage of generated rows for SMOTE.
 SETS: dict[str, tuple[str, str | int, int]] = {
     "segmentation": ("segmentation_210", "BRICKFACE", 200),
     "glass": ("glass", 7, 200),
@@ -50,7 +50,7 @@ CONTESTS = (
 )
 WEIGHTS = {"SVM": (None,), "BP": ("balanced",), "SVM or BP": (None, "balanced")}
 
-# Means in per cent; the paper did not try biased penalties (BP) on these sets.
+# Means in per cent; the paper did not try biased penalties (BP) on these datasets.
 PAPER_TABLE_2 = {
     "segmentation": {"SVM": 98.1, "SMOTE": 98.1, "ACT": 98.1, "KBA": 98.1},
     "glass": {"SVM": 89.9, "SMOTE": 91.8, "ACT": 93.7, "KBA": 93.7},
@@ -81,7 +81,7 @@ PAPER_SPREADS_3 = {
     "KBA": (0.0, 2.6, 1.5, 0.1, 2.5, 6.8),
 }
 
-Split = tuple[Rows, Rows]  # to learn and to ask
+Split = tuple[Rows, Rows]  # training and test rows
 
 
 @dataclass(frozen=True)
@@ -171,7 +171,7 @@ def features(subject: str, data: Dataset) -> tuple[Floats, Labels]:
 
 
 def subjects(context: Context, n_splits: int) -> Iterator[tuple[str, Floats, Labels, int, list[Split]]]:
-    """Yield the available sets: name, rows, labels, seed and random splits of a seventh."""
+    """Yield the available datasets: name, rows, labels, seed and random splits of a seventh."""
     names = {file: subject for subject, (file, _, _) in SETS.items()}
     if context.tiny:
         names = {"segmentation_210": "segmentation", "glass": "glass"}
@@ -205,7 +205,7 @@ def printed_numbers(subject: str, method: str, measure: str) -> dict[str, float]
 
 
 def _mean_rows(found: dict[str, dict[str, list[tuple[float, float]]]], methods: list[str]) -> list[Row]:
-    """Return means over the sets, with the printed means over the same sets."""
+    """Return means over the datasets, with the printed means over the same datasets."""
     rows = []
     for method in methods:
         for place, (measure, theirs) in enumerate(zip(MEASURES, (PAPER_TABLE_2, PAPER_TABLE_3), strict=True)):
@@ -221,7 +221,7 @@ def _mean_rows(found: dict[str, dict[str, list[tuple[float, float]]]], methods: 
 
 
 def _comparison(found: dict[str, dict[str, list[tuple[float, float]]]]) -> list[str]:
-    """Return notes that compare KBA with SVMs, set by set."""
+    """Return notes that compare KBA with SVMs, dataset by dataset."""
     sentences = []
     for place, measure in enumerate(MEASURES):
         for own, rivals, name in CONTESTS:
@@ -237,7 +237,7 @@ def _against(
     rivals: tuple[str, ...],
     place: int,
 ) -> str:
-    """Return the lead of a method over the best other one on a set, with a p value."""
+    """Return the lead of a method over the best other one on a dataset, with a p value."""
     mine, *others = (np.array([pair[place] for pair in values[name]]) for name in (own, *rivals))
     best = max(range(len(rivals)), key=lambda number: float(others[number].mean()))
     difference = mine - others[best]

@@ -40,8 +40,8 @@ def _with_neighbours(policy: str, word: str, k: int) -> Contender:
     return Contender(f"KOIL {policy}, k = {k}", make, {"C": FULL, "gamma": FULL})
 
 
-# Sets where KOIL with the hinge loss is below the thesis by more than the tolerance, and other differences:
-# the set, the learner's name in the thesis, and the learner.
+# Datasets on which KOIL with the hinge loss is below the thesis by more than the tolerance, and other
+# differences: the dataset, the learner's name in the thesis, and the learner.
 EXAMINED = (
     *(
         (name, f"KOIL {policy}", _with_neighbours(policy, word, k))
@@ -73,11 +73,11 @@ EXAMINED = (
 
 @dataclass(frozen=True, eq=False)
 class _Case:
-    """One learner on one set, and its grid of C and gamma."""
+    """One learner on one dataset, and its grid of C and gamma."""
 
     benchmark: Benchmark
     contender: Contender
-    printed: str  # the name that the learner has in the thesis's table
+    printed: str  # the learner's name in the thesis's table
     step: int
     n_runs: int
     seed: int

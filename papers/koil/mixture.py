@@ -1,4 +1,4 @@
-"""The generated sets of the KOIL thesis: figures 1.1 and 1.2, and the Bayes errors."""
+"""The generated datasets of the KOIL thesis: figures 1.1 and 1.2, and the Bayes errors."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def _learned(context: Context) -> tuple[KOIL, Floats, NDArray[np.int64]]:
 )
 def figure_1_1(context: Context) -> Result:
     model, X, y = _learned(context)
-    new = np.array([[0.5, 0.4]])  # of the frequent class, amid the rare one
+    new = np.array([[0.5, 0.4]])  # a row of the frequent class among rows of the rare one
     vectors, weights = np.asarray(model.support_vectors_), model.dual_coef_[0]
     rare = weights > 0
     before = model.decision_function(X)

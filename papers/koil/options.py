@@ -42,7 +42,7 @@ class Epochs:
 
 
 class PlainKOIL:
-    """Transcription of algorithms 1 to 3 of the thesis, with options where text and algorithm differ.
+    """Reference implementation of algorithms 1 to 3 of the thesis, with their ambiguities as options.
 
     `nearest_first`: (3.9) takes the violating vectors among the k nearest opposite ones; algorithm 2 takes
     the k nearest of all violating ones. `keep_all`: algorithm 3 stores samples of weight 0 too (lines 3 and
@@ -89,7 +89,7 @@ class PlainKOIL:
             chosen = [i for i in nearest if losses[i] > 0][: self.k]
         self.weights[kept] *= 1.0 - LEARNING_RATE
         self.weights[opposite[chosen]] -= LEARNING_RATE * self.C * own
-        starts = not self.members[own] or not len(opposite)  # so that the first function is not zero for ever
+        starts = not self.members[own] or not len(opposite)  # otherwise the function would stay zero
         return LEARNING_RATE * self.C * own * (len(chosen) or int(starts))
 
     def _update_buffer(self, K: Floats, t: int, own: int, weight: float) -> None:
@@ -161,7 +161,7 @@ def options(context: Context) -> Result:
 
 
 def _means(rows: list[Row], found: list[Benchmark]) -> list[str]:
-    """Return notes with the mean difference over the sets and the number of sets with a gain."""
+    """Return notes with the mean difference over the datasets and the number of datasets with a gain."""
     area = {(row.subject, row.learner): row.mean for row in rows}
     sentences = []
     for contender in _contenders():

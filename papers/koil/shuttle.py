@@ -1,4 +1,4 @@
-"""Shuttle, the one set of the KOIL thesis without the authors' file: which scale and order?"""
+"""Shuttle, whose file of the authors is not available: results by scale and order of the rows."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FROM_TOOLBOX = {reading.printed: reading for reading in READINGS}
 
 
 def _in_order(context: Context, shuttle: Benchmark, scale: str, number: int) -> tuple[str, Benchmark]:
-    """Return the rows in the order of this number, 0 for that of UCI, and its label."""
+    """Return a name and the dataset in random order `number`; 0 is the order of UCI."""
     X = shuttle.X if scale == UNIT else 2.0 * shuttle.X - 1.0
     if number == 0:
         return f"{scale}, {UCI}", Benchmark("shuttle", X, shuttle.y, shuttle.splits)

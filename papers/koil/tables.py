@@ -26,14 +26,14 @@ REAL = (
     "satimage", "vowel", "letter", "poker", "shuttle",
 )  # fmt: skip
 SHOWN = {"s4": "Syn1", "s10": "Syn2", "s50": "Syn3", "s100": "Syn4"}
-WITHIN = 0.01  # of the paper's AUC counts as reached
-LEVEL = 0.05  # of the paired t-tests
+WITHIN = 0.01  # largest difference to the paper's AUC that counts as reached
+LEVEL = 0.05  # significance level of the paired t-tests
 
 Areas = Mapping[tuple[str, str], Sequence[float]]
 
 
 def printed(name: str, learner: str) -> dict[str, Any]:
-    """Return the printed number of a learner on a set as arguments of a row."""
+    """Return the printed number of a learner on a dataset as arguments of a row."""
     tables = (published.PAPER_ONE_KERNEL, published.PAPER_OTHERS, published.PAPER_MANY_KERNELS)
     mean, std = next(table[name][learner] for table in tables if learner in table.get(name, {}))
     return {"paper": mean, "paper_std": std, "tolerance": WITHIN}
@@ -46,7 +46,7 @@ def better(ours: Sequence[float], theirs: Sequence[float]) -> int:
     """Return 1 or -1 if the paired t-test finds `ours` better or worse than `theirs`, else 0."""
     differences = np.asarray(ours) - np.asarray(theirs)
     if len(differences) < 2 or np.ptp(differences) == 0.0:
-        return int(np.sign(differences).mean())  # without spread there is nothing to test
+        return int(np.sign(differences).mean())  # without variance there is nothing to test
     significant = stats.ttest_1samp(differences, 0.0).pvalue < LEVEL
     return int(np.sign(differences.mean())) if significant else 0
 
@@ -57,7 +57,7 @@ def _either(signs: Sequence[int]) -> int:
 
 
 def _counted(learner: str, signs: Sequence[int], paper: tuple[float, ...]) -> list[Row]:
-    """Return rows with the numbers of wins and losses; a difference of one set counts as reached."""
+    """Return rows with the numbers of wins and losses; a difference of one dataset counts as reached."""
     wins, _, losses = paper
     won, lost = float(signs.count(1)), float(signs.count(-1))
     return [
@@ -119,7 +119,7 @@ def _differing(rows: Sequence[Row]) -> list[str]:
 
 
 def _reached(found: Sequence[Benchmark], results: Areas) -> str:
-    """Return notes on the sets within the tolerance, for both KOIL with the hinge loss."""
+    """Return notes on the datasets within the tolerance, for both KOIL with the hinge loss."""
     sentences = []
     for contender in ONE_KERNEL[:2]:
         gaps = {

@@ -1,7 +1,8 @@
 """Comparison learners as a public toolbox implements them, which differs from their publications.
 
-Means and deviations of the thesis come out to the last printed digit when the compared learners are those of
-DOGMA, Orabona's toolbox for Matlab, with its defaults. The variants here serve as evidence, nothing else.
+Means and deviations of the thesis are reproduced to the last printed digit when the compared learners are
+those of DOGMA, Orabona's toolbox for Matlab, with its defaults. The variants here are used for this
+comparison only.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ class AveragedKernel:
         learner = self.make(n_rows).partial_fit(X[:1], y[:1], classes=[0, 1])
         total = np.zeros(n_rows)
         weights = self._add(total, learner, 1)
-        place, block = 1, 1  # as many rows are scored at once to find the next one that is acted upon
+        place, block = 1, 1  # `block` rows are scored at once to find the next row with an update
         while place < n_rows:
             rows = slice(place, place + block)
             kernel_values = self.kernel.block(X[rows], learner.support_vectors_)
@@ -85,7 +86,7 @@ class AveragedKernel:
     def _add(total: Floats, learner: Any, times: int) -> Floats:
         """Add the current weights `times` times; return them, positive for class 1."""
         weights: Floats = learner.dual_coef_
-        if learner.classes_.max() == 0:  # until a second class comes, the first one is the positive side
+        if learner.classes_.max() == 0:  # until a second class arrives, the first class is positive
             weights = -weights
         total[: len(weights)] += times * weights
         return weights
@@ -134,7 +135,7 @@ def _projectron(margin: bool, threshold: float, gamma: float, **_: int) -> Avera
     return AveragedKernel(make, 1.0 if margin else 0.0, gamma)
 
 
-# -- who is read how, and where -------------------------------------------------------------------
+# -- learners, their variants and datasets -------------------------------------------------------------------
 
 
 def _widths(first: int, last: int) -> tuple[float, ...]:
@@ -144,7 +145,7 @@ def _widths(first: int, last: int) -> tuple[float, ...]:
 
 @dataclass(frozen=True)
 class Reading:
-    """A variant of a learner, its sets, and its parameters in quick runs."""
+    """A variant of a learner, its datasets, and its parameters in quick runs."""
 
     contender: Contender
     printed: str  # the learner's name in the thesis

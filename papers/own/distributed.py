@@ -1,4 +1,4 @@
-"""Data sets of the distributed paper, which prints no accuracy: its learner and the best of this library."""
+"""Datasets of the distributed paper, which prints no accuracy: its learner and the best of this library."""
 
 from __future__ import annotations
 

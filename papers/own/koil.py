@@ -1,4 +1,4 @@
-"""Data sets of the KOIL thesis: its best AUC, ours, and ours within the memory of KOIL."""
+"""Datasets of the KOIL thesis: its best AUC, ours, and ours within the memory of KOIL."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from steelyard.persistence import to_bytes
 __all__ = ["koil_large", "koil_medium", "koil_small"]
 
 
-# The best mean AUC of tables 3.2, 3.3 and 4.1 over all learners of the thesis' own.
+# The best mean AUC of tables 3.2, 3.3 and 4.1 over the thesis's own learners.
 PAPER_KOIL_BEST = {
     "sonar": 0.957, "australian": 0.923, "heart": 0.911, "ionosphere": 0.985, "diabetes": 0.831,
     "glass": 0.893, "german": 0.778, "svmguide2": 0.906, "segment": 0.994, "satimage": 0.939,
@@ -95,7 +95,7 @@ def _beside_koil(context: Context, names: Sequence[str]) -> Result:
     memory = context.map(_SmallRun.answer, small, "memory", key=_SmallRun.key)
     rows = []
     for name, outcome in outcomes.items():
-        alone = len(outcome.chosen) == 1  # then nothing but experience tells how much splits scatter
+        alone = len(outcome.chosen) == 1  # the standard deviation over runs is unknown then
         figures: dict[str, Any] = {"paper": PAPER_KOIL_BEST[name], "tolerance": 0.02 if alone else 0.002}
         for (learner, measure), values in outcome.values.items():
             rows.append(Row.of(name, learner, measure, values, **figures))
@@ -140,8 +140,8 @@ def _koil_bytes(n_features: int) -> int:
 def _components_for(n_bytes: int, n_features: int) -> int:
     """Return the largest number of random features whose map and statistics fit the memory.
 
-    Two classes have a triangle for each of five folds and for the whole; six more are for what else is
-    stored.
+    Each of two classes has one triangle of sums for each of five folds and one for all rows. The space of
+    six more triangles is reserved for other stored data.
     """
     return max(
         k

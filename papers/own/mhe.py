@@ -33,7 +33,7 @@ from steelyard import EnclosingClassifier, IncrementalSVC, ProximalSVC, StreamCl
 
 __all__ = ["on_mhe"]
 
-Answer = dict[str, dict[str, Any]]  # by number of topics: who was chosen, and measures by learner
+Answer = dict[str, dict[str, Any]]  # by number of topics: the chosen candidate, and measures by learner
 Walk = dict[int, dict[str, float]]  # measures by number of topics
 
 _CANDIDATES: dict[str, Callable[[], Any]] = {
