@@ -45,11 +45,11 @@ def list_command(as_json: bool) -> None:
 @click.option(
     "--data-dir",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="Folder of data sets.  [STEELYARD_DATA]",
+    help="Folder of datasets.  [STEELYARD_DATA]",
 )
 @click.option("--quick", is_flag=True, help="Fewer rounds: minutes for everything.")
-@click.option("--jobs", type=click.IntRange(1), metavar="N", help="Processes.  [as many as there are cores]")
-@click.option("--resume", is_flag=True, help="Go on where an interrupted run stopped.")
+@click.option("--jobs", type=click.IntRange(1), metavar="N", help="Number of processes.  [number of cores]")
+@click.option("--resume", is_flag=True, help="Continue an interrupted run.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, metavar="N")
 @click.option(
     "-o",
@@ -64,10 +64,10 @@ def run_command(names: tuple[str, ...], output: Path, as_json: bool, **options: 
     """Run experiments and print printed and computed numbers side by side.
 
     NAME is a name of `python -m papers list`, or the beginning of several (`dcil`); `all` runs them all. A
-    data set that cannot be had is reported, and the rest runs. What is finished when Ctrl-C comes is kept:
-    with --resume the next run into the same folder takes from it the cells of long tables (a learner on a
-    data set) whose seed, settings, data and library version are the same. The seconds that a cell took are
-    kept with it and count again.
+    dataset that is not available is reported, and the other datasets are used. Ctrl-C keeps finished results:
+    with --resume the next run into the same folder reuses cells of long tables (a learner on a dataset) whose
+    seed, settings, data and library version are the same. The time that a reused cell took is included in the
+    reported seconds.
     """
     chosen = _chosen(names)
     reports: list[Report] = []
@@ -100,7 +100,7 @@ def run_command(names: tuple[str, ...], output: Path, as_json: bool, **options: 
     "--output",
     required=True,
     type=click.Path(dir_okay=False, path_type=Path),
-    help="The Markdown file to write; its figures go to _static/papers beside it.",
+    help="The Markdown file to write; its figures are written to _static/papers in the same folder.",
 )
 @json_option
 def page_command(results: tuple[Path, ...], output: Path, as_json: bool) -> None:

@@ -9,4 +9,4 @@ __all__ = ["Floats", "Labels", "Rows"]
 
 Floats = NDArray[np.float64]
 Labels = NDArray[np.int64]
-Rows = NDArray[np.intp]  # numbers of rows
+Rows = NDArray[np.intp]  # indices of rows

@@ -13,7 +13,7 @@ from typing import Any
 
 __all__ = ["Cell", "Cells"]
 
-Key = Mapping[str, Any]  # everything that the answer depends on, as JSON
+Key = Mapping[str, Any]  # everything that the result depends on, as JSON
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,8 @@ class Cell:
 class Cells:
     """Results by key in a folder, one file each.
 
-    The version of the library is part of every key. What this object has kept it finds again, so that
-    experiments that are run together share their work; what earlier runs have kept it finds if `resume`.
+    The version of the library is part of every key. Results stored by this object are always reused, so
+    experiments of one run share their work. Results of earlier runs are reused only with `resume`.
     """
 
     def __init__(self, folder: Path, *, resume: bool = False) -> None:
@@ -58,7 +58,7 @@ class Cells:
         self._kept.add(path)
 
     def _place(self, key: Key) -> tuple[Path, dict[str, Any]]:
-        """Return file and full key; the file name starts with names of the key, for readability."""
+        """Return path and full key; the file name starts with the strings of the key, for readability."""
         full_key = {**key, "version": version("steelyard")}
         text = json.dumps(full_key, sort_keys=True)
         names = "-".join(value for value in key.values() if isinstance(value, str))

@@ -23,8 +23,8 @@ class Claim:
 
     paper: str
     words: str
-    needs: tuple[str, ...]  # experiments
-    judge: Callable[..., Finding]  # of the numbers of each
+    needs: tuple[str, ...]  # names of experiments
+    judge: Callable[..., Finding]  # takes the numbers of each experiment
 
 
 def judged(claim: Claim, sections: Mapping[str, Section]) -> Finding:
@@ -43,7 +43,10 @@ def claims_page(sections: Mapping[str, Section], written: str) -> str:
     lines = [
         "# What the papers claim in words\n",
         f"{written}\n",
-        "Each verdict is computed from the numbers of the experiments it names, as their pages show them.",
+        (
+            "Each verdict is computed from the numbers of the experiments in the last column, as their pages "
+            "show them."
+        ),
         f"Of {len(findings)} claims {counted}.\n",
         "| paper | claim | verdict | numbers | from |",
         "|---|---|---|---|---|",
@@ -69,21 +72,21 @@ def _quick(section: Section | None) -> str:
 
 
 def _of(paper: str, *claims: tuple[str, str, Callable[..., Finding]]) -> list[Claim]:
-    """Return the claims of a paper from tuples (words, experiments separated by blanks, judge)."""
+    """Return the claims of a paper from tuples (words, experiments separated by spaces, judge)."""
     return [Claim(paper, words, tuple(needs.split()), judge) for words, needs, judge in claims]
 
 
 CLAIMS = (
     *_of(
         "DCIL",
-        ("chunk by chunk the plane is that of batch learning", "dcil-table-5.1", dcil.equal(1e-9)),
+        ("learning chunk by chunk gives the plane of batch learning", "dcil-table-5.1", dcil.equal(1e-9)),
         (
-            "with as many rows of both classes the planes of SVM and LPSVM are near the ideal one",
+            "with equally many rows of both classes the planes of SVM and LPSVM are near the ideal one",
             "dcil-figures-2.1-2.3",
             dcil.balanced_planes,
         ),
         (
-            "imbalance draws LPSVM's plane farther than SVM's; weights undo it",
+            "imbalance shifts the plane of LPSVM farther than that of SVM; class weights undo the shift",
             "dcil-figures-2.1-2.3",
             dcil.planes,
         ),
@@ -93,32 +96,38 @@ CLAIMS = (
             dcil.best_of_three("G-mean"),
         ),
         (
-            "on breast Wisconsin, imbalanced, its F-measure and G-mean are highest, its RS is nearest to 1",
+            (
+                "on imbalanced breast Wisconsin DCIL-IncLPSVM has the highest F-measure and G-mean, and its "
+                "RS is nearest to 1"
+            ),
             "dcil-table-5.3",
             dcil.three_measures,
         ),
         (
-            "under rising imbalance its sensitivity is stable while that of SVM and LPSVM drops",
+            "as imbalance rises the sensitivity of DCIL-IncLPSVM is stable while that of SVM and LPSVM drops",
             "dcil-table-5.3",
             dcil.stable,
         ),
         (
-            "at high ratios the others lose the rare class entirely",
+            "at high ratios SVM and LPSVM never predict the rare class",
             "dcil-table-5.3",
             dcil.given_up,
         ),
         (
-            "with as many rows of both classes a plane may still lean, as they are scattered",
+            (
+                "with equally many rows of both classes a plane may still favour one class, because of their "
+                "scatter"
+            ),
             "dcil-table-5.3",
             dcil.leaning,
         ),
         (
-            "in balance SVM is slightly ahead on breast Wisconsin",
+            "on balanced breast Wisconsin SVM is slightly ahead",
             "dcil-table-5.3",
             dcil.svm_ahead_in_balance,
         ),
         (
-            "some imbalance can help: SVM on abalone is better at 5 : 1 than in balance",
+            "some imbalance can help: SVM on abalone is better at 5 : 1 than at 1 : 1",
             "dcil-table-5.3",
             dcil.helped_by_imbalance,
         ),
@@ -133,33 +142,33 @@ CLAIMS = (
             dcil.best_of_three("mean G-mean"),
         ),
         (
-            "its G-mean keeps growing, that of the others falls as imbalance rises",
+            "the G-mean of DCIL-IncLPSVM keeps growing, that of the others falls as imbalance rises",
             "dcil-figure-5.2",
             dcil.keeps_growing,
         ),
         (
-            "back in balance all three end alike",
+            "once the classes are balanced again all three learners end alike",
             "dcil-figure-5.2",
             dcil.alike("final G-mean", 0.02),
         ),
         (
-            "where members and others are about as many all three are alike",
+            "with about as many members as others all three learners are alike",
             "dcil-figure-5.1",
             dcil.alike("final G-mean", 0.02, "balanced"),
         ),
         ("IncLPSVM falls below .5 when class sizes are extreme", "dcil-figure-5.1", dcil.below_half),
         (
-            "DCIL-IncLPSVM then stays above IncSVM and above .8",
+            "DCIL-IncLPSVM stays above IncSVM and above .8 when class sizes are extreme",
             "dcil-figure-5.1",
             dcil.above_svm,
         ),
         (
-            "the more people there are to tell apart, the farther DCIL-IncLPSVM is ahead",
+            "the more people there are to distinguish, the farther DCIL-IncLPSVM is ahead",
             "dcil-figures-5.3-5.6",
             dcil.farther,
         ),
         (
-            "it is ahead by less in mean accuracy than in the final one",
+            "DCIL-IncLPSVM is ahead by less in mean accuracy than in final accuracy",
             "dcil-figures-5.3-5.6",
             dcil.mean_lead,
         ),
@@ -176,8 +185,8 @@ CLAIMS = (
             "distributed-table-1",
             dcil.equal(1e-9),
         ),
-        ("a second core speeds it up as printed", "distributed-table-2", distributed.speed_up),
-        ("n cores are less than n times as fast", "distributed-table-2", distributed.less_than_linear),
+        ("a second core gives the printed speed-up", "distributed-table-2", distributed.speed_up),
+        ("n cores are less than n times as fast as one", "distributed-table-2", distributed.less_than_linear),
         ("the speed-up is better with more rows", "distributed-table-2", distributed.more_rows),
         ("m times the rows take less than m times as long", "distributed-table-2", distributed.size_up),
         (
@@ -186,7 +195,10 @@ CLAIMS = (
             distributed.share,
         ),
         (
-            "batch learning takes ever longer, incremental learning less as fewer rows come",
+            (
+                "the time of batch learning grows with all rows, that of incremental learning falls as fewer "
+                "new rows come"
+            ),
             "distributed-table-3",
             distributed.grows_and_falls,
         ),
@@ -210,56 +222,62 @@ CLAIMS = (
     *_of(
         "KOIL",
         (
-            "beats nearly all kernel rivals (NORMA's figures here are better than printed, unexplained)",
+            (
+                "KOIL beats nearly all other kernel learners (NORMA is better here than printed, for an "
+                "unknown reason)"
+            ),
             "koil-table-3.3",
             koil.wins("NORMA", "RBP", "Forgetron", "Projectron", "Projectron++"),
         ),
-        ("beats linear online learners", "koil-table-3.3", koil.wins("Perceptron", "OAM", "OPAUC")),
+        ("KOIL beats linear online learners", "koil-table-3.3", koil.wins("Perceptron", "OAM", "OPAUC")),
         (
-            "on most sets kernel learners rank better than linear ones",
+            "on most datasets kernel learners have a higher AUC than linear ones",
             "koil-table-3.3",
             koil.kernels_mostly,
         ),
         (
-            "on five sets a plane is enough (australian, heart, diabetes, german, shuttle)",
+            "on five datasets a linear learner is enough (australian, heart, diabetes, german, shuttle)",
             "koil-table-3.3",
             koil.plane_is_enough,
         ),
         ("the weights of the kernels converge", "koil-epochs", koil.converges),
         (
-            "the hinge loss beats the smooth one on five sets and ties on nine (its table: 6 : 0, 7 : 0)",
+            (
+                "the hinge loss beats the smooth one on five datasets and ties on nine (the thesis's table: "
+                "6 : 0, 7 : 0)"
+            ),
             "koil-table-3.3",
             koil.wins("KOIL2 RS++", "KOIL2 FIFO++", of="wins : losses of the hinge loss against"),
         ),
         (
-            "on the generated sets kernel learners beat the linear ones",
+            "on the generated datasets kernel learners beat the linear ones",
             "koil-table-3.2",
             koil.kernels_win,
         ),
-        ("Perceptron and OAM rank Syn1 worse than a guess", "koil-table-3.2", koil.guesses),
+        ("Perceptron and OAM rank Syn1 worse than a random guess", "koil-table-3.2", koil.guesses),
         (
-            "with 50 vectors a class it beats NORMA, which keeps all, on the generated sets",
+            "with 50 vectors per class KOIL beats NORMA, which keeps all vectors, on the generated datasets",
             "koil-table-3.2",
             koil.fewer_vectors,
         ),
         (
-            "on the generated sets the smooth loss is comparable or better",
+            "on the generated datasets the smooth loss is comparable or better",
             "koil-table-3.2",
             koil.smooth,
         ),
-        ("the Bayes error of the generated sets is about 4.5 %", "koil-table-3.2-bayes", koil.bayes),
-        ("with compensation it approaches unlimited budgets", "koil-figure-3.1", koil.compensation),
+        ("the Bayes error of the generated datasets is about 4.5 %", "koil-table-3.2-bayes", koil.bayes),
+        ("with compensation KOIL approaches unlimited budgets", "koil-figure-3.1", koil.compensation),
         (
             "compensation is clearly better than none once a buffer is full",
             "koil-figure-3.1",
             koil.over_plain,
         ),
         ("without compensation the AUC fluctuates", "koil-figure-3.1", koil.fluctuates),
-        ("AUC grows with the budget and is then saturated", "koil-figure-3.2", koil.saturates),
+        ("AUC grows with the budget and then saturates", "koil-figure-3.2", koil.saturates),
         ("k is best at about a tenth of the budget", "koil-figure-3.3", koil.tenth),
         ("k = 1 is too few", "koil-figure-3.3", koil.too_few),
         ("beyond a tenth of the budget AUC falls as k grows", "koil-figure-3.3", koil.declines),
-        ("svmguide2 and german are not so sensitive to k", "koil-figure-3.3", koil.sensitive),
+        ("svmguide2 and german are less sensitive to k", "koil-figure-3.3", koil.sensitive),
         (
             "several kernels beat the best single one",
             "koil-table-4.1",
@@ -268,16 +286,19 @@ CLAIMS = (
                 "MKL FIFO++",
                 "MKL2 RS++",
                 "MKL2 FIFO++",
-                of="wins : losses against one kernel, of",
+                of="wins : losses against one kernel:",
             ),
         ),
         (
-            "with the smooth loss they do on at least 7 of 14 sets (its table: 6)",
+            (
+                "with the smooth loss several kernels beat the best single one on at least 7 of 14 datasets "
+                "(the thesis's table: 6)"
+            ),
             "koil-table-4.1",
             koil.at_least_seven,
         ),
         (
-            "on sonar and ionosphere they cannot beat the tuned kernel",
+            "on sonar and ionosphere several kernels cannot beat the tuned kernel",
             "koil-table-4.1 koil-table-3.3",
             koil.limited,
         ),
@@ -285,24 +306,32 @@ CLAIMS = (
     *_of(
         "KBA",
         (
-            "KBA has or ties the highest G-mean on all six sets",
+            "KBA has or ties the highest G-mean on all six datasets",
             "kba-tables-2-3",
             kba.highest("G-mean"),
         ),
-        ("KBA has the highest AUC on all six sets", "kba-tables-2-3", kba.highest("AUC")),
+        ("KBA has the highest AUC on all six datasets", "kba-tables-2-3", kba.highest("AUC")),
         (
             "alignment raises the G-mean of the SVM it starts from",
             "kba-tables-2-3-letter",
             kba.against_svm("G-mean", "rises"),
         ),
-        ("alignment raises its AUC", "kba-tables-2-3-letter", kba.against_svm("AUC", "rises")),
+        (
+            "alignment raises the AUC of the SVM it starts from",
+            "kba-tables-2-3-letter",
+            kba.against_svm("AUC", "rises"),
+        ),
         (
             "alignment lowers the ratio of support vectors",
             "kba-tables-2-3-letter",
             kba.against_svm("support ratio", "falls"),
         ),
-        ("of b, the multipliers and the kernel only the kernel helps", "kba-tables-2-3", kba.only_kernel),
-        ("better than ACT on yeast and abalone", "kba-tables-2-3", kba.over_act),
+        (
+            "changing the kernel helps, changing the bias b or the multipliers does not",
+            "kba-tables-2-3",
+            kba.only_kernel,
+        ),
+        ("KBA is better than ACT on yeast and abalone", "kba-tables-2-3", kba.over_act),
         ("SVM and SMOTE cannot predict the rare class of abalone", "kba-tables-2-3", kba.abalone_lost),
         ("KBA has an AUC of 87.4 on abalone", "kba-table-3-abalone", kba.abalone),
         ("gains over an SVM grow with the rarity of an image category", "kba-table-4", kba.rarer),
@@ -313,21 +342,28 @@ CLAIMS = (
     *_of(
         "MHE-CIL",
         (
-            "obviously higher than HS and HE (parameters chosen by validation)",
+            "MHE is obviously higher than HS and HE (parameters chosen by validation)",
             "mhe-table-2",
             mhe.obviously(""),
         ),
         (
-            "the same with plain TF-IDF (number of terms and 30 % outliers are ours, not the paper's)",
+            (
+                "MHE is obviously higher than HS and HE (plain TF-IDF; number of terms and 30 % outliers are "
+                "our choice)"
+            ),
             "mhe-table-2",
             mhe.obviously(", plain"),
         ),
-        ("one reason is that it pushes outliers away", "mhe-table-2", mhe.reason("MHE", "HE")),
-        ("the other is the Mahalanobis distance", "mhe-table-2", mhe.reason("HE", "HS")),
-        ("trains nearly as fast as HS", "mhe-table-3", mhe.times("HS", 1.2, "training ms")),
-        ("trains faster than HE", "mhe-table-3", mhe.times("HE", 0.9, "training ms")),
-        ("classifies about as fast as HE", "mhe-table-3", mhe.times("HE", 1.1, "testing ms")),
-        ("classifies faster than HS", "mhe-table-3", mhe.times("HS", 0.9, "testing ms")),
-        ("a new class costs the training of its own body alone", "mhe-table-3", mhe.own_body),
+        (
+            "one reason for the lead of MHE is that it excludes outliers",
+            "mhe-table-2",
+            mhe.reason("MHE", "HE"),
+        ),
+        ("the other reason is the Mahalanobis distance", "mhe-table-2", mhe.reason("HE", "HS")),
+        ("MHE trains nearly as fast as HS", "mhe-table-3", mhe.times("HS", 1.2, "training ms")),
+        ("MHE trains faster than HE", "mhe-table-3", mhe.times("HE", 0.9, "training ms")),
+        ("MHE classifies about as fast as HE", "mhe-table-3", mhe.times("HE", 1.1, "testing ms")),
+        ("MHE classifies faster than HS", "mhe-table-3", mhe.times("HS", 0.9, "testing ms")),
+        ("a new class costs only the training of its own ellipsoid", "mhe-table-3", mhe.own_body),
     ),
 )

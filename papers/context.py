@@ -121,8 +121,8 @@ class Context:
     ) -> Sequence[Answer]:
         """Return ``[function(item) for item in items]``, computed by `jobs` processes with one thread each.
 
-        `function` and the items travel to other processes, so it must be a function of a module. With a
-        `key`, which must hold all that an answer depends on, answers are kept in `cells` one by one; they
+        `function` and the items are sent to other processes, so `function` must be defined in a module. With
+        `key`, which returns everything that a result depends on, each result is stored in `cells`; results
         must then be JSON.
         """
         work = list(items)

@@ -52,10 +52,10 @@ PAPER_TABLE_3 = {
     7_500: {"batch": 7.62, "incremental": 1.09, "parallel": 3.44, "parallel incremental": 0.49},
     3_750: {"batch": 8.13, "incremental": 0.56, "parallel": 3.70, "parallel incremental": 0.25},
 }
-_PENALTIES = {False: "", True: ", standardised"}  # equation (21) as printed, and our default
+_PENALTIES = {False: "", True: ", standardised"}  # penalty of (21) as printed, and our default
 _MOST_CORES = 4
 
-Learn = Callable[[tuple[Floats, Labels]], ProximalSVC]  # what a node does with its rows
+Learn = Callable[[tuple[Floats, Labels]], ProximalSVC]  # how a node learns its rows
 
 
 # -- learning in parts ----------------------------------------------------------------------------
@@ -117,27 +117,28 @@ def table_1(context: Context) -> Result:
 
 _NOTES_1 = paragraphs(
     """
-    Inc: half of the rows, then the other half. Dist: two nodes with half of the rows each, whose statistics
-    are sent as bytes and added. DistInc: both. Retire: all rows and a tenth of them once more, which two
-    nodes then retire (algorithm 4 of the paper): what they retire is subtracted. The rows are in another
-    order than for batch learning, and all count on the grid that batch learning has settled, as they do on
-    Dask and Spark: sums are then whole numbers, and no order rounds them differently. On grids of their own,
-    each settled by its first 256 rows, planes agree to about ten digits where values have more bits than a
-    grid keeps (BreastWisconsin). The norm of the difference is divided by that of the batch plane. The paper
-    prints 0. Lines without a remark have the penalty of (21), the plain norm of the plane; "standardised" is
-    the default here, where features count in units of their deviation.
+    Inc learns half of the rows, then the other half. Dist has two nodes with half of the rows each; their
+    statistics are sent as bytes and added. DistInc does both. Retire learns all rows and a tenth of them once
+    more; two nodes then retire the duplicates (algorithm 4 of the paper), whose statistics are subtracted.
+    The rows are in another order than for batch learning. All learners use the quantizer of batch learning,
+    as they do on Dask and Spark: sums are then whole numbers, which no order of the rows can change. With a
+    quantizer of their own, each fixed by the first 256 rows, planes agree to about ten digits where values
+    have more bits than the quantizer keeps (BreastWisconsin). The norm of the difference is divided by that
+    of the batch plane. The paper prints 0. Lines without a remark use the penalty of (21), the plain norm of
+    the plane; "standardised" is the default of this library, which measures features in units of their
+    standard deviation.
 
-    Sets. Heart is the form of 13 features in general use (the paper's has 75, of which most are not
-    public), without 6 incomplete rows, disease against none. BreastWisconsin is the diagnostic set of 569
-    rows; the paper counts its columns of number and diagnosis as features. AnonymousWeb has 32,711 of
-    37,711 users, and since it has no class, visits to the area "Free Downloads" are one. CoverType is class
-    4 against the rest.
+    Heart is the commonly used version with 13 features (the paper's has 75, most of which are not public),
+    without 6 incomplete rows; the classes are disease and no disease. BreastWisconsin is the diagnostic
+    dataset of 569 rows; the paper counts its columns of number and diagnosis as features. AnonymousWeb has
+    32,711 of 37,711 users. It has no class, so visits to the area "Free Downloads" are the class. CoverType
+    is class 4 against the rest.
     """
 )
 
 
 def binary_problem(name: str, data: Dataset) -> tuple[Floats, Labels]:
-    """Return the rows of a data set and binary labels."""
+    """Return the rows of a dataset and binary labels."""
     if name == "msweb":
         table = data.X.drop(columns="v1008")
         return table.to_numpy(dtype=np.float64), data.X["v1008"].to_numpy(dtype=np.int64)
@@ -151,7 +152,7 @@ def _differences(X: Floats, y: Labels, rng: np.random.Generator, standardize: bo
     whole = _new(standardize).fit(X, y)
     learn = partial(
         _learn, standardize=standardize, quantizer=whole.quantizer_
-    )  # one grid for all, as engines have it
+    )  # one quantizer for all, as on Dask and Spark
     order = rng.permutation(len(y))
     X, y = X[order], y[order]
     first, second = _parts(X, y, 2)
@@ -235,12 +236,12 @@ def _rows_2(seconds: dict[tuple[int, int], list[float]], cores: list[int], suffi
 
 _NOTES_2 = paragraphs(
     """
-    CoverType, class 4 against the rest, in memory. Every core learns its part, the statistics are added and
-    the plane is solved, all of which is timed. Seconds are those of another machine and another language
-    than the paper's (Matlab on a laptop, four cores of 2.4 GHz), so only speed-up and size-up compare the
-    method. Seconds are the mean over the rounds, speed-up and size-up are taken from the best of them. Lines
-    without a remark have the penalty of (21); "standardised" is the default here. Both need the same sums,
-    and differ in the plane that is solved from them.
+    The data are CoverType, class 4 against the rest, in memory. Every core learns its part, the statistics
+    are added and the plane is solved; the times include all of this. Machine and language differ from the
+    paper's (Matlab on a laptop, four cores of 2.4 GHz), so only speed-up and size-up can be compared. Seconds
+    are the mean over the rounds; speed-up and size-up are computed from the fastest round. Lines without a
+    remark use the penalty of (21); "standardised" is the default of this library. Both need the same sums and
+    differ in the plane that is solved from them.
     """
 )
 
@@ -257,15 +258,18 @@ def _fixed_part(best: dict[tuple[int, int], float], cores: list[int]) -> list[st
     )
     return [
         (
-            f"{_cores(most).capitalize()} take longer than an even share of the time of one by {extra}. "
-            "Where this hardly depends on the rows, it is the cost of starting cores and adding statistics, "
-            "and weighs most on the fewest rows: on milliseconds of work here, on seconds in the paper."
+            f"Time that {_cores(most)} need beyond an even share of the time of one core: {extra}. The part "
+            "that does not depend on the number of rows is the cost of starting processes and adding "
+            "statistics. It matters most for few rows. The work here takes milliseconds, that of the paper "
+            "seconds."
         )
     ]
 
 
 def _cores_note(cores: list[int]) -> str:
-    return f"This machine has {_cores(max(cores))}; the paper's columns beyond that are left out."
+    return (
+        f"The machine of this run has {_cores(max(cores))}; the paper's columns for more cores are left out."
+    )
 
 
 def _cores(n_cores: int) -> str:
@@ -310,7 +314,9 @@ def _ratio_row(
 # -- table III ------------------------------------------------------------------------------------
 
 
-@experiment("distributed-table-3", paper=ARTICLE, title="Table III: new rows, learned again or in addition")
+@experiment(
+    "distributed-table-3", paper=ARTICLE, title=("Table III: relearning all rows or learning the new ones")
+)
 def table_3(context: Context) -> Result:
     X, y = _shuffled_cover(context)
     n_cores = min(num_threads(), _MOST_CORES)
@@ -340,20 +346,20 @@ def table_3(context: Context) -> Result:
 _SHARES = (("incremental", "batch"), ("parallel incremental", "parallel"))
 _NOTES_3 = paragraphs(
     """
-    Rows of CoverType; the paper does not name its set here. Batch and parallel learn all rows so far, the
-    incremental ways only the new ones; the paper's parallel columns are for four cores. Seconds are the
-    mean over the rounds, shares are taken from the best of them. Lines without a remark have the penalty of
-    (21); "standardised" is the default here.
+    The rows are from CoverType; the paper does not name its dataset here. Batch and parallel learning learn
+    all rows so far, the incremental ways only the new rows. The paper's parallel columns are for four cores.
+    Seconds are the mean over the rounds; shares are computed from the fastest round. Lines without a remark
+    use the penalty of (21); "standardised" is the default of this library.
 
-    With the paper's numbers of rows a step takes a few milliseconds here, so that the fixed part (checks,
-    solving the plane, for several cores starting and merging them) is most of it and the share of the time
-    does not fall to the share of the rows (0.067). With ten times as many rows it comes near to it.
+    With the paper's numbers of rows a step takes a few milliseconds here. Most of this is a fixed cost
+    (checks, solving the plane, and with several cores starting and merging them), so the share of the time
+    does not fall to the share of the rows (0.067). With ten times as many rows it comes close.
     """
 )
 
 
 def _growing(scale: int, n_rows: int) -> Iterator[tuple[int, int]]:
-    """Return the boundaries of the new rows; smaller data sets keep the proportions."""
+    """Return the boundaries of the new rows; smaller datasets keep the proportions."""
     sizes = scale * np.array([*PAPER_TABLE_3])
     ends = np.cumsum(sizes * min(1.0, n_rows / sizes.sum())).astype(int)
     return pairwise([0, *ends.tolist()])
@@ -413,10 +419,10 @@ def _relative(found: Floats, row: Floats) -> float:
 
 _NOTES_PRIVACY = paragraphs(
     """
-    The paper says that privacy is "naturally preserved", since only what a node has learned is sent. That is
-    counts, sums and sums of products for each class. A class with a single row in a node is that row, and
-    what is new in a second message of the same node is the rows in between. With many rows of each class
-    only means, variances and correlations can be read.
+    The paper says that privacy is "naturally preserved", since a node sends only what it has learned: counts,
+    sums and sums of products for each class. If a class has a single row in a node, its sums are that row. If
+    a node sends two messages, their difference is the sum of the rows that came in between. If each class has
+    many rows, only means, variances and correlations can be read.
     """
 )
 
@@ -477,7 +483,8 @@ _NOTES_ESVM = paragraphs(
     The paper builds on LPSVM, which it also calls the linear extreme SVM (ESVM): (12) is ProximalSVC with
     class_weight=None and standardize=False. The nonlinear ESVM of the work it cites (He and others, 2011) is
     the same after a layer of random sigmoids, RandomFeatures(kind="sigmoid"), which depends on its seed only.
-    C = 1, rows standardized by the training part, 70 % of at most 40,000 rows for training. The difference
-    is that of the plane of two nodes, whose statistics are added, to that of one fit.
+    C is 1, rows are standardized by the training part, and 70 % of at most 40,000 rows are for training.
+    "Difference of two nodes" compares the plane of two nodes, whose statistics are added, with that of a
+    single fit.
     """
 )

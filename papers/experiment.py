@@ -75,7 +75,7 @@ def find(name: str) -> Experiment:
 
 
 def run(experiment: Experiment, context: Context) -> Report:
-    """Run an experiment; missing data sets are reported and the others computed."""
+    """Run an experiment; missing datasets are reported and the others computed."""
     context.unavailable.clear()
     context.saved_seconds = 0.0
     started = time.perf_counter()

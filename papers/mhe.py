@@ -27,7 +27,12 @@ Labels = NDArray[Any]
 Parameters = Mapping[str, Any]
 
 TOPICS = ("wheat", "corn", "coffee", "soybean", "cocoa")
-INCREMENTS = {"original": 2, "1st increment": 3, "2nd increment": 4, "3rd increment": 5}  # topics known then
+INCREMENTS = {
+    "original": 2,
+    "1st increment": 3,
+    "2nd increment": 4,
+    "3rd increment": 5,
+}  # number of known topics
 MEASURES = ("precision", "recall", "F1")
 TIMES = ("training ms", "testing ms")
 
@@ -229,26 +234,27 @@ class Round:
 PLAIN_PREPARATION = Preparation(terms=20, unit_length=False)
 
 _TABLE_2_NOTES = (
-    """The paper's list of 896 texts is not known. The 736 documents of the five topics carry 900 of them,
-    and each is an instance of its own, as the paper's counts (305, 252, 145, 119, 75) suggest; split
-    2:1 at random, terms and weights from the training part.""",
-    f"""HS, HE, MHE and {SLACK_SPHERE}: number of terms, logarithmic counts, ridge and share of outliers
-    are chosen by splits of the training part alone, by the F1 of all five topics. The paper's C = 10
-    allows no outliers, since the weights of a body sum to 1.""",
-    f"""HS, HE and MHE, {PLAIN}: 20 terms, TF-IDF without bringing texts to unit length, the paper's nu =
-    0.01 as the ridge, 30 % outliers for MHE. Here the order is the paper's, HS below HE below MHE: rows
-    of long texts lie far out, which stretches a sphere in every direction, an ellipsoid in few, and one
-    with slack hardly at all. At unit length the sphere is no longer at a disadvantage: all systems gain,
-    the sphere most, and the three come within a point of each other.""",
-    f"""'{CEILING}' answers with one of the true topics of the text, drawn by lot. 293 of the 900 instances
-    are documents that occur again under another topic, so that no answer can be right for all of them:
-    this is about as much as any learner can have here. The paper's MHE comes within two points of it
-    after the 2nd and 3rd increment, but stays seven and ten points below it before, where the texts are
-    easier: its instances cannot have been quite these.""",
+    """The paper's list of 896 texts is not known. Here the 736 documents of the five topics give 900
+    texts: a document counts once for each of its topics, as the paper's counts (305, 252, 145, 119, 75)
+    suggest. The texts are split 2:1 at random; terms and weights come from the training part.""",
+    f"""For HS, HE, MHE and {SLACK_SPHERE} the number of terms, logarithmic counts, ridge and share of
+    outliers are chosen by splits of the training part alone, by the F1 of all five topics. The paper's C
+    = 10 allows no outliers, since the weights of a sphere or ellipsoid sum to 1.""",
+    f"""HS, HE and MHE, {PLAIN}: 20 terms, TF-IDF without normalization to unit length, the paper's nu =
+    0.01 as the ridge, 30 % outliers for MHE. With these settings the order is the paper's, HS below HE
+    below MHE. Long texts are far from the centre; they enlarge a sphere in all directions, an ellipsoid
+    in few, and an ellipsoid with outliers hardly at all. At unit length the sphere has no such
+    disadvantage: all systems gain, the sphere most, and the three are within a point of each other.""",
+    f"""'{CEILING}' predicts one of the true topics of the text, chosen at random. 293 of the 900
+    instances are documents that occur again under another topic, so no prediction can be right for all of
+    them: this line is about the most that any learner can reach. The paper's MHE is within two points of
+    it after the 2nd and 3rd increment, but seven and ten points below it before, where the texts are
+    easier. The paper's instances were therefore probably different.""",
 )
 _TABLE_3_NOTES = (
-    """100 terms, unit length, ridge 0.01, 30 % outliers for MHE. The paper's machine was a Pentium at 1.6
-    GHz. As there, a new topic costs the training of its own body only.""",
+    """All systems use 100 terms, unit length and ridge 0.01; MHE has 30 % outliers. The paper's machine
+    was a Pentium at 1.6 GHz. As in the paper, a new topic costs only the training of its own sphere or
+    ellipsoid.""",
 )
 
 
@@ -285,15 +291,15 @@ def possible(printed: Printed | None) -> Printed | None:
 
 def _impossible_note() -> str:
     found = [
-        f"{system} {increment}: {f1} where {most_f1(p, r):.2f} is the most"
+        f"{system} {increment}: {f1}, upper bound {most_f1(p, r):.2f}"
         for system, printed in PAPER_TABLE_2.items()
         for increment, (p, r, f1) in zip(INCREMENTS, printed, strict=True)
         if f1 > most_f1(p, r) + 0.005
     ]
     return (
-        "The mean of the classes' F1 cannot exceed the harmonic mean of mean precision and mean recall, as "
-        f"F1 is concave in both. The paper prints F1 that do: {', '.join(found)}. Ours are compared with the "
-        "most."
+        "The mean F1 over the classes cannot exceed the harmonic mean of mean precision and mean recall, "
+        f"as F1 is concave in both. The paper prints F1 values above this bound: {', '.join(found)}. Our "
+        "values are compared with the bound there."
     )
 
 

@@ -21,19 +21,20 @@ _SUMMARY = f"""# Papers
 
 {_WRITTEN}
 
-Every table and figure of the five papers on which this library is based, computed again and compared with the
-printed numbers. {{doc}}`from_the_papers` lists the systems by the papers' names. In a clone of the repository
-`python -m papers list` lists the experiments and `python -m papers run NAME` runs one; {{doc}}`datasets` says
-where the data sets come from.
+These pages recompute every table and figure of the five papers on which this library is based, and compare
+the results with the printed numbers. {{doc}}`from_the_papers` lists the systems by the papers' names. In a
+clone of the repository `python -m papers list` lists the experiments and `python -m papers run NAME` runs
+one; {{doc}}`datasets` says where the datasets come from.
 
 A number is *reached* if it differs from the printed one by no more than the tolerance of its row or two
-standard errors of the difference of the means; otherwise it is *better* or *short* by the difference. A
+standard errors of the difference of the means. Otherwise it is *better* or *short* by the difference. A
 printed number that is compared with several learners counts once for each, so the table counts comparisons.
 "Better" includes times on a faster machine and the Bayes error of generated data; the last column leaves them
 out. The experiments use the parameters that a paper prints, but never its results.
 """
-_LEGEND = """In wide tables a cell is "ours ± standard deviation (printed)" and a sign: `=` reached, `+`
-better, `-` short. The standard deviation is over the rounds. Each section says how its numbers were computed.
+_LEGEND = """The column "paper" has the printed numbers, "ours" those of this library. In wide tables a cell
+is "ours ± standard deviation (printed)" and a sign: `=` reached, `+` better, `-` short. The standard
+deviation is over the rounds. Each section says how its numbers were computed.
 """
 _PLAIN_BETTER = "better, without times and Bayes errors"
 _EASIER = "documents of one topic"  # MHE-CIL's texts without documents of several topics: an easier problem
@@ -44,7 +45,7 @@ _PAGES = {
     "koil": "KOIL",
     "kba": "Kernel boundary alignment",
     "mhe": "MHE-CIL",
-    "own": "The best of this library on the papers' sets",
+    "own": "The best of this library on the papers' datasets",
 }
 
 # Papers by the second part of the names of the experiments "own-...".
@@ -52,10 +53,10 @@ _PAPERS = {"dcil": "DCIL", "distributed": "Distributed", "koil": "KOIL", "kba": 
 
 
 def write_page(results: Sequence[Path], page: Path) -> None:
-    """Write the summary to `page` and the other pages to the folder of the same name beside it.
+    """Write the summary to `page` and the other pages to the folder of the same name next to it.
 
     Sections come from the reports in the folders; sections of other experiments are kept from the existing
-    pages. Pictures go to ``_static/papers`` beside the summary.
+    pages. Pictures are written to ``_static/papers`` in the folder of the summary.
     """
     if page.suffix != ".md":
         raise ParameterError(f"papers: the page must be a Markdown file; got `{page}`.")
@@ -79,9 +80,9 @@ def write_page(results: Sequence[Path], page: Path) -> None:
 
 
 def _surpassed(sections: Sequence[Section]) -> list[str]:
-    """Return a table of the papers' best figures and ours, one line per set and measure."""
+    """Return a table of the papers' best numbers and ours, one line per dataset and measure."""
     lines: list[str] = []
-    counts: dict[bool, Counter[str]] = {False: Counter(), True: Counter()}  # easier problems apart
+    counts: dict[bool, Counter[str]] = {False: Counter(), True: Counter()}  # True: easier problems
     for section in sections:
         verdicts = section.verdicts()
         for (on, learner, measure), (ours, paper, verdict) in verdicts.items():
@@ -95,9 +96,9 @@ def _surpassed(sections: Sequence[Section]) -> list[str]:
     if not lines:
         return []
     words = (
-        "The best figure that a paper prints for one of its own learners, compared with the learner of this "
-        "library that validation within the training rows chose, and with StreamClassifier, for which "
-        f"nothing is chosen. Of {_counted(counts[False])}."
+        "The table compares the best number that a paper prints for one of its own learners with two "
+        "learners of this library: the one that validation within the training rows chose, and "
+        f"StreamClassifier, for which nothing is chosen. Of {_counted(counts[False])}."
     )
     if counts[True]:
         words += (
@@ -119,7 +120,7 @@ def _surpassed(sections: Sequence[Section]) -> list[str]:
 
 def _counted(counts: Counter[str]) -> str:
     kinds = ", ".join(f"{kind} {counts[kind]}" for kind in ("better", "reached", "short"))
-    return f"{counts.total()} figures: {kinds}"
+    return f"{counts.total()} numbers: {kinds}"
 
 
 def _write(path: Path, text: str) -> None:

@@ -69,7 +69,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Series:
-    """One curve of a figure; written to CSV beside the picture."""
+    """One curve of a figure; written to CSV next to the picture."""
 
     figure: str
     panel: str
@@ -124,8 +124,8 @@ class Report:
     paper: str
     title: str
     result: Result
-    unavailable: Sequence[str]  # messages on missing data sets
-    seconds: float  # of all work, including cached cells
+    unavailable: Sequence[str]  # messages about missing datasets
+    seconds: float  # time of all work, including cached cells
     seed: int
     quick: bool
     version: str

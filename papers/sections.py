@@ -19,7 +19,7 @@ from papers.verdict import judge
 
 __all__ = ["Figure", "Key", "Numbers", "Section", "find_sections", "read_sections", "section_of"]
 
-Key = tuple[str, str, str]  # what was measured on, the learner and the measure
+Key = tuple[str, str, str]  # subject, learner and measure
 
 
 class Figure(NamedTuple):
@@ -27,7 +27,7 @@ class Figure(NamedTuple):
 
     ours: float
     paper: float | None
-    spread: float = 0.0  # of ours
+    spread: float = 0.0  # standard deviation of our number
 
 
 Numbers = dict[Key, Figure]

@@ -36,7 +36,7 @@ class Verdict:
 
 
 def judge(row: Row) -> Verdict:
-    """Return the verdict of a row by the rule of this module."""
+    """Return the verdict of a row."""
     if row.paper is None or math.isnan(row.paper) or math.isnan(row.mean):
         return Verdict("none")
     gain = _worth(row.mean, row.aim) - _worth(row.paper, row.aim)

@@ -157,7 +157,7 @@ def words_taken():
 
 def words_listed():
     """Return parameter, value and learner from the last table of the page."""
-    text = PAGE.read_text(encoding="utf-8").split("## Every word", 1)[1]
+    text = PAGE.read_text(encoding="utf-8").split("## All string values", 1)[1]
     rows = [
         [cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if "|" in line
     ]

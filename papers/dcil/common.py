@@ -30,7 +30,7 @@ __all__ = [
 THESIS = "DCIL-IncLPSVM thesis"
 N_STAGES = 10  # a first tenth of the data, then nine subsets
 
-# The thesis names neither C nor a scaling; features as they are and C = 1 give its numbers (table 5.3).
+# The thesis names neither C nor a scaling; unscaled features and C = 1 give its numbers (table 5.3).
 _MAKE: dict[str, Callable[[], Any]] = {
     "IncSVM": lambda: IncrementalSVC(C=1.0, kernel="linear"),
     "IncLPSVM": lambda: ProximalSVC(C=1.0, class_weight=None, standardize=False),
@@ -52,7 +52,7 @@ def stages(rows: NDArray[np.intp], rng: np.random.Generator) -> list[NDArray[np.
 def answers_by_stage(
     name: str, X: Floats, y: Labels, chunks: Iterable[NDArray[np.intp]], asked: NDArray[np.intp]
 ) -> Iterator[NDArray[Any]]:
-    """Return the predictions for the rows `asked` after each chunk of rows."""
+    """Return the predictions for the test rows `asked` after each chunk of training rows."""
     model = learner(name)
     classes = np.unique(y[asked]).tolist()
     for chunk in chunks:
@@ -72,7 +72,7 @@ class People:
     images: Floats
     person: Labels
     n_people: int
-    share_tested: int  # one in this many images of a person is a test image
+    share_tested: int  # one in `share_tested` images of a person is a test image
 
     def some(self, n_people: int, every: int) -> People:
         """Return fewer people and every n-th pixel."""
@@ -111,7 +111,8 @@ def generated_people(
 ) -> People:
     """Return generated people: a Gaussian model of identities.
 
-    `noise` is the spread of the images of a person, in each direction, over the spread of the people.
+    `noise` is the standard deviation of the images of a person in each dimension, divided by that of the
+    people.
     """
     faces = rng.normal(size=(n_people, width))
     person = np.repeat(np.arange(n_people, dtype=np.int64), n_images)

@@ -32,7 +32,7 @@ def _in_chunks(name: str, X: Floats, y: Labels, chunks: list[Any]) -> None:
     model = learner(name)
     for chunk in chunks:
         model.partial_fit(X[chunk], y[chunk], classes=[0, 1])
-    model.decision_function(X[:1])  # the plane is solved when it is needed
+    model.decision_function(X[:1])  # the plane is computed at the first prediction
 
 
 def _proximal(X: Floats, y: Labels) -> None:
@@ -64,8 +64,8 @@ def training_times(context: Context) -> Result:
 _NOTES = paragraphs(
     """
     The thesis says that proximal SVMs are solved by simple formulas, while an SVM needs an iterative search
-    whose number of steps is not known, and prints no times. Here: one thread, at most 3,000 random rows,
-    features as they are, linear kernel, C = 1; ten equal chunks or one batch. IncSVM is `IncrementalSVC`, the
-    proximal machines are `ProximalSVC`; LIBSVM is that of scikit-learn.
+    of unknown length; it prints no times. The times here are for one thread, at most 3,000 random rows,
+    unscaled features, a linear kernel and C = 1, in ten equal chunks or one batch. IncSVM is
+    `IncrementalSVC`, the proximal SVMs are `ProximalSVC`, and LIBSVM is the one of scikit-learn.
     """
 )

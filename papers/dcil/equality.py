@@ -20,17 +20,18 @@ PAPER_TABLE_5_1 = {
     "iris 2 to 1,3": (2.10e-27, 0.0),
     "iris 3 to 1,2": (1.04e-26, 0.0),
 }
-_ROUNDING = 1e-12  # equal, but for rounding
+_ROUNDING = 1e-12  # differences up to this are rounding errors
 
 _NOTES = paragraphs(
     """
-    Equal to the last digits: ten chunks against one fit, every round with another order of the rows.
+    Ten chunks are compared with a single fit; every round has another order of the rows. The planes are equal
+    to the last digits.
 
-    The thesis calls its first line a Euclidean distance. Numbers near 1 have a spacing of 2e-16, so a
-    distance of 1e-26 between two such planes can't occur other than as exactly 0; it must be a squared
-    distance, and as such it is shown.
+    The thesis calls its first line a Euclidean distance. Numbers near 1 have a spacing of 2e-16, so the
+    distance between two such planes is either exactly 0 or much larger than 1e-26. The printed number must be
+    a squared distance, and squared distances are shown here.
 
-    Breast Wisconsin is the set of 699 rows without its 16 incomplete ones.
+    Breast Wisconsin is the dataset of 699 rows without the 16 incomplete ones.
     """
 )
 

@@ -1,4 +1,4 @@
-"""Section 3.1: the multiple step moves all new rows together; one by one gives the same optimum."""
+"""Section 3.1: the multiple step adds all new rows together, with the same optimum as one by one."""
 
 from __future__ import annotations
 
@@ -22,11 +22,13 @@ _EPS = 1e-10
 
 
 class MultipleStep:
-    """Transcription of (3.5) to (3.24) for the C-SVM: ``alpha`` moves with p from 0 to 1, piece by piece.
+    """Reference implementation of (3.5) to (3.24) for the C-SVM.
+
+    The multipliers ``alpha`` move along a piecewise linear path with p from 0 to 1.
 
     Q_ij = y_i y_j k(x_i, x_j), and g_i = sum_j Q_ij alpha_j + y_i b - 1 is how far row i is beyond its
-    margin. Margin vectors M have g = 0, error vectors E stand at C, reserve vectors R at 0; U are the rows on
-    their way.
+    margin. Margin vectors M have g = 0, error vectors E have alpha = C, reserve vectors R have alpha = 0; U
+    are the new rows whose multipliers are moving.
     """
 
     def __init__(self, K: Floats, y: Floats, C: float) -> None:
@@ -66,7 +68,7 @@ class MultipleStep:
         """Follow one piece of the path until a vector changes its set; return the vectors still moving."""
         self.steps += 1
         U, M = np.array(moving), np.array(self.margin, dtype=int)
-        ahead = self.C - self.alpha[U]  # lambda_U: all could have to go up to C
+        ahead = self.C - self.alpha[U]  # lambda_U: every multiplier may have to reach C
         beta0, beta = self._sensitivities(U, M, ahead)
         change = np.zeros(len(self.y))
         change[U], change[M] = ahead, beta
@@ -74,9 +76,9 @@ class MultipleStep:
         p, who = self._first_stop(U, M, change, gamma)
         self.alpha = np.clip(self.alpha + p * change, 0.0, self.C)
         self.b += p * beta0
-        if who in self.margin:  # to 0 or to C
+        if who in self.margin:  # its multiplier reached 0 or C
             self.margin.remove(who)
-        elif who >= 0:  # met its margin
+        elif who >= 0:  # reached its margin
             self.alpha[who] = min(self.alpha[who], self.C)
             self.margin.append(who)
         done = {who}
@@ -113,7 +115,7 @@ class MultipleStep:
         return float(p), who
 
 
-@experiment("dcil-multiple-step", paper=THESIS, title="Section 3.1: rows together or one by one")
+@experiment("dcil-multiple-step", paper=THESIS, title="Section 3.1: adding rows together or one by one")
 def multiple_step(context: Context) -> Result:
     rng = context.rng("multiple")
     rows = []
@@ -161,10 +163,11 @@ def _rows(subject: str, name: str, steps: int, seconds: float, apart: Floats) ->
 
 _NOTES = paragraphs(
     """
-    A plain transcription of (3.5) to (3.24) in NumPy: 200 rows are known, more come in, all together or one
-    after the other. Both end at the optimum that a batch solver finds; together takes fewer pieces, since
-    several rows share one. IncrementalSVC is the native learner on the same rows: it moves those that
-    violate their margins along the same path, several at a time, and looks at rows again until none does.
-    Its time is not that of a transcription.
+    A plain NumPy implementation of (3.5) to (3.24) knows 200 rows and adds more, all together or one after
+    the other. Both ways end at the optimum that a batch solver finds. Adding rows together takes fewer linear
+    pieces of the solution path, since several rows share a piece. IncrementalSVC is the native learner on the
+    same rows: it moves several rows that violate their margins along the same path at once, and repeats this
+    until no row violates its margin. Its times are those of compiled code and cannot be compared with those
+    of the NumPy implementation.
     """
 )

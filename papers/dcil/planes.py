@@ -45,10 +45,10 @@ def figures_2(context: Context) -> Result:
                  [("LPSVM", first[_IMBALANCED]), ("wLPSVM", first[_IMBALANCED])]),
     ]  # fmt: skip
     note = (
-        "Points are drawn as the thesis says: positive ones evenly from [0.1, 1.1] x [-1, 1], negative ones"
-        " from [-1.1, -0.1] x [-1, 1], so that x = 0 is the ideal plane. Of the imbalanced set it gives no"
-        " counts; 6 : 60 is ours. The shift is where the plane crosses the axis x2 = 0; it is positive when"
-        " the plane lies on the side of the rare class."
+        "Points are drawn as in the thesis: positive ones uniformly from [0.1, 1.1] x [-1, 1], negative "
+        "ones from [-1.1, -0.1] x [-1, 1], so that x1 = 0 is the ideal plane. The thesis gives no counts "
+        "for the imbalanced classes; 6 : 60 is our choice. The shift is where the plane crosses the axis "
+        "x2 = 0; it is positive if the plane is shifted towards the rare class."
     )
     return Result(rows, [note], (), pictures, layout="wide")
 

@@ -98,10 +98,10 @@ def _growth_note(people: People, sizes: list[int], curves: Floats) -> str:
     gain = 100.0 * (curves[:, :, 1, -1] - curves[:, :, 0, -1]).mean(axis=1)
     half = max(len(sizes) // 2, 1)
     return (
-        f"{people.name}: the thesis finds DCIL-IncLPSVM ahead from about 30 classes on, growing to 3.5 points"
-        f" of final accuracy at 270. Here it is {gain[0]:+.1f} points at {sizes[0]} classes, {gain[-1]:+.1f}"
-        f" at {sizes[-1]}; {gain[:half].mean():+.1f} over the smaller half of the sizes,"
-        f" {gain[-half:].mean():+.1f} over the larger half."
+        f"{people.name}: the thesis finds DCIL-IncLPSVM ahead from about 30 classes on, growing to 3.5 "
+        f"points of final accuracy at 270. Here its lead is {gain[0]:+.1f} points at {sizes[0]} classes and "
+        f"{gain[-1]:+.1f} at {sizes[-1]}; the mean lead is {gain[:half].mean():+.1f} over the smaller half "
+        f"of the sizes and {gain[-half:].mean():+.1f} over the larger half."
     )
 
 

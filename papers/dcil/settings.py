@@ -18,7 +18,7 @@ from papers.verdict import judge
 __all__ = ["table_5_3_settings"]
 
 _SCALINGS: dict[str, Callable[[Floats], Floats]] = {
-    "as they are": lambda X: X,
+    "unscaled": lambda X: X,
     "from 0 to 1": lambda X: (X - X.min(axis=0)) / np.maximum(X.max(axis=0) - X.min(axis=0), 1e-12),
     "standardised": lambda X: (X - X.mean(axis=0)) / np.maximum(X.std(axis=0), 1e-12),
 }
@@ -34,7 +34,7 @@ class _Trial:
     C: float
 
 
-@experiment("dcil-table-5.3-settings", paper=THESIS, title="Table 5.3: which C, which scaling?")
+@experiment("dcil-table-5.3-settings", paper=THESIS, title="Table 5.3: results by C and scaling")
 def table_5_3_settings(context: Context) -> Result:
     rows = []
     problems = [problem(name, data) for name, data in context.sets(["breast_wisconsin", "car", "abalone"])]
@@ -55,9 +55,9 @@ def table_5_3_settings(context: Context) -> Result:
 
 _NOTES = paragraphs(
     """
-    G-mean at the third ratio of each set, beside the thesis' figure, for settings that it does not name. A
-    scaling is taken from all rows of the set. Features as they are with C = 1 is what the other experiments
-    use.
+    The thesis names neither C nor a scaling of the features. The table compares the G-mean at the third ratio
+    of each dataset with the thesis's value, for several settings of both. Scalings are fitted on all rows of
+    the dataset. The other experiments use unscaled features and C = 1.
     """
 )
 
@@ -66,7 +66,7 @@ def _fitting(rows: Sequence[Row]) -> str:
     """Return the settings with which all numbers are reached."""
     misses = {row.subject for row in rows if judge(row).kind in {"better", "short"}}
     fitting = [setting for setting in dict.fromkeys(row.subject for row in rows) if setting not in misses]
-    return f"All numbers are the thesis' with: {'; '.join(fitting) or 'none of the settings'}."
+    return f"All numbers of the thesis are reached with: {'; '.join(fitting) or 'none of the settings'}."
 
 
 def _g_means(trial: _Trial) -> list[float]:

@@ -20,13 +20,13 @@ from steelyard.metrics import CumulativeConfusion
 
 __all__ = ["Round", "measured", "problem", "sizes_of", "table_5_3", "table_row"]
 
-_N_RARE, _N_TEST = 20, 40  # of the rare class in every training set; of each class in every test set
+_N_RARE, _N_TEST = 20, 40  # rare rows per training set; rows of each class per test set
 _N_COMMON = {
     "breast Wisconsin": (20, 100, 200, 400),
     "car": (20, 100, 400, 1600),
     "abalone": (20, 100, 800, 4000),
 }
-# Measure of the table -> name in steelyard.metrics, factor, which way is better.
+# Measure of the table -> name in steelyard.metrics, factor, direction of improvement.
 _MEASURES: dict[str, tuple[str, float, Aim]] = {
     "sensitivity": ("sensitivity", 100.0, "high"),
     "specificity": ("specificity", 100.0, "high"),
@@ -35,7 +35,7 @@ _MEASURES: dict[str, tuple[str, float, Aim]] = {
     "G-mean": ("g_mean", 100.0, "high"),
 }
 
-_TOLERANCE = 1.5  # points, as G-means may differ
+_TOLERANCE = 1.5  # points of G-mean
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,18 +75,19 @@ def table_5_3(context: Context) -> Result:
 
 _NOTES = paragraphs(
     """
-    The thesis names neither C nor a scaling of the features. With features as they are, ordered levels as
-    0, 1, 2, ..., the sex of an abalone as a code and C = 1 its numbers come out, also where a learner gives
-    up entirely. `dcil-table-5.3-settings` shows what other settings give.
+    The thesis names neither C nor a scaling of the features. Its numbers are reproduced with unscaled
+    features, ordered levels coded as 0, 1, 2, ..., the sex of an abalone as a code, and C = 1, even where a
+    learner never predicts the rare class. `dcil-table-5.3-settings` shows the results of other settings.
 
-    At ratio 1 the thesis has the same numbers for IncLPSVM and DCIL-IncLPSVM, as it takes both weights as 1
-    there. Its own formula (4.7) gives 1/2, which is half the C; that is what is computed here, and it moves
-    the numbers at ratio 1 a little.
+    At ratio 1 the thesis has the same numbers for IncLPSVM and DCIL-IncLPSVM because it takes both class
+    weights as 1. Its own formula (4.7) gives 1/2, which is equivalent to half the C. The table here uses
+    (4.7), so its numbers at ratio 1 differ slightly.
 
-    Table 5.2 of the thesis has the headings of positive and negative rows swapped: 20 is the rare class,
-    which the text takes as positive.
+    Table 5.2 of the thesis has the headings of positive and negative rows swapped: 20 is the number of rows
+    of the rare class, which the text takes as positive.
 
-    Where in some round nothing was called positive, the thesis has no F-measure (nan); here it is 0 then.
+    If no row of some round is predicted as positive, the thesis has no F-measure (nan); here it is 0 in such
+    a round.
     """
 )
 
@@ -98,9 +99,10 @@ def _outside(rows: Sequence[Row]) -> str:
     outside = [(row, kind) for row, kind in compared if kind != "reached"]
     listed = [f"{row.learner}'s {row.measure} on {row.subject} ({kind})" for row, kind in outside]
     return (
-        f"Outside the tolerance and two standard errors lie {len(listed)} of {len(compared)} numbers"
-        f"{': ' + ', '.join(listed) if listed else ''}. Chance alone puts about one in twenty beyond two "
-        "standard errors, and the five measures of a learner come from the same rounds: they err together."
+        f"{len(listed)} of {len(compared)} numbers are outside the tolerance and two standard "
+        f"errors{': ' + ', '.join(listed) if listed else ''}. About one number in twenty is expected beyond "
+        "two standard errors by chance. The five measures of a learner come from the same rounds, so their "
+        "errors are correlated."
     )
 
 

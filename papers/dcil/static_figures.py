@@ -6,7 +6,7 @@ __all__ = ["PAPER_TABLE_5_3"]
 
 _NO = (float("nan"), None)
 
-# Set -> ratio -> learner -> sensitivity, specificity, F-measure, RS, G-mean.
+# Dataset -> ratio -> learner -> sensitivity, specificity, F-measure, RS, G-mean.
 _PRINTED: dict[str, dict[int, dict[str, tuple[tuple[float, float | None], ...]]]] = {
     "breast Wisconsin": {
         1: {

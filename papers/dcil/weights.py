@@ -1,4 +1,4 @@
-"""Sections 2.4 and 6: other class weights, on ten real data sets."""
+"""Sections 2.4 and 6: other class weights, on ten real datasets."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from steelyard.thresholds import gmean_threshold
 __all__ = ["ZSVM", "PartitionEnsemble", "membership_weights", "other_weights", "spread_weights"]
 
 
-# Name: set, and the class that is looked for.
+# Name -> dataset and positive class.
 SETS: dict[str, tuple[str, Any]] = {
     "abalone": ("abalone", 19),
     "car": ("car", "good"),
@@ -37,13 +37,13 @@ SETS: dict[str, tuple[str, Any]] = {
     "vowel": ("koil_vowel", 1),
     "yeast": ("yeast", "ME2"),
 }
-MOST_ROWS = 3000  # to learn
+MOST_ROWS = 3000  # training rows
 
 
 class ZSVM:
     """z-SVM (2.24): support vectors of the rare class are multiplied by z.
 
-    z is where the G-mean on the rows learned is largest, as Imam, Ting and Kamruzzaman (2006) choose it.
+    z maximizes the G-mean on the training rows, as Imam, Ting and Kamruzzaman (2006) choose it.
     """
 
     def __init__(self, C: float = 1.0) -> None:
@@ -66,7 +66,7 @@ class ZSVM:
         return K[:, dual > 0] @ dual[dual > 0], K[:, dual < 0] @ dual[dual < 0]
 
     def predict(self, X: Floats) -> Labels:
-        """Labels."""
+        """Return labels."""
         rare, other = self._sides(X)
         return (self.z * rare + other > 0).astype(np.int64)
 
@@ -74,8 +74,8 @@ class ZSVM:
 def spread_weights(X: Floats, y: Labels, power: float) -> dict[int, float]:
     """Return class weights: 1 / count times a power of the mean deviation.
 
-    Chapter 6 of the thesis asks for weights that know how the samples of a class are scattered and gives no
-    rule. With a power of 1 the wider class counts more, with -1 the narrower one, with 0 it is "balanced".
+    Chapter 6 of the thesis asks for weights that depend on the scatter of a class and gives no
+    formula. With a power of 1 the wider class counts more, with -1 the narrower one, with 0 it is "balanced".
     """
     spreads = {label: float(np.sqrt(X[y == label].var(axis=0).mean())) for label in (0, 1)}
     total = sum(spreads.values()) or 1.0
@@ -112,7 +112,7 @@ class PartitionEnsemble:
         return self
 
     def predict(self, X: Floats) -> Labels:
-        """Return the label that most members predict; the rare class if both have as many."""
+        """Return the label that most members predict; the rare class in a tie."""
         votes = np.mean([member.predict(X) for member in self.members], axis=0)
         return (votes >= 0.5).astype(np.int64)
 
@@ -151,7 +151,9 @@ WAYS: dict[str, Callable[[Floats, Labels], Any]] = {
     "wLPSVM": lambda X, y: _proximal(X, y, class_weight="balanced"),
     "by spread": lambda X, y: _proximal(X, y, class_weight=spread_weights(X, y, 1.0)),
     "by inverse spread": lambda X, y: _proximal(X, y, class_weight=spread_weights(X, y, -1.0)),
-    "wLPSVM, cut for the G-mean": lambda X, y: _proximal(X, y, class_weight="balanced", threshold="gmean"),
+    "wLPSVM, threshold for the G-mean": lambda X, y: _proximal(
+        X, y, class_weight="balanced", threshold="gmean"
+    ),
 }
 
 
@@ -184,7 +186,7 @@ class _Work:
         return found
 
 
-@experiment("dcil-weights", paper=THESIS, title="Sections 2.4 and 6: other ways to weigh two classes")
+@experiment("dcil-weights", paper=THESIS, title="Sections 2.4 and 6: other ways to weight two classes")
 def other_weights(context: Context) -> Result:
     names = {file: name for name, (file, _) in list(SETS.items())[: context.pick(10, 10, 2)]}
     work = [
@@ -214,24 +216,30 @@ def _summary(rows: list[Row]) -> list[str]:
         behind = int((own < against - 0.002).sum())
         compared = "" if way == "wLPSVM" else f", ahead of wLPSVM on {ahead}, behind on {behind}"
         sentences.append(f"{way} {own.mean():.3f}{compared}.")
-    return [f"Mean G-mean over {len(sets)} sets: {' '.join(sentences)}"]
+    return [
+        (
+            f"Mean G-mean over {len(sets)} datasets, and the number of datasets on which a method is ahead "
+            f"of or behind wLPSVM: {' '.join(sentences)}"
+        )
+    ]
 
 
 _NOTES = paragraphs(
     """
-    The thesis weights classes by their counts, reviews z-SVM (2.24), and names as future work weights that
-    take the scatter of a class into account (chapter 6), without a rule. "By spread" is such a rule: the
+    The thesis weights classes by their counts and reviews z-SVM (2.24). It names as future work weights that
+    depend on the scatter of a class (chapter 6), without a formula. "By spread" uses such a formula: the
     weight of a class is also proportional, or inversely proportional, to the mean deviation of its
     standardized features. Nothing is tuned; SVMs have C = 1 and an rbf kernel with gamma "scale". 70 % of the
     rows, at most 3,000, are for training.
 
     Methods of the review: "partition ensemble" (2.4.2) divides the frequent class into disjoint parts as
-    large as the rare class and trains one SVM per part, which vote. "SVMs on balanced parts" is imbalanced-
-    learn's BalancedBaggingClassifier: ten SVMs on all rare rows and as many random others, which may overlap.
-    EasyEnsemble is by Liu, Wu and Zhou (2.4.1), as imbalanced-learn implements it. FSVM-CIL (2.4.3) weights
-    rows by their distance to the centre of their class, with linear decay, and by the ratio of the classes.
+    large as the rare class and trains one SVM per part; the SVMs vote. "SVMs on balanced parts" is
+    BalancedBaggingClassifier of imbalanced-learn: ten SVMs, each on all rare rows and equally many random
+    frequent rows, which may overlap. EasyEnsemble is by Liu, Wu and Zhou (2.4.1), as imbalanced-learn
+    implements it. FSVM-CIL (2.4.3) weights rows by their distance to the centre of their class, with linear
+    decay, and by the ratio of the classes.
 
-    Weights by spread would be offered as `class_weight="distribution"` if they were better than "balanced" on
-    most sets, and better than `threshold="gmean"`, which corrects the same error from the scores.
+    Weights by spread would become `class_weight="distribution"` if they were better than "balanced" on most
+    datasets, and better than `threshold="gmean"`, which corrects the same error by the threshold.
     """
 )

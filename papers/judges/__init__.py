@@ -1,4 +1,4 @@
-"""How claims are judged, a module for each paper.
+"""Functions that judge the claims, one module per paper.
 
 Each function takes the numbers of the experiments that its claim needs and gives a :class:`Finding`.
 """

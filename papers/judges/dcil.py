@@ -81,14 +81,16 @@ def best_of_three(measure: str) -> Callable[[Numbers], Finding]:
             own = at(numbers, on, _OWN, measure)
             good += own >= rival
             close += own >= rival - 0.01 * abs(rival)
-        text = f"{measure} is the highest in {good} of {len(known)}, within 1 % of it in {close}"
+        text = (
+            f"{measure} is the highest in {good} of {len(known)} cases, within 1 % of the highest in {close}"
+        )
         return Finding(kind_of(good, len(known)), text)
 
     return judge
 
 
 def stable(numbers: Numbers) -> Finding:
-    """Judge the sensitivity from the first to the last ratio of every set."""
+    """Judge the sensitivity from the first to the last ratio of every dataset."""
     found: dict[str, dict[str, list[float]]] = {}
     for (on, learner, measure), figure in numbers.items():
         if measure == "sensitivity":
@@ -99,7 +101,8 @@ def stable(numbers: Numbers) -> Finding:
         falls = [values[learner][0] - values[learner][-1] for learner in (_SVM, _PLAIN)]
         good += own <= 5 and min(falls) > 10
         text.append(
-            f"{on}: {_OWN} within {own:.1f} points, the others fall by {falls[0]:.0f} and {falls[1]:.0f}"
+            f"{on}: {_OWN} changes by at most {own:.1f} points, the others fall by {falls[0]:.0f} and "
+            f"{falls[1]:.0f}"
         )
     return Finding(kind_of(good, len(found)), "; ".join(text))
 
@@ -126,7 +129,7 @@ def leaning(numbers: Numbers) -> Finding:
         if on.endswith(" 1 : 1")
     }
     good = sum(abs(lean) > 5.0 for lean in found.values())
-    text = f"sensitivity less specificity of {_PLAIN} at 1 : 1: {listed(found, '+.1f')}"
+    text = f"sensitivity minus specificity of {_PLAIN} at 1 : 1: {listed(found, '+.1f')}"
     return Finding(kind_of(good, len(found)), text)
 
 
@@ -173,7 +176,7 @@ def alike(measure: str, within: float, where: str = "") -> Callable[[Numbers], F
                 own = [at(numbers, on, name, measure) for name in (_OWN, _SVM, _PLAIN)]
                 found[on] = max(own) - min(own)
         good = sum(apart <= within for apart in found.values())
-        return Finding(kind_of(good, len(found)), f"{measure}, highest less lowest: {listed(found, '.3f')}")
+        return Finding(kind_of(good, len(found)), f"{measure}, highest minus lowest: {listed(found, '.3f')}")
 
     return judge
 
@@ -188,7 +191,9 @@ def keeps_growing(numbers: Numbers) -> Finding:
             good += (falls[_SVM] > 0.01) + (falls[_PLAIN] > 0.01)
             asked += 2
         text.append(f"{on} {falls[_OWN]:.3f}, {falls[_SVM]:.3f}, {falls[_PLAIN]:.3f}")
-    return Finding(kind_of(good, asked), f"falls of {_OWN}, {_SVM} and {_PLAIN}: {'; '.join(text)}")
+    return Finding(
+        kind_of(good, asked), f"sum of the decreases of {_OWN}, {_SVM} and {_PLAIN}: {'; '.join(text)}"
+    )
 
 
 # -- figures 5.3 to 5.6 ---------------------------------------------------------------------------

@@ -40,7 +40,7 @@ def speed_up(numbers: Numbers) -> Finding:
     text = ", ".join(
         f"{on}: {one.ours:.2f} (paper {one.paper:.2f})" for on, one in found.items() if one.paper
     )
-    return Finding(kind_of(reached, len(found)), f"two cores against one, {text}")
+    return Finding(kind_of(reached, len(found)), f"speed-up of two cores, {text}")
 
 
 def less_than_linear(numbers: Numbers) -> Finding:
@@ -63,7 +63,7 @@ def size_up(numbers: Numbers) -> Finding:
     found = _of_cores(numbers, "size-up")
     good = sum(times < 4.0 for times in found.values())
     text = ", ".join(f"{times:.2f} with {cores}" for (_, cores), times in found.items())
-    return Finding(kind_of(good, len(found)), f"times as long for four times the rows, by cores: {text}")
+    return Finding(kind_of(good, len(found)), f"factor of the time for four times the rows, by cores: {text}")
 
 
 def share(numbers: Numbers) -> Finding:
@@ -110,7 +110,7 @@ def parallel(numbers: Numbers) -> Finding:
         for on in subjects(numbers)
     }
     good = sum(part <= 0.8 for part in found.values())
-    return Finding(kind_of(good, len(found)), f"parts of the time of one core: {listed(found)}")
+    return Finding(kind_of(good, len(found)), f"time as a share of that of one core: {listed(found)}")
 
 
 def privacy(numbers: Numbers) -> Finding:

@@ -38,23 +38,26 @@ def ups_and_downs(gains: Iterable[float]) -> tuple[int, int, int]:
 
 
 def highest(measure: str) -> Callable[[Numbers], Finding]:
-    """Judge KBA as printed against the best other method; show our KBA beside it."""
+    """Judge KBA as printed against the best other method; the numbers also show our KBA."""
 
     def judge(numbers: Numbers) -> Finding:
-        known = [on for on in subjects(numbers) if on != "mean of the sets"]
+        known = [on for on in subjects(numbers) if on != "mean of the datasets"]
         leads = {name: _leads(numbers, known, name, measure) for name in ("KBA as printed", "KBA")}
         good = {name: sum(lead >= 0 for lead, _ in own.values()) for name, own in leads.items()}
         text = ", ".join(
             f"{on} {lead:+.1f} over {best}" for on, (lead, best) in leads["KBA as printed"].items()
         )
-        beside = f"with the shift and the variant of this library highest on {good['KBA']} of {len(known)}"
+        beside = (
+            f"with the shift and the variant of this library, KBA is the highest on {good['KBA']} of "
+            f"{len(known)}"
+        )
         return Finding(kind_of(good["KBA as printed"], len(known)), f"as printed {text}; {beside}")
 
     return judge
 
 
 def _leads(numbers: Numbers, known: list[str], method: str, measure: str) -> dict[str, tuple[float, str]]:
-    """Return for each set the lead of a method over the best other one, and the name of the latter."""
+    """Return for each dataset the lead of a method over the best other one, and the name of the latter."""
     leads = {}
     for on in known:
         others = {
@@ -79,7 +82,7 @@ def against_svm(measure: str, wanted: Literal["rises", "falls"]) -> Callable[[Nu
         up, down, same = ups_and_downs(gains)
         return Finding(
             kind_of(up, len(gains)),
-            f"one printed round: as claimed in {up} of {len(gains)} cases, the other way in {down}, the same "
+            f"one printed round: as claimed in {up} of {len(gains)} cases, the opposite in {down}, equal "
             f"within 0.1 in {same}",
         )
 
@@ -90,7 +93,7 @@ def over_act(numbers: Numbers) -> Finding:
     """Judge the AUC against ACT on yeast and abalone."""
     gains = {on: at(numbers, on, "KBA", "AUC") - at(numbers, on, "ACT", "AUC") for on in ("yeast", "abalone")}
     good = sum(gain > _SAME for gain in gains.values())
-    return Finding(kind_of(good, len(gains)), f"AUC of KBA over ACT: {listed(gains, '+.1f')}")
+    return Finding(kind_of(good, len(gains)), f"gain in AUC of KBA over ACT: {listed(gains, '+.1f')}")
 
 
 def abalone(numbers: Numbers) -> Finding:
@@ -102,7 +105,7 @@ def abalone(numbers: Numbers) -> Finding:
             svm, kba = at(numbers, on, "AUC", "SVM, C = 1,000"), numbers[key].ours
             tried, good = tried + 1, good + (kba >= 87.4 - 2.0)
             text.append(f"{on} {svm:.1f} to {kba:.1f}")
-    return Finding(kind_of(good, tried), f"SVM to one printed round: {'; '.join(text)}")
+    return Finding(kind_of(good, tried), f"AUC of the SVM and after one printed round: {'; '.join(text)}")
 
 
 def abalone_lost(numbers: Numbers) -> Finding:
@@ -115,17 +118,21 @@ def abalone_lost(numbers: Numbers) -> Finding:
 def penalties(trajectories: Numbers, tables: Numbers) -> Finding:
     """Judge the gain of biased penalties."""
     found = _gain(trajectories, "all suspicious", "BP", "sensitivity")
-    gain = _gain(tables, "mean of the sets", "BP", "G-mean")
+    gain = _gain(tables, "mean of the datasets", "BP", "G-mean")
     good = int(found < 10) + int(gain < 5)
-    text = f"{found:+.1f} points of sensitivity on trajectories, {gain:+.1f} of G-mean on six UCI sets"
+    text = f"{found:+.1f} points of sensitivity on trajectories, {gain:+.1f} of G-mean on six UCI datasets"
     return Finding(kind_of(good, 2), text)
 
 
 def only_kernel(numbers: Numbers) -> Finding:
     """Judge changed multipliers (biased penalties) against a changed kernel alone."""
-    found = {name: _gain(numbers, "mean of the sets", name, "G-mean") for name in ("BP", "KBA as printed")}
+    found = {
+        name: _gain(numbers, "mean of the datasets", name, "G-mean") for name in ("BP", "KBA as printed")
+    }
     good = int(found["KBA as printed"] > 0) + int(found["BP"] < 5)
-    return Finding(kind_of(good, 2), f"G-mean over SVM, mean of six sets: {listed(found, '+.1f')}")
+    return Finding(
+        kind_of(good, 2), f"gain in G-mean over SVM, mean of six datasets: {listed(found, '+.1f')}"
+    )
 
 
 def _gain(numbers: Numbers, on: str, learner: str, measure: str) -> float:
@@ -136,7 +143,7 @@ def _gain(numbers: Numbers, on: str, learner: str, measure: str) -> float:
 
 
 def thirty(numbers: Numbers) -> Finding:
-    """Judge the sensitivity of KBA as printed; show the shift alone and our KBA beside it."""
+    """Judge the sensitivity of KBA as printed; the numbers also show the shift alone and our KBA."""
     names = ("KBA as printed", "shift alone", "KBA")
     gains = {name: _gain(numbers, "all suspicious", name, "sensitivity") for name in names}
     kind: Kind = "holds" if gains["KBA as printed"] >= 25 else "does not hold"
@@ -152,7 +159,7 @@ def specific(numbers: Numbers) -> Finding:
 
 
 def rarer(numbers: Numbers) -> Finding:
-    """Judge the gains of KBA as printed by rarity; show the shift alone and our KBA beside them."""
+    """Judge the gains of KBA as printed by rarity; the numbers also show the shift alone and our KBA."""
     gains = {
         learner: [
             (on, f) for (on, name, measure), f in numbers.items() if (name, measure) == (learner, _GAIN)

@@ -39,7 +39,7 @@ _PAIRS = (("RS++", "RS"), ("FIFO++", "FIFO"))
 
 
 def wins(*rivals: str, of: str = "wins : losses of KOIL against") -> Callable[[Numbers], Finding]:
-    """Judge on how many sets KOIL is significantly better or worse."""
+    """Judge on how many datasets KOIL is significantly better or worse."""
 
     def judge(numbers: Numbers) -> Finding:
         text, good = [], 0
@@ -55,7 +55,7 @@ def wins(*rivals: str, of: str = "wins : losses of KOIL against") -> Callable[[N
 
 
 def _areas(numbers: Numbers) -> dict[str, dict[str, float]]:
-    """Return the AUC by set and learner."""
+    """Return the AUC by dataset and learner."""
     found: dict[str, dict[str, float]] = {}
     for (on, learner, measure), figure in numbers.items():
         if measure == "AUC":
@@ -71,7 +71,9 @@ def kernels_win(numbers: Numbers) -> Finding:
         kernel = min(value for name, value in found.items() if name not in _LINEAR)
         good += kernel > plane + 0.05
         text.append(f"{on} {kernel:.3f} : {plane:.3f}")
-    return Finding(kind_of(good, len(areas)), f"lowest kernel learner : best plane, {', '.join(text)}")
+    return Finding(
+        kind_of(good, len(areas)), f"AUC of the worst kernel learner : best linear learner, {', '.join(text)}"
+    )
 
 
 def kernels_mostly(numbers: Numbers) -> Finding:
@@ -81,7 +83,7 @@ def kernels_mostly(numbers: Numbers) -> Finding:
         planes = [found[name] for name in _LINEAR]
         leads[on] = float(np.mean([found[name] for name in found if name not in _LINEAR]) - np.mean(planes))
     good = sum(lead > 0 for lead in leads.values())
-    text = f"mean AUC of kernel learners less that of planes: {listed(leads, '+.3f')}"
+    text = f"mean AUC of kernel learners minus that of linear learners: {listed(leads, '+.3f')}"
     return Finding(most(good, len(leads)), text)
 
 
@@ -92,14 +94,14 @@ _PLANES = {
 
 
 def plane_is_enough(numbers: Numbers) -> Finding:
-    """Judge whether a linear learner is within 0.01 of KOIL on the sets that the thesis names."""
+    """Judge whether a linear learner is within 0.01 of KOIL on the datasets that the thesis names."""
     areas, text, good, asked = _areas(numbers), [], 0, 0
     for plane, sets in _PLANES.items():
         for on in sets:
             gap = areas[on][plane] - max(areas[on][f"KOIL {policy}"] for policy in ("RS++", "FIFO++"))
             good, asked = good + (gap >= -0.01), asked + 1
             text.append(f"{plane} on {on} {gap:+.3f}")
-    return Finding(kind_of(good, asked), f"AUC over the better KOIL: {', '.join(text)}")
+    return Finding(kind_of(good, asked), f"AUC minus that of the better KOIL: {', '.join(text)}")
 
 
 def converges(numbers: Numbers) -> Finding:
@@ -122,13 +124,13 @@ def guesses(numbers: Numbers) -> Finding:
 
 
 def fewer_vectors(numbers: Numbers) -> Finding:
-    """Judge KOIL against NORMA on the generated sets."""
+    """Judge KOIL against NORMA on the generated datasets."""
     text, good, areas = [], 0, _areas(numbers)
     for on, found in areas.items():
         own = [found["KOIL RS++"], found["KOIL FIFO++"]]
         good += sum(value > found["NORMA"] for value in own)
         text.append(f"{on} {own[0]:.3f} and {own[1]:.3f} : {found['NORMA']:.3f}")
-    return Finding(kind_of(good, 2 * len(areas)), f"KOIL RS++ and FIFO++ : NORMA, {', '.join(text)}")
+    return Finding(kind_of(good, 2 * len(areas)), f"AUC of KOIL RS++ and FIFO++ : NORMA, {', '.join(text)}")
 
 
 def smooth(numbers: Numbers) -> Finding:
@@ -141,7 +143,8 @@ def smooth(numbers: Numbers) -> Finding:
     comparable = sum(gain >= -0.01 for gain in gains)
     return Finding(
         kind_of(comparable, len(gains)),
-        f"at most 0.01 below the hinge loss in {comparable} of {len(gains)}, mean {np.mean(gains):+.3f}",
+        f"at most 0.01 below the hinge loss in {comparable} of {len(gains)} cases, mean difference "
+        f"{np.mean(gains):+.3f}",
     )
 
 
@@ -171,8 +174,11 @@ def compensation(numbers: Numbers) -> Finding:
             max(abs(at(numbers, on, pair[place], measure) - whole) for pair in _PAIRS) for place in (0, 1)
         )
         good += near <= 0.01 or near < 0.25 * far
-        text.append(f"{on}: {near:.3f} with, {far:.3f} without")
-    return Finding(kind_of(good, len(known)), f"largest distance to unlimited budgets, {'; '.join(text)}")
+        text.append(f"{on} {near:.3f} and {far:.3f}")
+    return Finding(
+        kind_of(good, len(known)),
+        f"largest difference in AUC to unlimited budgets, with and without compensation: {'; '.join(text)}",
+    )
 
 
 def over_plain(numbers: Numbers) -> Finding:
@@ -184,7 +190,7 @@ def over_plain(numbers: Numbers) -> Finding:
         for on in subjects(numbers)
     }
     good = sum(gain > 0.01 for gain in gains.values())
-    return Finding(kind_of(good, len(gains)), f"AUC over the policy without it: {listed(gains, '+.3f')}")
+    return Finding(kind_of(good, len(gains)), f"gain in AUC by compensation: {listed(gains, '+.3f')}")
 
 
 def fluctuates(numbers: Numbers) -> Finding:
@@ -195,7 +201,7 @@ def fluctuates(numbers: Numbers) -> Finding:
             own, other = (numbers[on, name, "AUC at the end"].spread for name in (policy, plain))
             good += other > own
             text.append(f"{on} {own:.3f} ({policy}), {other:.3f} ({plain})")
-    return Finding(kind_of(good, len(text)), f"deviation over the runs: {', '.join(text)}")
+    return Finding(kind_of(good, len(text)), f"standard deviation over the runs: {', '.join(text)}")
 
 
 def saturates(numbers: Numbers) -> Finding:
@@ -216,30 +222,30 @@ def tenth(numbers: Numbers) -> Finding:
         best = max(found, key=found.__getitem__)
         good += found["k 10"] >= found[best] - 0.005
         text.append(f"{on} {best} ({found[best] - found['k 10']:+.3f})")
-    return Finding(kind_of(good, len(areas)), f"best k, and what it has over k = 10: {', '.join(text)}")
+    return Finding(kind_of(good, len(areas)), f"best k, and its gain in AUC over k = 10: {', '.join(text)}")
 
 
 def too_few(numbers: Numbers) -> Finding:
     """Judge k = 1 against a tenth of the budget."""
     gaps = {on: found["k 10"] - found["k 1"] for on, found in _areas(numbers).items()}
     good = sum(gap > 0.005 for gap in gaps.values())
-    return Finding(kind_of(good, len(gaps)), f"AUC of k = 10 less that of k = 1: {listed(gaps, '+.3f')}")
+    return Finding(kind_of(good, len(gaps)), f"AUC of k = 10 minus that of k = 1: {listed(gaps, '+.3f')}")
 
 
 def declines(numbers: Numbers) -> Finding:
     """Judge k = the budget against a tenth of it."""
     falls = {on: found["k 10"] - found["k 100"] for on, found in _areas(numbers).items()}
     good = sum(fall > 0.005 for fall in falls.values())
-    return Finding(kind_of(good, len(falls)), f"AUC of k = 10 less that of k = 100: {listed(falls, '+.3f')}")
+    return Finding(kind_of(good, len(falls)), f"AUC of k = 10 minus that of k = 100: {listed(falls, '+.3f')}")
 
 
 def sensitive(numbers: Numbers) -> Finding:
-    """Judge the sensitivity to k on the two named sets and on the others."""
+    """Judge the sensitivity to k on the two named datasets and on the others."""
     spans = {on: max(found.values()) - min(found.values()) for on, found in _areas(numbers).items()}
     named = {on: spans.pop(on) for on in ("svmguide2", "german")}
     usual = float(np.median(list(spans.values())))
     good = sum(span < usual for span in named.values())
-    text = f"highest less lowest AUC: {listed(named, '.3f')}; median of the others {usual:.3f}"
+    text = f"highest minus lowest AUC: {listed(named, '.3f')}; median of the others {usual:.3f}"
     return Finding(kind_of(good, len(named)), text)
 
 
@@ -254,7 +260,7 @@ def at_least_seven(numbers: Numbers) -> Finding:
 
 
 def limited(several: Numbers, single: Numbers) -> Finding:
-    """Judge the sets on which several kernels are worse than one."""
+    """Judge the datasets on which several kernels are worse than one."""
     leads = {}
     for on in ("sonar", "ionosphere"):
         for kind in ("RS++", "FIFO++"):
@@ -264,4 +270,4 @@ def limited(several: Numbers, single: Numbers) -> Finding:
                     single, on, f"KOIL{square} {kind}", "AUC"
                 )
     good = sum(lead <= 0.0 for lead in leads.values())
-    return Finding(kind_of(good, len(leads)), f"AUC over one kernel: {listed(leads, '+.3f')}")
+    return Finding(kind_of(good, len(leads)), f"AUC minus that of one kernel: {listed(leads, '+.3f')}")

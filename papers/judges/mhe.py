@@ -27,7 +27,7 @@ def obviously(suffix: str) -> Callable[[Numbers], Finding]:
             text.append(f"{measure} {', '.join(f'{gain:+.1f}' for gain in gains)}")
         return Finding(
             kind_of(good, len(_MEASURES) * len(known)),
-            f"over the better of the two, after each of {len(known)} stages: {'; '.join(text)}",
+            f"gain over the better of HS and HE, after each of {len(known)} stages: {'; '.join(text)}",
         )
 
     return judge
@@ -45,7 +45,7 @@ def reason(learner: str, rival: str) -> Callable[[Numbers], Finding]:
             ]
             good, asked = good + sum(gain > 1.0 for gain in gains), asked + len(gains)
             text.append(f"{named} {', '.join(f'{gain:+.1f}' for gain in gains)}")
-        return Finding(kind_of(good, asked), f"F1 of {learner} over {rival}: {'; '.join(text)}")
+        return Finding(kind_of(good, asked), f"gain in F1 of {learner} over {rival}: {'; '.join(text)}")
 
     return judge
 
@@ -60,7 +60,7 @@ def times(rival: str, limit: float, column: str) -> Callable[[Numbers], Finding]
         ratios = [at(numbers, on, "MHE", column) / at(numbers, on, rival, column) for on in subjects(numbers)]
         good = sum(ratio <= limit for ratio in ratios)
         text = ", ".join(f"{ratio:.2f}" for ratio in ratios)
-        return Finding(kind_of(good, len(ratios)), f"MHE / {rival}: {text}")
+        return Finding(kind_of(good, len(ratios)), f"time of MHE / time of {rival}: {text}")
 
     return judge
 
@@ -70,6 +70,4 @@ def own_body(numbers: Numbers) -> Finding:
     first, *further = (at(numbers, on, "MHE", "training ms") for on in subjects(numbers))
     good = sum(one < 0.5 * first for one in further)
     text = ", ".join(f"{one:.2f}" for one in further)
-    return Finding(
-        kind_of(good, len(further)), f"two topics {first:.2f} ms, then one after the other {text} ms"
-    )
+    return Finding(kind_of(good, len(further)), f"two topics {first:.2f} ms, each further topic {text} ms")

@@ -34,7 +34,7 @@ PAPER_GAINS = {"frequent": 5.3, "rare": 5.9, "very rare": 15.5}
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """One split of one set."""
+    """One split of one dataset."""
 
     subject: str
     X: NDArray[np.float64]
@@ -86,7 +86,7 @@ def _trial(name: str, data: Dataset, context: Context, number: int) -> Trial:
 def _digits(data: Dataset, context: Context, rng: np.random.Generator) -> Trial:
     """Return subsampled digits, each class rarer than the one before."""
     X, y = data.numbers() / 16.0, np.asarray(data.y, dtype=np.int64)
-    order = rng.permutation(10)  # which digit becomes how rare
+    order = rng.permutation(10)  # digits in the order of their rarity
     sizes = np.geomspace(100, 5, 10).round().astype(int) // context.pick(1, 1, 4) + 2
     train, test, ranks = [], [], np.empty_like(y)
     for rank, digit in enumerate(order):
@@ -126,13 +126,13 @@ def _face_rows(answers: list[dict[str, list[float]]]) -> list[Row]:
 _NOTES = paragraphs(
     """
     The paper's 20,000 images of 116 categories from the Corel CDs are not public, so only the design is kept:
-    one machine for each class against the rest, the largest score wins, accuracy class by class. Digits: ten
-    classes thinned out from about 100 rows to learn down to 7 (4:1 to 60:1), a random digit at every rarity,
-    60 rows of each to ask; the frequent, rare and very rare group are four, three and three classes. Faces:
-    40 people, six images of each to learn and four to ask, every fourth pixel.
+    one one-vs-rest SVM for each class, prediction by the largest score, accuracy class by class. Digits: ten
+    classes subsampled from about 100 training rows down to 7 (4:1 to 60:1), with a random digit at every
+    rarity and 60 test rows of each. The frequent, rare and very rare groups are four, three and three
+    classes. Faces: 40 people, six training and four test images of each, every fourth pixel.
 
-    C is 10 and the kernel Laplacian (the paper: also L1), with the median distance as its width; nothing is
-    tuned. The paper's figures beside ours are the gains over an SVM that its text gives for its three groups;
-    the images are other ones, so they show the direction only.
+    C is 10 and the kernel Laplacian (the paper also uses the L1 distance), with the median distance as its
+    width; nothing is tuned. The paper's numbers in the table are the gains over an SVM that its text gives
+    for its three groups. Its images are different, so they show the direction only.
     """
 )

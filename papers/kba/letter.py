@@ -97,7 +97,7 @@ def _chosen(case: Case) -> float:
 @experiment(
     "kba-tables-2-3-letter",
     paper=PAPER_NAME,
-    title="Tables 2 and 3 to the letter: one printed round, its G-mean, AUC and support vectors",
+    title="Tables 2 and 3 with the printed equations: G-mean, AUC and support vectors after one round",
 )
 def letter(context: Context) -> Result:
     cases = _cases(context)
@@ -143,7 +143,7 @@ def _rows(about: tuple[str, str], values: dict[str, list[tuple[float, ...]]]) ->
 
 
 def _verdicts(found: dict[tuple[str, str], dict[str, list[tuple[float, ...]]]]) -> list[str]:
-    """Return a note that counts the effects of one forced round over sets and penalties."""
+    """Return a note that counts the effects of one forced round over datasets and penalties."""
     sentences = []
     for machine in ("KBA as printed", "KBA adapted, one round"):
         counts = []
@@ -152,9 +152,9 @@ def _verdicts(found: dict[tuple[str, str], dict[str, list[tuple[float, ...]]]]) 
                 _shown(values[machine], place) - _shown(values["SVM"], place) for values in found.values()
             ]
             up, down, same = ups_and_downs(gains)
-            counts.append(f"{measure} rises in {up}, falls in {down} and stays in {same}")
+            counts.append(f"{measure} rises in {up}, falls in {down} and is unchanged in {same}")
         sentences.append(
-            f"{machine} against the machine it starts from, {len(found)} cases: {'; '.join(counts)}."
+            f"{machine} compared with the SVM that it starts from, {len(found)} cases: {'; '.join(counts)}."
         )
     return sentences
 
@@ -165,13 +165,14 @@ def _shown(triples: list[tuple[float, ...]], place: int) -> float:
 
 _NOTES = paragraphs(
     """
-    C = 1,000 for all, the paper's value, features as they are, a Laplacian kernel, splits of 6:1. A full run
-    chooses gamma by seven folds from a third of, once and three times the paper's; a quick run takes the
-    paper's. Nothing is shifted and one round is made, whatever it does, so that what is compared is the
-    reshaped kernel alone. "Balanced penalties" start from an SVM with class_weight="balanced".
+    All methods use C = 1,000, the paper's value, with unscaled features, a Laplacian kernel and splits of
+    6:1. A full run chooses gamma by seven folds from a third of, once and three times the paper's value; a
+    quick run uses the paper's value. The threshold is not shifted, and exactly one round is made whatever its
+    result, so that only the reshaped kernel is compared. "Balanced penalties" start from an SVM with
+    class_weight="balanced".
 
-    The support ratio is |SI-| : |SI+|, support vectors of the frequent against those of the rare class, which
-    the paper says alignment lowers (section 3.2); it prints the ratio of its SVM only (table 2). The paper's
-    other figures are those of tables 2 and 3.
+    The support ratio is |SI-| : |SI+|, the number of support vectors of the frequent class divided by that of
+    the rare class. The paper says that alignment lowers it (section 3.2), but prints it for its SVM only
+    (table 2). The paper's other numbers are those of tables 2 and 3.
     """
 )

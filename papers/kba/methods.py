@@ -55,7 +55,7 @@ class Parts:
         return self.kernel.block(self.X), self.kernel.block(self.asked, self.X)
 
 
-Variant = Callable[[Parts, float], Floats]  # a split and C to decision values of the rows to ask
+Variant = Callable[[Parts, float], Floats]  # from a split and C to decision values of the test rows
 
 
 def parts_of(X: Floats, y: Labels, train: Rows, test: Rows, width: float) -> Parts:

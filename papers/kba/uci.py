@@ -1,4 +1,4 @@
-"""Tables 2 and 3: G-mean and AUC on six UCI sets."""
+"""Tables 2 and 3: G-mean and AUC on six UCI datasets."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from steelyard.datasets import Dataset
 
 __all__ = ["tables_2_and_3"]
 
-# Name: set, class that is looked for, percentage of made-up rows for SMOTE.
+# Name -> dataset, positive class, percentage of generated rows for SMOTE.
 SETS: dict[str, tuple[str, str | int, int]] = {
     "segmentation": ("segmentation_210", "BRICKFACE", 200),
     "glass": ("glass", 7, 200),
@@ -50,7 +50,7 @@ CONTESTS = (
 )
 WEIGHTS = {"SVM": (None,), "BP": ("balanced",), "SVM or BP": (None, "balanced")}
 
-# Means in per cent; the paper did not try biased penalties (BP) on these sets.
+# Means in per cent; the paper did not try biased penalties (BP) on these datasets.
 PAPER_TABLE_2 = {
     "segmentation": {"SVM": 98.1, "SMOTE": 98.1, "ACT": 98.1, "KBA": 98.1},
     "glass": {"SVM": 89.9, "SMOTE": 91.8, "ACT": 93.7, "KBA": 93.7},
@@ -81,7 +81,7 @@ PAPER_SPREADS_3 = {
     "KBA": (0.0, 2.6, 1.5, 0.1, 2.5, 6.8),
 }
 
-Split = tuple[Rows, Rows]  # to learn and to ask
+Split = tuple[Rows, Rows]  # training and test rows
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ def answer(task: Task) -> tuple[float, float]:
     )
 
 
-@experiment("kba-tables-2-3", paper=PAPER_NAME, title="Tables 2 and 3: G-mean and AUC on six UCI sets")
+@experiment("kba-tables-2-3", paper=PAPER_NAME, title="Tables 2 and 3: G-mean and AUC on six UCI datasets")
 def tables_2_and_3(context: Context) -> Result:
     methods = [method for method in METHODS if method != "SMOTE" or find_spec("imblearn") is not None]
     if "SMOTE" not in methods:
@@ -171,7 +171,7 @@ def features(subject: str, data: Dataset) -> tuple[Floats, Labels]:
 
 
 def subjects(context: Context, n_splits: int) -> Iterator[tuple[str, Floats, Labels, int, list[Split]]]:
-    """Yield the available sets: name, rows, labels, seed and random splits of a seventh."""
+    """Yield the available datasets: name, rows, labels, seed and random splits of a seventh."""
     names = {file: subject for subject, (file, _, _) in SETS.items()}
     if context.tiny:
         names = {"segmentation_210": "segmentation", "glass": "glass"}
@@ -205,7 +205,7 @@ def printed_numbers(subject: str, method: str, measure: str) -> dict[str, float]
 
 
 def _mean_rows(found: dict[str, dict[str, list[tuple[float, float]]]], methods: list[str]) -> list[Row]:
-    """Return means over the sets, with the printed means over the same sets."""
+    """Return means over the datasets, with the printed means over the same datasets."""
     rows = []
     for method in methods:
         for place, (measure, theirs) in enumerate(zip(MEASURES, (PAPER_TABLE_2, PAPER_TABLE_3), strict=True)):
@@ -214,12 +214,14 @@ def _mean_rows(found: dict[str, dict[str, list[tuple[float, float]]]], methods: 
             papers = [theirs[subject][known] for subject in found if known in theirs[subject]]
             paper = float(np.mean(papers)) if papers else None
             mean = float(np.mean(means))
-            rows.append(Row("mean of the sets", method, measure, mean, paper=paper, tolerance=0.5, digits=2))
+            rows.append(
+                Row("mean of the datasets", method, measure, mean, paper=paper, tolerance=0.5, digits=2)
+            )
     return rows
 
 
 def _comparison(found: dict[str, dict[str, list[tuple[float, float]]]]) -> list[str]:
-    """Return notes that compare KBA with SVMs, set by set."""
+    """Return notes that compare KBA with SVMs, dataset by dataset."""
     sentences = []
     for place, measure in enumerate(MEASURES):
         for own, rivals, name in CONTESTS:
@@ -235,7 +237,7 @@ def _against(
     rivals: tuple[str, ...],
     place: int,
 ) -> str:
-    """Return the lead of a method over the best other one on a set, with a p value."""
+    """Return the lead of a method over the best other one on a dataset, with a p value."""
     mine, *others = (np.array([pair[place] for pair in values[name]]) for name in (own, *rivals))
     best = max(range(len(rivals)), key=lambda number: float(others[number].mean()))
     difference = mine - others[best]
@@ -247,17 +249,17 @@ def _against(
 
 _NOTES = paragraphs(
     """
-    Stratified splits of 6:1. C (1, 10, 100) and the width of a Laplacian kernel (0.3, 1 and 3 over the number
-    of standardised features) are chosen inside the rows to learn, by three folds and the mean of G-mean and
-    AUC, from the same grid for all methods. ACT and KBA also choose there whether the machine that they start
-    from has equal or balanced penalties, and so does "SVM or BP", which is an SVM with as many candidates as
-    they have. "KBA of BP" has balanced penalties always, and as many candidates as BP. The paper chose by
+    Splits are stratified, 6:1. C (1, 10, 100) and gamma of a Laplacian kernel (0.3, 1 and 3 over the number
+    of standardised features) are chosen inside the training part, by three folds and the mean of G-mean and
+    AUC, from the same grid for all methods. ACT and KBA also choose there whether the SVM that they start
+    from has equal or balanced penalties. "SVM or BP" makes the same choice for an SVM and so has as many
+    candidates. "KBA of BP" always has balanced penalties, and as many candidates as BP. The paper chose by
     seven folds, by a measure that it does not name; its C was always 1,000.
 
-    SVM is scikit-learn's SVC, BP the same with class_weight="balanced", which the paper did not try on these
-    sets; SMOTE is imbalanced-learn's at the paper's percentages, followed by an SVM. ACT and KBA are
-    AlignedSVC, whose cut is shifted to the best G-mean on held-out rows: that is not in the paper, where the
-    reshaped kernel alone moves the boundary. "KBA as printed" is the paper's equations and nothing else: one
-    round, whatever it does, equations 5 and 7 to the letter, no shift, equal penalties.
+    SVM is scikit-learn's SVC. BP is the same with class_weight="balanced", which the paper did not try on
+    these datasets. SMOTE is that of imbalanced-learn at the paper's percentages, followed by an SVM. ACT and
+    KBA are AlignedSVC, whose threshold is shifted to the best G-mean on held-out rows. The paper has no such
+    shift: its reshaped kernel alone moves the boundary. "KBA as printed" is exactly the paper's equations 5
+    and 7: one round whatever its result, no shift, equal penalties.
     """
 )

@@ -41,13 +41,13 @@ class Contender:
     """A learner with the settings of the paper.
 
     `make` takes ``budget`` (of each class), ``seed`` and the searched parameters. Where the paper's range
-    holds values that the learner cannot take (a share above 1, a step that overshoots), they are left out.
+    contains values that the learner cannot use (a share above 1, a step that overshoots), they are left out.
     """
 
     name: str
     make: Callable[..., Any]
     grid: Mapping[str, tuple[float, ...]]
-    grows: bool = False  # cost a row rises with the rows seen: parameters are searched on fewer rows
+    grows: bool = False  # the cost per row grows with the rows: search on fewer rows
 
     def candidates(self, step: int = 1) -> list[dict[str, float]]:
         """Return every combination of the grid; with a step, of every step-th value."""
@@ -100,12 +100,12 @@ def _opauc(regularization: float, **_: int) -> OPAUC:
 
 
 def _norma(budget: int, seed: int, **params: Any) -> NORMA:
-    del budget, seed  # keeps all, draws nothing
+    del budget, seed  # NORMA keeps all support vectors and is deterministic
     return NORMA(LEARNING_RATE, **params)
 
 
 def _rbp(budget: int, seed: int, gamma: float) -> RBP:
-    return RBP(2 * budget, gamma=gamma, random_state=seed)  # one buffer with room for both classes
+    return RBP(2 * budget, gamma=gamma, random_state=seed)  # one buffer of the size of both
 
 
 def _forgetron(budget: int, gamma: float, **_: int) -> Forgetron:
@@ -162,7 +162,7 @@ PROGRAM_SETTINGS: dict[str, dict[str, Any]] = {
 PROGRAM = {name: value for own in PROGRAM_SETTINGS.values() for name, value in own.items()}
 AS_WRITTEN = " as written"
 
-# As the program computes it, and as the thesis writes it.
+# Several kernels as in the authors' program, and as written in the thesis.
 MANY_KERNELS = tuple(
     Contender(f"{name} {policy}{suffix}", partial(many_kernels, loss, word, settings), {"C": FULL})
     for settings, suffix in ((PROGRAM, ""), ({}, AS_WRITTEN))

@@ -36,11 +36,11 @@ MANY_SETS = ("sonar", "heart", "diabetes", "glass", "german", "svmguide2", "segm
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """One setting of KOIL on one set; it can be sent to another process."""
+    """One setting of KOIL on one dataset; it can be sent to another process."""
 
     benchmark: Benchmark
     settings: Mapping[str, Any]
-    marks: Sequence[float]  # shares of the stream after which the AUC is taken
+    marks: Sequence[float]  # shares of the stream after which the AUC is measured
     n_runs: int
 
 
@@ -66,7 +66,7 @@ def _learn(curve: Curve) -> np.ndarray[Any, np.dtype[np.float64]]:
 def _curves(
     context: Context, names: Sequence[str], settings: Mapping[str, Mapping[str, Any]], marks: Sequence[float]
 ) -> dict[tuple[str, str], np.ndarray[Any, np.dtype[np.float64]]]:
-    """Return AUC by set and setting; C and gamma are those of KOIL RS++."""
+    """Return AUC by dataset and setting; C and gamma are those of KOIL RS++."""
     found = benchmarks(context, names)
     chosen = parameters(context, found, ONE_KERNEL[:1])
     keys, work = [], []
@@ -109,7 +109,7 @@ def figure_3_1(context: Context) -> Result:
 def _by_setting(
     context: Context, figure: str, caption: str, x_label: str, settings: Mapping[int, Mapping[str, Any]]
 ) -> Result:
-    """Return curves of the final AUC by a setting, one per set."""
+    """Return curves of the final AUC by a setting, one per dataset."""
     named = {str(x): own for x, own in settings.items()}
     results = _curves(context, context.pick(MANY_SETS, MANY_SETS, ("glass",)), named, [1.0])
     names = list(dict.fromkeys(name for name, _ in results))
@@ -141,19 +141,17 @@ def figure_3_3(context: Context) -> Result:
 
 _NOTES_1 = paragraphs(
     """
-    KOIL with the hinge loss and the parameters that were chosen for RS++ in table 3.3; the same for all
-    policies. The text of the thesis that is at hand has the captions and what is said of the figures, not
-    the curves and not the names of the four sets, so there is nothing to set beside the numbers: the sets
-    here are four on which the buffers are full before the stream ends. What the thesis says of the figure
-    is that RS++ and FIFO++ come close to infinite budgets, and that RS and FIFO fall below once a buffer
-    is full.
+    KOIL with the hinge loss. All policies use the parameters that were chosen for RS++ in table 3.3. The
+    available copy of the thesis has the captions and the text on the figures, but neither the curves nor the
+    names of the four datasets, so the numbers cannot be compared. The four datasets used here are ones on
+    which the buffers are full before the stream ends. According to the thesis, RS++ and FIFO++ come close to
+    infinite budgets, and RS and FIFO fall below them once a buffer is full.
     """
 )
 _NOTES_2 = paragraphs(
     """
-    KOIL RS++ with the hinge loss and the parameters that were chosen in table 3.3. The curves of the
-    thesis are not in the text that is at hand. It says of them that the AUC grows with the budget and
-    saturates, and that k of about a tenth of the budget is best, with little effect on svmguide2 and
-    german.
+    KOIL RS++ with the hinge loss and the parameters that were chosen in table 3.3. The curves are missing
+    from the available copy of the thesis. Its text says that the AUC grows with the budget and saturates, and
+    that k is best at about a tenth of the budget, with little effect on svmguide2 and german.
     """
 )

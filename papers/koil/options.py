@@ -42,7 +42,7 @@ class Epochs:
 
 
 class PlainKOIL:
-    """Transcription of algorithms 1 to 3 of the thesis, with options where text and algorithm differ.
+    """Reference implementation of algorithms 1 to 3 of the thesis, with their ambiguities as options.
 
     `nearest_first`: (3.9) takes the violating vectors among the k nearest opposite ones; algorithm 2 takes
     the k nearest of all violating ones. `keep_all`: algorithm 3 stores samples of weight 0 too (lines 3 and
@@ -89,7 +89,7 @@ class PlainKOIL:
             chosen = [i for i in nearest if losses[i] > 0][: self.k]
         self.weights[kept] *= 1.0 - LEARNING_RATE
         self.weights[opposite[chosen]] -= LEARNING_RATE * self.C * own
-        starts = not self.members[own] or not len(opposite)  # so that the first function is not zero for ever
+        starts = not self.members[own] or not len(opposite)  # otherwise the function would stay zero
         return LEARNING_RATE * self.C * own * (len(chosen) or int(starts))
 
     def _update_buffer(self, K: Floats, t: int, own: int, weight: float) -> None:
@@ -128,9 +128,9 @@ def _contenders() -> list[Contender]:
         for pair in ((50, 150), (150, 50))
     }
     made |= {
-        "transcribed": PlainKOIL,
-        "transcribed, (3.9): nearest first": partial(PlainKOIL, nearest_first=True),
-        "transcribed, zero weights stored": partial(PlainKOIL, keep_all=True),
+        "reference implementation": PlainKOIL,
+        "reference implementation, (3.9): nearest first": partial(PlainKOIL, nearest_first=True),
+        "reference implementation, zero weights stored": partial(PlainKOIL, keep_all=True),
     }
     return [Contender(name, make, {}) for name, make in made.items()]
 
@@ -161,12 +161,14 @@ def options(context: Context) -> Result:
 
 
 def _means(rows: list[Row], found: list[Benchmark]) -> list[str]:
-    """Return notes with the mean difference over the sets and the number of sets with a gain."""
+    """Return notes with the mean difference over the datasets and the number of datasets with a gain."""
     area = {(row.subject, row.learner): row.mean for row in rows}
     sentences = []
     for contender in _contenders():
         name = contender.name
-        against = "transcribed" if name.startswith("transcribed,") else "as in the tables"
+        against = (
+            "reference implementation" if name.startswith("reference implementation,") else "as in the tables"
+        )
         if name == against:
             continue
         gains = [area[b.name, name] - area[b.name, against] for b in found]
@@ -174,21 +176,22 @@ def _means(rows: list[Row], found: list[Benchmark]) -> list[str]:
         sentences.append(f"{name}: {np.mean(gains):+.4f}, ahead on {ahead} of {len(found)}.")
     if not found:
         return []
-    to = "Mean difference in AUC to the tables' KOIL, or to the plain transcription of it"
+    to = "Mean difference in AUC to KOIL of the tables, or to its reference implementation"
     return [f"{to}: {' '.join(sentences)}"]
 
 
 _NOTES = paragraphs(
     """
     KOIL RS++ with the hinge loss and the parameters that a full run of table 3.3 has chosen, on the authors'
-    runs. Everything else is changed one at a time. The thesis goes through a set once, has the same budget
-    for both classes (100) and a constant rate of 0.01, and allows another rate ("or have a value that
-    decreases with the number of trials"). Parameters were chosen for the constant rate, so that another one
-    is at a disadvantage.
+    runs. Each line changes one other setting. The thesis makes one pass over a dataset, with the same budget
+    for both classes (100) and a constant learning rate of 0.01; it allows another rate ("or have a value that
+    decreases with the number of trials"). The parameters were chosen for the constant rate, which puts
+    decreasing rates at a disadvantage.
 
-    Text and program differ in two places. (3.9) takes the k nearest opposite support vectors first and then
-    those of them that are ranked wrongly, algorithm 2 the other way round. Algorithm 3 stores every sample
-    while a buffer is not full, also one whose weight is 0; the authors' program passes over it. Both are
-    tried with a plain transcription, whose draws are other ones than those of the learner.
+    The thesis's text and the authors' program differ in two places. Equation (3.9) first takes the k nearest
+    support vectors of the other class and then keeps those that are ranked wrongly; algorithm 2 does it in
+    the opposite order. Algorithm 3 stores every sample while a buffer is not full, even one of weight 0; the
+    authors' program skips such samples. Both are tested with a plain reference implementation, whose random
+    numbers differ from those of the learner.
     """
 )

@@ -35,9 +35,9 @@ __all__ = [
     "run_tasks",
 ]
 
-Chosen = Mapping[tuple[str, str], Mapping[str, float]]  # parameters by set and contender
+Chosen = Mapping[tuple[str, str], Mapping[str, float]]  # parameters by dataset and learner
 
-# On sets of more rows every second value of each parameter is tried.
+# On datasets of more rows every second value of each parameter is tried.
 LARGE = 10_000
 # Learners whose cost per row grows are tuned on at most this many rows.
 MOST_SEARCHED_ROWS = 2000
@@ -45,7 +45,7 @@ MOST_SEARCHED_ROWS = 2000
 
 @dataclass(frozen=True, eq=False)
 class Benchmark:
-    """A data set of the paper with the authors' splits."""
+    """A dataset of the paper with the authors' splits."""
 
     name: str
     X: Floats
@@ -54,7 +54,7 @@ class Benchmark:
 
     @property
     def budget(self) -> int:
-        """Return the budget per class: 50 on the generated sets (in two dimensions), else 100."""
+        """Return the budget per class: 50 on the generated datasets (in two dimensions), else 100."""
         return 50 if self.X.shape[1] == 2 else 100
 
     def area(self, model: Any, train: NDArray[np.intp], test: NDArray[np.intp]) -> float:
@@ -64,7 +64,7 @@ class Benchmark:
 
 
 def benchmarks(context: Context, names: Sequence[str]) -> list[Benchmark]:
-    """Return the available sets with their splits."""
+    """Return the available datasets with their splits."""
     found = []
     for name, data in context.sets(f"koil_{name}" for name in names):
         try:
@@ -74,7 +74,7 @@ def benchmarks(context: Context, names: Sequence[str]) -> list[Benchmark]:
             continue
         X = data.numbers()
         if context.tiny:
-            X = X[:, :2]  # hard enough for rankings to err
+            X = X[:, :2]  # with two features the ranking is not perfect
         found.append(Benchmark(name.removeprefix("koil_"), X, data.binary(1), splits))
     return found
 
@@ -103,15 +103,15 @@ def areas(
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """One learner on one set; it can be sent to another process."""
+    """One learner on one dataset; it can be sent to another process."""
 
     benchmark: Benchmark
     contender: Contender
-    params: Mapping[str, float] | None  # None: to be searched for
+    params: Mapping[str, float] | None  # None: searched
     n_runs: int
     seed: int
     budget: int | None = None
-    step: int | None = None  # of the grid that is searched; None: by the size of the set
+    step: int | None = None  # step of the searched grid; None: by the size of the dataset
 
     def key(self) -> dict[str, Any]:
         """Return everything that the result depends on."""
@@ -144,7 +144,7 @@ def run_task(task: Task) -> dict[str, Any]:
 def _outcomes(
     context: Context, found: Sequence[Benchmark], contenders: Sequence[Contender]
 ) -> dict[tuple[str, str], dict[str, Any]]:
-    """Return parameters and AUC by set and learner; small sets run first."""
+    """Return parameters and AUC by dataset and learner; small datasets run first."""
     tasks = [
         Task(
             benchmark, contender, stored_parameters(benchmark, contender) if context.quick else None,
@@ -160,7 +160,7 @@ def _outcomes(
 def run_tasks(
     context: Context, found: Sequence[Benchmark], contenders: Sequence[Contender]
 ) -> dict[tuple[str, str], list[float]]:
-    """Return the AUC of every run by set and learner, with the parameters of this context."""
+    """Return the AUC of every run by dataset and learner, with the parameters of this context."""
     return {key: outcome["areas"] for key, outcome in _outcomes(context, found, contenders).items()}
 
 
@@ -172,7 +172,7 @@ class Choice:
     """Return the parameters that a search found."""
 
     params: dict[str, float]
-    area: float  # mean over the inner folds; not a number if there was nothing to choose
+    area: float  # mean over the inner folds; NaN if there was nothing to choose
 
 
 def choose(
@@ -180,8 +180,8 @@ def choose(
 ) -> Choice:
     """Return the parameters with the best mean AUC in the five inner folds of the first run.
 
-    Of equals the first. A combination that the learner refuses, or under which its weights run away, is
-    passed over. With a `step` only the first of every so many values of each parameter is tried.
+    The first of equal combinations is returned. A combination that the learner refuses, or with which its
+    weights diverge, is skipped. With a `step`, only every `step`-th value of each parameter is tried.
     """
     candidates = contender.candidates(step or _step(benchmark))
     if len(candidates) == 1:

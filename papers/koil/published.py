@@ -96,12 +96,12 @@ def _counts(columns: str, cells: str) -> dict[str, tuple[float, ...]]:
 
 
 _AGAINST = "KOIL2 RS++,KOIL2 FIFO++,Perceptron,OAM,OPAUC,NORMA,RBP,Forgetron,Projectron,Projectron++"
-# On how many sets KOIL with the hinge loss wins, ties and loses, in tables 3.2 and 3.3.
+# Number of datasets on which KOIL with the hinge loss wins, ties and loses, in tables 3.2 and 3.3.
 PAPER_WINS = {
     "3.2": _counts(_AGAINST, "0/4/0 0/4/0 4/0/0 4/0/0 4/0/0 4/0/0 4/0/0 3/1/0 2/2/0 3/1/0"),
     "3.3": _counts(
         _AGAINST, "6/8/0 7/7/0 14/0/0 9/4/1 12/1/1 13/1/0 12/2/0 14/0/0 11/3/0 10/4/0"
     ),
 }  # fmt: skip
-# The same for many kernels against the tuned one, table 4.1 (the second adds up to 12 of 14 in the thesis).
+# The same for many kernels against the tuned one, table 4.1. The second sums to 12 of 14 in the thesis.
 PAPER_WINS_MANY = _counts("MKL RS++,MKL FIFO++,MKL2 RS++,MKL2 FIFO++", "5/6/3 5/3/4 6/7/1 6/6/2")

@@ -1,7 +1,7 @@
 """Search the parameters of quick runs: ``python -m papers.koil.search --data-dir DIR``.
 
-The search is that of a full run; with ``--results`` what such a run has found is taken from its folder. It is
-written to ``parameters.json`` beside this file, a line for each learner.
+The search is that of a full run; with ``--results`` the parameters are read from the folder of such a run.
+They are written to ``parameters.json`` in the folder of this file, one line per learner.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ STORED = Path(__file__).with_name("parameters.json")
 
 
 def main() -> None:
-    """Search parameters for all sets and learners of the tables."""
+    """Search parameters for all datasets and learners of the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data-dir", type=Path, required=True)
     parser.add_argument("--results", type=Path, help="folder of `python -m papers run`")

@@ -1,4 +1,4 @@
-"""Shuttle, the one set of the KOIL thesis without the authors' file: which scale and order?"""
+"""Shuttle, whose file of the authors is not available: results by scale and order of the rows."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FROM_TOOLBOX = {reading.printed: reading for reading in READINGS}
 
 
 def _in_order(context: Context, shuttle: Benchmark, scale: str, number: int) -> tuple[str, Benchmark]:
-    """Return the rows in the order of this number, 0 for that of UCI, and its label."""
+    """Return a name and the dataset in random order `number`; 0 is the order of UCI."""
     X = shuttle.X if scale == UNIT else 2.0 * shuttle.X - 1.0
     if number == 0:
         return f"{scale}, {UCI}", Benchmark("shuttle", X, shuttle.y, shuttle.splits)
@@ -102,25 +102,27 @@ def orders_many_kernels(context: Context) -> Result:
 
 _NOTES = paragraphs(
     """
-    The authors' file of shuttle could not be had, only its folds. Rows, classes and ratio are known; scale
-    and order are not. Tables 3.3 and 4.1 take each feature from 0 to 1, as most of the authors' files have
-    it, in the order of UCI. LIBSVM's page, one of the thesis's two sources, offers the same rows from -1 to
-    1. Both are tried here in orders drawn at random, with the authors' folds and the whole protocol of
-    table 3.3 (parameters searched afresh, 20 runs).
+    The authors' file of shuttle is not available, only its folds. Its rows, classes and ratio are known, its
+    scale and order are not. Tables 3.3 and 4.1 scale each feature to 0 to 1, as most of the authors' files
+    do, and use the order of UCI. LIBSVM's page, one of the thesis's two sources, offers the same rows scaled
+    to -1 to 1. Here both scales are tried in random orders, with the authors' folds and the whole protocol of
+    table 3.3 (a new search for parameters, 20 runs).
 
-    The Perceptron without an intercept and RBP with its fixed width (`koil-table-3.3-toolbox`), which meet
-    the thesis's digits on the authors' files, tell the scales apart. The scale matters to the others by
-    what a range of parameters allows: gamma = 2**10 from -1 to 1 is 2**12 from 0 to 1.
+    The Perceptron without an intercept and RBP with its fixed width (`koil-table-3.3-toolbox`), which match
+    the thesis to all digits on the authors' files, distinguish the two scales. For the other learners the
+    scale matters through the range of the parameters: gamma = 2**10 on features from -1 to 1 equals gamma =
+    2**12 on features from 0 to 1.
 
-    The 20 runs of an order differ by which fifth is left out, not by the order, so that their spread
-    does not show what the order does: with 105 rows of the rare class to learn from, a single pass is
-    luckier in some orders than in others.
+    The 20 runs of an order differ by the fifth that is left out, not by the order, so their standard
+    deviation does not show the effect of the order. With 105 training rows of the rare class, a single pass
+    depends on the order.
     """
 )
 _NOTES_MANY = paragraphs(
     """
-    Many kernels as programmed, on shuttle from -1 to 1 in random orders (`koil-table-3.3-orders` shows why).
-    Polynomial kernels and Gaussians of given widths depend on the scale. C is searched among all powers of
-    two from 1 to 1,024 here, where table 4.1 tries every second one of the whole range on sets of this size.
+    Several kernels as in the authors' program, on shuttle scaled to -1 to 1, in random orders
+    (`koil-table-3.3-orders` gives the reason). Polynomial kernels and Gaussians of fixed widths depend on the
+    scale. Here C is searched among all powers of two from 1 to 1,024; on datasets of this size table 4.1
+    tries every second power of the whole range.
     """
 )

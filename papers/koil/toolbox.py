@@ -1,7 +1,8 @@
 """Comparison learners as a public toolbox implements them, which differs from their publications.
 
-Means and deviations of the thesis come out to the last printed digit when the compared learners are those of
-DOGMA, Orabona's toolbox for Matlab, with its defaults. The variants here serve as evidence, nothing else.
+Means and deviations of the thesis are reproduced to the last printed digit when the compared learners are
+those of DOGMA, Orabona's toolbox for Matlab, with its defaults. The variants here are used for this
+comparison only.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ class AveragedKernel:
         learner = self.make(n_rows).partial_fit(X[:1], y[:1], classes=[0, 1])
         total = np.zeros(n_rows)
         weights = self._add(total, learner, 1)
-        place, block = 1, 1  # as many rows are scored at once to find the next one that is acted upon
+        place, block = 1, 1  # `block` rows are scored at once to find the next row with an update
         while place < n_rows:
             rows = slice(place, place + block)
             kernel_values = self.kernel.block(X[rows], learner.support_vectors_)
@@ -85,7 +86,7 @@ class AveragedKernel:
     def _add(total: Floats, learner: Any, times: int) -> Floats:
         """Add the current weights `times` times; return them, positive for class 1."""
         weights: Floats = learner.dual_coef_
-        if learner.classes_.max() == 0:  # until a second class comes, the first one is the positive side
+        if learner.classes_.max() == 0:  # until a second class arrives, the first class is positive
             weights = -weights
         total[: len(weights)] += times * weights
         return weights
@@ -134,7 +135,7 @@ def _projectron(margin: bool, threshold: float, gamma: float, **_: int) -> Avera
     return AveragedKernel(make, 1.0 if margin else 0.0, gamma)
 
 
-# -- who is read how, and where -------------------------------------------------------------------
+# -- learners, their variants and datasets -------------------------------------------------------------------
 
 
 def _widths(first: int, last: int) -> tuple[float, ...]:
@@ -144,7 +145,7 @@ def _widths(first: int, last: int) -> tuple[float, ...]:
 
 @dataclass(frozen=True)
 class Reading:
-    """A variant of a learner, its sets, and its parameters in quick runs."""
+    """A variant of a learner, its datasets, and its parameters in quick runs."""
 
     contender: Contender
     printed: str  # the learner's name in the thesis
@@ -181,7 +182,11 @@ READINGS = (
 # -- the experiment -------------------------------------------------------------------------------
 
 
-@experiment("koil-table-3.3-toolbox", paper=ARTICLE, title="Tables 3.2 and 3.3: learners of a toolbox")
+@experiment(
+    "koil-table-3.3-toolbox",
+    paper=ARTICLE,
+    title=("Tables 3.2 and 3.3: learners as implemented in the DOGMA toolbox"),
+)
 def toolbox(context: Context) -> Result:
     names = context.pick(EVERYWHERE, ("glass", "vowel"), ("glass",))
     found = benchmarks(context, names)
@@ -217,7 +222,10 @@ def _alike(rows: Sequence[Row]) -> str:
         equal = sum(_same(row.mean, row.paper) and _same(row.std, row.paper_std) for row in own)
         near = sum(row.paper is not None and abs(row.mean - row.paper) <= row.tolerance for row in own)
         sentences.append(f"{learner}: {equal} of {len(own)} (means within {own[0].tolerance}: {near}).")
-    return f"Mean and deviation have the thesis's three digits on so many sets: {' '.join(sentences)}"
+    return (
+        "Datasets on which mean and standard deviation match the thesis to three digits: "
+        f"{' '.join(sentences)}"
+    )
 
 
 def _same(ours: float, theirs: float | None) -> bool:
@@ -226,24 +234,23 @@ def _same(ours: float, theirs: float | None) -> bool:
 
 _NOTES = paragraphs(
     """
-    The thesis does not say whose programs it compares KOIL with. Most of its figures are those of DOGMA,
-    Orabona's toolbox for Matlab, left at its defaults, and that is not what the articles describe: the
-    Perceptron has no intercept; the randomized budget perceptron has no budget unless one is set, and the
-    hypotheses of all rounds are averaged; so are those of Projectron, whose threshold is for the squared
-    distance. RBP is taken with gamma = 1 here, the value of the toolbox's example: where its figures are the
-    thesis's, neither was its width searched nor its budget set. Widths are searched as s in
-    `exp(-|x - z|**2 / 2 s**2)`, so that gamma is an odd power of two, where tables 3.2 and 3.3 search gamma
-    itself.
+    The thesis does not say which implementations it compares KOIL with. Most of its numbers are those of
+    DOGMA, Orabona's toolbox for Matlab, with its default settings, and these differ from the articles. The
+    Perceptron has no intercept. The randomized budget perceptron (RBP) has no budget unless one is set, and
+    the hypotheses of all rounds are averaged. Projectron averages its hypotheses too, and its threshold
+    applies to the squared distance. RBP has gamma = 1 here, the value of the toolbox's example: where its
+    numbers match the thesis, the thesis neither searched its width nor set its budget. Widths are searched as
+    s in `exp(-|x - z|**2 / 2 s**2)`, so gamma is an odd power of two; tables 3.2 and 3.3 search gamma itself.
 
-    Learners that draw nothing can meet the thesis digit by digit on the authors' files and runs, and a wrong
-    reading can hardly do so in mean and deviation on many sets. Forgetron and Projectron can do so only where
-    the same parameters were chosen, and on poker the choice made here ranks better than the thesis's figure.
-    Shuttle is not the authors' file, see `koil-table-3.3-orders`.
+    A deterministic learner can match the thesis to the last digit on the authors' files and runs. A wrong
+    interpretation is unlikely to match both mean and standard deviation on many datasets. Forgetron and
+    Projectron can match only where the same parameters were chosen; on poker the parameters chosen here give
+    a better AUC than the thesis. Shuttle is not the authors' file, see `koil-table-3.3-orders`.
 
-    Projectron is searched among widths from 2**-5 to 2**5 and on few sets, as it is slow here, where it is
-    fed from mistake to mistake. The margin rule of Projectron++ is that of its article; the toolbox divides
-    the squared distance by the threshold. OAM is not in the toolbox, and its buffers are drawn at random, so
-    that digits cannot be met; the mean of its hypotheses is tried because no C brings the last one up to
-    the thesis's figure on segment (`koil-table-3.3-choice`).
+    Projectron is searched among widths from 2**-5 to 2**5 and on few datasets because this implementation,
+    which makes one call per mistake, is slow. The margin update of Projectron++ follows its article; the
+    toolbox divides the squared distance by the threshold. OAM is not in the toolbox. Its buffers are sampled
+    at random, so it cannot match the thesis digit by digit. The mean of its hypotheses is tried because no C
+    raises the AUC of the last hypothesis to the thesis's value on segment (`koil-table-3.3-choice`).
     """
 )

@@ -38,13 +38,13 @@ __all__ = [
 
 OWN = "The best of this library"
 
-Answers = dict[str, dict[str, float]]  # by learner and measure
-Measure = Callable[[Any, Floats, Labels], float]  # of a learner, on rows and labels
+Answers = dict[str, dict[str, float]]  # values by learner and measure
+Measure = Callable[[Any, Floats, Labels], float]  # value for a learner on rows and labels
 
 CHOSEN, STREAM, AUTOMATIC = "chosen by validation", "StreamClassifier", "ProximalSVC, automatic"
 WLPSVM = "wLPSVM"
-_SHOWN = (STREAM, AUTOMATIC, WLPSVM)  # whether they are chosen or not
-_CHUNK = 100  # rows that a stream brings at once
+_SHOWN = (STREAM, AUTOMATIC, WLPSVM)  # shown even if they are not chosen
+_CHUNK = 100  # rows per call of partial_fit
 _FOLDS = 3
 
 
@@ -56,7 +56,7 @@ class Candidate:
     streams: bool = False
 
     def taught(self, X: Floats, y: Labels) -> Any:
-        """Return a learner trained on these rows in order."""
+        """Return a learner trained on the rows in order."""
         if not self.streams:
             return self.make().fit(X, y)
         learner = self.make()
@@ -68,7 +68,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Field:
-    """The candidates, the same for all sets of an experiment.
+    """The candidates, the same for all datasets of an experiment.
 
     Attributes
     ----------
@@ -168,7 +168,7 @@ class Contest:
         Returns
         -------
         name : str
-            Who was chosen, by the mean of the measures over the folds.
+            The chosen candidate, by the mean of the measures over the folds.
         answers : dict
             The measures on the rows to ask, of the chosen one and of those that are shown whether they
             were chosen or not.
@@ -213,30 +213,30 @@ def held(context: Context, contests: Sequence[Contest]) -> dict[str, Outcome]:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The selected candidates of a set, and the measures by learner and name."""
+    """The selected candidates of a dataset, and the measures by learner and name."""
 
     chosen: list[str]
     values: dict[tuple[str, str], list[float]]
 
 
 def told(outcomes: Mapping[str, Outcome]) -> str:
-    """Return a note on how often each candidate was selected on each set."""
+    """Return a note on how often each candidate was selected on each dataset."""
     parts = []
     for subject, outcome in outcomes.items():
         counted = Counter(name.split(", C ")[0] for name in outcome.chosen)
         parts.append(f"{subject}: " + ", ".join(f"{name} {n}" for name, n in counted.most_common()))
-    return f"Who was chosen, and in how many rounds. {'; '.join(parts)}."
+    return f"Chosen learners, with the number of rounds: {'; '.join(parts)}."
 
 
 RULE = paragraphs(
     """
-    "Chosen by validation" is the learner of this library that did best in three folds inside the rows to
-    learn, by the measures of the table, and was then taught all of these; the rows to ask played no part.
-    Candidates are StreamClassifier, which sees the rows in chunks of 100 in their order; ProximalSVC with
-    C="auto", linear and behind 300 random features for AUC with the cut for G-mean (the latter is
-    "ProximalSVC, automatic"), and behind them for the margin with balanced weights; and IncrementalSVC with
-    balanced weights on standardised rows, C = 10, with an rbf and a Laplacian kernel whose gamma is 0.3 or 1
-    over the number of features. They were cut down from 23 to
-    eight to save time, after first results on some of the sets had been seen.
+    "Chosen by validation" is the learner of this library that was best in three folds inside the training
+    part, by the measures of the table. It was then trained on the whole training part; test rows were not
+    used. The candidates are: StreamClassifier, which learns the rows in chunks of 100 in their order;
+    ProximalSVC with C="auto" by AUC and the threshold for the G-mean, linear or with 300 random features (the
+    latter is "ProximalSVC, automatic"); ProximalSVC with 300 random features, C="auto" by the margin and
+    balanced weights; and IncrementalSVC with balanced weights on standardised rows, C = 10, with an rbf or
+    Laplacian kernel whose gamma is 0.3 or 1 over the number of features. To save time the candidates were
+    reduced from 23 to eight, after first results on some of the datasets had been seen.
     """
 )

@@ -1,4 +1,4 @@
-"""Data sets of the DCIL thesis: table 5.3 with the best of this library."""
+"""Datasets of the DCIL thesis: table 5.3 with the best of this library."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from papers.result import Result, paragraphs
 __all__ = ["on_dcil"]
 
 
-@experiment("own-dcil", paper=OWN, title="DCIL's sets")
+@experiment("own-dcil", paper=OWN, title="DCIL's datasets")
 def on_dcil(context: Context) -> Result:
     contests, sizes = [], {}
     field = field_of(context, components=(200,))
@@ -35,9 +35,10 @@ def on_dcil(context: Context) -> Result:
 
 _NOTES = paragraphs(
     """
-    The paper's figure is DCIL-IncLPSVM's G-mean in table 5.3. Rows to learn and to ask are drawn as there, 20
-    of those to learn being of the rare class. Exact learners do not depend on how the rows are cut into
-    chunks. With so few rows the mapped learners have 200 random features here. Sets whose tables show
-    equality with batch learning only (iris, WDBC) and the thesis' faces, which are not public, have no line.
+    The paper's number is the G-mean of DCIL-IncLPSVM in table 5.3. Training and test rows are drawn as in
+    that table; 20 training rows are of the rare class. Exact learners do not depend on how the rows are
+    divided into chunks. With so few rows, the learners with random features have 200 of them here. There are
+    no lines for iris and WDBC, for which the thesis shows only equality with batch learning, and for the
+    thesis's faces, which are not public.
     """
 )

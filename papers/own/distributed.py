@@ -1,4 +1,4 @@
-"""Data sets of the distributed paper, which prints no accuracy: its learner and the best of this library."""
+"""Datasets of the distributed paper, which prints no accuracy: its learner and the best of this library."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["on_distributed"]
 _MOST_ROWS = 10_000
 
 
-@experiment("own-distributed", paper=OWN, title="The distributed paper's sets")
+@experiment("own-distributed", paper=OWN, title="The distributed paper's datasets")
 def on_distributed(context: Context) -> Result:
     contests = []
     field = field_of(context, plain=True)
@@ -35,7 +35,8 @@ def on_distributed(context: Context) -> Result:
 
 _NOTES = paragraphs(
     """
-    The paper prints times and equality, no quality; "wLPSVM" is its learner with C = 1, on standardised rows.
-    Sets as in `distributed-table-1`, at most 10,000 rows of each, 70 % of them learned.
+    The paper prints times and equality with batch learning, but no measure of quality. "wLPSVM" is its
+    learner with C = 1, on standardised rows. The datasets are those of `distributed-table-1`, at most 10,000
+    rows of each, 70 % of them for training.
     """
 )

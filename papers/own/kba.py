@@ -1,4 +1,4 @@
-"""Data sets of the KBA paper: its KBA and the best of this library."""
+"""Datasets of the KBA paper: its KBA and the best of this library."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from papers.result import Result, Row, paragraphs
 __all__ = ["on_kba"]
 
 
-@experiment("own-kba", paper=OWN, title="KBA's sets")
+@experiment("own-kba", paper=OWN, title="KBA's datasets")
 def on_kba(context: Context) -> Result:
     names = {file: subject for subject, (file, _, _) in SETS.items()}
     contests = []
@@ -30,7 +30,7 @@ def on_kba(context: Context) -> Result:
     rows = []
     for name, outcome in outcomes.items():
         for (learner, measure), values in outcome.values.items():
-            # KBA is the best of the paper on every set.
+            # KBA is the best of the paper on every dataset.
             shown: dict[str, Any] = {**printed_numbers(name, "KBA", measure), "tolerance": 0.5, "digits": 1}
             rows.append(Row.of(name, learner, measure, [100.0 * value for value in values], **shown))
     return Result(rows, [*_NOTES, *RULE, told(outcomes)], layout="wide")
@@ -38,12 +38,12 @@ def on_kba(context: Context) -> Result:
 
 _NOTES = paragraphs(
     """
-    The paper's figures are those of KBA, its best. Splits are stratified, 6 : 1, seven of them, as in the
-    paper. A test part has 5 to 10 rows of the rare class in four of the sets, so that a single row moves the
-    G-mean by several points. The paper's images and trajectories are not public; there is no line for them.
+    The paper's numbers are those of KBA, its best learner. As in the paper, there are seven stratified splits
+    of 6 : 1. In four of the datasets a test part has 5 to 10 rows of the rare class, so a single row moves
+    the G-mean by several points. The paper's images and trajectories are not public and have no line.
 
-    Where the features are more than the rows (segmentation: 180 rows, 300 random features) the scores of
-    the learned rows say little about those of others, and a cut placed by them is worse than the plain one
-    at zero, which the choice by folds may notice.
+    Where there are more features than rows (segmentation: 180 rows, 300 random features), the scores of
+    training rows say little about those of new rows. A threshold chosen from them is then worse than zero;
+    the choice by folds can detect this.
     """
 )

@@ -1,4 +1,4 @@
-"""Data sets of the KOIL thesis: its best AUC, ours, and ours within the memory of KOIL."""
+"""Datasets of the KOIL thesis: its best AUC, ours, and ours within the memory of KOIL."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from steelyard.persistence import to_bytes
 __all__ = ["koil_large", "koil_medium", "koil_small"]
 
 
-# The best mean AUC of tables 3.2, 3.3 and 4.1 over all learners of the thesis' own.
+# The best mean AUC of tables 3.2, 3.3 and 4.1 over the thesis's own learners.
 PAPER_KOIL_BEST = {
     "sonar": 0.957, "australian": 0.923, "heart": 0.911, "ionosphere": 0.985, "diabetes": 0.831,
     "glass": 0.893, "german": 0.778, "svmguide2": 0.906, "segment": 0.994, "satimage": 0.939,
@@ -60,19 +60,21 @@ class _SmallRun:
         return float(roc_auc_score(self.y[test], model.decision_function(self.X[test]))), len(to_bytes(model))
 
 
-@experiment("own-koil-small", paper=OWN, title="KOIL's sets of up to 1,000 rows")
+@experiment("own-koil-small", paper=OWN, title="KOIL's datasets of up to 1,000 rows")
 def koil_small(context: Context) -> Result:
     names = ("sonar", "australian", "heart", "ionosphere", "diabetes", "glass", "german", "svmguide2")
     return _beside_koil(context, names[: context.pick(8, 8, 2)])
 
 
-@experiment("own-koil-medium", paper=OWN, title="KOIL's sets of up to 10,100 rows and synthetic ones")
+@experiment(
+    "own-koil-medium", paper=OWN, title=("KOIL's datasets of up to 10,100 rows and its generated ones")
+)
 def koil_medium(context: Context) -> Result:
     names = ("segment", "satimage", "vowel", "s4", "s10", "s50", "s100")
     return _beside_koil(context, names[-context.pick(7, 7, 1) :])
 
 
-@experiment("own-koil-large", paper=OWN, title="KOIL's largest sets")
+@experiment("own-koil-large", paper=OWN, title="KOIL's largest datasets")
 def koil_large(context: Context) -> Result:
     return _beside_koil(context, ("letter", "poker", "shuttle")[: context.pick(3, 3, 1)])
 
@@ -93,7 +95,7 @@ def _beside_koil(context: Context, names: Sequence[str]) -> Result:
     memory = context.map(_SmallRun.answer, small, "memory", key=_SmallRun.key)
     rows = []
     for name, outcome in outcomes.items():
-        alone = len(outcome.chosen) == 1  # then nothing but experience tells how much splits scatter
+        alone = len(outcome.chosen) == 1  # the standard deviation over runs is unknown then
         figures: dict[str, Any] = {"paper": PAPER_KOIL_BEST[name], "tolerance": 0.02 if alone else 0.002}
         for (learner, measure), values in outcome.values.items():
             rows.append(Row.of(name, learner, measure, values, **figures))
@@ -108,20 +110,20 @@ def _beside_koil(context: Context, names: Sequence[str]) -> Result:
 
 _NOTES = paragraphs(
     """
-    The paper's figure is the best mean AUC that the thesis prints for any of its own learners, single or
-    multiple kernels, on the same files. Ours is over the authors' 20 runs for sets of up to 1,000 rows, the
-    first ten for those of up to 10,000 and the first five for larger ones (a quick run: the first five, and
-    one). KOIL learns in one pass with
-    200 support vectors; the choice by folds needs the training part at hand, StreamClassifier and
-    "ProximalSVC, automatic" learn in one pass with nothing chosen outside of them.
+    The paper's number is the best mean AUC that the thesis prints for any of its own learners, single or
+    multiple kernels, on the same files. Ours is the mean over the authors' 20 runs for datasets of up to
+    1,000 rows, the first ten for those of up to 10,000 and the first five for larger ones (a quick run: the
+    first five, and one). KOIL learns in one pass with 200 support vectors. The choice by folds needs access
+    to the whole training part. StreamClassifier and "ProximalSVC, automatic" learn in one pass and choose
+    nothing from outside this pass.
 
-    Memory is the size of the saved learner, which is all it needs to go on learning. KOIL keeps 200 support
-    vectors and, so that a step stays cheap, the kernel values between them, which is counted by a formula.
-    "Memory of KOIL" has as many random features as fit into that.
+    Memory is the size of the saved learner, which is all it needs to continue learning. KOIL keeps 200
+    support vectors and, to keep a step cheap, the kernel values between them; these are counted by a formula.
+    "Memory of KOIL" has as many random features as fit into the memory of KOIL.
 
-    The authors' order of the rows of shuttle is not known; its runs are other ones than theirs. The map and
-    the rule for C of ProximalSVC were compared on these same splits before they became the default, so read
-    small differences as ties.
+    The authors' order of the rows of shuttle is not known, so its runs differ from theirs. The feature map of
+    ProximalSVC and its way to choose C were compared on these same splits before they became the default, so
+    small differences should be read as ties.
     """
 )
 
@@ -138,8 +140,8 @@ def _koil_bytes(n_features: int) -> int:
 def _components_for(n_bytes: int, n_features: int) -> int:
     """Return the largest number of random features whose map and statistics fit the memory.
 
-    Two classes have a triangle for each of five folds and for the whole; six more are for what else is
-    stored.
+    Each of two classes has one triangle of sums for each of five folds and one for all rows. The space of
+    six more triangles is reserved for other stored data.
     """
     return max(
         k

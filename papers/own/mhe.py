@@ -33,7 +33,7 @@ from steelyard import EnclosingClassifier, IncrementalSVC, ProximalSVC, StreamCl
 
 __all__ = ["on_mhe"]
 
-Answer = dict[str, dict[str, Any]]  # by number of topics: who was chosen, and measures by learner
+Answer = dict[str, dict[str, Any]]  # by number of topics: the chosen candidate, and measures by learner
 Walk = dict[int, dict[str, float]]  # measures by number of topics
 
 _CANDIDATES: dict[str, Callable[[], Any]] = {
@@ -135,27 +135,27 @@ def on_mhe(context: Context) -> Result:
                     rows.append(Row.of(subject, who, measure, values, **figures))
             counted = Counter(one["chosen"] for answer in answers for one in answer.values())
             names = ", ".join(f"{name} {n}" for name, n in counted.most_common())
-            notes.append(f"Who was chosen, and how often, {counting}: {names}.")
+            notes.append(f"Chosen learners and how often they were chosen, {counting}: {names}.")
     return Result(rows, [*_NOTES, *notes], layout="wide")
 
 
 _NOTES = paragraphs(
     """
-    The paper's figures are those of MHE-CIL, its best, with F1 lowered to what its precision and recall allow
-    (`mhe-table-2`). A third of the texts is for testing. Texts are TF-IDF weights of the terms with the
-    largest information gain, with logarithmic counts and unit length. "Chosen by validation" is the learner
-    and the number of terms (40, 100, 250 or 1,000) with the largest macro F1 in three folds inside the
-    training texts, chosen again after each increment: ProximalSVC (C 1, 10, 100), IncrementalSVC (linear, C
-    0.1, 1, 10), EnclosingClassifier (sphere, ellipsoid with 10 % outliers) and StreamClassifier. All of them
-    learn one topic after the other by `partial_fit`. StreamClassifier is a learner of changing streams, for
-    which a topic that stops is a change; it has lines of its own, with its number of terms chosen in the same
-    way.
+    The paper's numbers are those of MHE-CIL, its best learner, with F1 reduced to the upper bound that its
+    precision and recall allow (`mhe-table-2`). A third of the texts is for testing. Features are the TF-IDF
+    weights of the terms with the largest information gain, with logarithmic counts and unit length. "Chosen
+    by validation" is the learner and the number of terms (40, 100, 250 or 1,000) with the largest macro F1 in
+    three folds inside the training texts, chosen again after each increment: ProximalSVC (C 1, 10, 100),
+    IncrementalSVC (linear, C 0.1, 1, 10), EnclosingClassifier (sphere, ellipsoid with 10 % outliers) and
+    StreamClassifier. All of them learn one topic after the other by `partial_fit`. StreamClassifier is made
+    for changing streams and treats a topic that stops as a change. It has lines of its own, with its number
+    of terms chosen in the same way.
 
-    The paper has 896 texts. Counting a document once for each of its topics gives 900 here and is what
-    nearest to that, but then a document of two topics (wheat and corn, soybean and corn) occurs with both
-    labels, and every prediction is wrong for one of them: a classifier that knows all documents is right for
-    736 of 900, 81.8 %. The paper's figures are at that limit, so it probably counted in another way. 607
-    documents have one topic only. The paper's selection of texts is not known; its figures are shown beside
-    both.
+    The paper has 896 texts. Counting a document once for each of its topics gives 900 here, which is nearest
+    to that. But then a document of two topics (wheat and corn, soybean and corn) occurs with both labels, and
+    every prediction is wrong for one of them: a classifier that knows all documents is right for 736 of 900,
+    81.8 %. The paper's numbers are at this limit, so the paper probably counted in another way. 607 documents
+    have one topic only. The paper's selection of texts is not known, so its numbers are shown for both ways
+    of counting.
     """
 )

@@ -132,7 +132,7 @@ def test_page_of_own_results_starts_with_summary(tmp_path):
     write_page([tmp_path / "results"], tmp_path / "papers.md")
     page = (tmp_path / "papers" / "own.md").read_text(encoding="utf-8")
     head = page.partition("\n## ")[0]
-    assert "Of 6 figures: better 2, reached 2, short 2." in head
+    assert "Of 6 numbers: better 2, reached 2, short 2." in head
     for paper in ("KOIL", "DCIL"):
         assert f"| {paper} | a set | AUC | 0.900 | 0.950 | 0.950 | better | full |" in head
     assert head.count("ProximalSVC, automatic") == 0
