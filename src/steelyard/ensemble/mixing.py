@@ -43,6 +43,7 @@ _MAX_BIAS = 5.0  # limit of the log-odds at the middle between the classes
 # Knots of the calibration tables beyond the linear part, as linear log-odds minus the limit.
 _EXCESS = np.array([0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 1e3, 1e4, 1e6, 1e9])
 _MIN_SHARE = 1e-4  # smallest class share in the log-loss at observed shares
+_MOVED_LOG_ODDS = 1.0  # width of the range beyond the threshold and 0 in which the threshold moves decisions
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,10 @@ class ExpertWeights:
         Weights of the experts, which sum to one.
     threshold : float
         Rows with a larger weighted sum of log-odds belong to the second class.
+    decision_table : (ndarray, ndarray)
+        Knots and values of the piecewise linear function that converts weighted sums to decisions. It is 0
+        at the threshold and the identity beyond the knots, so that the highest decisions of different
+        moments can be compared although the threshold moves.
     slope, bias : float
         They convert the weighted sum of a row to log-odds of the second class, ``slope * sum + bias``, for
         equally frequent classes.
@@ -73,12 +78,14 @@ class ExpertWeights:
     slope: float = 1.0
     bias: float = 0.0
     correction: WeightCorrection | None = None
+    decision_table: tuple[FloatArray, FloatArray] = field(init=False, repr=False, compare=False)
     _flat_tables: tuple[FloatArray, FloatArray, IntArray] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         knots, values = (np.concatenate(parts) for parts in zip(*self.tables, strict=True))
         starts = np.cumsum([0, *(len(table[0]) for table in self.tables)])
         object.__setattr__(self, "_flat_tables", (knots, values, starts))
+        object.__setattr__(self, "decision_table", _decision_table(self.threshold))
 
     def scores(self, raw: FloatArray) -> FloatArray:
         """Return weighted sums of calibrated log-odds; ``raw`` has a column per expert, NaN counts as 0."""
@@ -96,9 +103,14 @@ class ExpertWeights:
         """Return :meth:`scores` of raw scores of shape (n_rows, n_experts, 1)."""
         return self.scores(np.ascontiguousarray(raw[:, :, 0]))
 
+    def decisions(self, totals: FloatArray) -> FloatArray:
+        """Return decisions of weighted sums: positive for the second class, increasing with the sum."""
+        # The sign of the difference is exact, that of the interpolation is not.
+        return np.copysign(_interpolated(totals, *self.decision_table), totals - self.threshold)
+
     def log_odds(self, decisions: FloatArray) -> FloatArray:
-        """Convert scores minus the threshold to log-odds of the second class for equally frequent classes."""
-        return self.slope * (decisions + self.threshold) + self.bias
+        """Convert decisions to log-odds of the second class for equally frequent classes."""
+        return self.slope * _interpolated(decisions, *self.decision_table[::-1]) + self.bias
 
     def get_state(self) -> dict[str, Any]:
         """Return everything as arrays and plain values."""
@@ -123,6 +135,22 @@ class ExpertWeights:
 
 
 _NO_TABLE = (np.zeros(1), np.zeros(1))
+
+
+def _decision_table(threshold: float) -> tuple[FloatArray, FloatArray]:
+    """Return the knots and values of :attr:`ExpertWeights.decision_table`.
+
+    On the side of 0, sums are changed up to the distance of the threshold from 0, at least 1, so slopes
+    are at least 1/2; on the other side up to 1 beyond the threshold.
+    """
+    near, far = max(_MOVED_LOG_ODDS, abs(threshold)), abs(threshold) + _MOVED_LOG_ODDS
+    low, high = (-near, far) if threshold >= 0.0 else (-far, near)
+    return np.array([low, threshold, high]), np.array([low, 0.0, high])
+
+
+def _interpolated(x: FloatArray, knots: FloatArray, values: FloatArray) -> FloatArray:
+    """Return a piecewise linear function that is the identity beyond the knots."""
+    return np.asarray(np.interp(x, knots, values) + (x - np.clip(x, knots[0], knots[-1])))
 
 
 def weigh(
