@@ -108,9 +108,13 @@ class ExpertWeights:
         # The sign of the difference is exact, that of the interpolation is not.
         return np.copysign(_interpolated(totals, *self.decision_table), totals - self.threshold)
 
+    def totals_of(self, decisions: FloatArray) -> FloatArray:
+        """Return the weighted sums that have these :meth:`decisions`."""
+        return _interpolated(decisions, *self.decision_table[::-1])
+
     def log_odds(self, decisions: FloatArray) -> FloatArray:
         """Convert decisions to log-odds of the second class for equally frequent classes."""
-        return self.slope * _interpolated(decisions, *self.decision_table[::-1]) + self.bias
+        return self.slope * self.totals_of(decisions) + self.bias
 
     def get_state(self) -> dict[str, Any]:
         """Return everything as arrays and plain values."""
