@@ -63,7 +63,10 @@ def test_contributions_add_up_at_every_stage_of_a_stream(n_rows, n_classes):
     np.testing.assert_allclose(found.contributions.sum(axis=1) + found.base, scores, rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize("goal", ["gmean", "f1", {"miss": 50, "alarm": 1}, {"precision": 0.999}, {"recall": 0.9}])
+GOALS = ["gmean", "f1", {"miss": 50, "alarm": 1}, {"precision": 0.999}, {"recall": 0.9}]
+
+
+@pytest.mark.parametrize("goal", GOALS)
 def test_contributions_add_up_and_decisions_have_the_sign_of_the_prediction(goal):
     rng = np.random.default_rng(6)
     X = rng.normal(size=(1200, 4))

@@ -164,7 +164,10 @@ class ScoreBuffer:
         self._counts[place] = max(0.0, count)
 
     def shares(self, extra_rows: float = 0.0) -> FloatArray:
-        """Return the share of each class among recent rows and ``extra_rows``, divided evenly among classes."""
+        """Return the share of each class among recent rows.
+
+        ``extra_rows`` are added, divided evenly among the classes.
+        """
         n = max(len(self._counts), 1)
         counts = self._counts + extra_rows / n
         total = counts.sum()
