@@ -195,11 +195,16 @@ CONTENDERS: dict[str, Callable[[], Any]] = {
 
 
 def run(contender: Any, X: FloatArray, y: IntArray, late: int) -> tuple[FloatArray, FloatArray, float]:
-    """Return out-of-sample scores, probabilities, and microseconds of processor time per row."""
+    """Return out-of-sample scores, probabilities, and microseconds of processor time per row.
+
+    Before a second class was learned, the first class has probability 1.
+    """
     scores, p, learned, began = np.zeros(len(y)), np.full(len(y), 0.5), 0, time.process_time()
     for begin in range(0, len(y), CHUNK):
         end = min(begin + CHUNK, len(y))
         scores[begin:end], p[begin:end] = contender.score(X[begin:end])
+        if learned and (y[:learned] == y[0]).all():  # the only class so far is certain
+            p[begin:end] = y[0]
         known = max(learned, end - late)
         if known > learned:
             contender.learn(X[learned:known], y[learned:known])

@@ -32,6 +32,22 @@ def test_calibration_learns_slope_and_bias():
     assert (np.diff(calibration.log_odds(np.sort(new))) >= 0.0).all()
 
 
+def _labelled_with_steep_part(n, seed):
+    """Return log-odds whose true slope is 4 between -3 and -1 and 1 elsewhere, and labels."""
+    rng = np.random.default_rng(seed)
+    z = rng.normal(-3.0, 1.5, n)
+    return z, rng.random(n) < expit(z + 3.0 * np.clip(z + 3.0, 0.0, 2.0))
+
+
+def test_calibration_learns_slope_that_differs_between_ranges_of_log_odds():
+    calibration = OnlineCalibration().after(*_labelled_with_steep_part(20_000, 0))
+    new, labels = _labelled_with_steep_part(20_000, 1)
+    p = expit(calibration.log_odds(new))
+    assert expected_calibration_error(labels.astype(int), p) < 0.025  # 0.044 with one slope below 0
+    rows = (p > 0.2) & (p < 0.8)
+    assert labels[rows].mean() == pytest.approx(p[rows].mean(), abs=0.02)
+
+
 def test_calibrating_calibrated_log_odds_changes_them_little():
     z, y = _labelled(5000, 1.0, 0.0)
     new, labels = _labelled(5000, 1.0, 0.0, seed=1)

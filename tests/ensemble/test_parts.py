@@ -293,6 +293,34 @@ def test_threshold_is_chosen_on_the_weighted_sum(threshold):
     assert weights.threshold == pytest.approx(0.5 * best if threshold == "gmean" else best, abs=1e-6)
 
 
+@pytest.mark.parametrize("threshold", [-30.0, -2.5, -1e-3, 0.0, 0.3, 1.0, 4.0, 28e6])
+def test_decisions_are_zero_at_the_threshold_and_equal_the_totals_far_from_it(threshold):
+    weights = replace(weigh_experts(_sides(shift=(1.0,)), "gmean", np.ones(1)), threshold=threshold)
+    grid = np.concatenate([np.linspace(-40.0, 40.0, 4001), threshold + np.linspace(-3.0, 3.0, 601)])
+    totals = np.unique(grid.round(6))
+    decisions = weights.decisions(totals)
+    assert ((decisions > 0.0) == (totals > threshold)).all()
+    assert (np.diff(decisions) > 0.0).all()
+    nearest = np.array([np.nextafter(threshold, -np.inf), threshold, np.nextafter(threshold, np.inf)])
+    assert (weights.decisions(nearest) > 0.0).tolist() == [False, False, True]
+    far = (totals * threshold > 0) & (np.abs(totals) >= abs(threshold) + 1.0)
+    far |= (totals * threshold <= 0) & (np.abs(totals) >= max(1.0, abs(threshold)))
+    np.testing.assert_allclose(decisions[far], totals[far], rtol=0, atol=1e-12)
+    log_odds = weights.slope * totals + weights.bias
+    np.testing.assert_allclose(weights.log_odds(decisions), log_odds, rtol=1e-12, atol=1e-6)
+
+
+def test_moving_the_threshold_does_not_change_the_highest_decisions():
+    sides = _sides(shift=(2.0,))
+    weights = weigh_experts(sides, "gmean", np.ones(1))
+    totals = weights.scores(sides.positive)
+    top = totals >= 2.0
+    assert top.sum() > 10
+    moved = [replace(weights, threshold=threshold).decisions(totals[top]) for threshold in (-0.8, 0.1, 0.9)]
+    np.testing.assert_allclose(moved[0], moved[1], rtol=1e-12)
+    np.testing.assert_allclose(moved[0], moved[2], rtol=1e-12)
+
+
 def test_calibrated_log_odds_of_few_positives_are_bounded_and_keep_their_order():
     rng = np.random.default_rng(0)
     negative = rng.normal(size=(1000, 1))

@@ -56,6 +56,18 @@ def test_default_probabilities_agree_with_observed_frequencies(learned):
     assert entropy < -0.8 * (share * np.log(share) + (1 - share) * np.log(1 - share))
 
 
+def test_share_of_a_class_without_recent_rows_stays_above_a_quarter_of_a_row():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(8000, 2)), np.zeros(8000, dtype=int)
+    y[:5] = 1
+    model = StreamClassifier()
+    for begin in range(0, 8000, 1000):
+        model.partial_fit(X[begin : begin + 1000], y[begin : begin + 1000])
+    shares = model._ensemble.shares()  # the half-life of a row is 1,000 rows, so they have about 1,440 rows
+    assert shares.sum() == pytest.approx(1.0)
+    assert 0.25 / 1440 < shares[1] < 1.0 / 1440
+
+
 def test_given_prior_changes_probabilities_by_bayes_rule(learned):
     X, _ = _stream(200, seed=3)
     balanced = learned.predict_proba(X, prior="balanced")

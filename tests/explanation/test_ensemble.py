@@ -63,6 +63,25 @@ def test_contributions_add_up_at_every_stage_of_a_stream(n_rows, n_classes):
     np.testing.assert_allclose(found.contributions.sum(axis=1) + found.base, scores, rtol=0, atol=1e-9)
 
 
+GOALS = ["gmean", "f1", {"miss": 50, "alarm": 1}, {"precision": 0.999}, {"recall": 0.9}]
+
+
+@pytest.mark.parametrize("goal", GOALS)
+def test_contributions_add_up_and_decisions_have_the_sign_of_the_prediction(goal):
+    rng = np.random.default_rng(6)
+    X = rng.normal(size=(1200, 4))
+    y = (X[:, 0] + rng.normal(size=1200) > 1.5).astype(int)
+    model = StreamClassifier(threshold=goal)
+    for begin in range(0, 900, 100):
+        model.partial_fit(X[begin : begin + 100], y[begin : begin + 100])
+    found, scores = model.explain(X[900:], changes=False), model.decision_function(X[900:])
+    total = found.contributions.sum(axis=1) + found.base
+    np.testing.assert_allclose(total, scores, rtol=1e-12, atol=1e-9)
+    assert ((scores > 0.0) == (model.predict(X[900:]) == 1)).all()
+    size = np.abs(found.contributions).sum(axis=1)
+    assert np.median(size) > 0.1  # a threshold above all scores leaves the contributions visible
+
+
 def test_experts_with_fewer_classes_are_explained():
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(1500, 3)), rng.integers(0, 2, 1500)

@@ -14,42 +14,46 @@ from steelyard._types import FloatArray
 
 __all__ = ["OnlineCalibration"]
 
-_HALF_LIVES_ROWS: FloatArray = np.array([300.0, 1000.0, 4000.0])
-_LOSS_HALF_LIFE_ROWS = 1000.0
-_PRIOR_ROWS = 10.0  # strength of the ridge penalty that pulls each calibration towards the identity
+_HALF_LIVES_ROWS: FloatArray = np.array([300.0, 1000.0, 4000.0, 16_000.0])
+_LOSS_HALF_LIFE_ROWS = 4000.0
+_PRIOR_ROWS = 1.0  # strength of the ridge penalty that pulls each calibration towards the identity
 _MAX_STEP = 0.5
 _MIN_SLOPE = 0.05
 _MAX_LOG_ODDS = 14.0
 _BLOCK_ROWS = 100  # number of rows per step of Newton's method
-_IDENTITY: FloatArray = np.array([1.0, 1.0, 0.0])  # slope below 0, slope above 0, bias
+# Each slope is valid between two of these log-odds.
+_EDGES: FloatArray = np.array([-_MAX_LOG_ODDS, -4.0, -2.0, 0.0, 2.0, 4.0, _MAX_LOG_ODDS])
+_LOW, _HIGH = _EDGES[:-1], _EDGES[1:]
+_ORIGIN: FloatArray = np.clip(0.0, _LOW, _HIGH)
+_IDENTITY: FloatArray = np.append(np.ones(len(_LOW)), 0.0)  # slopes and bias
 
 
 _IDENTITIES: FloatArray = np.tile(_IDENTITY, (len(_HALF_LIVES_ROWS), 1))
-_PENALTIES: FloatArray = np.tile(_PRIOR_ROWS * np.eye(3), (len(_HALF_LIVES_ROWS), 1, 1))
+_PENALTIES: FloatArray = np.tile(_PRIOR_ROWS * np.eye(len(_IDENTITY)), (len(_HALF_LIVES_ROWS), 1, 1))
 
 
 @dataclass(frozen=True)
 class OnlineCalibration:
-    """Beta calibration with several half-lives, mixed by recent log-loss; immutable.
+    """Piecewise linear calibrations with several half-lives, mixed by recent log-loss; immutable.
 
-    Log-odds z become ``a * min(z, 0) + b * max(z, 0) + c``. The coefficients follow the labels by one step of
-    Newton's method per block of rows, with exponentially decaying second derivatives. The probability is the
-    mean of these calibrations and of the identity, weighted by ``exp(-decayed log-loss)``; it increases
-    with z.
+    A calibration of log-odds has one slope between any two of the log-odds -4, -2, 0, 2 and 4, one on either
+    side of them, and a bias. These coefficients follow the labels by one step of Newton's method per block of
+    rows, with exponentially decaying second derivatives. The probability is the mean of the calibrations,
+    weighted by ``exp(-decayed log-loss)``; it increases with the log-odds.
 
     Attributes
     ----------
-    coefficients : ndarray of shape (n_half_lives, 3)
-        Slope below 0, slope above 0 and bias.
-    curvature : ndarray of shape (n_half_lives, 3, 3)
+    coefficients : ndarray of shape (n_half_lives, n_slopes + 1)
+        Slopes, which are positive, and bias.
+    curvature : ndarray of shape (n_half_lives, n_slopes + 1, n_slopes + 1)
         Decayed sums of second derivatives.
-    losses : ndarray of shape (n_half_lives + 1,)
-        Decayed log-losses; the first one belongs to the identity.
+    losses : ndarray of shape (n_half_lives,)
+        Decayed log-losses.
     """
 
     coefficients: FloatArray = field(default_factory=_IDENTITIES.copy)
     curvature: FloatArray = field(default_factory=_PENALTIES.copy)
-    losses: FloatArray = field(default_factory=lambda: np.zeros(1 + len(_HALF_LIVES_ROWS)))
+    losses: FloatArray = field(default_factory=lambda: np.zeros(len(_HALF_LIVES_ROWS)))
 
     def after(self, log_odds: FloatArray, is_positive: Any) -> OnlineCalibration:
         """Return the calibration updated with labelled rows and their out-of-sample log-odds."""
@@ -61,30 +65,27 @@ class OnlineCalibration:
 
     def _after_block(self, log_odds: FloatArray, target: FloatArray) -> OnlineCalibration:
         x, n = _features(log_odds), len(log_odds)
-        z = self._calibrated(x)
-        losses = -(target * log_expit(z) + (1.0 - target) * log_expit(-z)).sum(axis=1)
-        p = expit(z[1:])
+        z = self.coefficients @ x.T
+        losses = -log_expit(np.where(target > 0.0, z, -z)).sum(axis=1)
+        p = expit(z)
         keep, penalties, prior_rows = _decay(n)
         curvature = keep * self.curvature + penalties
-        curvature = curvature + np.einsum("ln,ni,nj->lij", p * (1.0 - p), x, x)
+        products = (x[:, :, None] * x[:, None, :]).reshape(n, -1)
+        curvature = curvature + np.einsum("ln,nk->lk", p * (1.0 - p), products).reshape(curvature.shape)
         gradient = (p - target) @ x + prior_rows * (self.coefficients - _IDENTITY)
         step = np.linalg.solve(curvature, gradient[:, :, None])[:, :, 0]
         step /= np.maximum(1.0, np.abs(step).max(axis=1, keepdims=True) / _MAX_STEP)
         coefficients = self.coefficients - step
-        coefficients[:, :2] = np.maximum(coefficients[:, :2], _MIN_SLOPE)
+        coefficients[:, :-1] = np.maximum(coefficients[:, :-1], _MIN_SLOPE)
         decay = 0.5 ** (n / _LOSS_HALF_LIFE_ROWS)
         return OnlineCalibration(coefficients, curvature, decay * self.losses + losses)
 
-    def _calibrated(self, x: FloatArray) -> FloatArray:
-        """Return an array with the unchanged log-odds in the first row, and one row per calibration."""
-        return np.concatenate([(x[:, 0] + x[:, 1])[None], self.coefficients @ x.T])
-
     def log_odds(self, log_odds: FloatArray) -> FloatArray:
         """Return calibrated log-odds."""
-        weights = np.exp(self.losses.min() - self.losses)
-        weights /= weights.sum()
-        z = self._calibrated(_features(log_odds))
-        return np.asarray(np.log(weights @ expit(z)) - np.log(weights @ expit(-z)))
+        z = self.coefficients @ _features(log_odds).T
+        log_weights = (self.losses.min() - self.losses)[:, None]
+        positive = np.logaddexp.reduce(log_weights + log_expit(z))
+        return np.asarray(positive - np.logaddexp.reduce(log_weights + log_expit(-z)))
 
     def get_state(self) -> dict[str, Any]:
         """Return the calibration as arrays."""
@@ -111,8 +112,6 @@ def _decay(n_rows: int) -> tuple[FloatArray, FloatArray, FloatArray]:
 
 
 def _features(log_odds: FloatArray) -> FloatArray:
-    z = np.minimum(np.maximum(log_odds, -_MAX_LOG_ODDS), _MAX_LOG_ODDS)
-    features = np.ones((len(z), 3))
-    np.minimum(z, 0.0, out=features[:, 0])
-    np.maximum(z, 0.0, out=features[:, 1])
-    return features
+    """Return the part of the log-odds, counted from 0, that each slope multiplies, and 1 for the bias."""
+    z = np.asarray(log_odds)[:, None]
+    return np.append(np.clip(z, _LOW, _HIGH) - _ORIGIN, np.ones_like(z), axis=1)

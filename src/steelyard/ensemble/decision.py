@@ -61,15 +61,14 @@ class DecisionState:
 
         ``prior`` is the log-odds of the second class, computed from the class shares of recent rows.
         """
-        promise, weights = self.online_threshold, snapshot.weights
+        promise = self.online_threshold
         if promise is not None:
             is_positive = block.codes == snapshot.classes[0 if promise.sign < 0.0 else 1]
             promise.learn(totals, threshold, block.keys, is_positive)
-        if not isinstance(weights, ExpertWeights):
+        if not isinstance(snapshot.weights, ExpertWeights):
             return self
-        log_odds = weights.slope * totals + weights.bias + prior
         is_second = block.codes == snapshot.classes[1]
-        return replace(self, calibration=self.calibration.after(log_odds, is_second))
+        return replace(self, calibration=self.calibration.after(totals + prior, is_second))
 
     def goal_for(self, threshold: Any, labels: Sequence[Label]) -> Any:
         """Return the goal for choosing the threshold between the given classes."""
@@ -86,10 +85,11 @@ class DecisionState:
 
     def log_odds(self, snapshot: EnsembleSnapshot, decisions: FloatArray, prior: float) -> FloatArray:
         """Return calibrated log-probabilities up to a constant, for equally frequent classes."""
-        log_odds = snapshot.log_odds(decisions)
-        if isinstance(snapshot.weights, ExpertWeights):
-            log_odds[:, 1] = self.calibration.log_odds(log_odds[:, 1] + prior) - prior
-        return log_odds
+        weights = snapshot.weights
+        if not isinstance(weights, ExpertWeights):
+            return snapshot.log_odds(decisions)
+        second = self.calibration.log_odds(weights.totals_of(decisions[:, 0]) + prior) - prior
+        return np.stack([np.zeros_like(second), second], axis=1)
 
 
 def prior_log_odds(shares: FloatArray) -> float:

@@ -136,9 +136,13 @@ class ExpertEnsemble:
         return [self.labels[code] for code in codes]
 
     def shares(self) -> FloatArray:
-        """Return the class shares among recent rows, or among all rows if there are too many classes."""
+        """Return the class shares among recent rows, or among all rows if there are too many classes.
+
+        One row that is divided among the classes is added, so that the share of a class that has hardly
+        occurred is not estimated as almost 0.
+        """
         if self.recent_scores.classes == self.snapshot.classes:
-            return self.recent_scores.shares()
+            return self.recent_scores.shares(extra_rows=1.0)
         counts = self.counts[self.snapshot.classes].astype(np.float64)
         return counts / max(counts.sum(), 1.0)
 

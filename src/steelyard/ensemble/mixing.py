@@ -46,6 +46,7 @@ _MAX_BIAS = 5.0  # limit of the log-odds at the middle between the classes
 _EXCESS = np.array([0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 1e3, 1e4, 1e6, 1e9])
 _CORRECTION_STEPS = 5  # few steps, starting from 0, keep the correction small
 _MIN_SHARE = 1e-4  # smallest class share in the log-loss at observed shares
+_MOVED_LOG_ODDS = 1.0  # width of the range beyond the threshold and 0 in which the threshold moves decisions
 
 
 @dataclass(frozen=True)
@@ -161,6 +162,10 @@ class ExpertWeights:
         Weights of the experts, which sum to one.
     threshold : float
         Rows with a larger weighted sum of log-odds belong to the second class.
+    decision_table : (ndarray, ndarray)
+        Knots and values of the piecewise linear function that converts weighted sums to decisions. It is 0
+        at the threshold and the identity beyond the knots, so that the highest decisions of different
+        moments can be compared although the threshold moves.
     slope, bias : float
         Coefficients of the log-odds of the second class, ``slope * sum + bias``, for a weighted sum and for
         equally frequent classes.
@@ -175,12 +180,14 @@ class ExpertWeights:
     slope: float = 1.0
     bias: float = 0.0
     correction: WeightCorrection | None = None
+    decision_table: tuple[FloatArray, FloatArray] = field(init=False, repr=False, compare=False)
     _flat_tables: tuple[FloatArray, FloatArray, IntArray] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         knots, values = (np.concatenate(parts) for parts in zip(*self.tables, strict=True))
         starts = np.cumsum([0, *(len(table[0]) for table in self.tables)])
         object.__setattr__(self, "_flat_tables", (knots, values, starts))
+        object.__setattr__(self, "decision_table", _decision_table(self.threshold))
 
     def scores(self, raw: FloatArray) -> FloatArray:
         """Return weighted sums of calibrated log-odds. NaN counts as 0.
@@ -198,9 +205,18 @@ class ExpertWeights:
                 out[:, expert] = np.interp(raw[:, expert], knots, values)
         return np.where(np.isnan(out), 0.0, out)
 
+    def decisions(self, totals: FloatArray) -> FloatArray:
+        """Return decisions of weighted sums: positive for the second class, increasing with the sum."""
+        # The sign of the difference is exact, that of the interpolation is not.
+        return np.copysign(_interpolated(totals, *self.decision_table), totals - self.threshold)
+
+    def totals_of(self, decisions: FloatArray) -> FloatArray:
+        """Return the weighted sums that have these :meth:`decisions`."""
+        return _interpolated(decisions, *self.decision_table[::-1])
+
     def log_odds(self, decisions: FloatArray) -> FloatArray:
-        """Convert scores minus the threshold to log-odds of the second class for equally frequent classes."""
-        return self.slope * (decisions + self.threshold) + self.bias
+        """Convert decisions to log-odds of the second class for equally frequent classes."""
+        return self.slope * self.totals_of(decisions) + self.bias
 
     def get_state(self) -> dict[str, Any]:
         """Return the weights as arrays and plain values."""
@@ -225,6 +241,22 @@ class ExpertWeights:
 
 
 _NO_TABLE = (np.zeros(1), np.zeros(1))
+
+
+def _decision_table(threshold: float) -> tuple[FloatArray, FloatArray]:
+    """Return the knots and values of :attr:`ExpertWeights.decision_table`.
+
+    On the side of 0, sums are changed up to the distance of the threshold from 0, at least 1, so slopes
+    are at least 1/2; on the other side up to 1 beyond the threshold.
+    """
+    near, far = max(_MOVED_LOG_ODDS, abs(threshold)), abs(threshold) + _MOVED_LOG_ODDS
+    low, high = (-near, far) if threshold >= 0.0 else (-far, near)
+    return np.array([low, threshold, high]), np.array([low, 0.0, high])
+
+
+def _interpolated(x: FloatArray, knots: FloatArray, values: FloatArray) -> FloatArray:
+    """Return a piecewise linear function that is the identity beyond the knots."""
+    return np.asarray(np.interp(x, knots, values) + (x - np.clip(x, knots[0], knots[-1])))
 
 
 def weigh(

@@ -105,7 +105,8 @@ def explain_snapshot(
     for expert in _answering(snapshot, raw):
         part = _expert_part(snapshot, expert, rows, others, raw[:, expert])
         if isinstance(weights, ExpertWeights):
-            part = _calibrated(part, weights.tables[expert], raw[:, expert])
+            table = weights.tables[expert]
+            part = _transformed(part, raw[:, expert], partial(_interpolated, table=table), table)
         factor = 1.0 if weights is None else weights.weights[expert]
         if weights is not None and not isinstance(weights, ExpertWeights):
             factor /= weights.scales[expert]
@@ -122,7 +123,9 @@ def explain_snapshot(
     if weights is None:
         return total
     if isinstance(weights, ExpertWeights):
-        return total.shifted(-weights.threshold)
+        totals = weights.totals(raw)[:, None]
+        decided = _transformed(total.adjusted(totals), totals, weights.decisions, weights.decision_table)
+        return decided.adjusted(weights.decisions(totals))
     scaled = Attribution(
         weights.slope * total.contributions, weights.slope * (total.base - weights.thresholds)
     )
@@ -160,15 +163,26 @@ def _expert_part(
     return Attribution(contributions, base).adjusted(raw)
 
 
-def _calibrated(part: Attribution, table: tuple[FloatArray, FloatArray], raw: FloatArray) -> Attribution:
-    """Return contributions to the calibrated score of an expert, for two classes."""
-    knots, values = table
-    base = np.interp(part.base, knots, values)
-    change, calibrated = raw - part.base, np.interp(raw, knots, values) - base
-    slope = np.divide(calibrated, change, out=np.zeros_like(change), where=change != 0.0)
+def _interpolated(x: FloatArray, table: tuple[FloatArray, FloatArray]) -> FloatArray:
+    return np.asarray(np.interp(x, *table))
+
+
+def _transformed(
+    part: Attribution,
+    scores: FloatArray,
+    function: Callable[[FloatArray], FloatArray],
+    table: tuple[FloatArray, FloatArray],
+) -> Attribution:
+    """Return contributions to a function of one score, for two classes.
+
+    ``table`` has the knots and values of the function, which is linear between two knots.
+    """
+    base = function(part.base)
+    change, changed = scores - part.base, function(scores) - base
+    slope = np.divide(changed, change, out=np.zeros_like(change), where=change != 0.0)
     same = change[:, 0] == 0.0
-    if same.any():  # the contributions cancel out, so the slope of the calibration is used
-        slope[same] = _slope_at(float(part.base[0]), knots, values)
+    if same.any():  # the contributions cancel out, so the slope of the function is used
+        slope[same] = _slope_at(float(part.base[0]), *table)
     return Attribution(part.contributions * slope[:, None, :], base)
 
 

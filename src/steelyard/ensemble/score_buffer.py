@@ -155,10 +155,15 @@ class ScoreBuffer:
         self._counts = self._counts.copy()
         self._counts[place] = max(0.0, count)
 
-    def shares(self) -> FloatArray:
-        """Return the share of each class among recent rows."""
-        total, n = self._counts.sum(), len(self._counts)
-        return self._counts / total if total > 0.0 else np.full(n, 1.0 / max(n, 1))
+    def shares(self, extra_rows: float = 0.0) -> FloatArray:
+        """Return the share of each class among recent rows.
+
+        ``extra_rows`` are added, divided evenly among the classes.
+        """
+        n = max(len(self._counts), 1)
+        counts = self._counts + extra_rows / n
+        total = counts.sum()
+        return counts / total if total > 0.0 else np.full(len(counts), 1.0 / n)
 
     def _wanted_rows(self) -> NDArray[np.intp]:
         """Return the indices of the last rows of every class, in proportion to its share, oldest first."""

@@ -131,7 +131,7 @@ class EnsembleSnapshot:
         """Return one score per plane: positive for the second class, or largest for the predicted class."""
         weights = self.weights
         if isinstance(weights, ExpertWeights):
-            return (weights.scores(raw) - weights.threshold)[:, None]
+            return weights.decisions(weights.scores(raw))[:, None]
         out = _first_known(raw) if weights is None else weights.scores(raw)
         unknown = np.isnan(raw).all(axis=1)
         if unknown.any():  # no expert knows these classes yet, so they get the lowest score

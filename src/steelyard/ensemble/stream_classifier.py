@@ -156,6 +156,8 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
     calibrated to log-odds, which keeps the order of the highest scores, and weighted by AUC and log-loss.
     With two classes the weights are corrected by a logistic regression on the log-odds of 5,000 rows.
     Before two rows of each class are scored, the linear expert over all rows predicts alone.
+    :meth:`decision_function` is 0 at the threshold. Farther than 1 from both the threshold and 0, on the
+    other side of 0 farther than the threshold, it does not depend on the threshold.
 
     :meth:`forget` removes rows exactly from every expert that remembers them, and from the recent scores.
     The scores of other rows, the rank transformation and the random map (fitted on the first 1,000 rows) do
