@@ -1,5 +1,5 @@
 // Kernel values of row-major rows with packed rows, in register tiles of a few rows by two vectors.
-// The kernel function is applied to a tile while it is in registers.
+// The rbf function is applied to a tile while it is in registers, other functions to blocks in the cache.
 //
 // Distances are summed from differences, not from products.
 // Distances are therefore exactly zero for equal rows, do not depend on a common offset, and need no norms.
@@ -158,21 +158,6 @@ static void look_up(const KernelTable& table, const T* X, size_t n_x, size_t d, 
     }
 }
 
-template <class T, class Sum>
-static void kernel_block(const KernelSpec& spec, const T* X, size_t n_x, size_t d, const Sum* panels, size_t n_z,
-                         Sum* out, size_t ld) {
-    switch (spec.kind) {
-        case KernelKind::linear: return block_of<Linear<Sum>>(spec, X, n_x, d, panels, n_z, out, ld);
-        case KernelKind::polynomial: return block_of<Polynomial<Sum>>(spec, X, n_x, d, panels, n_z, out, ld);
-        case KernelKind::rbf: return block_of<Rbf<Sum>>(spec, X, n_x, d, panels, n_z, out, ld);
-        case KernelKind::laplacian: return block_of<Laplacian<Sum>>(spec, X, n_x, d, panels, n_z, out, ld);
-        case KernelKind::sigmoid: return block_of<Sigmoid<Sum>>(spec, X, n_x, d, panels, n_z, out, ld);
-        case KernelKind::squared_distance: return block_of<SquaredDistance<Sum>>(spec, X, n_x, d, panels, n_z, out, ld);
-        case KernelKind::cityblock: return block_of<Cityblock<Sum>>(spec, X, n_x, d, panels, n_z, out, ld);
-        case KernelKind::lookup: return look_up<T, Sum>(*spec.table, X, n_x, d, panels, n_z, out, ld);
-    }
-}
-
 template <class Kernel, class T>
 static void finish_in_place(const KernelSpec& spec, T* sums, size_t n) {
     constexpr size_t lanes = Lane<T>::count;
@@ -192,6 +177,32 @@ static void from_sums(const KernelSpec& spec, T* sums, size_t n) {
         case KernelKind::rbf: return finish_in_place<Rbf<T>>(spec, sums, n);
         case KernelKind::laplacian: return finish_in_place<Laplacian<T>>(spec, sums, n);
         default: return;
+    }
+}
+
+template <class T, class Sum>
+static void block_of_sums(const KernelSpec& spec, const T* X, size_t n_x, size_t d, const Sum* panels, size_t n_z,
+                          Sum* out, size_t ld) {
+    switch (sum_kind(spec.kind)) {
+        case KernelKind::linear: return block_of<Linear<Sum>>(spec, X, n_x, d, panels, n_z, out, ld);
+        case KernelKind::squared_distance: return block_of<SquaredDistance<Sum>>(spec, X, n_x, d, panels, n_z, out, ld);
+        default: return block_of<Cityblock<Sum>>(spec, X, n_x, d, panels, n_z, out, ld);
+    }
+}
+
+// Only rbf has tiles that apply the kernel function, because such tiles take long to compile. The other functions are
+// applied in place to sums that are still in the cache.
+template <class T, class Sum>
+static void kernel_block(const KernelSpec& spec, const T* X, size_t n_x, size_t d, const Sum* panels, size_t n_z,
+                         Sum* out, size_t ld) {
+    if (spec.kind == KernelKind::lookup) return look_up<T, Sum>(*spec.table, X, n_x, d, panels, n_z, out, ld);
+    if (spec.kind == KernelKind::rbf) return block_of<Rbf<Sum>>(spec, X, n_x, d, panels, n_z, out, ld);
+    if (spec.kind == sum_kind(spec.kind)) return block_of_sums(spec, X, n_x, d, panels, n_z, out, ld);
+    constexpr size_t together = 64;  // number of columns, a multiple of the panel width
+    for (size_t j = 0; j < n_z; j += together) {
+        const size_t columns = n_z - j < together ? n_z - j : together;
+        block_of_sums(spec, X, n_x, d, panels + j * d, columns, out + j, ld);
+        for (size_t i = 0; i < n_x; ++i) from_sums<Sum>(spec, out + i * ld + j, columns);
     }
 }
 
