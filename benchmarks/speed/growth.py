@@ -4,10 +4,10 @@
     python benchmarks/speed/growth.py page growth.json ... --images docs/images
 
 ``measure`` predicts and then learns chunks of 500 rows on one thread. Times are processor times, so other
-load has little effect. A point that takes longer than ``--seconds`` of processor time (three times as long
-for the run over rows) stops early. Its time is that of the rows so far, and the point is marked. All numbers
-of rows are measured in one run: the time at 10,000 rows is the mean over the last half of these rows, and so
-on. The size is the length of the pickled model. ``page`` prints the tables and draws the curves.
+load has little effect. A point that takes longer than ``--seconds`` of processor time (three times as long for
+the run over rows) stops early and is marked. Rows are measured in one run. The time of a point is the mean
+over the last half of its rows, also if it stopped early. The size is the length of the pickled model. ``page``
+prints the tables and draws the curves.
 """
 
 from __future__ import annotations
@@ -149,24 +149,24 @@ def run(
     make: Callable[[int], Any], marks: tuple[int, ...], n_columns: int, n_classes: int, seconds: float
 ) -> list[Any]:
     """Learn chunks; return rows, microseconds per row, bytes and whether the run finished, at every mark."""
-    model, spent, points, half = make(n_classes), 0.0, [], 0.0
-    marks_left, n_rows, half_rows = list(marks), 0, 0
+    model, spent, points = make(n_classes), [0.0], []  # seconds after each chunk
+    marks_left, n_rows = list(marks), 0
     while marks_left:
         X, y = chunk(n_rows, n_columns, n_classes)
         begin = thread_time()
         if n_rows:
             model.predict(X)
         model.partial_fit(X, y)
-        spent, n_rows = spent + thread_time() - begin, n_rows + CHUNK_ROWS
-        is_over = spent > seconds and n_rows < marks_left[0]
+        spent.append(spent[-1] + thread_time() - begin)
+        n_rows += CHUNK_ROWS
+        is_over = spent[-1] > seconds and n_rows < marks_left[0]
         if n_rows >= marks_left[0] or is_over:
-            cost = 1e6 * (spent - half) / (n_rows - half_rows)
+            half = (len(spent) - 1) // 2
+            cost = 1e6 * (spent[-1] - spent[half]) / (n_rows - half * CHUNK_ROWS)
             points.append((n_rows, cost, len(pickle.dumps(model)), not is_over))
             if is_over:
                 break
             marks_left.pop(0)
-        if marks_left and n_rows <= marks_left[0] // 2:
-            half, half_rows = spent, n_rows
     return points
 
 

@@ -16,7 +16,7 @@ namespace {
 
 // Number of rows per block. A panel of 8 doubles per row has 24 KiB and stays in the L1 cache.
 // The panels of a column group stay in the L2 cache.
-constexpr std::size_t kBlockRows = 384;
+constexpr std::size_t kGramBlockRows = 384;
 constexpr std::size_t kBandPanels = 32;
 constexpr std::size_t kPanelPadding = 8;  // prevents panels from sharing cache sets
 
@@ -171,7 +171,7 @@ class UnscannedRows {
           plan_(rows.n_features),
           largest_(rows.n_features),
           remainder_(rows.n_features),
-          far_(kBlockRows) {
+          far_(kGramBlockRows) {
         make_room();
     }
 
@@ -230,7 +230,7 @@ class UnscannedRows {
     void make_room() {
         const std::size_t n_panels = (plan_.size + loops_.width - 1) / loops_.width;
         tiles_ = tiles(n_panels, loops_.group);
-        panel_stride_ = kBlockRows * loops_.width + kPanelPadding;
+        panel_stride_ = kGramBlockRows * loops_.width + kPanelPadding;
         block_stride_ = n_panels * panel_stride_;
         const std::size_t buffer_size = 3 * n_panels * loops_.width;
         room_ = aligned_buffer<double>(plan_.n_blocks * block_stride_ + buffer_size);
@@ -326,8 +326,8 @@ void add_products(Rows<T> rows, std::span<const std::uint32_t> index, Steps step
     steps.slack = any_slack.data();
     const std::size_t n_panels = (plan.size + loops.width - 1) / loops.width;
     const std::vector<Task> tasks = tiles(n_panels, loops.group);
-    const std::size_t n_parts = (n + kBlockRows - 1) / kBlockRows;
-    const std::size_t panel_stride = std::min(kBlockRows, n) * loops.width + kPanelPadding;
+    const std::size_t n_parts = (n + kGramBlockRows - 1) / kGramBlockRows;
+    const std::size_t panel_stride = std::min(kGramBlockRows, n) * loops.width + kPanelPadding;
     const std::size_t block_stride = n_panels * panel_stride, part_stride = plan.n_blocks * block_stride;
     const unsigned n_useful = useful_threads(n_threads, n * plan.n_blocks, n_parts, plan.size);
     const std::size_t n_part_buffers = n_useful > 1 ? 2 : 1;
@@ -337,7 +337,7 @@ void add_products(Rows<T> rows, std::span<const std::uint32_t> index, Steps step
     const AlignedBuffer<double> scratch = aligned_buffer<double>(plan.n_sums());
     clear(plan, scratch.get());
     // Counters: `next_task` for the tasks of each part, `next_row` for the rows of `scratch` in each drain.
-    const std::size_t parts_a_time = std::max<std::size_t>(1, plan.most_rows / kBlockRows);
+    const std::size_t parts_a_time = std::max<std::size_t>(1, plan.most_rows / kGramBlockRows);
     const std::size_t n_drains = (n_parts + parts_a_time - 1) / parts_a_time;
     std::vector<std::atomic<std::size_t>> next_task(n_parts), next_row(n_drains);
     double most = 1.0;
@@ -349,7 +349,7 @@ void add_products(Rows<T> rows, std::span<const std::uint32_t> index, Steps step
     // The tasks of the next part start after the next barrier.
     run_team(n_useful, [&](unsigned thread, unsigned n_team, SpinBarrier& meeting) noexcept {
         for (std::size_t p = 0; p < n_parts; ++p) {
-            const std::size_t first = p * kBlockRows, count = std::min(kBlockRows, n - first);
+            const std::size_t first = p * kGramBlockRows, count = std::min(kGramBlockRows, n - first);
             double* part_buffer = buffers_of_parts.get() + p % n_part_buffers * part_stride;
             const std::size_t begin = thread * count / n_team, end = (thread + 1) * count / n_team;
             pack(loops, rows, index.data() + first + begin, steps, plan, block_stride,
@@ -392,8 +392,8 @@ bool add_unscanned(Rows<T> rows, Steps steps, std::span<const Share> shares, std
     for (std::size_t s = 0; s < shares.size(); ++s) {
         const auto index = shares[s].index;
         shared[s].sums = shares[s].sums;
-        for (std::size_t first = 0; first < index.size(); first += kBlockRows)
-            parts.push_back({index.subspan(first, std::min(kBlockRows, index.size() - first)), &shared[s]});
+        for (std::size_t first = 0; first < index.size(); first += kGramBlockRows)
+            parts.push_back({index.subspan(first, std::min(kGramBlockRows, index.size() - first)), &shared[s]});
         n += index.size();
     }
     std::atomic<std::size_t> next{0};
