@@ -272,23 +272,12 @@ class ExpertEnsemble:
         classes, budget = self.class_codes(), self._budget()
         self._select_experts(budget)
         self._fit_views(budget)
-        stream = replace(
-            self.stream(),
-            n_before=n_before,
-            new_class=classes != snapshot.classes,
-            weights=self._weights_by_name(),
-        )
+        stream = replace(self.stream(), n_before=n_before, new_class=classes != snapshot.classes)
         for expert in self.experts:
             if expert.is_enabled:
                 expert.observe(block, stream)
         self._record_scores(block, scores, classes if budget.weighs_experts else [])
         return stream
-
-    def _weights_by_name(self) -> dict[str, float]:
-        weights = self.snapshot.weights
-        if not isinstance(weights, ExpertWeights):
-            return {}
-        return {e.config.name: w for e, w in zip(self.experts, weights.weights.tolist(), strict=True)}
 
     def monitored(self, X: FloatArray) -> FloatArray:
         """Return the columns that are tested for drift."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
@@ -63,8 +63,6 @@ class Stream:
         Seed of all sampling.
     new_class : bool
         Whether the set of classes has just changed.
-    weights : mapping of str to float
-        Weight of each expert with two classes, by its name; empty while the experts have no weights.
     """
 
     rows: RowBuffer
@@ -75,7 +73,6 @@ class Stream:
     budget: CostBudget
     seed: int = 0
     new_class: bool = False
-    weights: Mapping[str, float] = field(default_factory=dict)
 
 
 class Rule:

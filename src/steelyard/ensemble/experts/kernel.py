@@ -36,8 +36,6 @@ _ROW_COST_US = (60.0, 25.0)  # cost of learning a row: minimum, and cost per bin
 _MIN_SAMPLED_SHARE = 0.1  # smallest share of the rows that is learned; below it the expert is disabled
 # Number of sampled rows per block with compute_budget="auto", or a quarter of the block if that is more.
 _MAX_BLOCK_SAMPLE = 250
-# With "auto", share of the rows while the expert has less than this weight, after this number of rows.
-_UNUSED_SHARE, _UNUSED_WEIGHT, _UNUSED_AFTER_ROWS = 0.25, 0.02, 2000
 _ROWS_OF_CLASSES = 600  # number of rows kept in addition to the window, divided among the classes
 
 
@@ -111,11 +109,6 @@ class KernelExpert(WindowExpert):
         share, n = self.sampled_share(stream.budget), len(block)
         if stream.budget.is_auto:
             share *= min(1.0, max(_MAX_BLOCK_SAMPLE, n // 4) / n)
-            if (
-                stream.n_seen > _UNUSED_AFTER_ROWS
-                and stream.weights.get(self.config.name, 1.0) < _UNUSED_WEIGHT
-            ):
-                share = min(share, _UNUSED_SHARE)
         first = int(block.numbers[0])
         n_sampled = int((first + n) * share) - int(first * share)
         self.sampled = np.concatenate([self.sampled, block.numbers[evenly_sampled(block.codes, n_sampled)]])
