@@ -160,7 +160,7 @@ class PackedFormat {
 
   private:
     static constexpr std::size_t kMaxRows = (std::size_t{1} << 17) - 1;
-    static constexpr double kMaxWeightRatio = 4.0;  // of the largest weight to the mean weight
+    static constexpr double kMaxWeightRatio = 4.0;  // maximum ratio of the largest weight and the mean weight
     static constexpr int kMaxRowBits = 20;
 
     // Returns a number between -1/2 and 1/2 for 32 random bits.
