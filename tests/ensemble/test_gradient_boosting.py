@@ -246,6 +246,15 @@ def test_packed_sums_keep_the_expectation_of_small_gradients():
     np.testing.assert_allclose(scores[1][0], scores[0][0], atol=0.3)
 
 
+def test_packed_sums_of_swapped_classes_give_mirrored_scores():
+    X, y = _rows(400, 4, 2, seed=3)
+    scores = [
+        _native.TreeEnsemble(*_fit(X, codes, pack_sums=True, balance_classes=False), 4).scores(X)
+        for codes in (y, 1 - y)
+    ]
+    np.testing.assert_allclose(scores[0], -scores[1], rtol=0.0, atol=1e-9)
+
+
 def test_rows_of_very_different_weights_have_wide_sums():
     X, y = _rows(300, 4, 2, seed=2)
     weights = np.ones(300)

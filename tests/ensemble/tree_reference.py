@@ -220,7 +220,8 @@ class Booster:
                 rows = [r for r in rows if _uniform(seed, t, r) < s["row_fraction"]] or rows
             p = [logistic(score) for score in scores]
             up = self._offsets(n, _mix(s["seed"] + output) + t)
-            self.g = [round(weights[r] * (p[r] - positive[r]) * self.g_unit + up[r][0]) for r in range(n)]
+            g = [weights[r] * (p[r] - positive[r]) * self.g_unit for r in range(n)]
+            self.g = [round(g[r] + math.copysign(1.0, g[r]) * up[r][0]) for r in range(n)]
             self.h = [round(weights[r] * (p[r] * (1.0 - p[r])) * self.h_unit + up[r][1]) for r in range(n)]
             self._grow_tree(scores, rows, columns)
 

@@ -137,7 +137,9 @@ class PackedFormat {
         const int count_bits = count_bits_, gradient_shift = gradient_shift_;
         for (std::size_t i = 0; i < n; ++i) {
             const std::uint64_t bits = mix_bits(key + golden * (first_row + i + 1));
-            const std::int64_t g = round_to_integer(gradients[i] * g_unit + offset(bits >> 32));
+            // Opposite gradients are rounded to opposite numbers, so that swapped classes give mirrored trees.
+            const double gradient = gradients[i] * g_unit;
+            const std::int64_t g = round_to_integer(gradient + with_sign_of(gradient, offset(bits >> 32)));
             const std::int64_t h = round_to_integer(hessians[i] * h_unit + offset(bits & 0xffffffffu));
             out[i].word = (g << gradient_shift) + (h << count_bits) + 1;
         }
@@ -166,6 +168,13 @@ class PackedFormat {
     // Returns a number between -1/2 and 1/2 for 32 random bits.
     static double offset(std::uint64_t bits) {
         return static_cast<double>(static_cast<std::int64_t>(bits)) * 0x1p-32 - (0.5 - 0x1p-33);
+    }
+
+    // Returns `value`, negated if `number` is negative.
+    static double with_sign_of(double number, double value) {
+        constexpr std::uint64_t sign = std::uint64_t{1} << 63;
+        return std::bit_cast<double>(std::bit_cast<std::uint64_t>(value) ^
+                                     (std::bit_cast<std::uint64_t>(number) & sign));
     }
 
     int count_bits_, gradient_shift_ = 0;
