@@ -5,7 +5,8 @@
 For single rows, each row is predicted and then learned by the public methods with arrays of one row (river:
 with dictionaries). Times are medians over rows, the best of several alternating rounds. Feature maps and many
 classes are measured in processor time on one thread, because idle BLAS threads would be counted too.
-The time of one choice of C is the difference of two fits; the target is half of the 300 to 500 ms of version 0.2.
+The time of one choice of C is the difference of two fits; the target is half of the 300 to 500 ms of
+version 0.2.
 """
 
 from __future__ import annotations

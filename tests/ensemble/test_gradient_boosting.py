@@ -75,6 +75,8 @@ def test_fit_numeric_columns_equals_reference_implementation(n_classes, d, max_c
         {"max_leaves": 1},
         {"max_leaves": 10**12, "min_rows_per_leaf": 20},
         {"min_rows_per_leaf": 0},
+        {"pack_sums": True},
+        {"pack_sums": True, "balance_classes": False, "row_fraction": 0.6, "max_bins": 256},
     ],
     ids=str,
 )
@@ -167,6 +169,7 @@ def test_fit_random_tables_equals_reference_implementation(seed):
         "category_l2": float(rng.choice([0.0, 10.0])),
         "max_categories": int(rng.choice([1, 3, 32])),
         "min_rows_per_category": int(rng.choice([0, 1, 10])),
+        "pack_sums": bool(rng.random() < 0.5),
     }
     weights = rng.random(n) + 0.01
     _, trees = _assert_equal_to_reference(
@@ -194,7 +197,12 @@ def test_fit_many_rows_is_independent_of_threads():
     X[:, 3] = rng.integers(0, 40, size=len(X))
     y = (np.nan_to_num(X[:, 0] * X[:, 1]) + np.isin(X[:, 3], [3, 9, 33]) > 0.8).astype(np.int64)
     is_category = [c == 3 for c in range(12)]
-    for changed in ({}, {"max_bins": 256, "row_fraction": 0.5, "max_columns": 7}):
+    for changed in (
+        {},
+        {"pack_sums": True},
+        {"max_bins": 256, "row_fraction": 0.5, "max_columns": 7},
+        {"max_bins": 256, "row_fraction": 0.5, "max_columns": 5, "pack_sums": True},
+    ):
         one, two = (
             _fit(X, y, is_category=is_category, n_threads=n_threads, **changed) for n_threads in (1, 2)
         )
@@ -211,6 +219,50 @@ def test_single_leaf_equals_newton_step_of_exact_sums(n):
     g, h = n / 2 - y.sum(), n / 4
     assert fitted[2].tolist() == pytest.approx([-0.3 * g / (h + 1.0)], rel=1e-9)
     assert fitted[5].tolist() == [n]
+
+
+@pytest.mark.parametrize("n", [8191, 8192, 65_536, 131_071, 131_072])
+def test_packed_sums_do_not_overflow_and_are_close_to_exact_sums(n):
+    """From 131,072 rows on, sums have two words."""
+    y = (np.arange(n) % 3 == 0).astype(np.int64)
+    weights = np.full(n, np.nextafter(1.0, 0.0))  # weights just below 1 give the largest sums
+    fitted = _fit(np.zeros((n, 1)), y, weights, n_trees=1, balance_classes=False, pack_sums=True)
+    g, h = n / 2 - y.sum(), n / 4
+    assert fitted[2].tolist() == pytest.approx([-0.3 * g / (h + 1.0)], rel=1e-3)
+    assert fitted[5].tolist() == [n]
+
+
+def test_packed_sums_keep_the_expectation_of_small_gradients():
+    """Gradients far below the unit of a packed sum are rounded up sometimes, so that they do not vanish."""
+    n = 100_000
+    y = (np.arange(n) % 1000 == 0).astype(np.int64)
+    options = {"n_trees": 30, "balance_classes": False, "start_from_prior": True}
+    scores = [
+        _native.TreeEnsemble(*_fit(np.arange(n)[:, None] % 2.0, y, pack_sums=packed, **options), 1).scores(
+            np.array([[0.0], [1.0]])
+        )
+        for packed in (False, True)
+    ]
+    np.testing.assert_allclose(scores[1][0], scores[0][0], atol=0.3)
+
+
+def test_packed_sums_of_swapped_classes_give_mirrored_scores():
+    X, y = _rows(400, 4, 2, seed=3)
+    scores = [
+        _native.TreeEnsemble(*_fit(X, codes, pack_sums=True, balance_classes=False), 4).scores(X)
+        for codes in (y, 1 - y)
+    ]
+    np.testing.assert_allclose(scores[0], -scores[1], rtol=0.0, atol=1e-9)
+
+
+def test_rows_of_very_different_weights_have_wide_sums():
+    X, y = _rows(300, 4, 2, seed=2)
+    weights = np.ones(300)
+    weights[5] = 1e6
+    for ours, theirs in zip(
+        *[_fit(X, y, weights, balance_classes=False, pack_sums=p) for p in (False, True)], strict=True
+    ):
+        np.testing.assert_array_equal(ours, theirs)
 
 
 def test_missing_values_go_to_the_child_learned_in_training():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -204,6 +205,22 @@ def test_cost_budget_of_long_stream_reduces_work_and_keeps_all_experts():
         assert "the stream is long" not in experts[3].limits(short)
     long, short = CostBudget(90.0, 2, is_long=True), CostBudget(90.0, 2)
     assert KernelExpert.sampled_share(long) == KernelExpert.sampled_share(short)
+
+
+def _stream(n_seen):
+    return Stream(RowBuffer.empty(3), 0, n_seen, n_seen - 100, Views(), CostBudget("auto", 2))
+
+
+@pytest.mark.parametrize(
+    ("number", "n_features", "waits"), [(2, 300, True), (0, 300, True), (0, 20, False), (1, 300, False)]
+)
+def test_large_system_over_all_rows_is_solved_again_after_five_percent_more_rows(number, n_features, waits):
+    expert = EXPERTS[number].make(EXPERTS[number])
+    expert.rule, expert.learner = object(), SimpleNamespace(n_features_in_=n_features)
+    expert.n_seen_at_rule, expert.n_seen_at_update = 10_000, 10_400
+    assert expert.needs_rule(_stream(10_400)) == (not waits)
+    expert.n_seen_at_update = 10_501
+    assert expert.needs_rule(_stream(10_501))
 
 
 def test_shortened_score_buffer_keeps_recent_rows_of_every_class():

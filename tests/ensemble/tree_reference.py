@@ -19,6 +19,7 @@ DEFAULTS: dict[str, Any] = {
     "category_l2": 10.0,
     "max_categories": 32,
     "min_rows_per_category": 10,
+    "pack_sums": False,
 }
 
 
@@ -205,6 +206,7 @@ class Booster:
         elif s["start_from_prior"]:
             base = portable_log(total[1] / total[0])
         self.nodes.base_score.append(base)
+        self.is_packed = s["pack_sums"] and n < 1 << 17 and max(weights) * n <= 4.0 * sum(weights)
         self._set_units(n, max(weights))
         scores = [base] * n
         for t in range(s["n_trees"]):
@@ -217,16 +219,32 @@ class Booster:
                 seed = _mix(s["seed"] + output + 1)
                 rows = [r for r in rows if _uniform(seed, t, r) < s["row_fraction"]] or rows
             p = [logistic(score) for score in scores]
-            self.g = [round(weights[r] * (p[r] - positive[r]) * self.g_unit) for r in range(n)]
-            self.h = [round(weights[r] * (p[r] * (1.0 - p[r])) * self.h_unit) for r in range(n)]
+            up = self._offsets(n, _mix(s["seed"] + output) + t)
+            g = [weights[r] * (p[r] - positive[r]) * self.g_unit for r in range(n)]
+            self.g = [round(g[r] + math.copysign(1.0, g[r]) * up[r][0]) for r in range(n)]
+            self.h = [round(weights[r] * (p[r] * (1.0 - p[r])) * self.h_unit + up[r][1]) for r in range(n)]
             self._grow_tree(scores, rows, columns)
 
     def _set_units(self, n: int, max_weight: float) -> None:
         """Set the steps of integer gradients and hessians; hessians have fewer bits if rows are many."""
         exponent = math.frexp(max_weight)[1]
+        if self.is_packed:  # a word of 64 bits holds a sign, gradients, hessians and the number of rows
+            row_bits = 63 - 3 * n.bit_length()
+            h_bits = min(row_bits // 2, 20)
+            self.g_unit = math.ldexp(1.0, min(row_bits - h_bits, 20) - exponent)
+            self.h_unit = math.ldexp(1.0, h_bits + 2 - exponent)
+            return
         h_bits = min(30, 65 - 2 * max(16, n.bit_length()))
         self.g_unit = math.ldexp(1.0, 30 - exponent)
         self.h_unit = math.ldexp(1.0, h_bits - exponent)
+
+    def _offsets(self, n: int, key: int) -> list[tuple[float, float]]:
+        """Return the numbers that are added to gradients and hessians before they are rounded."""
+        if not self.is_packed:
+            return [(0.0, 0.0)] * n
+        bits = [_mix((key + 0x9E3779B97F4A7C15 * (r + 1)) & _MASK) for r in range(n)]
+        middle = 0.5 - 2.0**-33
+        return [((b >> 32) * 2.0**-32 - middle, (b & 0xFFFFFFFF) * 2.0**-32 - middle) for b in bits]
 
     def _sums(self, rows: list[int]) -> tuple[float, float]:
         g, h = sum(self.g[r] for r in rows), sum(self.h[r] for r in rows)

@@ -50,7 +50,7 @@ TreeArrays fit_trees(Array<const double, 2> X, Array<const std::int64_t, 1> code
                      std::size_t n_trees, std::size_t max_leaves, double learning_rate, double l2_regularization,
                      std::size_t min_rows_per_leaf, std::size_t max_columns, std::uint64_t seed, double row_fraction,
                      std::size_t max_bins, bool balance_classes, bool start_from_prior, double category_smoothing,
-                     double category_l2, std::size_t max_categories, std::size_t min_rows_per_category,
+                     double category_l2, std::size_t max_categories, std::size_t min_rows_per_category, bool pack_sums,
                      unsigned n_threads) {
     require(X.shape(0) == codes.size() && codes.size() == weights.size() &&
                 (!is_category || is_category->size() == X.shape(1)),
@@ -74,6 +74,7 @@ TreeArrays fit_trees(Array<const double, 2> X, Array<const std::int64_t, 1> code
                                     category_l2,
                                     max_categories,
                                     min_rows_per_category,
+                                    pack_sums,
                                     n_threads};
     check_tree_settings(settings);
     TreeEnsemble trees;
@@ -109,7 +110,7 @@ void bind_gradient_boosting(nb::module_& m) {
           "learning_rate"_a, "l2_regularization"_a, "min_rows_per_leaf"_a, "max_columns"_a, "seed"_a,
           "row_fraction"_a = 1.0, "max_bins"_a = 64, "balance_classes"_a = true, "start_from_prior"_a = false,
           "category_smoothing"_a = 10.0, "category_l2"_a = 10.0, "max_categories"_a = 32,
-          "min_rows_per_category"_a = 10, "n_threads"_a = 1,
+          "min_rows_per_category"_a = 10, "pack_sums"_a = false, "n_threads"_a = 1,
           "Fit gradient-boosted trees with the logistic loss; return the arrays of a TreeEnsemble.");
     nb::class_<BoundTrees>(m, "TreeEnsemble", "Decision trees whose scores are added up.")
         .def("__init__", &make_trees, "feature"_a.noconvert(), "left"_a.noconvert(), "value"_a.noconvert(),

@@ -20,6 +20,19 @@ struct SplitQuery {
     double to_beat;  // gain of the unsplit leaf plus the gain that a split must exceed
 };
 
+// The same with sums of one word: from the highest to the lowest bits, gradients, hessians and the number of rows.
+struct PackedSplitQuery {
+    const std::int64_t* bins;
+    std::size_t n;
+    std::int64_t start, total;
+    int count_bits;      // number of bits of the number of rows
+    int gradient_shift;  // number of bits below the gradients
+    double hessian_scale;
+    std::int64_t min_rows;
+    double l2;
+    double to_beat;
+};
+
 struct SplitLoops {
     // larger[i] -= smaller[i] for n integers.
     void (*subtract)(std::int64_t* larger, const std::int64_t* smaller, std::size_t n);
@@ -27,6 +40,7 @@ struct SplitLoops {
     // Writes the bins after which a split may exceed `to_beat` to `chosen` (ascending) and returns their number.
     // The test has rounding errors, so callers reduce `to_beat` by a margin and compute the gains of chosen splits.
     std::size_t (*scan)(const SplitQuery& query, std::int64_t* left, std::uint16_t* chosen);
+    std::size_t (*scan_packed)(const PackedSplitQuery& query, std::int64_t* left, std::uint16_t* chosen);
 };
 
 }  // namespace steelyard

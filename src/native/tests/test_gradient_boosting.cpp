@@ -205,6 +205,7 @@ TEST(trees_are_the_same_on_every_level) {
     settings.max_leaves = 31;
     for (const std::size_t max_bins : {16, 64, 255}) {
         settings.max_bins = max_bins;
+        settings.pack_sums = max_bins != 64;
         use_level("baseline");
         const TreeEnsemble expected = fit(s, 2, settings);
         on_every_level([&](const std::string& level) {
@@ -240,6 +241,42 @@ TEST(split_scan_chooses_the_bins_with_enough_gain_on_every_level) {
                 const double hr = 0.5 * static_cast<double>(query.total[1] >> 16) - hl;
                 const bool is_better = gl * gl / (hl + 2.0) + gr * gr / (hr + 2.0) > 30.0;
                 if (rows < 4 || others < 4 || !is_better) continue;
+                CHECK(found < n_chosen && chosen[found] == b, level, n, b);
+                ++found;
+            }
+            CHECK(found == n_chosen, level, n);
+        }
+    });
+}
+
+TEST(packed_split_scan_chooses_the_bins_with_enough_gain_on_every_level) {
+    constexpr int kCountBits = 10, kGradientShift = 30;
+    const auto packed = [](std::int64_t g, std::int64_t h, std::int64_t rows) {
+        return (g << kGradientShift) + (h << kCountBits) + rows;
+    };
+    on_every_level([&](const std::string& level) {
+        for (std::size_t n = 1; n <= 40; ++n) {
+            std::vector<std::int64_t> bins(n), left(n), g(n), h(n), rows(n);
+            std::vector<std::uint16_t> chosen(n);
+            std::int64_t all_g = 5, all_h = 7, all_rows = 3;
+            for (std::size_t b = 0; b < n; ++b) {
+                const auto bin_g = static_cast<std::int64_t>(200.0 * uniform_at(1, n, b)) - 100;
+                const auto bin_h = static_cast<std::int64_t>(50.0 * uniform_at(2, n, b));
+                const auto bin_rows = static_cast<std::int64_t>(b % 3);
+                bins[b] = packed(bin_g, bin_h, bin_rows);
+                g[b] = all_g += bin_g, h[b] = all_h += bin_h, rows[b] = all_rows += bin_rows;
+            }
+            const PackedSplitQuery query{
+                bins.data(), n,   packed(5, 7, 3), packed(all_g, all_h, all_rows), kCountBits, kGradientShift, 0.5, 4,
+                2.0,         30.0};
+            const std::size_t n_chosen = loops().split.scan_packed(query, left.data(), chosen.data());
+            std::size_t found = 0;
+            for (std::size_t b = 0; b < n; ++b) {
+                CHECK(left[b] == packed(g[b], h[b], rows[b]), level, n, b);
+                const double gl = static_cast<double>(g[b]), gr = static_cast<double>(all_g - g[b]);
+                const double hl = 0.5 * static_cast<double>(h[b]), hr = 0.5 * static_cast<double>(all_h) - hl;
+                const bool is_better = gl * gl / (hl + 2.0) + gr * gr / (hr + 2.0) > 30.0;
+                if (rows[b] < 4 || all_rows - rows[b] < 4 || !is_better) continue;
                 CHECK(found < n_chosen && chosen[found] == b, level, n, b);
                 ++found;
             }

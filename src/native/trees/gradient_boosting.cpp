@@ -15,6 +15,7 @@
 #include "common/threads.hpp"
 #include "simd/simd.hpp"
 #include "trees/binning.hpp"
+#include "trees/histogram_sums.hpp"
 
 // Compiled without floating-point contraction: a fused multiply-add rounds differently, and not every CPU has one.
 
@@ -22,18 +23,9 @@ namespace steelyard {
 
 namespace {
 
-constexpr int kGradientBits = 30;  // number of bits of the gradient of a row with the largest weight
-constexpr int kMinCountBits = 16;
 constexpr std::size_t kPrefetchRows = 16;
 constexpr std::size_t kMinValuesPerThread = 100'000;  // a thread with fewer table cells is not worth its start
 constexpr std::size_t kMinValuesPerLoop = 4'000;      // a loop over fewer values runs on one thread of a team
-
-// Adding and subtracting this constant rounds a number to the nearest integer (ties to even).
-constexpr double kRounding = 0x1.8p52;
-
-std::int64_t round_to_integer(double value) {
-    return std::bit_cast<std::int64_t>(value + kRounding) - std::bit_cast<std::int64_t>(kRounding);
-}
 
 // Returns 1 / (1 + e^-score), accurate to nine digits for |score| <= 700.
 // All operations round identically on every machine and can be vectorized.
@@ -72,69 +64,22 @@ double portable_log(double x) {
     return k * 0.6931471805599453 + 2.0 * (s * sum);
 }
 
-// Sums over rows: the gradients, and the hessians with the number of rows in the lowest bits.
-struct alignas(16) Sum {
-    std::int64_t gradient = 0;
-    std::int64_t hessian_and_rows = 0;
-
-    Sum& operator+=(const Sum& other) {
-        gradient += other.gradient;
-        hessian_and_rows += other.hessian_and_rows;
-        return *this;
-    }
-    Sum operator-(const Sum& other) const {
-        return {gradient - other.gradient, hessian_and_rows - other.hessian_and_rows};
-    }
-};
-
-// Fixed-point format of the three numbers in a Sum: gradients, hessians and the number of rows.
-// Sums of n rows need bit_width(n) bits for the number of rows, and as many extra bits for the sum of hessians.
-// A hessian is at most a quarter of the largest weight. With many rows it has fewer bits than a gradient.
-class SumFormat {
-  public:
-    SumFormat(std::size_t n_rows, double max_weight)
-        : count_bits_(std::max(kMinCountBits, static_cast<int>(std::bit_width(n_rows)))) {
-        int exponent = 0;  // units are powers of two, so that products with them are exact
-        std::frexp(max_weight, &exponent);
-        const int hessian_bits = std::min(kGradientBits, 65 - 2 * count_bits_);
-        gradient_unit_ = std::ldexp(1.0, kGradientBits - exponent);
-        hessian_unit_ = std::ldexp(1.0, hessian_bits - exponent);
-        hessian_scale_ = std::ldexp(1.0, kGradientBits - hessian_bits);
-    }
-
-    void quantize(const double* gradients, const double* hessians, std::size_t n, Sum* out) const {
-        const double g_unit = gradient_unit_, h_unit = hessian_unit_;
-        const int count_bits = count_bits_;
-        for (std::size_t i = 0; i < n; ++i)
-            out[i] = {round_to_integer(gradients[i] * g_unit),
-                      (round_to_integer(hessians[i] * h_unit) << count_bits) + 1};
-    }
-    std::int64_t rows(const Sum& sum) const { return sum.hessian_and_rows & ((std::int64_t{1} << count_bits_) - 1); }
-    double g(const Sum& sum) const { return static_cast<double>(sum.gradient); }
-    double h(const Sum& sum) const { return static_cast<double>(sum.hessian_and_rows >> count_bits_) * hessian_scale_; }
-    double unit() const { return gradient_unit_; }  // unit of g() and h()
-    int count_bits() const { return count_bits_; }
-    double hessian_scale() const { return hessian_scale_; }
-
-  private:
-    int count_bits_;
-    double gradient_unit_, hessian_unit_, hessian_scale_;
-};
-
+template <class Sum>
 struct Split {
     double gain = 0.0;
     std::size_t column = 0;  // index of the split column in `columns` of the BinnedRows
     std::size_t bin = 0;     // numeric column: rows up to this bin go left
     bool missing_left = false;
-    Sum left;
+    Sum left{};
     std::vector<std::uint16_t> left_bins;  // category column: rows in these bins go left
 };
 
+template <class Sum>
 struct Leaf {
     std::size_t begin, end;  // range of the rows of the leaf in `order_`
     Sum sum;
     std::size_t histogram;
-    Split split;
+    Split<Sum> split;
     std::int32_t node;
 };
 
@@ -142,31 +87,37 @@ struct Leaf {
 std::size_t histogram_stride(std::size_t max_bins) { return max_bins <= 64 ? 64 : kMaxBins; }
 
 // Adds one row to the histograms of N columns.
-template <std::size_t Stride, std::size_t N>
-inline void add_row(const std::uint8_t* bins, const Sum& sum, Sum* histogram) {
-    for (std::size_t c = 0; c < N; ++c) histogram[c * Stride + bins[c]] += sum;
+template <std::size_t Stride, std::size_t N, class Sum>
+inline void add_row(const std::uint8_t* bins, const std::uint32_t* places, const Sum& sum, Sum* histogram) {
+    for (std::size_t c = 0; c < N; ++c) histogram[c * Stride + bins[places[c]]] += sum;
 }
 
-// Adds rows to the histograms of the columns first..last. Bins are in row-major order.
-template <std::size_t Stride>
-void add_rows(const std::uint8_t* bins, std::size_t width, std::size_t first, std::size_t last,
+// Adds rows to the histograms of some columns. Bins are in row-major order.
+template <std::size_t Stride, class Sum>
+void add_rows(const std::uint8_t* bins, std::size_t width, std::span<const std::uint32_t> places,
               const std::uint32_t* rows, std::size_t n_rows, const Sum* sums, Sum* histogram) {
+    const std::size_t n = places.size();
     for (std::size_t i = 0; i < n_rows; ++i) {
         if (i + kPrefetchRows < n_rows) {
-            prefetch(bins + rows[i + kPrefetchRows] * width + first);
+            prefetch(bins + rows[i + kPrefetchRows] * width);
             prefetch(sums + rows[i + kPrefetchRows]);
         }
         const std::uint8_t* row = bins + rows[i] * width;
         const Sum sum = sums[rows[i]];
-        std::size_t c = first;
-        for (; c + 8 <= last; c += 8) add_row<Stride, 8>(row + c, sum, histogram + c * Stride);
-        for (; c + 2 <= last; c += 2) add_row<Stride, 2>(row + c, sum, histogram + c * Stride);
-        if (c < last) add_row<Stride, 1>(row + c, sum, histogram + c * Stride);
+        std::size_t c = 0;
+        for (; c + 8 <= n; c += 8) add_row<Stride, 8>(row, places.data() + c, sum, histogram + c * Stride);
+        for (; c + 2 <= n; c += 2) add_row<Stride, 2>(row, places.data() + c, sum, histogram + c * Stride);
+        if (c < n) add_row<Stride, 1>(row, places.data() + c, sum, histogram + c * Stride);
     }
 }
 
-// Boosting of one output: fits the trees sequentially.
+// Boosting of one output: fits the trees sequentially. The format is that of the sums in histograms.
+template <class Format>
 class Booster {
+    using Sum = typename Format::Sum;
+    using Split = steelyard::Split<Sum>;
+    using Leaf = steelyard::Leaf<Sum>;
+
   public:
     Booster(const BinnedRows& rows, const BoostingSettings& settings, const std::vector<double>& weights,
             const std::vector<double>& target, double base_score, std::uint64_t output)
@@ -213,7 +164,7 @@ class Booster {
             team_.prepare();
             select_columns(t);
             const std::size_t n_sampled = select_rows(t);
-            compute_gradients();
+            compute_gradients(t);
             grow_tree(n_sampled);
         }
     }
@@ -226,7 +177,7 @@ class Booster {
         team_.run([&](unsigned part) { body(part, n * part / n_parts, n * (part + 1) / n_parts); });
     }
 
-    // Draws the columns of the next tree and copies the narrow columns to row-major order.
+    // Draws the columns of the next tree.
     void select_columns(std::size_t tree) {
         const std::size_t n = rows_.columns.size();
         if (width_ == n && tree > 0) return;
@@ -255,18 +206,35 @@ class Booster {
             begin += column.is_wide ? column.n_bins() + 1 : stride_;
         }
         histograms_.resize(settings_.max_leaves * histogram_size_);
-        copy_narrow_columns();
+        place_narrow_columns();
     }
 
-    void copy_narrow_columns() {
-        const std::size_t width = narrow_.size();
+    // Copies narrow columns to row-major order: if a tree uses many of them, all for the first tree.
+    void place_narrow_columns() {
+        const std::size_t n_all = rows_.n_rows > 0 ? rows_.bins.size() / rows_.n_rows : 0;
+        const bool has_all = 2 * narrow_.size() >= n_all;
+        places_.resize(narrow_.size());
+        for (std::size_t c = 0; c < narrow_.size(); ++c)
+            places_[c] = static_cast<std::uint32_t>(has_all ? rows_.place[narrow_[c]] : c);
+        if (!has_all) return copy_columns(narrow_);
+        if (has_all_) return;
+        std::vector<std::size_t> all;
+        for (std::size_t c = 0; c < rows_.columns.size(); ++c)
+            if (!rows_.columns[c].is_wide) all.push_back(c);
+        copy_columns(all);
+        has_all_ = true;
+    }
+
+    void copy_columns(const std::vector<std::size_t>& columns) {
+        const std::size_t width = bins_width_ = columns.size();
+        has_all_ = false;
         bins_.resize(rows_.n_rows * width);
         for_parts(rows_.n_rows, rows_.n_rows * width, [&](unsigned, std::size_t begin, std::size_t end) {
             constexpr std::size_t kBlockRows = 256;
             for (; begin < end; begin += kBlockRows) {
                 const std::size_t block_end = std::min(begin + kBlockRows, end);
                 for (std::size_t c = 0; c < width; ++c) {
-                    const std::uint8_t* column = rows_.column(narrow_[c]);
+                    const std::uint8_t* column = rows_.column(columns[c]);
                     for (std::size_t r = begin; r < block_end; ++r) bins_[r * width + c] = column[r];
                 }
             }
@@ -285,7 +253,8 @@ class Booster {
         return n > 0 ? n : order_.size();
     }
 
-    void compute_gradients() {
+    void compute_gradients(std::size_t tree) {
+        const std::uint64_t key = mix_bits(settings_.seed + output_) + tree;
         for_parts(rows_.n_rows, 5 * rows_.n_rows, [&](unsigned, std::size_t begin, std::size_t end) {
             // Rows are processed in blocks, with separate loops that can be vectorized.
             constexpr std::size_t kBlockRows = 256;
@@ -301,7 +270,7 @@ class Booster {
                     g[i] = weights[i] * (p[i] - target[i]);
                     h[i] = weights[i] * (p[i] * (1.0 - p[i]));
                 }
-                format_.quantize(g.data(), h.data(), n, sums_.data() + begin);
+                format_.quantize(g.data(), h.data(), n, key, begin, sums_.data() + begin);
             }
         });
     }
@@ -318,12 +287,13 @@ class Booster {
     void build_histogram(const Leaf& leaf, std::size_t first, std::size_t last) {
         Sum* out = histogram(leaf.histogram);
         for (std::size_t c = first; c < last; ++c) std::fill_n(out + histogram_begin_[c], n_sums(c), Sum{});
-        const std::size_t n = leaf.end - leaf.begin, width = narrow_.size();
+        const std::size_t n = leaf.end - leaf.begin, begin = n_narrow_[first];
+        const std::span<const std::uint32_t> places{places_.data() + begin, n_narrow_[last] - begin};
         const std::uint32_t* rows = order_.data() + leaf.begin;
         if (stride_ == 64)
-            add_rows<64>(bins_.data(), width, n_narrow_[first], n_narrow_[last], rows, n, sums_.data(), out);
+            add_rows<64>(bins_.data(), bins_width_, places, rows, n, sums_.data(), out + begin * stride_);
         else
-            add_rows<256>(bins_.data(), width, n_narrow_[first], n_narrow_[last], rows, n, sums_.data(), out);
+            add_rows<256>(bins_.data(), bins_width_, places, rows, n, sums_.data(), out + begin * stride_);
         for (std::size_t c = first; c < last; ++c) {
             if (!rows_.columns[selected_[c]].is_wide) continue;
             const std::uint16_t* bins = rows_.wide_column(selected_[c]);
@@ -344,6 +314,11 @@ class Booster {
             find_numeric_split(leaf, selected_[c], bins);
     }
 
+    void subtract(Sum* larger, const Sum* smaller, std::size_t n) const {
+        loops_.split.subtract(reinterpret_cast<std::int64_t*>(larger), reinterpret_cast<const std::int64_t*>(smaller),
+                              n * sizeof(Sum) / sizeof(std::int64_t));
+    }
+
     // Computes the histogram and the best split of a leaf and, if `sibling` is given, those of its larger sibling.
     // The sibling still has the histogram of the parent, from which the histogram of the leaf is subtracted.
     // A column is finished while its histograms are in the cache. Each thread processes some of the columns.
@@ -357,8 +332,7 @@ class Booster {
                 improve_split(own, c);
                 if (!sibling) continue;
                 const std::size_t begin = histogram_begin_[c];
-                loops_.split.subtract(&histogram(other.histogram)[begin].gradient,
-                                      &histogram(own.histogram)[begin].gradient, 2 * n_sums(c));
+                subtract(histogram(other.histogram) + begin, histogram(own.histogram) + begin, n_sums(c));
                 improve_split(other, c);
             }
             found[part] = {std::move(own.split), std::move(other.split)};
@@ -385,21 +359,14 @@ class Booster {
                    bool missing_left) {
         const double g = format_.g(leaf.sum), h = format_.h(leaf.sum), l2 = l2_, parent = gain_term(g, h, l2);
         const auto to_beat = [&] { return (leaf.split.gain + parent) * (1.0 - 1e-12); };
-        std::array<std::int64_t, 2 * kMaxBins> prefix_sums;  // not initialized here: scan() writes them
+        std::array<Sum, kMaxBins> prefix_sums;
         std::array<std::uint16_t, kMaxBins> chosen;
-        const SplitQuery query{&bins->gradient,
-                               n,
-                               {sum.gradient, sum.hessian_and_rows},
-                               {leaf.sum.gradient, leaf.sum.hessian_and_rows},
-                               format_.count_bits(),
-                               format_.hessian_scale(),
-                               static_cast<std::int64_t>(settings_.min_rows_per_leaf),
-                               l2,
-                               to_beat()};
-        const std::size_t n_chosen = loops_.split.scan(query, prefix_sums.data(), chosen.data());
+        const SplitLimits limits{static_cast<std::int64_t>(settings_.min_rows_per_leaf), l2, to_beat()};
+        const std::size_t n_chosen =
+            format_.scan(loops_.split, bins, n, sum, leaf.sum, limits, prefix_sums.data(), chosen.data());
         for (std::size_t i = 0; i < n_chosen; ++i) {
             const std::size_t b = chosen[i];
-            const Sum left{prefix_sums[2 * b], prefix_sums[2 * b + 1]};
+            const Sum& left = prefix_sums[b];
             const double gl = format_.g(left), hl = format_.h(left), gr = g - gl;
             const double low = hl + l2, high = (h - hl) + l2;
             if (!(gl * gl * high + gr * gr * low > to_beat() * (low * high))) continue;
@@ -431,7 +398,7 @@ class Booster {
         const std::size_t n_sets = std::min(settings_.max_categories, has_others ? n : n - 1);
         for (const bool is_descending : {false, true}) {
             if (is_descending) std::ranges::reverse(sorted);
-            Sum left;
+            Sum left{};
             for (std::size_t i = 0; i < n_sets; ++i) {
                 left += bins[sorted[i].second];
                 const Sum right = leaf.sum - left;
@@ -576,7 +543,7 @@ class Booster {
     std::uint64_t output_;
     std::size_t width_;   // number of columns of a tree
     std::size_t stride_;  // number of bins of a column in a histogram
-    SumFormat format_;
+    Format format_;
     double l2_, category_l2_, smoothing_;
     std::vector<std::uint32_t> order_, spare_;
     std::vector<Sum> sums_;
@@ -587,7 +554,10 @@ class Booster {
     std::vector<std::size_t> histogram_begin_;  // start of the histogram of each selected column
     std::size_t histogram_size_ = 0;
     std::vector<Sum> histograms_;
-    std::vector<std::uint8_t> bins_;  // bins of narrow columns, shape (n_rows, narrow columns)
+    std::vector<std::uint8_t> bins_;     // bins of all or of the selected narrow columns, shape (n_rows, bins_width_)
+    std::vector<std::uint32_t> places_;  // column of `bins_` of each selected narrow column
+    std::size_t bins_width_ = 0;
+    bool has_all_ = false;  // whether `bins_` contains all narrow columns
     // Whether the rows of each bin of the split column go left.
     std::vector<std::uint8_t> goes_left_;
     std::vector<Leaf> leaves_;
@@ -616,7 +586,11 @@ TreeEnsemble fit_output(const BinnedRows& rows, std::span<const std::int64_t> co
     } else if (settings.start_from_prior) {
         base_score = portable_log(total[1] / total[0]);
     }
-    return Booster(rows, settings, scaled, target, base_score, output).fit(poll);
+    const double max_weight = *std::ranges::max_element(scaled);
+    const double total_weight = std::accumulate(scaled.begin(), scaled.end(), 0.0);
+    if (settings.pack_sums && PackedFormat::suits(rows.n_rows, max_weight, total_weight))
+        return Booster<PackedFormat>(rows, settings, scaled, target, base_score, output).fit(poll);
+    return Booster<WideFormat>(rows, settings, scaled, target, base_score, output).fit(poll);
 }
 
 template <class T>

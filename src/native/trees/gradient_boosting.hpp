@@ -35,6 +35,9 @@ struct BoostingSettings {
     // Maximum size of a set of categories that is tried as the left or the right child of a split.
     std::size_t max_categories = 32;
     std::size_t min_rows_per_category = 10;  // categories with fewer rows in a leaf are treated as missing in this leaf
+    // Round gradients to fewer bits, at random, so that sums fit into one word. This is faster and hardly less
+    // accurate.
+    bool pack_sums = false;
     unsigned n_threads = 1;
 };
 

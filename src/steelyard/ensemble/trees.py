@@ -73,8 +73,11 @@ class BoostedTrees:
     categories : tuple of int, default=()
         Columns of category codes: integers from 0 to 65,534. Splits are sets of categories. NaN, negative,
         unknown and rare codes share one side of a split.
+    pack_sums : bool, default=False
+        Round gradients to fewer bits, up or down at random, so that sums over rows fit into one word. A fit
+        is faster and hardly less accurate. Ignored with more than 131,071 rows or very different weights.
     seed : int, default=0
-        Seed of the random choice of columns and rows.
+        Seed of the random choice of columns and rows, and of random rounding.
     n_threads : int, default=1
         Number of threads; the result does not depend on it.
     """
@@ -90,6 +93,7 @@ class BoostedTrees:
     max_bins: int = 64
     class_weight: str | None = "balanced"
     categories: tuple[int, ...] = ()
+    pack_sums: bool = False
     seed: int = 0
     n_threads: int = 1
 
@@ -135,6 +139,7 @@ class BoostedTrees:
             max_bins=self.max_bins,
             balance_classes=self.class_weight == "balanced",
             start_from_prior=self.class_weight is None,
+            pack_sums=self.pack_sums,
             n_threads=self.n_threads,
         )
         return forest

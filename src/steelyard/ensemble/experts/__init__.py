@@ -78,7 +78,7 @@ EXPERTS = (
             BoostingExpert,
             window_rows=80_000,
             frequent_per_rare=40,
-            starts_at=40_000,
+            starts_at=80_000,
             n_trees=100,
             max_leaves=31,
             max_bins=255,

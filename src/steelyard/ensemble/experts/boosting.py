@@ -224,6 +224,7 @@ class BoostingExpert(WindowExpert):
             min_rows_per_leaf=_MIN_LEAF_ROWS[len(y) > _SMALL_ROWS],
             class_weight=None,
             categories=_category_columns(X, stream),
+            pack_sums=True,
         )
         self.trees = trees.fit(X, y, weights)
 

@@ -34,6 +34,8 @@ from steelyard.proximal import ProximalSVC
 __all__ = ["LinearExpert", "LinearRule", "MappedLinearExpert", "MappedLinearRule", "RecentLinearExpert"]
 
 _RECENT_ROWS_OF_CLASS = 20  # minimum average number of rows per class in the window of recent rows
+_SOLVE_GROWTH = 0.05  # large systems over all rows are solved again when the rows have grown by this share
+_CHEAP_SOLVE_US = 300.0  # smaller systems are solved whenever the budget allows
 _MAX_WINDOW_FACTOR = 10  # largest factor by which many classes enlarge the window of recent rows
 
 
@@ -53,9 +55,10 @@ class _LinearExpert(Expert):
             return self.n_seen_at_update > self.n_seen_at_rule
         budget = stream.budget
         cost = budget.n_planes * (60.0 + self.learner.n_features_in_**3 / 20_000.0)
-        wait = min(
-            budget.interval_rows(cost, SETTINGS.solve_share), 1 + self.n_seen_at_rule * budget.n_planes // 20
-        )
+        wait = budget.interval_rows(cost, SETTINGS.solve_share)
+        if self.window_rows is None and cost > _CHEAP_SOLVE_US:
+            wait = max(wait, _SOLVE_GROWTH * self.n_seen_at_rule)
+        wait = min(wait, 1 + self.n_seen_at_rule * budget.n_planes // 20)
         return self.n_seen_at_update - self.n_seen_at_rule >= max(
             1.0, wait / 10.0 if stream.new_class else wait
         )
