@@ -4,10 +4,10 @@
     python benchmarks/speed/growth.py page growth.json ... --images docs/images
 
 ``measure`` predicts and then learns chunks of 500 rows on one thread. Times are processor times, so other
-load has little effect. A point that takes longer than ``--seconds`` of processor time (three times as long for
-the run over rows) stops early and is marked. Rows are measured in one run. The time of a point is the mean
-over the last half of its rows, also if it stopped early. The size is the length of the pickled model. ``page``
-prints the tables and draws the curves.
+load has little effect. A point that takes longer than ``--seconds`` of processor time (three times as long
+for the run over rows) stops early and is marked. Rows are measured in one run. The time of a point is the
+mean over the last half of its rows, also if it stopped early. The size is the length of the pickled model.
+``page`` prints the tables and draws the curves.
 """
 
 from __future__ import annotations

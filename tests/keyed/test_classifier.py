@@ -197,7 +197,7 @@ def test_digest_after_any_history_equals_fit_on_remaining_rows(history, quantize
     fresh.fit(X[kept], y[kept])
     assert model.digest() == fresh.digest()
     if len(model.classes_) == 2:
-        # ``borrow_`` is selected again when the number of rows doubles or halves, so it depends on the history.
+        # ``borrow_`` is selected when the number of rows doubles or halves, so it depends on the history.
         model.borrow = fresh.borrow = 30.0
         np.testing.assert_array_equal(model.decision_function(X), fresh.decision_function(X))
 

@@ -90,7 +90,7 @@ class ExpertEnsemble:
         self.code_of: dict[Label, int] = {}
         self.counts: IntArray = np.zeros(0, dtype=np.int64)
         self.n_seen = self.window_start = 0
-        # Number of rows at the last weighing, and at the last fit of the views.
+        # Number of rows at the last update of the expert weights, and at the last fit of the views.
         self.weighed_at = self.views_at = 0
         self.rows = RowBuffer.empty(min(n_columns, SETTINGS.max_columns))
         self.pending = PendingRows()
@@ -284,7 +284,7 @@ class ExpertEnsemble:
         return stream
 
     def _record_decisions(self, block: Block, scores: FloatArray) -> None:
-        """Compare the decisions that the scores give with the labels: calibration, promised rate, drift."""
+        """Compare the decisions for labelled rows with the labels: calibration, target rate, drift."""
         snapshot, codes = self.snapshot, block.codes
         if len(snapshot.classes) == 2:
             totals, threshold = snapshot.score_and_threshold(scores)

@@ -80,7 +80,7 @@ class Speculation:
         return partial(self._learn, self.batch, requests, sessions[requests[0].model])
 
     def _take(self, sessions: Mapping[str, ModelSession]) -> list[Learn]:
-        """Take the learn requests of the first model, up to the first request that must be processed alone."""
+        """Take the learn requests of the first model that precede the first request of another kind."""
         queued = self._queue.first(self._max_requests)
         requests: list[Learn] = []
         for request in queued:

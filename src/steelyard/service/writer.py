@@ -90,9 +90,7 @@ class Writer(ModelOwner):
         self._slow_writer: SlowWriter | None = None
         self._group_times = GroupTimes()
         self._queue = RequestQueue(max_waiting)
-        self._speculation = Speculation(
-            self._queue, self.clock, self._group_times, _MAX_GROUP_REQUESTS
-        )
+        self._speculation = Speculation(self._queue, self.clock, self._group_times, _MAX_GROUP_REQUESTS)
         self._thread: threading.Thread | None = None
         self._closing = False
         self._erase_pending = False  # whether forgotten rows may still be in the files of the store
@@ -332,9 +330,9 @@ class Writer(ModelOwner):
     def process(self, requests: list[Request], *, seconds: float = math.inf) -> None:
         """Process requests in one transaction, publish changed models, then resolve the futures.
 
-        Cancelled requests are skipped; the others can no longer be cancelled. After ``seconds``, the remaining
-        requests are put back in the queue. They are processed while clients receive the responses of this
-        group and send new requests.
+        Cancelled requests are skipped; the others can no longer be cancelled. After ``seconds``, the
+        remaining requests are put back in the queue. They are processed while clients receive the responses
+        of this group and send new requests.
         """
         end = time.monotonic() + seconds
         requests = [request for request in requests if request.future.set_running()]

@@ -261,7 +261,7 @@ class WindowExpert(Expert):
         raise NotImplementedError
 
     def learn(self, new: Block, leaving: Block | None, stream: Stream) -> None:
-        """Learn and unlearn rows; ``self.held`` lists the rows to remember afterwards."""
+        """Learn and forget rows, so that the learner has the rows of ``self.held`` afterwards."""
         raise NotImplementedError
 
     def update(self, stream: Stream) -> None:

@@ -127,9 +127,9 @@ class PostgresStore(Store):
         self._url_of_process = ""
         self._notified_at = 0.0
         self._has_changes = False  # whether the transaction must notify followers
-        # Statements of the open transaction that are not sent yet, with the parameters of each row; None if no
-        # transaction is open. The writer learns nothing while it waits for the result of a statement, so
-        # INSERT statements are sent together.
+        # Statements of the open transaction that are not sent yet, with the parameters of each row. None if
+        # no transaction is open. INSERT statements are sent together, because the writer learns nothing while
+        # it waits for the result of a statement.
         self._unsent: list[tuple[str, list[Sequence[Any]]]] | None = None
         self._reserved_chunks: list[int] = []  # unused chunk numbers, in descending order
         # Initially this contains all tables, because an earlier process may have deleted rows.
