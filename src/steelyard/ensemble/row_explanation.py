@@ -123,7 +123,7 @@ def explain_snapshot(
     if weights is None:
         return total
     if isinstance(weights, ExpertWeights):
-        totals = weights.totals(raw)[:, None]
+        totals = weights.scores(raw)[:, None]
         decided = _transformed(total.adjusted(totals), totals, weights.decisions, weights.decision_table)
         return decided.adjusted(weights.decisions(totals))
     scaled = Attribution(
