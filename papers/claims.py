@@ -185,7 +185,7 @@ CLAIMS = (
             "distributed-table-1",
             dcil.equal(1e-9),
         ),
-        ("a second core gives the printed speed-up", "distributed-table-2", distributed.speed_up),
+        ("a second core gives the published speed-up", "distributed-table-2", distributed.speed_up),
         ("n cores are less than n times as fast as one", "distributed-table-2", distributed.less_than_linear),
         ("the speed-up is better with more rows", "distributed-table-2", distributed.more_rows),
         ("m times the rows take less than m times as long", "distributed-table-2", distributed.size_up),
@@ -223,8 +223,8 @@ CLAIMS = (
         "KOIL",
         (
             (
-                "KOIL beats nearly all other kernel learners (NORMA is better here than printed, for an "
-                "unknown reason)"
+                "KOIL beats nearly all other kernel learners (NORMA is better here than in the thesis, for "
+                "an unknown reason)"
             ),
             "koil-table-3.3",
             koil.wins("NORMA", "RBP", "Forgetron", "Projectron", "Projectron++"),

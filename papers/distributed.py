@@ -124,7 +124,7 @@ _NOTES_1 = paragraphs(
     as they do on Dask and Spark: sums are then whole numbers, which no order of the rows can change. With a
     quantizer of their own, each fixed by the first 256 rows, planes agree to about ten digits where values
     have more bits than the quantizer keeps (BreastWisconsin). The norm of the difference is divided by that
-    of the batch plane. The paper prints 0. Lines without a remark use the penalty of (21), the plain norm of
+    of the batch plane. The paper reports 0. Lines without a remark use the penalty of (21), the plain norm of
     the plane; "standardised" is the default of this library, which measures features in units of their
     standard deviation.
 

@@ -291,14 +291,14 @@ def possible(printed: Printed | None) -> Printed | None:
 
 def _impossible_note() -> str:
     found = [
-        f"{system} {increment}: {f1}, upper bound {most_f1(p, r):.2f}"
+        f"{system} {increment} {f1} (upper bound {most_f1(p, r):.2f})"
         for system, printed in PAPER_TABLE_2.items()
         for increment, (p, r, f1) in zip(INCREMENTS, printed, strict=True)
         if f1 > most_f1(p, r) + 0.005
     ]
     return (
         "The mean F1 over the classes cannot exceed the harmonic mean of mean precision and mean recall, "
-        f"as F1 is concave in both. The paper prints F1 values above this bound: {', '.join(found)}. Our "
+        f"as F1 is concave in both. The paper reports F1 values above this bound: {', '.join(found)}. Our "
         "values are compared with the bound there."
     )
 

@@ -22,18 +22,18 @@ _SUMMARY = f"""# Papers
 {_WRITTEN}
 
 These pages recompute every table and figure of the five papers on which this library is based, and compare
-the results with the printed numbers. {{doc}}`from_the_papers` lists the systems by the papers' names. In a
+the results with the published numbers. {{doc}}`from_the_papers` lists the systems by the papers' names. In a
 clone of the repository `python -m papers list` lists the experiments and `python -m papers run NAME` runs
 one; {{doc}}`datasets` says where the datasets come from.
 
-A number is *reached* if it differs from the printed one by no more than the tolerance of its row or two
+A number is *reached* if it differs from the published one by no more than the tolerance of its row or two
 standard errors of the difference of the means. Otherwise it is *better* or *short* by the difference. A
-printed number that is compared with several learners counts once for each, so the table counts comparisons.
+published number that is compared with several learners counts once for each, so the table counts comparisons.
 "Better" includes times on a faster machine and the Bayes error of generated data; the last column leaves them
-out. The experiments use the parameters that a paper prints, but never its results.
+out. The experiments use the parameters that a paper reports, but never its results.
 """
-_LEGEND = """The column "paper" has the printed numbers, "ours" those of this library. In wide tables a cell
-is "ours ± standard deviation (printed)" and a sign: `=` reached, `+` better, `-` short. The standard
+_LEGEND = """The column "paper" has the published numbers, "ours" those of this library. In wide tables a cell
+is "ours ± standard deviation (published)" and a sign: `=` reached, `+` better, `-` short. The standard
 deviation is over the rounds. Each section says how its numbers were computed.
 """
 _PLAIN_BETTER = "better, without times and Bayes errors"
@@ -96,7 +96,7 @@ def _surpassed(sections: Sequence[Section]) -> list[str]:
     if not lines:
         return []
     words = (
-        "The table compares the best number that a paper prints for one of its own learners with two "
+        "The table compares the best number that a paper reports for one of its own learners with two "
         "learners of this library: the one that validation within the training rows chose, and "
         f"StreamClassifier, for which nothing is chosen. Of {_counted(counts[False])}."
     )

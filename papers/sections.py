@@ -33,7 +33,7 @@ class Figure(NamedTuple):
 Numbers = dict[Key, Figure]
 
 _NAME = re.compile(r"^`python -m papers run ([\w.\-]+)`", re.MULTILINE)
-_COUNTS = re.compile(r"^Printed numbers: (\d+); reached (\d+), better (\d+), short (\d+)\.$", re.MULTILINE)
+_COUNTS = re.compile(r"^Published numbers: (\d+); reached (\d+), better (\d+), short (\d+)\.$", re.MULTILINE)
 _KINDS = ("reached", "better", "short")
 _MARKED = {"=": "reached", "+": "better", "-": "short"}
 
@@ -124,7 +124,7 @@ def section_of(report: Report, pictures: dict[str, str]) -> Section:
     kinds: Counter[str] = Counter(judge(row).kind for row in report.result.rows)
     if printed := kinds.total() - kinds["none"]:
         counted = ", ".join(f"{kind} {kinds[kind]}" for kind in _KINDS)
-        text.append(f"Printed numbers: {printed}; {counted}.\n")
+        text.append(f"Published numbers: {printed}; {counted}.\n")
     if report.result.rows:
         text.append(f"{markdown_table(report.result)}\n")
     text += [f"![{caption}]({path})\n\n{caption}\n" for path, caption in pictures.items()]

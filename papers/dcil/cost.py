@@ -64,7 +64,7 @@ def training_times(context: Context) -> Result:
 _NOTES = paragraphs(
     """
     The thesis says that proximal SVMs are solved by simple formulas, while an SVM needs an iterative search
-    of unknown length; it prints no times. The times here are for one thread, at most 3,000 random rows,
+    of unknown length; it reports no times. The times here are for one thread, at most 3,000 random rows,
     unscaled features, a linear kernel and C = 1, in ten equal chunks or one batch. IncSVM is
     `IncrementalSVC`, the proximal SVMs are `ProximalSVC`, and LIBSVM is the one of scikit-learn.
     """

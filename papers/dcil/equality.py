@@ -28,8 +28,8 @@ _NOTES = paragraphs(
     to the last digits.
 
     The thesis calls its first line a Euclidean distance. Numbers near 1 have a spacing of 2e-16, so the
-    distance between two such planes is either exactly 0 or much larger than 1e-26. The printed number must be
-    a squared distance, and squared distances are shown here.
+    distance between two such planes is either exactly 0 or much larger than 1e-26. The published number must
+    be a squared distance, and squared distances are shown here.
 
     Breast Wisconsin is the dataset of 699 rows without the 16 incomplete ones.
     """

@@ -214,12 +214,12 @@ def _summary(rows: list[Row]) -> list[str]:
         against = np.array([means[name, "wLPSVM"] for name in sets])
         ahead = int((own > against + 0.002).sum())
         behind = int((own < against - 0.002).sum())
-        compared = "" if way == "wLPSVM" else f", ahead of wLPSVM on {ahead}, behind on {behind}"
-        sentences.append(f"{way} {own.mean():.3f}{compared}.")
+        compared = "" if way == "wLPSVM" else f" (ahead on {ahead}, behind on {behind})"
+        sentences.append(f"{way} {own.mean():.3f}{compared}")
     return [
         (
             f"Mean G-mean over {len(sets)} datasets, and the number of datasets on which a method is ahead "
-            f"of or behind wLPSVM: {' '.join(sentences)}"
+            f"of or behind wLPSVM: {'; '.join(sentences)}."
         )
     ]
 

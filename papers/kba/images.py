@@ -17,12 +17,12 @@ from steelyard.datasets import Dataset
 
 __all__ = ["table_4"]
 
-METHODS = ("SVM", "BP", "ACT", "KBA as printed", "shift alone", "KBA")
+METHODS = ("SVM", "BP", "ACT", "KBA as published", "shift alone", "KBA")
 _OPTIONS: dict[str, dict[str, Any]] = {
     "SVM": {"alignment": None},
     "BP": {"alignment": None, "class_weight": "balanced"},
     "ACT": {"alignment": "act"},
-    "KBA as printed": PRINTED,
+    "KBA as published": PRINTED,
     "shift alone": {"max_iter": 0},
     "KBA": {},
 }
@@ -109,9 +109,9 @@ def _digit_rows(answers: list[dict[str, list[float]]]) -> list[Row]:
             Row.of(f"digits, {group}", method, "accuracy", values, digits=1)
             for method, values in means.items()
         ]
-        for method in ("KBA as printed", "shift alone", "KBA"):
+        for method in ("KBA as published", "shift alone", "KBA"):
             gains = [own - plain for own, plain in zip(means[method], means["SVM"], strict=True)]
-            theirs = {"paper": PAPER_GAINS[group], "tolerance": 0.5} if method == "KBA as printed" else {}
+            theirs = {"paper": PAPER_GAINS[group], "tolerance": 0.5} if method == "KBA as published" else {}
             rows.append(Row.of(f"digits, {group}", method, "points over SVM", gains, **theirs, digits=1))
     return rows
 
@@ -132,7 +132,10 @@ _NOTES = paragraphs(
     classes. Faces: 40 people, six training and four test images of each, every fourth pixel.
 
     C is 10 and the kernel Laplacian (the paper also uses the L1 distance), with the median distance as its
-    width; nothing is tuned. The paper's numbers in the table are the gains over an SVM that its text gives
-    for its three groups. Its images are different, so they show the direction only.
+    width; nothing is tuned. BP (biased penalties) is an SVM with class_weight="balanced"; ACT and KBA are
+    AlignedSVC; "KBA as published" is one round of the paper's equations without a shift of the threshold;
+    "shift alone" shifts the threshold and leaves the kernel unchanged. The paper's numbers in the table are
+    the gains over an SVM that its text gives for its three groups. Its images are different, so they show the
+    direction only.
     """
 )

@@ -106,7 +106,7 @@ def aligned(alignment: str = "kba", **options: Any) -> Variant:
 
 
 def printed(**options: Any) -> Variant:
-    """Return KBA as printed: equations 5 and 7, always one round, no shift."""
+    """Return KBA as published: equations 5 and 7, always one round, no shift."""
     return aligned("kba", **PRINTED, **options)
 
 

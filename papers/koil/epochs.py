@@ -115,9 +115,9 @@ _NOTES = paragraphs(
     """
     The thesis learns every sample once. For several kernels it names several epochs as future work. Here the
     training rows of each run (at most 600) are learned up to ten times, from the second epoch on in random
-    order. C is chosen for each number of epochs, from 2^-8, 2^-4, ..., 2^8, by three inner folds of the first
-    run; the other settings are those of the authors' program. "Weights moved" is half the sum of absolute
-    differences between the normalized kernel weights before and after an epoch: 0 means that the weights have
-    converged, 1 that all weight moved to other kernels.
+    order. C is chosen for each number of epochs, from 2^-8, 2^-4, ..., 2^8, by three-fold cross-validation
+    within the training part of the first run; the other settings are those of the authors' program. "Weights
+    moved" is half the sum of absolute differences between the normalized kernel weights before and after an
+    epoch: 0 means that the weights have converged, 1 that all weight moved to other kernels.
     """
 )

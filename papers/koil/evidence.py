@@ -132,8 +132,8 @@ def choices(context: Context) -> Result:
             Row(*about, "best by the test parts", max(area_of.values()), **theirs),
         ]
         near = sum(value >= theirs["paper"] - WITHIN for value in reached)
-        sentences.append(f"{', '.join(about)}: {near} of {len(parts)}.")
-    counts = f"Choices whose AUC is at least the thesis's value minus {WITHIN}: {' '.join(sentences)}"
+        sentences.append(f"{', '.join(about)}: {near} of {len(parts)}")
+    counts = f"Choices whose AUC is at least the thesis's value minus {WITHIN}: {'; '.join(sentences)}."
     return Result(rows, [*_NOTES_CHOICE, counts], layout="wide")
 
 

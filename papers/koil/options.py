@@ -173,11 +173,11 @@ def _means(rows: list[Row], found: list[Benchmark]) -> list[str]:
             continue
         gains = [area[b.name, name] - area[b.name, against] for b in found]
         ahead = sum(gain > 0 for gain in gains)
-        sentences.append(f"{name}: {np.mean(gains):+.4f}, ahead on {ahead} of {len(found)}.")
+        sentences.append(f"{name}: {np.mean(gains):+.4f} (ahead on {ahead} of {len(found)} datasets)")
     if not found:
         return []
     to = "Mean difference in AUC to KOIL of the tables, or to its reference implementation"
-    return [f"{to}: {' '.join(sentences)}"]
+    return [f"{to}: {'; '.join(sentences)}."]
 
 
 _NOTES = paragraphs(

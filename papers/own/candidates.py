@@ -224,19 +224,19 @@ def told(outcomes: Mapping[str, Outcome]) -> str:
     parts = []
     for subject, outcome in outcomes.items():
         counted = Counter(name.split(", C ")[0] for name in outcome.chosen)
-        parts.append(f"{subject}: " + ", ".join(f"{name} {n}" for name, n in counted.most_common()))
-    return f"Chosen learners, with the number of rounds: {'; '.join(parts)}."
+        parts.append(f"{subject}: " + ", ".join(f"{name} ({n})" for name, n in counted.most_common()))
+    return f"Learners selected by cross-validation, with the number of rounds: {'; '.join(parts)}."
 
 
 RULE = paragraphs(
     """
-    "Chosen by validation" is the learner of this library that was best in three folds inside the training
-    part, by the measures of the table. It was then trained on the whole training part; test rows were not
-    used. The candidates are: StreamClassifier, which learns the rows in chunks of 100 in their order;
-    ProximalSVC with C="auto" by AUC and the threshold for the G-mean, linear or with 300 random features (the
-    latter is "ProximalSVC, automatic"); ProximalSVC with 300 random features, C="auto" by the margin and
-    balanced weights; and IncrementalSVC with balanced weights on standardised rows, C = 10, with an rbf or
-    Laplacian kernel whose gamma is 0.3 or 1 over the number of features. To save time the candidates were
-    reduced from 23 to eight, after first results on some of the datasets had been seen.
+    "Chosen by validation" is the learner of this library that was best in three-fold cross-validation within
+    the training part, by the measures of the table. It was then trained on the whole training part; test rows
+    were not used. The candidates are: StreamClassifier, which learns the rows in chunks of 100 in their
+    order; ProximalSVC with C="auto" by AUC and the threshold for the G-mean, linear or with 300 random
+    features (the latter is "ProximalSVC, automatic"); ProximalSVC with 300 random features, C="auto" by the
+    margin and balanced weights; and IncrementalSVC with balanced weights on standardised rows, C = 10, with
+    an rbf or Laplacian kernel whose gamma is 0.3 or 1 over the number of features. To save time the
+    candidates were reduced from 23 to eight, after first results on some of the datasets had been seen.
     """
 )

@@ -35,7 +35,7 @@ def on_distributed(context: Context) -> Result:
 
 _NOTES = paragraphs(
     """
-    The paper prints times and equality with batch learning, but no measure of quality. "wLPSVM" is its
+    The paper reports times and equality with batch learning, but no measure of quality. "wLPSVM" is its
     learner with C = 1, on standardised rows. The datasets are those of `distributed-table-1`, at most 10,000
     rows of each, 70 % of them for training.
     """

@@ -43,7 +43,7 @@ _NOTES = paragraphs(
     the G-mean by several points. The paper's images and trajectories are not public and have no line.
 
     Where there are more features than rows (segmentation: 180 rows, 300 random features), the scores of
-    training rows say little about those of new rows. A threshold chosen from them is then worse than zero;
-    the choice by folds can detect this.
+    training rows say little about those of new rows. A threshold chosen from them is then worse than the
+    threshold 0. Cross-validation can detect this and select a candidate with threshold 0.
     """
 )

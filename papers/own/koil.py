@@ -110,16 +110,19 @@ def _beside_koil(context: Context, names: Sequence[str]) -> Result:
 
 _NOTES = paragraphs(
     """
-    The paper's number is the best mean AUC that the thesis prints for any of its own learners, single or
-    multiple kernels, on the same files. Ours is the mean over the authors' 20 runs for datasets of up to
-    1,000 rows, the first ten for those of up to 10,000 and the first five for larger ones (a quick run: the
-    first five, and one). KOIL learns in one pass with 200 support vectors. The choice by folds needs access
-    to the whole training part. StreamClassifier and "ProximalSVC, automatic" learn in one pass and choose
-    nothing from outside this pass.
+    The paper's number is the best mean AUC that the thesis reports for any of its own learners, with one or
+    several kernels, on the same files. The authors' splits give 20 runs. Ours is the mean over all 20 runs
+    for datasets of up to 1,000 rows, over the first ten runs for datasets of up to 10,000 rows, and over the
+    first five runs for larger datasets. A quick run uses five runs for datasets below 10,000 rows and one run
+    for larger ones.
+
+    KOIL learns in one pass with 200 support vectors. The learner in the column "chosen by validation" is
+    selected by cross-validation, which needs access to the whole training part. StreamClassifier and
+    "ProximalSVC, automatic" learn in one pass and set their parameters from the rows of this pass alone.
 
     Memory is the size of the saved learner, which is all it needs to continue learning. KOIL keeps 200
-    support vectors and, to keep a step cheap, the kernel values between them; these are counted by a formula.
-    "Memory of KOIL" has as many random features as fit into the memory of KOIL.
+    support vectors and, to keep a step cheap, the kernel values between them; the size of both is computed by
+    a formula. "ProximalSVC, memory of KOIL" has as many random features as fit into the memory of KOIL.
 
     The authors' order of the rows of shuttle is not known, so its runs differ from theirs. The feature map of
     ProximalSVC and its way to choose C were compared on these same splits before they became the default, so

@@ -134,8 +134,8 @@ def on_mhe(context: Context) -> Result:
                     figures: dict[str, Any] = {"paper": paper, "tolerance": 1.0, "digits": 2}
                     rows.append(Row.of(subject, who, measure, values, **figures))
             counted = Counter(one["chosen"] for answer in answers for one in answer.values())
-            names = ", ".join(f"{name} {n}" for name, n in counted.most_common())
-            notes.append(f"Chosen learners and how often they were chosen, {counting}: {names}.")
+            names = "; ".join(f"{name} ({n})" for name, n in counted.most_common())
+            notes.append(f"Learners selected by cross-validation and how often, {counting}: {names}.")
     return Result(rows, [*_NOTES, *notes], layout="wide")
 
 
@@ -145,11 +145,11 @@ _NOTES = paragraphs(
     precision and recall allow (`mhe-table-2`). A third of the texts is for testing. Features are the TF-IDF
     weights of the terms with the largest information gain, with logarithmic counts and unit length. "Chosen
     by validation" is the learner and the number of terms (40, 100, 250 or 1,000) with the largest macro F1 in
-    three folds inside the training texts, chosen again after each increment: ProximalSVC (C 1, 10, 100),
-    IncrementalSVC (linear, C 0.1, 1, 10), EnclosingClassifier (sphere, ellipsoid with 10 % outliers) and
-    StreamClassifier. All of them learn one topic after the other by `partial_fit`. StreamClassifier is made
-    for changing streams and treats a topic that stops as a change. It has lines of its own, with its number
-    of terms chosen in the same way.
+    three-fold cross-validation within the training texts, selected again after each increment. The candidates
+    are ProximalSVC (C 1, 10, 100), IncrementalSVC (linear, C 0.1, 1, 10), EnclosingClassifier (sphere,
+    ellipsoid with 10 % outliers) and StreamClassifier. All of them learn one topic after the other by
+    `partial_fit`. StreamClassifier is made for changing streams and treats a topic that stops as a change. It
+    has lines of its own, with its number of terms chosen in the same way.
 
     The paper has 896 texts. Counting a document once for each of its topics gives 900 here, which is nearest
     to that. But then a document of two topics (wheat and corn, soybean and corn) occurs with both labels, and

@@ -49,7 +49,9 @@ def test_paired_outcomes_are_grouped_by_subject(contest):
     outcomes = held(Context(), [contest, replace(contest, seed=1), replace(contest, subject="again")])
     assert {subject: len(outcome.chosen) for subject, outcome in outcomes.items()} == {"disc": 2, "again": 1}
     assert len(outcomes["disc"].values[CHOSEN, "AUC"]) == 2
-    assert told(outcomes).startswith("Chosen learners, with the number of rounds: disc: ")
+    assert told(outcomes).startswith(
+        "Learners selected by cross-validation, with the number of rounds: disc: "
+    )
 
 
 def test_cell_key_contains_all_inputs(contest):
