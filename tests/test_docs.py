@@ -57,7 +57,7 @@ def code_blocks(page):
 
 
 def run_block(code, line, names, page):
-    """Run a block and return its output; compare doctest blocks."""
+    """Run a code block and return its output; for a doctest block, compare the output and return ''."""
     said = io.StringIO()
     if not code.startswith(">>> "):
         with contextlib.redirect_stdout(said):

@@ -103,7 +103,7 @@ def require(condition: bool, reason: str) -> None:
         raise NotApplicable(reason)
 
 
-def rounds(learner: BatchLearner) -> bool:
+def may_round_differently(learner: BatchLearner) -> bool:
     """Return whether rounding errors of a learner may depend on chunk borders."""
     return learner._traits.exact or learner._traits.rounding
 
