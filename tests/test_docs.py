@@ -57,7 +57,7 @@ def code_blocks(page):
 
 
 def run_block(code, line, names, page):
-    """Run a block and return its output; compare doctest blocks."""
+    """Run a code block and return its output; for a doctest block, compare the output and return ''."""
     said = io.StringIO()
     if not code.startswith(">>> "):
         with contextlib.redirect_stdout(said):
@@ -261,7 +261,7 @@ def test_benchmarks_page_lists_every_script_and_every_command_exists():
     text, speed = (DOCS / "benchmarks.md").read_text(encoding="utf-8"), ROOT / "benchmarks" / "speed"
     listed = re.findall(r"^\| `(bench_\w+\.py)` \|", text, re.MULTILINE)
     assert sorted(listed) == sorted(path.name for path in speed.glob("bench_*.py"))
-    table = text.partition("### What a user does")[2].partition("\n\n### ")[0]
+    table = text.partition("### Typical tasks")[2].partition("\n\n### ")[0]
     rows = [line.split(" | ") for line in table.splitlines() if line.startswith("| ")][1:]
     assert len(rows) >= 14
     for row in rows:

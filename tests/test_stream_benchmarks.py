@@ -169,7 +169,7 @@ def test_repeated_run_replaces_earlier_result(bench, file, tmp_path):
     assert bench.cells.Cells(tmp_path).get("s", "one", setting) == again
 
 
-def test_missing_package_skips_candidate(bench, file, tmp_path):
+def test_missing_package_raises_and_stores_no_result(bench, file, tmp_path):
     def make():
         raise ModuleNotFoundError("no such package")
 

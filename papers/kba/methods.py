@@ -92,7 +92,7 @@ def oversampled(percent: int, seed: int) -> Variant:
 
 
 def aligned(alignment: str = "kba", **options: Any) -> Variant:
-    """Return AlignedSVC; "act" works in input space and takes the rows."""
+    """Return a function that fits AlignedSVC and scores test rows; "act" takes rows, not a kernel matrix."""
 
     def scores(parts: Parts, C: float) -> Floats:
         model = AlignedSVC(C, alignment=alignment, **options)

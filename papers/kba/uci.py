@@ -113,7 +113,7 @@ class Task:
 
 
 def variants(method: str, percent: int, seed: int) -> list[Variant]:
-    """Return the candidates of a method; ACT and KBA may start from either SVM."""
+    """Return the candidates of a method; ACT and KBA are tried with equal and balanced class weights."""
     if method == "SMOTE":
         return [oversampled(percent, seed)]
     if method in WEIGHTS:

@@ -119,7 +119,7 @@ def test_base_value_includes_weight_of_label_frequencies():
     assert np.abs(found.contributions).mean() < 0.1 * abs(found.base)
 
 
-def test_explain_before_learning_leaves_the_learned_model_unchanged():
+def test_explain_does_not_affect_later_learning():
     rng = np.random.default_rng(2)
     X = rng.normal(size=(900, 4))
     y = (X[:, 0] > 1.0).astype(int)

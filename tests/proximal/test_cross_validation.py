@@ -47,7 +47,7 @@ def test_squared_error_equals_that_of_explicit_folds(rng, shares, parameters):
     np.testing.assert_allclose(validated(X, y, **parameters)["test_squared_error"], expected, rtol=1e-8)
 
 
-def test_auc_and_recalls_of_normal_classes_are_near_those_of_explicit_folds(rng):
+def test_auc_and_recalls_of_gaussian_classes_are_near_those_of_explicit_folds(rng):
     X, y = imbalanced(rng, 20_000, 3, (0.7, 0.3))
     result = validated(X, y)
     for fold, (scores, labels, _) in enumerate(explicit_folds(X, y)):

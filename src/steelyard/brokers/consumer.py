@@ -387,7 +387,7 @@ class _Batch:
     def _request(self) -> Consume:
         consumer = self.consumer
         if len(self._parsed) > 1 and len(self.messages) > 1:
-            # Finish() then applies the halves separately.
+            # submit() stores this error; finish() then splits the batch until each part has one format.
             raise DataError("the messages have several formats.")
         content: dict[str, Any] = {"skips_known": not self._source.has_positions}
         for parsed in self._parsed:

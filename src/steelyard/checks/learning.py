@@ -16,9 +16,9 @@ from steelyard.checks.tools import (
     assert_same_scores,
     example_stream,
     fitted_in_chunks,
+    may_round_differently,
     partial_fit_if_possible,
     require,
-    rounds,
     to_bytes,
 )
 
@@ -48,7 +48,7 @@ def check_chunk_borders_do_not_matter(learner: BatchLearner) -> None:
             in_chunks,
             in_one_chunk,
             stream.X,
-            up_to_rounding=rounds(learner),
+            up_to_rounding=may_round_differently(learner),
             what=f"chunks that end at {cuts[:4]}",
         )
 

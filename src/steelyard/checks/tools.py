@@ -103,8 +103,8 @@ def require(condition: bool, reason: str) -> None:
         raise NotApplicable(reason)
 
 
-def rounds(learner: BatchLearner) -> bool:
-    """Return whether rounding errors of a learner may depend on chunk borders."""
+def may_round_differently(learner: BatchLearner) -> bool:
+    """Return whether the results may differ by rounding errors if rows are split into other chunks."""
     return learner._traits.exact or learner._traits.rounding
 
 

@@ -94,7 +94,7 @@ class ExpertEnsemble:
         self.weighed_at = self.views_at = 0
         self.rows = RowBuffer.empty(min(n_columns, SETTINGS.max_columns))
         self.pending = PendingRows()
-        self.views = Views()  # rows are plain numbers until the first missing value or category
+        self.views = Views()  # no transformation is fitted yet
         self.experts: list[Expert] = [config.make(config) for config in EXPERTS]
         self.recent_scores = ScoreBuffer(len(EXPERTS))
         self.predicted = PredictedScores()

@@ -219,7 +219,9 @@ class ScoreBuffer:
             scores = with_new_experts(scores, n_experts, np.nan, axis=1)
             shape = (len(keys), n_experts, n_planes(len(buffer.classes)))
             if scores.shape != shape or places.shape != keys.shape or keys.dtype != np.uint64:
-                raise ValueError("the recent scores do not have the shape of the experts")
+                raise ValueError(
+                    f"recent scores must have shape {shape}, with one class and uint64 key per row"
+                )
             if places.min() < 0 or places.max() >= len(buffer.classes):
                 raise ValueError("the recent scores belong to unknown classes")
             buffer._log = buffer._log.append(scores, places, keys)

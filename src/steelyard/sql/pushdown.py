@@ -386,7 +386,10 @@ class _Bounds:
         return max(abs(value - number.origin).bit_length() for value in steps)
 
     def weight_bits(self, name: str, *, fractions: bool) -> int:
-        """Return the number of bits of the largest weight, in units of the step of weights."""
+        """Return the bit length of the largest weight as an integer.
+
+        If weights have ``fractions``, the integer is the weight in multiples of 2**-WEIGHT_FRACTION_BITS.
+        """
         return math.ceil(self._range(name)[1] * 2 ** (WEIGHT_FRACTION_BITS * fractions)).bit_length()
 
 
