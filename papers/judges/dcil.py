@@ -162,8 +162,8 @@ def above_svm(numbers: Numbers) -> Finding:
     for on in known:
         own, svm = (at(numbers, on, name, "final G-mean") for name in (_OWN, _SVM))
         good += own > max(svm, 0.8)
-        text.append(f"{on} {own:.2f} against {svm:.2f}")
-    return Finding(kind_of(good, len(known)), f"final G-mean: {', '.join(text)}")
+        text.append(f"{on}: {own:.2f} against {svm:.2f}")
+    return Finding(kind_of(good, len(known)), f"final G-mean: {'; '.join(text)}")
 
 
 def alike(measure: str, within: float, where: str = "") -> Callable[[Numbers], Finding]:
@@ -228,7 +228,7 @@ def mean_lead(numbers: Numbers) -> Finding:
         for measure in ("final accuracy", "mean accuracy")
     )
     good = sum(mean[kind][1] < final[kind][1] for kind in final)
-    text = ", ".join(
+    text = "; ".join(
         f"{kind}, {people}: final {lead:+.1f} points, mean {mean[kind][1]:+.1f}"
         for kind, (people, lead) in final.items()
     )

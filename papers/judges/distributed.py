@@ -47,7 +47,7 @@ def less_than_linear(numbers: Numbers) -> Finding:
     """Judge whether n cores are less than n times as fast."""
     found = _of_cores(numbers, "speed-up")
     good = sum(times < cores for (_, cores), times in found.items())
-    text = ", ".join(f"{cores} cores, {on}: {times:.2f}" for (on, cores), times in found.items())
+    text = "; ".join(f"{cores} cores, {on}: {times:.2f}" for (on, cores), times in found.items())
     return Finding(kind_of(good, len(found)), text)
 
 

@@ -46,5 +46,6 @@ def at(numbers: Numbers, on: str, learner: str, measure: str) -> float:
 
 
 def listed(values: Mapping[str, float], form: str = ".2f") -> str:
-    """Return names and values as text."""
-    return ", ".join(f"{name} {value:{form}}" for name, value in values.items())
+    """Return names and values as text, with semicolons if a name contains a comma or a colon."""
+    separator, link = ("; ", ": ") if any("," in name or ":" in name for name in values) else (", ", " ")
+    return separator.join(f"{name}{link}{value:{form}}" for name, value in values.items())

@@ -170,8 +170,8 @@ def rarer(numbers: Numbers) -> Finding:
     found = gains.pop("KBA as published")
     grows = sum(more.ours > less.ours for (_, less), (_, more) in pairwise(found))
     good = grows + sum(figure.ours > 0 for _, figure in found)
-    text = ", ".join(
-        f"{on} {figure.ours:+.1f} (paper {figure.paper:+.1f})"
+    text = "; ".join(
+        f"{on}: {figure.ours:+.1f} (paper {figure.paper:+.1f})"
         for on, figure in found
         if figure.paper is not None
     )

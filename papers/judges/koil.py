@@ -201,7 +201,7 @@ def fluctuates(numbers: Numbers) -> Finding:
             own, other = (numbers[on, name, "AUC at the end"].spread for name in (policy, plain))
             good += other > own
             text.append(f"{on} {own:.3f} ({policy}), {other:.3f} ({plain})")
-    return Finding(kind_of(good, len(text)), f"standard deviation over the runs: {', '.join(text)}")
+    return Finding(kind_of(good, len(text)), f"standard deviation over the runs: {'; '.join(text)}")
 
 
 def saturates(numbers: Numbers) -> Finding:
