@@ -45,7 +45,7 @@ def claims_page(sections: Mapping[str, Section], written: str) -> str:
         f"{written}\n",
         (
             "Each verdict is computed from the numbers of the experiments in the last column, as their pages "
-            "show them."
+            "show them. The names of the methods are explained at the beginning of these pages."
         ),
         f"Of {len(findings)} claims {counted}.\n",
         "| paper | claim | verdict | numbers | from |",

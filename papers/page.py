@@ -48,6 +48,30 @@ _PAGES = {
     "own": "The best of this library on the papers' datasets",
 }
 
+# The names of the methods, for the beginning of each page.
+_METHODS = {
+    "dcil": """LPSVM is the linear proximal SVM and wLPSVM its version with class weights. IncLPSVM and
+DCIL-IncLPSVM learn LPSVM and wLPSVM incrementally, and IncSVM is an incremental SVM.
+""",
+    "distributed": """wLPSVM is the linear proximal SVM with class weights. Nodes learn their rows incrementally
+and send statistics, which are added.
+""",
+    "koil": """KOIL is kernelized online imbalanced learning, with one buffer of support vectors for each
+class. When a buffer is full, RS (reservoir sampling) replaces a random vector and FIFO the oldest one;
+RS++ and FIFO++ also add the weight of the replaced vector to the most similar remaining one. KOIL uses
+the hinge loss and KOIL2 its square. MKL and MKL2 are the same with several kernels. The other learners
+(Perceptron, OAM, OPAUC, NORMA, RBP, Forgetron, Projectron) are explained in {doc}`../learners/koil`.
+""",
+    "kba": """KBA (kernel boundary alignment) changes the kernel of an SVM near its decision boundary;
+ACT is an earlier method that does this in input space. BP (biased penalties) is an SVM with a higher
+penalty for the rare class.
+""",
+    "mhe": """HS encloses each class in a hypersphere, HE in a hyperellipsoid, and MHE in a
+hyperellipsoid that may leave outliers outside. "CIL" is class-incremental learning: one class is
+learned after the other.
+""",
+}
+
 # Papers by the second part of the names of the experiments "own-...".
 _PAPERS = {"dcil": "DCIL", "distributed": "Distributed", "koil": "KOIL", "kba": "KBA", "mhe": "MHE-CIL"}
 
@@ -73,7 +97,8 @@ def write_page(results: Sequence[Path], page: Path) -> None:
     for name in order:
         of_paper.setdefault(name.split("-")[0], []).append(sections[name])
     for key, own in of_paper.items():
-        head = [f"# {_PAGES[key]}\n", f"{_WRITTEN}\n", *_surpassed(own), _LEGEND]
+        methods = [_METHODS[key]] if key in _METHODS else []
+        head = [f"# {_PAGES[key]}\n", f"{_WRITTEN}\n", *methods, *_surpassed(own), _LEGEND]
         _write(folder / f"{key}.md", "\n".join([*head, *(section.text for section in own)]))
     _write(folder / "claims.md", claims_page({name: sections[name] for name in order}, _WRITTEN))
     _write(page, _summary(of_paper, page.stem))
@@ -97,8 +122,8 @@ def _surpassed(sections: Sequence[Section]) -> list[str]:
         return []
     words = (
         "The table compares the best number that a paper reports for one of its own learners with two "
-        "learners of this library: the one that validation within the training rows chose, and "
-        f"StreamClassifier, for which nothing is chosen. Of {_counted(counts[False])}."
+        "learners of this library: the one that cross-validation within the training rows selected, and "
+        f"StreamClassifier with its default parameters. Of {_counted(counts[False])}."
     )
     if counts[True]:
         words += (
