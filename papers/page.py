@@ -53,8 +53,8 @@ _METHODS = {
     "dcil": """LPSVM is the linear proximal SVM and wLPSVM its version with class weights. IncLPSVM and
 DCIL-IncLPSVM learn LPSVM and wLPSVM incrementally, and IncSVM is an incremental SVM.
 """,
-    "distributed": """wLPSVM is the linear proximal SVM with class weights. Nodes learn their rows incrementally
-and send statistics, which are added.
+    "distributed": """wLPSVM is the linear proximal SVM with class weights. Nodes learn their rows
+incrementally and send statistics, which are added.
 """,
     "koil": """KOIL is kernelized online imbalanced learning, with one buffer of support vectors for each
 class. When a buffer is full, RS (reservoir sampling) replaces a random vector and FIFO the oldest one;

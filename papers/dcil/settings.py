@@ -66,7 +66,7 @@ def _fitting(rows: Sequence[Row]) -> str:
     """Return the settings with which all numbers are reached."""
     misses = {row.subject for row in rows if judge(row).kind in {"better", "short"}}
     fitting = [setting for setting in dict.fromkeys(row.subject for row in rows) if setting not in misses]
-    return f"All numbers of the thesis are reached with: {'; '.join(fitting) or 'none of the settings'}."
+    return f"All numbers of the thesis are reached with these settings: {'; '.join(fitting) or 'none'}."
 
 
 def _g_means(trial: _Trial) -> list[float]:

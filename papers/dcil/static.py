@@ -100,7 +100,7 @@ def _outside(rows: Sequence[Row]) -> str:
     listed = [f"{row.learner}'s {row.measure} on {row.subject} ({kind})" for row, kind in outside]
     return (
         f"{len(listed)} of {len(compared)} numbers are outside the tolerance and two standard "
-        f"errors{': ' + ', '.join(listed) if listed else ''}. About one number in twenty is expected beyond "
+        f"errors{': ' + '; '.join(listed) if listed else ''}. About one number in twenty is expected beyond "
         "two standard errors by chance. The five measures of a learner come from the same rounds, so their "
         "errors are correlated."
     )

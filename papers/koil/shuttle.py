@@ -76,10 +76,11 @@ def _spans(rows: Sequence[Row]) -> str:
             means = [row.mean for row in drawn]
             met = sum(judge(row).kind == "reached" for row in drawn)
             sentences.append(
-                f"{learner}, {scale}: {min(means):.3f} to {max(means):.3f} (thesis {drawn[0].paper:.3f}), "
+                f"{learner}, features from {scale}: {min(means):.3f} to {max(means):.3f} (thesis "
+                f"{drawn[0].paper:.3f}), "
                 f"reached in {met} of {len(drawn)}"
             )
-    return f"Means over the random orders: {'; '.join(sentences)}."
+    return f"Mean AUC, lowest to highest of the random orders: {'; '.join(sentences)}."
 
 
 @experiment("koil-table-3.3-orders", paper=ARTICLE, title="Table 3.3: shuttle in other scales and orders")

@@ -221,10 +221,10 @@ def _alike(rows: Sequence[Row]) -> str:
         own = [row for row in rows if row.measure == learner]
         equal = sum(_same(row.mean, row.paper) and _same(row.std, row.paper_std) for row in own)
         near = sum(row.paper is not None and abs(row.mean - row.paper) <= row.tolerance for row in own)
-        sentences.append(f"{learner}: {equal} of {len(own)} (means within {own[0].tolerance}: {near}).")
+        sentences.append(f"{learner}: {equal} of {len(own)} (means within {own[0].tolerance}: {near})")
     return (
         "Datasets on which mean and standard deviation match the thesis to three digits: "
-        f"{' '.join(sentences)}"
+        f"{'; '.join(sentences)}."
     )
 
 
