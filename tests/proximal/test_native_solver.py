@@ -141,7 +141,7 @@ def test_vectorized_native_planes_equal_the_reference_planes(rng, level, class_w
 
 
 @pytest.mark.parametrize("n_features", [20, 90])
-def test_many_classes_are_bit_identical_after_any_history(rng, n_features):
+def test_model_of_many_classes_is_bit_identical_after_any_history(rng, n_features):
     X, y = _rows(rng, 40 * 5, n_features, 1), np.repeat(np.arange(40), 5)
     X = X[0] * 1.0
     more = rng.normal(size=(40 * 100, n_features)) * 3.0

@@ -282,7 +282,7 @@ def test_store_in_memory_can_be_read_while_a_statement_runs(read):
         statement = threads.submit(store._do, "SELECT pause()")
         assert entered.wait(30)
         result = threads.submit(getattr(store, read))
-        wait([result], 0.5)  # SQLite refuses a second thread after a third of a second
+        wait([result], 0.5)  # apsw raises ThreadingViolationError if a connection is busy for a third of a second
         leave.set()
         assert statement.result(30)
         assert result.result(30) is not None

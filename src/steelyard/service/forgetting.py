@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Forgetting", "SplitChunk", "row_keys"]
 
-_MAX_SCANNED_ROWS = 200_000  # maximum number of rows to search for a category of forgotten rows
+_MAX_SCANNED_ROWS = 200_000  # remaining rows that are scanned at most for the categories of forgotten rows
 
 
 class SplitChunk(NamedTuple):
