@@ -176,7 +176,7 @@ def _sum_of_nodes(X: Floats, y: Labels, learn: Learn) -> ProximalSVC:
 
 
 def _retired(X: Floats, y: Labels, learn: Learn) -> ProximalSVC:
-    """Learn all rows, and some of them twice. Subtract the statistics that two nodes have of the duplicates."""
+    """Learn all rows, and some of them twice. Subtract the statistics of the duplicates, from two nodes."""
     again = slice(0, max(2, len(y) // 10))
     known = learn((X, y)).partial_fit(X[again], y[again])
     return known.subtract(_sum_of_nodes(X[again], y[again], learn))

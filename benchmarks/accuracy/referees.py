@@ -181,7 +181,7 @@ def _river_f1(model: Any, frame: pd.DataFrame, y: IntArray) -> float:
 
 
 def river_tables(options: Options) -> Iterator[Figure]:
-    """Yield F1 on every dataset: ours, that of models of river that are run here, and the published values."""
+    """Yield F1 on every dataset: ours, that of models of river run here, and the published values."""
     for name, table in RIVER_TABLES.items():
         case = f"river: {name}, F1"
         try:
@@ -330,7 +330,7 @@ def papers(options: Options) -> Iterator[Figure]:
         raise MissingDataError("not run: --data is missing")
     command = [sys.executable, "-m", "papers", "run", "all", "--quick", "--data-dir", str(options.data)]
     subprocess.run([*command, "--output", "build/papers"], check=True)
-    yield Figure("five papers", "printed and computed numbers side by side in build/papers", float("nan"))
+    yield Figure("five papers", "published and computed numbers side by side in build/papers", float("nan"))
 
 
 REFEREES = {

@@ -86,7 +86,7 @@ def bench_koil(n_features: int) -> bool:
 
 
 def bench_single_precision() -> bool:
-    """Measure float32 rows, kernel values, weights and scores: 1.5 times as many samples per second."""
+    """Measure the speed-up by single precision in rows, kernel values, weights and scores (target 1.5)."""
     met = True
     for n_features, budget, n_rows in ((20, 100, ROWS), (60, 400, ROWS // 5), (100, 1000, ROWS // 20)):
         X, y = stream(n_rows, n_features)
@@ -102,7 +102,7 @@ def bench_single_precision() -> bool:
 
 
 def bench_many_kernels(n_rows: int, rounds: int) -> bool:
-    """Measure several seeds, because the number of kernels that learn a sample is random."""
+    """Measure MultiKernelKOIL with several seeds, because the number of kernels that learn is random."""
     X, y = stream(n_rows, 20)
     print(f"sixteen kernels, d = 20, {n_rows:,} rows, mean of {len(SEEDS)} seeds")
     met = True

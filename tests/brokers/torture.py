@@ -1,7 +1,7 @@
 """Repeated kill -9 of a service that a broker feeds: `python -m tests.brokers.torture --kills 300 --seed 1`.
 
-The service is killed at a random moment while it consumes and started again on the same store; the broker is
-also killed and started again where it is durable (NATS and Redis; the mock cluster of Kafka is in memory).
+The service is killed at a random moment while it consumes messages, and is started again on the same store. A
+broker that is durable (NATS and Redis, but not the mock cluster of Kafka) is also killed and started again.
 After each kill all messages must be learned exactly once: the digest must equal that of a model that learned
 the messages of the topic in one call. Three models are fed: one from labelled rows, one from rows whose
 labels arrive on another topic, and one from large Arrow messages, for which the store keeps snapshots instead

@@ -133,9 +133,8 @@ def test_error_message_wraps_at_word_boundaries(folder):
     assert ended.exit_code == 1
     lines = ended.text.strip().replace("\r", "").split("\n")
     assert len(lines) > 1
-    assert (
-        " ".join(lines)
-        == "Error: rows.csv: there is no target column 'nothing'; there are 'a', 'b', 'c', 'label'."
+    assert " ".join(lines) == (
+        "Error: rows.csv: the target column 'nothing' does not exist; the columns are 'a', 'b', 'c', 'label'."
     )
 
 

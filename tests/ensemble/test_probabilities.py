@@ -63,7 +63,7 @@ def test_share_of_a_class_without_recent_rows_stays_above_a_quarter_of_a_row():
     model = StreamClassifier()
     for begin in range(0, 8000, 1000):
         model.partial_fit(X[begin : begin + 1000], y[begin : begin + 1000])
-    shares = model._ensemble.shares()  # the half-life of a row is 1,000 rows, so they have about 1,440 rows
+    shares = model._ensemble.shares()  # with a half-life of 1,000 rows, all weights sum to 1,440
     assert shares.sum() == pytest.approx(1.0)
     assert 0.25 / 1440 < shares[1] < 1.0 / 1440
 

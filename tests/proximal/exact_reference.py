@@ -1,4 +1,4 @@
-"""Reference of class statistics in Python integers."""
+"""Reference implementation of class statistics in Python integers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A fit against the textbook formulas."""
+"""Comparison of a fit with the textbook formulas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The native solver against the reference solver."""
+"""Comparison of the native solver with the reference solver."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def test_model_of_many_classes_is_bit_identical_after_any_history(rng, n_feature
 
 
 def test_class_of_weight_zero_does_not_change_other_probabilities(rng):
-    """The scores of such a class are constant, so their slope must not be a quotient of rounding errors."""
+    """Scores of a class of weight 0 are constant; their slope must not be a quotient of rounding errors."""
     X, y = _rows(rng, 600, 4, 3)
     model = ProximalSVC(class_weight={2: 0.0}, penalize_intercept=False).fit(X, y)
     for planes in _both(model, 1.0):
