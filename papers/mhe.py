@@ -85,7 +85,7 @@ class Part:
 
     @classmethod
     def of(cls, train: Labels, test: Labels, y: Labels, y_test: Labels) -> Part:
-        """Return term counts; terms are selected on the training texts only."""
+        """Return term counts. Terms are selected on the training texts only."""
         counter = CountVectorizer(token_pattern=r"[a-z]{2,}")  # noqa: S106 - no password
         counts = counter.fit_transform(train)
         order = np.argsort(-information_gain(counts > 0, y), kind="stable")

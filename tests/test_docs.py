@@ -57,7 +57,7 @@ def code_blocks(page):
 
 
 def run_block(code, line, names, page):
-    """Run a block and return its output; compare doctest blocks."""
+    """Run a block and return its output. The output of a doctest block is compared here."""
     said = io.StringIO()
     if not code.startswith(">>> "):
         with contextlib.redirect_stdout(said):
@@ -318,7 +318,7 @@ def test_readme_badges_agree_with_pyproject():
 
 
 def test_architecture_page_has_current_call_path_counts():
-    """Allow a deviation of a tenth; a larger one is a structural change, which the page should mention."""
+    """A deviation above a tenth is a structural change, which the page should mention."""
     done = subprocess.run(
         [sys.executable, str(ROOT / "docs" / "call_trace.py")], capture_output=True, text=True, check=True
     )

@@ -126,7 +126,7 @@ def curve(scores: np.ndarray, signs: np.ndarray) -> tuple[np.ndarray, np.ndarray
 
 
 def best_empirical(scores: np.ndarray, signs: np.ndarray) -> float:
-    """Return the negative threshold with the largest empirical G-mean. Of equal ones, it is the nearest to 0."""
+    """Return the negative threshold with the largest empirical G-mean; of equal ones, the nearest to 0."""
     thresholds, sensitivity, specificity = curve(scores, signs)
     g_mean = np.sqrt(sensitivity * specificity)
     best = thresholds[g_mean >= g_mean.max() - 1e-12]

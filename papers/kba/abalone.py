@@ -111,7 +111,7 @@ def abalone(context: Context) -> Result:
         )
         for name, (coding, standardised, distance) in list(PROTOCOLS.items())[: context.pick(6, 2, 1)]
         for machine in MACHINES
-        if distance == "cityblock" or MACHINES[machine][0] != "KBA"  # AlignedSVC: city block only
+        if distance == "cityblock" or MACHINES[machine][0] != "KBA"  # KBA has no other distance
     }  # fmt: skip
     answers = dict(zip(work, context.map(_Work.areas, work.values(), "abalone", key=_Work.key), strict=True))
     found = [_row(name, machine, values) for (name, machine), values in answers.items()]

@@ -111,7 +111,7 @@ class Task:
     n_runs: int
     seed: int
     budget: int | None = None
-    step: int | None = None  # step of the searched grid; None: by the size of the dataset
+    step: int | None = None  # step in the searched grid; None: depends on the size of the dataset
 
     def key(self) -> dict[str, Any]:
         """Return everything that the result depends on."""

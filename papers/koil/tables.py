@@ -57,7 +57,7 @@ def _either(signs: Sequence[int]) -> int:
 
 
 def _counted(learner: str, signs: Sequence[int], paper: tuple[float, ...]) -> list[Row]:
-    """Return rows with the numbers of wins and losses; a difference of one dataset counts as reached."""
+    """Return rows with the numbers of wins and losses. A difference of one dataset counts as reached."""
     wins, _, losses = paper
     won, lost = float(signs.count(1)), float(signs.count(-1))
     return [

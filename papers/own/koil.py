@@ -129,7 +129,7 @@ _NOTES = paragraphs(
 
 
 def _n_runs(n_rows: int) -> int:
-    """Return the number of authors' runs to use; runs on many rows are slow and vary little."""
+    """Return how many of the authors' runs are used: fewer for many rows, which are slow and vary little."""
     return 20 if n_rows <= 1000 else 10 if n_rows < 10_000 else 5
 
 

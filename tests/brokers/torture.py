@@ -95,7 +95,7 @@ class Producer:
         return {"a": round(self.rng.gauss(kind, 1), 6), "b": round(self.rng.gauss(0, 1), 6), "kind": kind}
 
     def send(self, n_rows):
-        """Send messages to all topics; labels are sent before or after their rows."""
+        """Send messages to all topics. Labels are sent before or after their rows."""
         rows = [self._row() for _ in range(n_rows)]
         self.server.send("rows", [json.dumps(row).encode() for row in rows])
         ids = [{"id": f"i{self.n_made}-{k}", **row} for k, row in enumerate(rows[: n_rows // 4])]

@@ -310,7 +310,7 @@ def test_class_with_a_single_row_is_predicted_at_and_near_that_row():
     assert points.predict([[0.0, 0.0], [3.9, 0.0]], unknown="?").tolist() == ["a", "?"]
     assert np.isfinite(points.decision_function([[1e50, 0.0]])).all()
     points.partial_fit([[0.0, 9.0], [0.0, 10.0], [1.0, 9.0]], ["c", "c", "c"])
-    assert points.predict([[0.5, 0.5], [4.0, 0.0]]).tolist() == ["c", "b"]  # a proper body wins over a point
+    assert points.predict([[0.5, 0.5], [4.0, 0.0]]).tolist() == ["c", "b"]  # c has a positive radius
 
 
 def test_class_of_repeated_rows_has_radius_zero():

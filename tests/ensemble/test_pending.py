@@ -51,7 +51,7 @@ def test_pending_rows_are_learned_together(rows, model):
 
 
 def label_rule(model):
-    """Return the rule of the first label frequency expert."""
+    """Return the rule (the prediction function) of the first label frequency expert."""
     return next(rule for rule in model._ensemble.snapshot.rules if isinstance(rule, LabelFrequencyRule))
 
 

@@ -175,6 +175,6 @@ def test_prediction_sets_of_many_classes_cover_each_class():
     assert covered.mean() == pytest.approx(0.9, abs=0.04)
     for label in range(5):
         rows = y[4000:] == label
-        # The last recent rows of a class, about 200, have a standard error of two points; the test rows too.
+        # Four standard errors: of about 200 recent rows, which set the quantile, and of the test rows.
         assert covered[rows].mean() > 0.9 - 4.0 * np.sqrt(0.09 / 200 + 0.09 / rows.sum())
     assert sets.sum(axis=1).mean() < 2.0

@@ -39,7 +39,7 @@ class ModelSession:
         return self.writer.published[name]
 
     def again(self):
-        """Return a new session that loads the store again. In PostgreSQL it takes over the write lock."""
+        """Return a new session on the same store. In PostgreSQL it takes over the write lock."""
         if not self.is_file:
             self.store.close()
         return ModelSession(self.where, self.clock)

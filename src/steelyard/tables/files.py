@@ -168,7 +168,7 @@ class ByteSource(io.RawIOBase):
         return data
 
     def _n_lines(self, n_bytes: int) -> int:
-        """Return the number of lines in the first ``n_bytes`` bytes, or 0 for a pipe (it cannot be reread)."""
+        """Return the number of lines in the first ``n_bytes`` bytes. A pipe cannot be reread and gives 0."""
         if self._file is None:
             return 0
         with self._file.open("rb") as file:
