@@ -1,6 +1,6 @@
 """Experiments that recompute every table and figure of five papers.
 
-Printed numbers are stored as data and are used only for comparison. ``python -m papers list`` and
+The published numbers are stored as data and are used only for comparison. ``python -m papers list`` and
 ``python -m papers run`` are the command line interface.
 """
 

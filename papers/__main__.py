@@ -61,13 +61,13 @@ def list_command(as_json: bool) -> None:
 )
 @json_option
 def run_command(names: tuple[str, ...], output: Path, as_json: bool, **options: Any) -> None:
-    """Run experiments and print printed and computed numbers side by side.
+    """Run experiments and print published and computed numbers side by side.
 
     NAME is a name of `python -m papers list`, or the beginning of several (`dcil`); `all` runs them all. A
-    dataset that is not available is reported, and the other datasets are used. Ctrl-C keeps finished results:
-    with --resume the next run into the same folder reuses cells of long tables (a learner on a dataset) whose
-    seed, settings, data and library version are the same. The time that a reused cell took is included in the
-    reported seconds.
+    dataset that is not available is reported, and the other datasets are used. Ctrl-C keeps finished results.
+    With --resume, the next run into the same folder reuses the cells of long tables (a learner on a dataset)
+    whose seed, settings, data and library version are the same. The time that a reused cell took is included
+    in the reported seconds.
     """
     chosen = _chosen(names)
     reports: list[Report] = []
@@ -104,7 +104,7 @@ def run_command(names: tuple[str, ...], output: Path, as_json: bool, **options: 
 )
 @json_option
 def page_command(results: tuple[Path, ...], output: Path, as_json: bool) -> None:
-    """Write the page of the documentation from the RESULTS folders of `python -m papers run`."""
+    """Write the documentation pages of the experiments from the RESULTS folders of `python -m papers run`."""
     write_page(results, output)
     if as_json:
         emit_json({"page": str(output)})

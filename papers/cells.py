@@ -18,14 +18,14 @@ Key = Mapping[str, Any]  # everything that the result depends on, as JSON
 
 @dataclass(frozen=True)
 class Cell:
-    """A JSON result and the seconds that it took."""
+    """The result of a task as JSON, and the seconds that the task took."""
 
     answer: Any
     seconds: float
 
 
 class Cells:
-    """Results by key in a folder, one file each.
+    """Cache of task results in a folder, with one file per key.
 
     The version of the library is part of every key. Results stored by this object are always reused, so
     experiments of one run share their work. Results of earlier runs are reused only with `resume`.
@@ -58,7 +58,7 @@ class Cells:
         self._kept.add(path)
 
     def _place(self, key: Key) -> tuple[Path, dict[str, Any]]:
-        """Return path and full key; the file name starts with the strings of the key, for readability."""
+        """Return path and full key. The file name starts with the strings of the key, for readability."""
         full_key = {**key, "version": version("steelyard")}
         text = json.dumps(full_key, sort_keys=True)
         names = "-".join(value for value in key.values() if isinstance(value, str))

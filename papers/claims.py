@@ -1,7 +1,7 @@
-"""Claims of the papers in words, judged by the numbers of the pages.
+"""Claims that the papers make in words, and the page with a verdict on each claim.
 
-A claim names the experiments that it needs and is judged by their numbers on the pages, so a verdict changes
-with its numbers.
+A claim names the experiments that it needs. Its verdict is computed from the numbers on the pages of these
+experiments, so the verdict changes when the numbers change.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ class Claim:
     paper: str
     words: str
     needs: tuple[str, ...]  # names of experiments
-    judge: Callable[..., Finding]  # takes the numbers of each experiment
+    judge: Callable[..., Finding]  # checks the claim; one argument per experiment, with its numbers
 
 
 def judged(claim: Claim, sections: Mapping[str, Section]) -> Finding:
-    """Return the verdict, or "not measured" if an experiment is missing."""
+    """Return the verdict on a claim, or "not measured" if an experiment is missing in ``sections``."""
     missing = [name for name in claim.needs if name not in sections or not sections[name].numbers()]
     if missing:
         return Finding("not measured", f"needs {', '.join(missing)}")
@@ -36,7 +36,7 @@ def judged(claim: Claim, sections: Mapping[str, Section]) -> Finding:
 
 
 def claims_page(sections: Mapping[str, Section], written: str) -> str:
-    """Return the page of claims: counts, and one line per claim."""
+    """Return the page of claims: ``written`` as introduction, counts, and one line per claim."""
     findings = [judged(claim, sections) for claim in CLAIMS]
     kinds = Counter(finding.kind for finding in findings)
     counted = ", ".join(f"{number} {_PLURAL[kind]}" for kind, number in kinds.most_common())
@@ -72,7 +72,7 @@ def _quick(section: Section | None) -> str:
 
 
 def _of(paper: str, *claims: tuple[str, str, Callable[..., Finding]]) -> list[Claim]:
-    """Return the claims of a paper from tuples (words, experiments separated by spaces, judge)."""
+    """Return the claims of a paper from tuples (words, experiments separated by spaces, check function)."""
     return [Claim(paper, words, tuple(needs.split()), judge) for words, needs, judge in claims]
 
 

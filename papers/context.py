@@ -25,7 +25,7 @@ Answer = TypeVar("Answer")
 
 
 class Progress(Protocol):
-    """Progress callback, called after each task with name, number done and total."""
+    """Progress callback, called after each task with a name, the number of finished tasks and the total."""
 
     def __call__(self, what: str, done: int, total: int) -> None: ...
 
@@ -41,25 +41,25 @@ class Context:
     Attributes
     ----------
     data_dir : path, optional
-        Folder of data sets, see :func:`steelyard.datasets.load`.
+        Folder of datasets, see :func:`steelyard.datasets.load`.
     quick : bool
-        Fewer rounds, stored parameters: all experiments together take minutes.
+        Use fewer rounds and stored parameters, so that all experiments together take minutes.
     tiny : bool
-        As little as shows that it runs; implies `quick`.
+        Use as few rows and rounds as possible, to test that the code runs. Implies `quick`.
     seed : int
-        What all randomness begins with.
+        Seed of all random generators.
     jobs : int
-        Processes; 1 stays in this one.
+        Number of processes. With 1, everything runs in the current process.
     progress : callable
-        FrozenState after each piece of work.
+        Called after each task.
     load, load_splits : callable
-        Replaced in tests, which have no data.
+        Functions that load data. Tests replace them, because they have no data.
     unavailable : list of str
-        Sentences about sets that could not be had; filled on the way.
+        Messages about datasets that are not available, filled during the run.
     cells : Cells, optional
-        Where finished pieces are kept and, if it says so, taken from.
+        Cache of the results of tasks.
     saved_seconds : float
-        What the pieces that were taken from there had cost; added up on the way.
+        Total time that the results taken from `cells` took when they were computed.
     """
 
     data_dir: str | os.PathLike[str] | None = None
@@ -82,7 +82,7 @@ class Context:
         return tiny if self.tiny else quick if self.quick else full
 
     def load(self, name: str) -> Dataset:
-        """Return a data set; raise :class:`~steelyard.exceptions.DatasetUnavailable` if it is missing."""
+        """Return a dataset; raise :class:`~steelyard.exceptions.DatasetUnavailable` if it is missing."""
         if self.load_set is not None:
             return self.load_set(name)
         return datasets.load(name, data_dir=self.data_dir)
@@ -94,7 +94,7 @@ class Context:
         return datasets.load_splits(name, data_dir=self.data_dir)
 
     def sets(self, names: Iterable[str]) -> Iterator[tuple[str, Dataset]]:
-        """Yield the available data sets; the others are noted in `unavailable`."""
+        """Yield the available datasets by name. Add a message about each of the others to `unavailable`."""
         for name in names:
             try:
                 dataset = self.load(name)
@@ -104,11 +104,11 @@ class Context:
             yield name, dataset
 
     def rng(self, *key: object) -> np.random.Generator:
-        """Return a random generator per key, independent of the number of processes."""
+        """Return the random generator of a key, which does not depend on the number of processes."""
         return np.random.default_rng([self.seed, zlib.crc32(repr(key).encode())])
 
     def integer(self, *key: object) -> int:
-        """Return an integer seed per key."""
+        """Return the integer seed of a key."""
         return int(self.rng(*key).integers(2**31))
 
     def map(

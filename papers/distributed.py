@@ -52,17 +52,17 @@ PAPER_TABLE_3 = {
     7_500: {"batch": 7.62, "incremental": 1.09, "parallel": 3.44, "parallel incremental": 0.49},
     3_750: {"batch": 8.13, "incremental": 0.56, "parallel": 3.70, "parallel incremental": 0.25},
 }
-_PENALTIES = {False: "", True: ", standardised"}  # penalty of (21) as printed, and our default
+_PENALTIES = {False: "", True: ", standardised"}  # the penalty of equation (21), and our default
 _MOST_CORES = 4
 
-Learn = Callable[[tuple[Floats, Labels]], ProximalSVC]  # how a node learns its rows
+Learn = Callable[[tuple[Floats, Labels]], ProximalSVC]  # function by which a node learns its rows
 
 
 # -- learning in parts ----------------------------------------------------------------------------
 
 
 def _new(standardize: bool = True, quantizer: Quantizer | None = None) -> ProximalSVC:
-    """Return the learner; without standardization its penalty is that of (21)."""
+    """Return a new learner. Without standardization its penalty is that of equation (21)."""
     return ProximalSVC(class_weight="balanced", standardize=standardize, quantizer=quantizer)
 
 
@@ -80,7 +80,7 @@ def _parts(X: Floats, y: Labels, n_nodes: int) -> list[tuple[Floats, Labels]]:
 
 
 def _on_nodes(X: Floats, y: Labels, n_nodes: int, standardize: bool) -> ProximalSVC:
-    """Learn in all nodes in parallel, then merge them into the first."""
+    """Learn in ``n_nodes`` processes in parallel, then merge all models into the first."""
     learn = partial(_learn, standardize=standardize)
     if n_nodes == 1:
         learned = [learn((X, y))]
@@ -169,14 +169,14 @@ def _differences(X: Floats, y: Labels, rng: np.random.Generator, standardize: bo
 
 
 def _sum_of_nodes(X: Floats, y: Labels, learn: Learn) -> ProximalSVC:
-    """Learn half of the rows in each of two nodes and merge."""
+    """Learn half of the rows in each of two nodes, and merge the models that the nodes send."""
     sent = [to_bytes(learn(part)) for part in _parts(X, y, 2)]
     whole, other = (from_bytes(message) for message in sent)
     return whole.merge(other)
 
 
 def _retired(X: Floats, y: Labels, learn: Learn) -> ProximalSVC:
-    """Learn all rows and some of them twice; two nodes then forget the duplicates."""
+    """Learn all rows, and some of them twice. Subtract the statistics of the duplicates, from two nodes."""
     again = slice(0, max(2, len(y) // 10))
     known = learn((X, y)).partial_fit(X[again], y[again])
     return known.subtract(_sum_of_nodes(X[again], y[again], learn))
@@ -218,7 +218,7 @@ def table_2(context: Context) -> Result:
 
 
 def _rows_2(seconds: dict[tuple[int, int], list[float]], cores: list[int], suffix: str) -> list[Row]:
-    """Return seconds, speed-up and size-up for one penalty, with printed numbers if there are any."""
+    """Return rows of seconds, speed-up and size-up for one penalty, with published numbers if they exist."""
     best = {key: min(values) for key, values in seconds.items()}
     rows = [
         _seconds_row(f"{share} %", _cores(c) + suffix, values, None if suffix else PAPER_TABLE_2[share][c])
@@ -287,7 +287,7 @@ def _solved(X: Floats, y: Labels, n_nodes: int, standardize: bool) -> Floats:
 
 
 def _timed(context: Context, work: dict[Any, Callable[[], object]], n_rounds: int) -> dict[Any, list[float]]:
-    """Return the seconds of every task; rounds alternate over all tasks, so other load affects all."""
+    """Return the seconds of every task in each round. Tasks alternate, so other load affects all of them."""
     seconds: dict[Any, list[float]] = {key: [] for key in work}
     for number in range(n_rounds):
         for key, task in work.items():
@@ -359,7 +359,7 @@ _NOTES_3 = paragraphs(
 
 
 def _growing(scale: int, n_rows: int) -> Iterator[tuple[int, int]]:
-    """Return the boundaries of the new rows; smaller datasets keep the proportions."""
+    """Return begin and end of the new rows of each step. Smaller datasets keep the paper's proportions."""
     sizes = scale * np.array([*PAPER_TABLE_3])
     ends = np.cumsum(sizes * min(1.0, n_rows / sizes.sum())).astype(int)
     return pairwise([0, *ends.tolist()])
@@ -368,7 +368,7 @@ def _growing(scale: int, n_rows: int) -> Iterator[tuple[int, int]]:
 def _four_ways(
     X: Floats, y: Labels, start: int, n_cores: int, standardize: bool
 ) -> dict[str, Callable[[], object]]:
-    """Learn all rows again, or only the new ones; on one core or several."""
+    """Return the four learning modes: all rows again or only the new ones, on one core or on several."""
     known = None if start == 0 else _on_nodes(X[:start], y[:start], 1, standardize)
 
     def added(n_nodes: int) -> Floats:
@@ -383,7 +383,7 @@ def _four_ways(
     }
 
 
-# -- what a message tells -------------------------------------------------------------------------
+# -- privacy of messages --------------------------------------------------------------------------
 
 
 @experiment(
@@ -409,7 +409,7 @@ def privacy(context: Context) -> Result:
 
 
 def _sums(model: ProximalSVC) -> Floats:
-    """Return the sums of the features over the rare rows in a message; rows are [x, -1]."""
+    """Return the sums of the features over the rare rows of a message, whose rows are extended to [x, -1]."""
     return np.asarray(-model.statistics_.gram(1)[-1, :-1], dtype=np.float64)
 
 

@@ -18,7 +18,7 @@ from steelyard.exceptions import DatasetUnavailable, ParameterError
 
 __all__ = ["Experiment", "experiment", "experiments", "find", "run"]
 
-# One module or package per paper, in listing order; every public Experiment of a module is listed.
+# One module or package per paper, in the order of the list. Every public Experiment of a module is listed.
 _MODULES = ("dcil", "distributed", "koil", "kba", "mhe", "own")
 
 
@@ -75,7 +75,7 @@ def find(name: str) -> Experiment:
 
 
 def run(experiment: Experiment, context: Context) -> Report:
-    """Run an experiment; missing datasets are reported and the others computed."""
+    """Run an experiment. Missing datasets are reported, and the others are used."""
     context.unavailable.clear()
     context.saved_seconds = 0.0
     started = time.perf_counter()

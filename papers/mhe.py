@@ -32,7 +32,7 @@ INCREMENTS = {
     "1st increment": 3,
     "2nd increment": 4,
     "3rd increment": 5,
-}  # number of known topics
+}  # name of the increment: number of known topics
 MEASURES = ("precision", "recall", "F1")
 TIMES = ("training ms", "testing ms")
 
@@ -49,7 +49,8 @@ PAPER_TABLE_3 = {
     "MHE": ((112.0, 88.0), (16.0, 135.0), (33.0, 158.0), (32.0, 187.0)),
 }
 
-# The systems with the paper's nu as the ridge. Its C = 10 is never active, so MHE has a share of outliers.
+# The systems, with the paper's nu as the ridge. The bound of the paper's C = 10 is never active, so a share
+# of outliers is set for MHE instead.
 SYSTEMS: dict[str, Parameters] = {
     "HS": {"shape": "sphere"},
     "HE": {"ridge": 0.01},
@@ -84,7 +85,7 @@ class Part:
 
     @classmethod
     def of(cls, train: Labels, test: Labels, y: Labels, y_test: Labels) -> Part:
-        """Return term counts; terms are selected on the training texts only."""
+        """Return term counts. Terms are selected on the training texts only."""
         counter = CountVectorizer(token_pattern=r"[a-z]{2,}")  # noqa: S106 - no password
         counts = counter.fit_transform(train)
         order = np.argsort(-information_gain(counts > 0, y), kind="stable")
@@ -110,7 +111,7 @@ def split(
 
 
 def instances(data: Dataset, *, single: bool = False) -> tuple[Labels, Labels]:
-    """Return texts and topics: one instance per topic of a document, or documents with one topic only."""
+    """Return texts and topics: one instance per topic of a document, or only documents with one topic."""
     pairs = [
         (text, topic)
         for text, topics in zip(data.X, data.y, strict=True)
@@ -171,7 +172,7 @@ def macro_scores(truth: Labels, answers: Labels) -> list[float]:
 
 @dataclass(frozen=True)
 class Choices:
-    """Candidates of the validation."""
+    """Candidate settings among which validation chooses."""
 
     terms: tuple[int, ...] = (20, 40, 100)
     logarithmic: tuple[bool, ...] = (False, True)
@@ -280,12 +281,12 @@ Printed = tuple[tuple[float, float, float], ...]
 
 
 def most_f1(precision: float, recall: float) -> float:
-    """Return the upper bound of mean F1 given mean precision and recall: F1 is concave in both."""
+    """Return an upper bound of mean F1 from mean precision and recall. It holds because F1 is concave."""
     return 2.0 * precision * recall / (precision + recall)
 
 
 def possible(printed: Printed | None) -> Printed | None:
-    """Return the printed numbers, with F1 reduced to its upper bound."""
+    """Return the published numbers, with F1 reduced to its upper bound."""
     return printed and tuple((p, r, min(f1, most_f1(p, r))) for p, r, f1 in printed)
 
 
@@ -320,7 +321,7 @@ def _measured(item: Round) -> dict[str, Floats]:
 
 
 def _ceiling(item: Round, rng: np.random.Generator) -> Floats:
-    """Oracle that knows all topics of a text, but not which of them is the label of an instance."""
+    """Return measures of an oracle that knows all topics of a text, but not which is the instance's label."""
     topics: dict[str, list[str]] = {}
     for text, label in zip(item.texts, item.labels.tolist(), strict=True):
         topics.setdefault(text, []).append(label)

@@ -37,7 +37,7 @@ is "ours ± standard deviation (published)" and a sign: `=` reached, `+` better,
 deviation is over the rounds. Each section says how its numbers were computed.
 """
 _PLAIN_BETTER = "better, without times and Bayes errors"
-_EASIER = "documents of one topic"  # MHE-CIL's texts without documents of several topics: an easier problem
+_EASIER = "documents of one topic"  # easier than the problem of MHE-CIL
 # Pages by the prefix of the experiments' names.
 _PAGES = {
     "dcil": "DCIL-IncLPSVM",
@@ -186,7 +186,7 @@ def _summary(of_paper: Mapping[str, Sequence[Section]], stem: str) -> str:
 
 
 def _times_and_bayes(section: Section) -> int:
-    """Return the number of "better" verdicts of a section on times and on Bayes errors."""
+    """Return how many "better" verdicts of a section are about times or Bayes errors."""
     return sum(
         verdict == "better" and (learner == "Bayes" or measure == "seconds" or measure.endswith(" ms"))
         for (_, learner, measure), (_, _, verdict) in section.verdicts().items()

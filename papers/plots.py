@@ -13,7 +13,7 @@ from papers.result import Picture, Series
 
 __all__ = ["COLOURS", "line_picture", "save_picture"]
 
-# Distinguishable with color vision deficiency (Okabe and Ito).
+# Colours that can be distinguished with color vision deficiency (Okabe and Ito).
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _STYLES = ("solid", "dashed", "dotted")  # for the second and third curve of a colour
 

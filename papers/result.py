@@ -15,22 +15,22 @@ Aim = Literal["high", "low", "one"]
 
 @dataclass(frozen=True)
 class Row:
-    """One number of a table, printed and computed.
+    """One number of a table, published and computed.
 
     Attributes
     ----------
     subject : str
-        The data set, ratio or number of classes of the measurement.
+        Dataset, ratio or number of classes of the measurement.
     learner : str
         Name of the learner.
     measure : str
         The name of the measure.
     mean, std : float
-        Ours, over the rounds; `std` is 0 for a single round.
+        Mean and standard deviation of our values over the rounds. `std` is 0 for a single round.
     rounds : int
-        How many rounds.
+        Number of rounds.
     paper, paper_std : float or None
-        The printed number; used for the verdict only.
+        Published mean and standard deviation, used for the verdict only.
     aim : {"high", "low", "one"}
         Direction of improvement; "one": closer to 1 is better.
     tolerance : float
@@ -38,7 +38,7 @@ class Row:
     timed : bool
         Whether the measure is a duration, which differs between runs.
     digits : int
-        Number of decimals; tiny numbers are shown in scientific notation.
+        Number of decimals. Tiny numbers are shown in scientific notation.
     """
 
     subject: str
@@ -69,7 +69,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Series:
-    """One curve of a figure; written to CSV next to the picture."""
+    """One curve of a figure. Its points are also written to a CSV file."""
 
     figure: str
     panel: str
@@ -77,12 +77,12 @@ class Series:
     x: Sequence[float]
     y: Sequence[float]
     std: Sequence[float] | None = None
-    timed: bool = False  # durations, as in Row
+    timed: bool = False  # whether the values are durations, as in Row
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure; `draw` receives an empty matplotlib Figure."""
+    """A figure of a paper. `draw` fills an empty matplotlib Figure."""
 
     name: str  # becomes the file name
     caption: str
@@ -103,9 +103,9 @@ class Result:
     series : sequence of Series
         Curves of the pictures.
     pictures : sequence of Picture
-        What to draw.
+        Figures to draw.
     layout : {"long", "wide"}
-        How the table is shown: a line for each number, or a line for each subject and learner with the
+        Layout of the table: a line for each number, or a line for each subject and learner with the
         measures side by side.
     """
 
@@ -129,10 +129,10 @@ class Report:
     seed: int
     quick: bool
     version: str
-    saved_seconds: float = 0.0  # the part of `seconds` of cached cells
-    commit: str = ""  # of the code, if it was run in a repository
+    saved_seconds: float = 0.0  # the part of `seconds` that cached cells took when they were computed
+    commit: str = ""  # commit of the code, or "" outside of a repository
 
 
 def paragraphs(text: str) -> tuple[str, ...]:
-    """Return the paragraphs of a text; they are separated by empty lines."""
+    """Return the paragraphs of a text, which are separated by empty lines."""
     return tuple(" ".join(part.split()) for part in text.split("\n\n") if part.strip())

@@ -1,4 +1,4 @@
-"""Commits of results: the code that computed a section of the pages, and whether it has changed since."""
+"""Commits of results: which commit computed a section of the pages, and whether code changed since."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sections of the pages: created from a report, found in a page, parsed to numbers.
+"""Sections of the result pages: functions to create, find and parse them.
 
 A full run of all experiments takes hours. Sections of experiments that were not run again are kept as they
 are in the page, with the conditions of their run.
@@ -23,7 +23,7 @@ Key = tuple[str, str, str]  # subject, learner and measure
 
 
 class Figure(NamedTuple):
-    """A number of a table, rounded as shown."""
+    """A number of a table, rounded as on the page."""
 
     ours: float
     paper: float | None
@@ -69,7 +69,7 @@ class Section:
         return found
 
     def verdicts(self) -> dict[Key, tuple[str, str, str]]:
-        """Return (computed, printed, verdict) for every number that the paper prints."""
+        """Return (computed, published, verdict) for every number that the paper contains."""
         return {
             key: (ours, paper, verdict)
             for key, ours, paper, verdict in self._cells()
@@ -77,7 +77,7 @@ class Section:
         }
 
     def _cells(self) -> Iterator[tuple[Key, str, str, str]]:
-        """Yield key, computed and printed number and verdict, for both table layouts."""
+        """Yield key, computed and published number and verdict of every cell, for both table layouts."""
         lines = [line for line in self.text.splitlines() if line.startswith("|")]
         if len(lines) < 3:
             return
@@ -112,7 +112,7 @@ def find_sections(page: str) -> dict[str, Section]:
 
 
 def section_of(report: Report, pictures: dict[str, str]) -> Section:
-    """Return a report as a section; pictures are paths relative to the page, with captions."""
+    """Return a report as a section. ``pictures`` maps paths relative to the page to captions."""
     extent = "quick run" if report.quick else "full run"
     time = f"{report.seconds:,.0f} s"
     if report.saved_seconds:

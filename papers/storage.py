@@ -1,4 +1,4 @@
-"""Reports in a folder: numbers, curves and pictures, one subfolder per experiment."""
+"""Reading and writing reports: numbers, curves and pictures, one subfolder per experiment."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def can_draw() -> bool:
 def write_report(report: Report, folder: Path) -> list[Path]:
     """Write a report to `folder`; return the written files.
 
-    ``NAME/report.json`` is what :func:`read_reports` reads, ``rows.csv`` and ``series.csv`` hold every
-    number with all its digits, and each picture is a PNG, if matplotlib is there.
+    ``NAME/report.json`` is read by :func:`read_reports`. ``rows.csv`` and ``series.csv`` contain every number
+    in full precision. Pictures are written as PNG files if matplotlib is installed.
     """
     place = folder / report.name
     place.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Results as text: cells, lines, CSV and Markdown."""
+"""Conversion of results to text: cells, lines, CSV and Markdown."""
 
 from __future__ import annotations
 

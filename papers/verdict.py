@@ -1,10 +1,10 @@
 """Verdicts: reached, better, or short.
 
-The rule: the difference between our mean and the paper's, signed so that more is better, counts as *reached*
-if it is within the tolerance of the row or within two standard errors of the difference of the two means,
-whichever is larger; beyond that it is *better* or *short by* the difference. A measure whose aim is one is
-compared by its distance from one. Where the paper prints no number, or one of the two is not a number, there
-is no verdict.
+The difference between our mean and that of the paper is signed so that more is better. The verdict is
+*reached* if the difference is within the tolerance of the row or within two standard errors of the difference
+of the two means, whichever is larger. Otherwise our result is *better* or *short by* the difference. A
+measure whose aim is "one" is compared by its distance from 1. There is no verdict if the paper has no number,
+or if one of the two numbers is NaN.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ __all__ = ["Verdict", "judge"]
 
 @dataclass(frozen=True)
 class Verdict:
-    """Comparison of a number with the printed one."""
+    """Comparison of our number with the published one."""
 
     kind: Literal["reached", "better", "short", "none"]
-    by: float = 0.0  # how much better or short, never negative
+    by: float = 0.0  # absolute difference
     digits: int = 3
 
     def __str__(self) -> str:
@@ -36,14 +36,14 @@ class Verdict:
 
 
 def judge(row: Row) -> Verdict:
-    """Return the verdict of a row."""
+    """Return the verdict on a row."""
     if row.paper is None or math.isnan(row.paper) or math.isnan(row.mean):
         return Verdict("none")
     gain = _worth(row.mean, row.aim) - _worth(row.paper, row.aim)
     rounds = max(row.rounds, 1)
-    # The papers have as many rounds as a full run here, so the same number is used for both.
+    # The papers have as many rounds as a full run, so our number of rounds is used for both means.
     error = math.sqrt((row.std**2 + (row.paper_std or 0.0) ** 2) / rounds)
-    if abs(gain) <= max(row.tolerance, 2.0 * error) * (1.0 + 1e-9):  # 0.95 - 0.94 is more than 0.01
+    if abs(gain) <= max(row.tolerance, 2.0 * error) * (1.0 + 1e-9):  # 0.95 - 0.94 > 0.01 by rounding
         return Verdict("reached")
     return Verdict("better" if gain > 0 else "short", abs(gain), row.digits)
 

@@ -1,4 +1,4 @@
-"""Validation of rows and labels, tested through the learners; and the base classes."""
+"""Base classes of the learners, and validation of rows and labels, tested through the learners."""
 
 from __future__ import annotations
 

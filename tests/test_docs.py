@@ -318,7 +318,7 @@ def test_readme_badges_agree_with_pyproject():
 
 
 def test_architecture_page_has_current_call_path_counts():
-    """Allow a deviation of a tenth; a larger one is a structural change, which the page should mention."""
+    """A deviation above a tenth is a structural change, which the page should mention."""
     done = subprocess.run(
         [sys.executable, str(ROOT / "docs" / "call_trace.py")], capture_output=True, text=True, check=True
     )

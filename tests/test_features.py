@@ -119,7 +119,7 @@ def heavy_rows(rng, n_rows, n_features):
 @pytest.mark.parametrize("n_features", [3, 11])
 @pytest.mark.parametrize("name", MAPS)
 def test_mapped_row_is_bit_identical_in_any_batch_and_input_format(rng, name, n_features):
-    """One by one, in batches, sparse, at every SIMD level and with any number of threads."""
+    """Rows are mapped one by one, in batches, sparse, at every SIMD level and with several thread counts."""
     X = heavy_rows(rng, 700, n_features)
     features = clone(MAPS[name]).fit(X[:300])
     expected = features.transform(X)
@@ -171,7 +171,7 @@ def test_rectified_units_with_numeric_gamma_are_large_integers(rng):
 
 @pytest.mark.parametrize("n_features", [2, 7])
 def test_mapped_values_equal_the_formulas(rng, n_features):
-    """The formulas in NumPy may differ in the last of the twenty bits."""
+    """The results of the formulas in NumPy may differ in the last of the twenty bits."""
     X = rng.normal(size=(400, n_features))
     u = (X - X.mean(axis=0)) / X.std(axis=0)
     cosines = RandomFeatures(90, kind="rbf").fit(X)

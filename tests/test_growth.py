@@ -13,7 +13,7 @@ CHUNK_SECONDS = 0.001
 
 
 class FakeModel:
-    """A model whose chunks take a millisecond, but the tenth takes a second."""
+    """Model for which each chunk takes a millisecond, except the tenth, which takes a second."""
 
     def __init__(self, clock):
         self.clock, self.n_chunks = clock, 0
@@ -39,7 +39,7 @@ class Clock:
 @pytest.fixture
 def growth(monkeypatch):
     for name in THREADS:
-        monkeypatch.setenv(name, "1")  # restores what the import sets
+        monkeypatch.setenv(name, "1")  # importing growth sets this variable; monkeypatch restores it
     monkeypatch.syspath_prepend(str(SPEED))
     import growth
 

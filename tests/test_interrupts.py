@@ -91,7 +91,7 @@ def _processor_seconds(pid):
 
 
 def _wait_for_native_loops(pid):
-    """Wait until the process has worked for half a second; a busy machine may have paused it before."""
+    """Wait until the process has used half a second of processor time. On a busy machine this may be late."""
     if not Path("/proc").is_dir():
         time.sleep(1.0)
         return

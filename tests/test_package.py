@@ -49,7 +49,7 @@ def test_wheel_does_not_contain_paper_experiments(wheel_files):
 
 
 def test_import_does_not_load_slow_dependencies():
-    """Learners import scikit-learn on first use; the package itself does not."""
+    """The package does not import scikit-learn until a learner is first used."""
     code = (
         "import sys, steelyard\n"
         "slow = {'sklearn', 'scipy.stats', 'pandas', 'pyarrow'}\n"

@@ -49,7 +49,7 @@ def file(tmp_path):
 
 
 class Watched:
-    """Model that records its number of learned rows at each prediction; its score is the first column."""
+    """Model whose score is the first column. It records its number of learned rows at each prediction."""
 
     own_threshold = 0.5
     asked: list[tuple[int, int]]
@@ -325,7 +325,7 @@ def test_stages_of_generated_stream_change_abruptly_or_gradually(bench):
 
 
 class Sawtooth:
-    """Generator whose class is 1 in every third row; the feature is the row number."""
+    """Generator whose class is 1 in every third row. The only feature is the row number."""
 
     def __init__(self, start):
         self.n = start

@@ -71,7 +71,7 @@ class Fit:
     y: np.ndarray
 
     def rounds_kept(self, errors: float) -> int:
-        """Return the number of rounds, each of which lowers the loss by ``errors`` standard errors."""
+        """Return how many first rounds each lower the loss by at least ``errors`` standard errors."""
         kept, losses = 0, [ranking_losses(scores, self.signs) for scores in self.held_out]
         for number in range(1, len(losses)):
             fall = losses[kept] - losses[number]
@@ -126,7 +126,7 @@ def curve(scores: np.ndarray, signs: np.ndarray) -> tuple[np.ndarray, np.ndarray
 
 
 def best_empirical(scores: np.ndarray, signs: np.ndarray) -> float:
-    """Return the negative threshold with the largest empirical G-mean, of several the one nearest to 0."""
+    """Return the negative threshold with the largest empirical G-mean; of equal ones, the nearest to 0."""
     thresholds, sensitivity, specificity = curve(scores, signs)
     g_mean = np.sqrt(sensitivity * specificity)
     best = thresholds[g_mean >= g_mean.max() - 1e-12]

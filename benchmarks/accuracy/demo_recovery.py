@@ -4,8 +4,7 @@
 
 Both predict every chunk before they learn it, as in ``steelyard stream`` without a source. The script prints
 the G-mean of the windows around the drift, and the number of rows after which the G-mean of each learner is
-again within
-.02 of its mean over the ten windows before the drift.
+again within 0.02 of its mean over the ten windows before the drift.
 """
 
 from __future__ import annotations

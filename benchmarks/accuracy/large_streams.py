@@ -127,7 +127,7 @@ class Ours:
 
 
 def _lightgbm() -> Any:
-    """Return LightGBM; without a minimum of the hessian it diverges on very rare classes."""
+    """Return LightGBM with a minimum of the hessian, without which it diverges on very rare classes."""
     from lightgbm import LGBMClassifier
 
     return LGBMClassifier(

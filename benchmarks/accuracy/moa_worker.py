@@ -48,7 +48,7 @@ def score(job: dict[str, Any], moa: Moa) -> dict[str, Any]:
 
 
 def shares(votes: Any, n_classes: int) -> list[float]:
-    """Return the share of each class among the votes. Learners may omit last classes without votes."""
+    """Return the share of each class among ``votes``, which may lack the last classes if they have none."""
     votes = [vote if math.isfinite(vote) and vote > 0.0 else 0.0 for vote in votes][:n_classes]
     total = sum(votes)
     votes += [0.0] * (n_classes - len(votes))

@@ -172,7 +172,7 @@ def oracle(X: FloatArray, removed: FloatArray, y: IntArray) -> FloatArray:
 
 
 def bounds(folder: Path, limit: int) -> None:
-    """Print the AUC of treatments that use information that a learner does not have."""
+    """Print the AUC of methods that use information that a learner does not have, such as later rows."""
     print("| stream | imputed in hindsight | oracle |")
     print("|---|---|---|")
     for name in GAP_STREAMS:

@@ -1,10 +1,10 @@
-"""Compute published results again and compare them with the printed numbers: ``make referee``.
+"""Compute published results again and compare them with the published numbers: ``make referee``.
 
     python benchmarks/accuracy/referees.py [--data FOLDER] [--only NAME] [--all-peers] [--out FILE.md]
     python benchmarks/accuracy/referees.py --quick
 
-A referee is a result that others have published, with a protocol, printed numbers and a licence. This script
-runs each referee and writes one table. Every line has our result, the best printed result, the best result of
+A referee is a result that others have published, with a protocol, numbers and a licence. This script
+runs each referee and writes one table. Every line has our result, the best published one, the best result of
 the learners that were run here, and our rank among all of them. Data that may not be distributed is read from
 ``--data``. For a referee without its data, the line has the reason. ``--quick`` runs the same code on a few
 generated rows, so its numbers have no meaning.
@@ -143,7 +143,7 @@ def _river_models() -> dict[str, Callable[[], Any]]:
 
 @dataclass(frozen=True)
 class RiverTable:
-    """Dataset of the benchmark of river, with printed F1 values."""
+    """Dataset of the benchmark of river, with published F1 values."""
 
     rows: Callable[[Options], Labelled]
     printed: dict[str, float]
@@ -181,7 +181,7 @@ def _river_f1(model: Any, frame: pd.DataFrame, y: IntArray) -> float:
 
 
 def river_tables(options: Options) -> Iterator[Figure]:
-    """Yield F1 on every dataset: ours, that of models of river that are run here, and the printed values."""
+    """Yield F1 on every dataset: ours, that of models of river run here, and the published values."""
     for name, table in RIVER_TABLES.items():
         case = f"river: {name}, F1"
         try:
@@ -330,7 +330,7 @@ def papers(options: Options) -> Iterator[Figure]:
         raise MissingDataError("not run: --data is missing")
     command = [sys.executable, "-m", "papers", "run", "all", "--quick", "--data-dir", str(options.data)]
     subprocess.run([*command, "--output", "build/papers"], check=True)
-    yield Figure("five papers", "printed and computed numbers side by side in build/papers", float("nan"))
+    yield Figure("five papers", "published and computed numbers side by side in build/papers", float("nan"))
 
 
 REFEREES = {
@@ -376,18 +376,18 @@ REFEREES = {
 
 
 def rivals_of(figures: list[Figure]) -> list[Figure]:
-    """Return the results of printed methods and of peers, without other settings of our learner."""
+    """Return the published results and those of peers run here, without other settings of our learner."""
     return [one for one in figures if not one.ours and not one.method.startswith(OURS)]
 
 
 def place_of(figures: list[Figure]) -> int | None:
-    """Return our rank among printed results and peers, or None if there is no result of ours."""
+    """Return our rank among published results and peers, or None if there is no result of ours."""
     own = next((one.value for one in figures if one.ours), None)
     return None if own is None else 1 + sum(one.value > own for one in rivals_of(figures))
 
 
 def case_line(case: str, figures: list[Figure]) -> str:
-    """Return a line of the table: our result, the best printed result, the best peer, and our rank."""
+    """Return a line of the table: our result, the best published result, the best peer, and our rank."""
     place, rivals = place_of(figures), rivals_of(figures)
     if place is None:
         return f"| {case} | | | | {figures[0].method} |"

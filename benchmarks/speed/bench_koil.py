@@ -45,7 +45,7 @@ def side_by_side(*calls: Callable[[], object], rounds: int = ROUNDS) -> list[flo
 
 
 def stream(n_rows: int, n_features: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return overlapping classes, so that most rows have violators and are stored; one row in ten is rare."""
+    """Return overlapping classes, so that most rows have violators and are stored. One row in ten is rare."""
     rng = np.random.default_rng(0)
     y = (rng.random(n_rows) < 0.1).astype(int)
     return (rng.normal(size=(n_rows, n_features)) + 0.5 * y[:, None]) / np.sqrt(n_features), y
@@ -102,7 +102,7 @@ def bench_single_precision() -> bool:
 
 
 def bench_many_kernels(n_rows: int, rounds: int) -> bool:
-    """Measure several seeds, because the number of kernels that learn a sample is random."""
+    """Measure MultiKernelKOIL with several seeds, because the number of kernels that learn is random."""
     X, y = stream(n_rows, 20)
     print(f"sixteen kernels, d = 20, {n_rows:,} rows, mean of {len(SEEDS)} seeds")
     met = True

@@ -30,7 +30,7 @@ __all__ = [
 THESIS = "DCIL-IncLPSVM thesis"
 N_STAGES = 10  # a first tenth of the data, then nine subsets
 
-# The thesis names neither C nor a scaling; unscaled features and C = 1 give its numbers (table 5.3).
+# The thesis states neither C nor a scaling. Unscaled features and C = 1 reproduce its numbers (table 5.3).
 _MAKE: dict[str, Callable[[], Any]] = {
     "IncSVM": lambda: IncrementalSVC(C=1.0, kernel="linear"),
     "IncLPSVM": lambda: ProximalSVC(C=1.0, class_weight=None, standardize=False),
@@ -75,12 +75,12 @@ class People:
     share_tested: int  # one in `share_tested` images of a person is a test image
 
     def some(self, n_people: int, every: int) -> People:
-        """Return fewer people and every n-th pixel."""
+        """Return the first ``n_people`` people, with every ``every``-th pixel of their images."""
         rows = self.person < n_people
         return People(self.name, self.images[rows, ::every], self.person[rows], n_people, self.share_tested)
 
     def split(self, chosen: NDArray[np.intp], rng: np.random.Generator) -> tuple[Labels, Labels]:
-        """Return training and test rows: one of five images of each chosen person is a test row."""
+        """Return training and test rows of ``chosen`` people: one in ``share_tested`` images is tested."""
         learned, asked = [], []
         for one in chosen:
             rows = rng.permutation(np.flatnonzero(self.person == one))
@@ -109,10 +109,10 @@ def _orl(faces: Dataset) -> People:
 def generated_people(
     n_people: int, rng: np.random.Generator, *, noise: float, width: int = 120, n_images: int = 5
 ) -> People:
-    """Return generated people: a Gaussian model of identities.
+    """Return generated people. Persons, and the images of a person, are normally distributed.
 
-    `noise` is the standard deviation of the images of a person in each dimension, divided by that of the
-    people.
+    `noise` is the standard deviation of the images of a person in each dimension, divided by the standard
+    deviation between persons.
     """
     faces = rng.normal(size=(n_people, width))
     person = np.repeat(np.arange(n_people, dtype=np.int64), n_images)

@@ -32,7 +32,7 @@ def _in_chunks(name: str, X: Floats, y: Labels, chunks: list[Any]) -> None:
     model = learner(name)
     for chunk in chunks:
         model.partial_fit(X[chunk], y[chunk], classes=[0, 1])
-    model.decision_function(X[:1])  # the plane is computed at the first prediction
+    model.decision_function(X[:1])  # include the time to compute the plane, done by the first prediction
 
 
 def _proximal(X: Floats, y: Labels) -> None:

@@ -40,7 +40,7 @@ DATA_NOTES = paragraphs(
 
 @dataclass(frozen=True, eq=False)
 class _Group:
-    """One round with a group of members."""
+    """One round of face membership: a random group of people are the members."""
 
     people: People
     n_members: int
@@ -93,7 +93,7 @@ def _sizes(n_people: int, context: Context) -> list[int]:
 
 
 def _ranges(sizes: Any, n_people: int) -> dict[str, Any]:
-    """Return the two regions of the thesis: 30 of 271 at either end, and the middle."""
+    """Return masks of the extreme sizes (up to 30 of 271 members or others) and of the balanced sizes."""
     edge = n_people * 30 / 271
     extreme = (sizes <= edge) | (sizes >= n_people - edge)
     middle = (sizes >= n_people * 100 / 271) & (sizes <= n_people * 150 / 271)
@@ -139,7 +139,7 @@ def _g_means(people: People, members: Any, asked: Any, chunks: Sequence[Any]) ->
 
 @dataclass(frozen=True, eq=False)
 class _Course:
-    """Balanced data whose classes arrive at different times."""
+    """One round of figure 5.2: as many members as others, which arrive at different times."""
 
     people: People
     scheme: str
@@ -216,7 +216,7 @@ def _course(work: _Course) -> tuple[list[float], list[list[float]]]:
 
 
 def _arrivals(scheme: str, ours: int, others: int, rng: np.random.Generator) -> tuple[Any, Any]:
-    """Return the number of rows of each class by the end of each stage."""
+    """Return the cumulative number of rows of each class at the end of each stage."""
     time = np.arange(1, N_STAGES + 1) / N_STAGES
     if scheme == "random variation":
         cumulative = [np.cumsum(rng.dirichlet(np.full(N_STAGES, 0.7))) for _ in range(2)]

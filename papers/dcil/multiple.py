@@ -22,13 +22,13 @@ _EPS = 1e-10
 
 
 class MultipleStep:
-    """Reference implementation of (3.5) to (3.24) for the C-SVM.
+    """Multiple step of the incremental C-SVM: reference implementation of (3.5) to (3.24).
 
     The multipliers ``alpha`` move along a piecewise linear path with p from 0 to 1.
 
     Q_ij = y_i y_j k(x_i, x_j), and g_i = sum_j Q_ij alpha_j + y_i b - 1 is how far row i is beyond its
-    margin. Margin vectors M have g = 0, error vectors E have alpha = C, reserve vectors R have alpha = 0; U
-    are the new rows whose multipliers are moving.
+    margin. Margin vectors M have g = 0, error vectors E have alpha = C, and reserve vectors R have alpha = 0.
+    U are the new rows whose multipliers are moving.
     """
 
     def __init__(self, K: Floats, y: Floats, C: float) -> None:
@@ -43,7 +43,7 @@ class MultipleStep:
         return result
 
     def add(self, rows: list[int]) -> None:
-        """Add rows until all rows satisfy the optimality conditions."""
+        """Add rows, and move multipliers until all rows satisfy the optimality conditions."""
         if not self.known:
             self._start(rows)
             return
@@ -54,7 +54,7 @@ class MultipleStep:
             moving = self._move(moving)
 
     def _start(self, rows: list[int]) -> None:
-        """Solve for the first rows: the path needs an initial margin vector."""
+        """Train LIBSVM on the first rows, because the path needs an initial margin vector."""
         svc = SVC(C=self.C, kernel="precomputed", tol=1e-9)
         part = np.ix_(rows, rows)
         svc.fit(self.Q[part] * np.outer(self.y[rows], self.y[rows]), self.y[rows])
@@ -65,7 +65,10 @@ class MultipleStep:
         self.margin = [i for i in rows if inside[i]]
 
     def _move(self, moving: list[int]) -> list[int]:
-        """Follow one piece of the path until a vector changes its set; return the vectors still moving."""
+        """Follow one linear piece of the path until a vector changes between M, E, R and U.
+
+        Returns the vectors that are still moving.
+        """
         self.steps += 1
         U, M = np.array(moving), np.array(self.margin, dtype=int)
         ahead = self.C - self.alpha[U]  # lambda_U: every multiplier may have to reach C
@@ -76,16 +79,16 @@ class MultipleStep:
         p, who = self._first_stop(U, M, change, gamma)
         self.alpha = np.clip(self.alpha + p * change, 0.0, self.C)
         self.b += p * beta0
-        if who in self.margin:  # its multiplier reached 0 or C
+        if who in self.margin:  # the multiplier of this margin vector reached 0 or C
             self.margin.remove(who)
-        elif who >= 0:  # reached its margin
+        elif who >= 0:  # this vector reached its margin
             self.alpha[who] = min(self.alpha[who], self.C)
             self.margin.append(who)
         done = {who}
         return [i for i in moving if i not in done and self.alpha[i] < self.C - _EPS and i not in self.margin]
 
     def _sensitivities(self, U: NDArray[np.intp], M: NDArray[np.intp], ahead: Floats) -> tuple[float, Floats]:
-        """Solve (3.18) with the inverse of M, where (3.19) prints its transpose."""
+        """Solve (3.18) with the inverse of its matrix, which (3.19) misprints as the transpose."""
         matrix = np.zeros((1 + len(M), 1 + len(M)))
         matrix[0, 1:] = matrix[1:, 0] = self.y[M]
         matrix[1:, 1:] = self.Q[np.ix_(M, M)]
@@ -96,7 +99,7 @@ class MultipleStep:
     def _first_stop(
         self, U: NDArray[np.intp], M: NDArray[np.intp], change: Floats, gamma: Floats
     ) -> tuple[float, int]:
-        """Return the largest step of p by (3.21) to (3.24), and the limiting vector or -1."""
+        """Return the largest step of p by (3.21) to (3.24), and the vector that limits the step, or -1."""
         g = self.g()
         stops = [(1.0, -1)]
         for i in M:
@@ -106,7 +109,7 @@ class MultipleStep:
         others = [i for i in self.known if i not in set(M.tolist())]
         for i in others:
             on_the_way = i in U and g[i] < 0 < gamma[i]
-            # Reserve vectors have g > 0, error vectors g < 0; a vector that reaches 0 becomes a margin
+            # Reserve vectors have g > 0 and error vectors g < 0. A vector whose g reaches 0 becomes a margin
             # vector.
             at_bound = i not in U and abs(gamma[i]) > _EPS and g[i] * gamma[i] < 0
             if on_the_way or at_bound:

@@ -60,14 +60,14 @@ def _points(n_positive: int, n_negative: int, rng: np.random.Generator) -> tuple
 
 
 def _plane(name: str, X: Floats, y: Labels) -> tuple[Floats, float]:
-    """Return normal and offset from the scores of three points."""
+    """Return normal and offset of a learner's plane, computed from its scores of three points."""
     model = learner(_NAMES[name]).fit(X, y)
     origin, right, up = model.decision_function(np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]]))
     return np.array([right - origin, up - origin]), float(origin)
 
 
 def _deviation(name: str, X: Floats, y: Labels) -> tuple[float, float]:
-    """Return the angle to the ideal plane in degrees, and the intersection with the axis."""
+    """Return the angle to the ideal plane in degrees, and where the plane crosses the first axis."""
     w, b = _plane(name, X, y)
     return float(np.degrees(np.arctan2(abs(w[1]), abs(w[0])))), float(-b / w[0])
 

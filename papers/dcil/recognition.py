@@ -21,7 +21,7 @@ _RIVALS = ("IncLPSVM", "DCIL-IncLPSVM")
 
 @dataclass(frozen=True, eq=False)
 class _Trial:
-    """One round of recognition of some people after each stage."""
+    """One round of face recognition with some of the people."""
 
     people: People
     n_classes: int

@@ -1,4 +1,4 @@
-"""Search for the settings, not stated in the thesis, that give the numbers of table 5.3."""
+"""Search for C and scaling, which the thesis does not state, that reproduce the numbers of table 5.3."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _SCALINGS: dict[str, Callable[[Floats], Floats]] = {
     "standardised": lambda X: (X - X.mean(axis=0)) / np.maximum(X.std(axis=0), 1e-12),
 }
 _PENALTIES = (0.1, 1.0, 10.0)
-_PLACE = 2  # the third of the four ratios
+_PLACE = 2  # index of the ratio at which settings are compared: the third of four
 
 
 @dataclass(frozen=True, eq=False)
 class _Trial:
-    """One round with one setting."""
+    """One round with one value of C."""
 
     round: Round
     C: float
@@ -42,7 +42,7 @@ def table_5_3_settings(context: Context) -> Result:
         for C in _PENALTIES:
             for title, X, y in problems[: context.pick(3, 3, 1)]:
                 n_common = sizes_of(title)[_PLACE]
-                # The same rows for all settings.
+                # The seeds do not depend on the setting, so all settings use the same rows.
                 seeds = [context.integer(title, number) for number in range(context.pick(20, 3, 2))]
                 work = [_Trial(Round(scale(X), y, n_common, seed), C) for seed in seeds]
                 told = context.map(_g_means, work, f"{scaling}, C = {C:g}, {title}")
@@ -63,7 +63,7 @@ _NOTES = paragraphs(
 
 
 def _fitting(rows: Sequence[Row]) -> str:
-    """Return the settings with which all numbers are reached."""
+    """Return a note: the settings with which all numbers of the thesis are reached."""
     misses = {row.subject for row in rows if judge(row).kind in {"better", "short"}}
     fitting = [setting for setting in dict.fromkeys(row.subject for row in rows) if setting not in misses]
     return f"All numbers of the thesis are reached with these settings: {'; '.join(fitting) or 'none'}."

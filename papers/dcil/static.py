@@ -35,7 +35,7 @@ _MEASURES: dict[str, tuple[str, float, Aim]] = {
     "G-mean": ("g_mean", 100.0, "high"),
 }
 
-_TOLERANCE = 1.5  # points of G-mean
+_TOLERANCE = 1.5  # largest difference that counts as reached, in points of G-mean
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +93,7 @@ _NOTES = paragraphs(
 
 
 def _outside(rows: Sequence[Row]) -> str:
-    """Return a note: the numbers that are not reached, and how many are expected by chance."""
+    """Return a note: the numbers that are not reached, and the share that is expected by chance."""
     judged = [(row, judge(row).kind) for row in rows]
     compared = [(row, kind) for row, kind in judged if kind != "none"]
     outside = [(row, kind) for row, kind in compared if kind != "reached"]
@@ -148,7 +148,7 @@ def _rows(title: str, n_common: int, rounds: Any) -> list[Row]:
 def table_row(
     title: str, n_common: int, names: tuple[str, str], measure: str, values: Sequence[float]
 ) -> Row:
-    """Return rows of our learner `names[0]` with the printed numbers of `names[1]`."""
+    """Return the row of our learner `names[0]` with the number that the thesis gives for `names[1]`."""
     ratio = n_common // _N_RARE
     ours, printed = names
     _, factor, aim = _MEASURES[measure]

@@ -1,4 +1,4 @@
-"""Printed numbers of table 5.3: mean and standard deviation of every measure."""
+"""Published numbers of table 5.3: mean and standard deviation of every measure."""
 
 from __future__ import annotations
 

@@ -37,11 +37,11 @@ SETS: dict[str, tuple[str, Any]] = {
     "vowel": ("koil_vowel", 1),
     "yeast": ("yeast", "ME2"),
 }
-MOST_ROWS = 3000  # training rows
+MOST_ROWS = 3000  # maximum number of training rows
 
 
 class ZSVM:
-    """z-SVM (2.24): support vectors of the rare class are multiplied by z.
+    """z-SVM, equation (2.24): the multipliers of support vectors of the rare class are multiplied by z.
 
     z maximizes the G-mean on the training rows, as Imam, Ting and Kamruzzaman (2006) choose it.
     """
@@ -54,13 +54,13 @@ class ZSVM:
         self.kernel = Kernel("rbf", gamma="scale").resolve(X)
         self.svc = SVC(C=self.C, gamma=self.kernel.gamma).fit(X, y)
         rare, other = self._sides(X)
-        # z * rare + other > 0 if -other / rare < z: a threshold of the ratio.
+        # z * rare + other > 0 if -other / rare < z, so z is a threshold of the ratio -other / rare.
         ratio = -other / np.maximum(rare, 1e-12)
         self.z = -gmean_threshold(-ratio[y == 0], -ratio[y == 1]) if rare.any() else 1.0
         return self
 
     def _sides(self, X: Floats) -> tuple[Floats, Floats]:
-        """Return the sums over support vectors of both classes; (2.24) has no intercept."""
+        """Return the sums over the support vectors of each class, without the intercept, as in (2.24)."""
         svc, dual = self.svc, self.svc.dual_coef_[0]
         K = np.exp(-svc._gamma * np.square(X[:, None] - svc.support_vectors_).sum(axis=2))
         return K[:, dual > 0] @ dual[dual > 0], K[:, dual < 0] @ dual[dual < 0]
@@ -74,8 +74,9 @@ class ZSVM:
 def spread_weights(X: Floats, y: Labels, power: float) -> dict[int, float]:
     """Return class weights: 1 / count times a power of the mean deviation.
 
-    Chapter 6 of the thesis asks for weights that depend on the scatter of a class and gives no
-    formula. With a power of 1 the wider class counts more, with -1 the narrower one, with 0 it is "balanced".
+    Chapter 6 of the thesis asks for weights that depend on the scatter of a class and gives no formula. With
+    a power of 1 the class with more scatter has more weight, with -1 the class with less scatter. With 0 the
+    weights are those of "balanced".
     """
     spreads = {label: float(np.sqrt(X[y == label].var(axis=0).mean())) for label in (0, 1)}
     total = sum(spreads.values()) or 1.0
@@ -90,7 +91,7 @@ def _proximal(X: Floats, y: Labels, **options: Any) -> Any:
 
 
 def _bagged(X: Floats, y: Labels) -> Any:
-    """Return a vote of ten SVMs, each on all rare rows and as many frequent ones (2.4.2)."""
+    """Return an ensemble of ten SVMs, each trained on all rare rows and as many frequent ones (2.4.2)."""
     from imblearn.ensemble import BalancedBaggingClassifier
 
     return BalancedBaggingClassifier(SVC(), bootstrap=False, random_state=0).fit(X, y)
@@ -103,7 +104,7 @@ class PartitionEnsemble:
     """
 
     def fit(self, X: Floats, y: Labels) -> PartitionEnsemble:
-        """Train one SVM per part; parts are about as large as the rare class."""
+        """Train one SVM per part of the frequent class. A part is about as large as the rare class."""
         rare, frequent = np.flatnonzero(y == 1), np.flatnonzero(y == 0)
         n_parts = max(1, round(len(frequent) / len(rare)))
         parts = np.array_split(np.random.default_rng(0).permutation(frequent), n_parts)
@@ -112,16 +113,16 @@ class PartitionEnsemble:
         return self
 
     def predict(self, X: Floats) -> Labels:
-        """Return the label that most members predict; the rare class in a tie."""
+        """Return the label that most of the SVMs predict, or the rare class in a tie."""
         votes = np.mean([member.predict(X) for member in self.members], axis=0)
         return (votes >= 0.5).astype(np.int64)
 
 
 def membership_weights(X: Floats, y: Labels) -> Floats:
-    """Return the weights of FSVM-CIL (Batuwita and Palade 2010), membership by distance to the class centre.
+    """Return the row weights of FSVM-CIL (Batuwita and Palade 2010): memberships by distance to the centre.
 
-    The membership 1 - d / (largest d) falls linearly with the distance d of a row to the mean of its class;
-    rows of the frequent class are multiplied by the ratio of the class sizes.
+    The membership 1 - d / (largest d) falls linearly with the distance d of a row to the mean of its class.
+    Weights of the frequent class are multiplied by the ratio of the class sizes.
     """
     weights = np.empty(len(y))
     for label in (0, 1):

@@ -1,6 +1,6 @@
-"""Functions that judge the claims, one module per paper.
+"""Functions that check the claims of the papers, one module per paper.
 
-Each function takes the numbers of the experiments that its claim needs and gives a :class:`Finding`.
+Each function takes the numbers of the experiments that its claim needs and returns a :class:`Finding`.
 """
 
 from papers.judges import dcil, distributed, kba, koil, mhe

@@ -1,4 +1,4 @@
-"""Claims of the DCIL-IncLPSVM thesis."""
+"""Checks of the claims of the DCIL-IncLPSVM thesis."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _OWN, _SVM, _PLAIN = "DCIL-IncLPSVM", "IncSVM", "IncLPSVM"
 
 
 def equal(limit: float) -> Callable[[Numbers], Finding]:
-    """Judge differences that should be zero."""
+    """Check the claim that two ways of learning give the same plane: differences are at most ``limit``."""
 
     def judge(numbers: Numbers) -> Finding:
         largest = max(figure.ours for figure in numbers.values())
@@ -50,7 +50,7 @@ _SHIFT = "shift towards the rare class"
 
 
 def planes(numbers: Numbers) -> Finding:
-    """Judge shifts of the planes under imbalance."""
+    """Check the claim that imbalance shifts LPSVM farther than SVM, and that class weights undo the shift."""
     svm, lpsvm, weighted = (
         at(numbers, "6 : 60 points", learner, _SHIFT) for learner in ("SVM", "LPSVM", "wLPSVM")
     )
@@ -59,7 +59,7 @@ def planes(numbers: Numbers) -> Finding:
 
 
 def balanced_planes(numbers: Numbers) -> Finding:
-    """Judge shifts of the planes without imbalance."""
+    """Check the claim that the planes of SVM and LPSVM are near the ideal plane if classes are balanced."""
     found = {name: at(numbers, "30 : 30 points", name, _SHIFT) for name in ("SVM", "LPSVM")}
     near = sum(abs(shift) < 0.05 for shift in found.values())
     return Finding(kind_of(near, len(found)), f"shift of {listed(found, '+.3f')}")
@@ -69,7 +69,7 @@ def balanced_planes(numbers: Numbers) -> Finding:
 
 
 def best_of_three(measure: str) -> Callable[[Numbers], Finding]:
-    """Judge whether DCIL-IncLPSVM is the best of three learners."""
+    """Check the claim that DCIL-IncLPSVM has the highest ``measure`` of three learners."""
 
     def judge(numbers: Numbers) -> Finding:
         good, close = 0, 0
@@ -90,7 +90,10 @@ def best_of_three(measure: str) -> Callable[[Numbers], Finding]:
 
 
 def stable(numbers: Numbers) -> Finding:
-    """Judge the sensitivity from the first to the last ratio of every dataset."""
+    """Check the claim that the sensitivity of DCIL-IncLPSVM is stable as imbalance rises.
+
+    The sensitivities of SVM and LPSVM are claimed to drop from the first to the last ratio of a dataset.
+    """
     found: dict[str, dict[str, list[float]]] = {}
     for (on, learner, measure), figure in numbers.items():
         if measure == "sensitivity":
@@ -108,7 +111,10 @@ def stable(numbers: Numbers) -> Finding:
 
 
 def three_measures(numbers: Numbers) -> Finding:
-    """Judge F-measure, G-mean and RS on breast Wisconsin with imbalanced classes."""
+    """Check the claim that DCIL-IncLPSVM is the best on imbalanced breast Wisconsin.
+
+    The measures are F-measure, G-mean and RS, of which RS should be near 1.
+    """
     known = [on for on in subjects(numbers) if on.startswith("breast") and not on.endswith(" 1 : 1")]
     good = dict.fromkeys(("F-measure", "G-mean", "RS"), 0)
     for on in known:
@@ -122,7 +128,7 @@ def three_measures(numbers: Numbers) -> Finding:
 
 
 def leaning(numbers: Numbers) -> Finding:
-    """Judge sensitivity minus specificity with balanced classes."""
+    """Check the claim that a plane can favour one class although both classes have equally many rows."""
     found = {
         on.split(",")[0]: at(numbers, on, _PLAIN, "sensitivity") - at(numbers, on, _PLAIN, "specificity")
         for on in subjects(numbers)
@@ -134,7 +140,7 @@ def leaning(numbers: Numbers) -> Finding:
 
 
 def given_up(numbers: Numbers) -> Finding:
-    """Judge whether both other learners predict only the frequent class."""
+    """Check the claim that SVM and LPSVM never predict the rare class at high ratios."""
     named = ("car, 20 : 1", "abalone, 40 : 1", "abalone, 200 : 1")
     found = {
         f"{name} on {on}": at(numbers, on, name, "sensitivity") for on in named for name in (_SVM, _PLAIN)
@@ -147,7 +153,7 @@ def given_up(numbers: Numbers) -> Finding:
 
 
 def below_half(numbers: Numbers) -> Finding:
-    """Judge IncLPSVM at extreme class sizes."""
+    """Check the claim that the G-mean of IncLPSVM falls below 0.5 at extreme class sizes."""
     found = {
         on: figure.ours for (on, name, _), figure in numbers.items() if name == _PLAIN and "extreme" in on
     }
@@ -156,7 +162,7 @@ def below_half(numbers: Numbers) -> Finding:
 
 
 def above_svm(numbers: Numbers) -> Finding:
-    """Judge DCIL-IncLPSVM at extreme class sizes."""
+    """Check the claim that DCIL-IncLPSVM stays above IncSVM and above 0.8 at extreme class sizes."""
     known = [on for on in subjects(numbers) if "extreme" in on]
     text, good = [], 0
     for on in known:
@@ -167,7 +173,7 @@ def above_svm(numbers: Numbers) -> Finding:
 
 
 def alike(measure: str, within: float, where: str = "") -> Callable[[Numbers], Finding]:
-    """Judge whether all three learners are within a tolerance."""
+    """Check the claim that all three learners are alike: ``measure`` differs by at most ``within``."""
 
     def judge(numbers: Numbers) -> Finding:
         found = {}
@@ -182,7 +188,10 @@ def alike(measure: str, within: float, where: str = "") -> Callable[[Numbers], F
 
 
 def keeps_growing(numbers: Numbers) -> Finding:
-    """Judge decreases from stage to stage: none for DCIL, some for the others under rising imbalance."""
+    """Check the claim that the G-mean of DCIL-IncLPSVM keeps growing from stage to stage.
+
+    The G-mean of the other learners is claimed to fall while imbalance rises.
+    """
     measure, good, asked, text = "sum of all falls", 0, 0, []
     for on in subjects(numbers):
         falls = {name: at(numbers, on, name, measure) for name in (_OWN, _SVM, _PLAIN)}
@@ -200,7 +209,7 @@ def keeps_growing(numbers: Numbers) -> Finding:
 
 
 def _leads(numbers: Numbers, measure: str) -> dict[str, list[tuple[str, float]]]:
-    """Return the lead of DCIL-IncLPSVM in points, by data and number of people."""
+    """Return the lead of DCIL-IncLPSVM over IncLPSVM in points, by data and number of people."""
     found: dict[str, list[tuple[str, float]]] = {}
     for on in subjects(numbers):
         kind, _, people = on.partition(", ")
@@ -210,7 +219,7 @@ def _leads(numbers: Numbers, measure: str) -> dict[str, list[tuple[str, float]]]
 
 
 def farther(numbers: Numbers) -> Finding:
-    """Judge the final accuracy of both learners with the fewest and the most people."""
+    """Check the claim that DCIL-IncLPSVM is farther ahead in final accuracy with more people."""
     found = _leads(numbers, "final accuracy")
     steps = [step for gains in found.values() for step in pairwise(gain for _, gain in gains)]
     good = sum(more > max(0.0, less) for less, more in steps)
@@ -222,7 +231,7 @@ def farther(numbers: Numbers) -> Finding:
 
 
 def mean_lead(numbers: Numbers) -> Finding:
-    """Judge the lead in mean accuracy against that in final accuracy, with the most people."""
+    """Check the claim that DCIL-IncLPSVM leads by less in mean accuracy than in final accuracy."""
     final, mean = (
         {kind: leads[-1] for kind, leads in _leads(numbers, measure).items()}
         for measure in ("final accuracy", "mean accuracy")
@@ -236,7 +245,7 @@ def mean_lead(numbers: Numbers) -> Finding:
 
 
 def fewer_are_easier(numbers: Numbers) -> Finding:
-    """Judge the final accuracy from few people to many, per learner."""
+    """Check the claim that the final accuracy of each learner falls with the number of people."""
     found: dict[tuple[str, str], list[float]] = {}
     for (on, learner, measure), figure in numbers.items():
         if measure == "final accuracy":
@@ -251,7 +260,7 @@ def fewer_are_easier(numbers: Numbers) -> Finding:
 
 
 def helped_by_imbalance(numbers: Numbers) -> Finding:
-    """Judge whether the SVM has a higher G-mean at ratio 5 than at ratio 1 on abalone."""
+    """Check the claim that some imbalance can help: SVM on abalone is better at 5 : 1 than at 1 : 1."""
     balanced, imbalanced = (at(numbers, f"abalone, {ratio} : 1", _SVM, "G-mean") for ratio in (1, 5))
     return Finding(
         "holds" if imbalanced > balanced else "does not hold",
@@ -260,7 +269,7 @@ def helped_by_imbalance(numbers: Numbers) -> Finding:
 
 
 def svm_ahead_in_balance(numbers: Numbers) -> Finding:
-    """Judge whether the SVM is the best on breast Wisconsin at ratio 1."""
+    """Check the claim that SVM is slightly ahead on balanced breast Wisconsin."""
     on = "breast Wisconsin, 1 : 1"
     leads = {
         measure: at(numbers, on, _SVM, measure)
@@ -277,7 +286,10 @@ def svm_ahead_in_balance(numbers: Numbers) -> Finding:
 
 
 def cheaper(own: str, rival: str, measure: str) -> Callable[[Numbers], Finding]:
-    """Judge training times; "cheaper" needs at most 0.9 of the time, as repeated runs differ by 10 %."""
+    """Check the claim that the learner ``own`` is cheaper to train than ``rival``.
+
+    Repeated runs differ by 10 %, so "cheaper" means at most 0.9 times the training time.
+    """
 
     def judge(numbers: Numbers) -> Finding:
         ratios = {

@@ -1,4 +1,4 @@
-"""Claims of the paper on distributed incremental wLPSVM."""
+"""Checks of the claims of the paper on distributed incremental wLPSVM."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = [
 
 
 def _of_cores(numbers: Numbers, measure: str) -> dict[tuple[str, int], float]:
-    """Return a measure by subject and number of cores, with the penalty of (21)."""
+    """Return a measure by subject and number of cores, for learners with the penalty of equation (21)."""
     return {
         (on, int(who.split(" ")[0])): figure.ours
         for (on, who, what), figure in numbers.items()
@@ -30,7 +30,7 @@ def _of_cores(numbers: Numbers, measure: str) -> dict[tuple[str, int], float]:
 
 
 def speed_up(numbers: Numbers) -> Finding:
-    """Judge the speed-up of two cores against the printed one."""
+    """Check the claim that a second core gives the published speed-up."""
     found = {
         on: figure
         for (on, cores, measure), figure in numbers.items()
@@ -44,7 +44,7 @@ def speed_up(numbers: Numbers) -> Finding:
 
 
 def less_than_linear(numbers: Numbers) -> Finding:
-    """Judge whether n cores are less than n times as fast."""
+    """Check the claim that n cores are less than n times as fast as one."""
     found = _of_cores(numbers, "speed-up")
     good = sum(times < cores for (_, cores), times in found.items())
     text = "; ".join(f"{cores} cores, {on}: {times:.2f}" for (on, cores), times in found.items())
@@ -52,14 +52,14 @@ def less_than_linear(numbers: Numbers) -> Finding:
 
 
 def more_rows(numbers: Numbers) -> Finding:
-    """Judge the speed-up from all rows to a quarter of them."""
+    """Check the claim that the speed-up of two cores is better with more rows."""
     found = [(on, times) for (on, cores), times in _of_cores(numbers, "speed-up").items() if cores == 2]
     grows = sum(more >= less - 0.02 for (_, more), (_, less) in pairwise(found))
     return Finding(kind_of(grows, len(found) - 1), ", ".join(f"{on}: {times:.2f}" for on, times in found))
 
 
 def size_up(numbers: Numbers) -> Finding:
-    """Judge whether four times the rows take less than four times as long."""
+    """Check the claim that m times the rows take less than m times as long, for m = 4."""
     found = _of_cores(numbers, "size-up")
     good = sum(times < 4.0 for times in found.values())
     text = ", ".join(f"{times:.2f} with {cores}" for (_, cores), times in found.items())
@@ -67,7 +67,10 @@ def size_up(numbers: Numbers) -> Finding:
 
 
 def share(numbers: Numbers) -> Finding:
-    """Judge the time of the new rows against that of all, 1 : 15 in the paper."""
+    """Check the claim that incremental learning takes only the time for the new rows.
+
+    The new rows are 1/15 of all rows, and at most a tenth of the time of batch learning is accepted.
+    """
     found = {
         f"{way}, {on}": figure.ours
         for (on, way, measure), figure in numbers.items()
@@ -79,7 +82,7 @@ def share(numbers: Numbers) -> Finding:
 
 
 def _courses(numbers: Numbers, way: str) -> list[list[float]]:
-    """Return the seconds of a learning mode, step by step; a sequence starts where all rows are new."""
+    """Return sequences of seconds of the learning mode ``way``. A sequence starts where all rows are new."""
     courses: list[list[float]] = []
     for on in subjects(numbers):
         new, _, total = on.removesuffix(" in all").partition(" new, ")
@@ -90,7 +93,10 @@ def _courses(numbers: Numbers, way: str) -> list[list[float]]:
 
 
 def grows_and_falls(numbers: Numbers) -> Finding:
-    """Judge the seconds of batch and incremental learning as the stream grows."""
+    """Check the claim that batch learning takes longer at every step and incremental learning less long.
+
+    Batch learning learns all rows again, and the number of new rows decreases from step to step.
+    """
     ways = {"batch": _courses(numbers, "batch"), "incremental": _courses(numbers, "incremental")}
     good = sum(later > now for course in ways["batch"] for now, later in pairwise(course))
     good += sum(later < now for course in ways["incremental"] for now, later in pairwise(course))
@@ -104,7 +110,7 @@ def grows_and_falls(numbers: Numbers) -> Finding:
 
 
 def parallel(numbers: Numbers) -> Finding:
-    """Judge the time of several cores against one."""
+    """Check the claim that several cores clearly reduce the time, to at most 0.8 times that of one core."""
     found = {
         on: at(numbers, on, "parallel", "seconds") / at(numbers, on, "batch", "seconds")
         for on in subjects(numbers)
@@ -114,7 +120,7 @@ def parallel(numbers: Numbers) -> Finding:
 
 
 def privacy(numbers: Numbers) -> Finding:
-    """Judge the rows that can be reconstructed from messages."""
+    """Check the claim that messages preserve privacy: their rows cannot be reconstructed."""
     found = {on: figure.ours for (on, _, _), figure in numbers.items()}
     seen = sum(error < 1e-6 for error in found.values())
     text = ", ".join(f"{on}: {error:.1e}" for on, error in found.items())
@@ -122,7 +128,7 @@ def privacy(numbers: Numbers) -> Finding:
 
 
 def robust(numbers: Numbers) -> Finding:
-    """Judge the G-mean of wLPSVM against LPSVM."""
+    """Check the claim that wLPSVM is robust to imbalance: its G-mean is at least that of LPSVM."""
     text, good = [], 0
     for on in subjects(numbers):
         plain, weighted = (at(numbers, on, name, "G-mean") for name in ("LPSVM (linear ESVM)", "wLPSVM"))

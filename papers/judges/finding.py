@@ -1,4 +1,4 @@
-"""Verdicts with their numbers, and shared functions of the judges."""
+"""Verdict on a claim of a paper, and helper functions for the checks of claims."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ Kind = Literal["holds", "holds in part", "does not hold", "not measured"]
 
 @dataclass(frozen=True)
 class Finding:
-    """A verdict and its numbers."""
+    """The verdict on a claim, and the numbers that it is based on as text."""
 
     kind: Kind
     numbers: str
 
 
 def kind_of(good: int, all_of_them: int) -> Kind:
-    """Return the verdict of a claim about all cases."""
+    """Return the verdict on a claim about all cases, which is true in ``good`` of ``all_of_them`` cases."""
     if not all_of_them:
         return "not measured"
     if good == all_of_them:
@@ -31,17 +31,17 @@ def kind_of(good: int, all_of_them: int) -> Kind:
 
 
 def most(good: int, all_of_them: int) -> Kind:
-    """Return the verdict of a claim about most cases."""
+    """Return the verdict on a claim about most cases, which is true in ``good`` of ``all_of_them`` cases."""
     return "holds" if 2 * good > all_of_them else kind_of(good, all_of_them)
 
 
 def subjects(numbers: Numbers) -> list[str]:
-    """Return the subjects in the order of the table."""
+    """Return the subjects (datasets or cases) of a table in the order of its rows."""
     return list(dict.fromkeys(on for on, _, _ in numbers))
 
 
 def at(numbers: Numbers, on: str, learner: str, measure: str) -> float:
-    """Return our number."""
+    """Return our number for the subject ``on``."""
     return numbers[on, learner, measure].ours
 
 

@@ -1,4 +1,4 @@
-"""Claims of the KOIL thesis."""
+"""Checks of the claims of the KOIL thesis."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _PAIRS = (("RS++", "RS"), ("FIFO++", "FIFO"))
 
 
 def wins(*rivals: str, of: str = "wins : losses of KOIL against") -> Callable[[Numbers], Finding]:
-    """Judge on how many datasets KOIL is significantly better or worse."""
+    """Check the claim that KOIL beats each of ``rivals``: more significant wins than losses over datasets."""
 
     def judge(numbers: Numbers) -> Finding:
         text, good = [], 0
@@ -64,7 +64,7 @@ def _areas(numbers: Numbers) -> dict[str, dict[str, float]]:
 
 
 def kernels_win(numbers: Numbers) -> Finding:
-    """Judge the worst kernel learner against the best linear one."""
+    """Check the claim that all kernel learners beat all linear learners on the generated datasets."""
     text, good, areas = [], 0, _areas(numbers)
     for on, found in areas.items():
         plane = max(found[name] for name in _LINEAR)
@@ -77,7 +77,7 @@ def kernels_win(numbers: Numbers) -> Finding:
 
 
 def kernels_mostly(numbers: Numbers) -> Finding:
-    """Judge the mean of the kernel learners against that of the linear ones."""
+    """Check the claim that kernel learners have a higher AUC than linear ones on most datasets."""
     leads = {}
     for on, found in _areas(numbers).items():
         planes = [found[name] for name in _LINEAR]
@@ -94,7 +94,7 @@ _PLANES = {
 
 
 def plane_is_enough(numbers: Numbers) -> Finding:
-    """Judge whether a linear learner is within 0.01 of KOIL on the datasets that the thesis names."""
+    """Check the claim that a linear learner is enough on five datasets: its AUC is within 0.01 of KOIL."""
     areas, text, good, asked = _areas(numbers), [], 0, 0
     for plane, sets in _PLANES.items():
         for on in sets:
@@ -105,7 +105,7 @@ def plane_is_enough(numbers: Numbers) -> Finding:
 
 
 def converges(numbers: Numbers) -> Finding:
-    """Judge whether kernel weights move by less than 0.05 in the tenth epoch."""
+    """Check the claim that kernel weights converge: they move by less than 0.05 in the tenth epoch."""
     moves = {
         f"{learner} on {on}": (figure.ours, at(numbers, on, learner, "weights moved, 10th epoch"))
         for (on, learner, measure), figure in numbers.items()
@@ -117,14 +117,14 @@ def converges(numbers: Numbers) -> Finding:
 
 
 def guesses(numbers: Numbers) -> Finding:
-    """Judge linear learners on Syn1."""
+    """Check the claim that Perceptron and OAM rank Syn1 worse than a random guess."""
     found = {name: at(numbers, "Syn1", name, "AUC") for name in ("Perceptron", "OAM")}
     good = sum(value < 0.5 for value in found.values())
     return Finding(kind_of(good, len(found)), f"AUC on Syn1: {listed(found, '.3f')}")
 
 
 def fewer_vectors(numbers: Numbers) -> Finding:
-    """Judge KOIL against NORMA on the generated datasets."""
+    """Check the claim that KOIL, with fewer vectors, beats NORMA on the generated datasets."""
     text, good, areas = [], 0, _areas(numbers)
     for on, found in areas.items():
         own = [found["KOIL RS++"], found["KOIL FIFO++"]]
@@ -134,7 +134,7 @@ def fewer_vectors(numbers: Numbers) -> Finding:
 
 
 def smooth(numbers: Numbers) -> Finding:
-    """Judge the smooth loss against the hinge loss."""
+    """Check the claim that the smooth loss is comparable to the hinge loss, or better."""
     gains = [
         found[f"KOIL2 {policy}"] - found[f"KOIL {policy}"]
         for found in _areas(numbers).values()
@@ -149,7 +149,7 @@ def smooth(numbers: Numbers) -> Finding:
 
 
 def bayes(numbers: Numbers) -> Finding:
-    """Judge the Bayes errors."""
+    """Check the claim that the Bayes error of the generated datasets is about 4.5 %."""
     errors = {
         on: figure.ours
         for (on, name, measure), figure in numbers.items()
@@ -165,7 +165,7 @@ def bayes(numbers: Numbers) -> Finding:
 
 
 def compensation(numbers: Numbers) -> Finding:
-    """Judge the distance to unlimited budgets, with and without compensation."""
+    """Check the claim that KOIL with compensation approaches the AUC of unlimited budgets."""
     measure, text, good = "AUC at the end", [], 0
     known = subjects(numbers)
     for on in known:
@@ -182,7 +182,7 @@ def compensation(numbers: Numbers) -> Finding:
 
 
 def over_plain(numbers: Numbers) -> Finding:
-    """Judge the gain of compensation."""
+    """Check the claim that compensation is clearly better than none."""
     gains = {
         f"{policy}, {on}": at(numbers, on, policy, "AUC at the end")
         - at(numbers, on, plain, "AUC at the end")
@@ -194,7 +194,7 @@ def over_plain(numbers: Numbers) -> Finding:
 
 
 def fluctuates(numbers: Numbers) -> Finding:
-    """Judge the deviation over the runs, with and without compensation."""
+    """Check the claim that without compensation the AUC fluctuates more between runs."""
     text, good = [], 0
     for policy, plain in _PAIRS:
         for on in subjects(numbers):
@@ -205,7 +205,7 @@ def fluctuates(numbers: Numbers) -> Finding:
 
 
 def saturates(numbers: Numbers) -> Finding:
-    """Judge the AUC with small, medium and large budgets."""
+    """Check the claim that the AUC grows with the budget and then saturates."""
     text, good = [], 0
     known = subjects(numbers)
     for on in known:
@@ -216,7 +216,7 @@ def saturates(numbers: Numbers) -> Finding:
 
 
 def tenth(numbers: Numbers) -> Finding:
-    """Judge the best k."""
+    """Check the claim that a tenth of the budget is about the best number of neighbours k."""
     good, text, areas = 0, [], _areas(numbers)
     for on, found in areas.items():
         best = max(found, key=found.__getitem__)
@@ -226,21 +226,21 @@ def tenth(numbers: Numbers) -> Finding:
 
 
 def too_few(numbers: Numbers) -> Finding:
-    """Judge k = 1 against a tenth of the budget."""
+    """Check the claim that one neighbour (k = 1) is too few."""
     gaps = {on: found["k 10"] - found["k 1"] for on, found in _areas(numbers).items()}
     good = sum(gap > 0.005 for gap in gaps.values())
     return Finding(kind_of(good, len(gaps)), f"AUC of k = 10 minus that of k = 1: {listed(gaps, '+.3f')}")
 
 
 def declines(numbers: Numbers) -> Finding:
-    """Judge k = the budget against a tenth of it."""
+    """Check the claim that the AUC falls as k grows beyond a tenth of the budget."""
     falls = {on: found["k 10"] - found["k 100"] for on, found in _areas(numbers).items()}
     good = sum(fall > 0.005 for fall in falls.values())
     return Finding(kind_of(good, len(falls)), f"AUC of k = 10 minus that of k = 100: {listed(falls, '+.3f')}")
 
 
 def sensitive(numbers: Numbers) -> Finding:
-    """Judge the sensitivity to k on the two named datasets and on the others."""
+    """Check the claim that svmguide2 and german are less sensitive to k than other datasets."""
     spans = {on: max(found.values()) - min(found.values()) for on, found in _areas(numbers).items()}
     named = {on: spans.pop(on) for on in ("svmguide2", "german")}
     usual = float(np.median(list(spans.values())))
@@ -253,14 +253,14 @@ def sensitive(numbers: Numbers) -> Finding:
 
 
 def at_least_seven(numbers: Numbers) -> Finding:
-    """Judge the wins of several kernels with the smooth loss."""
+    """Check the claim that several kernels with the smooth loss beat one on at least 7 datasets."""
     found = {name: at(numbers, "all sets", name, "wins") for name in ("MKL2 RS++", "MKL2 FIFO++")}
     good = sum(count >= 7 for count in found.values())
     return Finding(kind_of(good, len(found)), f"wins of {listed(found, '.0f')}")
 
 
 def limited(several: Numbers, single: Numbers) -> Finding:
-    """Judge the datasets on which several kernels are worse than one."""
+    """Check the claim that several kernels cannot beat the tuned kernel on sonar and ionosphere."""
     leads = {}
     for on in ("sonar", "ionosphere"):
         for kind in ("RS++", "FIFO++"):

@@ -1,4 +1,4 @@
-"""Claims of the paper on MHE-CIL."""
+"""Checks of the claims of the paper on MHE-CIL."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MEASURES = ("precision", "recall", "F1")
 
 
 def obviously(suffix: str) -> Callable[[Numbers], Finding]:
-    """Judge MHE against the better of HS and HE, by more than a point."""
+    """Check the claim that MHE is obviously higher than HS and HE, that is, by more than a point."""
 
     def judge(numbers: Numbers) -> Finding:
         known = [on for on in subjects(numbers) if (on, f"MHE{suffix}", "F1") in numbers]
@@ -34,7 +34,10 @@ def obviously(suffix: str) -> Callable[[Numbers], Finding]:
 
 
 def reason(learner: str, rival: str) -> Callable[[Numbers], Finding]:
-    """Judge the F1 of a system against one that lacks a single feature."""
+    """Check the claim that the feature which ``learner`` has and ``rival`` lacks is a reason for the lead.
+
+    The F1 of ``learner`` must be higher by more than a point.
+    """
 
     def judge(numbers: Numbers) -> Finding:
         text, good, asked = [], 0, 0
@@ -51,7 +54,7 @@ def reason(learner: str, rival: str) -> Callable[[Numbers], Finding]:
 
 
 def times(rival: str, limit: float, column: str) -> Callable[[Numbers], Finding]:
-    """Judge the ratio of times to another system.
+    """Check the claim that MHE is as fast as ``rival`` or faster: at most ``limit`` times its time.
 
     Repeated runs differ by about 10 %, so "faster" needs a ratio of at most 0.9 and "as fast" allows 1.1.
     """
@@ -66,7 +69,7 @@ def times(rival: str, limit: float, column: str) -> Callable[[Numbers], Finding]
 
 
 def own_body(numbers: Numbers) -> Finding:
-    """Judge the training time of a further topic against that of the first two."""
+    """Check the claim that a new class costs only the training of its own ellipsoid."""
     first, *further = (at(numbers, on, "MHE", "training ms") for on in subjects(numbers))
     good = sum(one < 0.5 * first for one in further)
     text = ", ".join(f"{one:.2f}" for one in further)

@@ -1,4 +1,4 @@
-"""Search for the protocol with the printed AUC on abalone: coding, scale, distance, splits."""
+"""Search for the protocol (coding, scale, distance, splits) that gives the published AUC on abalone."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ __all__ = ["abalone"]
 
 GAMMA = 0.086  # found by the paper's search for SVM, ACT and KBA on this dataset
 SPLITS_OF_THE_PAPER = 7
-SEXES = 3  # number of columns of the sex, which come first
+SEXES = 3  # number of indicator columns of the feature sex, which are the first columns
 
-# Coding of the sex, whether features are standardised, and the distance in the exponent.
+# Coding of the feature sex, whether features are standardised, and the distance in the kernel's exponent.
 PROTOCOLS = {
     "standardised": ("columns", True, "cityblock"),
     "unscaled": ("columns", False, "cityblock"),
@@ -50,7 +50,7 @@ MACHINES: dict[str, tuple[str | None, str | None, float]] = {
 
 @dataclass(frozen=True, eq=False)
 class _Work:
-    """A method under a protocol, and its splits."""
+    """One method under one protocol, on all splits."""
 
     X: Floats
     y: NDArray[np.int64]
@@ -111,7 +111,7 @@ def abalone(context: Context) -> Result:
         )
         for name, (coding, standardised, distance) in list(PROTOCOLS.items())[: context.pick(6, 2, 1)]
         for machine in MACHINES
-        if distance == "cityblock" or MACHINES[machine][0] != "KBA"  # the exponent of AlignedSVC's kernel
+        if distance == "cityblock" or MACHINES[machine][0] != "KBA"  # KBA has no other distance
     }  # fmt: skip
     answers = dict(zip(work, context.map(_Work.areas, work.values(), "abalone", key=_Work.key), strict=True))
     found = [_row(name, machine, values) for (name, machine), values in answers.items()]
@@ -125,7 +125,10 @@ def _row(name: str, machine: str, values: list[float]) -> Row:
 
 
 def _drawn(context: Context, answers: dict[tuple[str, str], list[float]]) -> str:
-    """Return the range of the mean over as few splits as in the paper, for KBA under each protocol."""
+    """Return a note: the 95 % range of the mean AUC over as few splits as in the paper.
+
+    The ranges are those of KBA under each protocol, computed by bootstrap.
+    """
     rng, sentences = context.rng("drawn"), []
     for (name, machine), values in answers.items():
         if MACHINES[machine][0] != "KBA":

@@ -28,7 +28,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
 }
 _PENALTY = 10.0
 
-# Gains over SVM in points that the text gives for the three groups of categories, from frequent to rare.
+# Published gains over SVM in points for three groups of categories, from frequent to rare.
 PAPER_GAINS = {"frequent": 5.3, "rare": 5.9, "very rare": 15.5}
 
 

@@ -20,8 +20,8 @@ from steelyard.alignment import AlignedSVC
 
 __all__ = ["letter"]
 
-PENALTY = 1000.0  # "all optimal C's were 1,000"
-# What the paper's search found for SVM, ACT and KBA, and |SI-| : |SI+| of its SVM (table 2).
+PENALTY = 1000.0  # C; the paper says "all optimal C's were 1,000"
+# Gamma that the paper found for SVM, ACT and KBA, and its ratio |SI-| : |SI+| of the SVM (table 2).
 GAMMAS = {
     "segmentation": 0.004, "glass": 0.003, "euthyroid": 0.08, "car": 0.3, "yeast": 0.5, "abalone": 0.086,
 }  # fmt: skip
@@ -29,7 +29,7 @@ PAPER_RATIOS = {
     "segmentation": 1.8, "glass": 2.0, "euthyroid": 1.5, "car": 1.8, "yeast": 3.0, "abalone": 9.0,
 }  # fmt: skip
 FOLDS = 7
-SPREAD = (1 / 3, 1.0, 3.0)  # of the paper's gamma, for the search by folds
+SPREAD = (1 / 3, 1.0, 3.0)  # factors of the paper's gamma that cross-validation tries
 
 _FORCED: dict[str, Any] = {"early_stopping": False, "max_iter": 1, "shift": False}
 MACHINES: dict[str, dict[str, Any]] = {
@@ -78,7 +78,7 @@ def answer(case: Case) -> tuple[float, float, float]:
 
 
 def _chosen(case: Case) -> float:
-    """Return gamma, selected by seven folds within the training rows, as in the paper."""
+    """Return gamma, selected by seven-fold cross-validation on the training rows, as in the paper."""
     if len(case.gammas) == 1:
         return case.gammas[0]
     train = case.split[0]
@@ -143,7 +143,7 @@ def _rows(about: tuple[str, str], values: dict[str, list[tuple[float, ...]]]) ->
 
 
 def _verdicts(found: dict[tuple[str, str], dict[str, list[tuple[float, ...]]]]) -> list[str]:
-    """Return a note that counts the effects of one forced round over datasets and penalties."""
+    """Return notes that count how often one forced round raises or lowers each measure."""
     sentences = []
     for machine in ("KBA as published", "KBA adapted, one round"):
         counts = []

@@ -1,4 +1,4 @@
-"""The methods of the paper, each as a function from a split to scores of its test rows."""
+"""Methods of the KBA paper: each is a function from a split to scores of its test rows."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def parts_of(X: Floats, y: Labels, train: Rows, test: Rows, width: float) -> Par
 
 
 def plain(class_weight: str | None = None) -> Variant:
-    """Return an SVM; "balanced" are biased penalties."""
+    """Return an SVM. With "balanced" it has the biased penalties (BP) of the paper."""
 
     def scores(parts: Parts, C: float) -> Floats:
         K, K_asked = parts.matrices()
@@ -77,7 +77,7 @@ def plain(class_weight: str | None = None) -> Variant:
 
 
 def oversampled(percent: int, seed: int) -> Variant:
-    """Return an SVM with SMOTE at the percentage of the paper."""
+    """Return an SVM with SMOTE, which adds ``percent`` per cent to the rare rows."""
 
     def scores(parts: Parts, C: float) -> Floats:
         from imblearn.over_sampling import SMOTE
@@ -128,9 +128,9 @@ def nested(
     folds: int = 3,
     seed: int = 0,
 ) -> tuple[float, float]:
-    """Select variant, C and width by folds within the training rows, then evaluate on the test rows.
+    """Select variant, C and width by cross-validation on the training rows, then return the test results.
 
-    The choice is by the mean of G-mean and AUC.
+    The combination with the highest mean of G-mean and AUC is selected.
     """
     train, test = split
     inner = list(StratifiedKFold(folds, shuffle=True, random_state=seed).split(X[train], y[train]))

@@ -34,11 +34,11 @@ class Trial:
     K: NDArray[np.float64]
     K_asked: NDArray[np.float64]
     y: NDArray[np.int64]
-    patterns: NDArray[Any]  # of the test rows
+    patterns: NDArray[Any]  # pattern of each test row
 
 
 def answer(trial: Trial) -> dict[str, list[float]]:
-    """Return sensitivities of each pattern and of all suspicious ones, and specificity, in per cent."""
+    """Return the sensitivity for each pattern and for all suspicious ones, and the specificity, in %."""
     found = {}
     for method in METHODS:
         weight = "balanced" if method == "BP" else None

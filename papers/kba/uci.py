@@ -113,7 +113,7 @@ class Task:
 
 
 def variants(method: str, percent: int, seed: int) -> list[Variant]:
-    """Return the candidates of a method; ACT and KBA are tried with equal and balanced class weights."""
+    """Return the variants of a method. ACT and KBA start from an SVM with equal or balanced penalties."""
     if method == "SMOTE":
         return [oversampled(percent, seed)]
     if method in WEIGHTS:
@@ -171,7 +171,7 @@ def features(subject: str, data: Dataset) -> tuple[Floats, Labels]:
 
 
 def subjects(context: Context, n_splits: int) -> Iterator[tuple[str, Floats, Labels, int, list[Split]]]:
-    """Yield the available datasets: name, rows, labels, seed and random splits of a seventh."""
+    """Yield name, rows, labels, seed and splits (a seventh is tested) of the available datasets."""
     names = {file: subject for subject, (file, _, _) in SETS.items()}
     if context.tiny:
         names = {"segmentation_210": "segmentation", "glass": "glass"}
@@ -194,7 +194,7 @@ def _rows(subject: str, values: dict[str, list[tuple[float, float]]]) -> list[Ro
 
 
 def printed_numbers(subject: str, method: str, measure: str) -> dict[str, float]:
-    """Return mean and standard deviation that the paper prints; empty if it has none."""
+    """Return the published mean and standard deviation, or an empty dictionary if there are none."""
     name = "KBA" if method == "KBA as published" else method
     means, spreads = (
         (PAPER_TABLE_2, PAPER_SPREADS_2) if measure == "G-mean" else (PAPER_TABLE_3, PAPER_SPREADS_3)
@@ -205,7 +205,7 @@ def printed_numbers(subject: str, method: str, measure: str) -> dict[str, float]
 
 
 def _mean_rows(found: dict[str, dict[str, list[tuple[float, float]]]], methods: list[str]) -> list[Row]:
-    """Return means over the datasets, with the printed means over the same datasets."""
+    """Return rows of means over the datasets, with the published means over the same datasets."""
     rows = []
     for method in methods:
         for place, (measure, theirs) in enumerate(zip(MEASURES, (PAPER_TABLE_2, PAPER_TABLE_3), strict=True)):
@@ -239,7 +239,7 @@ def _against(
     rivals: tuple[str, ...],
     place: int,
 ) -> str:
-    """Return the lead of a method over the best other one on a dataset, with a p value."""
+    """Return a text: the lead of ``own`` over the best of ``rivals`` on a dataset, with a p value."""
     mine, *others = (np.array([pair[place] for pair in values[name]]) for name in (own, *rivals))
     best = max(range(len(rivals)), key=lambda number: float(others[number].mean()))
     difference = mine - others[best]

@@ -41,16 +41,16 @@ class Contender:
     """A learner with the settings of the paper.
 
     `make` takes ``budget`` (of each class), ``seed`` and the searched parameters. Where the paper's range
-    contains values that the learner cannot use (a share above 1, a step that overshoots), they are left out.
+    contains values that the learner cannot use (a share above 1, a step that overshoots), those are omitted.
     """
 
     name: str
     make: Callable[..., Any]
     grid: Mapping[str, tuple[float, ...]]
-    grows: bool = False  # the cost per row grows with the rows: search on fewer rows
+    grows: bool = False  # the cost per row grows with the number of rows, so the search uses fewer rows
 
     def candidates(self, step: int = 1) -> list[dict[str, float]]:
-        """Return every combination of the grid; with a step, of every step-th value."""
+        """Return every combination of every ``step``-th value of the grid."""
         values = [own[::step] for own in self.grid.values()]
         return [dict(zip(self.grid, combination, strict=True)) for combination in product(*values)]
 
@@ -68,7 +68,7 @@ def one_kernel(
     n_neighbors: int | None = None,
     **params: Any,
 ) -> KOIL:
-    """Return KOIL with the settings of the thesis."""
+    """Return KOIL with one kernel and the settings of the thesis."""
     n_neighbors = n_neighbors or _neighbors(budget if isinstance(budget, int) else sum(budget) // 2)
     return KOIL(
         budget=budget, n_neighbors=n_neighbors, learning_rate=LEARNING_RATE,
@@ -79,7 +79,7 @@ def one_kernel(
 def many_kernels(
     loss: str, policy: str, settings: Mapping[str, Any], budget: int, seed: int, **params: Any
 ) -> MultiKernelKOIL:
-    """Return KOIL with sixteen kernels as written in the thesis, with some settings changed."""
+    """Return KOIL with sixteen kernels as written in the thesis, except for ``settings``."""
     own = {"n_neighbors": _neighbors(budget), **settings}
     return MultiKernelKOIL(
         budget=budget, learning_rate=LEARNING_RATE, loss=loss, policy=policy, threshold="zero",
@@ -105,7 +105,7 @@ def _norma(budget: int, seed: int, **params: Any) -> NORMA:
 
 
 def _rbp(budget: int, seed: int, gamma: float) -> RBP:
-    return RBP(2 * budget, gamma=gamma, random_state=seed)  # one buffer of the size of both
+    return RBP(2 * budget, gamma=gamma, random_state=seed)  # RBP has one buffer, KOIL one per class
 
 
 def _forgetron(budget: int, gamma: float, **_: int) -> Forgetron:
@@ -118,7 +118,7 @@ def _projectron(margin: bool, budget: int, seed: int, **params: Any) -> Projectr
 
 
 _KERNEL_GRID = {"C": FULL, "gamma": FULL}
-# A threshold of 1 already projects everything: no vector is farther from the origin under a Gaussian.
+# With a threshold of 1 every vector is projected, because k(x, x) = 1 for a Gaussian kernel.
 _PROJECTION_GRID = {"threshold": powers_of_two(-10, 0), "gamma": FULL}
 
 ONE_KERNEL = (
@@ -148,7 +148,7 @@ COMPARED = (
     Contender("Projectron++", partial(_projectron, True), _PROJECTION_GRID, grows=True),
 )
 
-# Deviations of the authors' program for several kernels from the formulas of the thesis, one by one.
+# Deviations of the authors' program for several kernels from the formulas of the thesis.
 PROGRAM_SETTINGS: dict[str, dict[str, Any]] = {
     "scores are added": {"combine": "score"},
     "weights decay": {"decay": True},

@@ -25,7 +25,7 @@ SETS = ("sonar", "ionosphere", "heart", "glass", "svmguide2", "vowel")
 LEARNERS = ("MKL RS++", "MKL FIFO++", "MKL2 RS++", "MKL2 FIFO++")
 EPOCHS = (1, 2, 5, 10)
 PENALTIES = tuple(2.0**exponent for exponent in range(-8, 9, 4))
-MAX_ROWS = 600  # training rows of a run
+MAX_ROWS = 600  # maximum number of training rows of a run
 
 
 @dataclass(frozen=True, eq=False)

@@ -40,8 +40,8 @@ def _with_neighbours(policy: str, word: str, k: int) -> Contender:
     return Contender(f"KOIL {policy}, k = {k}", make, {"C": FULL, "gamma": FULL})
 
 
-# Datasets on which KOIL with the hinge loss is below the thesis by more than the tolerance, and other
-# differences: the dataset, the learner's name in the thesis, and the learner.
+# Differences from the thesis that are examined, most of them datasets on which KOIL with the hinge loss is
+# below the thesis by more than the tolerance: dataset, name of the learner in the thesis, and the learner.
 EXAMINED = (
     *(
         (name, f"KOIL {policy}", _with_neighbours(policy, word, k))
@@ -97,7 +97,7 @@ class _Case:
 
 @dataclass(frozen=True, eq=False)
 class _Search:
-    """Select parameters of a case on the training part of one run."""
+    """Search of the parameters of a case on the training part of one run."""
 
     case: _Case
     run: int
@@ -123,7 +123,7 @@ def choices(context: Context) -> Result:
         reached = [area_of[str(params)] for params in chosen[place * len(parts) :][: len(parts)]]
         about = (case.benchmark.name, case.contender.name)
         theirs = printed(case.benchmark.name, case.printed)
-        del theirs["paper_std"]  # means of 20 runs are compared, not runs
+        del theirs["paper_std"]  # means over 20 runs are compared, not single runs
         rows += [
             Row.of(*about, "AUC over the choices", reached, **theirs),
             Row(*about, "worst choice", min(reached), **theirs),
@@ -156,7 +156,7 @@ READ_ON = ("heart", "ionosphere", "diabetes", "german", "segment", "satimage")
 
 
 def _steps() -> list[Contender]:
-    """Multiple kernels as written in the thesis, and each deviation of the program."""
+    """Return KOIL with several kernels as written in the thesis, and with each deviation of the program."""
     settings: dict[str, Any] = {}
     steps = [Contender("as written", partial(many_kernels, "hinge", "reservoir++", {}), {"C": FULL})]
     for name, own in PROGRAM_SETTINGS.items():

@@ -36,7 +36,7 @@ MANY_SETS = ("sonar", "heart", "diabetes", "glass", "german", "svmguide2", "segm
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """One setting of KOIL on one dataset; it can be sent to another process."""
+    """Task for a worker process: one setting of KOIL on one dataset."""
 
     benchmark: Benchmark
     settings: Mapping[str, Any]
@@ -45,7 +45,7 @@ class Curve:
 
 
 def _learn(curve: Curve) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Return AUC of shape (n_runs, n_marks)."""
+    """Return the AUC of every run after every share of the stream, as an array (n_runs, n_marks)."""
     X, y = curve.benchmark.X, curve.benchmark.y
     results = []
     with one_thread():
@@ -66,7 +66,7 @@ def _learn(curve: Curve) -> np.ndarray[Any, np.dtype[np.float64]]:
 def _curves(
     context: Context, names: Sequence[str], settings: Mapping[str, Mapping[str, Any]], marks: Sequence[float]
 ) -> dict[tuple[str, str], np.ndarray[Any, np.dtype[np.float64]]]:
-    """Return AUC by dataset and setting; C and gamma are those of KOIL RS++."""
+    """Return the AUC by dataset and setting. C and gamma are those of KOIL RS++."""
     found = benchmarks(context, names)
     chosen = parameters(context, found, ONE_KERNEL[:1])
     keys, work = [], []
@@ -109,7 +109,7 @@ def figure_3_1(context: Context) -> Result:
 def _by_setting(
     context: Context, figure: str, caption: str, x_label: str, settings: Mapping[int, Mapping[str, Any]]
 ) -> Result:
-    """Return curves of the final AUC by a setting, one per dataset."""
+    """Return the final AUC as a function of a setting, as one curve per dataset."""
     named = {str(x): own for x, own in settings.items()}
     results = _curves(context, context.pick(MANY_SETS, MANY_SETS, ("glass",)), named, [1.0])
     names = list(dict.fromkeys(name for name, _ in results))

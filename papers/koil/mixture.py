@@ -22,7 +22,7 @@ __all__ = ["bayes_auc", "bayes_error", "figure_1_1", "figure_1_2", "generated_se
 CENTRES = np.array([[1 / 6, 1 / 2], [5 / 6, 1 / 2], [1 / 2, 1 / 6], [1 / 2, 5 / 6]])  # of the frequent class
 SPREAD = 0.1
 RATIOS = {"s4": 4, "s10": 10, "s50": 50, "s100": 100}
-PAPER_BAYES_ERROR = 4.5  # per cent, "of this dataset"
+PAPER_BAYES_ERROR = 4.5  # per cent; one value in the thesis for all datasets
 _GRID = np.linspace(-0.5, 1.5, 801)
 
 
@@ -136,7 +136,7 @@ def figure_1_1(context: Context) -> Result:
     kept = 1.0 - model.learning_rate
     model.partial_fit(new, [0])
     acted_on = _acted_on(vectors[rare], kept * weights[rare], model)
-    change = np.abs(model.decision_function(X) - kept * before)  # beyond the decay
+    change = np.abs(model.decision_function(X) - kept * before)  # change without that by the decay
     near = np.linalg.norm(X - new, axis=1) < 0.2
     learner, measure = "KOIL FIFO++", "mean change of the score"
     rows = [
@@ -181,7 +181,7 @@ def figure_1_1(context: Context) -> Result:
 
 
 def _acted_on(vectors: Floats, decayed: Floats, model: KOIL) -> NDArray[np.bool_]:
-    """Return the vectors whose weights changed by more than the decay."""
+    """Return a mask of the ``vectors`` whose weights differ from their ``decayed`` weights."""
     now = {
         tuple(row): weight for row, weight in zip(model.support_vectors_, model.dual_coef_[0], strict=True)
     }
@@ -204,7 +204,7 @@ def figure_1_2(context: Context) -> Result:
         own = vectors[np.sign(weights) == sign]
         K = np.exp(-20.0 * np.square(own[:, None] - own).sum(axis=-1))
         np.fill_diagonal(K, -np.inf)
-        cosines += K.max(axis=1).tolist()  # k(x, x) = 1, so that similarity is the cosine
+        cosines += K.max(axis=1).tolist()  # k(x, x) = 1, so the kernel value is the cosine
     values = np.array(cosines)
     rows = [
         Row("support vectors", "KOIL FIFO++", f"cosine to the receiving vector, {name}", float(value))

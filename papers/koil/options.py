@@ -1,4 +1,4 @@
-"""Options and ambiguities of the KOIL thesis: rate, epochs, budgets, order, zero weights."""
+"""Options and ambiguities of KOIL in the thesis: rate, epochs, budgets, order, zero weights."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Epochs:
         self.model = one_kernel("hinge", "reservoir++", **settings)
 
     def fit(self, X: Floats, y: Labels) -> Epochs:
-        """Learn in several passes, in the same order."""
+        """Learn the rows in several passes, always in the same order."""
         for _ in range(self.n_epochs):
             self.model.partial_fit(X, y)
         return self
@@ -44,9 +44,9 @@ class Epochs:
 class PlainKOIL:
     """Reference implementation of algorithms 1 to 3 of the thesis, with their ambiguities as options.
 
-    `nearest_first`: (3.9) takes the violating vectors among the k nearest opposite ones; algorithm 2 takes
-    the k nearest of all violating ones. `keep_all`: algorithm 3 stores samples of weight 0 too (lines 3 and
-    4); the authors' program does not.
+    If `nearest_first` is true, the violating vectors among the k nearest vectors of the other class are used
+    (3.9), else the k nearest of all violating vectors (algorithm 2). If `keep_all` is true, samples of weight
+    0 are stored too (algorithm 3, lines 3 and 4). The authors' program does not store them.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class PlainKOIL:
             chosen = [i for i in nearest if losses[i] > 0][: self.k]
         self.weights[kept] *= 1.0 - LEARNING_RATE
         self.weights[opposite[chosen]] -= LEARNING_RATE * self.C * own
-        starts = not self.members[own] or not len(opposite)  # otherwise the function would stay zero
+        starts = not self.members[own] or not len(opposite)  # without a first weight, all scores stay 0
         return LEARNING_RATE * self.C * own * (len(chosen) or int(starts))
 
     def _update_buffer(self, K: Floats, t: int, own: int, weight: float) -> None:

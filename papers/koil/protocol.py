@@ -37,7 +37,7 @@ __all__ = [
 
 Chosen = Mapping[tuple[str, str], Mapping[str, float]]  # parameters by dataset and learner
 
-# On datasets of more rows every second value of each parameter is tried.
+# On datasets with more rows than this, every second value of each parameter is tried.
 LARGE = 10_000
 # Learners whose cost per row grows are tuned on at most this many rows.
 MOST_SEARCHED_ROWS = 2000
@@ -103,15 +103,15 @@ def areas(
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """One learner on one dataset; it can be sent to another process."""
+    """Task for a worker process: one learner on one dataset."""
 
     benchmark: Benchmark
     contender: Contender
-    params: Mapping[str, float] | None  # None: searched
+    params: Mapping[str, float] | None  # None: search the parameters
     n_runs: int
     seed: int
     budget: int | None = None
-    step: int | None = None  # step of the searched grid; None: by the size of the dataset
+    step: int | None = None  # step in the searched grid; None: depends on the size of the dataset
 
     def key(self) -> dict[str, Any]:
         """Return everything that the result depends on."""
@@ -144,7 +144,7 @@ def run_task(task: Task) -> dict[str, Any]:
 def _outcomes(
     context: Context, found: Sequence[Benchmark], contenders: Sequence[Contender]
 ) -> dict[tuple[str, str], dict[str, Any]]:
-    """Return parameters and AUC by dataset and learner; small datasets run first."""
+    """Return parameters and AUC by dataset and learner. Small datasets are run first."""
     tasks = [
         Task(
             benchmark, contender, stored_parameters(benchmark, contender) if context.quick else None,
@@ -160,7 +160,7 @@ def _outcomes(
 def run_tasks(
     context: Context, found: Sequence[Benchmark], contenders: Sequence[Contender]
 ) -> dict[tuple[str, str], list[float]]:
-    """Return the AUC of every run by dataset and learner, with the parameters of this context."""
+    """Return the AUC of every run by dataset and learner."""
     return {key: outcome["areas"] for key, outcome in _outcomes(context, found, contenders).items()}
 
 
@@ -169,16 +169,16 @@ def run_tasks(
 
 @dataclass(frozen=True)
 class Choice:
-    """Return the parameters that a search found."""
+    """Result of a parameter search."""
 
     params: dict[str, float]
-    area: float  # mean over the inner folds; NaN if there was nothing to choose
+    area: float  # mean AUC over the inner folds; NaN if there is only one candidate
 
 
 def choose(
     benchmark: Benchmark, contender: Contender, *, run: int = 0, step: int | None = None, seed: int = 0
 ) -> Choice:
-    """Return the parameters with the best mean AUC in the five inner folds of the first run.
+    """Return the parameters with the best mean AUC in the five inner folds of the run number `run`.
 
     The first of equal combinations is returned. A combination that the learner refuses, or with which its
     weights diverge, is skipped. With a `step`, only every `step`-th value of each parameter is tried.
@@ -206,7 +206,7 @@ def _step(benchmark: Benchmark) -> int:
 
 
 def inner_folds(split: Split, most: int | None) -> list[tuple[NDArray[np.intp], NDArray[np.intp]]]:
-    """Return training and test rows without rows whose fold is damaged in the file."""
+    """Return training rows (at most ``most``) and test rows of each fold, without rows of unknown fold."""
     rows, folds = split.train, split.inner
     return [
         (rows[(folds != fold) & (folds > 0)][:most], rows[folds == fold])
@@ -215,7 +215,7 @@ def inner_folds(split: Split, most: int | None) -> list[tuple[NDArray[np.intp], 
 
 
 def stored_parameters(benchmark: Benchmark, contender: Contender) -> dict[str, float]:
-    """Return the parameters that a full run found."""
+    """Return the parameters that an earlier full run found, from ``parameters.json``."""
     params: dict[str, float] = _stored()[benchmark.name][contender.name]
     return params
 
@@ -229,7 +229,7 @@ def _stored() -> dict[str, dict[str, dict[str, float]]]:
 
 
 def parameters(context: Context, found: Sequence[Benchmark], contenders: Sequence[Contender]) -> Chosen:
-    """Return parameters: searched in a full run, else stored ones."""
+    """Return the parameters: in a full run by a search, in a quick run the stored ones."""
     if context.quick:
         return {(b.name, c.name): stored_parameters(b, c) for b in found for c in contenders}
     return {key: outcome["params"] for key, outcome in _outcomes(context, found, contenders).items()}

@@ -1,4 +1,4 @@
-"""Printed numbers of the KOIL thesis: mean and standard deviation of the AUC over 20 runs."""
+"""Published numbers of the KOIL thesis: mean and standard deviation of the AUC over 20 runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _table(columns: str, lines: str) -> Figures:
     return table
 
 
-# Tables 3.2 and 3.3, the authors' learners.
+# Tables 3.2 and 3.3: the authors' learners.
 PAPER_ONE_KERNEL = _table(
     "KOIL RS++,KOIL FIFO++,KOIL2 RS++,KOIL2 FIFO++",
     """
@@ -44,7 +44,7 @@ PAPER_ONE_KERNEL = _table(
     shuttle 950/40 956/21 946/39 953/20
     """,
 )
-# The same tables, the learners that they are compared with.
+# Tables 3.2 and 3.3: learners of other authors.
 PAPER_OTHERS = _table(
     "Perceptron,OAM,OPAUC,NORMA,RBP,Forgetron,Projectron,Projectron++",
     """
@@ -103,5 +103,5 @@ PAPER_WINS = {
         _AGAINST, "6/8/0 7/7/0 14/0/0 9/4/1 12/1/1 13/1/0 12/2/0 14/0/0 11/3/0 10/4/0"
     ),
 }  # fmt: skip
-# The same for many kernels against the tuned one, table 4.1. The second sums to 12 of 14 in the thesis.
+# The same counts for many kernels against the tuned one, table 4.1. The second sums to 12, not to 14.
 PAPER_WINS_MANY = _counts("MKL RS++,MKL FIFO++,MKL2 RS++,MKL2 FIFO++", "5/6/3 5/3/4 6/7/1 6/6/2")

@@ -1,7 +1,7 @@
 """Search the parameters of quick runs: ``python -m papers.koil.search --data-dir DIR``.
 
-The search is that of a full run; with ``--results`` the parameters are read from the folder of such a run.
-They are written to ``parameters.json`` in the folder of this file, one line per learner.
+The search is that of a full run. With ``--results`` the parameters are read from the results of a full run
+instead. They are written to ``parameters.json`` in the folder of this file, one line per learner.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Shuttle, whose file of the authors is not available: results by scale and order of the rows."""
+"""Dataset shuttle: results by scale and order of the rows, because the authors' file is not available."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FROM_TOOLBOX = {reading.printed: reading for reading in READINGS}
 
 
 def _in_order(context: Context, shuttle: Benchmark, scale: str, number: int) -> tuple[str, Benchmark]:
-    """Return a name and the dataset in random order `number`; 0 is the order of UCI."""
+    """Return a name and the dataset in the random order `number`. Number 0 is the order of UCI."""
     X = shuttle.X if scale == UNIT else 2.0 * shuttle.X - 1.0
     if number == 0:
         return f"{scale}, {UCI}", Benchmark("shuttle", X, shuttle.y, shuttle.splits)
@@ -41,7 +41,7 @@ def _files(context: Context, wanted: Sequence[tuple[str, int]]) -> dict[str, Ben
 def _rows(
     context: Context, files: dict[str, Benchmark], learners: Sequence[Contender | Reading], step: int | None
 ) -> list[Row]:
-    """Return the AUC of every learner on every file, with the printed number."""
+    """Return rows with the AUC of every learner on every variant of the file, and the published number."""
     pairs = [(label, file, learner) for label, file in files.items() for learner in learners]
     tasks = [_task(context, file, learner, step) for _, file, learner in pairs]
     answers = context.map(run_task, tasks, "orders", key=Task.key)

@@ -33,7 +33,7 @@ Areas = Mapping[tuple[str, str], Sequence[float]]
 
 
 def printed(name: str, learner: str) -> dict[str, Any]:
-    """Return the printed number of a learner on a dataset as arguments of a row."""
+    """Return the published number of a learner on a dataset as keyword arguments of :class:`Row`."""
     tables = (published.PAPER_ONE_KERNEL, published.PAPER_OTHERS, published.PAPER_MANY_KERNELS)
     mean, std = next(table[name][learner] for table in tables if learner in table.get(name, {}))
     return {"paper": mean, "paper_std": std, "tolerance": WITHIN}
@@ -46,18 +46,18 @@ def better(ours: Sequence[float], theirs: Sequence[float]) -> int:
     """Return 1 or -1 if the paired t-test finds `ours` better or worse than `theirs`, else 0."""
     differences = np.asarray(ours) - np.asarray(theirs)
     if len(differences) < 2 or np.ptp(differences) == 0.0:
-        return int(np.sign(differences).mean())  # without variance there is nothing to test
+        return int(np.sign(differences).mean())  # the t-test needs a variance
     significant = stats.ttest_1samp(differences, 0.0).pvalue < LEVEL
     return int(np.sign(differences.mean())) if significant else 0
 
 
 def _either(signs: Sequence[int]) -> int:
-    """Return a win if one of ours is better, a loss if one is worse and none better."""
+    """Return 1 (a win) if a sign is positive, else -1 (a loss) if a sign is negative, else 0."""
     return 1 if 1 in signs else -1 if -1 in signs else 0
 
 
 def _counted(learner: str, signs: Sequence[int], paper: tuple[float, ...]) -> list[Row]:
-    """Return rows with the numbers of wins and losses; a difference of one dataset counts as reached."""
+    """Return rows with the numbers of wins and losses. A difference of one dataset counts as reached."""
     wins, _, losses = paper
     won, lost = float(signs.count(1)), float(signs.count(-1))
     return [
@@ -103,7 +103,7 @@ def _one_kernel(context: Context, table: str, names: Sequence[str]) -> Result:
 
 
 def _differing(rows: Sequence[Row]) -> list[str]:
-    """Return notes on numbers that differ from the thesis, without KOIL with the hinge loss."""
+    """Return notes on the AUC of learners that differ from the thesis, except KOIL with the hinge loss."""
     hinge = {contender.name for contender in ONE_KERNEL[:2]}
     others = [row for row in rows if row.measure == "AUC" and row.learner not in hinge]
     sentences = []
@@ -119,7 +119,7 @@ def _differing(rows: Sequence[Row]) -> list[str]:
 
 
 def _reached(found: Sequence[Benchmark], results: Areas) -> str:
-    """Return notes on the datasets within the tolerance, for both KOIL with the hinge loss."""
+    """Return notes on the datasets on which KOIL with the hinge loss reaches the thesis."""
     sentences = []
     for contender in ONE_KERNEL[:2]:
         gaps = {

@@ -1,8 +1,8 @@
-"""Comparison learners as a public toolbox implements them, which differs from their publications.
+"""Comparison learners of the KOIL thesis, as a public toolbox implements them.
 
-Means and deviations of the thesis are reproduced to the last printed digit when the compared learners are
-those of DOGMA, Orabona's toolbox for Matlab, with its defaults. The variants here are used for this
-comparison only.
+The implementations differ from the publications of the learners. With those of DOGMA, Orabona's toolbox for
+Matlab, and its defaults, the means and deviations of the thesis are reproduced to the last published digit.
+The variants in this module are used for this comparison only.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = ["READINGS", "PlainPerceptron", "toolbox"]
 
 
 class PlainPerceptron:
-    """Perceptron without an intercept; the last hypothesis gives the scores."""
+    """Perceptron without an intercept. The scores are those of the last hypothesis."""
 
     def __init__(self, **_: int) -> None:
         pass
@@ -61,7 +61,7 @@ class AveragedKernel:
         self.kernel = Kernel("rbf", gamma=gamma)
 
     def fit(self, X: Floats, y: Labels) -> AveragedKernel:
-        """Learn in one pass; rows without an update are only counted."""
+        """Learn in one pass. Rows without an update only increase the count of the current hypothesis."""
         n_rows, signs = len(y), np.where(y == 1, 1.0, -1.0)
         learner = self.make(n_rows).partial_fit(X[:1], y[:1], classes=[0, 1])
         total = np.zeros(n_rows)
@@ -84,7 +84,7 @@ class AveragedKernel:
 
     @staticmethod
     def _add(total: Floats, learner: Any, times: int) -> Floats:
-        """Add the current weights `times` times; return them, positive for class 1."""
+        """Add the current weights `times` times to `total`. Return the weights, positive for class 1."""
         weights: Floats = learner.dual_coef_
         if learner.classes_.max() == 0:  # until a second class arrives, the first class is positive
             weights = -weights
@@ -139,7 +139,7 @@ def _projectron(margin: bool, threshold: float, gamma: float, **_: int) -> Avera
 
 
 def _widths(first: int, last: int) -> tuple[float, ...]:
-    """Return gamma of Gaussians of width 2**first, ..., 2**last: odd powers of two."""
+    """Return gamma = 0.5 / width**2 (an odd power of two) of the widths 2**first, ..., 2**last."""
     return tuple(0.5 / width**2 for width in powers_of_two(first, last))
 
 
@@ -215,7 +215,7 @@ def toolbox(context: Context) -> Result:
 
 
 def _alike(rows: Sequence[Row]) -> str:
-    """Return how often mean and deviation equal all printed digits."""
+    """Return a note: how often mean and deviation equal the published numbers in all digits."""
     sentences = []
     for learner in dict.fromkeys(row.measure for row in rows):
         own = [row for row in rows if row.measure == learner]

@@ -1,4 +1,4 @@
-"""The best learners of this library on the datasets of the papers."""
+"""Experiments with the best learners of this library on the datasets of the papers."""
 
 from papers.own.dcil import on_dcil
 from papers.own.distributed import on_distributed

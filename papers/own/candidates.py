@@ -43,7 +43,7 @@ Measure = Callable[[Any, Floats, Labels], float]  # value for a learner on rows 
 
 CHOSEN, STREAM, AUTOMATIC = "chosen by validation", "StreamClassifier", "ProximalSVC, automatic"
 WLPSVM = "wLPSVM"
-_SHOWN = (STREAM, AUTOMATIC, WLPSVM)  # shown even if they are not chosen
+_SHOWN = (STREAM, AUTOMATIC, WLPSVM)  # candidates that are shown even if they are not chosen
 _CHUNK = 100  # rows per call of partial_fit
 _FOLDS = 3
 
@@ -68,14 +68,14 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Field:
-    """The candidates, the same for all datasets of an experiment.
+    """Grid of candidates, the same for all datasets of an experiment.
 
     Attributes
     ----------
     components : tuple of int
         Numbers of random features; the last one is that of "ProximalSVC, automatic".
     kernels, penalties, widths : tuple
-        For IncrementalSVC; a width is gamma times the number of standardised features.
+        Kernels, C and widths of IncrementalSVC. A width is gamma times the number of features.
     stream, plain : bool
         Whether StreamClassifier is a candidate, and the plain wLPSVM of the papers, with C = 1.
     """
@@ -109,7 +109,7 @@ class Field:
 
 
 def field_of(context: Context, **options: Any) -> Field:
-    """Return the candidates of a run; a tiny run has no kernels and no streams."""
+    """Return the grid of candidates of a run. A tiny run has no kernels and no streams."""
     tiny: dict[str, Any] = {"components": (30,), "kernels": (), "stream": False}
     return Field(**{**options, **context.pick({}, {}, tiny)})
 
@@ -163,15 +163,14 @@ class Contest:
         }  # fmt: skip
 
     def held(self) -> tuple[str, Answers]:
-        """Select a candidate by folds within the training rows, then evaluate it on the test rows.
+        """Select a candidate by cross-validation on the training rows, then evaluate it on the test rows.
 
         Returns
         -------
         name : str
-            The chosen candidate, by the mean of the measures over the folds.
+            The candidate with the highest mean of the measures over the folds.
         answers : dict
-            The measures on the rows to ask, of the chosen one and of those that are shown whether they
-            were chosen or not.
+            The measures on the test rows, of the chosen candidate and of those that are always shown.
         """
         X, y = self.X[self.train], self.y[self.train]
         candidates = self.field.candidates(X.shape[1], self.seed)
@@ -213,7 +212,7 @@ def held(context: Context, contests: Sequence[Contest]) -> dict[str, Outcome]:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The selected candidates of a dataset, and the measures by learner and name."""
+    """Results of a dataset: the selected candidate of each round, and values by learner and measure."""
 
     chosen: list[str]
     values: dict[tuple[str, str], list[float]]

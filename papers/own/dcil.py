@@ -1,4 +1,4 @@
-"""Datasets of the DCIL thesis: table 5.3 with the best of this library."""
+"""Datasets of the DCIL thesis: table 5.3 with the best learner of this library."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Datasets of the distributed paper, which prints no accuracy: its learner and the best of this library."""
+"""Datasets of the distributed paper: its learner and the best of this library. It reports no accuracy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Datasets of the KBA paper: its KBA and the best of this library."""
+"""Datasets of the KBA paper: KBA as in the paper and the best learner of this library."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def on_kba(context: Context) -> Result:
     rows = []
     for name, outcome in outcomes.items():
         for (learner, measure), values in outcome.values.items():
-            # KBA is the best of the paper on every dataset.
+            # The best method of the paper is KBA on every dataset.
             shown: dict[str, Any] = {**printed_numbers(name, "KBA", measure), "tolerance": 0.5, "digits": 1}
             rows.append(Row.of(name, learner, measure, [100.0 * value for value in values], **shown))
     return Result(rows, [*_NOTES, *RULE, told(outcomes)], layout="wide")

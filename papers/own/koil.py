@@ -1,4 +1,4 @@
-"""Datasets of the KOIL thesis: its best AUC, ours, and ours within the memory of KOIL."""
+"""Datasets of the KOIL thesis: its best AUC, our best, and our best with at most the memory of KOIL."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ PAPER_KOIL_BEST = {
     "vowel": 1.000, "letter": 0.968, "poker": 0.709, "shuttle": 0.956, "s4": 0.968, "s10": 0.962,
     "s50": 0.943, "s100": 0.968,
 }  # fmt: skip
-_KOIL_BUDGET = 200  # support vectors, both buffers
+_KOIL_BUDGET = 200  # number of support vectors in both buffers together
 _EQUAL = "ProximalSVC, memory of KOIL"
 
 
 @dataclass(frozen=True, eq=False)
 class _SmallRun:
-    """One of the authors' runs, for a learner within the memory of KOIL."""
+    """One of the authors' runs, for a learner that uses at most the memory of KOIL."""
 
     name: str
     X: Floats
@@ -95,7 +95,7 @@ def _beside_koil(context: Context, names: Sequence[str]) -> Result:
     memory = context.map(_SmallRun.answer, small, "memory", key=_SmallRun.key)
     rows = []
     for name, outcome in outcomes.items():
-        alone = len(outcome.chosen) == 1  # the standard deviation over runs is unknown then
+        alone = len(outcome.chosen) == 1  # of one run there is no standard deviation
         figures: dict[str, Any] = {"paper": PAPER_KOIL_BEST[name], "tolerance": 0.02 if alone else 0.002}
         for (learner, measure), values in outcome.values.items():
             rows.append(Row.of(name, learner, measure, values, **figures))
@@ -132,7 +132,7 @@ _NOTES = paragraphs(
 
 
 def _n_runs(n_rows: int) -> int:
-    """Return the number of authors' runs to use; runs on many rows are slow and vary little."""
+    """Return how many of the authors' runs are used: fewer for many rows, which are slow and vary little."""
     return 20 if n_rows <= 1000 else 10 if n_rows < 10_000 else 5
 
 

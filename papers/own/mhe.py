@@ -1,4 +1,4 @@
-"""Texts of the MHE-CIL paper: table 2 with the best of this library."""
+"""Texts of the MHE-CIL paper: table 2 with the best learner of this library."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class _TextSplit:
 
 
 def _learn_topic_by_topic(name: str, n_terms: int, part: Part) -> Walk:
-    """Return measures by the number of topics; a new topic is learned without texts of earlier ones."""
+    """Return measures by the number of topics. A new topic is learned without texts of earlier topics."""
     X, asked = part.rows(Preparation(terms=n_terms, logarithmic=True))
     learner, known, found = _CANDIDATES[name](), 0, {}
     for n_topics in INCREMENTS.values():

@@ -38,7 +38,7 @@ def widths(boundary, margin=np.inf, most=None):
     result = []
     for b, point in enumerate(boundary):
         others = np.array([np.sum((point - q) ** 2) for c, q in enumerate(boundary) if c != b])
-        others = others[others > 1e-9]  # coinciding points do not count
+        others = others[others > 1e-9]  # omit points at distance zero
         near = np.sort(others[others < margin**2])[:most]
         result.append(near.mean() if len(near) else others.min())
     return np.array(result)
@@ -95,9 +95,9 @@ def aligned_scores(K_all, signs, C, betas, *, floor):
 
 
 def printed_scores(K_all, signs, C, betas):
-    """Run rounds as printed in the paper (equations 4 to 8): mean of the bumps, no floor, no scale.
+    """Run rounds as published (equations 4 to 8): mean of the Gaussians, no floor, no scale.
 
-    Return the scores of the new rows, and the numbers of support rows of both classes in each round.
+    Return the scores of the new rows, and the numbers of support vectors of both classes in each round.
     """
     n_train = len(signs)
     K, ratios = K_all.copy(), []

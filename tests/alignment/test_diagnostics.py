@@ -12,7 +12,7 @@ from steelyard.exceptions import DataError
 
 @pytest.fixture
 def fitted(rng):
-    """Return a model fitted with one round as printed in the paper, and its rows and labels."""
+    """Return a model fitted with one round as published, and its rows and labels."""
     y = (rng.random(150) < 0.2).astype(int)
     X = rng.normal(size=(150, 2)) + 1.5 * y[:, None]
     options = {"early_stopping": False, "max_iter": 1, "shift": False, "gamma": 0.4}
@@ -38,7 +38,7 @@ def metric(model, x, step=3e-3):
 def test_magnification_equals_volume_element_of_equation_2(fitted):
     model, X, _ = fitted
     for x in X[:10]:
-        expected = np.sqrt(np.linalg.det(metric(model, x))) / (2.0 * 0.4)  # plain kernel: 2 * gamma * I
+        expected = np.sqrt(np.linalg.det(metric(model, x))) / (2.0 * 0.4)  # 2 * gamma is the plain metric
         assert model.magnification(x[None])[0] == pytest.approx(expected, rel=1e-3)
 
 

@@ -1,4 +1,4 @@
-"""KBA and ACT as printed in the papers, set by public parameters, match reference implementations."""
+"""KBA and ACT as published, set by public parameters, match reference implementations."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def test_paper_variant_of_kba_matches_reference_implementation(data, rng, kernel
     betas = [one.beta for one in model.rounds_[:-1]]
     K = Kernel(kernel, gamma=0.5).block(np.concatenate([X, fresh]))
     scores, supports = printed_scores(K, np.where(y == 1, 1, -1), 10.0, betas)
-    # D is the mean of many small bumps, so kernel values are small and LIBSVM's tolerance is visible.
+    # D is the mean of many narrow Gaussians, so kernel values are small and LIBSVM's tolerance is visible.
     np.testing.assert_allclose(model.decision_function(fresh), scores, atol=5e-3)
-    # In later rounds kernel values are so small that the tolerance decides which rows are support rows.
+    # In later rounds kernel values are so small that the tolerance decides which rows are support vectors.
     for own, expected in zip(model.rounds_[:2], supports[:2], strict=True):
         assert own.n_support == pytest.approx(expected, abs=1)
     assert model.shift_ == 0.0

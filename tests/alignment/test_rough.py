@@ -25,7 +25,7 @@ def splits(problem, n_parts=3):
 
 
 def no_support(problem):
-    """Return a solution that gives no information: no support rows, and all rows far from the margin."""
+    """Return an initial solution without support vectors, in which all rows are far from the margin."""
     return Solution(np.zeros(len(problem.signs)), 0.0, 9.0 * problem.signs)
 
 

@@ -79,7 +79,7 @@ def test_conformal_factor_matches_explicit_boundary_points(phi, rng, margin, bet
 
 
 @pytest.mark.parametrize(("neighbours", "most"), [("all", None), ("nearest", 5)])
-def test_bump_widths_are_mean_distances_to_all_or_nearest_points(phi, rng, neighbours, most):
+def test_widths_of_boundary_gaussians_are_mean_distances_to_all_or_nearest_points(phi, rng, neighbours, most):
     view = view_of(phi, rng)
     pairs = match_pairs(view, RARE, OTHER, "nearest")
     bumps = make_boundary_bumps(view, pairs, 0.7, 0.1, Variant(neighbours=neighbours))
@@ -134,7 +134,7 @@ def test_act_conformal_factors_match_formula(phi, rng):
         for i in mine:
             squared = np.sum(
                 (phi[opposite] - phi[i]) ** 2, axis=1
-            )  # input space and feature space are the same here
+            )  # with a linear kernel, input space and feature space are the same
             near = squared[squared <= (squared.min() + squared.max()) / 2]
             expected.append(near.mean() * len(opposite) / len(mine))
     np.testing.assert_allclose(bumps.widths, expected, rtol=1e-9)

@@ -19,7 +19,7 @@ _numbers = itertools.count()
 
 
 def topic():
-    """Return a new name of a topic."""
+    """Return a topic name that no other test uses."""
     return f"t{next(_numbers)}"
 
 

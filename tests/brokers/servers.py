@@ -25,7 +25,7 @@ def free_port():
 
 
 class Server:
-    """A broker in its own process; ``restart`` kills it and starts it again on the same port and folder."""
+    """A broker in its own process. ``restart`` kills it and starts it again on the same port and folder."""
 
     scheme = ""
     program = ""
@@ -67,7 +67,7 @@ class Server:
         return f"{self.scheme}://127.0.0.1:{self.port}/{topic}"
 
     def create(self, *topics):
-        """Create topics before anything is sent."""
+        """Create topics. Some brokers need this before the first message."""
 
     def send(self, topic, payloads):
         raise NotImplementedError

@@ -1,7 +1,7 @@
 """Repeated kill -9 of a service that a broker feeds: `python -m tests.brokers.torture --kills 300 --seed 1`.
 
-The service is killed at a random moment while it consumes and started again on the same store; the broker is
-also killed and started again where it is durable (NATS and Redis; the mock cluster of Kafka is in memory).
+The service is killed at a random moment while it consumes messages, and is started again on the same store. A
+broker that is durable (NATS and Redis, but not the mock cluster of Kafka) is also killed and started again.
 After each kill all messages must be learned exactly once: the digest must equal that of a model that learned
 the messages of the topic in one call. Three models are fed: one from labelled rows, one from rows whose
 labels arrive on another topic, and one from large Arrow messages, for which the store keeps snapshots instead
@@ -95,7 +95,7 @@ class Producer:
         return {"a": round(self.rng.gauss(kind, 1), 6), "b": round(self.rng.gauss(0, 1), 6), "kind": kind}
 
     def send(self, n_rows):
-        """Send messages to all topics; labels are sent before or after their rows."""
+        """Send messages to all topics. Labels are sent before or after their rows."""
         rows = [self._row() for _ in range(n_rows)]
         self.server.send("rows", [json.dumps(row).encode() for row in rows])
         ids = [{"id": f"i{self.n_made}-{k}", **row} for k, row in enumerate(rows[: n_rows // 4])]

@@ -15,7 +15,7 @@ from steelyard.cli import main
 from steelyard.persistence import load
 from tests.runner import cli_runner
 
-WIDTH = 40  # with 40 features, the model is larger than the file size limit
+WIDTH = 40  # number of features, with which the model is larger than the file size limit
 
 
 @pytest.fixture
@@ -120,4 +120,4 @@ def test_table_error_takes_precedence_over_missing_positive_class(tmp_path):
     result = cli_runner().invoke(main, words)
     assert "line 4: expected 2 columns" in result.stderr
     result = cli_runner().invoke(main, [*words[:3], "z", "--positive", "7"])
-    assert "there is no target column 'z'" in result.stderr
+    assert "the target column 'z' does not exist" in result.stderr

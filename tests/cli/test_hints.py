@@ -34,7 +34,7 @@ PYTHON_ONLY = {
 
 
 def hints(packages=PACKAGES, without=PYTHON_ONLY):
-    """Yield (file, text) of every hint; expressions in f-strings become x."""
+    """Yield (file, text) of every hint. Expressions in f-strings are replaced by x."""
     for package in packages:
         for path in sorted((SOURCE / package).rglob("*.py")):
             if str(path.relative_to(SOURCE)) in without:

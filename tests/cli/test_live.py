@@ -84,7 +84,7 @@ def _saved_rows(path):
 
 
 def test_live_feed_interrupted_by_ctrl_c_has_learned_all_rows(tmp_path):
-    """Forty rows, far fewer than a chunk, are learned and saved while the feed is open."""
+    """Rows are learned and saved while the feed is open, although they are far fewer than a chunk."""
     out = tmp_path / "m.steelyard"
     feed = Feed("--chunk", 1000, "--save", out, "--save-every", 10, "--json")
     feed.send(b"a,y\n" + _lines(40))

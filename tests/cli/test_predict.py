@@ -140,7 +140,7 @@ def test_predict_threshold_with_three_classes_needs_positive_option(predict):
     ("options", "code", "message"),
     [
         (("--positive", 7), 1, "--positive: there is no class '7'; the classes are fraud, ok."),
-        (("--keep", "ids"), 1, "there is no kept column 'ids'"),
+        (("--keep", "ids"), 1, "the kept column 'ids' does not exist"),
         (("--cost", "miss=0"), 2, "positive numbers"),
         (("--cost", "hit=2"), 2, "expected miss=A,alarm=B"),
         (("--cost", "miss"), 2, "expected miss=A,alarm=B"),

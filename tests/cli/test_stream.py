@@ -212,7 +212,7 @@ def test_stream_error_still_writes_report_and_model(run, table, tmp_path):
     ("content", "message"),
     [
         ("", "the file is empty"),
-        ("a,b\n1,2\n", "there is no target column 'label'"),
+        ("a,b\n1,2\n", "the target column 'label' does not exist"),
         ("\0\0\0", "this is a binary file"),
     ],
 )
@@ -234,7 +234,7 @@ def test_usage_error_exits_with_2(run, arguments):
 
 
 def test_ctrl_c_exits_with_130_and_complete_report(tmp_path):
-    """An endless feed is stopped with SIGINT."""
+    """SIGINT stops the command while it reads an endless feed."""
     command = [sys.executable, "-c", "from steelyard.cli import main; main()", "stream", "-", "--target", "y"]
     saved = tmp_path / "m.steelyard"
     command += ["--chunk", "1000", "--report", str(tmp_path / "r.html"), "--json"]

@@ -118,7 +118,7 @@ def test_live_display_fits_the_terminal(session):
 
 
 def test_summary_is_complete_at_any_terminal_width(session):
-    """A table that is too wide is transposed; no name and no number is truncated."""
+    """A table that is too wide is transposed, so that no name and no number is truncated."""
     columns, ended_by_name = session
     ended = ended_by_name["stream"]
     summary = ended.text[ended.text.rindex("╯") + 1 :]
@@ -133,9 +133,8 @@ def test_error_message_wraps_at_word_boundaries(folder):
     assert ended.exit_code == 1
     lines = ended.text.strip().replace("\r", "").split("\n")
     assert len(lines) > 1
-    assert (
-        " ".join(lines)
-        == "Error: rows.csv: there is no target column 'nothing'; there are 'a', 'b', 'c', 'label'."
+    assert " ".join(lines) == (
+        "Error: rows.csv: the target column 'nothing' does not exist; the columns are 'a', 'b', 'c', 'label'."
     )
 
 
@@ -152,7 +151,7 @@ def test_note_is_printed_above_live_display(folder):
 
 
 def test_progress_fraction_excludes_buffered_rows(folder):
-    """A small gzip file is read into memory at once; the progress bar counts processed rows only."""
+    """A small gzip file is read into memory at once, but the progress bar counts only processed rows."""
     stream = open_stream(folder / "rows.csv.gz", "label", chunk=100)
     assert [stream.fraction_read() for _ in stream][4] == pytest.approx(500 / 1500)
     assert stream.fraction_read() == 1.0

@@ -20,7 +20,7 @@ suite = pytest.importorskip(
 
 
 class SVC(IncrementalSVC):
-    """IncrementalSVC with the parameters of SVC; parameters of the solver are ignored."""
+    """IncrementalSVC that accepts all parameters of SVC and ignores those of the solver."""
 
     def __init__(
         self, *, C=1.0, kernel="rbf", degree=3, gamma="scale", coef0=0.0, shrinking=True, tol=1e-3,

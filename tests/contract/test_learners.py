@@ -115,7 +115,7 @@ def _expected_failures_of_weights(learner):
     return {}
 
 
-# Learners that tests of their own cover: Refit fits estimators of other packages, and a key is no feature.
+# Learners with tests of their own: Refit fits estimators of other packages, and KeyedClassifier has a key.
 _OWN_TESTS = {"contract": {Refit}, "safety": {Refit}, "explanation": {Refit, KeyedClassifier}}
 
 

@@ -18,12 +18,12 @@ from steelyard.tables.encoding import TableEncoder
 _BY_NAME = "columns are matched by name, in any order, and new columns are learned"
 _FIRST_ROWS = "the first rows determine the number that replaces missing values"
 _IN_PLACE = "the estimator and the encoder are trained in place, not copied"
-# Checks that take seconds; with StreamClassifier and IncrementalSVC only test_learners.py runs them.
+# Checks that take seconds. For StreamClassifier and IncrementalSVC they are run by test_learners.py only.
 _SLOW = {"interrupted_calls_are_atomic", "copies_are_independent", "memory_stays_bounded"}
 
 
 def table_of(X, form):
-    """Return rows of four numbers as a table; which cells are missing depends on the numbers alone."""
+    """Return rows of four numbers as a table. The numbers alone determine which cells are missing."""
     parts = np.floor(np.abs(X) * 4096.0) % 8
     start = np.datetime64("2026-01-01", "s")
     seconds = np.where(np.isfinite(X[:, 3]), np.rint(X[:, 3] * 86_400), 0).astype("timedelta64[s]")
@@ -79,17 +79,17 @@ class _OverTables(TableModel):
 
 @storable("TablesOfForgetting")
 class TablesOfForgetting(_OverTables, ForgettingMixin):
-    """Tables of a learner that forgets."""
+    """TableModel of a learner that can forget."""
 
 
 @storable("TablesOfMerging")
 class TablesOfMerging(_OverTables, ForgettingMixin, MergingMixin):
-    """Tables of a learner that forgets and merges."""
+    """TableModel of a learner that can forget and merge."""
 
 
 @storable("TablesOfLearning")
 class TablesOfLearning(_OverTables, Learner):
-    """Tables of a learner that only learns."""
+    """TableModel of a learner that can neither forget nor merge."""
 
 
 MODELS = [

@@ -193,7 +193,7 @@ def test_failed_update_keeps_all_models(rng, spark):
 
 @pytest.mark.parametrize("parameters", [{}, {"C": "auto"}, {"feature_map": RandomFeatures(20, gamma=0.1)}])
 def test_dask_spark_files_and_local_fit_have_equal_digests_after_every_update(rng, spark, parameters):
-    """Equal digests for every partitioning, and again after the same rows are added and forgotten."""
+    """Digests are compared for several partitionings, and again after rows are added and forgotten."""
     dask = pytest.importorskip("dask", reason="Dask is not installed")
     from steelyard.distributed import dask as dask_engine
 

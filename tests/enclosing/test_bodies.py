@@ -1,4 +1,4 @@
-"""Enclosing spheres and ellipsoids (bodies), in explicit and in kernel form."""
+"""Enclosing spheres and ellipsoids ("bodies"), computed with explicit features and with kernels."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ def test_C_and_equivalent_outliers_give_same_model(blobs):
     np.testing.assert_allclose(bounded.distance_ratio(X), named.distance_ratio(X), rtol=1e-6)
     huge = EnclosingClassifier(C=10).fit(
         X, y
-    )  # the C of the paper: the weights sum to 1, so a bound of 10 is never active
+    )  # the paper's C = 10 is never active, because the weights sum to 1
     np.testing.assert_array_equal(huge.distance_ratio(X), EnclosingClassifier().fit(X, y).distance_ratio(X))
 
 
@@ -310,7 +310,7 @@ def test_class_with_a_single_row_is_predicted_at_and_near_that_row():
     assert points.predict([[0.0, 0.0], [3.9, 0.0]], unknown="?").tolist() == ["a", "?"]
     assert np.isfinite(points.decision_function([[1e50, 0.0]])).all()
     points.partial_fit([[0.0, 9.0], [0.0, 10.0], [1.0, 9.0]], ["c", "c", "c"])
-    assert points.predict([[0.5, 0.5], [4.0, 0.0]]).tolist() == ["c", "b"]  # a proper body wins over a point
+    assert points.predict([[0.5, 0.5], [4.0, 0.0]]).tolist() == ["c", "b"]  # c has a positive radius
 
 
 def test_class_of_repeated_rows_has_radius_zero():
@@ -407,7 +407,7 @@ def test_copy_of_used_model_gives_same_scores(shape, kernel):
 @pytest.mark.parametrize("n_rows", [4, 40])
 @pytest.mark.parametrize("kernel", ["linear", "polynomial"])
 def test_ellipsoid_with_ridge_zero_uses_pseudo_inverse(rng, n_rows, kernel):
-    """Compare with equation (7) and the pseudo-inverse in the explicit feature space.
+    """Compare distances with equation (7), using the pseudo-inverse in the explicit feature space.
 
     With few rows, most directions have no variance.
     """

@@ -24,7 +24,7 @@ def spread_of(X, weights=None):
 
 
 def distances_by_leaving_out(X, shrinkage):
-    """Return the squared distance of each row with mean and covariance of all rows, and without this row."""
+    """Return the squared Mahalanobis distance of each row to all rows, and to all rows without this row."""
     n, d = X.shape
     S = np.cov(X.T, bias=True)
     keep, floor = 1 - shrinkage, shrinkage * np.trace(S) / d

@@ -37,7 +37,7 @@ def taught():
 
 
 def _fitted_like(expert, X, y):
-    """Return trees with the settings of an expert, fitted on the rows that it remembers."""
+    """Return trees with the settings of ``expert``, fitted on the rows that the expert remembers."""
     settings = {f.name: getattr(expert.trees, f.name) for f in dataclasses.fields(BoostedTrees) if f.init}
     return BoostedTrees(**settings).fit(X[expert.held], y[expert.held])
 
@@ -154,7 +154,7 @@ def test_state_of_version_0_2_loads_and_continues_learning(n_classes):
         model.partial_fit(X[begin : begin + 100], y[begin : begin + 100])
     older = StreamClassifier()
     older._set_state(_as_version_0_2(model._get_state()))
-    # Version 0.2 had no trees over all rows, which have weight in the model.
+    # Version 0.2 had no trees over all rows, so the weights of the experts differ.
     assert (older.predict(X) == model.predict(X)).mean() > 0.9
     for name in ("kernel", "trees", "linear"):
         number = [config.name for config in EXPERTS].index(name)

@@ -16,7 +16,7 @@ from steelyard.metrics import expected_calibration_error, log_loss_score, rate_i
 
 
 def _labelled(n, slope, bias, seed=0):
-    """Return log-odds that are wrong by a slope and a bias, and labels."""
+    """Return log-odds that are distorted by ``slope`` and ``bias``, and labels."""
     rng = np.random.default_rng(seed)
     truth = rng.normal(-2.0, 2.0, n)
     return (truth - bias) / slope, rng.random(n) < expit(truth)
@@ -93,7 +93,7 @@ def test_stream_probabilities_have_calibration_error_below_one_percent():
 
 
 def _members_by_definition(recent, places, new, coverage):
-    """Return the sets by the definition of weighted conformal p-values, row after row."""
+    """Return the prediction sets by the definition of weighted conformal p-values, row by row."""
     recent = recent - np.log(np.exp(recent).sum(axis=1, keepdims=True))
     new = new - np.log(np.exp(new).sum(axis=1, keepdims=True))
     members = np.zeros(new.shape, dtype=bool)

@@ -42,7 +42,7 @@ def _fit(X, y, weights=None, n_classes=2, is_category=None, **changed):
 
 
 def _assert_equal_to_reference(X, y, weights, n_classes, is_category=None, **changed):
-    """Compare fits with one and two threads with the reference, and scores in batches with single rows."""
+    """Assert that fits on one and two threads equal the reference, and batch scores those of single rows."""
     plain = Booster(X, y.tolist(), weights.tolist(), n_classes, {**SETTINGS, **changed}, is_category).fit()
     for n_threads in (1, 2):
         fitted = _fit(X, y, weights, n_classes, is_category, n_threads=n_threads, **changed)
@@ -212,7 +212,7 @@ def test_fit_many_rows_is_independent_of_threads():
 
 @pytest.mark.parametrize("n", [65_535, 65_536, 1_048_575])
 def test_single_leaf_equals_newton_step_of_exact_sums(n):
-    """Hessians have fewer bits from 65,536 rows on; the sums must not overflow at any size."""
+    """With 65,536 rows or more, hessians have fewer bits, so that the sums do not overflow."""
     y = (np.arange(n) % 3 == 0).astype(np.int64)
     weights = np.full(n, np.nextafter(1.0, 0.0))  # weights just below 1 give the largest sums
     fitted = _fit(np.zeros((n, 1)), y, weights, n_trees=1, balance_classes=False)
@@ -223,7 +223,7 @@ def test_single_leaf_equals_newton_step_of_exact_sums(n):
 
 @pytest.mark.parametrize("n", [8191, 8192, 65_536, 131_071, 131_072])
 def test_packed_sums_do_not_overflow_and_are_close_to_exact_sums(n):
-    """From 131,072 rows on, sums have two words."""
+    """With 131,072 rows or more, a packed sum has two words of 64 bits."""
     y = (np.arange(n) % 3 == 0).astype(np.int64)
     weights = np.full(n, np.nextafter(1.0, 0.0))  # weights just below 1 give the largest sums
     fitted = _fit(np.zeros((n, 1)), y, weights, n_trees=1, balance_classes=False, pack_sums=True)
@@ -246,7 +246,7 @@ def test_packed_sums_keep_the_expectation_of_small_gradients():
     np.testing.assert_allclose(scores[1][0], scores[0][0], atol=0.3)
 
 
-def test_packed_sums_of_swapped_classes_give_mirrored_scores():
+def test_packed_sums_of_swapped_classes_give_scores_with_flipped_sign():
     X, y = _rows(400, 4, 2, seed=3)
     scores = [
         _native.TreeEnsemble(*_fit(X, codes, pack_sums=True, balance_classes=False), 4).scores(X)

@@ -44,7 +44,7 @@ def test_label_run_marks_rows_in_runs_longer_than_limit(drawn):
 
 
 def _model_of_a_burst(seed):
-    """Return a model that learned labels in runs at once, then 400 rows whose labels arrived together."""
+    """Return a model that learned runs of labels without delay, then 400 rows whose labels came in bursts."""
     rng = np.random.default_rng(seed)
     y = (rng.random(800) < 0.05).astype(int)
     y[:400], y[799] = 0, 1

@@ -81,7 +81,7 @@ def test_save_and_load_between_two_solves_does_not_change_predictions():
     X, y = _rows(1500, 40, seed=3)
     model = _run(StreamClassifier(), X[:1010], y[:1010], size=70)
     linear = model._ensemble.experts[0]
-    assert linear.n_seen_at_rule < linear.n_seen_at_update  # the rule was solved before the last rows
+    assert linear.n_seen_at_rule < linear.n_seen_at_update  # the planes were solved before the last rows
     stored = from_bytes(to_bytes(model))
     np.testing.assert_array_equal(stored.decision_function(X), model.decision_function(X))
     for learner in (model, stored):

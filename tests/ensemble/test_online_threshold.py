@@ -46,7 +46,7 @@ def _largest_deviation(alarms, due):
 
 
 def _adversary(kind, n, rng):
-    """Return scores that a tracker of quantiles handles badly."""
+    """Return scores chosen by an adversary, which are hard for a tracker of quantiles."""
     at, noise = np.arange(n, dtype=float), rng.normal(size=n)
     return {
         "rising": at,
@@ -133,7 +133,7 @@ def test_alarms_per_day_without_any_times_raises_with_hint():
 
 
 @pytest.mark.parametrize("delay", [0, 500, 5000])
-def test_observed_recall_on_drifting_scores_matches_promised_recall(delay):
+def test_observed_recall_on_drifting_scores_matches_target_recall(delay):
     rng = np.random.default_rng(3)
     n, share = 40_000, 0.1
     positive = rng.random(n) < share
@@ -264,7 +264,7 @@ def test_windows_of_few_positives_often_have_no_possible_recall_near_the_goal():
 
 
 @pytest.mark.parametrize("make", [StreamClassifier, _wrapped], ids=["ensemble", "wrapper"])
-def test_realised_recall_of_both_classifiers_matches_promise_despite_drift(make):
+def test_observed_recall_of_both_classifiers_matches_target_despite_drift(make):
     X, y = _stream(4000, seed=11)
     model = make(threshold={"recall": 0.9})
     _run(model, X, y)
@@ -278,7 +278,7 @@ def test_realised_recall_of_both_classifiers_matches_promise_despite_drift(make)
 # -- precision ----------------------------------------------------------------------------------------
 
 
-def test_levels_with_lower_precision_than_promised_are_rarely_accepted():
+def test_levels_with_lower_precision_than_the_target_are_rarely_accepted():
     accepted = 0
     for seed in range(60):
         rng = np.random.default_rng(seed)
@@ -352,7 +352,7 @@ def _run(model, X, y, size=100):
 
 
 @pytest.mark.parametrize("make", [StreamClassifier, _wrapped], ids=["ensemble", "wrapper"])
-def test_realised_alarm_rate_matches_promised_rate_despite_drift(make):
+def test_observed_alarm_rate_matches_target_rate_despite_drift(make):
     X, y = _stream(3000)
     model = make(threshold={"alarms": 0.1})
     alarms = _run(model, X, y)
@@ -427,7 +427,7 @@ def test_alarms_of_concurrent_predictions_are_all_counted():
     assert abs(sum(found) - 300) <= MAX_EXCESS
 
 
-def test_changing_the_goal_changes_the_promised_rate():
+def test_changing_the_goal_changes_the_target_rate():
     X, y = _stream(1000, seed=5)
     model = StreamClassifier(threshold={"alarms": 0.1})
     _run(model, X, y)

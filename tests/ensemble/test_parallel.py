@@ -98,7 +98,7 @@ def test_weights_computed_during_updates_equal_weights_computed_afterwards(threa
         if replaced is not None:
             monkeypatch.setattr(ExpertEnsemble, "_update_and_weigh", replaced)
         model = StreamClassifier()
-        for begin in range(0, 1200, 60):  # experts get their first rules after different numbers of rows
+        for begin in range(0, 1200, 60):  # experts are first fitted after different numbers of rows
             model.partial_fit(X[begin : begin + 60], y[begin : begin + 60])
         kept.append(to_bytes(model))
     assert kept[0] == kept[1]

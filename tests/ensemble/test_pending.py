@@ -23,7 +23,7 @@ def rows():
 
 @pytest.fixture
 def model(rows):
-    """A model that has learned 600 rows together and has three pending rows."""
+    """Return a model that has learned 600 rows in one call and has three pending rows."""
     X, y = rows
     model = StreamClassifier().partial_fit(X[:600], y[:600])
     for row in range(600, 603):
@@ -51,7 +51,7 @@ def test_pending_rows_are_learned_together(rows, model):
 
 
 def label_rule(model):
-    """Return the rule of the first label frequency expert."""
+    """Return the rule (the prediction function) of the first label frequency expert."""
     return next(rule for rule in model._ensemble.snapshot.rules if isinstance(rule, LabelFrequencyRule))
 
 

@@ -63,7 +63,7 @@ def test_share_of_a_class_without_recent_rows_stays_above_a_quarter_of_a_row():
     model = StreamClassifier()
     for begin in range(0, 8000, 1000):
         model.partial_fit(X[begin : begin + 1000], y[begin : begin + 1000])
-    shares = model._ensemble.shares()  # the half-life of a row is 1,000 rows, so they have about 1,440 rows
+    shares = model._ensemble.shares()  # with a half-life of 1,000 rows, all weights sum to 1,440
     assert shares.sum() == pytest.approx(1.0)
     assert 0.25 / 1440 < shares[1] < 1.0 / 1440
 
@@ -175,6 +175,6 @@ def test_prediction_sets_of_many_classes_cover_each_class():
     assert covered.mean() == pytest.approx(0.9, abs=0.04)
     for label in range(5):
         rows = y[4000:] == label
-        # The last recent rows of a class, about 200, have a standard error of two points; the test rows too.
+        # Four standard errors: of about 200 recent rows, which set the quantile, and of the test rows.
         assert covered[rows].mean() > 0.9 - 4.0 * np.sqrt(0.09 / 200 + 0.09 / rows.sum())
     assert sets.sum(axis=1).mean() < 2.0

@@ -29,7 +29,7 @@ def _log_odds(n, strengths, seed=0):
 
 
 def _remembered(z, y, block=100):
-    """Return the correction that remembers these rows; the hash of a row is its number."""
+    """Return a correction that remembers the rows ``z`` and ``y``. The hash of a row is its number."""
     correction = WeightCorrection.none(z.shape[1])
     for begin in range(0, len(y), block):
         part = slice(begin, begin + block)

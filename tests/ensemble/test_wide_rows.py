@@ -16,7 +16,7 @@ N_COLUMNS = 600
 
 
 def _text(n_rows, seed=0, n_classes=2):
-    """Return sparse rows that resemble texts; some words are more frequent in each class."""
+    """Return sparse rows that resemble texts. Each class has some words that are more frequent in it."""
     rng = np.random.default_rng(seed)
     y = rng.choice(n_classes, size=n_rows, p=[0.8] + [0.2 / (n_classes - 1)] * (n_classes - 1))
     words = np.minimum(rng.zipf(1.3, size=(n_rows, 30)), N_COLUMNS) - 1

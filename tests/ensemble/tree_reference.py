@@ -1,4 +1,4 @@
-"""Gradient boosting written plainly: no bins, no histograms, one row after the other."""
+"""Reference implementation of gradient boosting, without bins and histograms, one row after the other."""
 
 from __future__ import annotations
 
@@ -226,7 +226,7 @@ class Booster:
             self._grow_tree(scores, rows, columns)
 
     def _set_units(self, n: int, max_weight: float) -> None:
-        """Set the steps of integer gradients and hessians; hessians have fewer bits if rows are many."""
+        """Set the steps of integer gradients and hessians. With many rows, hessians have fewer bits."""
         exponent = math.frexp(max_weight)[1]
         if self.is_packed:  # a word of 64 bits holds a sign, gradients, hessians and the number of rows
             row_bits = 63 - 3 * n.bit_length()
@@ -294,7 +294,7 @@ class Booster:
                 self._try_thresholds(leaf, column)
 
     def _try(self, leaf: _Leaf, split: Split, extra_l2: float = 0.0) -> bool:
-        """Store a split in the leaf if it is the best one so far. Returns whether it is."""
+        """Store a split in the leaf if it is the best one so far; return whether it was stored."""
         values = self.X[leaf.rows, split.column].tolist()
         is_left = [split.goes_left(value) for value in values]
         left = [r for r, here in zip(leaf.rows, is_left, strict=True) if here]

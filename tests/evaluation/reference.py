@@ -10,7 +10,7 @@ __all__ = ["measured"]
 
 
 def measured(true, predicted, positive):
-    """Return all measures of two lists of labels; with ``positive=None`` all classes count alike."""
+    """Return all measures of two lists of labels. With ``positive=None`` they are means over classes."""
     classes = sorted(set(true))
     recall = {c: _share(true, predicted, c) for c in classes}
     values = {

@@ -8,7 +8,7 @@ import numpy as np
 
 
 def shapley_values(value, n_columns):
-    """Return Shapley values of a game; ``value`` maps a frozenset of columns to an array of scores."""
+    """Return the Shapley values of a game. ``value`` maps a frozenset of columns to an array of scores."""
     total, orders = 0.0, list(permutations(range(n_columns)))
     for order in orders:
         present = frozenset()
@@ -24,7 +24,7 @@ def shapley_values(value, n_columns):
 
 
 def one_reference(scores, row, reference):
-    """Return the game in which absent columns have the values of one reference row."""
+    """Return the value function of the game in which absent columns have the values of ``reference``."""
 
     def value(present):
         mixed = np.array([row[c] if c in present else reference[c] for c in range(len(row))])
@@ -34,7 +34,7 @@ def one_reference(scores, row, reference):
 
 
 def independent_columns(scores, row, background):
-    """Return the game in which absent columns are drawn from the background, independently of each other."""
+    """Return the value function of the game that draws absent columns independently from ``background``."""
 
     def value(present):
         absent = [c for c in range(len(row)) if c not in present]

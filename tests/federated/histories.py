@@ -73,7 +73,7 @@ class FakeSite:
 
 @dataclass
 class History:
-    """Random history; ``accepted`` has age, rows and schema of the last accepted update of each site."""
+    """Random history. ``accepted`` has age, rows and schema of the last accepted update of each site."""
 
     seed: int
     hub: Hub = field(default_factory=Hub)

@@ -40,7 +40,7 @@ def hkdf(secret: bytes, info: bytes, length: int, salt: bytes = b"") -> bytes:
 
 
 def chacha20(key: bytes, start: bytes, n_bytes: int) -> bytes:
-    """Return the key stream; ``start`` has 16 bytes: a counter of 32 bits and a nonce of 96 bits."""
+    """Return the key stream. ``start`` has 16 bytes: a counter of 32 bits and a nonce of 96 bits."""
     (counter,) = struct.unpack("<I", start[:4])
     found = b""
     while len(found) < n_bytes:

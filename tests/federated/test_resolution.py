@@ -1,4 +1,4 @@
-"""Default quantizer of a site: short updates with a negligible loss of precision."""
+"""Default quantizer of a site, which makes updates short with a negligible loss of precision."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def log_alignment(x, z, gamma, band=None):
 
 
 def edit_sum(a, b, substitution, gap):
-    """Return the sum over all pairs of subsequences of equal length. All other symbols are gaps."""
+    """Return the edit kernel, a sum over pairs of subsequences of equal length. Other symbols are gaps."""
     total = 0.0
     for k in range(min(len(a), len(b)) + 1):
         for left in combinations(a, k):

@@ -104,7 +104,7 @@ class Koil:
         self.last_loss = self.C * float(np.sum(acted_on**2 if self.loss == "smooth" else acted_on))
         if not violators and (not opposite or not own) and not self.store_all:
             weight = self.eta * self.C * y
-        if weight or self.store_all:  # algorithm 3 as printed stores samples of weight 0
+        if weight or self.store_all:  # algorithm 3 as published stores samples of weight 0
             self.put(own, t, y, weight)
 
     def put(self, own, t, y, weight):

@@ -84,7 +84,7 @@ class Compensated(SimpleKoil):
     """KOIL with bounded buffers and compensation, (3.12) and (3.19).
 
     Compensation adds the weight of a removed vector to the nearest vector of its class. Steps follow the
-    negative gradient, as in (3.5) and (3.15). The signs printed in (3.12) and (3.19) differ.
+    negative gradient, as in (3.5) and (3.15). The thesis has the opposite signs in (3.12) and (3.19).
     """
 
     def __init__(self, K, y, *, budget, oldest_first, rng, **parameters):
@@ -268,8 +268,8 @@ def test_weighted_kernel_losses_satisfy_mean_bound_of_theorem_3(seed):
 def test_weighted_kernel_losses_satisfy_corrected_theorem_3(seed, n_useful):
     """Check the bound with (ln m) / eta for hinge losses of linear functions and gradient steps.
 
-    The features of useless kernels are zero, so their loss is always 1. With such kernels the printed theorem
-    is false.
+    The features of useless kernels are zero, so their loss is always 1. With such kernels the theorem in
+    the thesis is false.
     """
     rng = np.random.default_rng(seed)
     T, m, d, eta, rate = 600, 16, 3, 0.01, 0.01

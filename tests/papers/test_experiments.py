@@ -59,7 +59,7 @@ def test_other_seed_changes_results(name, reports):
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
-def test_printed_numbers_of_the_paper_do_not_affect_results(name, reports, monkeypatch):
+def test_published_numbers_of_the_paper_do_not_affect_results(name, reports, monkeypatch):
     before = numbers(reports(name))
     for module in [m for key, m in sys.modules.items() if key.startswith("papers.")]:
         for constant in [c for c in vars(module) if c.startswith("PAPER_")]:

@@ -75,7 +75,7 @@ def test_mean_class_f1_is_at_most_harmonic_mean_of_means(rng):
         assert f1 <= mhe.most_f1(precision, recall) + 1e-9 if precision + recall else f1 == 0.0
 
 
-def test_three_f1_values_printed_in_the_paper_exceed_their_upper_bound():
+def test_three_published_f1_values_exceed_their_upper_bound():
     lowered = [
         (before[2], round(after[2], 2))
         for system in mhe.PAPER_TABLE_2

@@ -1,4 +1,4 @@
-"""Misprints in the papers: the printed formula fails, and the corrected formula holds.
+"""Misprints in the papers: the published formula fails, and the corrected formula holds.
 
 Numbers in parentheses are equations of the paper.
 """

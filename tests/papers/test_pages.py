@@ -83,7 +83,7 @@ def test_every_verdict_changes_for_some_other_numbers(claim, rng):
     as_shown = claim.judge(*needed)
 
     def changed(number):
-        """Return random numbers: each changed independently, or all of a learner by one factor."""
+        """Return changed numbers: each number independently, or all numbers of a learner by one factor."""
         alike = {learner: rng.lognormal(0.0, 3.0) for numbers in needed for _, learner, _ in numbers}
         return [
             {

@@ -1,4 +1,4 @@
-"""Tests of learner variants that reproduce the printed numbers of the thesis."""
+"""Tests of learner variants that reproduce the published numbers of the thesis."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_averaged_oam_sums_weights_of_every_tenth_row(rows):
     np.testing.assert_array_equal(AveragedOAM(8, 0, 0.1).fit(X, y).weights, total)
 
 
-def test_result_matches_printed_digits_only_if_mean_and_deviation_match():
+def test_result_equals_published_digits_only_if_mean_and_deviation_are_equal():
     same = Row("a", "x", "P", 0.8104, 0.0649, 20, paper=0.810, paper_std=0.065, tolerance=0.01)
     other = Row("b", "x", "P", 0.8104, 0.0660, 20, paper=0.810, paper_std=0.065, tolerance=0.01)
     assert "P: 1 of 2 (means within 0.01: 2)." in _alike([same, other])

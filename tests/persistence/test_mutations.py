@@ -31,7 +31,7 @@ class Watch:
     def __init__(self):
         self.active = False
         self.seen = []
-        sys.addaudithook(self._note)  # an audit hook cannot be removed, only disabled
+        sys.addaudithook(self._note)  # Python cannot remove audit hooks, so this one is disabled later
 
     def _note(self, event, args):
         if self.active and event in self.events:

@@ -6,7 +6,7 @@ import numpy as np
 
 
 def imbalanced(rng, n_rows=300, n_features=5, shares=(0.9, 0.1)):
-    """Return Gaussian classes of different size, scale and center; every class has at least two rows."""
+    """Return Gaussian classes of different size, scale and center. Every class has at least two rows."""
     n_classes = len(shares)
     y = rng.choice(n_classes, size=n_rows, p=np.asarray(shares) / np.sum(shares))
     y[: 2 * n_classes] = np.arange(2 * n_classes) % n_classes

@@ -1,4 +1,4 @@
-"""Reference of class statistics in Python integers."""
+"""Reference implementation of class statistics in Python integers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from steelyard.proximal import ClassStatistics
 
 
 def nearest_step(value, exponent):
-    """Return the nearest integer multiple of the step; ties are rounded up."""
+    """Return ``value`` in steps of 2**exponent, rounded to the nearest integer. Ties are rounded up."""
     return math.floor(Fraction(float(value)) / Fraction(2) ** int(exponent) + Fraction(1, 2))
 
 

@@ -1,4 +1,4 @@
-"""Reference of the proximal SVM: the textbook formulas with n x n weight matrices, plane by plane."""
+"""Reference implementation of the proximal SVM: textbook formulas with n x n matrices, plane by plane."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from sklearn.preprocessing import StandardScaler
 
 
 def plane(X, positive, C, sigma, *, penalize_intercept=True):
-    """Minimize |[w; b]|^2 / C + sum sigma_i (y_i - x_i'w + b)^2; returns w and b of f(x) = x'w - b."""
+    """Return w and b of f(x) = x'w - b that minimize |[w; b]|^2 / C + sum sigma_i (y_i - x_i'w + b)^2."""
     n, d = X.shape
     E = np.column_stack([X, -np.ones(n)])
     D = np.where(positive, 1.0, -1.0)
@@ -31,7 +31,7 @@ def row_weights(y, label, class_weight):
 
 
 def proximal(X, y, C=1.0, class_weight="balanced", *, standardize=True, penalize_intercept=True):
-    """Return coef and intercept in raw units; two classes share the plane of the second."""
+    """Return coef and intercept in raw units. With two classes, there is one plane, that of the second."""
     classes = np.unique(y)
     planes = classes if len(classes) > 2 else classes[-1:]
     scaler = StandardScaler().fit(X) if standardize else None
@@ -49,7 +49,7 @@ def proximal(X, y, C=1.0, class_weight="balanced", *, standardize=True, penalize
 
 
 def auc_direction(X, positive, C):
-    """Minimize |w|^2 / C + mean over pairs of (1 - w'(x+ - x-))^2, pair by pair."""
+    """Return w that minimizes |w|^2 / C + mean over pairs of (1 - w'(x+ - x-))^2, pair by pair."""
     d = X.shape[1]
     matrix, rhs, n_pairs = np.eye(d) / C, np.zeros(d), positive.sum() * (~positive).sum()
     for a in X[positive]:

@@ -1,4 +1,4 @@
-"""A fit against the textbook formulas."""
+"""Comparison of a fit with the textbook formulas."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_balanced_class_weights_give_same_model_when_a_class_is_repeated(rng):
     rare = y == 1
     many = ProximalSVC(C=1e9).fit(np.concatenate([X, X[rare]]), np.concatenate([y, y[rare]]))
     once = ProximalSVC(C=1e9).fit(X, y)
-    # The repetition changes mean and scale; with a large C the penalty does not matter.
+    # Repeated rows change mean and scale, and thereby the penalty. With a large C, the penalty is negligible.
     assert relative_difference(many.coef_, once.coef_) < 1e-6
 
 
@@ -95,7 +95,7 @@ def test_planes_of_regularization_path_equal_single_fits(
 
 
 def test_many_small_classes_of_different_counts_equal_the_textbook_formula(rng):
-    """With so many distinct counts, the solver uses one eigendecomposition."""
+    """With many distinct class counts, the solver uses one eigendecomposition for all planes."""
     counts = np.arange(2, 42)
     y = np.repeat(np.arange(40), counts)
     X = rng.normal(size=(len(y), 130)) + rng.normal(size=(40, 130))[y]

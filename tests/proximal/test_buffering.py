@@ -31,7 +31,7 @@ def same(one, other, X):
 
 
 def test_columns_that_are_constant_in_the_first_rows_are_used():
-    """As in network logs, in which some services and flags do not occur in the first hundred rows."""
+    """In network logs, for example, some services and flags do not occur in the first hundred rows."""
     rng = np.random.default_rng(3)
     X = rng.normal(size=(3000, 30))
     X[:150, 5:] = 0.0

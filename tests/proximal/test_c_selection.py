@@ -1,4 +1,4 @@
-"""When C is selected, and that outliers do not decide it."""
+"""Selection of C: when it happens, and that outliers do not determine the result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cross-validation from fold statistics, against explicit folds of the rows."""
+"""Comparison of cross-validation from fold statistics with explicit folds of the rows."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def test_constant_column_with_extreme_value_does_not_change_the_scores(value, se
 
 @pytest.mark.parametrize("size", [1e-300, 1e300])
 def test_native_reference_and_single_row_planes_agree(size, rng):
-    """The native solver, the reference, and rows one by one."""
+    """Compare the native solver, the reference solver, and a learner of single rows."""
     X, y = problem(rng)
     X = X * [size, 1.0, 1.0]
     model = ProximalSVC().fit(X[:600], y[:600])
@@ -91,7 +91,7 @@ def test_native_reference_and_single_row_planes_agree(size, rng):
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("standardize", [False, True])
 def test_C_is_selected_for_columns_of_any_scale(size, standardize, rng):
-    """Folds depend on the values of rows, so scaled columns have other folds; the loss hardly changes."""
+    """Folds depend on the values of rows, so scaled columns have other folds and a slightly other loss."""
     X, y = problem(rng)
     unit = [size, 1.0, 1.0]
     model = ProximalSVC(C="auto", standardize=standardize).fit(X * unit, y)
@@ -158,7 +158,7 @@ def test_model_of_extreme_columns_is_bit_identical_to_fresh_fit_after_any_histor
 
 @pytest.mark.parametrize("kind", COLUMNS)
 def test_rows_of_extreme_columns_are_forgotten_one_by_one(kind, rng):
-    """The rows of small classes are stored; each is found again, and an unknown row is detected."""
+    """The rows of small classes are stored, so each row is found again and an unknown row is detected."""
     n = 300
     y = np.arange(n) % 2
     X = np.column_stack([COLUMNS[kind](rng, n), rng.normal(size=n)])

@@ -84,7 +84,7 @@ def _assert_incremental_equals_batch(X, y):
 
 @pytest.mark.parametrize("shape", [(303, 13), (569, 30), (3000, 294), (20_000, 54)])
 def test_incremental_and_distributed_fits_equal_batch_fit_as_in_paper_table_1(rng, shape):
-    """Incremental, distributed, and distributed incremental all equal the batch solution."""
+    """Incremental, distributed, and distributed incremental fits all equal the batch fit."""
     X, y = imbalanced(rng, *shape, (0.85, 0.15))
     if shape == (569, 30):
         X, y = load_breast_cancer(return_X_y=True)

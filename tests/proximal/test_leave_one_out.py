@@ -74,7 +74,7 @@ def test_auc_objective_equals_regression_with_free_intercept(rng):
 
 
 def test_leave_one_out_moments_are_near_those_of_refits(rng):
-    """One refit per row: the mean leverage of a class approximates the leverages of its rows."""
+    """Compare with one refit per row. The mean leverage of a class approximates the leverages of its rows."""
     X, y = imbalanced(rng, 80, 12)
     model = ProximalSVC(C=1.0, standardize=False, class_weight=None).fit(X, y)
     left_out = np.empty(len(X))

@@ -48,7 +48,7 @@ def test_statistics_of_version_0_1_load_with_the_same_planes(rng, n_pending):
 
 
 def test_file_of_version_0_1_loads_and_continues():
-    """Version 0.1 wrote the file; the expected planes below are those that it computed."""
+    """The file was written by version 0.1, which also computed the expected planes below."""
     model = load(Path(__file__).parent / "files" / "sums_of_doubles.steelyard")
     assert model.statistics_.from_floats
     np.testing.assert_allclose(model.coef_, [[0.3707534398049871, -0.008727347026921479]], rtol=1e-9)

@@ -89,7 +89,7 @@ def test_add_messages_of_different_kinds_raises(rng):
         with pytest.raises(DataError, match="different feature maps"):
             left - right
     with pytest.raises(DataError, match="different feature maps"):
-        plain + mapped.without_map()  # the width of the map
+        plain + mapped.without_map()  # differs in the number of features of the map
     with pytest.raises(DataTypeError, match="got int"):
         plain + 1
 

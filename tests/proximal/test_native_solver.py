@@ -1,4 +1,4 @@
-"""The native solver against the reference solver."""
+"""Comparison of the native solver with the reference solver."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_vectorized_native_planes_equal_the_reference_planes(rng, level, class_w
 
 
 @pytest.mark.parametrize("n_features", [20, 90])
-def test_many_classes_are_bit_identical_after_any_history(rng, n_features):
+def test_model_of_many_classes_is_bit_identical_after_any_history(rng, n_features):
     X, y = _rows(rng, 40 * 5, n_features, 1), np.repeat(np.arange(40), 5)
     X = X[0] * 1.0
     more = rng.normal(size=(40 * 100, n_features)) * 3.0
@@ -158,7 +158,7 @@ def test_many_classes_are_bit_identical_after_any_history(rng, n_features):
 
 
 def test_class_of_weight_zero_does_not_change_other_probabilities(rng):
-    """The scores of such a class are constant, so their slope must not be a quotient of rounding errors."""
+    """Scores of a class of weight 0 are constant; their slope must not be a quotient of rounding errors."""
     X, y = _rows(rng, 600, 4, 3)
     model = ProximalSVC(class_weight={2: 0.0}, penalize_intercept=False).fit(X, y)
     for planes in _both(model, 1.0):

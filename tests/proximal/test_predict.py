@@ -1,4 +1,4 @@
-"""Predicted labels, which one native pass writes, follow the scores."""
+"""Predicted labels, which one native pass computes, agree with the scores."""
 
 from __future__ import annotations
 

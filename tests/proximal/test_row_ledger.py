@@ -1,4 +1,4 @@
-"""track_rows=True: the ledger refuses rows that were not learned."""
+"""track_rows=True: the ledger (the record of learned rows) refuses to forget rows that were not learned."""
 
 from __future__ import annotations
 

@@ -19,11 +19,11 @@ from steelyard.proximal.folds import FoldState
 
 
 class GeneralPathSVC(ProximalSVC):
-    """A subclass, which always uses the general path."""
+    """Subclass of ProximalSVC, because a subclass always uses the general path."""
 
 
 class OddArray(np.ndarray):
-    """A subclass of ndarray, which needs the general path."""
+    """Subclass of ndarray, whose rows need the general path."""
 
 
 def pair(X, y, **parameters):
@@ -307,7 +307,7 @@ def test_learner_with_ledger_uses_single_row_path_for_prediction_only(rng):
             each.partial_fit(X[i : i + 1], y[i : i + 1])
     assert model.digest() == expected.digest()
     for each in (model, expected):
-        each.forget(X[60:70], y[60:70])  # the ledger contains all of them
+        each.forget(X[60:70], y[60:70])  # the ledger contains these rows
         with pytest.raises(DataError):
             each.forget(X[60:61] + 1.0, y[60:61])
     assert model.digest() == expected.digest()

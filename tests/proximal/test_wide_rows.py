@@ -1,4 +1,4 @@
-"""ProximalSVC warns about the memory of wide rows before it allocates it."""
+"""ProximalSVC warns about the memory that wide rows need before it allocates the memory."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class Document:
     """Untrusted bytes, with functions that mutate, read and use them."""
 
     data: bytes
-    change: Change | None  # None if the bytes are a steelyard file, which is mutated as such
+    change: Change | None  # mutation of the bytes; None for a steelyard file
     read: Callable[[bytes], Any]
     uses: tuple[Callable[[Any], object], ...]
 

@@ -40,7 +40,7 @@ def interrupt_at(moment: int, call: Callable[[], object]) -> bool:
                 sys.setprofile(None)
                 raise Interrupted
 
-    # Python only prints an exception that is raised while a generator is closed, and the call continues.
+    # If an exception is raised while a generator is closed, Python only prints it, and the call continues.
     before, sys.unraisablehook = sys.unraisablehook, lambda _: None
     try:
         sys.setprofile(profiler)

@@ -16,7 +16,7 @@ import numpy as np
 import steelyard
 from steelyard import ProximalSVC
 
-# Saves two models alternately without end, and prints a line when it begins.
+# Program that saves two models alternately without end, and prints a line when it begins.
 _SAVER = """
 import sys
 import numpy as np

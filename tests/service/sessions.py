@@ -1,4 +1,4 @@
-"""Writer without a thread: every request is processed by the caller."""
+"""Writer without a thread, for tests: every request is processed by the caller."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class ModelSession:
         return self.writer.published[name]
 
     def again(self):
-        """Return a writer that loads the store again. In PostgreSQL it takes over the write lock."""
+        """Return a new session on the same store. In PostgreSQL it takes over the write lock."""
         if not self.is_file:
             self.store.close()
         return ModelSession(self.where, self.clock)

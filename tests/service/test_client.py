@@ -17,7 +17,7 @@ from tests.service.server import serving
 
 jsonschema_rs = pytest.importorskip("jsonschema_rs", reason="jsonschema_rs checks values against schemas")
 
-# Operations that the client does not offer, with the reason.
+# Operations that the Python client does not offer, each with the reason.
 OF_OTHERS = {
     "/v1/models/{model}/sites": "steelyard.federated.Service is the client of sites",
     "/v1/models/{model}/sites/{site}": "steelyard.federated.Service is the client of sites",

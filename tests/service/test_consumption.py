@@ -1,4 +1,4 @@
-"""Consume requests: position and rows are stored in one transaction, and labels may arrive in any order."""
+"""Requests to consume messages: position and rows share a transaction; labels may arrive in any order."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def check_operation(client, schema, method, path, *, n_examples, seed_value):
     )
     @given(case=schema[path][method].as_strategy(), known=st.booleans())
     def check(case, known):
-        is_renamed = path.endswith("/rename")  # the other operations need the model under its old name
+        is_renamed = path.endswith("/rename")  # other operations need the old name of the model
         if known and path != "/v1/models/{model}" and not is_renamed and "model" in case.path_parameters:
             of_sites = path.endswith(("sites", "{site}", "pooled"))
             case.path_parameters["model"] = "pool" if of_sites else "payments"

@@ -190,7 +190,7 @@ def full(store, start):
 
 
 def _until_refused(clients, http):
-    """Send large learn requests until one is refused; it is repeated later."""
+    """Send large learn requests until one is refused. Return its response; the request is repeated later."""
     for number in count():
         client = clients[number % len(clients)]
         rows = [client._row() for _ in range(400)]

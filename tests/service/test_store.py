@@ -282,7 +282,8 @@ def test_store_in_memory_can_be_read_while_a_statement_runs(read):
         statement = threads.submit(store._do, "SELECT pause()")
         assert entered.wait(30)
         result = threads.submit(getattr(store, read))
-        wait([result], 0.5)  # SQLite refuses a second thread after a third of a second
+        # If a connection is busy in another thread, apsw raises ThreadingViolationError after 0.33 s.
+        wait([result], 0.5)
         leave.set()
         assert statement.result(30)
         assert result.result(30) is not None

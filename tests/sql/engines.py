@@ -33,7 +33,7 @@ def opened(engine, postgres=None):
 
 
 def fill(connection, table, frame, types=None):
-    """Create a table from a data frame; ``types`` overrides the types of columns."""
+    """Create a table from a data frame. ``types`` overrides the types of some columns."""
     types = types or {}
     kinds = {name: types.get(name) or _TYPES.get(frame[name].dtype.kind, "TEXT") for name in frame}
     columns = ", ".join(f"{quoted(name)} {kind}" for name, kind in kinds.items())

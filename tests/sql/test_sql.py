@@ -105,7 +105,7 @@ def test_fit_with_invalid_query_target_or_model_raises(connect):
     connection = connect(table())
     with pytest.raises(DataError, match="the database reported an error"):
         sql.fit(ProximalSVC(), connection, "pay", target="kind", where="nonsense > 3")
-    with pytest.raises(DataError, match="there is no target column"):
+    with pytest.raises(DataError, match="the target column 'nobody' does not exist"):
         sql.fit(ProximalSVC(), connection, "pay", target="nobody")
     with pytest.raises(DataTypeError, match=r"sql\.fit"):
         sql.forget(ProximalSVC(), connection, "pay")

@@ -41,7 +41,7 @@ def test_support_vectors_and_coefficients_equal_those_of_svc(both):
     np.testing.assert_allclose(mine.intercept_, theirs.intercept_, atol=2e-3)
 
 
-def test_fitted_attributes_give_the_decision_function(both):
+def test_decision_function_and_predictions_equal_those_of_svc(both):
     mine, theirs = both
     np.testing.assert_allclose(mine.decision_function(X), theirs.decision_function(X), rtol=1e-3, atol=1e-4)
     np.testing.assert_array_equal(mine.predict(X), mine.classes_[(mine.decision_function(X) > 0).astype(int)])

@@ -171,7 +171,7 @@ def test_invalid_table_raises(table):
 
 
 def test_integer_column_name_raises_with_hint():
-    with pytest.raises(DataError, match=r"(?s)no target column 1; there are '0', '1'.*did you mean '1'"):
+    with pytest.raises(DataError, match=r"(?s)target column 1 does not exist.*'0', '1'.*did you mean '1'"):
         _read(pd.DataFrame({0: [1, 2], 1: [0, 1]}), target=1)
 
 

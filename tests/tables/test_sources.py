@@ -168,7 +168,7 @@ def _lines(tmp_path, *, rows=3000, bad=None, at=2500):
 
 def test_missing_target_column_error_lists_existing_columns(tmp_path):
     _, message = _read_until_error(_lines(tmp_path), target="Y")
-    assert "no target column 'Y'" in message
+    assert "the target column 'Y' does not exist" in message
     assert "'a', 'b', 'y'" in message
 
 

@@ -274,7 +274,7 @@ def test_single_row_predict_equals_batch_predict_and_raises_same_errors(wrapper)
 
 
 def _assert_equals_fit_on_window(window, X):
-    """The estimator has learned exactly the rows that the window keeps."""
+    """Assert that the estimator has learned exactly the rows that the window keeps."""
     rows = window._rows
     expected = IncrementalSVC(gamma=0.4).fit(rows.X, rows.y)
     assert window.estimator_.class_count_.tolist() == expected.class_count_.tolist()
@@ -303,7 +303,7 @@ def test_copy_of_interrupted_window_keeps_rows_and_estimator_consistent(make_cop
 
 
 def test_pickled_state_is_not_changed_by_later_updates():
-    """A pickle that another thread's update interrupts must not combine old rows with a newer estimator."""
+    """An update by another thread during pickling must not combine old rows with a newer estimator."""
     X, y = _rows(200)
     window = SlidingWindow(IncrementalSVC(gamma=0.4), size=70).partial_fit(X[:50], y[:50])
     make, arguments, state, *_ = window.__reduce_ex__(4)

@@ -59,7 +59,8 @@ STEELYARD_ALWAYS_INLINE static inline VecD lane_sums(VecD* v) {
     if constexpr (Count == 1) {
         return v[0];
     } else {
-        constexpr size_t run = kDoubles / Count;  // number of adjacent lanes that belong to different sums
+        // Number of sums that each vector interleaves: lanes i and i + run belong to the same sum.
+        constexpr size_t run = kDoubles / Count;
         for (size_t k = 0; k < Count / 2; ++k)
             v[k] = shuffled<every_second_run<run, 0>>(v[2 * k], v[2 * k + 1]) +
                    shuffled<every_second_run<run, 1>>(v[2 * k], v[2 * k + 1]);

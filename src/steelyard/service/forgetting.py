@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Forgetting", "SplitChunk", "row_keys"]
 
-_MAX_SCANNED_ROWS = 200_000  # maximum number of rows to search for a category of forgotten rows
+# Maximum number of remaining rows scanned to find out whether the categories of forgotten rows still occur.
+_MAX_SCANNED_ROWS = 200_000
 
 
 class SplitChunk(NamedTuple):

@@ -156,7 +156,7 @@ class PublishedModel:
 
     @property
     def drift_gauges(self) -> tuple[int, float] | None:
-        """Number of detected drifts, and evidence (0 to 1) of a new drift. None without a drift test."""
+        """Number of detected drifts and evidence (0 to 1) of a new drift, or None without a drift test."""
         if not self.is_ready or not hasattr(self._learner, "drift_evidence_"):
             return None
         return len(self._learner.drift_events_), self._learner.drift_evidence_

@@ -81,7 +81,7 @@ class RowWindowIndex:
         self._newest = None
 
     def replace(self, chunk: int, times: FloatArray) -> None:
-        """Replace the rows of a chunk by fewer rows. The chunk keeps its place in the order of arrival."""
+        """Replace the rows of a chunk by fewer rows. The chunk keeps its position in the order of arrival."""
         entry = self._active[chunk]
         self.n_rows += len(times) - (entry.n - entry.begin)
         self._unsaved.pop(chunk, None)

@@ -310,8 +310,10 @@ class ModelSession:
     def _with_dropped(self, ranges: list[RowRange]) -> list[RowRange]:
         """Return ``ranges`` together with the oldest stored rows that the learner has already dropped.
 
-        The window of the learner can differ from the window of the store. A learner with a window of n rows
-        still counts forgotten rows, and a learner with a window of time treats late rows as new.
+        The learner and the store can keep different rows. With a window of n rows, the learner counts
+        forgotten rows until they leave its window, so it can drop a row that is among the n newest rows of
+        the store. With a time window, a late row has its own time in the store, but the time of the newest
+        row in the learner, so the store expires the row first.
         """
         n_dropped = self.engine.n_dropped
         if not n_dropped:

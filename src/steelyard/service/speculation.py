@@ -23,8 +23,8 @@ from steelyard.service.statistics import GroupTimes
 __all__ = ["Speculation", "SpeculativeBatch"]
 
 _log = logging.getLogger("steelyard.service")
-# Starting a thread for the commit takes longer than learning rows whose number and expected learning time are
-# both smaller than this.
+# If the number of rows and their expected learning time are both below these limits, learning the rows takes
+# less time than starting a thread for the commit.
 _MIN_ROWS = 200
 _MIN_SECONDS = 0.001
 

@@ -216,7 +216,7 @@ def arrow_values(column: Any, name: str) -> NDArray[Any]:
 
 
 def _seconds(column: Any) -> NDArray[Any]:
-    """Return durations, or times of day, in seconds; nan if missing."""
+    """Return durations, or times of day, in seconds, with nan for missing values."""
     import pyarrow as pa
 
     unit = pa.duration("us") if pa.types.is_duration(column.type) else pa.time64("us")

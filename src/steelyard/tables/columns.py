@@ -243,7 +243,7 @@ class Columns:
             if name not in existing:
                 closest = near(str(name), names)
                 raise DataError(
-                    f"there is no {kind} column {name!r}; there are {listed(names)}.",
+                    f"the {kind} column {name!r} does not exist; the columns are {listed(names)}.",
                     source=source,
                     hint=f"did you mean {closest!r}?" if closest else None,
                 )
@@ -254,7 +254,7 @@ class Columns:
 
 
 def as_texts(values: Values) -> list[str | None]:
-    """Return the values of a column as text, None if missing. Integers have no decimal point."""
+    """Return the values of a column as text, with None for missing values. Integers have no decimal point."""
     if values.dtype == object:
         return [None if value is None else str(value) for value in values.tolist()]
     return [

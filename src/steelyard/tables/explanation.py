@@ -85,7 +85,7 @@ def _table_values(names: list[str], table: Mapping[str, Any], n_rows: int) -> ND
 
 
 def _near_row(near: NearRow, encoder: TableEncoder, names: list[str], *, is_fixed: bool) -> NearRow:
-    """Return a stored row with the values of the table, None for missing values and hashed categories."""
+    """Return a stored row with the values of the table, and None for missing values and hashed categories."""
     if near.values is None:
         return near
     n_numeric = len(encoder.numeric_)

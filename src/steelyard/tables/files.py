@@ -168,7 +168,7 @@ class ByteSource(io.RawIOBase):
         return data
 
     def _n_lines(self, n_bytes: int) -> int:
-        """Return the number of lines in the first ``n_bytes`` bytes; 0 for a pipe, which cannot be reread."""
+        """Return the number of lines in the first ``n_bytes`` bytes. A pipe cannot be reread and gives 0."""
         if self._file is None:
             return 0
         with self._file.open("rb") as file:
@@ -197,7 +197,7 @@ class ByteSource(io.RawIOBase):
             self._pipe.stop()
 
     def fingerprint(self) -> str | None:
-        """Return the SHA-256 of the file, or of the bytes read from a pipe; None if the file was deleted."""
+        """Return the SHA-256 of the file or of the bytes from a pipe, or None if the file was deleted."""
         if self._digest is not None:
             return self._digest.hexdigest()
         try:

@@ -352,7 +352,7 @@ def has_label(source: Any, target: str, text: str, limit: int | None = None) -> 
                     break
         finally:
             reader.close()
-    except (DataError, KeyError):  # KeyError: there is no target column
+    except (DataError, KeyError):  # KeyError: the target column does not exist
         return True, labels.table.labels
     return labels.table.find(text) is not None, labels.table.labels
 
