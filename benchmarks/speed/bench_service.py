@@ -501,6 +501,8 @@ def bench_learners(store: str, rounds: int, n_batches: int, n_features: int) -> 
                     time.sleep(0.1)
                 measure([first, second], [pid, other])  # not counted: the second process imports modules
                 two.append(measure([first, second], [pid, other]))
+                for name in names:
+                    httpx.delete(f"{first}/v1/models/{name}", timeout=30).raise_for_status()
     (rate_one, busy_one), (rate_two, busy_two) = max(one), max(two)
     line(
         f"two learner processes of a PostgreSQL store / one, {n_features} features",
