@@ -476,6 +476,16 @@ def bench_learners(store: str, rounds: int, n_batches: int, n_features: int) -> 
         found = httpx.get(f"{url}/v1/models", headers={"x-steelyard-forwarded": "1"}, timeout=30).json()
         return {model["name"] for model in found["models"]} & set(names)
 
+    def create_models(url: str) -> None:
+        for name in names:
+            httpx.put(f"{url}/v1/models/{name}", json=settings, timeout=30).raise_for_status()
+        while len(models_of(url)) < len(names):
+            time.sleep(0.1)
+
+    def delete_models(url: str) -> None:
+        for name in names:
+            httpx.delete(f"{url}/v1/models/{name}", timeout=30).raise_for_status()
+
     def measure(urls: list[str], pids: list[int]) -> tuple[float, float]:
         """Return rows per second, and the share of all cores that learners, database and client used."""
         homes = {name: url for url in urls for name in models_of(url)}
@@ -490,10 +500,7 @@ def bench_learners(store: str, rounds: int, n_batches: int, n_features: int) -> 
     one, two = [], []
     for _ in range(rounds):
         with process_with_pid(*serve) as (first, pid):
-            for name in names:
-                httpx.put(f"{first}/v1/models/{name}", json=settings, timeout=30).raise_for_status()
-            while len(models_of(first)) < len(names):
-                time.sleep(0.1)
+            create_models(first)
             measure([first], [pid])  # not counted: this run determines the columns and fills caches
             one.append(measure([first], [pid]))
             with process_with_pid(*serve) as (second, other):
@@ -501,8 +508,7 @@ def bench_learners(store: str, rounds: int, n_batches: int, n_features: int) -> 
                     time.sleep(0.1)
                 measure([first, second], [pid, other])  # not counted: the second process imports modules
                 two.append(measure([first, second], [pid, other]))
-                for name in names:
-                    httpx.delete(f"{first}/v1/models/{name}", timeout=30).raise_for_status()
+                delete_models(first)
     (rate_one, busy_one), (rate_two, busy_two) = max(one), max(two)
     line(
         f"two learner processes of a PostgreSQL store / one, {n_features} features",
