@@ -447,68 +447,96 @@ def database_processes(store: str) -> list[int]:
     return [pid for pid in found if Path(f"/proc/{pid}").exists()]
 
 
+class ModelLoad:
+    """Eight models of a store and clients that send rows to them.
+
+    Rows have ten columns, which a feature map turns into ``n_features`` features. Two clients per model keep
+    the queues of two learner processes filled.
+
+    Parameters
+    ----------
+    store : str
+        URL of a PostgreSQL database.
+    n_batches : int
+        Number of requests of each client.
+    n_features : int
+        Number of random features of each model.
+    """
+
+    n_rows, n_clients = 50, 2
+
+    def __init__(self, store: str, n_batches: int, n_features: int) -> None:
+        self.store, self.n_batches = store, n_batches
+        self.names = [f"bench-{uuid.uuid4().hex[:8]}" for _ in range(8)]
+        self.settings = {**SPEC, "learner": {"class": "ProximalSVC", "features": n_features}}
+        rng, y = np.random.default_rng(5), (np.arange(self.n_rows) % 9 == 0) * 1.0
+        self.bodies = [arrow(rng.normal(size=(self.n_rows, 10)), y) for _ in range(8)]
+
+    def create(self, url: str) -> None:
+        """Create the models, and wait until the process has all of them."""
+        for name in self.names:
+            httpx.put(f"{url}/v1/models/{name}", json=self.settings, timeout=30).raise_for_status()
+        while len(self.models_of(url)) < len(self.names):
+            time.sleep(0.1)
+
+    def delete(self, url: str) -> None:
+        """Delete the models."""
+        for name in self.names:
+            httpx.delete(f"{url}/v1/models/{name}", timeout=30).raise_for_status()
+
+    def models_of(self, url: str) -> set[str]:
+        """Return the models that a process learns."""
+        found = httpx.get(f"{url}/v1/models", headers={"x-steelyard-forwarded": "1"}, timeout=30).json()
+        return {model["name"] for model in found["models"]} & set(self.names)
+
+    async def client(self, name: str, url: str) -> None:
+        """Send all requests of one client."""
+        pipe = Pipe(url)
+        await pipe.open()
+        for number in range(self.n_batches):
+            await pipe.post(f"/v1/models/{name}/learn", self.bodies[number % len(self.bodies)], ARROW)
+        pipe.close()
+
+    async def send(self, homes: dict[str, str]) -> float:
+        """Send the requests of all clients; return the seconds."""
+        begin = time.perf_counter()
+        clients = (self.client(*home) for home in homes.items() for _ in range(self.n_clients))
+        await asyncio.gather(*clients)
+        return time.perf_counter() - begin
+
+    def measure(self, urls: list[str], pids: list[int]) -> tuple[float, float]:
+        """Return rows per second, and the share of all cores that learners, database and client used.
+
+        The first of two runs is not counted: it determines the columns, fills caches and imports modules.
+        """
+        homes = {name: url for url in urls for name in self.models_of(url)}
+        asyncio.run(self.send(homes))
+        pids = [*pids, *database_processes(self.store)]
+        before = cpu_seconds(pids) + time.process_time()
+        seconds = asyncio.run(self.send(homes))
+        used = cpu_seconds(pids) + time.process_time() - before
+        n_all = self.n_clients * self.n_rows * self.n_batches * len(self.names)
+        return n_all / seconds, used / (seconds * len(os.sched_getaffinity(0)))
+
+
 def bench_learners(store: str, rounds: int, n_batches: int, n_features: int) -> None:
     """Measure the throughput of two learner processes of a PostgreSQL store relative to one.
 
-    Rows have ten columns, which a feature map turns into ``n_features`` features. Eight models with two
-    clients each keep the queues of both processes filled. All processes share the cores of this machine. One
-    learner process uses more than one core, because it reads requests and commits while its writer thread
-    learns; the share of all cores that are busy with one process limits the gain of a second process.
+    All processes share the cores of this machine. One learner process uses more than one core, because it
+    reads requests and commits while its writer thread learns. The share of all cores that one process, the
+    database and the client use limits the gain of a second process.
     """
-    rng, width, n_rows, n_clients = np.random.default_rng(5), 10, 50, 2
-    names = [f"bench-{uuid.uuid4().hex[:8]}" for _ in range(8)]
-    settings = {**SPEC, "learner": {"class": "ProximalSVC", "features": n_features}}
-    bodies = [arrow(rng.normal(size=(n_rows, width)), (np.arange(n_rows) % 9 == 0) * 1.0) for _ in range(8)]
-
-    async def send(homes: dict[str, str]) -> float:
-        async def client(name: str, url: str) -> None:
-            pipe = Pipe(url)
-            await pipe.open()
-            for place in range(n_batches):
-                await pipe.post(f"/v1/models/{name}/learn", bodies[place % len(bodies)], ARROW)
-            pipe.close()
-
-        begin = time.perf_counter()
-        await asyncio.gather(*(client(name, url) for name, url in homes.items() for _ in range(n_clients)))
-        return time.perf_counter() - begin
-
-    def models_of(url: str) -> set[str]:
-        found = httpx.get(f"{url}/v1/models", headers={"x-steelyard-forwarded": "1"}, timeout=30).json()
-        return {model["name"] for model in found["models"]} & set(names)
-
-    def create_models(url: str) -> None:
-        for name in names:
-            httpx.put(f"{url}/v1/models/{name}", json=settings, timeout=30).raise_for_status()
-        while len(models_of(url)) < len(names):
-            time.sleep(0.1)
-
-    def delete_models(url: str) -> None:
-        for name in names:
-            httpx.delete(f"{url}/v1/models/{name}", timeout=30).raise_for_status()
-
-    def measure(urls: list[str], pids: list[int]) -> tuple[float, float]:
-        """Return rows per second, and the share of all cores that learners, database and client used."""
-        homes = {name: url for url in urls for name in models_of(url)}
-        pids = [*pids, *database_processes(store)]
-        before = cpu_seconds(pids) + time.process_time()
-        seconds = asyncio.run(send(homes))
-        used = cpu_seconds(pids) + time.process_time() - before
-        n_all = n_clients * n_rows * n_batches * len(names)
-        return n_all / seconds, used / (seconds * len(os.sched_getaffinity(0)))
-
+    load, one, two = ModelLoad(store, n_batches, n_features), [], []
     serve = ("-m", "steelyard", "serve", "--store", store, "--port", "0")
-    one, two = [], []
     for _ in range(rounds):
         with process_with_pid(*serve) as (first, pid):
-            create_models(first)
-            measure([first], [pid])  # not counted: this run determines the columns and fills caches
-            one.append(measure([first], [pid]))
+            load.create(first)
+            one.append(load.measure([first], [pid]))
             with process_with_pid(*serve) as (second, other):
-                while {len(models_of(first)), len(models_of(second))} != {len(names) // 2}:
+                while {len(load.models_of(first)), len(load.models_of(second))} != {len(load.names) // 2}:
                     time.sleep(0.1)
-                measure([first, second], [pid, other])  # not counted: the second process imports modules
-                two.append(measure([first, second], [pid, other]))
-                delete_models(first)
+                two.append(load.measure([first, second], [pid, other]))
+                load.delete(first)
     (rate_one, busy_one), (rate_two, busy_two) = max(one), max(two)
     line(
         f"two learner processes of a PostgreSQL store / one, {n_features} features",
