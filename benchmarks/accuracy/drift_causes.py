@@ -4,12 +4,12 @@
         [--detector NAME ...]
 
 Every stream has two classes and ten columns with normal, skewed or uniform values. At the middle row one of
-four changes happens: prior (the share of the rare class changes), shift and scale (one column changes in all
-classes; the cause is "features"), and concept (one column changes in the rare class only). The detectors of
-river monitor every column and the labels. A drift of the labels counts as prior. A drift of a column counts
-as the correct one of features and concept. The tests of Evidently compare blocks of 500 rows with the first
-1,000 rows, with the default thresholds. The default tests are the Kolmogorov-Smirnov test for columns and the
-Z-test for labels.
+four changes happens: prior (the share of the rare class changes), shift and scale (one column changes in
+all classes; the cause is "features"), and concept (one column changes in the rare class only). The
+detectors of river monitor every column and the labels. A drift of the labels counts as prior. They cannot
+distinguish features from concept, so either counts as correct for a drift of a column. The tests of
+Evidently compare blocks of 500 rows with the first 1,000 rows, with the default thresholds. The default
+tests are the Kolmogorov-Smirnov test for columns and the Z-test for labels.
 """
 
 from __future__ import annotations

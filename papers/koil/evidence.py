@@ -150,7 +150,7 @@ def _cases(context: Context) -> list[_Case]:
     ]  # fmt: skip
 
 
-# -- many kernels: from the formulas to the program -----------------------------------------------
+# -- several kernels: differences between the thesis and the authors' program ----------------------
 
 READ_ON = ("heart", "ionosphere", "diabetes", "german", "segment", "satimage")
 

@@ -85,7 +85,7 @@ def test_forget_on_full_disk_keeps_model_and_certificate(rows, earlier):
 
 @pytest.mark.parametrize("form", ["csv", "csv.gz", "parquet", "jsonl"])
 @pytest.mark.parametrize("command", ["stream", "tune"])
-def test_stream_with_positive_class_without_rows_is_an_error_before_learning(command, form, rows):
+def test_unknown_positive_class_is_an_error_before_learning(command, form, rows):
     table = pd.read_csv(rows / "rows.csv")[["x0", "x1", "y"]]
     path = rows / f"rows2.{form}"
     if form == "parquet":

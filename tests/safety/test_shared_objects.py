@@ -55,7 +55,7 @@ def test_concurrent_updates_of_hub_and_cube_are_not_lost():
     assert cube.n_rows == 4 * len(ROWS)
 
 
-def test_concurrent_updates_of_site_table_model_and_part_are_not_lost():
+def test_concurrent_updates_of_shared_objects_are_not_lost():
     site = Site("north", "y", policy=ReleasePolicy.open())
     model = TableModel(ProximalSVC(), target="y").fit(ROWS)
     part = _part(ROWS, "first")

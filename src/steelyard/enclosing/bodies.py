@@ -65,7 +65,7 @@ class Body(Protocol):
 
     @property
     def ball(self) -> Ball:
-        """Ball of the body: its radius, and the weights of the rows in its center."""
+        """Smallest enclosing ball: its radius, and the weights of the rows whose sum is its center."""
 
     def squared_distances(self, X: FloatArray) -> FloatArray:
         """Return the squared distance of each row to the center."""

@@ -46,7 +46,7 @@ class DecisionState:
     row_costs: RowCosts = field(default_factory=RowCosts)
 
     def with_goal(self, goal: Any, is_mirrored: bool | None = None) -> DecisionState:
-        """Return the state for a goal of the threshold, with a copy of the online threshold.
+        """Return this state with an online threshold for a new goal, such as a target rate.
 
         ``is_mirrored`` says whether the first of two classes is the positive one; None means unchanged.
         """
