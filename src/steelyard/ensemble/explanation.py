@@ -117,10 +117,11 @@ class Explanation:
             for expert in self._by_weight()
         ]
         word = "Class" if self.positive is None else "Positive class"
-        classes = [_class_line(record, word) for record in self.classes[:_MAX_TEXT_CLASSES]]
+        is_binary = len(self.classes) < 2
+        classes = [_class_line(record, word, is_binary) for record in self.classes[:_MAX_TEXT_CLASSES]]
         if len(self.classes) > _MAX_TEXT_CLASSES:
             classes.append(f"... and {len(self.classes) - _MAX_TEXT_CLASSES} more classes.")
-        limits = [f"Budget, {name}: {limit}." for name, limit in self.limits.items()]
+        limits = [f"Schedule, {name}: {limit}." for name, limit in self.limits.items()]
         return "\n".join([*self._summary(), *map(str, self.promise), *experts, *classes, *limits])
 
     __repr__ = __str__
@@ -251,8 +252,11 @@ def _number(value: float) -> str:
     return "none" if np.isnan(value) else f"{value:.3f}"
 
 
-def _class_line(record: ClassRecord, word: str) -> str:
+def _class_line(record: ClassRecord, word: str, is_binary: bool) -> str:
     share = f"{word} {record.label!r}, recently {100 * record.share:.1f} % of the rows"
     if record.threshold is None:
         return f"{share}, has no threshold yet."
+    if is_binary:
+        condition = f"the weighted sum of log-odds is above {record.threshold:.2f} (decision_function above 0)"
+        return f"{share}, is predicted if {condition}."
     return f"{share}, is predicted above a combined score of {record.threshold:.2f}."

@@ -85,7 +85,9 @@ class KernelExpert(WindowExpert):
             return f"disabled: {planes} would cost more than {budget}"
         if share < 1.0:
             return f"learns {100 * share:.0f} % of the rows: {planes}, {budget}"
-        return f"learns {_MAX_BLOCK_SAMPLE} rows or a quarter of larger blocks" if budget.is_auto else ""
+        if not budget.is_auto:
+            return ""
+        return f"learns {_MAX_BLOCK_SAMPLE} rows of each larger chunk, or a quarter of it if that is more"
 
     def copy(self, rows: RowBuffer, views: Views) -> Self:
         expert = shallow_copy(self)
