@@ -8,6 +8,7 @@ import pytest
 
 from steelyard.service import Writer, open_store
 from steelyard.service.commands import (
+    Adopt,
     Conflict,
     Delete,
     Forget,
@@ -348,3 +349,13 @@ def test_slow_model_leased_by_another_process_is_released(cluster):
         assert not writer.can_answer("wide", changes=True)
         assert do(writer, Learn("m", batch(records(5, first=50))))["learned"] == 5
         writer.close()
+
+
+def test_model_handed_back_is_not_forwarded_to_the_second_thread_again(writer):
+    for name in ("wide", "m"):
+        do(writer, Put(name, spec()))
+        do(writer, Learn(name, batch(records(20))))
+    hand_over(writer, "wide")
+    do(writer, Learn("wide", batch(records(5, first=30))))
+    handed_back = Adopt("wide", writer._slow_writer.sessions["wide"])  # "wide" is still among the slow models
+    assert writer._own_requests([handed_back]) == [handed_back]

@@ -257,6 +257,6 @@ def _class_line(record: ClassRecord, word: str, is_binary: bool) -> str:
     if record.threshold is None:
         return f"{share}, has no threshold yet."
     if is_binary:
-        condition = f"the weighted sum of log-odds is above {record.threshold:.2f} (decision_function above 0)"
-        return f"{share}, is predicted if {condition}."
+        rule = f"the weighted sum of log-odds is above {record.threshold:.2f} (decision_function above 0)"
+        return f"{share}, is predicted if {rule}."
     return f"{share}, is predicted above a combined score of {record.threshold:.2f}."

@@ -98,16 +98,17 @@ class SlowWriter(Writer):
 
     def _hand_back(self, name: str) -> None:
         """Hand a model back to the first writer, which also renames and deletes models."""
-        session = self.sessions.pop(name, None)
-        self._first._handed_over = name
-        self.store.release_leases([name])
-        try:
-            if session is not None:
-                self._first._queue.put(Adopt(name, session))  # queued before the forwarded requests
-        except SteelyardError:
-            self._first._handed_over = None
-            raise  # the queue is full, and the next request loads the model again
-        self._first.slow_models.discard(name)
+        with self._first._move_lock:
+            session = self.sessions.pop(name, None)
+            self._first._handed_over = name
+            self.store.release_leases([name])
+            try:
+                if session is not None:
+                    self._first._queue.put(Adopt(name, session))  # queued before the forwarded requests
+            except SteelyardError:
+                self._first._handed_over = None
+                raise  # the queue is full, and the next request loads the model again
+            self._first.slow_models.discard(name)
 
     def _background_work(self) -> Callable[[], None] | None:
         """Return None, because this thread does not learn rows of later requests during a commit.

@@ -88,6 +88,7 @@ class Writer(ModelOwner):
         self.problem: str | None = None  # reason why the store cannot be written, for example "disk full"
         self.next_tick = time.monotonic() + _TICK_SECONDS
         self._slow_writer: SlowWriter | None = None
+        self._move_lock = threading.Lock()  # held while a model moves to the other writer thread
         self._group_times = GroupTimes()
         self._queue = RequestQueue(max_waiting)
         self._speculation = Speculation(self._queue, self.clock, self._group_times, _MAX_GROUP_REQUESTS)
@@ -254,20 +255,25 @@ class Writer(ModelOwner):
 
     def _hand_over(self, name: str) -> None:
         assert self._slow_writer is not None
-        self._handed_over = name  # requests that arrive now are queued here and forwarded later
-        session = self.sessions.pop(name)
-        self.store.release_leases([name])
-        # This request is queued before any request for the model that is submitted from now on.
-        self._slow_writer._queue.put(Adopt(name, session))
-        self.slow_models.add(name)
-        self._handed_over = None
+        with self._move_lock:
+            self._handed_over = name  # requests that arrive now are queued here and forwarded later
+            session = self.sessions.pop(name)
+            self.store.release_leases([name])
+            # This request is queued before any request for the model that is submitted from now on.
+            self._slow_writer._queue.put(Adopt(name, session))
+            self.slow_models.add(name)
+            self._handed_over = None
         _log.warning("the model %r is slow and moves to the second writer thread", name)
 
     def _own_requests(self, group: Sequence[Request]) -> list[Request]:
-        """Forward the requests for slow models to the second thread; return the other requests."""
+        """Forward the requests for slow models to the second thread; return the other requests.
+
+        A model that the second thread hands back is still among the slow models for a moment.
+        """
         own = []
         for request in group:
-            if request.model in self.slow_models and self._slow_writer is not None:
+            is_slow = request.model in self.slow_models and not isinstance(request, Adopt)
+            if is_slow and self._slow_writer is not None:
                 try:
                     self._slow_writer.submit(request)
                 except SteelyardError as error:
