@@ -20,7 +20,7 @@ def stores(cluster):
         store.close()
 
 
-def test_inserts_of_a_transaction_are_visible_to_its_queries_and_to_nobody_after_an_error(stores):
+def test_unsent_inserts_are_visible_in_their_transaction_and_discarded_after_an_error(stores):
     store, other = stores
     with pytest.raises(RuntimeError), store.transaction():  # noqa: PT012  statements before the error
         chunk = store.add_chunk("m", 1, b"rows")
