@@ -26,7 +26,7 @@ _log = logging.getLogger("steelyard.service")
 # If the number of rows and their expected learning time are both below these limits, learning the rows takes
 # less time than starting a thread for the commit.
 _MIN_ROWS = 200
-_MIN_SECONDS = 0.001
+_MIN_SECONDS = 0.003
 
 
 @dataclass
