@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -46,7 +47,7 @@ _HELD_FACTOR = 2.0  # the positive class changes only when it has twice as many 
 def positive_class(
     counts: Mapping[Label, float], given: Label | None = None, held: Label | None = None
 ) -> Label | None:
-    """Return the positive class, or None if it is not given and there are not exactly two classes.
+    """Return the positive class, or None if there are not exactly two classes.
 
     Parameters
     ----------
@@ -60,8 +61,9 @@ def positive_class(
     Returns
     -------
     label or None
-        The given class, if any. Otherwise 1, True or "1", if the other class is 0, -1, False or their text.
-        Otherwise the rarer class, or the larger label if both have equally many rows.
+        The given class, if any; None and a warning if it is neither of the two. Otherwise 1, True or "1", if
+        the other class is 0, -1, False or their text. Otherwise the rarer class, or the larger label if both
+        have equally many rows.
 
     Examples
     --------
@@ -70,10 +72,18 @@ def positive_class(
     >>> positive_class({"down": 40, "up": 60}, held="up"), positive_class({"down": 40, "up": 90}, held="up")
     ('up', 'down')
     """
-    if given is not None:
-        return next((label for label in counts if label == given or str(label) == str(given)), given)
     if len(counts) != 2:
         return None
+    if given is not None:
+        known = [label for label in counts if label == given or str(label) == str(given)]
+        if not known:
+            warnings.warn(
+                f"positive={given!r} is neither of the two classes so far, {sorted(counts)}; "
+                "no class is positive. hint: correct the label, unless its rows are still to come",
+                UserWarning,
+                stacklevel=2,
+            )
+        return known[0] if known else None
     first, second = sorted(counts)
     for label, other in ((second, first), (first, second)):
         if str(label) in _POSITIVE_LABELS and str(other) in _NEGATIVE_LABELS:

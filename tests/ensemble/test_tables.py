@@ -290,6 +290,14 @@ def test_threshold_goal_applies_to_given_positive_class():
     assert alarms((1, 0), {"alarms": 0.05}, False, positive="0")[0] == 0
 
 
+@pytest.mark.parametrize("wrapper", [False, True])
+def test_unknown_positive_class_warns_and_no_class_is_positive(wrapper):
+    message = r"positive='Fraud' is neither of the two classes so far, \['fraud', 'ok'\]"
+    with pytest.warns(UserWarning, match=message):
+        positive, _ = alarms(("fraud", "ok"), "gmean", wrapper, positive="Fraud")
+    assert positive is None
+
+
 def test_explain_shows_the_positive_class(payments, model):
     assert model.positive_ == "fraud"
     explanation = model.explain()

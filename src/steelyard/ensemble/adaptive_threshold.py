@@ -312,8 +312,6 @@ class AdaptiveThresholdClassifier(ThresholdedClassifier):
 
     def _find_positive(self, buffer: ScoreBuffer, held: Label | None) -> Label | None:
         counts = dict(zip(buffer.classes, buffer.shares().tolist(), strict=True))
-        if len(counts) != 2:
-            return None
         return positive_class(counts, self.positive, held)
 
     @property

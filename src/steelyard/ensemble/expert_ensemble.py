@@ -147,12 +147,9 @@ class ExpertEnsemble:
         return counts / max(counts.sum(), 1.0)
 
     def find_positive(self) -> Label | None:
-        """Return the positive class, or None if there are not exactly two classes."""
+        """Return the positive class, or None if it is unknown or there are not exactly two classes."""
         counts = {self.labels[code]: int(self.counts[code]) for code in self.class_codes()}
-        given = self.params.positive
-        if len(counts) != 2 or (given is not None and positive_class(counts, given) not in counts):
-            return None  # the given class may have no rows yet
-        return positive_class(counts, given, self.decision.positive)
+        return positive_class(counts, self.params.positive, self.decision.positive)
 
     def _count(self, block: Block, sign: int) -> None:
         counts = sign * np.bincount(block.codes, minlength=len(self.labels))
