@@ -190,5 +190,5 @@ def test_cross_validate_uses_the_folds_of_a_message(rng):
     message = sent(ProximalSVC(C="auto").fit(X, y).statistics())
     measured = ProximalSVC(C=0.5).cross_validate(message)
     assert all(len(values) == 5 for values in measured.values())
-    with pytest.raises(DataError, match="fold statistics"):
+    with pytest.raises(DataError, match=r"^ProximalSVC.cross_validate: the statistics have one fold"):
         ProximalSVC().cross_validate(ProximalSVC().fit(X, y).statistics())

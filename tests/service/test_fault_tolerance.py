@@ -231,7 +231,7 @@ def test_check_reports_damaged_chunk_and_repair_keeps_readable_rows(tmp_path):
     found = check()
     assert found.returncode == 1
     assert f"chunk {chunk}" in found.stderr
-    assert "25 rows kept, 40 rows lost" in check("--repair").stderr
+    assert "(rows kept: 25, lost: 40)" in check("--repair").stderr
     assert check().returncode == 0
     again = ModelSession(path)
     expected = ModelSession(tmp_path / "expected.db")

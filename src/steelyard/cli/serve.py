@@ -239,7 +239,7 @@ def _check(writer: Any, *, repair: bool) -> None:
         print_message(f"the model {name!r} is damaged: {reason}")
         if repair:
             found = writer.repair(name)
-            print_message(f"repaired {name!r}: {found['kept']:,} rows kept, {found['lost']:,} rows lost")
+            print_message(f"repaired {name!r} (rows kept: {found['kept']:,}, lost: {found['lost']:,})")
     _print_models(writer, writer.store.path, len(writer.damaged))
     if writer.damaged:
         raise SystemExit(1)

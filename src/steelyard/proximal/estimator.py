@@ -574,7 +574,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         theirs = other.state
         if not self._is_started():
             if self.C == "auto":
-                theirs.check_has_folds()
+                theirs.check_has_folds("ProximalSVC.merge")
             self._set_features(other.features)
             if self.quantizer is None:
                 self._set_empty(theirs.empty())
@@ -674,7 +674,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         dict of str to ndarray of shape (n_folds,)
             See :func:`steelyard.proximal.model_selection.validate_folds`.
         """
-        statistics.state.check_has_folds()
+        statistics.state.check_has_folds("ProximalSVC.cross_validate")
         return validate_folds(self._rule(statistics.state), statistics.state)
 
     @transactional

@@ -362,10 +362,14 @@ class FoldState:
         if self.n_folds != other.n_folds:
             raise _different_folds()
 
-    def check_has_folds(self) -> None:
+    def check_has_folds(self, source: str) -> None:
         """Raise DataError if there is only one fold, because C="auto" needs several."""
         if self.n_folds == 1:
-            raise _different_folds()
+            raise DataError(
+                'the statistics have one fold, and C="auto" needs several.',
+                source=source,
+                hint='use the statistics of a learner with C="auto"',
+            )
 
     def get_state(self) -> dict[str, Any]:
         """Return the state as arrays and plain values, for files and messages."""
