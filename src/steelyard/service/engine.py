@@ -104,6 +104,7 @@ class Engine:
         self._learner = spec.make_learner(own_window=own_window)
         self._newest = -math.inf  # time of the newest row
         self._text_labels: bool | None = None
+        # Column names of the last rows if the model needs exactly these columns, otherwise empty.
         self._usual_names: list[str] = []
         if spec.columns != "auto":
             self._fix_columns(dict(spec.columns))  # type: ignore[arg-type]
