@@ -378,6 +378,7 @@ def _run(
         positive=options.positive,
         seed=options.seed or 0,
         sample_cost=_sample_cost(options, stream),
+        explains=options.report is not None,
     )
     error: SteelyardError | None = None
     end_feed = getattr(stream, "stop", None) if getattr(stream, "live", False) else None
