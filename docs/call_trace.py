@@ -100,7 +100,7 @@ def proximal_command(path: Path) -> CallTrace:
 
 def whole_chunks(path: Path, model: ProximalSVC | StreamClassifier) -> CallTrace:
     """Trace chunks of a file: read, encode, predict, measure, learn."""
-    evaluator = PrequentialEvaluator({"model": model}, window=1000)
+    evaluator = PrequentialEvaluator({"model": model}, window=1000, explains=False)  # as without a report
     with CallTrace() as trace:  # the reader thread must start inside the trace
         chunks = iter(open_stream(path, "y", chunk=100))
         evaluator.step(next(chunks))
