@@ -98,9 +98,9 @@ def proximal_command(path: Path) -> CallTrace:
     return whole_command(path, "--model", "proximal")
 
 
-def one_chunk(path: Path) -> CallTrace:
+def whole_chunks(path: Path, model: ProximalSVC | StreamClassifier) -> CallTrace:
     """Trace chunks of a file: read, encode, predict, measure, learn."""
-    evaluator = PrequentialEvaluator({"proximal": ProximalSVC()}, window=1000)
+    evaluator = PrequentialEvaluator({"model": model}, window=1000, explains=False)  # as without a report
     with CallTrace() as trace:  # the reader thread must start inside the trace
         chunks = iter(open_stream(path, "y", chunk=100))
         evaluator.step(next(chunks))
@@ -111,6 +111,16 @@ def one_chunk(path: Path) -> CallTrace:
         evaluator.candidates[0].tracker.records  # noqa: B018  flushes pending predictions
     chunks.close()  # type: ignore[attr-defined]
     return trace
+
+
+def proximal_chunks(path: Path) -> CallTrace:
+    """Trace chunks that a ProximalSVC predicts and learns."""
+    return whole_chunks(path, ProximalSVC())
+
+
+def default_chunks(path: Path) -> CallTrace:
+    """Trace chunks that a StreamClassifier predicts and learns."""
+    return whole_chunks(path, StreamClassifier())
 
 
 def proximal_calls(_: Path) -> CallTrace:
@@ -203,7 +213,8 @@ def ensemble_predict(_: Path) -> CallTrace:
 
 
 CALL_PATHS: dict[str, Callable[[Path], CallTrace]] = {
-    "chunks of `steelyard stream --model proximal`: read, predict, measure, learn": one_chunk,
+    "chunks of `steelyard stream --model proximal`: read, predict, measure, learn": proximal_chunks,
+    "chunks of `steelyard stream` with the default model: read, predict, measure, learn": default_chunks,
     "`steelyard stream --model proximal` without report and saved model": proximal_command,
     "`steelyard stream` with the default model, to report and saved model": default_command,
     "StreamClassifier.partial_fit, 100 rows": ensemble_learn,

@@ -12,7 +12,7 @@ from sklearn.metrics import f1_score, recall_score, roc_auc_score
 from sklearn.naive_bayes import GaussianNB
 
 from steelyard import KOIL, ProximalSVC, StreamClassifier
-from steelyard.evaluation import SklearnPeer, prequential
+from steelyard.evaluation import PrequentialEvaluator, SklearnPeer, prequential
 from steelyard.evaluation.contributions import contributions
 from steelyard.evaluation.tracking import ScoreSample
 from steelyard.exceptions import DataError, FileAccessError, ParameterError, SteelyardError
@@ -348,6 +348,17 @@ def test_feature_strengths_follow_concept_drift():
     assert rows[-1] > 7000
     expected = model.estimator_.coef_ * X[7000:].std(axis=0)
     np.testing.assert_allclose(contributions(model), expected, rtol=1e-9)
+
+
+def test_evaluator_that_does_not_explain_measures_the_same_without_feature_strengths():
+    X, y = np.random.default_rng(0).normal(size=(2000, 3)), np.arange(2000) % 2
+    results = []
+    for explains in (True, False):
+        evaluator = PrequentialEvaluator({"a": ProximalSVC()}, window=200, explains=explains)
+        evaluator.run(ArrayStream(X, y, chunk=100))
+        results.append(evaluator.result(ArrayStream(X, y)))
+    assert results[0].totals("a") == pytest.approx(results[1].totals("a"), nan_ok=True)
+    assert [bool(result.feature_strengths("a")[0]) for result in results] == [True, False]
 
 
 def test_feature_strengths_of_ensemble_are_those_of_its_linear_expert():

@@ -8,6 +8,7 @@ from concurrent.futures import CancelledError
 
 import pytest
 
+from steelyard.exceptions import FileFormatError
 from steelyard.service import SQLiteStore, Writer, queue
 from steelyard.service import rows as wire
 from steelyard.service.commands import Learn, Put, QueueFullError, RequestFuture, Tick, Unavailable
@@ -254,3 +255,17 @@ def test_failed_commit_does_not_affect_requests_that_were_put_back(writer, monke
     writer.process(writer._queue.next_group(9, 0.0))
     assert second.future.result(0)["learned"] == 1
     assert [writer.published[name].n_rows for name in ("m", "n")] == [1, 1]
+
+
+def test_group_whose_rows_cannot_be_written_is_learned_once(writer, monkeypatch):
+    add_chunk = SQLiteStore.add_chunk
+
+    def fail(store, *values):
+        monkeypatch.setattr(SQLiteStore, "add_chunk", add_chunk)
+        raise FileFormatError("damaged")
+
+    monkeypatch.setattr(SQLiteStore, "add_chunk", fail)
+    requests = [_single(row) for row in records(3, first=1)]
+    writer.process(requests)
+    assert [request.future.result(0)["learned"] for request in requests] == [1, 1, 1]
+    assert writer.published["m"].n_rows == sum(writer.published["m"].summary()["classes"].values()) == 4

@@ -225,3 +225,9 @@ def test_target_with_100_classes_is_accepted_but_target_of_identifiers_raises(ch
         numbered = pd.DataFrame({"a": np.arange(n) * 1.0, "y": np.arange(n)})
         with pytest.raises(DataError, match="distinct labels"):
             list(open_stream(numbered, "y", chunk=chunk))
+
+
+def test_infinite_time_is_refused(engine):
+    rows, found = _until_error("x,when,y\n1,10,0\n2,20,1\n3,inf,0\n", time="when")
+    assert rows == 2
+    assert "line 4, column 'when': the time is missing" in found

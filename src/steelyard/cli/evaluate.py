@@ -55,7 +55,11 @@ def evaluate_command(
         positive_of(loaded.estimator, positive)  # reports an unknown label before a long table is read
     metrics = [name for name in METRICS if name != "pmauc"]
     evaluator = PrequentialEvaluator(
-        {"model": loaded.estimator}, metrics=metrics, positive=positive, learns=False
+        {"model": loaded.estimator},
+        metrics=metrics,
+        positive=positive,
+        learns=False,
+        explains=report is not None,
     )
     rows = loaded.rows(open_source(source, query), chunk=chunk, limit=limit)
     evaluator.run(rows)

@@ -15,12 +15,12 @@ from steelyard.cli.positive import positive_error
 
 if TYPE_CHECKING:
     from steelyard.evaluation import PrequentialEvaluator, PrequentialResult
-    from steelyard.tables import TableStream
+    from steelyard.streams.chunks import RowStream
 
-__all__ = ["command_line", "finished_result", "print_notes", "write_report_to"]
+__all__ = ["finished_result", "print_notes", "run_result", "write_report_to"]
 
 
-def command_line(context: click.Context) -> str:
+def _command_line(context: click.Context) -> str:
     """Return the command line with all given arguments and options, in the order of the help text."""
     words = (context.find_root().info_name or "steelyard").split()  # python -m steelyard has several words
     if context.parent is not None:
@@ -42,13 +42,18 @@ def command_line(context: click.Context) -> str:
 
 
 def finished_result(
-    evaluator: PrequentialEvaluator, rows: TableStream, positive: str | None
+    evaluator: PrequentialEvaluator, rows: RowStream, positive: str | None
 ) -> PrequentialResult:
     """Return the result of a run; raise an error if no row had the positive class."""
     if (error := positive_error(evaluator, positive)) is not None:
         raise error
+    return run_result(evaluator, rows)
+
+
+def run_result(evaluator: PrequentialEvaluator, rows: RowStream) -> PrequentialResult:
+    """Return the result so far, with the command line."""
     result = evaluator.result(rows)
-    result.command = command_line(click.get_current_context())
+    result.command = _command_line(click.get_current_context())
     return result
 
 

@@ -33,7 +33,7 @@ from steelyard.cli.output import emit_json, emit_table, json_option, print_messa
 from steelyard.cli.positive import check_positive, positive_error
 from steelyard.cli.registry import make_models, parse_settings
 from steelyard.cli.row_order import delayed_by_time, ordered_chunks, parse_delay, shuffle_option
-from steelyard.cli.runs import command_line, print_notes
+from steelyard.cli.runs import print_notes, run_result
 from steelyard.cli.separate_labels import join_labels, read_labels
 from steelyard.cli.versus import versus_sentences
 from steelyard.exceptions import DataError, ParameterError, SteelyardError
@@ -212,7 +212,7 @@ def stream_command(options: StreamOptions, columns: ColumnOptions) -> None:
         name, first = next(iter(models.items()))
         check_can_be_saved(first, name)
     stream = _stream(options, columns)
-    outputs = _Outputs(stream, options, columns, command_line(click.get_current_context()))
+    outputs = _Outputs(stream, options, columns)
     evaluator, error, stopped = _run(stream, models, options, outputs)
     if error is not None and not evaluator.n_learned:
         raise error
@@ -378,6 +378,7 @@ def _run(
         positive=options.positive,
         seed=options.seed or 0,
         sample_cost=_sample_cost(options, stream),
+        explains=options.report is not None,
     )
     error: SteelyardError | None = None
     end_feed = getattr(stream, "stop", None) if getattr(stream, "live", False) else None
@@ -405,10 +406,8 @@ def _run(
 class _Outputs:
     """Writer of results and output files, at the end and after every --report-every or --save-every rows."""
 
-    def __init__(
-        self, stream: RowStream, options: StreamOptions, columns: ColumnOptions, command: str
-    ) -> None:
-        self._stream, self._options, self._columns, self._command = stream, options, columns, command
+    def __init__(self, stream: RowStream, options: StreamOptions, columns: ColumnOptions) -> None:
+        self._stream, self._options, self._columns = stream, options, columns
         self._next_row = {"report": options.report_every, "save": options.save_every}
 
     def write_due(self, evaluator: PrequentialEvaluator) -> None:
@@ -417,12 +416,12 @@ class _Outputs:
             due = self._next_row[name]
             if every is not None and due is not None and evaluator.n_rows >= due:
                 self._next_row[name] = (evaluator.n_rows // every + 1) * every
-                result = self._result(evaluator)
+                result = run_result(evaluator, self._stream)
                 self._write_report(result) if name == "report" else self._save(result)
 
     def finish(self, evaluator: PrequentialEvaluator, ended: str | None) -> None:
         """Print the summary, then write the files, so that a full disk does not suppress the summary."""
-        result = self._result(evaluator)
+        result = run_result(evaluator, self._stream)
         result.ended = ended
         if self._options.as_json:
             emit_json(result.as_dict())
@@ -441,11 +440,6 @@ class _Outputs:
         self._write_report(result)
         for name, path in self._options.files.items():
             print_message(f"{name}: {path}")
-
-    def _result(self, evaluator: PrequentialEvaluator) -> PrequentialResult:
-        result = evaluator.result(self._stream)
-        result.command = self._command
-        return result
 
     def _save(self, result: PrequentialResult) -> None:
         from steelyard.tables import TableModel, TableStream

@@ -106,7 +106,14 @@ def tune_command(
         check_can_be_saved(next(iter(candidates.values())), model_name)
     check_positive(source, target, positive, columns.limit)
     stream = open_table(open_source(source, query), target, columns, unlabelled="keep")
-    evaluator = PrequentialEvaluator(candidates, window=measure_window, positive=positive, k=k, seed=seed)
+    evaluator = PrequentialEvaluator(
+        candidates,
+        window=measure_window,
+        positive=positive,
+        k=k,
+        seed=seed,
+        explains=report is not None,
+    )
     evaluator.run(small_first(ordered_chunks(stream, shuffle)))
     result = finished_result(evaluator, stream, positive)
     print_notes(result)

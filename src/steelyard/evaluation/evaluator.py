@@ -168,6 +168,9 @@ class PrequentialEvaluator:
     sample_cost : callable, optional
         Function that returns the cost of missing each row of a chunk, for models whose threshold minimises
         costs.
+    explains : bool, default=True
+        Whether to record the strength of each feature over time, which only reports show and which explains
+        rows of every model at up to 64 points of the stream.
     """
 
     def __init__(
@@ -184,6 +187,7 @@ class PrequentialEvaluator:
         k: int = 100,
         learns: bool = True,
         sample_cost: Callable[[Chunk], FloatArray] | None = None,
+        explains: bool = True,
     ) -> None:
         numbers = {"window": window, "warmup": warmup, "delay": delay, "every": every, "seed": seed, "k": k}
         _check_options(models, metrics, learns=learns, **numbers)
@@ -199,7 +203,7 @@ class PrequentialEvaluator:
             )
             for name, model in models.items()
         ]
-        self.learns = learns
+        self.learns, self.explains = learns, explains
         self.n_rows = self.n_learned = self.n_unlabelled = 0
         self.label_order = LabelOrder()
         self.events: list[Event] = []
@@ -309,9 +313,10 @@ class PrequentialEvaluator:
         self._last_record = self.n_rows
         is_thinned = False
         for candidate in self.candidates:
-            candidate.feature_strengths.record(
-                self.n_rows, candidate.model, partial(self._recent_rows, candidate.model)
-            )
+            if self.explains:
+                candidate.feature_strengths.record(
+                    self.n_rows, candidate.model, partial(self._recent_rows, candidate.model)
+                )
             if candidate.tracker.n_scored:
                 is_thinned |= candidate.tracker.record(
                     self.n_rows, ago, self.label_table, candidate.rows_per_second, self._memory[1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from types import NoneType
 from typing import Any, ClassVar, Self
@@ -764,7 +764,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         codes = np.empty(rows.shape[0], dtype=np.uint64)
         finite = [
             planes.write_labels(mapped, classes.codes, codes[block])
-            for block, mapped in self._blocks(rows, predictor, "predict")
+            for block, mapped in mapped_blocks(rows, predictor.feature_map)
         ]
         self._check_scores(rows, planes, "predict", finite=all(finite))
         if len(codes) == 1:
@@ -843,21 +843,19 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         planes = predictor.planes
         scores = np.empty((X.shape[0], len(planes.coef)))
         finite = [
-            planes.write_scores(mapped, scores[block]) for block, mapped in self._blocks(X, predictor, method)
+            planes.write_scores(mapped, scores[block])
+            for block, mapped in mapped_blocks(X, predictor.feature_map)
         ]
         self._check_scores(X, planes, method, finite=all(finite))
         return scores, predictor.classes.array
 
     def _validated_rows(self, X: Any, method: str) -> Any:
         rows = validate_rows(self, X, method)
-        # With C="auto", predicting may select and store C, so invalid rows must raise an error first.
-        return check_finite(self, rows, method) if self.C == "auto" else rows
-
-    def _blocks(self, X: Any, predictor: Predictor, method: str) -> Iterator[tuple[slice, Any]]:
-        """Yield blocks of rows, mapped if there is a feature map, each with its slice of X."""
-        if predictor.feature_map is not None:
-            self._check_range(X, method)
-        return mapped_blocks(X, predictor.feature_map)
+        if self._state.feature_map is not None:
+            self._check_range(rows, method)  # a map could hide NaN, infinity and overflow
+        elif self.C == "auto":
+            check_finite(self, rows, method)  # predicting may select and store C, so rows are checked before
+        return rows
 
     def _check_scores(self, X: Any, planes: Planes, method: str, *, finite: bool) -> None:
         """Raise an error for NaN or infinity in X. If all scores are finite, X is not read."""

@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 
 __all__ = ["SteadyClock"]
 
@@ -14,11 +15,10 @@ _MAX_DRIFT_SECONDS = 60.0  # a larger difference between wall clock and monotoni
 _MAX_JUMP_SECONDS = 3_600.0  # a jump that lasts longer counts as a correction of the wall clock
 
 
-def _seconds_since_boot() -> float:
-    """Return a monotonic time, which also advances during suspend if the operating system supports it."""
-    if hasattr(time, "CLOCK_BOOTTIME"):
-        return time.clock_gettime(time.CLOCK_BOOTTIME)
-    return time.monotonic()
+# Monotonic time, which also advances during suspend if the operating system supports it.
+_seconds_since_boot: Callable[[], float] = (
+    partial(time.clock_gettime, time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic
+)
 
 
 class SteadyClock:

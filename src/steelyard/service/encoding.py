@@ -47,8 +47,10 @@ def encoded_chunk(
 
     A learner that reads tables gets the columns without encoding.
     """
-    check_features(spec, encoder, batch)
-    batch = _with_all_columns(encoder, batch)
+    absent = [name for name in encoder.columns_ if name not in batch.columns]
+    if absent:
+        check_features(spec, encoder, batch)
+        batch = _with_missing_columns(encoder, batch, absent)
     if not batch.is_matrix:  # a matrix has no text
         batch = _as_numbers(encoder, batch)
     if not reads_tables(learner):
@@ -128,11 +130,8 @@ def _has_values(values: Values) -> NDArray[np.bool_]:
     return ~np.isnan(values)
 
 
-def _with_all_columns(encoder: TableEncoder, batch: ColumnBatch) -> ColumnBatch:
+def _with_missing_columns(encoder: TableEncoder, batch: ColumnBatch, absent: list[str]) -> ColumnBatch:
     """Return the batch with missing values in the columns that it does not have."""
-    absent = [name for name in encoder.columns_ if name not in batch.columns]
-    if not absent:
-        return batch
     texts = set(encoder.categorical_)
     columns = {name: np.full(batch.n_rows, None if name in texts else np.nan) for name in absent}
     return ColumnBatch({**batch.columns, **columns}, batch.n_rows, batch.coded, times=batch.times)

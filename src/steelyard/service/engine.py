@@ -104,6 +104,8 @@ class Engine:
         self._learner = spec.make_learner(own_window=own_window)
         self._newest = -math.inf  # time of the newest row
         self._text_labels: bool | None = None
+        # Column names of the last rows if the model needs exactly these columns, otherwise empty.
+        self._usual_names: list[str] = []
         if spec.columns != "auto":
             self._fix_columns(dict(spec.columns))  # type: ignore[arg-type]
 
@@ -144,13 +146,6 @@ class Engine:
         """Whether the columns are known."""
         return "columns_" in vars(self._encoder)
 
-    @property
-    def _encoder_learns(self) -> bool:
-        """Whether learning rows can change the encoder."""
-        if not self.has_columns or self._encoder.categorical_ or self.spec.columns_may_change:
-            return True
-        return self.spec.missing in {"mean", "indicator"}
-
     def _fix_columns(self, kinds: Mapping[str, str]) -> None:
         empty = {
             name: np.empty(0, dtype=object if kind == "category" else np.float64)
@@ -162,6 +157,8 @@ class Engine:
     def check_rows(self, batch: ColumnBatch, *, labelled: bool) -> None:
         """Raise DataError if rows lack a column that this model needs."""
         spec, columns = self.spec, batch.columns
+        if list(columns) == self._usual_names:
+            return
         for name in (spec.target, spec.time, spec.subject, spec.id) if labelled else ():
             if name is not None and name not in columns:
                 raise missing_column(name, columns)
@@ -169,6 +166,14 @@ class Engine:
             check_features(spec, self._encoder, batch)
         if not self.has_columns and labelled and not self.feature_names(batch):
             raise DataError("there is no feature column.", source="the request")
+
+    def _extend_columns(self, batch: ColumnBatch) -> None:
+        """Add new columns to the encoder, and note whether rows with these names need any further check."""
+        spec, names = self.spec, list(batch.columns)
+        extend_columns(spec, self._encoder, batch)
+        needed = {spec.target, spec.time, spec.subject, spec.id, *self._encoder.columns_} - {None}
+        is_complete = needed.issuperset(spec.feature_names(names)) and needed.issubset(names)
+        self._usual_names = names if is_complete else []
 
     def check_known_values(self, batch: ColumnBatch) -> None:
         """Raise RowError for a row that has no value in any known column."""
@@ -197,9 +202,10 @@ class Engine:
         times = np.full(add.n_rows, at) if times is None else times
         # Learners expect ascending times, so a late row gets the latest time so far.
         ascending = np.maximum(np.maximum.accumulate(times), self._newest)
-        encoder = self._encoder.copy() if self._encoder_learns else self._encoder
+        encoder, self._encoder = self._encoder, self._encoder.copy()  # published models keep the old encoder
         try:
-            extend_columns(self.spec, self._encoder, add)
+            if list(add.columns) != self._usual_names:
+                self._extend_columns(add)
             labels, costs = self._labels(add), self.spec.costs(add)
             chunk = self._chunk(add, labels, learn=True, times=ascending)
             answers = self._predicted(chunk, predictions, costs)
@@ -216,7 +222,7 @@ class Engine:
                 self._learner._keep_decisions(rows_for_model(self._learner, chunk), predictions.labels)
             learn_chunk(self._learner, chunk, **({} if costs is None else {"sample_cost": costs}))
         except BaseException:
-            self._encoder = encoder
+            self._encoder, self._usual_names = encoder, []
             raise
         self._text_labels = labels.dtype.kind == "U"
         if answers is not None:
@@ -406,7 +412,7 @@ class Engine:
                     source="the spec",
                 )
         _copy_parameters(spec.make_learner(own_window=self.has_own_window), self._learner)
-        self.spec = spec
+        self.spec, self._usual_names = spec, []
         return self._next()
 
     def _next(self) -> int:
@@ -455,9 +461,8 @@ class Engine:
         return PublishedModel(self)
 
     def copies(self) -> tuple[TableEncoder, Any]:
-        """Return read-only copies of the encoder and the learner."""
-        encoder = self._encoder.copy() if self._encoder_learns else self._encoder
-        return encoder, copy.deepcopy(self._learner)
+        """Return the encoder, which later changes replace by a copy, and a read-only copy of the learner."""
+        return self._encoder, copy.deepcopy(self._learner)
 
     @property
     def learner(self) -> Any:
@@ -516,7 +521,7 @@ class Engine:
         engine._text_labels = state["text_labels"]
         engine._encoder = from_bytes(state["encoder"])
         engine._learner = from_bytes(state["learner"])
-        engine._newest = float(state.get("newest", -math.inf))
+        engine._newest, engine._usual_names = float(state.get("newest", -math.inf)), []
         engine.monitor, engine.recent = QualityMonitor.from_state(state["gauge"]), RecentRows()
         rival = state.get("challenger")
         engine.challenger = None

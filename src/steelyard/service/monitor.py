@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from steelyard.metrics import WindowAUC, WindowConfusion
+from steelyard.metrics import WindowAUC, WindowConfusion, formulas
 from steelyard.streams.predictions import Predictions
 
 __all__ = ["QualityMonitor"]
@@ -119,19 +119,16 @@ class QualityMonitor:
     def _current(self) -> tuple[dict[str, Any], tuple[Any, Any]]:
         """Return the current metrics in the form of a history point, and the confusion matrix."""
         labels, counts = self.confusion.confusion()
-        totals = np.asarray(counts).sum(axis=1)
+        by_class = formulas.ConfusionTable(labels, counts).by_class
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             auc = math.nan if self.auc is None else self.auc.get()
-        recalls = np.diagonal(counts) / np.maximum(totals, 1)
-        present = totals > 0
-        recall = {str(label): float(r) for label, r, ok in zip(labels, recalls, present, strict=True) if ok}
-        g_mean = float(np.prod(recalls[present]) ** (1 / present.sum())) if present.sum() > 1 else math.nan
-        shares = totals / max(totals.sum(), 1)
+        recalls = zip(labels, formulas.recalls(by_class).tolist(), strict=True)
+        shares = by_class.true / max(by_class.true.sum(), 1)
         current = {
-            "g_mean": _or_none(g_mean),
+            "g_mean": _or_none(float(formulas.multiclass_g_mean(by_class))),
             "auc": _or_none(auc),
-            "recall": recall,
+            "recall": {str(label): recall for label, recall in recalls if not math.isnan(recall)},
             "share": {str(label): float(share) for label, share in zip(labels, shares, strict=True)},
         }
         return current, (labels, counts)

@@ -87,10 +87,9 @@ class RequestQueue:
 
     def put_back(self, requests: Sequence[Request]) -> None:
         """Return requests to the front of the queue; the next group begins with them without waiting."""
-        if requests:
-            with self._lock:
-                self._requests.extendleft(reversed(requests))
-            self._last_group_size = 0
+        with self._lock:
+            self._requests.extendleft(reversed(requests))
+        self._last_group_size = 0
 
     def next_group(self, max_requests: int, seconds: float) -> list[Request]:
         """Remove and return the next group, or an empty list if no request arrives within ``seconds``."""

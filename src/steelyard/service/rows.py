@@ -20,7 +20,8 @@ from steelyard.exceptions import DataError, FileFormatError
 from steelyard.persistence.tree import decode
 from steelyard.tables.arrow_sources import ArrowSource
 from steelyard.tables.columns import ColumnBatch, Columns, RowError, Values, as_texts
-from steelyard.tables.table_stream import open_source, seconds_of
+from steelyard.tables.frames import column_seconds
+from steelyard.tables.table_stream import open_source
 
 __all__ = [
     "CONTENT_TYPES",
@@ -429,32 +430,11 @@ def is_identifier(name: str) -> bool:
     return 1 <= len(name) <= _MAX_IDENTIFIER_CHARACTERS and "\0" not in name
 
 
-def times(batch: ColumnBatch, name: str | None, now: float) -> Any:
+def times(batch: ColumnBatch, name: str | None, now: float) -> FloatArray:
     """Return the times of rows in seconds, or ``now`` if there is no time column."""
     if name is None:
         return np.full(batch.n_rows, now)
-    values = batch.columns[name]
-    if values.dtype != object:
-        bad = ~np.isfinite(values)
-        seconds = np.asarray(values, dtype=np.float64)
-    else:
-        seconds = np.full(batch.n_rows, np.nan)
-        for row, value in enumerate(values):
-            try:
-                seconds[row] = np.nan if value is None else seconds_of(value)
-            except (ValueError, TypeError) as error:
-                raise RowError(
-                    f"expected a time; got {value!r}.",
-                    source=_position(row, name),
-                    row=row,
-                    column=name,
-                    hint="a time is a number of seconds or a text like 2026-01-31T12:30:00",
-                ) from error
-        bad = np.isnan(seconds)
-    if bad.any():
-        row = int(bad.argmax())
-        raise RowError("the time is missing.", source=_position(row, name), row=row, column=name)
-    return seconds
+    return column_seconds(batch.columns[name], name, _position)
 
 
 def check_not_in_future(seconds: FloatArray, name: str, limit: float) -> None:

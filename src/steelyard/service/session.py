@@ -177,16 +177,12 @@ class ModelSession:
         predictions: EarlierPredictions | None = None,
         key: str | None = None,
         guarded: bool = True,
-        sources: Sequence[tuple[str | None, int]] = (),
     ) -> int:
         """Learn rows, write them to the store and expire rows outside the window; return the version.
 
-        ``key`` is the idempotency key of the request. For rows of several requests, ``sources`` contains the
-        key and the number of rows of each request.
+        ``key`` is the idempotency key of the request.
         """
-        learned = self.learn_in_memory(
-            batch, now=now, predictions=predictions, guarded=guarded, sources=sources
-        )
+        learned = self.learn_in_memory(batch, now=now, predictions=predictions, guarded=guarded)
         return self.write(learned if key is None else learned._replace(batch=key))
 
     @property
@@ -221,7 +217,11 @@ class ModelSession:
         guarded: bool = True,
         sources: Sequence[tuple[str | None, int]] = (),
     ) -> LearnedRows:
-        """Learn rows without writing them. :meth:`write` must be called afterwards."""
+        """Learn rows without writing them. :meth:`write` must be called afterwards.
+
+        For rows of several requests, ``sources`` contains the idempotency key and the number of rows of each
+        request.
+        """
         spec, engine = self.engine.spec, self.engine
         engine.check_rows(batch, labelled=True)
         if guarded and spec.has_guards:

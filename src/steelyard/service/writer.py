@@ -353,8 +353,9 @@ class Writer(ModelOwner):
                     outcomes += self._run_requests(list(same), learned)
                     if time.monotonic() > end:
                         break
-                self._queue.put_back(requests[len(outcomes) :])
-                del requests[len(outcomes) :]
+                if len(outcomes) < len(requests):
+                    self._queue.put_back(requests[len(outcomes) :])
+                    del requests[len(outcomes) :]
                 self._write_snapshots()
                 self.audit.write(outcomes, self.clock())
                 begin = time.perf_counter()
@@ -468,16 +469,14 @@ class Writer(ModelOwner):
             return None
         known = self.store.responses_to(requests[0].model, keys) if keys else {}
         rows = [r for r in requests if isinstance(r, Learn) and r.key not in known]
-        version = session.engine.version
-        if learned is not None:
-            version = session.write(learned)
-        elif rows:
+        if learned is None and rows:
             try:
                 sources = [(r.key, r.batch.n_rows) for r in rows] if keys else []
                 batch = session.concatenated([r.batch for r in rows])
-                version = session.learn(batch, now=self.clock(), sources=sources)
+                learned = session.learn_in_memory(batch, now=self.clock(), sources=sources)
             except SteelyardError:
                 return None  # a request has bad rows; it is found when requests are learned one by one
+        version = session.engine.version if learned is None else session.write(learned)
         responses: list[Response] = [{"learned": r.batch.n_rows, "version": version} for r in rows]
         if not keys:
             return list(zip(requests, responses, strict=True))

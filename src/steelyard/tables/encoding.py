@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable
-from copy import copy
 from typing import Any, Self
 
 import numpy as np
@@ -122,10 +121,11 @@ class TableEncoder(BaseEstimator):
 
     def copy(self) -> Self:
         """Return a copy that can be extended without changing this encoder."""
-        other = copy(self)
-        for name, value in vars(self).items():
-            if isinstance(value, list | dict):
-                setattr(other, name, value.copy())
+        other = type(self).__new__(type(self))
+        other.__dict__ = {
+            name: value.copy() if isinstance(value, list | dict) else value
+            for name, value in vars(self).items()
+        }
         return other
 
     def add_columns(self, batch: ColumnBatch) -> None:

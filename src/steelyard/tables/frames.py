@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
@@ -18,11 +18,12 @@ from scipy.sparse import issparse
 
 from steelyard._types import FloatArray
 from steelyard.exceptions import DataError, DataTypeError
-from steelyard.tables.columns import ColumnBatch, listed
+from steelyard.tables.columns import ColumnBatch, RowError, listed
 
 __all__ = [
     "TableColumn",
     "check_some_known",
+    "column_seconds",
     "concat_tables",
     "is_date",
     "is_table",
@@ -443,3 +444,36 @@ def seconds_of(text: str) -> float:
             raise
         return float(np.datetime64(text, "us").astype(np.int64)) / 1e6
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+def column_seconds(
+    values: NDArray[Any], column: str, where: Callable[[int, str], str], first_row: int = 0
+) -> FloatArray:
+    """Return a column of times as seconds since 1970; raise RowError for a missing or invalid time.
+
+    ``where`` returns the location of a row and a column for the error message. The first value belongs to the
+    row ``first_row``.
+    """
+
+    def error(row: int, message: str) -> RowError:
+        return RowError(
+            message,
+            source=where(first_row + row, column),
+            hint="times are numbers of seconds, or dates and times such as 2026-01-31T12:30:00",
+            row=first_row + row,
+            column=column,
+        )
+
+    seconds = np.full(len(values), np.nan)
+    if values.dtype != object:
+        seconds = np.asarray(values, dtype=np.float64)
+    else:
+        for row, value in enumerate(values):
+            try:
+                seconds[row] = np.nan if value is None else seconds_of(value)
+            except (ValueError, TypeError) as failure:
+                raise error(row, f"expected a time; got {value!r}.") from failure
+    bad = ~np.isfinite(seconds)
+    if bad.any():
+        raise error(int(bad.argmax()), "the time is missing.")
+    return seconds

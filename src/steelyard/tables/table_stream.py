@@ -17,11 +17,11 @@ from steelyard.tables.arrow_sources import arrow_file_source, has_pyarrow, table
 from steelyard.tables.bad_rows import BadRows
 from steelyard.tables.batching import BatchReader
 from steelyard.tables.column_checks import ColumnChecks
-from steelyard.tables.columns import ColumnBatch, Columns, RowError
+from steelyard.tables.columns import ColumnBatch, Columns
 from steelyard.tables.databases import DatabaseSource, is_address, open_database
 from steelyard.tables.encoding import TableEncoder
 from steelyard.tables.files import ByteSource, open_bytes
-from steelyard.tables.frames import seconds_of
+from steelyard.tables.frames import column_seconds, seconds_of
 from steelyard.tables.labels import LabelReader
 from steelyard.tables.text_sources import JsonLinesSource, csv_source
 
@@ -202,7 +202,7 @@ class TableStream(RowStream):
         codes = None
         if target is not None:
             y, codes = self._labels.encode(batch.columns[target], place, first_row)
-        times = None if time is None else self._times(batch.columns[time], time, first_row)
+        times = None if time is None else column_seconds(batch.columns[time], time, place.of_row, first_row)
         X, fixed = self.encoder.encode(batch, place, first_row, learn=self.learning)
         kept = {name: batch.columns[name] for name in self._kept}
         table = None if codes is None else self._labels.table
@@ -211,29 +211,6 @@ class TableStream(RowStream):
         if target is None or self._labels.unlabelled == "refuse":
             return chunk
         return chunk.split(self._labels.is_labelled(batch.columns[target]))
-
-    def _times(self, values: NDArray[Any], column: str, first_row: int) -> NDArray[np.float64]:
-        place = self._source.place
-        if values.dtype == object:
-            seconds = np.empty(len(values))
-            for row, value in enumerate(values):
-                try:
-                    seconds[row] = np.nan if value is None else seconds_of(value)
-                except (ValueError, TypeError) as error:
-                    where = place.of_row(first_row + row, column)
-                    raise RowError(
-                        f"expected a time; got {value!r}.",
-                        source=where,
-                        row=first_row + row,
-                        hint="times are seconds, or dates and times such as 2026-01-31T12:30:00",
-                    ) from error
-            values = seconds
-        if np.isnan(values).any():
-            row = int(np.isnan(values).argmax())
-            raise RowError(
-                "the time is missing.", source=place.of_row(first_row + row, column), row=first_row + row
-            )
-        return np.asarray(values, dtype=np.float64)
 
 
 def open_stream(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -19,6 +19,7 @@ from steelyard.service.http.problems import Problem
 __all__ = [
     "HEADERS",
     "ByteBudget",
+    "Handler",
     "file_response",
     "form_of",
     "json_object",
@@ -27,6 +28,7 @@ __all__ = [
     "write_columns",
 ]
 
+Handler = Callable[[Request], Awaitable[Response]]
 HEADERS = "steelyard.headers"  # key of the request scope for the headers as a dictionary
 _MAX_BODY_SECONDS = 120.0
 _TIMEOUT = "timeout of the body"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from steelyard.service.http import bodies
+from steelyard.service.http.bodies import Handler
 from steelyard.service.http.problems import Problem
 from steelyard.service.published import PublishedModel
 from steelyard.streams.predictions import Predictions
@@ -89,7 +89,7 @@ class RecentAlarms:
         return known[1][:_MAX_COLUMNS]
 
 
-def routes(service: Service) -> list[tuple[str, str, Callable[[Request], Awaitable[Response]]]]:
+def routes(service: Service) -> list[tuple[str, str, Handler]]:
     """Return the routes for explanations."""
 
     async def explain(request: Request) -> Response:

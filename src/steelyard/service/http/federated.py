@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ from steelyard.federated import SiteUpdate
 from steelyard.persistence import to_bytes
 from steelyard.service import commands
 from steelyard.service.http import bodies
+from steelyard.service.http.bodies import Handler
 from steelyard.service.http.problems import Problem
 from steelyard.service.pool import PublishedPooledModel, StaleVersionError
 
@@ -27,8 +27,6 @@ __all__ = ["routes"]
 _BYTES = "application/octet-stream"
 _MAX_NAME_CHARACTERS = 200
 _MAX_UPDATE_BYTES = 16 << 20  # sufficient for about 1,000 columns with two classes
-
-Handler = Callable[[Request], Awaitable[Response]]
 
 
 def routes(service: Service) -> list[tuple[str, str, Handler]]:

@@ -10,7 +10,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from steelyard.service.http.middleware import Handler
+from steelyard.service.http.bodies import Handler
 from steelyard.service.http.openapi import description
 from steelyard.service.http.problems import Problem
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,6 +9,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from steelyard.service.http.bodies import Handler
 from steelyard.service.http.health import Health
 from steelyard.service.http.problems import Problem
 from steelyard.tables.columns import ColumnBatch
@@ -37,7 +37,7 @@ _NUMBERS = frozenset(
 )
 
 
-def routes(service: Service) -> list[tuple[str, str, Callable[[Request], Awaitable[Response]]]]:
+def routes(service: Service) -> list[tuple[str, str, Handler]]:
     """Return the routes of the protocol."""
 
     async def server(_request: Request) -> Response:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from starlette.concurrency import run_in_threadpool
@@ -12,6 +11,7 @@ from starlette.responses import JSONResponse, Response
 
 from steelyard.service import commands
 from steelyard.service import rows as wire
+from steelyard.service.http.bodies import Handler
 from steelyard.service.http.problems import Problem
 from steelyard.service.spec import Spec
 from steelyard.service.stores import QuarantinedRow
@@ -165,7 +165,7 @@ def _plain(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def routes(service: Service) -> list[tuple[str, str, Callable[[Request], Awaitable[Response]]]]:
+def routes(service: Service) -> list[tuple[str, str, Handler]]:
     """Return the routes for operators."""
     operations, model = _Operations(service), "/v1/models/{model}"
     return [

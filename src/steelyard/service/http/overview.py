@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, Response
 from steelyard.persistence import to_bytes
 from steelyard.service import commands
 from steelyard.service.http import bodies
-from steelyard.service.http.middleware import Handler
+from steelyard.service.http.bodies import Handler
 
 if TYPE_CHECKING:
     from steelyard.service.http.service import Service

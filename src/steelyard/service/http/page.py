@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from importlib.resources import files
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from steelyard.service.http.bodies import Handler
 from steelyard.service.http.problems import Problem
 
 __all__ = ["routes"]
@@ -34,7 +34,7 @@ _HEADERS = {
 }
 
 
-def routes(_service: Any) -> list[tuple[str, str, Callable[[Request], Awaitable[Response]]]]:
+def routes(_service: Any) -> list[tuple[str, str, Handler]]:
     """Return the routes of the page and its files."""
 
     async def page(_request: Request) -> Response:
