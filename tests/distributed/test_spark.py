@@ -315,7 +315,7 @@ def test_predict_before_fit_raises(rng, spark):
 def test_cross_validate_is_independent_of_partitions(rng, spark):
     frame = frame_of(*imbalanced(rng, 600))
     once, many = (
-        engine.cross_validate(ProximalSVC(), spread(spark, frame, cuts), features=NAMES, folds=3)
+        engine.cross_validate(ProximalSVC(), spread(spark, frame, cuts), features=NAMES, folds=2)
         for cuts in ([], [5, 300])
     )
     for name, values in once.items():

@@ -8,7 +8,9 @@ import sys
 from pathlib import Path
 
 import steelyard
+from steelyard.cli import main
 from steelyard.persistence import objects
+from tests.runner import cli_runner
 
 
 def test_list_of_registering_modules_is_complete():
@@ -22,10 +24,11 @@ def test_list_of_registering_modules_is_complete():
     assert unknown == set()
 
 
-def test_table_model_can_be_loaded_if_only_load_was_imported(tmp_path):
+def test_table_model_can_be_loaded_if_only_load_was_imported(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "rows.csv").write_text("a,y\n1,no\n2,yes\n", encoding="utf-8")
     words = ["fit", "rows.csv", "--target", "y", "-o", "m"]
-    subprocess.run([sys.executable, "-m", "steelyard", *words], check=True, cwd=tmp_path, capture_output=True)
+    assert cli_runner().invoke(main, words).exit_code == 0
     program = "from steelyard import load; print(type(load('m').estimator).__name__)"
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True

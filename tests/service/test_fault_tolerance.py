@@ -6,8 +6,6 @@ import ctypes
 import os
 import signal
 import stat
-import subprocess
-import sys
 import threading
 import time
 from contextlib import ExitStack, closing
@@ -17,6 +15,7 @@ import apsw
 import httpx
 import pytest
 
+from steelyard.cli import main
 from steelyard.exceptions import DataError, FileAccessError, ParameterError
 from steelyard.service import SQLiteStore, Writer
 from steelyard.service import rows as wire
@@ -34,6 +33,7 @@ from steelyard.service.http import make_app
 from steelyard.service.http.keys import Keys
 from steelyard.service.http.problems import problem_of
 from steelyard.service.stores import PendingRow
+from tests.runner import cli_runner
 from tests.service.data import SPEC, Clock, records, spec
 from tests.service.processes import Process, until
 from tests.service.server import serving
@@ -225,14 +225,13 @@ def test_check_reports_damaged_chunk_and_repair_keeps_readable_rows(tmp_path):
     chunk = damage(path, "m")
 
     def check(*more):
-        command = [sys.executable, "-m", "steelyard", "serve", "--store", str(path), "--check", *more]
-        return subprocess.run(command, capture_output=True, text=True, check=False)
+        return cli_runner().invoke(main, ["serve", "--store", str(path), "--check", *more])
 
     found = check()
-    assert found.returncode == 1
+    assert found.exit_code == 1
     assert f"chunk {chunk}" in found.stderr
     assert "(rows kept: 25, lost: 40)" in check("--repair").stderr
-    assert check().returncode == 0
+    assert check().exit_code == 0
     again = ModelSession(path)
     expected = ModelSession(tmp_path / "expected.db")
     expected.do(Put("m", spec()))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import httpx
 import pytest
 
@@ -71,7 +69,10 @@ def test_idle_follower_logs_no_errors_and_does_not_reload_models(session, follow
     monkeypatch.setattr("steelyard.service.model_owner.recover_session", lambda *_: n_loads.append(1))
     monkeypatch.setattr("steelyard.service.replication.recover_session", lambda *_: n_loads.append(1))
     caplog.clear()
-    time.sleep(2.5)  # longer than two polling intervals
+    n_polls, wait_for_changes = [], follower.store.wait_for_changes
+    follower.store.wait_for_changes = lambda seconds: n_polls.append(1) or wait_for_changes(seconds)
+    monkeypatch.setattr("steelyard.service.writer.POLL_SECONDS", 0.05)
+    until(lambda: len(n_polls) > 3)
     assert not caplog.records
     assert not n_loads
     session.do(Learn("m", batch(records(5, first=60))))

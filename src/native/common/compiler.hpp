@@ -11,8 +11,9 @@
 #error "steelyard needs GCC or clang (on Windows: MinGW-w64 or clang-cl)"
 #endif
 
-// The loops of a SIMD level use Intel's intrinsics.
-#if defined(STEELYARD_LEVEL) && defined(__SSE2__)
+// The loops of a SIMD level use Intel's intrinsics. immintrin.h takes half a second to compile; emmintrin.h is SSE2
+// only.
+#if defined(STEELYARD_LEVEL) && defined(__AVX2__)
 #if !defined(__clang__)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // false positive in a header of GCC
@@ -21,6 +22,8 @@
 #if !defined(__clang__)
 #pragma GCC diagnostic pop
 #endif
+#elif defined(STEELYARD_LEVEL) && defined(__SSE2__)
+#include <emmintrin.h>
 #endif
 
 #define STEELYARD_ALWAYS_INLINE [[gnu::always_inline]]

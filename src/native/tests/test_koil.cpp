@@ -94,12 +94,12 @@ struct SlowKoil {
     }
 };
 
-struct Stream {
+struct SignedStream {
     std::vector<double> X;
     std::vector<std::int8_t> signs;  // signs of all samples, n_targets rows
     std::size_t n, d;
 
-    Stream(std::size_t n_samples, std::size_t n_features, std::size_t n_targets, unsigned seed)
+    SignedStream(std::size_t n_samples, std::size_t n_features, std::size_t n_targets, unsigned seed)
         : X(random_values<double>(n_samples * n_features, seed)), n(n_samples), d(n_features) {
         for (std::size_t target = 0; target < n_targets; ++target)
             for (std::size_t i = 0; i < n; ++i) {
@@ -121,7 +121,7 @@ constexpr double kRounding = sizeof(T) == sizeof(double) ? 1e-9 : 2e-5;
 
 // Learns a stream in batches of pseudo-random lengths.
 template <class T>
-void learn_all(KoilEnsemble<T>& ensemble, const Stream& stream, const KoilRule& rule, unsigned n_threads) {
+void learn_all(KoilEnsemble<T>& ensemble, const SignedStream& stream, const KoilRule& rule, unsigned n_threads) {
     const std::vector<T> X(stream.X.begin(), stream.X.end());
     for (std::size_t begin = 0, batch = 1; begin < stream.n; begin += batch, batch = batch * 3 % 701) {
         batch = std::min(batch, stream.n - begin);
@@ -133,7 +133,7 @@ void learn_all(KoilEnsemble<T>& ensemble, const Stream& stream, const KoilRule& 
 }
 
 template <class T>
-void compare_with_slow(const Stream& stream, const std::vector<KernelSpec>& kernels, std::size_t n_targets,
+void compare_with_slow(const SignedStream& stream, const std::vector<KernelSpec>& kernels, std::size_t n_targets,
                        KoilBudgets budgets, const KoilRule& rule, unsigned n_threads, const std::string& what) {
     const std::uint64_t seed = 5;
     const KoilBudgets bounds = rule.policy == BufferPolicy::unbounded ? KoilBudgets{0, 0} : budgets;
@@ -190,7 +190,7 @@ bool same_states(const std::vector<KoilMachineState>& a, const std::vector<KoilM
 }  // namespace
 
 TEST(koil_matches_the_simple_implementation_for_every_policy) {
-    const Stream stream(700, 4, 1, 1);
+    const SignedStream stream(700, 4, 1, 1);
     on_every_level([&](const std::string& level) {
         for (const BufferPolicy policy : kPolicies)
             for (const bool smooth : {false, true}) {
@@ -202,7 +202,7 @@ TEST(koil_matches_the_simple_implementation_for_every_policy) {
 }
 
 TEST(float32_koil_matches_float64_koil_up_to_rounding) {
-    const Stream stream(500, 3, 1, 2);
+    const SignedStream stream(500, 3, 1, 2);
     on_every_level([&](const std::string& level) {
         for (const BufferPolicy policy : kPolicies)
             compare_with_slow<float>(stream, {{.gamma = 0.4}}, 1, {20, 20},
@@ -211,7 +211,7 @@ TEST(float32_koil_matches_float64_koil_up_to_rounding) {
 }
 
 TEST(float32_scores_stay_accurate_with_shared_sums_and_refreshes) {
-    const Stream stream(6000, 20, 2, 12);
+    const SignedStream stream(6000, 20, 2, 12);
     KoilEnsemble<float> ensemble(20, {{.gamma = 0.05}, {.gamma = 0.2}, {.kind = KernelKind::laplacian, .gamma = 0.1}},
                                  {33, 40}, 3);
     ensemble.add_target();
@@ -243,7 +243,7 @@ TEST(state_with_scale_too_small_for_float32_is_rescaled) {
 }
 
 TEST(targets_and_kernels_of_an_ensemble_match_separate_models) {
-    const Stream stream(600, 20, 3, 3);
+    const SignedStream stream(600, 20, 3, 3);
     const std::vector<KernelSpec> kernels = {
         {.gamma = 0.05},
         {.gamma = 0.2},
@@ -257,7 +257,7 @@ TEST(targets_and_kernels_of_an_ensemble_match_separate_models) {
 }
 
 TEST(result_is_bitwise_independent_of_the_number_of_threads) {
-    const Stream stream(900, 6, 4, 4);
+    const SignedStream stream(900, 6, 4, 4);
     const KoilRule rule{0.5, 0.05, 4, false, false, BufferPolicy::reservoir_plus, 0.02, 0.0};
     std::vector<std::vector<KoilMachineState>> states;
     for (const unsigned n_threads : {1u, 2u, 5u}) {
@@ -272,7 +272,7 @@ TEST(result_is_bitwise_independent_of_the_number_of_threads) {
 
 template <class T>
 void check_going_on() {
-    const Stream stream(500, 5, 2, 6), more(400, 5, 2, 7);
+    const SignedStream stream(500, 5, 2, 6), more(400, 5, 2, 7);
     const KoilRule rule{1.0, 0.05, 4, true, true, BufferPolicy::fifo_plus, 0.01, 0.0};
     const std::vector<KernelSpec> kernels = {{.gamma = 0.1}, {.gamma = 0.6}};
     KoilEnsemble<T> ensemble(5, kernels, {12, 9}, 3);
@@ -294,7 +294,7 @@ TEST(ensemble_restored_from_states_continues_bitwise_equal) {
 }
 
 TEST(copied_target_equals_the_original) {
-    const Stream stream(300, 4, 2, 8);
+    const SignedStream stream(300, 4, 2, 8);
     const KoilRule rule{1.0, 0.05, 4, false, true, BufferPolicy::fifo, 0.0, 0.0};
     KoilEnsemble<double> ensemble(4, {{.gamma = 0.3}}, {10, 10}, 3);
     ensemble.add_target();
@@ -308,7 +308,7 @@ TEST(copied_target_equals_the_original) {
 }
 
 TEST(concurrent_scores_calls_are_correct) {
-    const Stream stream(300, 4, 2, 9);
+    const SignedStream stream(300, 4, 2, 9);
     KoilEnsemble<double> ensemble(4, {{.gamma = 0.3}, {.gamma = 1.0}}, {10, 10}, 3);
     ensemble.add_target();
     ensemble.add_target();

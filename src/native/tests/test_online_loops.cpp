@@ -30,7 +30,7 @@ AlignedVector<Real> values_with_ties(std::size_t n, unsigned seed, double steps)
 
 // Error tolerance of a short sum.
 template <class Real>
-constexpr double kRounding = 100.0 * static_cast<double>(std::numeric_limits<Real>::epsilon());
+constexpr double kLoopRounding = 100.0 * static_cast<double>(std::numeric_limits<Real>::epsilon());
 
 // Returns all violators, or the `most` nearest violators. Ties are resolved in favour of lower positions.
 template <class Real>
@@ -80,7 +80,7 @@ void check_violators(const std::string& level) {
                 chosen.resize(loops().online.of<Real>().violators(query));
                 CHECK(chosen == reference_violators(query), level, n, most, steps);
                 for (std::size_t i = 0; i < n; ++i)
-                    CHECK(close(losses[i], 0.1 - 0.7 * scores[i], kRounding<Real>), level, n, i);
+                    CHECK(close(losses[i], 0.1 - 0.7 * scores[i], kLoopRounding<Real>), level, n, i);
             }
 }
 
@@ -115,7 +115,7 @@ void check_rows(const std::string& level) {
             for (std::size_t j = 0; j < n; ++j) {
                 double expected = before[j];
                 for (std::size_t r = 0; r < n_rows; ++r) expected += static_cast<double>(factors[r]) * rows[r][j];
-                CHECK(close(target[j], expected, kRounding<Real>), level, n, n_rows, j);
+                CHECK(close(target[j], expected, kLoopRounding<Real>), level, n, n_rows, j);
             }
             std::vector<std::uint32_t> index(n);
             for (std::size_t j = 0; j < n; ++j) index[j] = static_cast<std::uint32_t>((j * 7 + 3) % n);
@@ -133,7 +133,7 @@ void check_sides(const std::string& level) {
             const auto c = values_with_ties<Real>(m, 3, 1e9), d = values_with_ties<Real>(m, 4, 1e9);
             const auto expected = static_cast<double>(inner(a.data(), b.data(), n) + inner(c.data(), d.data(), m));
             const Real given = loops().online.of<Real>().dot_sides(a.data(), b.data(), n, c.data(), d.data(), m);
-            CHECK(close(given, expected, kRounding<Real>), level, n, m);
+            CHECK(close(given, expected, kLoopRounding<Real>), level, n, m);
         }
     for (std::size_t n = 1; n < 150; ++n)
         for (const double steps : {0.0001, 1.0, 1e9}) {

@@ -12,7 +12,7 @@ using namespace steelyard::tests;
 
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kInfiniteValue = std::numeric_limits<double>::infinity();
 
 }  // namespace
 
@@ -32,7 +32,7 @@ TEST(pieces_are_constant_before_the_first_knot_and_follow_the_slopes_after_it) {
 TEST(sums_of_lookups_ignore_nan_values_and_functions_of_weight_zero) {
     const std::vector<double> knots{0.0, 1.0, 1.0, 2.0, 7.0}, values{-1.0, 0.0, 0.0, 4.0, 3.0}, weights{0.5, 0.25};
     const std::vector<std::int64_t> starts{0, 4, 5};
-    const std::vector<double> X{-kInfinity, 0.0, 0.5, NAN, 1.0, 7.0, 1.5, 8.0, kInfinity, NAN, NAN, NAN};
+    const std::vector<double> X{-kInfiniteValue, 0.0, 0.5, NAN, 1.0, 7.0, 1.5, 8.0, kInfiniteValue, NAN, NAN, NAN};
     std::vector<double> out(6, 9.0);
     sum_lookups({X.data(), 6, 2}, {knots, values, weights, starts}, out.data());
     const std::vector<double> expected{0.25, -0.25, 0.75, 1.75, 2.0, 0.0};

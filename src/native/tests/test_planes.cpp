@@ -12,7 +12,7 @@ using namespace steelyard::tests;
 
 namespace {
 
-constexpr std::size_t kRows = 400;
+constexpr std::size_t kPlaneRows = 400;
 
 struct Labelled {
     std::vector<double> X;
@@ -109,7 +109,7 @@ struct Solved {
 TEST(planes_equal_the_reference_alone_and_in_lanes_at_every_level) {
     for (const std::size_t d : {1u, 4u, 20u, 70u})
         for (const std::size_t n_classes : {2u, 3u, 4u, 8u, 13u}) {
-            const Labelled rows = rows_of(kRows, d, n_classes, static_cast<unsigned>(d + n_classes));
+            const Labelled rows = rows_of(kPlaneRows, d, n_classes, static_cast<unsigned>(d + n_classes));
             const ExactState state = state_of(rows, d);
             std::vector<std::vector<long double>> expected;
             for (std::size_t p = 0; p < n_planes_of(n_classes); ++p)
@@ -227,8 +227,8 @@ TEST(sums_formed_batch_by_batch_equal_sums_formed_at_once) {
 
 TEST(indefinite_matrix_returns_false) {
     const std::size_t d = 2, n_classes = 5;
-    Labelled rows = rows_of(kRows, d, n_classes, 3);
-    for (std::size_t i = 0; i < kRows; ++i) rows.X[i * d + 1] = rows.X[i * d] *= 0x1p40;
+    Labelled rows = rows_of(kPlaneRows, d, n_classes, 3);
+    for (std::size_t i = 0; i < kPlaneRows; ++i) rows.X[i * d + 1] = rows.X[i * d] *= 0x1p40;
     on_every_level([&](const std::string& level) {
         const Solved solved(ExactView(state_of(rows, d), slots_up_to(n_classes), 1),
                             {.C = 1e300, .standardize = false});
@@ -238,7 +238,7 @@ TEST(indefinite_matrix_returns_false) {
 
 TEST(pivoted_cholesky_factor_reproduces_the_class_matrix) {
     const std::size_t d = 30, size = d + 1;
-    const Labelled rows = rows_of(kRows, d, 2, 8);
+    const Labelled rows = rows_of(kPlaneRows, d, 2, 8);
     ExactState few = state_of(rows, d);
     std::vector<double> own(rows.X.begin(), rows.X.begin() + 6 * d);  // six rows of an additional class
     for (std::size_t i = 0; i < 6; ++i) own[i * d + 3] *= 1e6;        // gives one feature another scale
@@ -266,7 +266,7 @@ TEST(single_row_model_equals_the_general_path) {
     const std::size_t d = 5;
     for (const std::size_t n_classes : {1u, 2u, 3u, 6u, 12u}) {
         const PlaneRule rule{.gmean = n_classes % 2 == 0};
-        const Labelled rows = rows_of(kRows, d, n_classes, 21), stream = rows_of(200, d, n_classes, 22);
+        const Labelled rows = rows_of(kPlaneRows, d, n_classes, 21), stream = rows_of(200, d, n_classes, 22);
         ExactSums sums(state_of(rows, d)), others(state_of(rows, d));
         SingleRowModel answers(sums, sums.version(), slots_up_to(n_classes), rule);
         for (std::size_t i = 0; i < 200; ++i) {
@@ -290,7 +290,7 @@ TEST(single_row_model_equals_the_general_path) {
 
 TEST(single_row_model_declines_unusual_input_without_changes) {
     const std::size_t d = 5;
-    const Labelled rows = rows_of(kRows, d, 2, 31);
+    const Labelled rows = rows_of(kPlaneRows, d, 2, 31);
     ExactSums sums(state_of(rows, d));
     SingleRowModel answers(sums, sums.version(), slots_up_to(2), {});
     const std::span<const double> row(rows.X.data(), d);
@@ -309,7 +309,7 @@ TEST(single_row_model_declines_unusual_input_without_changes) {
 
 TEST(threads_may_predict_while_one_learns) {
     const std::size_t d = 5;
-    const Labelled rows = rows_of(kRows, d, 3, 41), stream = rows_of(2000, d, 3, 42);
+    const Labelled rows = rows_of(kPlaneRows, d, 3, 41), stream = rows_of(2000, d, 3, 42);
     ExactSums sums(state_of(rows, d));
     SingleRowModel answers(sums, sums.version(), slots_up_to(3), {});
     std::atomic<bool> stop{false};

@@ -11,17 +11,17 @@ using namespace steelyard::tests;
 namespace {
 
 const KernelSpec kRbf{KernelKind::rbf, 0.1, 0.0, 3};
-constexpr std::size_t kFeatures = 5;
+constexpr std::size_t kSolverFeatures = 5;
 
 KernelRows rows_of(const std::vector<double>& X) {
-    KernelRows rows(kFeatures, kRbf, {}, 1 << 20);
-    for (std::size_t i = 0; i < X.size() / kFeatures; ++i) rows.append(X.data() + i * kFeatures);
+    KernelRows rows(kSolverFeatures, kRbf, {}, 1 << 20);
+    for (std::size_t i = 0; i < X.size() / kSolverFeatures; ++i) rows.append(X.data() + i * kSolverFeatures);
     return rows;
 }
 
 double kernel(const KernelRows& rows, std::size_t i, std::size_t j) {
     double squared = 0.0;
-    for (std::size_t k = 0; k < kFeatures; ++k) squared += std::pow(rows.sample(i)[k] - rows.sample(j)[k], 2);
+    for (std::size_t k = 0; k < kSolverFeatures; ++k) squared += std::pow(rows.sample(i)[k] - rows.sample(j)[k], 2);
     return std::exp(-kRbf.gamma * squared);
 }
 
@@ -109,7 +109,7 @@ TEST(suspects_are_all_samples_within_the_limit_of_a_violation) {
 TEST(sums_over_cached_rows_respect_their_error_bound) {
     on_every_level([](const std::string& level) {
         for (const std::size_t n : {1u, 7u, 8u, 33u, 100u}) {
-            KernelRows rows = rows_of(random_values<double>(n * kFeatures, 4, 100.0));
+            KernelRows rows = rows_of(random_values<double>(n * kSolverFeatures, 4, 100.0));
             std::vector<double> z = random_values<double>(n, 5);
             std::vector<std::uint32_t> samples;
             double size = 0.0;
@@ -141,7 +141,7 @@ TEST(sums_over_cached_rows_respect_their_error_bound) {
 
 TEST(fixed_point_rows_are_read_as_stored) {
     on_every_level([](const std::string& level) {
-        KernelRows rows = rows_of(random_values<double>(50 * kFeatures, 6));
+        KernelRows rows = rows_of(random_values<double>(50 * kSolverFeatures, 6));
         const float *first = rows.row<float>(3), *second = rows.row<float>(7);
         for (std::size_t j = 0; j < 50; ++j) {
             CHECK(std::abs(static_cast<double>(first[j]) - kernel(rows, 3, j)) < 1e-5, level, j);
@@ -152,7 +152,7 @@ TEST(fixed_point_rows_are_read_as_stored) {
 }
 
 TEST(sums_with_weights_of_any_size_respect_their_error_bound) {
-    KernelRows rows = rows_of(random_values<double>(20 * kFeatures, 11));
+    KernelRows rows = rows_of(random_values<double>(20 * kSolverFeatures, 11));
     std::vector<std::uint32_t> samples(20);
     for (std::uint32_t i = 0; i < 20; ++i) samples[i] = i;
     for (const double scale : {0.0, 1e-310, 1e-40, 1e40, 1e200}) {
@@ -168,7 +168,7 @@ TEST(sums_with_weights_of_any_size_respect_their_error_bound) {
 
 TEST(active_set_has_the_kernel_values_of_its_members) {
     std::mt19937 bits(8);
-    KernelRows rows = rows_of(random_values<double>(60 * kFeatures, 9));
+    KernelRows rows = rows_of(random_values<double>(60 * kSolverFeatures, 9));
     ActiveSet active(rows);
     active.resize(rows.size());
     for (int step = 0; step < 300; ++step) {
