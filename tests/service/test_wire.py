@@ -143,6 +143,7 @@ REFUSED = {
     "wrong method": ("PATCH", MODEL, None, 405),
     "not an object": ("POST", f"{MODEL}/labels", [1], 400),
     "no rows": ("POST", f"{MODEL}/learn", {"rows": []}, 422),
+    "row without values": ("POST", f"{MODEL}/learn", {"rows": [{}]}, 422),
     "rows that are not objects": ("POST", f"{MODEL}/learn", {"rows": [3]}, 422),
     "no label": ("POST", f"{MODEL}/learn", {"rows": [{"amount": 1}]}, 422),
     "too many rows": ("POST", f"{MODEL}/learn", {"rows": [{"amount": 1}] * 501}, 413),

@@ -104,8 +104,8 @@ class Engine:
         self._learner = spec.make_learner(own_window=own_window)
         self._newest = -math.inf  # time of the newest row
         self._text_labels: bool | None = None
-        # Column names of the last rows if the model needs exactly these columns, otherwise empty.
-        self._usual_names: list[str] = []
+        # Column names of the last rows if the model needs exactly these columns, otherwise None.
+        self._usual_names: list[str] | None = None
         if spec.columns != "auto":
             self._fix_columns(dict(spec.columns))  # type: ignore[arg-type]
 
@@ -173,7 +173,7 @@ class Engine:
         extend_columns(spec, self._encoder, batch)
         needed = {spec.target, spec.time, spec.subject, spec.id, *self._encoder.columns_} - {None}
         is_complete = needed.issuperset(spec.feature_names(names)) and needed.issubset(names)
-        self._usual_names = names if is_complete else []
+        self._usual_names = names if is_complete else None
 
     def check_known_values(self, batch: ColumnBatch) -> None:
         """Raise RowError for a row that has no value in any known column."""
@@ -222,7 +222,7 @@ class Engine:
                 self._learner._keep_decisions(rows_for_model(self._learner, chunk), predictions.labels)
             learn_chunk(self._learner, chunk, **({} if costs is None else {"sample_cost": costs}))
         except BaseException:
-            self._encoder, self._usual_names = encoder, []
+            self._encoder, self._usual_names = encoder, None
             raise
         self._text_labels = labels.dtype.kind == "U"
         if answers is not None:
@@ -412,7 +412,7 @@ class Engine:
                     source="the spec",
                 )
         _copy_parameters(spec.make_learner(own_window=self.has_own_window), self._learner)
-        self.spec, self._usual_names = spec, []
+        self.spec, self._usual_names = spec, None
         return self._next()
 
     def _next(self) -> int:
@@ -521,7 +521,7 @@ class Engine:
         engine._text_labels = state["text_labels"]
         engine._encoder = from_bytes(state["encoder"])
         engine._learner = from_bytes(state["learner"])
-        engine._newest, engine._usual_names = float(state.get("newest", -math.inf)), []
+        engine._newest, engine._usual_names = float(state.get("newest", -math.inf)), None
         engine.monitor, engine.recent = QualityMonitor.from_state(state["gauge"]), RecentRows()
         rival = state.get("challenger")
         engine.challenger = None
