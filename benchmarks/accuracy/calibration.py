@@ -12,10 +12,10 @@ probabilities. The isotonic regression is fitted to the last 5,000 labelled rows
 
 ``--bounds`` prints which ECE and Brier score are possible on a stream.
 
-- "unbiased" is the ECE of a calibrator without any bias. An isotonic regression is fitted to all probabilities
-  of StreamClassifier with their labels, so its ECE is 0. Its errors (label minus probability) are drawn
-  again in blocks of consecutive rows: blocks of one row assume independent errors, longer blocks keep the
-  correlation of consecutive errors.
+- "unbiased" is the ECE of a calibrator without any bias. An isotonic regression is fitted to all
+  probabilities of StreamClassifier with their labels, so its ECE is 0. Its errors (label minus probability)
+  are drawn again in blocks of consecutive rows: blocks of one row assume independent errors, longer blocks
+  keep the correlation of consecutive errors.
 - "next 5,000 rows" are regressions that are fitted to the 5,000 rows after each block of 500 rows.
 - "Brier in hindsight" is the Brier score after an isotonic regression that is fitted to all rows: no
   increasing function of the scores has a lower one.
