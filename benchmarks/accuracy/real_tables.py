@@ -13,7 +13,12 @@ StreamClassifier after iterative imputation by forests that are fitted to all ro
 later rows. "oracle", for streams with independent columns, learns the complete rows; the probability of a row
 is the mean over 20 draws of its missing cells from the last 2,000 complete rows.
 
-    python benchmarks/accuracy/real_tables.py --data-dir DIR [--part categories|gaps|bounds] [--limit ROWS]
+Part "mixing": how much of the difference to LightGBM on small tables is due to the combination of the
+experts, and how much to chance. It prints means over four orders of the rows: the AP of both learners, of
+single experts, and of the fixed weights that are best in hindsight; and the standard deviation of the
+difference in AP between the learners if rows are drawn with replacement.
+
+    python benchmarks/accuracy/real_tables.py --data-dir DIR [--part NAME] [--limit ROWS] [--seed ORDER]
 """
 
 from __future__ import annotations
@@ -34,6 +39,7 @@ from stream_data import STREAMS, FloatArray, IntArray
 from steelyard import StreamClassifier
 
 CHUNK, WARMUP, WINDOW, SHARE_REMOVED = 100, 500, 1000, 0.2
+ORDERS, SEARCH_STEPS = 4, 1500  # mixing: orders of the rows, and steps of the random search for weights
 DRAWS, POOL = 20, 2000  # oracle: number of draws of the missing cells, and number of rows to draw from
 INDEPENDENT = ("hyperplane_rare", "sea_drifts", "koil_mixture")  # streams with independent columns
 GAP_STREAMS = (
@@ -184,17 +190,82 @@ def bounds(folder: Path, limit: int) -> None:
         print(f"| {name} | {' | '.join(cells)} |", flush=True)
 
 
+def expert_log_odds(X: Any, y: IntArray) -> tuple[FloatArray, FloatArray, list[str]]:
+    """Return the scores of StreamClassifier, the calibrated log-odds of its experts, and their names."""
+    model, scores, parts = StreamClassifier(), np.zeros(len(y)), []
+    for begin in range(0, len(y), CHUNK):
+        part = X[begin : begin + CHUNK]
+        weights = model._ensemble.snapshot.weights if begin else None
+        if weights is not None and len(model.classes_) == 2:
+            scores[begin : begin + CHUNK] = model.decision_function(part)
+            raw, _ = model._raw_scores(part, "decision_function")
+            parts.append(weights.expert_log_odds(raw[:, :, 0]))
+        model.partial_fit(part, y[begin : begin + CHUNK])
+    return scores, np.concatenate(parts), [expert.config.name for expert in model._ensemble.experts]
+
+
+def best_fixed_weights(log_odds: FloatArray, y: IntArray) -> float:
+    """Return the AP of the best weights that a random search finds with all labels."""
+    rng, best, weights = np.random.default_rng(0), 0.0, np.full(log_odds.shape[1], 1.0 / log_odds.shape[1])
+    for step in range(SEARCH_STEPS):
+        is_first = step < SEARCH_STEPS // 3
+        changed = rng.random(len(weights)) < 0.4
+        near = np.abs(weights + 0.1 * changed * rng.normal(size=len(weights)))
+        tried = rng.dirichlet(np.full(len(weights), 0.3)) if is_first else near
+        value = average_precision_score(y, log_odds @ tried)
+        if value > best:
+            best, weights = value, tried
+    return best
+
+
+def resampled_difference(y: IntArray, ours: FloatArray, theirs: FloatArray, draws: int = 200) -> float:
+    """Return the standard deviation of the difference in AP over draws of the rows with replacement."""
+    rng, values = np.random.default_rng(0), []
+    for _ in range(draws):
+        rows = rng.integers(0, len(y), len(y))
+        values.append(
+            average_precision_score(y[rows], ours[rows]) - average_precision_score(y[rows], theirs[rows])
+        )
+    return float(np.std(values))
+
+
+def mixing(folder: Path, limit: int) -> None:
+    """Print means over the orders of the rows: AP of the learners, of experts, and of the best weights."""
+    for name in ("car, good", "euthyroid"):
+        lines: dict[str, list[float]] = {}
+        for seed in range(ORDERS):
+            X, y = TABLES[name](folder, limit, seed)
+            scores, log_odds, experts = expert_log_odds(X, y)
+            late, theirs = slice(WARMUP, None), boosted(X, y)[WARMUP:]
+            y, scores, log_odds = y[late], scores[late], log_odds[-len(theirs) :]
+            values = {"StreamClassifier": average_precision_score(y, scores)}
+            values["LightGBM"] = average_precision_score(y, theirs)
+            values["best fixed weights"] = best_fixed_weights(log_odds, y)
+            values["standard deviation of the difference"] = resampled_difference(y, scores, theirs)
+            for expert in ("kernel", "trees", "trees all"):
+                values[expert] = average_precision_score(y, log_odds[:, experts.index(expert)])
+            for key, value in values.items():
+                lines.setdefault(key, []).append(value)
+        cells = "; ".join(f"{key} {np.mean(found):.4f}" for key, found in lines.items())
+        print(f"{name}: {cells}", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--data-dir", type=Path, required=True)
-    parser.add_argument("--part", choices=["categories", "gaps", "bounds"])
+    parser.add_argument("--part", choices=["categories", "gaps", "bounds", "mixing"])
     parser.add_argument("--limit", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=0, help="seed of the row order of shuffled tables")
     given = parser.parse_args()
     warnings.filterwarnings("ignore", message="X does not have valid feature names")
-    parts = {"categories": partial(categories, seed=given.seed), "gaps": gaps, "bounds": bounds}
+    parts = {
+        "categories": partial(categories, seed=given.seed),
+        "gaps": gaps,
+        "bounds": bounds,
+        "mixing": mixing,
+    }
     for name, part in parts.items():
         if given.part in {None, name}:
             part(given.data_dir, given.limit)
