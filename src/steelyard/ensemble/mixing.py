@@ -419,7 +419,8 @@ def _fit_slopes(x: FloatArray, known: Any, n_positive: int, n_known: IntArray) -
     return np.maximum(a, _MIN_SLOPE), np.maximum(b, _MIN_SLOPE), np.clip(c, -_MAX_BIAS, _MAX_BIAS)
 
 
-# NumPy computes tanh, exp and log by vector instructions; the functions of SciPy take three to five times as long.
+# NumPy computes tanh, exp and log by vector instructions. The functions of SciPy take three to five times as
+# long.
 
 
 def _logistic(log_odds: FloatArray) -> FloatArray:

@@ -31,8 +31,8 @@ _MIN_LEAF_ROWS = (5, 20)  # minimum rows per leaf: with up to `_SMALL_ROWS` trai
 _SMALL_ROWS = 2000
 _MAX_FINE_COLUMNS = 24  # maximum number of columns for more than 64 bins
 _MIN_CATEGORIES = 5  # a column with fewer categories is split as a column of numbers
-# Minimum number of rows for more than 64 bins, in total and per column that is not constant. With few rows, finding
-# splits among many bins takes longer than everything else and hardly improves the trees.
+# Minimum number of rows for more than 64 bins, in total and per column that is not constant. With fewer rows
+# the search among many bins takes most of the time of a fit and hardly improves the trees.
 _MIN_FINE_ROWS, _MIN_FINE_ROWS_PER_COLUMN = 5000, 1000
 _FORGET_COST_US = 8_000.0  # if a refit takes longer, forget() fits fewer trees to a sample of the rows
 _SAMPLE_ROWS = 3000  # number of rows in the sample that forget() uses
