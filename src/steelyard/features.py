@@ -45,6 +45,7 @@ __all__ = ["RandomFeatures"]
 _WIDTHS = (0.05, 0.25, 1.0, 4.0)  # gamma values of Fourier features in multiples of 1 / median_distance**2
 _MAX_SAMPLE_ROWS = 2000  # maximum number of rows to which a map is fitted
 _MAX_SQUARED_VALUE = 1e100  # sums of squares of values below this are finite
+_DISTANCE_BLOCK_ROWS = 32
 _MAX_DISTANCE_ROWS = 500  # maximum number of rows for computing the median distance
 _MAX_EUCLIDEAN_FEATURES = 3  # up to this number of varying features, distances are Euclidean
 _MAX_CACHED_ROWS = 512  # batches of up to this many rows are cached with their mapped values
@@ -454,10 +455,14 @@ def _median_distance(rows: FloatArray, *, euclidean: bool) -> float:
 def _distances(A: FloatArray, B: FloatArray, *, euclidean: bool) -> FloatArray:
     """Return the distances of all pairs of rows, summed feature by feature.
 
-    This avoids cancellation and an array of shape (n, m, d).
+    This avoids cancellation and an array of shape (n, m, d). The arrays of a block of rows stay in the cache.
     """
-    total = np.zeros((len(A), len(B)))
-    for a, b in zip(A.T, B.T, strict=True):
-        difference = a[:, None] - b
-        total += np.square(difference) if euclidean else np.abs(difference)
-    return np.sqrt(total) if euclidean else total
+    out = np.zeros((len(A), len(B)))
+    for begin in range(0, len(A), _DISTANCE_BLOCK_ROWS):
+        total = out[begin : begin + _DISTANCE_BLOCK_ROWS]
+        for a, b in zip(A[begin : begin + _DISTANCE_BLOCK_ROWS].T, B.T, strict=True):
+            difference = a[:, None] - b
+            total += np.square(difference) if euclidean else np.abs(difference)
+        if euclidean:
+            np.sqrt(total, out=total)
+    return out

@@ -87,7 +87,8 @@ class BoundRowExperts {
         experts_.trees.push_back({expert, &bound.scorer()});
     }
 
-    std::tuple<NumpyArray<double, 3>, NumpyArray<double, 2>> scores(Matrix X, Vector constants) const {
+    std::tuple<NumpyArray<double, 3>, NumpyArray<double, 2>> scores(Matrix X, Vector constants,
+                                                                    unsigned n_threads) const {
         require(X.shape(1) == experts_.n_features && constants.size() == n_experts_, kUnlike);
         for (std::size_t i = 0; i < n_vectors_.size(); ++i)
             require(experts_.machines[i].vectors->size() == n_vectors_[i], "RowExperts: vectors have changed");
@@ -96,7 +97,7 @@ class BoundRowExperts {
         auto ranks = zeros<double, 2>({n_rows, experts_.ranks ? experts_.n_features : 0});
         nb::gil_scoped_release unlocked;
         for (std::size_t i = 0; i < n_rows; ++i) std::ranges::copy(span(constants), out.data() + i * n_experts_);
-        experts_.score({X.data(), n_rows, experts_.n_features}, ranks.data(), out.data(), n_experts_);
+        experts_.score({X.data(), n_rows, experts_.n_features}, ranks.data(), out.data(), n_experts_, n_threads);
         return {out, ranks};
     }
 
@@ -128,7 +129,7 @@ void bind_row_experts(nb::module_& m) {
         .def("add_neighbors", &BoundRowExperts::add_neighbors, "expert"_a, "spec"_a, "vectors"_a.noconvert(),
              "places"_a.noconvert(), "n_neighbors"_a)
         .def("add_trees", &BoundRowExperts::add_trees, "expert"_a, "trees"_a)
-        .def("scores", &BoundRowExperts::scores, "X"_a.noconvert(), "constants"_a.noconvert(),
+        .def("scores", &BoundRowExperts::scores, "X"_a.noconvert(), "constants"_a.noconvert(), "n_threads"_a = 1,
              "Return the scores of rows and the ranks of rows. The score of an expert that was not added is its value "
              "in `constants`.");
 }

@@ -49,7 +49,8 @@ struct RowExperts {
     // Writes the scores of all experts to `scores`, one row of `n_experts` values per input row.
     // If `ranks` is set, writes the ranks of the rows to `ranks_out`.
     // Values of experts that were not added do not change.
-    void score(Rows<double> rows, double* ranks_out, double* scores, std::size_t n_experts) const;
+    void score(Rows<double> rows, double* ranks_out, double* scores, std::size_t n_experts,
+               unsigned n_threads = 1) const;
 
   private:
     void score_block(Rows<double> rows, double* ranks_out, double* scores, std::size_t n_experts) const;

@@ -21,7 +21,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit, log_expit
 
 from steelyard import _native
 from steelyard._threads import one_thread
@@ -110,7 +109,7 @@ class WeightCorrection:
         with one_thread():
             curvature = 0.25 * (z * row_weights[:, None]).T @ z + ridge * np.eye(len(weights))
             for _ in range(_CORRECTION_STEPS):
-                error = row_weights * (expit(z @ (weights + values) + shift) - places)
+                error = row_weights * (_logistic(z @ (weights + values) + shift) - places)
                 values = values - np.linalg.solve(curvature, z.T @ error + ridge * values)
         return WeightCorrection(values, self.log)
 
@@ -397,7 +396,7 @@ def _fit_slopes(x: FloatArray, known: Any, n_positive: int, n_known: IntArray) -
     is_below = x < 0.0
     a, b, c = np.ones(len(x)), np.ones(len(x)), np.zeros(len(x))
     for _ in range(_NEWTON_STEPS):
-        p = expit(a[:, None] * below + b[:, None] * above + c[:, None])
+        p = _logistic(a[:, None] * below + b[:, None] * above + c[:, None])
         g, h = row_weights * (p - target), row_weights * p * (1.0 - p)
         gx, hx, hxx = g * x, h * x, h * squared
         g_a = np.where(is_below, gx, 0.0).sum(axis=1) + _SLOPE_PENALTY * a
@@ -420,6 +419,20 @@ def _fit_slopes(x: FloatArray, known: Any, n_positive: int, n_known: IntArray) -
     return np.maximum(a, _MIN_SLOPE), np.maximum(b, _MIN_SLOPE), np.clip(c, -_MAX_BIAS, _MAX_BIAS)
 
 
+# NumPy computes tanh, exp and log by vector instructions. The functions of SciPy take three to five times as
+# long.
+
+
+def _logistic(log_odds: FloatArray) -> FloatArray:
+    """Return the probabilities ``1 / (1 + exp(-log_odds))``."""
+    return np.asarray(0.5 + 0.5 * np.tanh(0.5 * log_odds))
+
+
+def _log_loss(log_odds: FloatArray) -> FloatArray:
+    """Return the log-loss ``log(1 + exp(-log_odds))`` of positive rows."""
+    return np.asarray(np.log(1.0 + np.exp(-np.abs(log_odds))) + np.maximum(-log_odds, 0.0))
+
+
 def _compressed(log_odds: FloatArray, limits: FloatArray) -> FloatArray:
     """Return log-odds that grow only logarithmically beyond the limits, to reduce the effect of outliers."""
     up, down = limits[:, :, None]
@@ -437,8 +450,8 @@ def _weights(
     shift = np.log(share) - np.log1p(-share)
 
     def loss(log_odds: FloatArray, positive_share: float) -> FloatArray:
-        positive = -log_expit(log_odds[:, :n_positive]).mean(axis=1)
-        negative = -log_expit(-log_odds[:, n_positive:]).mean(axis=1)
+        positive = _log_loss(log_odds[:, :n_positive]).mean(axis=1)
+        negative = _log_loss(-log_odds[:, n_positive:]).mean(axis=1)
         return np.asarray(positive_share * positive + (1.0 - positive_share) * negative)
 
     auc, best = fitted.auc, fitted.auc.max()
@@ -464,7 +477,7 @@ def platt_scaling(total: FloatArray, n_positive: int) -> tuple[float, float]:
     row_weights = np.where(is_positive, 0.5 / n_positive, 0.5 / n_negative)
     slope, bias = 1.0, 0.0
     for _ in range(_NEWTON_STEPS):
-        p = expit(slope * total + bias)
+        p = _logistic(slope * total + bias)
         g, h = row_weights * (p - target), row_weights * p * (1.0 - p)
         ht = h * total
         g_slope, g_bias = float((g * total).sum()) + 1e-3 * (slope - 1.0), float(g.sum())

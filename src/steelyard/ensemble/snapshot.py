@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from steelyard import _native
 from steelyard._labels import winners
-from steelyard._threads import one_thread
+from steelyard._threads import num_threads, one_thread
 from steelyard._types import FloatArray, IntArray
 from steelyard.ensemble.experts.base import Rule
 from steelyard.ensemble.mixing import ExpertWeights
@@ -90,7 +90,8 @@ class EnsembleSnapshot:
             scores = np.full((len(X), len(self.rules), n_planes(len(self.classes))), np.nan)
             return self._with_rules(numbers, scores, TransformedRows(X, self.views, wide))
         scorer, others = self.joined.of(self, X.shape[1])
-        scores, ranks = scorer.scores(X, self._constants)
+        n_threads = num_threads() if len(X) >= SETTINGS.min_rows_for_threads else 1
+        scores, ranks = scorer.scores(X, self._constants, n_threads)
         if self.classes[0] > self.classes[1]:  # codes of rules are in ascending order
             scores = -scores
         if not others:
