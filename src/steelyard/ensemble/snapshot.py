@@ -26,6 +26,8 @@ from steelyard.ensemble.views import TransformedRows, Views
 
 __all__ = ["EnsembleSnapshot", "PredictedScores"]
 
+_MIN_ROWS_FOR_THREADS = 500  # fewer rows are scored too quickly for a second thread to pay
+
 
 class JoinedRules:
     """Native scorer of the rules that have a native form, constructed when the first rows are scored.
@@ -90,7 +92,7 @@ class EnsembleSnapshot:
             scores = np.full((len(X), len(self.rules), n_planes(len(self.classes))), np.nan)
             return self._with_rules(numbers, scores, TransformedRows(X, self.views, wide))
         scorer, others = self.joined.of(self, X.shape[1])
-        n_threads = num_threads() if len(X) >= SETTINGS.min_rows_for_threads else 1
+        n_threads = num_threads() if len(X) >= _MIN_ROWS_FOR_THREADS else 1
         scores, ranks = scorer.scores(X, self._constants, n_threads)
         if self.classes[0] > self.classes[1]:  # codes of rules are in ascending order
             scores = -scores

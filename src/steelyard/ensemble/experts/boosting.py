@@ -31,9 +31,7 @@ _MIN_LEAF_ROWS = (5, 20)  # minimum rows per leaf: with up to `_SMALL_ROWS` trai
 _SMALL_ROWS = 2000
 _MAX_FINE_COLUMNS = 24  # maximum number of columns for more than 64 bins
 _MIN_CATEGORIES = 5  # a column with fewer categories is split as a column of numbers
-# Minimum number of rows for more than 64 bins, in total and per column that is not constant. With fewer rows
-# the search among many bins takes most of the time of a fit and hardly improves the trees.
-_MIN_FINE_ROWS, _MIN_FINE_ROWS_PER_COLUMN = 5000, 1000
+_MIN_FINE_ROWS = 5000  # minimum number of rows for more than 64 bins
 _FORGET_COST_US = 8_000.0  # if a refit takes longer, forget() fits fewer trees to a sample of the rows
 _SAMPLE_ROWS = 3000  # number of rows in the sample that forget() uses
 _SAMPLE_TREES = 20
@@ -187,8 +185,7 @@ class BoostingExpert(WindowExpert):
 
     def _bins(self, n_rows: int) -> int:
         """Return the number of bins per column; many bins of many columns would not fit into the cache."""
-        min_rows = max(_MIN_FINE_ROWS, _MIN_FINE_ROWS_PER_COLUMN * self.n_varying)
-        is_fine = self.n_varying <= _MAX_FINE_COLUMNS and n_rows >= min_rows
+        is_fine = self.n_varying <= _MAX_FINE_COLUMNS and n_rows >= _MIN_FINE_ROWS
         return self.max_bins if is_fine else min(self.max_bins, 64)
 
     def update(self, stream: Stream) -> None:
