@@ -1,6 +1,5 @@
 // Kernel values of row-major rows with packed rows, in register tiles of a few rows by two vectors.
-// Kernels of the same sum share the loops of its tiles. A kernel function is then applied to the sums of one tile,
-// which are in the first-level cache.
+// The kernel function is applied to a tile while it is in registers.
 //
 // Distances are summed from differences, not from products.
 // Distances are therefore exactly zero for equal rows, do not depend on a common offset, and need no norms.
@@ -29,29 +28,19 @@ static KernelNumbers<T> numbers(const KernelSpec& spec) {
     return {static_cast<T>(gamma), static_cast<T>(spec.coef0), spec.degree};
 }
 
-// Sums over the features of two rows.
 template <class T>
 struct Products {
     STEELYARD_ALWAYS_INLINE static Vec<T> add(Vec<T> sum, Vec<T> x, Vec<T> z) { return sum + x * z; }
 };
 
 template <class T>
-struct SquaredDistances {
-    STEELYARD_ALWAYS_INLINE static Vec<T> add(Vec<T> sum, Vec<T> x, Vec<T> z) {
-        const Vec<T> difference = x - z;
-        return sum + difference * difference;
-    }
+struct Linear : Products<T> {
+    STEELYARD_ALWAYS_INLINE static Vec<T> finish(Vec<T> product, KernelNumbers<T>) { return product; }
 };
 
 template <class T>
-struct AbsoluteDistances {
-    STEELYARD_ALWAYS_INLINE static Vec<T> add(Vec<T> sum, Vec<T> x, Vec<T> z) { return sum + absolute<T>(x - z); }
-};
-
-// Functions from a sum to the kernel value.
-template <class T>
-struct Power {
-    STEELYARD_ALWAYS_INLINE static Vec<T> of(Vec<T> product, KernelNumbers<T> p) {
+struct Polynomial : Products<T> {
+    STEELYARD_ALWAYS_INLINE static Vec<T> finish(Vec<T> product, KernelNumbers<T> p) {
         Vec<T> square = product * p.gamma + p.coef0, power = broadcast(T(1));
         for (int bits = p.degree; bits; bits >>= 1, square *= square)
             if (bits & 1) power *= square;
@@ -60,17 +49,39 @@ struct Power {
 };
 
 template <class T>
-struct Tanh {
-    STEELYARD_ALWAYS_INLINE static Vec<T> of(Vec<T> product, KernelNumbers<T> p) {
+struct Sigmoid : Products<T> {
+    STEELYARD_ALWAYS_INLINE static Vec<T> finish(Vec<T> product, KernelNumbers<T> p) {
         return tanh<T>(product * p.gamma + p.coef0);
     }
 };
 
 template <class T>
-struct Exponential {
-    STEELYARD_ALWAYS_INLINE static Vec<T> of(Vec<T> distance, KernelNumbers<T> p) {
+struct SquaredDistance {
+    STEELYARD_ALWAYS_INLINE static Vec<T> add(Vec<T> sum, Vec<T> x, Vec<T> z) {
+        const Vec<T> difference = x - z;
+        return sum + difference * difference;
+    }
+    STEELYARD_ALWAYS_INLINE static Vec<T> finish(Vec<T> squared_distance, KernelNumbers<T>) { return squared_distance; }
+};
+
+template <class T>
+struct Rbf : SquaredDistance<T> {
+    STEELYARD_ALWAYS_INLINE static Vec<T> finish(Vec<T> squared_distance, KernelNumbers<T> p) {
+        return exp_nonpositive<T>(squared_distance * -p.gamma);
+    }
+};
+
+template <class T>
+struct Laplacian {
+    STEELYARD_ALWAYS_INLINE static Vec<T> add(Vec<T> sum, Vec<T> x, Vec<T> z) { return sum + absolute<T>(x - z); }
+    STEELYARD_ALWAYS_INLINE static Vec<T> finish(Vec<T> distance, KernelNumbers<T> p) {
         return exp_nonpositive<T>(distance * -p.gamma);
     }
+};
+
+template <class T>
+struct Cityblock : Laplacian<T> {
+    STEELYARD_ALWAYS_INLINE static Vec<T> finish(Vec<T> distance, KernelNumbers<T>) { return distance; }
 };
 
 template <class T>
@@ -87,9 +98,8 @@ STEELYARD_ALWAYS_INLINE static inline void store_some(T* out, Vec<T> values, siz
 #endif
 }
 
-// Sums of one tile: `out` has `ld` numbers per row, of which `columns` are written.
-template <class Term, class T, class Sum, size_t Rows, size_t Vectors>
-static void sum_tile(const T* X, size_t d, const Sum* z, Sum* out, size_t ld, size_t columns) {
+template <class Kernel, class T, class Sum, size_t Rows, size_t Vectors>
+static void tile(KernelNumbers<Sum> p, const T* X, size_t d, const Sum* z, Sum* out, size_t ld, size_t columns) {
     constexpr size_t lanes = Lane<Sum>::count, width = kPanelWidth<Sum>;
     Vec<Sum> sums[Rows][Vectors] = {};
     for (size_t k = 0; k < d; ++k, z += width) {
@@ -97,85 +107,41 @@ static void sum_tile(const T* X, size_t d, const Sum* z, Sum* out, size_t ld, si
         for (size_t v = 0; v < Vectors; ++v) zk[v] = load(z + v * lanes / width * width * d + v * lanes % width);
         for (size_t r = 0; r < Rows; ++r) {
             const Vec<Sum> x = broadcast(static_cast<Sum>(X[r * d + k]));
-            for (size_t v = 0; v < Vectors; ++v) sums[r][v] = Term::add(sums[r][v], x, zk[v]);
+            for (size_t v = 0; v < Vectors; ++v) sums[r][v] = Kernel::add(sums[r][v], x, zk[v]);
         }
     }
     for (size_t r = 0; r < Rows; ++r)
         for (size_t v = 0; v < Vectors && v * lanes < columns; ++v)
-            store_some<Sum>(out + r * ld + v * lanes, sums[r][v], columns - v * lanes);
+            store_some<Sum>(out + r * ld + v * lanes, Kernel::finish(sums[r][v], p), columns - v * lanes);
 }
 
-// Sums of one tile in memory, and the part of the output to which their kernel values are written.
-template <class T>
-struct TileSums {
-    const T* sums;
-    size_t rows, stride;  // `stride` numbers per row
-    T* out;
-    size_t ld, columns;
-};
-
-template <class Function, class T>
-static void finish_tile(KernelNumbers<T> p, TileSums<T> tile) {
-    for (size_t r = 0; r < tile.rows; ++r)
-        for (size_t c = 0; c < tile.stride && c < tile.columns; c += Lane<T>::count)
-            store_some<T>(tile.out + r * tile.ld + c, Function::of(load(tile.sums + r * tile.stride + c), p),
-                          tile.columns - c);
-}
-
-// Returns the loop that applies the kernel function to a tile, or nullptr if the sums are the kernel values.
-template <class T>
-static auto finish_of(KernelKind kind) -> void (*)(KernelNumbers<T>, TileSums<T>) {
-    switch (kind) {
-        case KernelKind::polynomial: return finish_tile<Power<T>, T>;
-        case KernelKind::sigmoid: return finish_tile<Tanh<T>, T>;
-        case KernelKind::rbf:
-        case KernelKind::laplacian: return finish_tile<Exponential<T>, T>;
-        default: return nullptr;
-    }
-}
-
-// Rows and panels of one block of kernel values.
-template <class T, class Sum>
-struct Block {
-    const T* X;
-    size_t n_x, d;
-    const Sum* panels;
-    size_t n_z;
-    Sum* out;
-    size_t ld;
-};
-
-template <class Term, class T, class Sum>
-static void block_of(const KernelSpec& spec, Block<T, Sum> b) {
-    constexpr size_t lanes = Lane<Sum>::count, step = kTileVectors * lanes, width = kPanelWidth<Sum>;
+template <class Kernel, class T, class Sum>
+static void block_of(const KernelSpec& spec, const T* X, size_t n_x, size_t d, const Sum* panels, size_t n_z, Sum* out,
+                     size_t ld) {
+    constexpr size_t step = kTileVectors * Lane<Sum>::count, width = kPanelWidth<Sum>;
     const KernelNumbers<Sum> p = numbers<Sum>(spec);
-    const auto finish = finish_of<Sum>(spec.kind);
-    const auto tile = [&]<size_t Rows, size_t Vectors>(size_t i, size_t j, std::index_sequence<Rows, Vectors>) {
-        constexpr size_t stride = Vectors * lanes;
-        const Sum* z = b.panels + j / width * width * b.d + j % width;
-        Sum *out = b.out + i * b.ld + j, sums[Rows * stride];
-        sum_tile<Term, T, Sum, Rows, Vectors>(b.X + i * b.d, b.d, z, finish ? sums : out, finish ? stride : b.ld,
-                                              finish ? stride : b.n_z - j);
-        if (finish) finish(p, {sums, Rows, stride, out, b.ld, b.n_z - j});
-    };
-    const size_t tiled_rows = b.n_x / kTileRows * kTileRows;
+    const size_t tiled_rows = n_x / kTileRows * kTileRows;
     if (tiled_rows > 0)
-        for (size_t j = 0; j < b.n_z; j += step) {
-            const bool is_half = b.n_z - j <= step / 2;
+        for (size_t j = 0; j < n_z; j += step) {
+            const Sum* z = panels + j / width * width * d + j % width;
+            const bool is_half = n_z - j <= step / 2;
             for (size_t i = 0; i < tiled_rows; i += kTileRows)
                 if (is_half)
-                    tile(i, j, std::index_sequence<kTileRows, kTileVectors / 2>());
+                    tile<Kernel, T, Sum, kTileRows, kTileVectors / 2>(p, X + i * d, d, z, out + i * ld + j, ld,
+                                                                      n_z - j);
                 else
-                    tile(i, j, std::index_sequence<kTileRows, kTileVectors>());
+                    tile<Kernel, T, Sum, kTileRows, kTileVectors>(p, X + i * d, d, z, out + i * ld + j, ld, n_z - j);
         }
     // The tile of a single row is wider, to hide the latency of the additions.
-    for (size_t i = tiled_rows; i < b.n_x; ++i)
-        for (size_t j = 0; j < b.n_z;) {
-            if (b.n_z - j > step) {
-                tile(i, j, std::index_sequence<1, 2 * kTileVectors>());
+    for (size_t i = tiled_rows; i < n_x; ++i)
+        for (size_t j = 0; j < n_z;) {
+            const Sum* z = panels + j / width * width * d + j % width;
+            Sum* row = out + i * ld + j;
+            if (n_z - j > step) {
+                tile<Kernel, T, Sum, 1, 2 * kTileVectors>(p, X + i * d, d, z, row, ld, n_z - j);
                 j += 2 * step;
             } else {
-                tile(i, j, std::index_sequence<1, kTileVectors>());
+                tile<Kernel, T, Sum, 1, kTileVectors>(p, X + i * d, d, z, row, ld, n_z - j);
                 j += step;
             }
         }
@@ -195,30 +161,38 @@ static void look_up(const KernelTable& table, const T* X, size_t n_x, size_t d, 
 template <class T, class Sum>
 static void kernel_block(const KernelSpec& spec, const T* X, size_t n_x, size_t d, const Sum* panels, size_t n_z,
                          Sum* out, size_t ld) {
-    const Block<T, Sum> block{X, n_x, d, panels, n_z, out, ld};
     switch (spec.kind) {
-        case KernelKind::linear:
-        case KernelKind::polynomial:
-        case KernelKind::sigmoid: return block_of<Products<Sum>>(spec, block);
-        case KernelKind::rbf:
-        case KernelKind::squared_distance: return block_of<SquaredDistances<Sum>>(spec, block);
-        case KernelKind::laplacian:
-        case KernelKind::cityblock: return block_of<AbsoluteDistances<Sum>>(spec, block);
+        case KernelKind::linear: return block_of<Linear<Sum>>(spec, X, n_x, d, panels, n_z, out, ld);
+        case KernelKind::polynomial: return block_of<Polynomial<Sum>>(spec, X, n_x, d, panels, n_z, out, ld);
+        case KernelKind::rbf: return block_of<Rbf<Sum>>(spec, X, n_x, d, panels, n_z, out, ld);
+        case KernelKind::laplacian: return block_of<Laplacian<Sum>>(spec, X, n_x, d, panels, n_z, out, ld);
+        case KernelKind::sigmoid: return block_of<Sigmoid<Sum>>(spec, X, n_x, d, panels, n_z, out, ld);
+        case KernelKind::squared_distance: return block_of<SquaredDistance<Sum>>(spec, X, n_x, d, panels, n_z, out, ld);
+        case KernelKind::cityblock: return block_of<Cityblock<Sum>>(spec, X, n_x, d, panels, n_z, out, ld);
         case KernelKind::lookup: return look_up<T, Sum>(*spec.table, X, n_x, d, panels, n_z, out, ld);
     }
 }
 
-template <class T>
-static void from_sums(const KernelSpec& spec, T* sums, size_t n) {
-    const auto finish = finish_of<T>(spec.kind);
-    if (!finish) return;
+template <class Kernel, class T>
+static void finish_in_place(const KernelSpec& spec, T* sums, size_t n) {
     constexpr size_t lanes = Lane<T>::count;
     const KernelNumbers<T> p = numbers<T>(spec);
-    const size_t whole = n / lanes * lanes;
-    finish(p, {sums, 1, whole, sums, 0, whole});
-    T rest[lanes] = {};
-    for (size_t j = whole; j < n; ++j) rest[j - whole] = sums[j];
-    finish(p, {rest, 1, lanes, sums + whole, 0, n - whole});
+    size_t j = 0;
+    for (; j + lanes <= n; j += lanes) store(sums + j, Kernel::finish(load(sums + j), p));
+    Vec<T> rest = {};
+    for (size_t r = 0; j + r < n; ++r) rest[r] = sums[j + r];
+    store_some<T>(sums + j, Kernel::finish(rest, p), n - j);
+}
+
+template <class T>
+static void from_sums(const KernelSpec& spec, T* sums, size_t n) {
+    switch (spec.kind) {
+        case KernelKind::polynomial: return finish_in_place<Polynomial<T>>(spec, sums, n);
+        case KernelKind::sigmoid: return finish_in_place<Sigmoid<T>>(spec, sums, n);
+        case KernelKind::rbf: return finish_in_place<Rbf<T>>(spec, sums, n);
+        case KernelKind::laplacian: return finish_in_place<Laplacian<T>>(spec, sums, n);
+        default: return;
+    }
 }
 
 // Returns sum + a * b, rounded exactly as in the tile loops.
