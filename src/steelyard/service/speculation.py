@@ -23,8 +23,8 @@ from steelyard.service.statistics import GroupTimes
 __all__ = ["Speculation", "SpeculativeBatch"]
 
 _log = logging.getLogger("steelyard.service")
-# If the number of rows and their expected learning time are both below these limits, learning the rows takes
-# less time than starting a thread for the commit.
+# If the number of rows and their expected learning time are both below these limits, a thread for the commit
+# costs more than it gains. A group of 64 single rows takes about 1 ms.
 _MIN_ROWS = 200
 _MIN_SECONDS = 0.003
 
