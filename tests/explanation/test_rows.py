@@ -13,7 +13,9 @@ from sklearn.tree import DecisionTreeClassifier
 
 from steelyard import IncrementalSVC, ProximalSVC, StreamClassifier
 from steelyard.exceptions import DataError
+from steelyard.explanation.rows import value_text
 from steelyard.tables import TableModel
+from steelyard.tables.frames import time_texts
 
 mpl.use("Agg")
 RNG = np.random.default_rng(0)
@@ -141,3 +143,45 @@ def test_table_model_of_estimator_without_explain_raises():
     model = TableModel(DecisionTreeClassifier()).fit(frame[["amount", "age"]], labels)
     with pytest.raises(DataError, match="DecisionTreeClassifier"):
         model.explain(frame[["amount", "age"]])
+
+
+@pytest.mark.parametrize("make", [StreamClassifier, lambda: TableModel(ProximalSVC())])
+def test_table_explanation_shows_times_and_missing_values_as_text(make):
+    rng, n = np.random.default_rng(0), 300
+    y = np.arange(n) % 2
+    when = pd.Timestamp("2026-01-02 09:30") + pd.to_timedelta(np.arange(n), unit="D")
+    shop = np.where(y == 1, "corner", None)
+    shop[0] = "market"
+    table = pd.DataFrame({"when": when, "amount": 12_345.67 * y + rng.normal(size=n), "shop": shop})
+    found = make().fit(table, y).explain(table[:2])
+    text = str(found[0])
+    assert "when = 2026-01-02 09:30" in text
+    assert found.values[1][found.column_names.index("amount")] == table["amount"][1]
+    assert f"amount = {table['amount'][1]:.0f}" in str(found[1])
+    assert "shop = missing" in str(make().fit(table, y).explain(table[2:3]))
+    for near in found.nearest[0] if found.nearest else []:  # a linear learner keeps no rows
+        assert near.values[found.column_names.index("when")].startswith("2026-")
+    json.dumps(found.to_dicts())
+
+
+def test_time_texts_omit_seconds_and_hours_that_are_zero():
+    moments = ["2026-01-31", "2026-01-31T09:30:00", "2026-01-31T09:30:05", "1969-12-31T23:59:00"]
+    seconds = np.array([*np.array(moments, dtype="datetime64[s]").astype(float), np.nan])
+    shown = time_texts(seconds).tolist()
+    assert shown == ["2026-01-31", "2026-01-31 09:30", "2026-01-31 09:30:05", "1969-12-31 23:59", None]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.12345, "0.1235"),
+        (12_345.67, "12346"),
+        (-5_000_000.0, "-5000000"),
+        (1e15, "1e+15"),
+        (None, "missing"),
+        (np.nan, "missing"),
+        ("x", "x"),
+    ],
+)
+def test_value_text_is_short_and_without_exponent_for_amounts(value, text):
+    assert value_text(value) == text

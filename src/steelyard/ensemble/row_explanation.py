@@ -216,33 +216,28 @@ def unhashed(part: Attribution, X: FloatArray, view: HashedView) -> Attribution:
 
 
 def with_table_values(found: RowExplanations, schema: Schema) -> RowExplanations:
-    """Return an explanation with values of the table in place of category codes.
+    """Return an explanation with the values of the table: categories, times and weekdays as texts.
 
     A change of a category is dropped if its new value is not the code of a known category.
     """
-    texts = {column: schema.categories_of(column) for column in schema.categorical}
-    if not texts:
+    columns = [schema.texts_of(place) for place in range(len(found.column_names))]
+    if not any(columns):
         return found
-    names = dict(enumerate(found.column_names))
-    by_name = {names[column]: values for column, values in texts.items() if column in names}
+    by_name = dict(zip(found.column_names, columns, strict=True))
 
     def decoded(rows: NDArray[Any]) -> NDArray[Any]:
         values = rows.astype(object)
-        for column, known in texts.items():
-            if column < rows.shape[-1]:
-                values[..., column] = np.array([*known, None], dtype=object)[
-                    _place(rows[..., column], len(known))
-                ]
+        for place, texts in enumerate(columns[: rows.shape[-1]]):
+            if texts is not None:
+                values[..., place] = texts(rows[..., place])
         return values
 
     def decoded_change(change: Change) -> Change | None:
-        values = dict(change.values)
-        for name in values.keys() & by_name.keys():
-            code = values[name]
-            if not (float(code).is_integer() and 0 <= code < len(by_name[name])):
-                return None
-            values[name] = by_name[name][int(code)]
-        return replace(change, values=values)
+        values = {
+            name: value if (texts := by_name[name]) is None else texts(np.array([value]))[0]
+            for name, value in change.values.items()
+        }
+        return None if None in values.values() else replace(change, values=values)
 
     return replace(
         found,
@@ -256,9 +251,3 @@ def with_table_values(found: RowExplanations, schema: Schema) -> RowExplanations
             for rows in found.changes
         ],
     )
-
-
-def _place(codes: FloatArray, n_known: int) -> NDArray[np.int64]:
-    """Return category codes as integers, or ``n_known`` for a missing or unknown category."""
-    known = (codes >= 0) & (codes < n_known)
-    return np.where(known, np.nan_to_num(codes), n_known).astype(np.int64)

@@ -277,9 +277,15 @@ def mean_sizes(contributions: FloatArray) -> FloatArray:
 
 def value_text(value: Any) -> str:
     """Return a table value as short text."""
-    if isinstance(value, (float, np.floating)):
-        return "missing" if np.isnan(value) else f"{value:.4g}"
-    return str(value)
+    if value is None:
+        return "missing"
+    if not isinstance(value, (float, np.floating)):
+        return str(value)
+    number = float(value)
+    if np.isnan(number):
+        return "missing"
+    # Amounts and counts are shown without an exponent.
+    return f"{number:.0f}" if 1e3 <= abs(number) < 1e12 else f"{number:.4g}"
 
 
 def _label(label: Any) -> str:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from steelyard.exceptions import DataError
 from steelyard.explanation import Change, NearRow, RowExplanations
 from steelyard.tables.encoding import GAP, PRESENT, VALUE, TableEncoder
+from steelyard.tables.frames import time_texts
 
 __all__ = ["explain_encoded", "source_columns"]
 
@@ -48,11 +49,11 @@ def explain_encoded(
         found,
         contributions=summed,
         column_names=names,
-        values=_table_values(names, table, len(found)),
+        values=_table_values(names, table, len(found), encoder),
         nearest=[
             [_near_row(near, encoder, names, is_fixed=is_fixed) for near in rows] for rows in found.nearest
         ],
-        changes=[_numeric_changes(rows, numeric) for rows in found.changes],
+        changes=[_numeric_changes(rows, numeric, encoder) for rows in found.changes],
     )
 
 
@@ -72,12 +73,21 @@ def source_columns(encoder: TableEncoder, n_features: int, *, is_fixed: bool) ->
     return names, [names.index(column) for column in columns]
 
 
-def _table_values(names: list[str], table: Mapping[str, Any], n_rows: int) -> NDArray[Any]:
+def _table_value(encoder: TableEncoder, name: str, value: Any) -> Any:
+    """Return a value of a column, as text if it is a time."""
+    if name not in encoder.times_ or not isinstance(value, (float, np.floating)):
+        return value
+    return time_texts(np.array([value]))[0]
+
+
+def _table_values(
+    names: list[str], table: Mapping[str, Any], n_rows: int, encoder: TableEncoder
+) -> NDArray[Any]:
     """Return the values of the table. Values of columns that share hash features are joined to one text."""
     values = np.empty((n_rows, len(names)), dtype=object)
     for place, name in enumerate(names):
         if name in table:
-            values[:, place] = list(table[name])
+            values[:, place] = [_table_value(encoder, name, value) for value in table[name]]
         else:
             parts = zip(*(table[part] for part in name.split(", ") if part in table), strict=True)
             values[:, place] = [", ".join(map(str, part)) for part in parts] or [""] * n_rows
@@ -90,7 +100,10 @@ def _near_row(near: NearRow, encoder: TableEncoder, names: list[str], *, is_fixe
         return near
     n_numeric = len(encoder.numeric_)
     values = np.empty(len(names), dtype=object)
-    values[:n_numeric] = near.values[:n_numeric]
+    values[:n_numeric] = [
+        _table_value(encoder, name, value)
+        for name, value in zip(names[:n_numeric], near.values, strict=False)
+    ]
     last = near.values[n_numeric:]
     if is_fixed:
         gaps = [name for name, is_missing in zip(encoder.fixed_gaps, last, strict=False) if is_missing]
@@ -105,13 +118,19 @@ def _near_row(near: NearRow, encoder: TableEncoder, names: list[str], *, is_fixe
         elif value == GAP and number:
             values[names.index(column)] = None
         elif value == VALUE and (encoder.missing != "indicator" or (column, PRESENT) in present):
-            values[names.index(column)] = number + encoder.shift_of(column)
+            values[names.index(column)] = _table_value(encoder, column, number + encoder.shift_of(column))
     return replace(near, values=values)
 
 
-def _numeric_changes(changes: list[Change], numeric: dict[str, str]) -> list[Change]:
+def _numeric_changes(changes: list[Change], numeric: dict[str, str], encoder: TableEncoder) -> list[Change]:
     return [
-        replace(change, values={numeric[name]: value for name, value in change.values.items()})
+        replace(
+            change,
+            values={
+                numeric[name]: _table_value(encoder, numeric[name], value)
+                for name, value in change.values.items()
+            },
+        )
         for change in changes
         if change.values.keys() <= numeric.keys()
     ]

@@ -31,6 +31,7 @@ __all__ = [
     "numeric_frame",
     "seconds_of",
     "table_columns",
+    "time_texts",
     "times_of",
 ]
 
@@ -444,6 +445,16 @@ def seconds_of(text: str) -> float:
             raise
         return float(np.datetime64(text, "us").astype(np.int64)) / 1e6
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+def time_texts(seconds: FloatArray) -> NDArray[Any]:
+    """Return seconds since 1970 as texts such as 2026-01-31 09:30, in UTC, and None for NaN."""
+    whole = np.round(np.where(np.isnan(seconds), 0.0, seconds)).astype("datetime64[s]")
+    texts = np.char.replace(np.datetime_as_string(whole), "T", " ").astype(object)
+    for ending in (":00", " 00:00"):  # seconds, then hours and minutes, are left out if they are 0
+        texts = np.array([text.removesuffix(ending) for text in texts.ravel().tolist()], dtype=object)
+    texts[np.isnan(seconds).ravel()] = None
+    return texts.reshape(np.shape(seconds))
 
 
 def column_seconds(

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import warnings
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from steelyard._types import FloatArray
 from steelyard.exceptions import DataError
@@ -24,6 +26,7 @@ from steelyard.tables.frames import (
     is_date,
     numeric_frame,
     table_columns,
+    time_texts,
     times_of,
 )
 
@@ -34,6 +37,7 @@ MAX_EXACT_CATEGORIES = 4096
 _SECONDS_PER_HOUR, _SECONDS_PER_DAY = 3600.0, 86_400.0
 _FIRST_WEEKDAY = 3.0  # 1970-01-01 was a Thursday; Monday is 0
 _TIME_PARTS = ("hour", "weekday")
+_WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
 
 class Schema:
@@ -92,6 +96,18 @@ class Schema:
         """
         name, part = list(self.places)[place]
         return [] if part else list(self.codes.get(name, ()))
+
+    def texts_of(self, place: int) -> Callable[[FloatArray], NDArray[Any]] | None:
+        """Return a function that converts a coded column to texts, or None for a column of numbers.
+
+        The function returns None for missing values and for codes that are not those of a known category.
+        """
+        name, part = list(self.places)[place]
+        if self.kinds[name] == "category":
+            return partial(_texts_of_codes, texts=self.categories_of(place))
+        if self.kinds[name] == "time" and part != "hour":
+            return partial(_texts_of_codes, texts=_WEEKDAYS) if part else time_texts
+        return None
 
     def encode(self, X: Any, source: str, *, learn: bool) -> FloatArray:
         """Return the coded rows of a table.
@@ -242,6 +258,12 @@ def _warn_of_sentences(name: str, column: TableColumn) -> None:
             UserWarning,
             stacklevel=2,
         )
+
+
+def _texts_of_codes(codes: FloatArray, texts: Sequence[str]) -> NDArray[Any]:
+    """Return the text of each code, and None for values that are not the code of a text."""
+    is_code = np.isin(codes, np.arange(len(texts)))
+    return np.array([*texts, None], dtype=object)[np.where(is_code, codes, len(texts)).astype(np.int64)]
 
 
 def _as_category(column: TableColumn) -> TableColumn:
