@@ -28,19 +28,6 @@ from inspect import unwrap
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 from weakref import WeakSet
 
-__all__ = [
-    "FrozenState",
-    "VersionedValue",
-    "lock_of",
-    "optional_lock",
-    "shallow_copy",
-    "snapshot_read",
-    "snapshot_view",
-    "state_without_lock",
-    "synchronized",
-    "transactional",
-]
-
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 _S = TypeVar("_S")

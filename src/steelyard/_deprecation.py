@@ -13,16 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any, TypeVar
 
-__all__ = [
-    "deprecated",
-    "private_name",
-    "redirect_modules",
-    "renamed_attribute",
-    "renamed_class",
-    "renamed_method",
-    "renamed_parameters",
-]
-
 Thing = TypeVar("Thing", bound=Callable[..., Any])
 
 _SINCE, _GONE_IN = "0.3.0", "0.4.0"  # names that changed in 0.3 are removed in 0.4

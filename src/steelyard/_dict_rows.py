@@ -12,8 +12,6 @@ from steelyard._types import FloatArray
 from steelyard.base import Label
 from steelyard.exceptions import DataError
 
-__all__ = ["DictRowsMixin"]
-
 
 class DictRowsMixin:
     """Mixin that adds ``learn_one`` and ``predict_one`` to a learner whose features can grow.

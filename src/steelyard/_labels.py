@@ -11,26 +11,6 @@ from numpy.typing import NDArray
 
 from steelyard.exceptions import DataError, DataTypeError
 
-__all__ = [
-    "PLAIN_LABEL_KINDS",
-    "Codes",
-    "EncodedLabels",
-    "Label",
-    "LabelEncoder",
-    "all_forgotten_error",
-    "check_label_types",
-    "check_sortable",
-    "encode_labels",
-    "is_plain_labels",
-    "numpy_labels",
-    "positive_class",
-    "restored_labels",
-    "sorted_classes",
-    "too_many_rows_error",
-    "unsortable_error",
-    "winners",
-]
-
 Label = Any  # str, int, float or bool
 Codes = NDArray[np.intp]
 

@@ -7,8 +7,6 @@ from pathlib import Path
 
 from steelyard.exceptions import MemoryLimitError
 
-__all__ = ["available_bytes", "check_fits_memory", "warn_of_large_memory"]
-
 _MEMINFO = Path("/proc/meminfo")
 _MIN_CHECKED_BYTES = 64 << 20  # smaller allocations are not checked
 # Up to this size, converting sparse input to dense matrices causes no warning.

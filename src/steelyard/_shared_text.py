@@ -14,8 +14,6 @@ import re
 from textwrap import indent
 from typing import TypeVar
 
-__all__ = ["expand_shared_text"]
-
 Class = TypeVar("Class", bound=type)
 
 _TEXTS = {

@@ -18,16 +18,6 @@ from threadpoolctl import ThreadpoolController
 
 from steelyard.exceptions import ParameterError
 
-__all__ = [
-    "check_threads",
-    "limit_blas",
-    "num_threads",
-    "one_blas_thread",
-    "one_thread",
-    "reserve_core",
-    "run_tasks",
-]
-
 # Below this matrix order, a second BLAS thread gains little on an idle machine.
 # On a busy machine BLAS threads wait for each other: order 1,000 took up to 10 times as long.
 _MIN_BLAS_ORDER_FOR_THREADS = 3000

@@ -34,26 +34,6 @@ from steelyard.exceptions import DataError, DataTypeError, NotFittedError, Steel
 if TYPE_CHECKING:
     from steelyard.base import BatchLearner
 
-__all__ = [
-    "MAX_FEATURE",
-    "MAX_KERNEL_VALUE",
-    "MAX_QUANTIZED_FEATURE",
-    "Batch",
-    "canonical_csr",
-    "check_finite",
-    "check_magnitude",
-    "check_not_infinite",
-    "check_started",
-    "checked_times",
-    "is_plain",
-    "largest_magnitude",
-    "magnitude_error",
-    "nonfinite_error",
-    "validate_batch",
-    "validate_plain_rows",
-    "validate_rows",
-]
-
 MAX_FEATURE = 1e75  # limit for which the square of a product of two features is finite
 MAX_QUANTIZED_FEATURE = 1e300  # limit for learners that sum quantized features as integers
 MAX_KERNEL_VALUE = 1e100  # limit for which sums of products of two kernel values are finite

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["CONTROL_CHARACTERS", "visible"]
-
 # Escaped are control characters, which begin escape sequences, and invisible format characters.
 # Line separators and lone surrogates, which occur in invalid file names, are escaped too.
 # Joiners U+200C and U+200D, which some scripts need, and variation selectors are not escaped.

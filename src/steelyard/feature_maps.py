@@ -16,8 +16,6 @@ from steelyard import _native
 from steelyard._threads import limit_blas, num_threads, one_blas_thread
 from steelyard._types import FloatArray
 
-__all__ = ["KERNEL_BITS", "FittedMap", "FourierMap", "LandmarkMap", "ProjectionMap", "ReluMap", "SigmoidMap"]
-
 # Output values have 20 bits including the sign. Intermediate sums have at most 53 bits and are not rounded.
 _VALUE_BITS = 19
 KERNEL_BITS = 23

@@ -21,17 +21,6 @@ from steelyard._threads import num_threads
 from steelyard._types import FloatArray
 from steelyard.alignment.view import Indices, Variant, View, blocks, combined
 
-__all__ = [
-    "COST_NAMES",
-    "DEFAULT_COSTS",
-    "BoundaryBumps",
-    "boundary_shift",
-    "bump_widths",
-    "make_boundary_bumps",
-    "match_pairs",
-    "shift_cost",
-]
-
 Cost = Callable[[FloatArray], FloatArray]  # decreasing function that maps margins to costs
 # Cost functions for missed rows of the rarer class (c_p) and for false alarms (c_n).
 Costs = tuple[str | Cost, str | Cost]

@@ -52,8 +52,6 @@ from steelyard.params import (
 )
 from steelyard.persistence import storable
 
-__all__ = ["AlignedSVC"]
-
 _KERNEL_NAMES = ("linear", "poly", "polynomial", "rbf", "laplacian", "sigmoid", "precomputed")
 
 

@@ -9,8 +9,6 @@ import numpy as np
 from steelyard._types import FloatArray
 from steelyard.alignment.view import Indices, Variant, View, blocks, combined
 
-__all__ = ["SupportBumps", "make_support_bumps"]
-
 
 @dataclass(frozen=True)
 class SupportBumps:

@@ -8,8 +8,6 @@ import numpy as np
 
 from steelyard._types import FloatArray
 
-__all__ = ["rbf_magnification", "target_alignment"]
-
 _STEP = 1e-4  # step of the central differences, relative to the kernel width 1 / sqrt(gamma)
 
 

@@ -9,8 +9,6 @@ import numpy as np
 from steelyard._types import FloatArray
 from steelyard.alignment.view import Indices
 
-__all__ = ["clearly_lower", "deal_splits", "ranking_losses"]
-
 # Minimum number of held-out rows of the rarer class. Splits are added until this number is reached.
 _MIN_RARE_ROWS = 60
 

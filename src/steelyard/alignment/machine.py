@@ -31,8 +31,6 @@ from steelyard.alignment.rough import Problem, RoughSolver, Solution
 from steelyard.alignment.view import Indices, InputDistances, Variant, View
 from steelyard.thresholds import smooth_gmean_threshold
 
-__all__ = ["Chain", "Machine", "Round", "Settings", "best_shift", "constant_machine", "train_machine"]
-
 Bumps = BoundaryBumps | SupportBumps
 Split = tuple[Indices, Indices]
 

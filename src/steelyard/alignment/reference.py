@@ -14,8 +14,6 @@ from sklearn.metrics.pairwise import euclidean_distances, manhattan_distances
 from steelyard._types import FloatArray
 from steelyard.alignment.view import Indices, InputDistances
 
-__all__ = ["input_distances", "pack_rows", "take_rows", "unpack_rows"]
-
 
 def take_rows(X: Any, rows: Indices | slice) -> Any:
     """Return selected rows of a matrix or items of a list."""

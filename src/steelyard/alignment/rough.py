@@ -13,8 +13,6 @@ from steelyard._threads import num_threads
 from steelyard._types import FloatArray
 from steelyard.alignment.view import Indices, InputDistances
 
-__all__ = ["Matrix", "Problem", "RoughSolver", "Solution"]
-
 _TOLERANCE = 1e-2  # largest margin violation at which the solver stops, sufficient to compare scores
 _OUTSIDE_FACTOR = 3  # multiple of the tolerance by which rows outside the working set may violate the margin
 _NEAR_PER_SUPPORT = 2  # number of rows near the margin in the working set, for each support row

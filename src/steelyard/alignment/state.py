@@ -12,8 +12,6 @@ from steelyard.alignment.boundary import BoundaryBumps
 from steelyard.alignment.conformal import SupportBumps
 from steelyard.alignment.machine import Bumps, Machine, Round
 
-__all__ = ["check_number", "machine_from_tree", "machine_to_tree", "round_from_tree"]
-
 _COMBINED = ("max", "mean", "sum")
 _KINDS: dict[str, type[Bumps]] = {"boundary": BoundaryBumps, "support": SupportBumps}
 

@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from steelyard._types import FloatArray
 from steelyard.params import Constraint, Fraction, OneOf
 
-__all__ = ["FloatArray", "Indices", "Variant", "VariantConstraint", "View", "blocks", "combined"]
-
 Indices = NDArray[np.intp]
 InputDistances = Callable[[slice | Indices, Indices], FloatArray]
 

@@ -10,8 +10,6 @@ import scipy.sparse as sp
 
 from steelyard.exceptions import DataError
 
-__all__ = ["Columns", "quoted"]
-
 _SPARSE = 0  # type code of sparse vectors in Spark (dense vectors have code 1)
 
 

@@ -19,7 +19,6 @@ import numpy as np
 from steelyard._threads import num_threads
 from steelyard.distributed.partitions import (
     MAP_ROWS,
-    QUANTIZER_ROWS,
     Message,
     Models,
     Pass,
@@ -34,6 +33,7 @@ from steelyard.distributed.partitions import (
 )
 from steelyard.exceptions import DataError, DataTypeError, ParameterError
 from steelyard.proximal import ProximalSVC
+from steelyard.proximal.quantizer import QUANTIZER_ROWS
 
 try:
     import dask

@@ -24,28 +24,7 @@ from steelyard.exceptions import DataError, DataTypeError, NotFittedError, Param
 from steelyard.features import RandomFeatures
 from steelyard.proximal import FoldedStatistics, ProximalSVC, Quantizer
 from steelyard.proximal.folds import FoldState
-from steelyard.proximal.quantizer import QUANTIZER_ROWS
 from steelyard.proximal.row_ledger import RowLedger
-
-__all__ = [
-    "MAP_ROWS",
-    "QUANTIZER_ROWS",
-    "Message",
-    "Models",
-    "Pass",
-    "StatisticsConfig",
-    "add_up",
-    "as_column",
-    "as_rows",
-    "check_fitted",
-    "fold_probe",
-    "learn_partition",
-    "learn_rows",
-    "merge_parts",
-    "message_of",
-    "n_rows",
-    "stacked",
-]
 
 Models = TypeVar("Models", ProximalSVC, Sequence[ProximalSVC])
 

@@ -15,8 +15,6 @@ from dask.utils import ensure_dict
 
 import distributed
 
-__all__ = ["Recipe", "find_recipes"]
-
 _EXTERNAL = object()  # placeholder key of results that the graph does not compute
 
 

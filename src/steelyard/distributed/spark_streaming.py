@@ -26,8 +26,6 @@ from steelyard.persistence.files import write_atomically
 from steelyard.persistence.tree import decode, encode
 from steelyard.proximal.row_ledger import row_hashes
 
-__all__ = ["ModelCheckpoint", "learn_keyed", "learn_sample"]
-
 _FOLDER, _FILE = "steelyard", "model"
 _PARTS = "partition int, position long, content binary, error boolean"
 

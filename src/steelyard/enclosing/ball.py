@@ -13,9 +13,6 @@ from steelyard import _native
 from steelyard._threads import num_threads
 from steelyard._types import FloatArray
 
-__all__ = ["Ball", "smallest_ball", "weight_bounds"]
-
-
 TOLERANCE = 1e-6  # tolerance of the optimality conditions, relative to the squared radius
 CACHE_BYTES = 256 << 20
 MAX_STEPS = 10_000_000

@@ -22,9 +22,6 @@ from steelyard.enclosing.rows import ClassRows
 from steelyard.kernels import Kernel
 from steelyard.kernels.items import ItemTable, is_sequence_kernel, take
 
-__all__ = ["Body", "BodySettings", "Ellipsoid", "KernelEllipsoid", "KernelSphere", "Sphere", "build_body"]
-
-
 _MAX_EXPLICIT_FEATURES = 512  # up to this number of features, one axis per feature is cheap even for few rows
 _MIN_RELATIVE_EIGENVALUE = 1e-12  # eigenvalues below this fraction of the largest one are rounding errors
 _LINEAR = Kernel("linear").spec()

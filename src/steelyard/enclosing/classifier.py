@@ -22,7 +22,8 @@ from steelyard.enclosing.state import ClassState
 from steelyard.exceptions import DataError, DataTypeError, NotFittedError, ParameterError
 from steelyard.explanation.neighbors import RememberedRows
 from steelyard.kernels.items import take
-from steelyard.kernels.kernel import GAMMA, SequenceKernel
+from steelyard.kernels.kernel import GAMMA
+from steelyard.kernels.sequences import SequenceKernel
 from steelyard.params import (
     AnyOf,
     Constraint,
@@ -35,9 +36,6 @@ from steelyard.params import (
     Positive,
 )
 from steelyard.persistence import storable
-
-__all__ = ["EnclosingClassifier"]
-
 
 # Rows that are outside by at most this fraction of the radius count as rows on the surface.
 _SURFACE_TOLERANCE = 1e-6

@@ -14,9 +14,6 @@ from numpy.typing import NDArray
 
 from steelyard._types import FloatArray
 
-__all__ = ["Covariance", "Spread", "estimate_shrinkage", "median_kurtosis"]
-
-
 _MIN_RELATIVE_VARIANCE = 1e-12  # eigenvalues below this fraction of the largest one count as 0
 # estimate_shrinkage() explains the following constants.
 _MAX_DISTANCE_RATIO = 2.0

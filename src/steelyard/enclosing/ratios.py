@@ -18,9 +18,6 @@ from steelyard.enclosing.bodies import (
     sphere_distances,
 )
 
-__all__ = ["distance_ratios", "nearest_bodies"]
-
-
 # Functions that compute the distances to all spheres, or to all ellipsoids, in one pass over the rows.
 # The result for a body does not depend on the other bodies.
 _SHARED_PASS: dict[type, Callable[[list[Any], FloatArray], FloatArray]] = {

@@ -12,8 +12,6 @@ from steelyard import _native
 from steelyard._types import FloatArray
 from steelyard.kernels.items import distinct
 
-__all__ = ["ClassRows"]
-
 
 @dataclass(frozen=True, slots=True)
 class ClassRows:

@@ -15,8 +15,6 @@ from steelyard.kernels import Kernel
 from steelyard.kernels.items import is_sequence_kernel, restored_items
 from steelyard.kernels.sequences import sequence_key
 
-__all__ = ["ClassState"]
-
 
 class ClassState:
     """Rows of one class and a cache of its body. Instances are immutable, except that the cache is filled.

@@ -21,16 +21,6 @@ from steelyard._threads import num_threads
 from steelyard._types import FloatArray, IntArray
 from steelyard.kernels import Kernel
 
-__all__ = [
-    "Attribution",
-    "explain_function",
-    "explain_kernel_sum",
-    "explain_linear",
-    "explain_softmax",
-    "product_factors",
-    "sampled_rows",
-]
-
 # Up to this number of columns (1,024 sets), all sets are enumerated; above it, orders are sampled.
 _MAX_EXACT_COLUMNS = 10
 _MAX_SCORED_ROWS = 1 << 16  # maximum number of rows that are scored in one call

@@ -19,8 +19,6 @@ from steelyard.explanation.rows import RowExplanations, mean_sizes
 if TYPE_CHECKING:
     from steelyard.base import BatchLearner
 
-__all__ = ["column_names", "dense_rows", "explain_rows", "mean_contributions"]
-
 _MAX_ROWS_WITH_CHANGES = 20
 
 

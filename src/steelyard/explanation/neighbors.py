@@ -13,8 +13,6 @@ from scipy.spatial.distance import cdist
 from steelyard._labels import winners
 from steelyard._types import FloatArray, IntArray
 
-__all__ = ["Change", "ChangeSearch", "NearRow", "RememberedRows", "find_nearest"]
-
 _NEAREST_ROWS = 3  # number of nearest rows per class
 _MAX_CHANGES = 3  # maximum number of changes per row
 _MAX_CHANGED_COLUMNS = 4  # maximum number of columns per change

@@ -13,8 +13,6 @@ from steelyard._labels import winners
 from steelyard._types import FloatArray
 from steelyard.explanation.neighbors import Change, NearRow
 
-__all__ = ["RowExplanations"]
-
 _MAX_COLUMNS = 10  # maximum number of columns shown in text, table and plot
 _MAX_TEXT_ROWS = 5
 _BAR_PIXELS = 110  # width of the longest bar in HTML

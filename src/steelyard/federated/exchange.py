@@ -14,8 +14,6 @@ from steelyard.federated.hub import Hub
 from steelyard.federated.site_update import SiteUpdate
 from steelyard.persistence.files import write_atomically
 
-__all__ = ["Exchange", "Folder", "Memory", "collect"]
-
 Age = tuple[int, int]  # epoch and version of a site update
 
 _NAME = re.compile(r"(?P<site>.+)\.(?P<epoch>\d{20})\.(?P<version>\d{12})\.(?P<kind>bulletin|gone)")

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from flwr.clientapp import ClientApp
     from flwr.serverapp import Grid, ServerApp
 
-__all__ = ["client_app", "collect", "server_app"]
-
 _RECORD, _FIELD = "steelyard", "bulletin"
 _POLL_SECONDS = 0.1
 

@@ -16,8 +16,6 @@ from steelyard.proximal import ClassStatistics, ProximalSVC
 from steelyard.proximal.model_selection import measure
 from steelyard.tables import TableModel
 
-__all__ = ["Hub", "SiteSummary"]
-
 
 @dataclass(frozen=True)
 class SiteSummary:

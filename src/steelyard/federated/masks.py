@@ -28,8 +28,6 @@ from steelyard.persistence.tree import decode, encode
 from steelyard.proximal import ClassStatistics
 from steelyard.proximal.quantizer import Quantizer
 
-__all__ = ["MaskedSum", "Masker", "RoundKeys", "round_of"]
-
 _FORMAT = "steelyard masked statistics"
 _VERSION = 2
 _RECEIPT = "steelyard receipt of a masked part"

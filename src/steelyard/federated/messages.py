@@ -42,8 +42,6 @@ from steelyard.persistence.tree import decode, encode
 from steelyard.proximal import ClassStatistics
 from steelyard.proximal.serialization import from_state, get_state
 
-__all__ = ["from_bytes", "to_bytes"]
-
 _MAGIC = b"\x93SYB"
 _VERSION = 2
 _START = struct.Struct("<4sB16s")

@@ -17,8 +17,6 @@ from itertools import repeat
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["MAX_EXPANSION", "decimals", "pack_numbers", "pack_triangle", "unpack_columns", "unpack_triangle"]
-
 MAX_EXPANSION = 32
 """Maximum ratio of bytes in memory to bytes of the message; a message with a larger ratio is rejected."""
 

@@ -38,16 +38,6 @@ from steelyard.federated.vectors import from_numbers, to_numbers, triangle_size
 from steelyard.proximal import ClassStatistics, ProximalSVC
 from steelyard.proximal.quantizer import WEIGHT_FRACTION_BITS, Quantizer
 
-__all__ = [
-    "SENSITIVITY",
-    "FeatureBounds",
-    "PrivacyAccountant",
-    "PrivateSite",
-    "epsilon_of",
-    "multiplier_for",
-    "repaired",
-]
-
 SENSITIVITY = math.sqrt(3.0)
 """Sensitivity of the published numbers to one row of norm 1.
 

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from steelyard.exceptions import ParameterError
 from steelyard.proximal import ClassStatistics
 
-__all__ = ["ReleasePolicy"]
-
 
 @dataclass(frozen=True)
 class ReleasePolicy:

@@ -17,8 +17,6 @@ from steelyard.tables import TableModel
 if TYPE_CHECKING:
     import httpx
 
-__all__ = ["Service"]
-
 _STALE = "stale"  # reason given in the response to an outdated update
 
 

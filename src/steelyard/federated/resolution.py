@@ -21,8 +21,6 @@ from steelyard.proximal import ClassStatistics, ProximalSVC, Quantizer
 from steelyard.proximal.quantizer import QUANTIZER_ROWS
 from steelyard.proximal.serialization import get_state
 
-__all__ = ["N_CALIBRATION_ROWS", "needs_quantizer", "quantized", "with_quantizer"]
-
 N_CALIBRATION_ROWS = QUANTIZER_ROWS - 1
 """Number of rows from which a site chooses a quantizer. One row later the estimator would choose its own."""
 

@@ -25,8 +25,6 @@ from steelyard.federated.site_update import Schema, SiteUpdate
 from steelyard.proximal import ProximalSVC
 from steelyard.proximal.quantizer import Quantizer
 
-__all__ = ["Round", "RoundConfig"]
-
 _FORMAT = "steelyard round"
 _VERSION = 1
 _POLL_SECONDS = 0.05

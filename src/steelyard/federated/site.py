@@ -21,8 +21,6 @@ from steelyard.streams.chunks import Chunk, padded
 from steelyard.streams.predictions import learn_chunk
 from steelyard.tables import TableEncoder, TableModel
 
-__all__ = ["Site"]
-
 
 class Site:
     """Federated site: keeps its rows and publishes their statistics.

@@ -14,8 +14,6 @@ from steelyard.proximal import ClassStatistics
 from steelyard.tables import TableEncoder
 from steelyard.tables.columns import ColumnBatch
 
-__all__ = ["Schema", "SiteUpdate"]
-
 
 @dataclass(frozen=True)
 class Schema:

@@ -13,8 +13,6 @@ from steelyard.proximal import ClassStatistics
 from steelyard.proximal.quantizer import WEIGHT_FRACTION_BITS, Quantizer
 from steelyard.proximal.serialization import from_state, get_state
 
-__all__ = ["from_numbers", "on_quantizer", "to_numbers", "triangle_size"]
-
 
 def triangle_size(n_features: int) -> int:
     """Return the number of sums per class: one for each pair of columns, including a constant column."""

@@ -1,11 +1,7 @@
 """Kernel functions on vectors, sequences and precomputed matrices."""
 
-from steelyard.kernels.kernel import (
-    EditKernel,
-    GlobalAlignmentKernel,
-    Kernel,
-    PrecomputedKernel,
-    SequenceKernel,
-)
+from steelyard.kernels.kernel import Kernel
+from steelyard.kernels.precomputed import PrecomputedKernel
+from steelyard.kernels.sequences import EditKernel, GlobalAlignmentKernel, SequenceKernel
 
 __all__ = ["EditKernel", "GlobalAlignmentKernel", "Kernel", "PrecomputedKernel", "SequenceKernel"]

@@ -13,18 +13,6 @@ from steelyard import _native
 from steelyard._validation import canonical_csr
 from steelyard.exceptions import DataError, DataTypeError
 
-__all__ = [
-    "Floats",
-    "KernelFunction",
-    "called_block",
-    "check_rows",
-    "function_name",
-    "precomputed_block",
-    "single_rows",
-    "sparse_block",
-    "squared_norms",
-]
-
 Floats = NDArray[Any]  # float32 or float64
 KernelFunction = Callable[[Any, Any], Any]
 DENSE_BLOCK = 2**22  # number of matrix entries that are converted from sparse to dense at a time

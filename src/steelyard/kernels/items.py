@@ -19,9 +19,6 @@ from steelyard._types import FloatArray
 from steelyard.kernels.kernel import Kernel
 from steelyard.kernels.sequences import SequenceKernel, sequence_key
 
-__all__ = ["ItemTable", "SequenceStore", "distinct", "is_sequence_kernel", "restored_items", "take"]
-
-
 _SWEEP_SEQUENCES = 64  # number of sequences that are added to the table and learned together
 
 

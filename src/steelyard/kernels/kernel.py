@@ -29,11 +29,8 @@ from steelyard.kernels.blocks import (
     squared_norms,
 )
 from steelyard.kernels.precomputed import PrecomputedKernel
-from steelyard.kernels.sequences import EditKernel, GlobalAlignmentKernel, SequenceKernel
+from steelyard.kernels.sequences import SequenceKernel
 from steelyard.params import AnyOf, Finite, OneOf, Positive
-
-__all__ = ["EditKernel", "GlobalAlignmentKernel", "Kernel", "PrecomputedKernel", "SequenceKernel"]
-
 
 _STORABLE = (SequenceKernel, PrecomputedKernel)  # callable kernels that model files can store
 

@@ -34,8 +34,6 @@ from steelyard.params import AnyOf, Constraint, Instance, Integer, OneOf, Positi
 from steelyard.persistence import storable
 from steelyard.proximal import ProximalSVC, Quantizer
 
-__all__ = ["KeyedClassifier"]
-
 _MAX_WEIGHT = 2.0**40  # larger weights are rejected, because a weight is a number of equal rows
 _MAX_EXACT_KEY = 2**53  # largest integer up to which floats represent all integers
 

@@ -27,8 +27,6 @@ from steelyard.proximal.quantizer import QUANTIZER_ROWS
 from steelyard.proximal.row_ledger import fold_numbers
 from steelyard.proximal.statistics import label_bytes, never_learned
 
-__all__ = ["Key", "KeyedRows", "KeyedSums", "Triangles", "fitted_quantizer"]
-
 Key = Any  # str, int or float
 Sums = NDArray[np.int64]
 

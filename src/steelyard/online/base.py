@@ -28,8 +28,6 @@ from steelyard._validation import validate_rows
 from steelyard.base import Batch, Label, Learner, sorted_classes
 from steelyard.exceptions import DataError
 
-__all__ = ["OnlineLearner", "Signs", "draw_seed", "stored_seed"]
-
 Signs = NDArray[np.int8]
 
 _FLIPPED_TARGET = 1  # index of the target that is created as a copy of target 0; its sign is flipped

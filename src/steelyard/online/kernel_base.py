@@ -25,14 +25,6 @@ from steelyard.kernels.kernel import check_kernel_range
 from steelyard.online.base import OnlineLearner, Signs
 from steelyard.params import AnyOf, Constraint, Finite, Former, Instance, Integer, OneOf, Positive
 
-__all__ = [
-    "KERNEL_CONSTRAINTS",
-    "KernelExpansionLearner",
-    "KernelRowsMixin",
-    "former_gamma",
-    "resolve_kernel",
-]
-
 Expansion = _native.KernelExpansion64 | _native.KernelExpansion32
 _NUMBERS = ("bias", "margin", "deviation", "mistakes", "seen")
 

@@ -27,8 +27,6 @@ from steelyard.params import (
 )
 from steelyard.persistence import storable
 
-__all__ = ["NORMA", "RBP", "Forgetron", "Projectron"]
-
 
 @expand_shared_text
 @storable("NORMA")

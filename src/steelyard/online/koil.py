@@ -18,8 +18,6 @@ from steelyard.online.koil_base import KoilLearner
 from steelyard.params import Constraint
 from steelyard.persistence import storable
 
-__all__ = ["KOIL"]
-
 
 @expand_shared_text
 @storable("KOIL")

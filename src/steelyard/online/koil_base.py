@@ -32,8 +32,6 @@ from steelyard.params import (
 )
 from steelyard.thresholds import gmean_threshold
 
-__all__ = ["KoilLearner"]
-
 _POLICIES = ("reservoir++", "fifo++", "reservoir", "fifo", "unbounded")
 Ensemble = _native.KoilEnsemble64 | _native.KoilEnsemble32
 

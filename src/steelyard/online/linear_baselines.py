@@ -23,8 +23,6 @@ from steelyard.params import MAX_COUNT, Constraint, Integer, NonNegative, Positi
 from steelyard.persistence import storable
 from steelyard.thresholds import gmean_threshold
 
-__all__ = ["AROW", "OAM", "OPAUC", "OnlinePerceptron", "sparse_arrays"]
-
 Arrays = dict[str, NDArray[Any]]
 Shapes = dict[str, tuple[tuple[int, ...], type]]
 

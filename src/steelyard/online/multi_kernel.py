@@ -19,8 +19,6 @@ from steelyard.online.koil_base import KoilLearner
 from steelyard.params import AnyOf, Constraint, Instance, Integer, ListOf, NonNegative, OneOf, Switch
 from steelyard.persistence import storable
 
-__all__ = ["MultiKernelKOIL", "default_kernels"]
-
 
 def default_kernels() -> list[Kernel]:
     """Return the sixteen kernels of the paper: polynomials of degree 1 to 3 and thirteen Gaussian widths.

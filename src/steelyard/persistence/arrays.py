@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 from steelyard.exceptions import DataError, DataTypeError, FileFormatError
 from steelyard.persistence.quoting import quote
 
-__all__ = ["ALIGNMENT", "AnyArray", "ArrayWriter", "check_shape", "parse_dtype", "read_arrays"]
-
 AnyArray = NDArray[Any]
 
 ALIGNMENT = 64

@@ -39,8 +39,6 @@ from steelyard.persistence.quoting import quote, reason
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["FORMAT", "MAGIC", "Envelope", "check_beginning", "pack", "unpack"]
-
 MAGIC = b"\x93STEELYARD"
 FORMAT = 1
 _START = struct.Struct("<10sHQQ")

@@ -20,8 +20,6 @@ from steelyard.persistence.objects import Storable, describe_bytes, from_bytes, 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-__all__ = ["describe", "load", "save", "write_atomically"]
-
 # Names of temporary files contain machine and process, so that later calls can remove orphaned files.
 _TEMPORARY_NAME = re.compile(r"\.steelyard-([0-9a-f]{8})-(\d{1,10})-[0-9a-f]{16}\.tmp", re.ASCII)
 # Errors that file systems without fsync report.

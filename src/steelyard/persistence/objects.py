@@ -17,8 +17,6 @@ from steelyard.persistence.tree import Node, encode_parts, read_tree
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["Storable", "describe_bytes", "from_bytes", "storable", "to_bytes", "to_parts"]
-
 
 class Storable(Protocol):
     """Interface of classes whose objects can be saved.

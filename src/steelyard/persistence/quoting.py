@@ -6,8 +6,6 @@ import reprlib
 
 from steelyard.exceptions import SteelyardError
 
-__all__ = ["quote", "reason"]
-
 _MAX_REASON_CHARACTERS = 500
 
 

@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["make_generator", "make_random_state", "state_of"]
-
 _BIT_GENERATORS = {
     kind.__name__: kind
     for kind in (

@@ -21,8 +21,6 @@ from steelyard.persistence.arrays import AnyArray, ArrayWriter, check_shape, par
 from steelyard.persistence.envelope import Envelope, pack, unpack
 from steelyard.persistence.quoting import quote
 
-__all__ = ["Node", "decode", "encode", "encode_parts", "read_tree"]
-
 MAX_DEPTH = 64
 _SCALARS = (type(None), bool, int, float, str, bytes, np.generic)
 _HEX = re.compile(r"(?:[0-9a-f]{2})*", re.ASCII)

@@ -25,8 +25,6 @@ from steelyard.proximal.folds import FoldState
 from steelyard.proximal.quantizer import LARGEST_VALUE
 from steelyard.proximal.statistics import ClassStatistics, never_learned
 
-__all__ = ["BufferedRows", "BufferingState"]
-
 _MAP_ROWS = 1000  # number of rows to which the final feature map is fitted
 _MAX_STREAM_ROWS = 4000  # number of arrived rows, including forgotten ones, at which the buffer is full
 

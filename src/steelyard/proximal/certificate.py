@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from steelyard.proximal.estimator import ProximalSVC
 
-__all__ = ["Certificate"]
-
 _FORMAT = "steelyard certificate of forgetting"
 _VERSION = 1
 

@@ -16,16 +16,6 @@ from steelyard.base import Label
 from steelyard.exceptions import DataError
 from steelyard.proximal.statistics import ClassStatistics
 
-__all__ = [
-    "ClassMoments",
-    "ColumnChange",
-    "DriftReport",
-    "compare_moments",
-    "compare_statistics",
-    "event_of",
-    "renamed_event",
-]
-
 # Minimum number of rows per class and period; smaller classes count only for the class frequencies.
 _MIN_CLASS_ROWS = 20
 _PRIOR_ROWS = 20.0  # number of pseudo-rows with the pooled variance that are added to each class

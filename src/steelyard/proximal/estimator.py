@@ -63,8 +63,6 @@ from steelyard.proximal.row_ledger import FoldLabel, RowLedger, batch_hashes
 from steelyard.proximal.single_row import SingleRowModel
 from steelyard.proximal.statistics import ClassStatistics
 
-__all__ = ["ProximalSVC"]
-
 _MIN_WIDE_FEATURES = 1000  # with fewer features, the matrices are small and available memory is not checked
 _WIDE_HINT = (
     "use fewer columns, for example HashingVectorizer(n_features=1000); or feature_map=RandomFeatures(...), "

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from steelyard.proximal.model_selection import SelectedC
     from steelyard.proximal.single_row import SingleRowModel
 
-__all__ = ["ClassLabels", "FoldState", "FoldedStatistics", "mapped_blocks"]
-
 _BLOCK_ROWS = 2048  # number of rows that a feature map transforms at a time
 _MAX_FOLDS = 100  # largest number of folds that is read from a file; the cost of selecting C grows with it
 _MAX_ROWS_FOR_TOTAL_UPDATE = (

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from steelyard.proximal.folds import FoldState
     from steelyard.proximal.planes import PlaneRule
 
-__all__ = ["C_GRID", "SelectedC", "measure", "select_C", "validate_folds"]
-
 C_GRID: FloatArray = np.logspace(-6.0, 8.0, 29)
 # Losses with a smaller relative difference are ties, for which the smallest C is selected.
 _TIE_TOLERANCE = 1e-9

@@ -37,8 +37,6 @@ from steelyard.proximal.statistics import ClassStatistics
 from steelyard.proximal.system import System
 from steelyard.thresholds import normal_gmean_threshold
 
-__all__ = ["PlaneRule", "Planes", "Predictor", "uses_native_solver"]
-
 # Maximum number of features for which C is selected with all folds; above it, only two folds are used.
 _MAX_FEATURES_FOR_ALL_FOLDS = 256
 # Limits of the native solver. Beyond any of these limits LAPACK is faster.

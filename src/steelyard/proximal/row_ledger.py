@@ -13,8 +13,6 @@ from steelyard import _native
 from steelyard.base import Batch, Label
 from steelyard.exceptions import DataError
 
-__all__ = ["FoldLabel", "RowLedger", "batch_hashes", "fold_numbers", "row_hashes"]
-
 Hashes = NDArray[np.uint64]
 
 

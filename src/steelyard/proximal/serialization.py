@@ -21,18 +21,6 @@ from steelyard.proximal.row_ledger import FoldLabel
 if TYPE_CHECKING:
     from steelyard.proximal.statistics import ClassStatistics
 
-__all__ = [
-    "convert_maps",
-    "from_bytes",
-    "from_state",
-    "from_sums",
-    "get_state",
-    "map_from_array",
-    "map_to_array",
-    "open_message",
-    "to_bytes",
-]
-
 _FORMAT = "steelyard class statistics"
 _VERSION = 2
 _FLOAT_VERSION = 1  # message format of version 0.1, with floating-point sums

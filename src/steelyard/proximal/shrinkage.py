@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["CANDIDATE_ROWS", "borrowed_share"]
-
 # Candidate numbers of borrowed rows, from which cross-validation selects one.
 CANDIDATE_ROWS = (3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 10_000.0)
 

@@ -11,8 +11,6 @@ from steelyard.proximal.planes import PlaneRule, uses_native_solver
 if TYPE_CHECKING:
     from steelyard.proximal.folds import FoldState
 
-__all__ = ["SingleRowModel"]
-
 
 class SingleRowModel(_native.SingleRowModel):
     """Native model for calls with one row, which implements the single-row path of a ProximalSVC.

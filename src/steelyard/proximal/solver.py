@@ -27,8 +27,6 @@ from steelyard.exceptions import DataError
 from steelyard.params import class_factors
 from steelyard.proximal.system import Regularizer, System, symmetric
 
-__all__ = ["PlaneEquations", "auc_equations", "margin_equations", "solve", "solve_path"]
-
 _FACTORS_PER_EIGEN = 30  # cost of an eigendecomposition in units of one Cholesky factorization
 _MAX_RANK_FRACTION = 0.6  # a low-rank factor is used if n_rows <= 0.6 * n_features
 _EPS = float(np.finfo(np.float64).eps)

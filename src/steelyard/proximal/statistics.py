@@ -26,8 +26,6 @@ from steelyard.proximal import serialization
 from steelyard.proximal.quantizer import LARGEST_VALUE, Quantizer
 from steelyard.proximal.row_ledger import FoldLabel
 
-__all__ = ["ClassStatistics", "ClassSubset", "label_bytes", "never_learned"]
-
 _MAX_SCALE_FACTOR = 2.0**32  # largest factor accepted by scale()
 _INDEFINITE_TOLERANCE = (
     1e-8  # tolerance relative to the diagonal, far above the rounding error of a conversion to double

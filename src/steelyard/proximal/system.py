@@ -20,8 +20,6 @@ from steelyard._types import FloatArray
 from steelyard.base import Label
 from steelyard.proximal.statistics import ClassStatistics, ClassSubset
 
-__all__ = ["Regularizer", "System", "symmetric", "times"]
-
 _EPS = float(np.finfo(np.float64).eps)
 _MIN_RAW_SCALE = (
     2.0**-200

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from steelyard.exceptions import ParameterError
 
-__all__ = ["ARITHMETICS", "DIALECTS", "Arithmetic", "arithmetic_of"]
-
 NARROW_BITS = 62  # maximum number of bits of a product or sum in 64-bit integers, with a safety margin
 
 

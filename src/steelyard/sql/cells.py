@@ -15,17 +15,6 @@ from steelyard.exceptions import DataError
 from steelyard.tables.columns import Coded, ColumnBatch
 from steelyard.tables.table_stream import seconds_of
 
-__all__ = [
-    "MAX_SECONDS",
-    "batched",
-    "bucket_codes",
-    "cell_codes",
-    "encode",
-    "key_of",
-    "missing_last",
-    "seconds",
-]
-
 MAX_SECONDS = 253_402_300_800.0  # seconds from 1970 to the end of the year 9999
 
 

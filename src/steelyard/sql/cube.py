@@ -41,8 +41,6 @@ from steelyard.tables.labels import LabelReader
 from steelyard.tables.table_stream import open_source
 from steelyard.windowing.sliding import window_size
 
-__all__ = ["StatisticsCube"]
-
 _MAX_CLASSES = 500
 _MAX_FOLDS = 100
 _MAX_BUFFER_BYTES = 1 << 26  # memory limit of rows that are buffered before they are added

@@ -15,8 +15,6 @@ from steelyard.tables.databases import DatabaseSource
 if TYPE_CHECKING:
     from steelyard.sql.cube import StatisticsCube
 
-__all__ = ["add_partitions", "add_sums"]
-
 # Number of first rows that determine the columns and the quantizer for all workers.
 _N_CALIBRATION_ROWS = 1000
 Options = Sequence[str]

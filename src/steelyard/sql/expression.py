@@ -14,8 +14,6 @@ from steelyard.tables import TableModel
 from steelyard.tables.databases import name_parts
 from steelyard.tables.encoding import PRESENT, VALUE, TableEncoder
 
-__all__ = ["expression"]
-
 
 def expression(model: TableModel, table: str, dialect: str = "duckdb", *, truths: Sequence[str] = ()) -> str:
     """Return a SELECT that computes the scores and labels of the model for the rows of a table.

@@ -34,8 +34,6 @@ from steelyard.tables.databases import (
     unknown_table,
 )
 
-__all__ = ["HOW", "fit", "forget", "learn", "partial_fit", "queries", "source"]
-
 HOW = ("auto", "pushed", "streamed")
 # Maximum numbers of (double, numeric) columns for which push-down is faster than reading the rows.
 # The limits are measured by benchmarks/speed/bench_sql.py. For DuckDB, reading is always faster.

@@ -29,16 +29,6 @@ from steelyard.tables.connections import database_error
 from steelyard.tables.databases import FIRST_ROWS, DatabaseSource, number_of, texts_of
 from steelyard.tables.labels import LabelReader
 
-__all__ = [
-    "PushdownNotSupported",
-    "PushdownPlan",
-    "TooFewRows",
-    "execute",
-    "plan_pushdown",
-    "run_query",
-    "unsupported_reason",
-]
-
 # Row number passed to LabelReader. For the first rows of a stream LabelReader also checks that labels repeat.
 _LABEL_ROW = 1 << 20
 _MAX_WEIGHT = 2.0**40

@@ -22,8 +22,6 @@ from typing import Any
 
 from steelyard.sql.arithmetic import NARROW_BITS, Arithmetic
 
-__all__ = ["Aggregate", "BoundKey", "Number", "Piece", "Sums", "Writer"]
-
 _MAX_NAME_BYTES = 40
 _MAX_AGGREGATES = 1000  # maximum number of sums in one SELECT; PostgreSQL allows 1,664 columns, SQLite 2,000
 ROWS = "steelyard_rows"

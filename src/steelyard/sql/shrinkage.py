@@ -12,8 +12,6 @@ from steelyard.proximal import ClassStatistics, ProximalSVC
 from steelyard.proximal.model_selection import measure
 from steelyard.proximal.shrinkage import CANDIDATE_ROWS, borrowed_share
 
-__all__ = ["Cells", "select_shrinkage", "shrink"]
-
 _CANDIDATE_ROWS = (0.0, *CANDIDATE_ROWS)
 
 

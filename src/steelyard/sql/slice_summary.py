@@ -9,8 +9,6 @@ from typing import Any
 from steelyard.proximal import ClassStatistics, ProximalSVC
 from steelyard.proximal.model_selection import measure
 
-__all__ = ["SliceSummary", "format_slice", "summarize_slices"]
-
 
 @dataclass(frozen=True)
 class SliceSummary:

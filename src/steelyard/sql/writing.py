@@ -11,8 +11,6 @@ from steelyard.exceptions import SteelyardError
 from steelyard.tables.connections import connected, database_error
 from steelyard.tables.databases import DatabaseSource, connect, open_database, quoted_table
 
-__all__ = ["write_answers"]
-
 _TYPES = {bool: "BOOLEAN", int: "BIGINT", float: "DOUBLE PRECISION"}
 _INSERT_ROWS = 200  # number of rows per INSERT statement
 Lines = list[dict[str, Any]]

@@ -25,9 +25,6 @@ from steelyard.persistence import storable
 from steelyard.svm.expansion import KernelExpansion
 from steelyard.svm.state import SupportState
 
-__all__ = ["IncrementalSVC"]
-
-
 _MEGABYTE = 1 << 20
 _MAX_CACHE_MEGABYTES = 1 << 40  # far more memory than any machine has
 

@@ -12,9 +12,6 @@ from steelyard._threads import num_threads
 from steelyard._types import FloatArray
 from steelyard.kernels import Kernel
 
-__all__ = ["KernelExpansion"]
-
-
 _MAX_BLOCK_VALUES = 1 << 22  # maximum number of kernel values that are held in memory at a time
 _MAX_VALUES_FOR_ONE_THREAD = 1 << 12  # number of kernel values up to which one thread is faster
 

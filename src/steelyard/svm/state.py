@@ -24,8 +24,6 @@ from steelyard.params import class_factors
 from steelyard.svm.expansion import KernelExpansion
 from steelyard.thresholds import smooth_gmean_threshold
 
-__all__ = ["SupportState"]
-
 # Accepted violation of solutions from files, which may have been saved with a larger tol than now.
 _MAX_FILE_VIOLATION = 1e-6
 

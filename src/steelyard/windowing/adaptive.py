@@ -24,9 +24,6 @@ from steelyard.persistence import storable
 from steelyard.proximal import ClassStatistics
 from steelyard.windowing.base import WindowRows, WindowWrapper
 
-__all__ = ["AdaptiveWindows"]
-
-
 _BLEND_SHARPNESS = 20.0  # a window with a G-mean higher by 0.05 has e times the weight
 
 

@@ -29,8 +29,6 @@ from steelyard.explanation.neighbors import RememberedRows
 from steelyard.features import RandomFeatures
 from steelyard.streams.chunks import padded
 
-__all__ = ["WindowRows", "WindowWrapper"]
-
 
 @dataclass(slots=True, eq=False)
 class WindowRows:

@@ -14,8 +14,6 @@ from steelyard.params import Constraint, Positive
 from steelyard.persistence import storable
 from steelyard.windowing.base import WindowWrapper
 
-__all__ = ["ExponentialDecay"]
-
 _MIN_CLASS_WEIGHT = 1e-9  # a class is removed when the total weight of its rows is below this
 
 

@@ -20,8 +20,6 @@ from steelyard.streams.chunks import padded
 from steelyard.windowing.base import WindowRows, WindowWrapper
 from steelyard.windowing.sliding import n_leaving, validated_times, window_size
 
-__all__ = ["Refit"]
-
 _MIN_ROWS = 100  # number of rows before the first fit, and minimum number between fits if `every` is a share
 
 

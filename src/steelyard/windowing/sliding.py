@@ -22,8 +22,6 @@ from steelyard.params import Integer
 from steelyard.persistence import storable
 from steelyard.windowing.base import WindowRows, WindowWrapper
 
-__all__ = ["SlidingWindow", "n_leaving", "validated_times", "window_size"]
-
 Rows = tuple[FloatArray, NDArray[Any]]
 
 _UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
