@@ -43,6 +43,7 @@ class OnlineLearner(Learner):
     """
 
     _labels: list[Label]  # labels in order of first appearance
+    _seed: int  # seed of the random numbers, in learners with the parameter random_state
 
     # -- abstract methods of subclasses ------------------------------------------------------------------
 
@@ -201,11 +202,10 @@ class OnlineLearner(Learner):
     def _get_state(self) -> dict[str, Any]:
         if not self._is_started():
             return {}
-        return {
-            **self._features(),
-            "labels": list(self._labels),
-            "machines": self._machines_state(),
-        }
+        machines = self._machines_state()
+        if "random_state" in self._constraints:
+            machines["seed"] = self._seed
+        return {**self._features(), "labels": list(self._labels), "machines": machines}
 
     def _set_state(self, state: dict[str, Any]) -> None:
         if not state:
@@ -214,6 +214,8 @@ class OnlineLearner(Learner):
         self._labels = restored_labels(state["labels"])
         if not self._labels or len(set(self._labels)) != len(self._labels):
             raise ValueError("the list of labels is empty or contains a label twice")
+        if "random_state" in self._constraints:
+            self._seed = stored_seed(state["machines"]["seed"])
         self._set_machines_state(state["machines"])
 
     def __getstate__(self) -> dict[str, Any]:

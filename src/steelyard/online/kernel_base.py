@@ -7,6 +7,7 @@ sequence in an :class:`~steelyard.kernels.items.ItemTable`, which also stores ke
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -28,30 +29,39 @@ from steelyard.params import AnyOf, Constraint, Finite, Former, Instance, Intege
 Expansion = _native.KernelExpansion64 | _native.KernelExpansion32
 _NUMBERS = ("bias", "margin", "deviation", "mistakes", "seen")
 
-KERNEL_CONSTRAINTS: dict[str, Constraint] = {
-    "kernel": AnyOf(
-        OneOf("rbf", "linear", "polynomial", "poly", "laplacian", "sigmoid"),
-        Instance(SequenceKernel, description="a sequence kernel"),
-    ),
-    "gamma": Former(
-        AnyOf(Positive(), OneOf("scale", "median")),
-        auto="gamma='auto' meant the median distance in this learner and 1 / n_features in others; "
-        "write gamma='median' to keep the former behaviour",
-    ),
-    "degree": Integer(0),
-    "coef0": Finite(),
-}
 
+@dataclass(eq=False, repr=False, kw_only=True)
+class KernelParameters:
+    """Parameters of the learners with one kernel."""
 
-def resolve_kernel(learner: Any, X: Any) -> Kernel:
-    """Return the kernel of a learner. A value such as gamma="median" is computed from the rows of ``X``."""
-    kernel = Kernel(learner.kernel, gamma=learner.gamma, degree=learner.degree, coef0=learner.coef0)
-    return kernel.resolve(X)
+    _constraints: ClassVar[dict[str, Constraint]] = {
+        "kernel": AnyOf(
+            OneOf("rbf", "linear", "polynomial", "poly", "laplacian", "sigmoid"),
+            Instance(SequenceKernel, description="a sequence kernel"),
+        ),
+        "gamma": Former(
+            AnyOf(Positive(), OneOf("scale", "median")),
+            auto="gamma='auto' meant the median distance in this learner and 1 / n_features in others; "
+            "write gamma='median' to keep the former behaviour",
+        ),
+        "degree": Integer(0),
+        "coef0": Finite(),
+    }
 
+    kernel: str | SequenceKernel = "rbf"
+    gamma: float | str = 1.0
+    degree: int = 3
+    coef0: float = 0.0
 
-def former_gamma(saved: float | str) -> float | str:
-    """Translate gamma from a file, because earlier versions saved gamma="median" as "auto"."""
-    return "median" if saved == "auto" else saved
+    def _resolved_kernel(self, X: Any) -> Kernel:
+        """Return the kernel. A value such as gamma="median" is computed from the rows of ``X``."""
+        kernel = Kernel(self.kernel, gamma=self.gamma, degree=self.degree, coef0=self.coef0)
+        return kernel.resolve(X)
+
+    def _convert_former_gamma(self) -> None:
+        """Convert gamma of a file, because earlier versions saved gamma="median" as "auto"."""
+        if self.gamma == "auto":
+            self.gamma = "median"
 
 
 class KernelRowsMixin:
@@ -117,20 +127,14 @@ class KernelRowsMixin:
             )
 
 
-class KernelExpansionLearner(KernelRowsMixin, OnlineLearner):
+class KernelExpansionLearner(KernelParameters, KernelRowsMixin, OnlineLearner):
     """Base class of NORMA, RBP, Forgetron and Projectron: one kernel expansion per target.
 
     A subclass implements the update rule in ``_learn_rows``. A gamma of "median" or "scale" is
     computed from the first rows.
     """
 
-    _constraints: ClassVar[dict[str, Constraint]] = KERNEL_CONSTRAINTS
-
-    kernel: str | SequenceKernel
-    gamma: float | str
-    degree: int
-    coef0: float
-
+    _constraints: ClassVar[dict[str, Constraint]] = KernelParameters._constraints
     _expansions: list[Any]  # native Expansion objects, one per target, all of the same dtype
     _kernel: Kernel
     _dtype: np.dtype[Any]
@@ -142,7 +146,7 @@ class KernelExpansionLearner(KernelRowsMixin, OnlineLearner):
         return np.concatenate([expansion.vectors for expansion in self._expansions])
 
     def _start_machines(self, X: NDArray[Any]) -> None:
-        self._kernel = resolve_kernel(self, X)
+        self._kernel = self._resolved_kernel(X)
         self._expansions = []
         self._create_item_table()
         self._dtype = np.dtype(np.float64) if self._items is not None else X.dtype
@@ -239,7 +243,7 @@ class KernelExpansionLearner(KernelRowsMixin, OnlineLearner):
     def _set_machines_state(self, state: dict[str, Any]) -> None:
         if state["dtype"] not in {"float32", "float64"}:
             raise ValueError("support vectors must be float32 or float64")
-        self.gamma = former_gamma(self.gamma)
+        self._convert_former_gamma()
         self._kernel, self._dtype = Kernel.from_tree(state["kernel"]), np.dtype(state["dtype"])
         self._create_item_table()
         self._expansions = [

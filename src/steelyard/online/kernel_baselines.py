@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 from numpy.typing import NDArray
@@ -10,8 +11,7 @@ from steelyard import _native
 from steelyard._shared_text import expand_shared_text
 from steelyard.base import Traits
 from steelyard.exceptions import ParameterError
-from steelyard.kernels import SequenceKernel
-from steelyard.online.base import Signs, draw_seed, stored_seed
+from steelyard.online.base import Signs, draw_seed
 from steelyard.online.kernel_base import KernelExpansionLearner
 from steelyard.params import (
     MAX_COUNT,
@@ -30,6 +30,7 @@ from steelyard.persistence import storable
 
 @expand_shared_text
 @storable("NORMA")
+@dataclass(eq=False, repr=False)
 class NORMA(KernelExpansionLearner):
     r"""NORMA: stochastic gradient descent on the soft margin loss with a kernel, in the nu parametrization.
 
@@ -90,26 +91,11 @@ class NORMA(KernelExpansionLearner):
     }
     _traits = Traits(exact=False, bounded_memory=False)
 
-    def __init__(
-        self,
-        learning_rate: float = 0.1,
-        regularization: float = 0.01,
-        *,
-        nu: float = 0.1,
-        memory: int | None = None,
-        kernel: str | SequenceKernel = "rbf",
-        gamma: float | str = 1.0,
-        degree: int = 3,
-        coef0: float = 0.0,
-    ) -> None:
-        self.learning_rate = learning_rate
-        self.regularization = regularization
-        self.nu = nu
-        self.memory = memory
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
+    learning_rate: float = 0.1
+    regularization: float = 0.01
+    _: KW_ONLY
+    nu: float = 0.1
+    memory: int | None = None
 
     def _check_params(self) -> None:
         super()._check_params()
@@ -134,6 +120,7 @@ class NORMA(KernelExpansionLearner):
 
 @expand_shared_text
 @storable("RBP")
+@dataclass(eq=False, repr=False)
 class RBP(KernelExpansionLearner):
     r"""Randomized budget perceptron: removes a random support vector when the budget is exceeded.
 
@@ -180,22 +167,9 @@ class RBP(KernelExpansionLearner):
     }
     _traits = Traits(exact=False, bounded_memory=True)
 
-    def __init__(
-        self,
-        budget: int = 100,
-        *,
-        kernel: str | SequenceKernel = "rbf",
-        gamma: float | str = 1.0,
-        degree: int = 3,
-        coef0: float = 0.0,
-        random_state: Any = None,
-    ) -> None:
-        self.budget = budget
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.random_state = random_state
+    budget: int = 100
+    _: KW_ONLY
+    random_state: Any = None
 
     def _start_machines(self, X: NDArray[Any]) -> None:
         super()._start_machines(X)
@@ -204,16 +178,10 @@ class RBP(KernelExpansionLearner):
     def _learn_rows(self, rows: Any, signs: Signs) -> None:
         _native.random_budget_sweep(self._expansions, rows, signs, budget=int(self.budget), seed=self._seed)
 
-    def _machines_state(self) -> dict[str, Any]:
-        return super()._machines_state() | {"seed": self._seed}
-
-    def _set_machines_state(self, state: dict[str, Any]) -> None:
-        self._seed = stored_seed(state["seed"])
-        super()._set_machines_state(state)
-
 
 @expand_shared_text
 @storable("Forgetron")
+@dataclass(eq=False, repr=False)
 class Forgetron(KernelExpansionLearner):
     r"""Forgetron: kernel perceptron that shrinks its weights before it removes the oldest support vector.
 
@@ -266,20 +234,7 @@ class Forgetron(KernelExpansionLearner):
     }
     _traits = Traits(exact=False, bounded_memory=True)
 
-    def __init__(
-        self,
-        budget: int = 100,
-        *,
-        kernel: str | SequenceKernel = "rbf",
-        gamma: float | str = 1.0,
-        degree: int = 3,
-        coef0: float = 0.0,
-    ) -> None:
-        self.budget = budget
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
+    budget: int = 100
 
     def _learn_rows(self, rows: Any, signs: Signs) -> None:
         _native.forgetron_sweep(self._expansions, rows, signs, budget=int(self.budget))
@@ -287,6 +242,7 @@ class Forgetron(KernelExpansionLearner):
 
 @expand_shared_text
 @storable("Projectron")
+@dataclass(eq=False, repr=False)
 class Projectron(KernelExpansionLearner):
     r"""Projectron: kernel perceptron that projects samples onto the span of its support vectors.
 
@@ -346,22 +302,9 @@ class Projectron(KernelExpansionLearner):
     }
     _traits = Traits(exact=False, bounded_memory=False)
 
-    def __init__(
-        self,
-        threshold: float = 0.1,
-        *,
-        margin: bool = False,
-        kernel: str | SequenceKernel = "rbf",
-        gamma: float | str = 1.0,
-        degree: int = 3,
-        coef0: float = 0.0,
-    ) -> None:
-        self.threshold = threshold
-        self.margin = margin
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
+    threshold: float = 0.1
+    _: KW_ONLY
+    margin: bool = False
 
     def _learn_rows(self, rows: Any, signs: Signs) -> None:
         _native.projectron_sweep(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,10 +11,9 @@ from numpy.typing import NDArray
 from steelyard._concurrency import synchronized
 from steelyard._shared_text import expand_shared_text
 from steelyard._types import FloatArray
-from steelyard.base import Traits
 from steelyard.explanation.attribution import Attribution, explain_kernel_sum
-from steelyard.kernels import Kernel, SequenceKernel
-from steelyard.online.kernel_base import KERNEL_CONSTRAINTS, former_gamma, resolve_kernel
+from steelyard.kernels import Kernel
+from steelyard.online.kernel_base import KernelParameters
 from steelyard.online.koil_base import KoilLearner
 from steelyard.params import Constraint
 from steelyard.persistence import storable
@@ -21,7 +21,8 @@ from steelyard.persistence import storable
 
 @expand_shared_text
 @storable("KOIL")
-class KOIL(KoilLearner):
+@dataclass(eq=False, repr=False)
+class KOIL(KernelParameters, KoilLearner):
     r"""Kernelized online imbalanced learning (KOIL): online AUC maximization with a kernel in bounded memory.
 
     Each class has its own buffer of support vectors, so the frequent class cannot displace the rare one. A
@@ -136,49 +137,15 @@ class KOIL(KoilLearner):
     True
     """
 
-    _constraints: ClassVar[dict[str, Constraint]] = KoilLearner._constraints | KERNEL_CONSTRAINTS
-    _traits = Traits(exact=False, bounded_memory=True)
+    _constraints: ClassVar[dict[str, Constraint]] = KoilLearner._constraints | KernelParameters._constraints
 
-    def __init__(
-        self,
-        C: float = 1.0,
-        *,
-        budget: int | tuple[int, int] = 100,
-        n_neighbors: int = 10,
-        learning_rate: float = 0.01,
-        rate_decay: float = 0.0,
-        loss: str = "hinge",
-        policy: str = "reservoir++",
-        kernel: str | SequenceKernel = "rbf",
-        gamma: float | str = 1.0,
-        degree: int = 3,
-        coef0: float = 0.0,
-        select_first: str = "violators",
-        store_all: bool = False,
-        threshold: str = "gmean",
-        random_state: Any = None,
-    ) -> None:
-        self.C = C
-        self.budget = budget
-        self.n_neighbors = n_neighbors
-        self.learning_rate = learning_rate
-        self.rate_decay = rate_decay
-        self.loss = loss
-        self.policy = policy
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.select_first = select_first
-        self.store_all = store_all
-        self.threshold = threshold
-        self.random_state = random_state
+    C: float = 1.0
 
     def _make_kernels(self, X: NDArray[Any]) -> list[Kernel]:
-        return [resolve_kernel(self, X)]
+        return [self._resolved_kernel(X)]
 
     def _set_machines_state(self, state: dict[str, Any]) -> None:
-        self.gamma = former_gamma(self.gamma)
+        self._convert_former_gamma()
         super()._set_machines_state(state)
 
     def _attribution(self, X: FloatArray, background: FloatArray | None) -> Attribution:

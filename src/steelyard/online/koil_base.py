@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,7 +13,7 @@ from steelyard import _native
 from steelyard._concurrency import synchronized
 from steelyard._threads import num_threads
 from steelyard._types import FloatArray
-from steelyard.base import Batch
+from steelyard.base import Batch, Traits
 from steelyard.exceptions import DataError, ParameterError
 from steelyard.explanation.neighbors import RememberedRows
 from steelyard.kernels import Kernel
@@ -41,6 +42,7 @@ _MAX_FLOAT32_C = (
 )
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class KoilLearner(KernelRowsMixin, OnlineLearner):
     """Base class of KOIL and MultiKernelKOIL.
 
@@ -60,20 +62,19 @@ class KoilLearner(KernelRowsMixin, OnlineLearner):
         "threshold": OneOf("gmean", "zero"),
         "random_state": RandomSeed(),
     }
-    # Cached thresholds by _scoring_rule(), with the number of rows seen when they were computed.
-    _thresholds: dict[str, tuple[int, FloatArray]]
+    _traits = Traits(exact=False, bounded_memory=True)
 
-    C: float
-    budget: int | tuple[int, int]
-    n_neighbors: int
-    learning_rate: float
-    rate_decay: float
-    loss: str
-    policy: str
-    select_first: str
-    store_all: bool
-    threshold: str
-    random_state: Any
+    C: float = 1.0
+    budget: int | tuple[int, int] = 100
+    n_neighbors: int = 10
+    learning_rate: float = 0.01
+    rate_decay: float = 0.0
+    loss: str = "hinge"
+    policy: str = "reservoir++"
+    select_first: str = "violators"
+    store_all: bool = False
+    threshold: str = "gmean"
+    random_state: Any = None
 
     @abstractmethod
     def _make_kernels(self, X: NDArray[Any]) -> list[Kernel]:
@@ -139,11 +140,13 @@ class KoilLearner(KernelRowsMixin, OnlineLearner):
     def _start_machines(self, X: NDArray[Any]) -> None:
         self._kernels = self._make_kernels(X)
         self._create_item_table()
-        self._policy, self._thresholds = self.policy, {}
-        self._seed = draw_seed(self.random_state)
-        self._ensemble: Ensemble = self._ensemble_type(X)(
-            self._width(), self._specs(), self._budgets, self._seed
-        )
+        self._policy, self._seed = self.policy, draw_seed(self.random_state)
+        self._set_ensemble(self._ensemble_type(X)(self._width(), self._specs(), self._budgets, self._seed))
+
+    def _set_ensemble(self, ensemble: Ensemble) -> None:
+        self._ensemble = ensemble
+        # Cached thresholds by _scoring_rule(), with the number of rows seen when they were computed.
+        self._thresholds: dict[str, tuple[int, FloatArray]] = {}
 
     def _ensemble_type(self, rows: Any) -> Any:
         """Return the native ensemble type: float32 if weights and scores stay in the range of float32."""
@@ -164,7 +167,7 @@ class KoilLearner(KernelRowsMixin, OnlineLearner):
         vectors, state = self._ensemble.vectors, self._machines_state()
         if self._items is not None:
             self._items = self._items.copy()
-        self._ensemble, self._thresholds = self._build(state, vectors), {}
+        self._set_ensemble(self._build(state, vectors))
 
     def _learn(self, batch: Batch) -> None:
         self._check_two_classes(batch)
@@ -300,7 +303,6 @@ class KoilLearner(KernelRowsMixin, OnlineLearner):
             "kernels": [kernel.to_tree() for kernel in self._kernels],
             "policy": self._policy,
             "budgets": list(self._budgets),
-            "seed": self._seed,
             "n_seen": self._ensemble.n_seen,
             "dtype": vectors.dtype.name,
             "vectors": self._to_samples(vectors),
@@ -312,12 +314,11 @@ class KoilLearner(KernelRowsMixin, OnlineLearner):
             raise ValueError(f"unknown policy {state['policy']!r}")
         self._kernels = [Kernel.from_tree(kernel) for kernel in state["kernels"]]
         self._create_item_table()
-        self._policy, self._seed = state["policy"], int(state["seed"])
-        self._budgets = _stored_budgets(state)
+        self._policy, self._budgets = state["policy"], _stored_budgets(state)
         ensemble = self._build(state, self._stored_vectors(state))
         if ensemble.n_features != self._width() or ensemble.n_targets != self._n_targets():
             raise ValueError("the binary models do not match the features or the labels")
-        self._ensemble, self._thresholds = ensemble, {}
+        self._set_ensemble(ensemble)
 
     def _stored_vectors(self, state: dict[str, Any]) -> NDArray[Any]:
         if state["dtype"] not in {"float32", "float64"}:

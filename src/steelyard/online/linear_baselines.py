@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,7 +19,7 @@ from steelyard._types import FloatArray
 from steelyard._validation import check_magnitude
 from steelyard.base import Batch, Traits
 from steelyard.explanation.attribution import Attribution, explain_linear
-from steelyard.online.base import OnlineLearner, Signs, draw_seed, stored_seed
+from steelyard.online.base import OnlineLearner, Signs, draw_seed
 from steelyard.params import MAX_COUNT, Constraint, Integer, NonNegative, Positive, RandomSeed
 from steelyard.persistence import storable
 from steelyard.thresholds import gmean_threshold
@@ -75,6 +76,13 @@ class LinearLearner(OnlineLearner):
         # einsum is used because the rounding of BLAS results depends on the number of rows in the call.
         rows = X.astype(np.float64, copy=False)
         return np.array([np.einsum("ij,j->i", rows, arrays["weights"]) for arrays in self._targets])
+
+    def _target_thresholds(self) -> FloatArray:
+        return np.array([self._threshold(arrays) for arrays in self._targets])
+
+    def _threshold(self, arrays: Arrays) -> float:
+        """Return the decision threshold of a target."""
+        return -float(arrays["bias"][0])
 
     @property
     @synchronized
@@ -156,12 +164,10 @@ class OnlinePerceptron(LinearLearner):
     def _learn_arrays(self, arrays: dict[str, Any], X: NDArray[Any], signs: Signs) -> None:
         _native.perceptron_sweep(X, signs, **arrays)
 
-    def _target_thresholds(self) -> FloatArray:
-        return np.array([-arrays["bias"][0] for arrays in self._targets])
-
 
 @expand_shared_text
 @storable("OAM")
+@dataclass(eq=False, repr=False)
 class OAM(LinearLearner):
     r"""Online AUC maximization (OAM): passive-aggressive steps on pairs with a reservoir of the other class.
 
@@ -217,10 +223,10 @@ class OAM(LinearLearner):
     }
     _traits = Traits(exact=False, bounded_memory=True)
 
-    def __init__(self, C: float = 1.0, *, budget: int = 100, random_state: Any = None) -> None:
-        self.C = C
-        self.budget = budget
-        self.random_state = random_state
+    C: float = 1.0
+    _: KW_ONLY
+    budget: int = 100
+    random_state: Any = None
 
     def _start_machines(self, X: NDArray[Any]) -> None:
         super()._start_machines(X)
@@ -237,19 +243,16 @@ class OAM(LinearLearner):
     def _learn_arrays(self, arrays: dict[str, Any], X: NDArray[Any], signs: Signs) -> None:
         _native.oam_sweep(X, signs, **arrays, C=float(self.C), seed=self._seed)
 
-    def _target_thresholds(self) -> FloatArray:
-        return np.array([self._threshold(arrays) for arrays in self._targets])
-
     def _threshold(self, arrays: Arrays) -> float:
         stored = zip(arrays["buffers"], arrays["stored"], strict=True)
         negative, positive = (buffer[: int(n)] @ arrays["weights"] for buffer, n in stored)
         return gmean_threshold(negative, positive)
 
     def _machines_state(self) -> dict[str, Any]:
-        return super()._machines_state() | {"seed": self._seed, "budget": self._budget}
+        return super()._machines_state() | {"budget": self._budget}
 
     def _set_machines_state(self, state: dict[str, Any]) -> None:
-        self._budget, self._seed = int(state["budget"]), stored_seed(state["seed"])
+        self._budget = int(state["budget"])
         super()._set_machines_state(state)
         if any((arrays["stored"] > self._budget).any() for arrays in self._targets):
             raise ValueError("a reservoir contains more rows than its budget")
@@ -257,6 +260,7 @@ class OAM(LinearLearner):
 
 @expand_shared_text
 @storable("OPAUC")
+@dataclass(eq=False, repr=False)
 class OPAUC(LinearLearner):
     r"""One-pass AUC optimization (OPAUC): gradient steps on the squared pairwise loss from class statistics.
 
@@ -311,9 +315,8 @@ class OPAUC(LinearLearner):
     }
     _traits = Traits(exact=False, bounded_memory=True)
 
-    def __init__(self, learning_rate: float = 0.001, regularization: float = 0.0001) -> None:
-        self.learning_rate = learning_rate
-        self.regularization = regularization
+    learning_rate: float = 0.001
+    regularization: float = 0.0001
 
     def _shapes(self, n_features: int) -> Shapes:
         return {
@@ -347,9 +350,6 @@ class OPAUC(LinearLearner):
             regularization=float(self.regularization),
         )
 
-    def _target_thresholds(self) -> FloatArray:
-        return np.array([self._threshold(arrays) for arrays in self._targets])
-
     def _threshold(self, arrays: Arrays) -> float:
         if not arrays["seen"].all():
             return 0.0
@@ -358,6 +358,7 @@ class OPAUC(LinearLearner):
 
 @expand_shared_text
 @storable("AROW")
+@dataclass(eq=False, repr=False)
 class AROW(LinearLearner):
     r"""Adaptive regularization of weights (AROW): linear classifier for many columns and sparse rows.
 
@@ -419,8 +420,7 @@ class AROW(LinearLearner):
     _traits = Traits(exact=False, bounded_memory=True)
     _accepts_sparse = True
 
-    def __init__(self, regularization: float = 1.0) -> None:
-        self.regularization = regularization
+    regularization: float = 1.0
 
     def _shapes(self, n_features: int) -> Shapes:
         return {
@@ -444,9 +444,6 @@ class AROW(LinearLearner):
             _native.sparse_arow_sweep(*sparse_arrays(X), signs, **rest)
         else:
             _native.arow_sweep(X.astype(np.float64, copy=False), signs, **rest)
-
-    def _target_thresholds(self) -> FloatArray:
-        return np.array([-arrays["bias"][0] for arrays in self._targets])
 
 
 def sparse_arrays(X: Any) -> tuple[FloatArray, NDArray[np.int32], NDArray[np.int64]]:

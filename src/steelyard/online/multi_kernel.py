@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,7 +12,6 @@ from steelyard._concurrency import synchronized
 from steelyard._shared_text import expand_shared_text
 from steelyard._threads import num_threads
 from steelyard._types import FloatArray
-from steelyard.base import Traits
 from steelyard.exceptions import ParameterError
 from steelyard.kernels import Kernel, SequenceKernel
 from steelyard.kernels.items import is_sequence_kernel
@@ -32,6 +32,7 @@ def default_kernels() -> list[Kernel]:
 
 @expand_shared_text
 @storable("MultiKernelKOIL")
+@dataclass(eq=False, repr=False)
 class MultiKernelKOIL(KoilLearner):
     r"""KOIL with multiple kernels (KOIL-MKL): kernels with small losses get large weights and more samples.
 
@@ -121,44 +122,13 @@ class MultiKernelKOIL(KoilLearner):
         "weight_rate": AnyOf(OneOf(None), NonNegative()),
         "n_threads": AnyOf(OneOf(None), Integer(1)),
     }
-    _traits = Traits(exact=False, bounded_memory=True)
 
-    def __init__(
-        self,
-        kernels: list[Kernel | dict[str, Any] | SequenceKernel] | None = None,
-        *,
-        combine: str = "sign",
-        decay: bool = False,
-        weight_rate: float | None = None,
-        C: float = 1.0,
-        budget: int | tuple[int, int] = 100,
-        n_neighbors: int = 10,
-        learning_rate: float = 0.01,
-        rate_decay: float = 0.0,
-        loss: str = "hinge",
-        policy: str = "reservoir++",
-        select_first: str = "violators",
-        store_all: bool = False,
-        threshold: str = "gmean",
-        random_state: Any = None,
-        n_threads: int | None = 1,
-    ) -> None:
-        self.kernels = kernels
-        self.combine = combine
-        self.decay = decay
-        self.weight_rate = weight_rate
-        self.C = C
-        self.budget = budget
-        self.n_neighbors = n_neighbors
-        self.learning_rate = learning_rate
-        self.rate_decay = rate_decay
-        self.loss = loss
-        self.policy = policy
-        self.select_first = select_first
-        self.store_all = store_all
-        self.threshold = threshold
-        self.random_state = random_state
-        self.n_threads = n_threads
+    kernels: list[Kernel | dict[str, Any] | SequenceKernel] | None = None
+    _: KW_ONLY
+    combine: str = "sign"
+    decay: bool = False
+    weight_rate: float | None = None
+    n_threads: int | None = 1
 
     def _decays(self) -> bool:
         return self.decay
