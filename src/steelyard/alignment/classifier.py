@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -64,6 +64,7 @@ class _Callable:
 
 @renamed_parameters(reading="variant", pairs="pairing", costs="class_costs")
 @storable("AlignedSVC", former_parameters={"reading": "variant", "pairs": "pairing", "costs": "class_costs"})
+@dataclass(eq=False, repr=False)
 class AlignedSVC(BatchLearner):
     r"""Support vector machine with kernel boundary alignment (KBA).
 
@@ -212,45 +213,22 @@ class AlignedSVC(BatchLearner):
     _accepts_sparse = True
     _finds_nonfinite = True  # the symmetry check of a precomputed matrix also finds NaN and infinity
 
-    classes_: NDArray[Any]
-    rounds_: Any  # list of Round for two classes, else one such list per class
-    shift_: Any
-    svc_: Any
-
-    def __init__(
-        self,
-        C: float = 1.0,
-        *,
-        kernel: str | Callable[[Any, Any], Any] = "rbf",
-        gamma: float | str = "scale",
-        class_weight: str | dict[Any, float] | None = None,
-        alignment: str | None = "kba",
-        norm: str = "l2",
-        variant: str | dict[str, Any] = "adapted",
-        class_costs: Costs = DEFAULT_COSTS,
-        pairing: str = "nearest",
-        shift: bool = True,
-        max_iter: int = 5,
-        tol: float = 1e-3,
-        early_stopping: bool = True,
-        validation_fraction: float = 0.2,
-        random_state: int | np.random.Generator | np.random.RandomState | None = None,
-    ) -> None:
-        self.C = C
-        self.kernel = kernel
-        self.gamma = gamma
-        self.class_weight = class_weight
-        self.alignment = alignment
-        self.norm = norm
-        self.variant = variant
-        self.class_costs = class_costs
-        self.pairing = pairing
-        self.shift = shift
-        self.max_iter = max_iter
-        self.tol = tol
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.random_state = random_state
+    C: float = 1.0
+    _: KW_ONLY
+    kernel: str | Callable[[Any, Any], Any] = "rbf"
+    gamma: float | str = "scale"
+    class_weight: str | dict[Any, float] | None = None
+    alignment: str | None = "kba"
+    norm: str = "l2"
+    variant: str | dict[str, Any] = "adapted"
+    class_costs: Costs = DEFAULT_COSTS
+    pairing: str = "nearest"
+    shift: bool = True
+    max_iter: int = 5
+    tol: float = 1e-3
+    early_stopping: bool = True
+    validation_fraction: float = 0.2
+    random_state: int | np.random.Generator | np.random.RandomState | None = None
 
     # -- learning -----------------------------------------------------------------------------------
 
@@ -349,12 +327,12 @@ class AlignedSVC(BatchLearner):
     def _set_attributes(self, rounds: list[list[Round]], svcs: list[SVC | None] | None) -> None:
         """Set the public attributes: one value for two classes, else one value per class."""
         several = len(self._machines) > 1
-        self.rounds_ = rounds if several else rounds[0]
+        self.rounds_: Any = rounds if several else rounds[0]
         self.n_iter_ = max(map(len, rounds))
         shifts = [machine.shift for machine in self._machines]
-        self.shift_ = np.array(shifts) if several else shifts[0]
+        self.shift_: Any = np.array(shifts) if several else shifts[0]
         if svcs is not None:
-            self.svc_ = svcs if several else svcs[0]
+            self.svc_: Any = svcs if several else svcs[0]
 
     # -- prediction ---------------------------------------------------------------------------------
 

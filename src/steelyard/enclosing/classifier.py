@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -43,6 +44,7 @@ _SURFACE_TOLERANCE = 1e-6
 
 @expand_shared_text
 @storable("EnclosingClassifier")
+@dataclass(eq=False, repr=False, kw_only=True)
 class EnclosingClassifier(MergingMixin, Learner):
     r"""Minimum enclosing sphere or ellipsoid per class, with open-set prediction.
 
@@ -160,26 +162,14 @@ class EnclosingClassifier(MergingMixin, Learner):
     # Bodies are computed from all distinct rows, so memory grows with the number of distinct rows.
     _traits = Traits(exact=True, bounded_memory=False)
 
-    def __init__(
-        self,
-        *,
-        shape: str = "ellipsoid",
-        kernel: str | SequenceKernel = "linear",
-        gamma: float | str = "scale",
-        degree: int = 3,
-        coef0: float = 0.0,
-        C: float | None = None,
-        outliers: float = 0.0,
-        ridge: float | str = 0.01,
-    ) -> None:
-        self.shape = shape
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.C = C
-        self.outliers = outliers
-        self.ridge = ridge
+    shape: str = "ellipsoid"
+    kernel: str | SequenceKernel = "linear"
+    gamma: float | str = "scale"
+    degree: int = 3
+    coef0: float = 0.0
+    C: float | None = None
+    outliers: float = 0.0
+    ridge: float | str = 0.01
 
     # -- learning and forgetting --------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -149,6 +150,7 @@ class SequenceKernel(BaseEstimator):
 
 
 @storable("GlobalAlignmentKernel")
+@dataclass(eq=False, repr=False)
 class GlobalAlignmentKernel(SequenceKernel):
     r"""Global alignment kernel of trajectories: the sum over all alignments of their scores.
 
@@ -199,12 +201,10 @@ class GlobalAlignmentKernel(SequenceKernel):
     }
     _loops = _Loops(_native.log_alignment_matrix, _native.log_alignment_block, _native.log_alignment_diagonal)
 
-    def __init__(
-        self, gamma: float | str = "median", *, band: int | None = None, normalize: bool = True
-    ) -> None:
-        self.gamma = gamma
-        self.band = band
-        self.normalize = normalize
+    gamma: float | str = "median"
+    _: KW_ONLY
+    band: int | None = None
+    normalize: bool = True
 
     def resolve(self, X: Any) -> Self:
         """Return this kernel with gamma computed from the trajectories ``X``."""
@@ -257,6 +257,7 @@ class GlobalAlignmentKernel(SequenceKernel):
 
 
 @storable("EditKernel")
+@dataclass(eq=False, repr=False)
 class EditKernel(SequenceKernel):
     r"""Edit kernel of strings: the sum over all edit scripts of their weights.
 
@@ -300,13 +301,11 @@ class EditKernel(SequenceKernel):
     }
     _loops = _Loops(_native.log_edit_matrix, _native.log_edit_block, _native.log_edit_diagonal)
 
-    def __init__(
-        self, gamma: float = 1.0, *, substitution: float = 1.0, gap: float = 1.0, normalize: bool = True
-    ) -> None:
-        self.gamma = gamma
-        self.substitution = substitution
-        self.gap = gap
-        self.normalize = normalize
+    gamma: float = 1.0
+    _: KW_ONLY
+    substitution: float = 1.0
+    gap: float = 1.0
+    normalize: bool = True
 
     def _numbers(self) -> tuple[float, float]:
         # The native loops do not handle weights of exactly 0; 1e-300 has no visible effect.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import deepcopy
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -39,6 +40,7 @@ _MAX_EXACT_KEY = 2**53  # largest integer up to which floats represent all integ
 
 
 @storable("KeyedClassifier")
+@dataclass(eq=False, repr=False)
 class KeyedClassifier(ForgettingMixin, MergingMixin):
     r"""Classifier with one proximal SVM for each key, shrunk towards the model of all rows.
 
@@ -120,21 +122,13 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
         exempt={"merge_equals_learning_together": "only learners with equal quantizers can be merged"},
     )
     _in_place = ("_state",)
-    _state: KeyedSums
-    _texts: tuple[str, ...] = ()  # text keys of the current call; the key column of X contains their indices
+    _texts = tuple[str, ...]()  # text keys of the current call; the key column of X contains their indices
 
-    def __init__(
-        self,
-        key: str | int = 0,
-        *,
-        C: float = 1.0,
-        borrow: float | str = "auto",
-        quantizer: Quantizer | None = None,
-    ) -> None:
-        self.key = key
-        self.C = C
-        self.borrow = borrow
-        self.quantizer = quantizer
+    key: str | int = 0
+    _: KW_ONLY
+    C: float = 1.0
+    borrow: float | str = "auto"
+    quantizer: Quantizer | None = None
 
     # -- learning and forgetting --------------------------------------------------------------------
 

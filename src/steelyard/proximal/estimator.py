@@ -5,9 +5,10 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from functools import lru_cache
 from types import NoneType
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -72,6 +73,7 @@ _WIDE_HINT = (
 
 @renamed_parameters(grid="quantizer", ledger="track_rows")
 @storable("ProximalSVC", former_parameters={"grid": "quantizer", "ledger": "track_rows"})
+@dataclass(eq=False, repr=False)
 class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
     r"""Proximal support vector machine that learns, forgets and merges exactly.
 
@@ -209,32 +211,19 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
     _finds_nonfinite = True
     _max_feature: ClassVar[float] = LARGEST_VALUE
     _in_place = ("_state",)
-    _ledger: RowLedger | None = None
+    _ledger = cast("RowLedger | None", None)  # without an annotation, because it is not a parameter
 
-    def __init__(
-        self,
-        C: float | str = 1.0,
-        *,
-        class_weight: str | dict[Label, float] | None = "balanced",
-        standardize: bool = True,
-        objective: str = "margin",
-        threshold: str = "zero",
-        penalize_intercept: bool = True,
-        feature_map: RandomFeatures | None = None,
-        quantizer: Quantizer | None = None,
-        track_rows: bool = False,
-        n_folds: int = 5,
-    ) -> None:
-        self.C = C
-        self.class_weight = class_weight
-        self.standardize = standardize
-        self.objective = objective
-        self.threshold = threshold
-        self.penalize_intercept = penalize_intercept
-        self.feature_map = feature_map
-        self.quantizer = quantizer
-        self.track_rows = track_rows
-        self.n_folds = n_folds
+    C: float | str = 1.0
+    _: KW_ONLY
+    class_weight: str | dict[Label, float] | None = "balanced"
+    standardize: bool = True
+    objective: str = "margin"
+    threshold: str = "zero"
+    penalize_intercept: bool = True
+    feature_map: RandomFeatures | None = None
+    quantizer: Quantizer | None = None
+    track_rows: bool = False
+    n_folds: int = 5
 
     # -- learning and forgetting --------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -44,6 +45,7 @@ class _KernelConstraint:
 
 @expand_shared_text
 @storable("IncrementalSVC")
+@dataclass(eq=False, repr=False)
 class IncrementalSVC(ForgettingMixin):
     r"""Kernel support vector machine that learns and forgets rows exactly.
 
@@ -178,28 +180,16 @@ class IncrementalSVC(ForgettingMixin):
     _finds_nonfinite = True
     _in_place = ("_state",)
 
-    def __init__(
-        self,
-        C: float = 1.0,
-        *,
-        kernel: str | Callable[[Any, Any], Any] = "rbf",
-        gamma: float | str = "scale",
-        degree: int = 3,
-        coef0: float = 0.0,
-        class_weight: str | dict[Label, float] | None = None,
-        threshold: str = "zero",
-        tol: float = 1e-8,
-        cache_size: float = 200,
-    ) -> None:
-        self.C = C
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.class_weight = class_weight
-        self.threshold = threshold
-        self.tol = tol
-        self.cache_size = cache_size
+    C: float = 1.0
+    _: KW_ONLY
+    kernel: str | Callable[[Any, Any], Any] = "rbf"
+    gamma: float | str = "scale"
+    degree: int = 3
+    coef0: float = 0.0
+    class_weight: str | dict[Label, float] | None = None
+    threshold: str = "zero"
+    tol: float = 1e-8
+    cache_size: float = 200
 
     @property
     def _traits(self) -> Traits:  # type: ignore[override]

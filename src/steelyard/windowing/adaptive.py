@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -66,6 +66,7 @@ def _has_probabilities(model: AdaptiveWindows) -> bool:
 
 @renamed_parameters(learner="estimator")
 @storable("AdaptiveWindows", former_name="DriftWindows", former_parameters={"learner": "estimator"})
+@dataclass(eq=False, repr=False)
 class AdaptiveWindows(WindowWrapper):
     """Adaptive windows: several window lengths in parallel; the one with the best recent G-mean predicts.
 
@@ -109,32 +110,14 @@ class AdaptiveWindows(WindowWrapper):
         "confidence": Fraction(ends=False),
     }
 
-    _pending: WindowRows  # rows of a block that is not full yet
-    _blocks: deque[Any]  # estimators, each fitted on one block of rows
-    _totals: list[Any]  # estimators, one per window; empty before the first full block
-    _records: list[_RecallRecord]
-    _n_blocks: list[int]  # number of blocks in each window
-    best_: int
-    drifts_: list[int]
-
-    def __init__(
-        self,
-        estimator: Any,
-        lengths: tuple[int | None, ...] = (1000, 5000, 25_000, None),
-        *,
-        block: int = 250,
-        half_life: float = 1000.0,
-        rule: str = "best",
-        shrink: bool = True,
-        confidence: float = 0.002,
-    ) -> None:
-        self.estimator = estimator
-        self.lengths = lengths
-        self.block = block
-        self.half_life = half_life
-        self.rule = rule
-        self.shrink = shrink
-        self.confidence = confidence
+    estimator: Any
+    lengths: tuple[int | None, ...] = (1000, 5000, 25_000, None)
+    _: KW_ONLY
+    block: int = 250
+    half_life: float = 1000.0
+    rule: str = "best"
+    shrink: bool = True
+    confidence: float = 0.002
 
     @property
     def _traits(self) -> Traits:  # type: ignore[override]
@@ -149,6 +132,26 @@ class AdaptiveWindows(WindowWrapper):
     def _check_params(self) -> None:
         super()._check_params()
         self._check_methods("merge", "grow")
+
+    def _initialize(self, n_features: int) -> None:
+        lengths = list(self.lengths) if isinstance(self.lengths, list | tuple) else []
+        finite = [length for length in lengths if length is not None]
+        are_lengths = all(Integer(1).accepts(length) for length in finite)
+        if not lengths or not are_lengths or finite != sorted(finite) or None in lengths[:-1]:
+            raise ParameterError(
+                "lengths must be increasing numbers of rows, where None (all rows) may be the last; got "
+                f"{self.lengths!r}.",
+                source="AdaptiveWindows",
+            )
+        self._max_blocks = [None if n is None else max(1, int(n) // int(self.block)) for n in lengths]
+        self._totals: list[Any] = []  # estimators, one per window; empty before the first full block
+        self._n_blocks = [0] * len(self.lengths)  # number of blocks in each window
+        self._records = [_RecallRecord() for _ in self.lengths]
+        n_kept = max((n for n in self._max_blocks if n), default=1) + 1
+        self._blocks: deque[Any] = deque(maxlen=n_kept)  # estimators, each fitted on one block
+        self._pending = WindowRows.empty(n_features)  # rows of a block that is not full yet
+        self._n_seen = 0
+        self.best_, self.drifts_ = len(self.lengths) - 1, list[int]()
 
     def _learn_rows(self, rows: FloatArray, labels: NDArray[Any], *, is_first: bool) -> None:
         """Predict and then learn every full block; keep the remaining rows until their block is full."""
@@ -234,25 +237,6 @@ class AdaptiveWindows(WindowWrapper):
         return super().predict_proba(X)
 
     # -- blocks of rows -----------------------------------------------------------------------------
-
-    def _initialize(self, n_features: int) -> None:
-        lengths = list(self.lengths) if isinstance(self.lengths, list | tuple) else []
-        finite = [length for length in lengths if length is not None]
-        are_lengths = all(Integer(1).accepts(length) for length in finite)
-        if not lengths or not are_lengths or finite != sorted(finite) or None in lengths[:-1]:
-            raise ParameterError(
-                "lengths must be increasing numbers of rows, where None (all rows) may be the last; got "
-                f"{self.lengths!r}.",
-                source="AdaptiveWindows",
-            )
-        self._max_blocks = [None if n is None else max(1, int(n) // int(self.block)) for n in lengths]
-        self._totals = []
-        self._n_blocks = [0] * len(self.lengths)
-        self._records = [_RecallRecord() for _ in self.lengths]
-        self._blocks = deque(maxlen=max((n for n in self._max_blocks if n), default=1) + 1)
-        self._pending = WindowRows.empty(n_features)
-        self._n_seen = 0
-        self.best_, self.drifts_ = len(self.lengths) - 1, []
 
     def _learn_block(self, rows: FloatArray, labels: NDArray[Any]) -> None:
         decay = 2.0 ** (-self.block / self.half_life)

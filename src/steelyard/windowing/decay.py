@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,6 +20,7 @@ _MIN_CLASS_WEIGHT = 1e-9  # a class is removed when the total weight of its rows
 
 @renamed_parameters(learner="estimator")
 @storable("ExponentialDecay", former_name="Fading", former_parameters={"learner": "estimator"})
+@dataclass(eq=False, repr=False)
 class ExponentialDecay(WindowWrapper):
     r"""Exponential decay: the weight of a row is halved after ``half_life`` further rows.
 
@@ -59,9 +61,8 @@ class ExponentialDecay(WindowWrapper):
     _constraints: ClassVar[dict[str, Constraint]] = {"half_life": Positive()}
     _full_after_rows = 0  # the state contains no rows, so its size is constant
 
-    def __init__(self, estimator: Any, half_life: float = 10_000) -> None:
-        self.estimator = estimator
-        self.half_life = half_life
+    estimator: Any
+    half_life: float = 10_000
 
     def _check_params(self) -> None:
         self._check_methods("decay", "merge")

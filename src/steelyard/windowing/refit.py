@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, ClassVar, Self
 
@@ -23,6 +24,7 @@ from steelyard.windowing.sliding import n_leaving, validated_times, window_size
 _MIN_ROWS = 100  # number of rows before the first fit, and minimum number between fits if `every` is a share
 
 
+@dataclass(eq=False, repr=False)
 class Refit(WindowWrapper):
     """Periodic refitting: a classifier is fitted again on the newest rows at regular intervals.
 
@@ -80,17 +82,13 @@ class Refit(WindowWrapper):
     _removed_by_fit: ClassVar[frozenset[str]] = frozenset(
         {"_lock", "feature_names_in_", "estimator_", "n_fits_", "_fitted_classes", "_n_fitted", "_n_new"}
     )
-    _fitted_classes: NDArray[Any]
     _n_fitted = 0  # number of rows in the last fit
     _n_new = 0  # number of rows since the last fit
-    _rows: tuple[WindowRows, ...] = ()  # row buffers, oldest first, which are joined at every fit
+    _rows = tuple[WindowRows, ...]()  # row buffers, oldest first, which are joined at every fit
 
-    def __init__(
-        self, estimator: Any, every: float = 500, window: int | str | timedelta | None = 5000
-    ) -> None:
-        self.estimator = estimator
-        self.every = every
-        self.window = window
+    estimator: Any
+    every: float = 500
+    window: int | str | timedelta | None = 5000
 
     @property
     def _traits(self) -> Traits:  # type: ignore[override]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Self
 
@@ -57,6 +58,7 @@ def window_size(
 
 @renamed_parameters(learner="estimator")
 @storable("SlidingWindow", former_parameters={"learner": "estimator"})
+@dataclass(eq=False, repr=False)
 class SlidingWindow(WindowWrapper):
     """Sliding window: the estimator always equals one that is fitted only on the newest rows.
 
@@ -98,11 +100,9 @@ class SlidingWindow(WindowWrapper):
 
     takes_time = True
     n_rebuilt_ = 0
-    _window: VersionedValue[WindowRows]  # rows by version of the estimator
 
-    def __init__(self, estimator: Any, size: int | str | timedelta = 10_000) -> None:
-        self.estimator = estimator
-        self.size = size
+    estimator: Any
+    size: int | timedelta | str = 10_000
 
     @property
     def _full_after_rows(self) -> int | None:  # type: ignore[override]
@@ -159,7 +159,8 @@ class SlidingWindow(WindowWrapper):
             published._window = VersionedValue(_version(estimator), before, after)
             leaving = (joined.X[:n_old], joined.y[:n_old]) if n_old else None
             self.estimator_ = self._updated(estimator, (rows, labels), leaving, after)
-        self._window = VersionedValue.constant(after)
+        # Rows by version of the estimator.
+        self._window: VersionedValue[WindowRows] = VersionedValue.constant(after)
 
     def _updated(self, estimator: Any, new: Rows, leaving: Rows | None, after: WindowRows) -> Any:
         """Return the updated estimator, or a new one if the estimator refuses to forget the leaving rows.
