@@ -109,6 +109,11 @@ class FileFormatError(SteelyardError, ValueError):
 class FileAccessError(SteelyardError, OSError):
     """A file cannot be read or written."""
 
+    @classmethod
+    def from_os_error(cls, action: str, error: OSError, source: object) -> FileAccessError:
+        """Return the error for a path that cannot be "read", "written", "created" or "removed"."""
+        return cls(f"cannot be {action}: {error.strerror or error}.", source=str(source))
+
 
 class SolverError(SteelyardError, RuntimeError):
     """A solver stopped before it reached its tolerance; the model was not changed."""

@@ -71,7 +71,7 @@ def collect(exchange: Exchange, hub: Hub) -> int:
     return n_changed
 
 
-class Memory:
+class Memory(Exchange):
     """Exchange in the memory of one process, for experiments and tests."""
 
     def __init__(self) -> None:
@@ -79,7 +79,6 @@ class Memory:
         self._tombstones: dict[str, Age] = {}
 
     def put(self, site_update: SiteUpdate) -> bool:
-        """Store a site update; return False if it is not newer than the last known update."""
         known = self.find(site_update.site)
         last = self._tombstones.get(site_update.site) if known is None else known.age
         if last is not None and site_update.age <= last:
@@ -89,19 +88,15 @@ class Memory:
         return True
 
     def sites(self) -> list[str]:
-        """Return the sorted names of the sites that have published and were not dropped."""
         return sorted(self._site_updates)
 
     def find(self, site: str) -> SiteUpdate | None:
-        """Return the newest update of a site, or None if there is none."""
         return SiteUpdate.from_bytes(self._site_updates[site]) if site in self._site_updates else None
 
     def gone(self) -> Mapping[str, Age]:
-        """Return the dropped sites and the age of the last update of each."""
         return dict(self._tombstones)
 
     def drop(self, site: str) -> None:
-        """Delete the update of a site and leave a tombstone."""
         known = self.find(site)
         if known is None:
             raise DataError(f"there is no update of site {site!r}.", source="Memory")
@@ -109,7 +104,7 @@ class Memory:
         del self._site_updates[site]
 
 
-class Folder:
+class Folder(Exchange):
     """Exchange through a shared folder or a mounted object store.
 
     Each update is one file. It is written under a temporary name and renamed, so readers never see a partial
@@ -126,7 +121,6 @@ class Folder:
         self.path = Path(path)
 
     def put(self, site_update: SiteUpdate) -> bool:
-        """Store a site update; return False if it is not newer than the last known update."""
         known = self._entries(site_update.site)
         if known and site_update.age <= max(known).age:
             return False
@@ -136,7 +130,6 @@ class Folder:
         return True
 
     def sites(self) -> list[str]:
-        """Return the sorted names of the sites that have published and were not dropped."""
         return sorted({entry.site for entry in self._entries()} - set(self.gone()))
 
     def find(self, site: str) -> SiteUpdate | None:
@@ -154,14 +147,12 @@ class Folder:
         )
 
     def gone(self) -> Mapping[str, Age]:
-        """Return the dropped sites and the age of the last update of each."""
         newest: dict[str, _Entry] = {}
         for entry in self._entries():
             newest[entry.site] = max(entry, newest.get(entry.site, entry))
         return {site: entry.age for site, entry in newest.items() if entry.is_tombstone}
 
     def drop(self, site: str) -> None:
-        """Delete all updates of a site and leave a tombstone, so that late copies are ignored."""
         entries = self._entries(site)
         if not entries or max(entries).is_tombstone:
             raise DataError(f"there is no update of site {site!r}.", source=str(self.path))
@@ -180,9 +171,7 @@ class Folder:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise FileAccessError(
-                f"cannot be created: {error.strerror or error}.", source=str(self.path)
-            ) from error
+            raise FileAccessError.from_os_error("created", error, self.path) from error
         target = self.path / name
         write_atomically(target, [data], source=str(self.path))
         return target
@@ -191,9 +180,7 @@ class Folder:
         try:
             path.unlink(missing_ok=True)
         except OSError as error:
-            raise FileAccessError(
-                f"cannot be removed: {error.strerror or error}.", source=str(path)
-            ) from error
+            raise FileAccessError.from_os_error("removed", error, path) from error
 
     @staticmethod
     def _name(site: str, age: Age, kind: str) -> str:
@@ -209,9 +196,7 @@ class Folder:
         except FileNotFoundError:  # no site has published yet
             return []
         except OSError as error:
-            raise FileAccessError(
-                f"cannot be read: {error.strerror or error}.", source=str(self.path)
-            ) from error
+            raise FileAccessError.from_os_error("read", error, self.path) from error
         found = (_NAME.fullmatch(name) for name in names)
         entries = [
             _Entry(
@@ -242,7 +227,7 @@ def _read(entry: _Entry) -> SiteUpdate:
     except FileNotFoundError:
         raise
     except OSError as error:
-        raise FileAccessError(f"cannot be read: {error.strerror or error}.", source=source) from error
+        raise FileAccessError.from_os_error("read", error, source) from error
     except FileFormatError as error:
         raise error.with_source(source) from error
     if (site_update.site, site_update.age) != (entry.site, entry.age):

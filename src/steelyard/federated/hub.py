@@ -6,14 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from steelyard._concurrency import snapshot_read, state_without_lock, transactional
 from steelyard.base import check_parameters
 from steelyard.exceptions import DataError
 from steelyard.federated.site_update import Schema, SiteUpdate
 from steelyard.proximal import ClassStatistics, ProximalSVC
-from steelyard.proximal.model_selection import measure
+from steelyard.proximal.model_selection import compare_with_own_model
 from steelyard.tables import TableModel
 
 
@@ -221,10 +219,7 @@ class Hub:
     def _summary(self, site_update: SiteUpdate, schema: Schema, pooled: ProximalSVC) -> SiteSummary:
         local = _placed(site_update, schema)
         classes = {str(label): local.count(label) for label in local.classes}
-        pooled_errors = measure(pooled, local)
-        local_errors = {"squared_error": np.nan, "auc": np.nan}
-        if len(local.classes) > 1:
-            local_errors = measure(ProximalSVC(**self._parameters).merge(local), local)
+        pooled_errors, local_errors = compare_with_own_model(pooled, local, ProximalSVC(**self._parameters))
         return SiteSummary(
             site_update.site,
             local.n_rows,

@@ -23,10 +23,11 @@ from numpy.typing import NDArray
 from steelyard.base import Label
 from steelyard.exceptions import DataError, FileFormatError, ParameterError
 from steelyard.federated.site_update import Schema, SiteUpdate
-from steelyard.federated.vectors import from_numbers, to_numbers, triangle_size
+from steelyard.federated.vectors import from_numbers, to_numbers
 from steelyard.persistence.tree import decode, encode
 from steelyard.proximal import ClassStatistics
 from steelyard.proximal.quantizer import Quantizer
+from steelyard.proximal.serialization import triangle_size, unpack_integers
 
 _FORMAT = "steelyard masked statistics"
 _VERSION = 2
@@ -70,12 +71,7 @@ class RoundKeys:
         source = "RoundKeys"
         if not self.round:
             raise DataError("a round needs a name.", source=source)
-        if len(self.keys) < _MIN_SITES:
-            raise DataError(
-                f"a secure sum needs at least {_MIN_SITES} sites; got {len(self.keys)}.",
-                source=source,
-                hint="with two sites, each could subtract its own numbers from the sum",
-            )
+        check_enough_sites(len(self.keys), source)
         if len({bytes(key) for key in self.keys.values()}) < len(self.keys):
             raise DataError("two sites have the same public key.", source=source)
         if self.quantizer.n_features != self.schema.n_features:
@@ -358,6 +354,16 @@ class MaskedSum:
         return f"MaskedSum({self.agreement.round!r}, {n_received} of {len(self.agreement.keys)} sites)"
 
 
+def check_enough_sites(n_sites: int, source: str) -> None:
+    """Raise DataError if a round has so few sites that its sum would reveal their numbers to each other."""
+    if n_sites < _MIN_SITES:
+        raise DataError(
+            f"a secure sum needs at least {_MIN_SITES} sites; got {n_sites}.",
+            source=source,
+            hint="with two sites, each could subtract its own numbers from the sum",
+        )
+
+
 def _placed(site_update: SiteUpdate, schema: Schema, source: str) -> ClassStatistics:
     try:
         places = site_update.schema.places_in(schema)
@@ -416,11 +422,7 @@ def _words(numbers: Iterable[int]) -> Words:
 
 
 def _signed(words: Words) -> list[int]:
-    data = words.astype("<u4").tobytes()
-    return [
-        int.from_bytes(data[at : at + _NUMBER_BYTES], "little", signed=True)
-        for at in range(0, len(data), _NUMBER_BYTES)
-    ]
+    return unpack_integers(words.astype("<u4").tobytes(), _NUMBER_BYTES)
 
 
 def _sum(parts: Iterable[Words]) -> Words:

@@ -40,7 +40,7 @@ from steelyard.federated.packing import (
 )
 from steelyard.persistence.tree import decode, encode
 from steelyard.proximal import ClassStatistics
-from steelyard.proximal.serialization import from_state, get_state
+from steelyard.proximal.serialization import from_state, get_state, unpack_integers
 
 _MAGIC = b"\x93SYB"
 _VERSION = 2
@@ -97,7 +97,7 @@ def _packed(state: Mapping[str, Any]) -> tuple[dict[str, Any], list[bytes]] | No
     exponents = [int(exponent) for exponent in quantizer["exponents"]]
     if not all(float(origin).is_integer() for origin in quantizer["origins"]):
         return None
-    triangles = [_numbers(entry["sums"].tobytes(), int(entry["each"])) for entry in classes]
+    triangles = [unpack_integers(entry["sums"].tobytes(), int(entry["each"])) for entry in classes]
     digits = decimals(triangles, exponents)
     columns = (*map(quantizer.get, _QUANTIZER_FIELDS), digits)
     packed_quantizer = b"".join(pack_numbers([int(n) for n in column]) for column in columns)
@@ -111,11 +111,6 @@ def _packed(state: Mapping[str, Any]) -> tuple[dict[str, Any], list[bytes]] | No
         "each": [int(entry["each"]) for entry in classes],
     }
     return fields, [packed_quantizer, *parts]
-
-
-def _numbers(data: bytes, n_bytes: int) -> list[int]:
-    starts = range(0, len(data), n_bytes)
-    return [int.from_bytes(data[at : at + n_bytes], "little", signed=True) for at in starts]
 
 
 # -- reading of messages ----------------------------------------------------------------------------------

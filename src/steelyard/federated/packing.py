@@ -17,6 +17,8 @@ from itertools import repeat
 import numpy as np
 from numpy.typing import NDArray
 
+from steelyard.proximal.serialization import triangle_size
+
 MAX_EXPANSION = 32
 """Maximum ratio of bytes in memory to bytes of the message; a message with a larger ratio is rejected."""
 
@@ -82,7 +84,7 @@ def pack_triangle(numbers: Sequence[int], exponents: Sequence[int], digits: Sequ
 def unpack_triangle(data: bytes, exponents: Sequence[int], digits: Sequence[int], n_bytes: int) -> bytes:
     """Restore the numbers of :func:`pack_triangle` (``n_bytes`` each); raise ValueError if invalid."""
     d = len(exponents)
-    n_numbers = (d + 1) * (d + 2) // 2
+    n_numbers = triangle_size(d)
     if n_numbers * n_bytes > MAX_EXPANSION * len(data):
         raise ValueError(f"{len(data):,} bytes are too few for {n_numbers:,} sums of {n_bytes} bytes")
     reader = _Reader(data)

@@ -34,9 +34,10 @@ from steelyard.exceptions import DataError, ParameterError
 from steelyard.federated.release import ReleasePolicy
 from steelyard.federated.site import Site
 from steelyard.federated.site_update import SiteUpdate
-from steelyard.federated.vectors import from_numbers, to_numbers, triangle_size
+from steelyard.federated.vectors import from_numbers, to_numbers
 from steelyard.proximal import ClassStatistics, ProximalSVC
 from steelyard.proximal.quantizer import WEIGHT_FRACTION_BITS, Quantizer
+from steelyard.proximal.serialization import triangle_size
 
 SENSITIVITY = math.sqrt(3.0)
 """Sensitivity of the published numbers to one row of norm 1.

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from steelyard._http_client import RETRY_STATUSES, HttpClient, attempts, auth_headers, json_object
 from steelyard.exceptions import DataError, FileAccessError, ParameterError
-from steelyard.federated.exchange import Age
+from steelyard.federated.exchange import Age, Exchange
 from steelyard.federated.site_update import SiteUpdate
 from steelyard.persistence import from_bytes
 from steelyard.tables import TableModel
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _STALE = "stale"  # reason given in the response to an outdated update
 
 
-class Service(HttpClient):
+class Service(HttpClient, Exchange):
     """Exchange with a pooled model of the service (``sites = true`` in its spec).
 
     Parameters
@@ -70,7 +70,6 @@ class Service(HttpClient):
     # -- implementation of the Exchange protocol ---------------------------------------------------------
 
     def put(self, site_update: SiteUpdate) -> bool:
-        """Store a site update durably; return False if it is not newer than the last known update."""
         response = self._send("PUT", self._site(site_update.site), site_update.to_bytes())
         body = json_object(response)
         if response.status_code == 409 and body.get("reason") == _STALE:
@@ -79,11 +78,9 @@ class Service(HttpClient):
         return bool(body["news"])
 
     def sites(self) -> list[str]:
-        """Return the sorted names of the sites that have published and were not dropped."""
         return [summary["site"] for summary in self.table()["sites"]]
 
     def find(self, site: str) -> SiteUpdate | None:
-        """Return the newest update of a site, or None if there is none."""
         response = self._send("GET", self._site(site))
         if response.status_code == 404 and json_object(response).get("reason") == "no site":
             return None
@@ -91,7 +88,6 @@ class Service(HttpClient):
         return SiteUpdate.from_bytes(response.content)
 
     def gone(self) -> Mapping[str, Age]:
-        """Return the dropped sites and the age of the last update of each."""
         return {site: (epoch, version) for site, (epoch, version) in self.table()["gone"].items()}
 
     def drop(self, site: str) -> None:

@@ -18,7 +18,7 @@ from steelyard._deprecation import renamed_attribute, renamed_parameters
 from steelyard.base import Label
 from steelyard.exceptions import DataError, FileAccessError, FileFormatError
 from steelyard.federated.exchange import Folder
-from steelyard.federated.masks import MaskedSum, Masker, RoundKeys
+from steelyard.federated.masks import MaskedSum, Masker, RoundKeys, check_enough_sites
 from steelyard.federated.release import ReleasePolicy
 from steelyard.federated.site import Site
 from steelyard.federated.site_update import Schema, SiteUpdate
@@ -149,12 +149,7 @@ class Round:
             raise DataError(
                 "this round is already open.", source=self._source, hint="use a new name for every round"
             )
-        if len(config.sites) < 3:
-            raise DataError(
-                f"a secure sum needs at least 3 sites; got {len(config.sites)}.",
-                source=self._source,
-                hint="with two sites, each could subtract its own numbers from the sum",
-            )
+        check_enough_sites(len(config.sites), self._source)
         self.folder.write(self._name("round"), config.to_json(self.name))
 
     @property
@@ -271,7 +266,7 @@ class Round:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise FileAccessError(f"cannot be read: {error.strerror or error}.", source=str(path)) from error
+            raise FileAccessError.from_os_error("read", error, path) from error
 
     def _read_all(self, kind: str, sites: Sequence[str], wait: float) -> dict[str, bytes]:
         """Wait for the files of all sites and return them; raise DataError after ``wait`` seconds."""

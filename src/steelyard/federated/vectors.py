@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -11,12 +10,7 @@ from steelyard.base import Label
 from steelyard.exceptions import DataError
 from steelyard.proximal import ClassStatistics
 from steelyard.proximal.quantizer import WEIGHT_FRACTION_BITS, Quantizer
-from steelyard.proximal.serialization import from_state, get_state
-
-
-def triangle_size(n_features: int) -> int:
-    """Return the number of sums per class: one for each pair of columns, including a constant column."""
-    return (n_features + 1) * (n_features + 2) // 2
+from steelyard.proximal.serialization import from_any_sums, get_state, triangle_size, unpack_integers
 
 
 def on_quantizer(statistics: ClassStatistics, quantizer: Quantizer, source: str) -> ClassStatistics:
@@ -66,11 +60,8 @@ def to_numbers(
         if label not in known:
             numbers += [0] * triangle_size(quantizer.n_features)
             continue
-        n_bytes, data = int(known[label]["each"]), known[label]["sums"].tobytes()
-        numbers += [
-            int.from_bytes(data[at : at + n_bytes], "little", signed=True) << shift
-            for at in range(0, len(data), n_bytes)
-        ]
+        sums = unpack_integers(known[label]["sums"].tobytes(), int(known[label]["each"]))
+        numbers += [number << shift for number in sums]
     return numbers
 
 
@@ -79,31 +70,6 @@ def from_numbers(numbers: Sequence[int], labels: Sequence[Label], quantizer: Qua
     are_integers = all(number % (1 << WEIGHT_FRACTION_BITS) == 0 for number in numbers)
     numbers = [number >> WEIGHT_FRACTION_BITS for number in numbers] if are_integers else numbers
     size = triangle_size(quantizer.n_features)
-    classes = []
-    for index, label in enumerate(labels):
-        triangle = numbers[index * size : (index + 1) * size]
-        if any(triangle):
-            classes.append(_class_state(label, triangle))
-    early = {"rows": np.empty(0), "weights": np.empty(0, np.int64), "classes": [], "sparse": False}
-    state = {
-        "n_features": quantizer.n_features,
-        "grid": quantizer.get_params(),
-        "weight_exponent": 0 if are_integers else -WEIGHT_FRACTION_BITS,
-        "from_floats": False,
-        "early": early,
-        "classes": classes,
-    }
-    return from_state(state, ClassStatistics)
-
-
-def _class_state(label: Label, numbers: Sequence[int]) -> dict[str, Any]:
-    n_bytes = max(number.bit_length() for number in numbers) // 8 + 1  # includes one bit for the sign
-    data = b"".join(number.to_bytes(n_bytes, "little", signed=True) for number in numbers)
-    return {
-        "label": label,
-        "fold": None,
-        "sums": np.frombuffer(data, dtype=np.uint8),
-        "each": n_bytes,
-        "rows": np.empty(0),
-        "weights": np.empty(0, np.int64),
-    }
+    triangles = {label: numbers[k * size : (k + 1) * size] for k, label in enumerate(labels)}
+    present = {label: triangle for label, triangle in triangles.items() if any(triangle)}
+    return from_any_sums(quantizer, present, ClassStatistics, fractions=not are_integers)

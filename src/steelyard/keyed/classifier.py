@@ -34,6 +34,7 @@ from steelyard.keyed.sums import Key, KeyedRows, KeyedSums, Triangles
 from steelyard.params import AnyOf, Constraint, Instance, Integer, OneOf, Positive
 from steelyard.persistence import storable
 from steelyard.proximal import ProximalSVC, Quantizer
+from steelyard.proximal.serialization import triangle_size
 
 _MAX_WEIGHT = 2.0**40  # larger weights are rejected, because a weight is a number of equal rows
 _MAX_EXACT_KEY = 2**53  # largest integer up to which floats represent all integers
@@ -602,7 +603,7 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
         places, columns = (np.asarray(state[name], dtype=np.int64) for name in ("places", "columns"))
         triangles = np.array(state["sums"], dtype=np.int64)
         pairs = set(zip(places.tolist(), columns.tolist(), strict=True))
-        valid = triangles.shape == (len(places), (n_features + 1) * (n_features + 2) // 2)
+        valid = triangles.shape == (len(places), triangle_size(n_features))
         valid &= len(pairs) == len(places) and len(set(keys)) == len(keys)
         valid &= all(0 <= place < len(keys) and 0 <= c < len(labels) * n_folds for place, c in pairs)
         if not valid:

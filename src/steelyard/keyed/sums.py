@@ -25,6 +25,7 @@ from steelyard.exceptions import DataError
 from steelyard.proximal import ClassStatistics, Quantizer
 from steelyard.proximal.quantizer import QUANTIZER_ROWS
 from steelyard.proximal.row_ledger import fold_numbers
+from steelyard.proximal.serialization import triangle_size
 from steelyard.proximal.statistics import label_bytes, never_learned
 
 Key = Any  # str, int or float
@@ -130,7 +131,7 @@ class KeyedSums:
         self._n_numbers, self._free_numbers = 1, list[int]()  # number 0 denotes the group of all keys
         # Slot of each key and class; 0 means no rows.
         self._table: NDArray[np.int32] = np.zeros((16, 0), dtype=np.int32)
-        n_sums = (n_features + 1) * (n_features + 2) // 2
+        n_sums = triangle_size(n_features)
         check_fits_memory(8 * n_sums, f"sums of {n_features:,} features for each key", "use fewer columns")
         self._sums: Sums = np.zeros((1, n_sums), dtype=np.int64)
         self._n_slots, self._free_slots = 1, list[int]()  # slot 0 is always zero

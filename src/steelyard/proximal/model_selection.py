@@ -165,6 +165,20 @@ def measure(model: Any, statistics: ClassStatistics) -> dict[str, float]:
     return {name.removeprefix("test_"): value for name, value in found.items()}
 
 
+def compare_with_own_model(
+    common: Any, statistics: ClassStatistics, fresh: Any
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Return the measures of a common model, and of a model of these rows alone, on some rows.
+
+    ``fresh`` is a learner without rows that has the parameters of the model of these rows. The measures of
+    this model are nan if the rows have one class.
+    """
+    measures = measure(common, statistics)
+    if len(statistics.classes) < 2:
+        return measures, dict.fromkeys(measures, float("nan"))
+    return measures, measure(fresh.merge(statistics), statistics)
+
+
 def _validate_fold(
     rule: PlaneRule, state: FoldState, folds: list[ClassStatistics], test: int
 ) -> dict[str, float]:

@@ -135,18 +135,37 @@ def from_sums(
     quantizer: Quantizer, sums: Mapping[Any, Sequence[int]], cls: type[ClassStatistics], *, fractions: bool
 ) -> ClassStatistics:
     """Return the statistics with the given integer sums; raise DataError if no rows can have these sums."""
-    statistics = cls(quantizer.n_features, quantizer=quantizer)
-    statistics._sums.set_weight_exponent(-WEIGHT_FRACTION_BITS if fractions else 0)
-    n = quantizer.n_features + 1
-    diagonal = [k * (k + 3) // 2 for k in range(n)]
+    d = quantizer.n_features
+    diagonal = [k * (k + 3) // 2 for k in range(d + 1)]
     for label, triangle in sums.items():
-        if len(triangle) != n * (n + 1) // 2 or min(triangle[place] for place in diagonal) < 0:
+        if len(triangle) != triangle_size(d) or min(triangle[place] for place in diagonal) < 0:
             raise DataError(
-                f"the sums of class {label!r} are not those of rows with {quantizer.n_features} features.",
+                f"the sums of class {label!r} are not those of rows with {d} features.",
                 source="ClassStatistics.from_sums",
             )
+    return from_any_sums(quantizer, sums, cls, fractions=fractions)
+
+
+def from_any_sums(
+    quantizer: Quantizer, sums: Mapping[Any, Sequence[int]], cls: type[ClassStatistics], *, fractions: bool
+) -> ClassStatistics:
+    """Return the statistics with the given integer sums, which may be those of no rows, as noisy sums are."""
+    statistics = cls(quantizer.n_features, quantizer=quantizer)
+    statistics._sums.set_weight_exponent(-WEIGHT_FRACTION_BITS if fractions else 0)
+    for label, triangle in sums.items():
         _set_triangle(statistics, label, triangle)
     return statistics
+
+
+def triangle_size(n_features: int) -> int:
+    """Return the number of sums per class: one for each pair of columns, including a constant column."""
+    return (n_features + 1) * (n_features + 2) // 2
+
+
+def unpack_integers(data: bytes, n_bytes: int) -> list[int]:
+    """Return the signed integers in ``data``, which has ``n_bytes`` for each of them."""
+    starts = range(0, len(data), n_bytes)
+    return [int.from_bytes(data[at : at + n_bytes], "little", signed=True) for at in starts]
 
 
 def _set_triangle(statistics: ClassStatistics, label: Any, triangle: Sequence[int]) -> None:

@@ -21,6 +21,7 @@ from steelyard.base import Label
 from steelyard.exceptions import DataError
 from steelyard.proximal import ClassStatistics, ProximalSVC, Quantizer
 from steelyard.proximal.quantizer import WEIGHT_FRACTION_BITS
+from steelyard.proximal.serialization import triangle_size
 from steelyard.sql.arithmetic import ARITHMETICS
 from steelyard.sql.queries import BoundKey, Number, Sums, Writer
 from steelyard.tables import TableEncoder
@@ -465,7 +466,7 @@ def execute(
             label = read_label(row[0])
             if name_of is not None:
                 label = name_of(texts_of(row[1 : 1 + n_cells]).tolist(), label)
-            triangle = triangles.setdefault(label, [0] * ((width + 1) * (width + 2) // 2))
+            triangle = triangles.setdefault(label, [0] * triangle_size(width))
             _add_row(triangle, plan.encoder, query, row[1 + n_cells :], first=number == 0)
         if number == 0:
             total_weight = sum(triangle[-1] for triangle in triangles.values())

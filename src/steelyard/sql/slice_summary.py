@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from steelyard.proximal import ClassStatistics, ProximalSVC
-from steelyard.proximal.model_selection import measure
+from steelyard.proximal.model_selection import compare_with_own_model
 
 
 @dataclass(frozen=True)
@@ -67,10 +67,7 @@ def summarize_slices(
     common = ProximalSVC(**parameters).merge(all_rows)
     summaries = []
     for key, part in slices.items():
-        common_errors = measure(common, part)
-        local_errors = dict.fromkeys(("squared_error", "auc", "gmean"), float("nan"))
-        if len(part.classes) > 1:
-            local_errors = measure(ProximalSVC(**parameters).merge(part), part)
+        common_errors, local_errors = compare_with_own_model(common, part, ProximalSVC(**parameters))
         summaries.append(
             SliceSummary(
                 key if isinstance(key, tuple) else (key,),
