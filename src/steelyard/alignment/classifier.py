@@ -22,7 +22,7 @@ from steelyard.alignment.boundary import COST_NAMES, DEFAULT_COSTS, Costs
 from steelyard.alignment.diagnostics import rbf_magnification, target_alignment
 from steelyard.alignment.holdout import deal_splits
 from steelyard.alignment.machine import Machine, Round, Settings, constant_machine, train_machine
-from steelyard.alignment.reference import input_distances, pack_rows, take_rows, unpack_rows
+from steelyard.alignment.reference import input_distances, pack_rows, unpack_rows
 from steelyard.alignment.rough import Matrix, Problem
 from steelyard.alignment.state import (
     check_number,
@@ -35,7 +35,9 @@ from steelyard.alignment.view import Variant, VariantConstraint, blocks
 from steelyard.base import Batch, BatchLearner, Traits, sorted_classes
 from steelyard.exceptions import DataError, ParameterError
 from steelyard.explanation.neighbors import RememberedRows
-from steelyard.kernels.kernel import GAMMA, Kernel, check_kernel_range
+from steelyard.kernels.blocks import count
+from steelyard.kernels.items import take
+from steelyard.kernels.kernel import GAMMA, Function, Kernel, check_kernel_range
 from steelyard.params import (
     AnyOf,
     ClassWeight,
@@ -53,13 +55,6 @@ from steelyard.params import (
 from steelyard.persistence import storable
 
 _KERNEL_NAMES = ("linear", "poly", "polynomial", "rbf", "laplacian", "sigmoid", "precomputed")
-
-
-class _Callable:
-    description = "a function of two collections of samples"
-
-    def accepts(self, value: object) -> bool:
-        return callable(value)
 
 
 @renamed_parameters(reading="variant", pairs="pairing", costs="class_costs")
@@ -194,13 +189,13 @@ class AlignedSVC(BatchLearner):
 
     _constraints: ClassVar[dict[str, Constraint]] = {
         "C": Positive(),
-        "kernel": AnyOf(OneOf(*_KERNEL_NAMES), _Callable()),
+        "kernel": AnyOf(OneOf(*_KERNEL_NAMES), Function("a function of two collections of samples")),
         "gamma": GAMMA,
         "class_weight": ClassWeight(),
         "alignment": OneOf("kba", "act", None),
         "norm": OneOf("l2", "l1"),
         "variant": VariantConstraint(),
-        "class_costs": PairOf(AnyOf(OneOf(*COST_NAMES), _Callable())),
+        "class_costs": PairOf(AnyOf(OneOf(*COST_NAMES), Function("a function of margins"))),
         "pairing": OneOf("nearest", "all"),
         "shift": Switch(),
         "max_iter": Integer(0),
@@ -319,7 +314,7 @@ class AlignedSVC(BatchLearner):
         needed = np.unique(np.concatenate([machine.reference for machine in machines]))
         self._machines = [replace(m, reference=np.searchsorted(needed, m.reference)) for m in machines]
         self._kernel = kernel
-        self._reference = needed if self.kernel == "precomputed" else take_rows(X, needed)
+        self._reference = needed if self.kernel == "precomputed" else take(X, needed)
         spread = float(diagonal.max() - diagonal.min())
         constant = spread <= 1e-9 * max(1.0, float(np.abs(diagonal).max()))
         self._self_similarity = float(diagonal.mean()) if constant else None
@@ -454,8 +449,8 @@ class AlignedSVC(BatchLearner):
 
     def _chunks(self, X: Any) -> Iterator[tuple[FloatArray, FloatArray, Any]]:
         """Yield, for each chunk of rows, kernel values with the reference rows, k(x, x), and distances."""
-        for rows in blocks(_count(X), _count(self._reference)):
-            chunk = take_rows(X, rows)
+        for rows in blocks(count(X), count(self._reference)):
+            chunk = take(X, rows)
             if not isinstance(chunk, list):
                 chunk = chunk.astype(np.float64, copy=False)
             distances = (
@@ -518,7 +513,7 @@ class AlignedSVC(BatchLearner):
         self._reference = unpack_rows(state["reference"])
         similarity = state["self_similarity"]
         self._self_similarity = None if similarity is None else check_number(similarity, "self_similarity")
-        n_reference = _count(self._reference)
+        n_reference = count(self._reference)
         self._machines = [machine_from_tree(tree, n_reference) for tree in state["machines"]]
         rounds = [list(map(round_from_tree, one)) for one in state["rounds"]]
         if len(self._machines) != (1 if len(self.classes_) == 2 else len(self.classes_)):
@@ -537,10 +532,6 @@ def _within(distances: Any, machine: Machine) -> Any:
     if distances is None:
         return None
     return lambda rows, positions: distances(rows, machine.reference[positions])
-
-
-def _count(X: Any) -> int:
-    return len(X) if isinstance(X, list) else int(X.shape[0])
 
 
 def _check_matrix(K: Any, learner: AlignedSVC) -> FloatArray:

@@ -15,13 +15,6 @@ from steelyard._types import FloatArray
 from steelyard.alignment.view import Indices, InputDistances
 
 
-def take_rows(X: Any, rows: Indices | slice) -> Any:
-    """Return selected rows of a matrix or items of a list."""
-    if not isinstance(X, list):
-        return X[rows]
-    return X[rows] if isinstance(rows, slice) else [X[i] for i in rows]
-
-
 def input_distances(X: Any, reference: Any, norm: str = "l2") -> InputDistances:
     """Return a function that computes distances between rows of ``X`` and reference rows, as ACT needs them.
 

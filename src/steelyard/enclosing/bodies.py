@@ -6,8 +6,9 @@ explicit, with one axis per feature. With other kernels they are computed from t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Protocol
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,29 +58,50 @@ class BodySettings:
         return smallest_ball(spec, X, weight_bounds(rows.weights, self.C, self.outliers))
 
 
-class Body(Protocol):
+class Body(ABC):
     """Enclosing body of one class: a sphere or an ellipsoid."""
 
-    @property
-    def ball(self) -> Ball:
-        """Smallest enclosing ball: its radius, and the weights of the rows whose sum is its center."""
+    ball: Ball  # its radius, and the weights of the rows whose sum is its center
+
+    @classmethod
+    @abstractmethod
+    def build(cls, rows: ClassRows, settings: BodySettings, ball: Ball | None = None) -> Self:
+        """Return the body that encloses the rows. If ``ball`` is given, no new solution is computed."""
+
+    @abstractmethod
+    def squared_distances(self, X: Any) -> FloatArray:
+        """Return the squared distance of each row to the center."""
+
+    @classmethod
+    def all_squared_distances(cls, bodies: list[Any], X: Any) -> FloatArray:
+        """Return the squared distance of each row to the center of each body of this class."""
+        return np.column_stack([body.squared_distances(X) for body in bodies])
+
+
+class ExplicitBody(Body):
+    """Body in input space. Native functions compare a row with several bodies in one pass."""
 
     def squared_distances(self, X: FloatArray) -> FloatArray:
-        """Return the squared distance of each row to the center."""
+        return self.all_squared_distances([self], X)[:, 0]
+
+    @classmethod
+    @abstractmethod
+    def nearest(cls, bodies: list[Any], radii: FloatArray, X: FloatArray) -> tuple[IntArray, FloatArray]:
+        """Return the body with the smallest ratio of distance to radius for each row, and this ratio."""
 
 
 def build_body(rows: ClassRows, settings: BodySettings, ball: Ball | None = None) -> Body:
     """Return the body that encloses the rows. If ``ball`` is given, it is used instead of a new solution."""
-    kind: type[Sphere | Ellipsoid | KernelSphere | KernelEllipsoid | SequenceSphere]
+    is_sphere = settings.shape == "sphere"
+    kind: type[Body]
     if is_sequence_kernel(settings.kernel):
-        kind = SequenceSphere if settings.shape == "sphere" else KernelEllipsoid
-        return kind.build(rows, settings, ball)
-    n, d = rows.X.shape
-    if settings.kernel != "linear":
-        kind = KernelSphere if settings.shape == "sphere" else KernelEllipsoid
-    elif settings.shape == "sphere":
+        kind = SequenceSphere if is_sphere else KernelEllipsoid
+    elif settings.kernel != "linear":
+        kind = KernelSphere if is_sphere else KernelEllipsoid
+    elif is_sphere:
         kind = Sphere
     else:
+        n, d = rows.X.shape
         kind = Ellipsoid if d <= max(n, _MAX_EXPLICIT_FEATURES) else KernelEllipsoid
     return kind.build(rows, settings, ball)
 
@@ -88,25 +110,28 @@ def build_body(rows: ClassRows, settings: BodySettings, ball: Ball | None = None
 
 
 @dataclass(frozen=True)
-class Sphere:
+class Sphere(ExplicitBody):
     """Sphere in input space that encloses the rows of a class."""
 
     ball: Ball
     center: FloatArray
 
     @classmethod
-    def build(cls, rows: ClassRows, settings: BodySettings, ball: Ball | None = None) -> Sphere:
-        """Return the sphere that encloses the rows."""
+    def build(cls, rows: ClassRows, settings: BodySettings, ball: Ball | None = None) -> Self:
         ball = ball or settings.ball(_LINEAR, rows.X - rows.mean, rows)
         return cls(ball, ball.alpha @ rows.X)
 
-    def squared_distances(self, X: FloatArray) -> FloatArray:
-        """Return the squared distance of each row to the center."""
-        return sphere_distances([self], X)[:, 0]
+    @classmethod
+    def all_squared_distances(cls, bodies: list[Sphere], X: FloatArray) -> FloatArray:
+        return _native.sphere_distances(X, np.array([sphere.center for sphere in bodies]), num_threads())
+
+    @classmethod
+    def nearest(cls, bodies: list[Sphere], radii: FloatArray, X: FloatArray) -> tuple[IntArray, FloatArray]:
+        return _native.nearest_sphere(X, np.array([sphere.center for sphere in bodies]), radii, num_threads())
 
 
 @dataclass(frozen=True)
-class Ellipsoid:
+class Ellipsoid(ExplicitBody):
     """Ellipsoid in input space. The squared distance of x is the sum of (axis'x - offset)^2 over ``axes``."""
 
     ball: Ball
@@ -114,8 +139,7 @@ class Ellipsoid:
     offsets: FloatArray
 
     @classmethod
-    def build(cls, rows: ClassRows, settings: BodySettings, ball: Ball | None = None) -> Ellipsoid:
-        """Return the ellipsoid that encloses the rows."""
+    def build(cls, rows: ClassRows, settings: BodySettings, ball: Ball | None = None) -> Self:
         centred = rows.X - rows.mean
         with limit_blas(centred.shape[1]):
             spectrum, directions = np.linalg.eigh((centred * rows.weights[:, None]).T @ centred / rows.total)
@@ -133,35 +157,15 @@ class Ellipsoid:
         _native.kernel_block(_LINEAR, (ball.alpha @ rows.X)[None, :], axes, offsets)
         return cls(ball, axes, offsets[0])
 
-    def squared_distances(self, X: FloatArray) -> FloatArray:
-        """Return the squared distance of each row to the center."""
-        return ellipsoid_distances([self], X)[:, 0]
+    @classmethod
+    def all_squared_distances(cls, bodies: list[Ellipsoid], X: FloatArray) -> FloatArray:
+        return _native.ellipsoid_distances(X, *_all_axes(bodies), num_threads())
 
-
-def sphere_distances(spheres: list[Sphere], X: FloatArray) -> FloatArray:
-    """Return the squared distance of each row to each center."""
-    return _native.sphere_distances(X, _centers(spheres), num_threads())
-
-
-def ellipsoid_distances(ellipsoids: list[Ellipsoid], X: FloatArray) -> FloatArray:
-    """Return the squared distance of each row to each center, by one product with the axes of all bodies."""
-    return _native.ellipsoid_distances(X, *_all_axes(ellipsoids), num_threads())
-
-
-def nearest_sphere(spheres: list[Sphere], radii: FloatArray, X: FloatArray) -> tuple[IntArray, FloatArray]:
-    """Return the sphere with the smallest ratio of distance to radius for each row, and this ratio."""
-    return _native.nearest_sphere(X, _centers(spheres), radii, num_threads())
-
-
-def nearest_ellipsoid(
-    ellipsoids: list[Ellipsoid], radii: FloatArray, X: FloatArray
-) -> tuple[IntArray, FloatArray]:
-    """Return the ellipsoid with the smallest ratio of distance to radius for each row, and this ratio."""
-    return _native.nearest_ellipsoid(X, *_all_axes(ellipsoids), radii, num_threads())
-
-
-def _centers(spheres: list[Sphere]) -> FloatArray:
-    return np.array([sphere.center for sphere in spheres])
+    @classmethod
+    def nearest(
+        cls, bodies: list[Ellipsoid], radii: FloatArray, X: FloatArray
+    ) -> tuple[IntArray, FloatArray]:
+        return _native.nearest_ellipsoid(X, *_all_axes(bodies), radii, num_threads())
 
 
 def _all_axes(ellipsoids: list[Ellipsoid]) -> tuple[FloatArray, FloatArray, NDArray[np.uint64]]:
@@ -175,66 +179,64 @@ def _all_axes(ellipsoids: list[Ellipsoid]) -> tuple[FloatArray, FloatArray, NDAr
 
 
 @dataclass(frozen=True)
-class KernelSphere:
+class KernelSphere(Body):
     """Ball in the feature space of a kernel, stored as the rows with positive weight in its center."""
 
     ball: Ball
     kernel: Kernel
-    support: _native.PackedRows64
+    support: Any  # packed rows, or a list of sequences
     coefficients: FloatArray
     centre_length: float
 
     @classmethod
-    def build(cls, rows: ClassRows, settings: BodySettings, ball: Ball | None = None) -> KernelSphere:
-        """Return the sphere that encloses the rows."""
+    def build(cls, rows: ClassRows, settings: BodySettings, ball: Ball | None = None) -> Self:
         kernel = settings.kernel_for(rows)
-        ball = ball or settings.ball(kernel.spec(), rows.X, rows)
-        support_rows = ball.alpha > 0.0
-        X, coefficients = rows.X[support_rows], ball.alpha[support_rows]
-        support = _native.PackedRows64(X.shape[1], len(X))
-        support.append(X)
-        sums = np.empty(len(X))
-        support.kernel_sums(kernel.spec(), X, coefficients, sums)
-        return cls(ball, kernel, support, coefficients, float(coefficients @ sums))
-
-    def squared_distances(self, X: FloatArray) -> FloatArray:
-        """Return the squared distance of each row to the center."""
-        sums = np.empty(len(X))
-        self.support.kernel_sums(self.kernel.spec(), X, self.coefficients, sums, num_threads())
-        return np.maximum(self.kernel.diagonal(X) - 2.0 * sums + self.centre_length, 0.0)
-
-
-@dataclass(frozen=True)
-class SequenceSphere:
-    """Ball in the feature space of a sequence kernel, computed from its kernel matrix."""
-
-    ball: Ball
-    kernel: Kernel
-    support: list[Any]
-    coefficients: FloatArray
-    centre_length: float
+        ball = ball or cls._solve(kernel, rows, settings)
+        is_support = ball.alpha > 0.0
+        X, coefficients = take(rows.X, is_support), ball.alpha[is_support]
+        sphere = cls(ball, kernel, cls._pack(X), coefficients, 0.0)
+        return replace(sphere, centre_length=float(coefficients @ sphere._kernel_sums(X, 1)))
 
     @classmethod
-    def build(cls, rows: ClassRows, settings: BodySettings, ball: Ball | None = None) -> SequenceSphere:
-        """Return the sphere that encloses the rows."""
-        kernel = settings.kernel_for(rows)
-        if ball is None:
-            _check_kernel_matrix_fits(len(rows.X))
-            table = ItemTable([kernel])
-            ball = settings.ball(table.specs()[0], table.add(rows.X), rows)
-        support_rows = ball.alpha > 0.0
-        support, coefficients = take(rows.X, support_rows), ball.alpha[support_rows]
-        length = coefficients @ kernel.block(support) @ coefficients
-        return cls(ball, kernel, support, coefficients, float(length))
+    def _solve(cls, kernel: Kernel, rows: ClassRows, settings: BodySettings) -> Ball:
+        return settings.ball(kernel.spec(), rows.X, rows)
+
+    @classmethod
+    def _pack(cls, X: Any) -> Any:
+        packed = _native.PackedRows64(X.shape[1], len(X))
+        packed.append(X)
+        return packed
+
+    def _kernel_sums(self, X: Any, n_threads: int) -> FloatArray:
+        """Return the inner product of each row with the center."""
+        sums = np.empty(len(X))
+        self.support.kernel_sums(self.kernel.spec(), X, self.coefficients, sums, n_threads)
+        return sums
 
     def squared_distances(self, X: Any) -> FloatArray:
-        """Return the squared distance of each sequence to the center."""
-        sums = self.kernel.block(X, self.support) @ self.coefficients
+        sums = self._kernel_sums(X, num_threads())
         return np.maximum(self.kernel.diagonal(X) - 2.0 * sums + self.centre_length, 0.0)
 
 
+class SequenceSphere(KernelSphere):
+    """Ball in the feature space of a sequence kernel, computed from its kernel matrix."""
+
+    @classmethod
+    def _solve(cls, kernel: Kernel, rows: ClassRows, settings: BodySettings) -> Ball:
+        _check_kernel_matrix_fits(len(rows.X))
+        table = ItemTable([kernel])
+        return settings.ball(table.specs()[0], table.add(rows.X), rows)
+
+    @classmethod
+    def _pack(cls, X: Any) -> Any:
+        return X
+
+    def _kernel_sums(self, X: Any, n_threads: int) -> FloatArray:  # noqa: ARG002  the kernel uses all threads
+        return np.asarray(self.kernel.block(X, self.support) @ self.coefficients)
+
+
 @dataclass(frozen=True)
-class KernelEllipsoid:
+class KernelEllipsoid(Body):
     r"""Ellipsoid in the feature space of a kernel.
 
     Notes
@@ -260,8 +262,7 @@ class KernelEllipsoid:
     floor: float
 
     @classmethod
-    def build(cls, rows: ClassRows, settings: BodySettings, ball: Ball | None = None) -> KernelEllipsoid:
-        """Return the ellipsoid that encloses the rows."""
+    def build(cls, rows: ClassRows, settings: BodySettings, ball: Ball | None = None) -> Self:
         _check_kernel_matrix_fits(len(rows.X))
         kernel, shares, roots = settings.kernel_for(rows), rows.weights / rows.total, np.sqrt(rows.weights)
         K = kernel.block(rows.X)
@@ -303,7 +304,6 @@ class KernelEllipsoid:
         )
 
     def squared_distances(self, X: Any) -> FloatArray:
-        """Return the squared distance of each row to the center."""
         K = self.kernel.block(X, self.X)
         coordinates = K @ self.projection - self.mean
         inside = ((coordinates - self.center) ** 2).sum(axis=1)

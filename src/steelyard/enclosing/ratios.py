@@ -2,32 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 
 from steelyard._types import FloatArray, IntArray
-from steelyard.enclosing.bodies import (
-    Body,
-    Ellipsoid,
-    Sphere,
-    ellipsoid_distances,
-    nearest_ellipsoid,
-    nearest_sphere,
-    sphere_distances,
-)
+from steelyard.enclosing.bodies import Body, ExplicitBody
 
-# Functions that compute the distances to all spheres, or to all ellipsoids, in one pass over the rows.
-# The result for a body does not depend on the other bodies.
-_SHARED_PASS: dict[type, Callable[[list[Any], FloatArray], FloatArray]] = {
-    Sphere: sphere_distances,
-    Ellipsoid: ellipsoid_distances,
-}
-_NEAREST: dict[type, Callable[[list[Any], FloatArray, FloatArray], tuple[IntArray, FloatArray]]] = {
-    Sphere: nearest_sphere,
-    Ellipsoid: nearest_ellipsoid,
-}
 _POINT_RADIUS = 1e-100  # replaces the radius 0 of a body that contains a single point
 _BLOCK_ROWS = 4096
 
@@ -48,8 +29,8 @@ def distance_ratios(bodies: list[Body], X: FloatArray) -> FloatArray:
 def nearest_bodies(bodies: list[Body], X: FloatArray) -> tuple[IntArray, FloatArray]:
     """Return the body with the smallest ratio of distance to radius for each row, and this ratio."""
     kinds = {type(body) for body in bodies}
-    if len(kinds) == 1 and kinds <= _NEAREST.keys():
-        return _NEAREST[kinds.pop()](bodies, _radii(bodies), X)
+    if len(kinds) == 1 and issubclass(kind := kinds.pop(), ExplicitBody):
+        return kind.nearest(bodies, _radii(bodies), X)
     nearest, smallest = np.empty(len(X), dtype=np.int64), np.empty(len(X))
     for block, values in _in_blocks(bodies, X):
         nearest[block] = values.argmin(axis=1)
@@ -74,14 +55,10 @@ def _in_blocks(bodies: list[Body], X: FloatArray) -> Iterator[tuple[slice, Float
 
 def _squared_distances(bodies: list[Body], X: FloatArray) -> FloatArray:
     kinds = {type(body) for body in bodies}
-    if len(kinds) == 1 and kinds <= _SHARED_PASS.keys():
-        return _SHARED_PASS[kinds.pop()](bodies, X)
+    if len(kinds) == 1:
+        return kinds.pop().all_squared_distances(bodies, X)
     squared = np.empty((len(X), len(bodies)))
     for kind in kinds:
         columns = [column for column, body in enumerate(bodies) if type(body) is kind]
-        if kind in _SHARED_PASS:
-            squared[:, columns] = _SHARED_PASS[kind]([bodies[column] for column in columns], X)
-        else:
-            for column in columns:
-                squared[:, column] = bodies[column].squared_distances(X)
+        squared[:, columns] = kind.all_squared_distances([bodies[column] for column in columns], X)
     return squared

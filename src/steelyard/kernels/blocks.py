@@ -77,7 +77,8 @@ def _first_nonfinite(rows: Any) -> str:
     return f"all values must be finite; got {value} in row {row}, column {column}."
 
 
-def _count(X: Any) -> int:
+def count(X: Any) -> int:
+    """Return the number of samples in a matrix or list."""
     return int(X.shape[0]) if hasattr(X, "shape") else len(X)
 
 
@@ -85,7 +86,7 @@ def single_rows(X: Any) -> list[Any]:
     """Split a collection of samples into collections of one sample each."""
     if sparse.issparse(X):
         X = X.tocsr()
-    return [X[i : i + 1] for i in range(_count(X))]
+    return [X[i : i + 1] for i in range(count(X))]
 
 
 # -- blocks of kernel values -------------------------------------------------------------------------
@@ -96,7 +97,7 @@ def called_block(function: KernelFunction, X: Any, Z: Any) -> Floats:
     values = np.asarray(function(X, Z))
     if values.dtype != np.float32:
         values = values.astype(np.float64, copy=False)
-    expected = (_count(X), _count(Z))
+    expected = (count(X), count(Z))
     source = f"Kernel({function_name(function)})"
     if values.shape != expected:
         raise DataError(
@@ -113,7 +114,7 @@ def called_block(function: KernelFunction, X: Any, Z: Any) -> Floats:
 def precomputed_block(X: Any, Z: Any) -> Floats:
     """Return validated precomputed kernel values."""
     values = check_rows(X.toarray() if sparse.issparse(X) else X, "Kernel('precomputed')")
-    expected = values.shape[0] if Z is None else _count(Z)
+    expected = values.shape[0] if Z is None else count(Z)
     if values.shape[1] != expected:
         what = "a square matrix" if Z is None else f"one column for each of the {expected} stored rows"
         raise DataError(f"Kernel('precomputed'): expected {what}; got shape {values.shape}.")

@@ -35,9 +35,9 @@ def restored_items(kernel: Kernel, items: Any) -> list[Any]:
     return compared.check(items, "a model file") if items else []
 
 
-def take(X: Any, chosen: NDArray[Any]) -> Any:
-    """Return rows of an array or items of a list, selected by indices or by a mask."""
-    if not isinstance(X, list):
+def take(X: Any, chosen: NDArray[Any] | slice) -> Any:
+    """Return rows of a matrix or items of a list, selected by a slice, by indices or by a mask."""
+    if not isinstance(X, list) or isinstance(chosen, slice):
         return X[chosen]
     positions = np.flatnonzero(chosen) if chosen.dtype == bool else chosen
     return [X[position] for position in positions]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import isfinite
-from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -30,9 +29,20 @@ from steelyard.kernels.blocks import (
 )
 from steelyard.kernels.precomputed import PrecomputedKernel
 from steelyard.kernels.sequences import SequenceKernel
-from steelyard.params import AnyOf, Finite, OneOf, Positive
+from steelyard.params import AnyOf, Constraint, Finite, Integer, OneOf, Positive, check_params
 
 _STORABLE = (SequenceKernel, PrecomputedKernel)  # callable kernels that model files can store
+
+
+@dataclass(frozen=True)
+class Function:
+    """Constraint: a function."""
+
+    description: str
+
+    def accepts(self, value: object) -> bool:
+        return callable(value)
+
 
 # Parameters that each kernel uses. All other parameters are ignored.
 _PARAMETERS: dict[str, tuple[str, ...]] = {
@@ -43,8 +53,14 @@ _PARAMETERS: dict[str, tuple[str, ...]] = {
     "sigmoid": ("gamma", "coef0"),
     "precomputed": (),
 }
-_GAMMA_RULES = ("scale", "auto", "median")
-GAMMA = AnyOf(Positive(), OneOf(*_GAMMA_RULES))  # constraint on the parameter gamma of learners
+_NATIVE = [name for name in _PARAMETERS if name != "precomputed"]
+GAMMA = AnyOf(Positive(), OneOf("scale", "auto", "median"))  # constraint on the parameter gamma
+_CONSTRAINTS: dict[str, Constraint] = {
+    "kernel": AnyOf(OneOf(*_PARAMETERS), Function("a function of two collections of samples")),
+    "gamma": GAMMA,
+    "degree": Integer(0, 2**31 - 1),
+    "coef0": Finite(),
+}
 _MAX_MEDIAN_ROWS = 500  # 500 rows have 125,000 pairs, which estimate the median to a few parts in a thousand
 
 
@@ -106,11 +122,15 @@ class Kernel:
         degree: int = 3,
         coef0: float = 0.0,
     ) -> None:
-        set_field = object.__setattr__  # required because the dataclass is frozen
-        set_field(self, "kernel", _check_kernel(kernel))
-        set_field(self, "gamma", _check_gamma(gamma))
-        set_field(self, "degree", _check_degree(degree))
-        set_field(self, "coef0", _check_coef0(coef0))
+        values = {
+            "kernel": "polynomial" if isinstance(kernel, str) and kernel == "poly" else kernel,
+            "gamma": float(gamma) if Finite().accepts(gamma) else gamma,
+            "degree": degree,
+            "coef0": float(coef0) if Finite().accepts(coef0) else coef0,
+        }
+        for name, value in values.items():
+            object.__setattr__(self, name, value)  # required because the dataclass is frozen
+        check_params(self, _CONSTRAINTS)
 
     @property
     def is_native(self) -> bool:
@@ -121,7 +141,8 @@ class Kernel:
         """Return the kernel in the form that native learners use. ``gamma`` must be a number."""
         if not (isinstance(self.kernel, str) and self.is_native):
             raise ParameterError(
-                f"{self!r} is not one of the native kernels {_names(native=True)}.", source="Kernel.spec"
+                f"{self!r} is not one of the native kernels {', '.join(map(repr, _NATIVE))}.",
+                source="Kernel.spec",
             )
         gamma = self.gamma
         if isinstance(gamma, str):
@@ -269,54 +290,6 @@ class Kernel:
         return (
             f"Kernel({', '.join([name, *(f'{key}={value!r}' for key, value in self._parameters().items())])})"
         )
-
-
-# -- validation of parameters -----------------------------------------------------------------------
-
-
-def _names(*, native: bool = False) -> str:
-    return ", ".join(repr(name) for name in _PARAMETERS if not (native and name == "precomputed"))
-
-
-def _check_kernel(kernel: object) -> str | KernelFunction:
-    if callable(kernel):
-        return kernel
-    name = "polynomial" if kernel == "poly" else kernel
-    if not isinstance(name, str) or name not in _PARAMETERS:
-        raise ParameterError(
-            f"kernel must be one of {_names()} or a function of two collections; got {kernel!r}.",
-            source="Kernel",
-        )
-    return name
-
-
-def _is_number(value: Any) -> bool:
-    return Finite().accepts(value)
-
-
-def _check_gamma(gamma: Any) -> float | str:
-    if isinstance(gamma, str) and gamma in _GAMMA_RULES:
-        return gamma
-    if not _is_number(gamma) or gamma <= 0:
-        raise ParameterError(
-            f"gamma must be a positive, finite number, 'scale', 'auto' or 'median'; got {gamma!r}.",
-            source="Kernel",
-        )
-    return float(gamma)
-
-
-def _check_degree(degree: Any) -> int:
-    if isinstance(degree, bool) or not isinstance(degree, Integral) or not 0 <= int(degree) < 2**31:
-        raise ParameterError(
-            f"degree must be an integer, 0 or more and below 2**31; got {degree!r}.", source="Kernel"
-        )
-    return int(degree)
-
-
-def _check_coef0(coef0: Any) -> float:
-    if not _is_number(coef0):
-        raise ParameterError(f"coef0 must be a finite number; got {coef0!r}.", source="Kernel")
-    return float(coef0)
 
 
 # -- check of the range of values -------------------------------------------------------------------

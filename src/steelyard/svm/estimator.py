@@ -20,27 +20,14 @@ from steelyard.base import Batch, ForgettingMixin, Label, Traits, sorted_classes
 from steelyard.exceptions import DataError
 from steelyard.explanation.attribution import Attribution, explain_kernel_sum
 from steelyard.explanation.neighbors import RememberedRows
-from steelyard.kernels.kernel import GAMMA, Kernel
-from steelyard.params import ClassWeight, Constraint, Integer, OneOf, Positive
+from steelyard.kernels.kernel import GAMMA, Function, Kernel
+from steelyard.params import AnyOf, ClassWeight, Constraint, Integer, OneOf, Positive
 from steelyard.persistence import storable
 from steelyard.svm.expansion import KernelExpansion
 from steelyard.svm.state import SupportState
 
 _MEGABYTE = 1 << 20
 _MAX_CACHE_MEGABYTES = 1 << 40  # far more memory than any machine has
-
-
-class _KernelConstraint:
-    """Constraint on the parameter ``kernel``: the name of a positive semi-definite kernel, or a function."""
-
-    names = ("linear", "poly", "polynomial", "rbf", "laplacian")
-    description = (
-        f"one of {', '.join(map(repr, names))} or a function of two tables "
-        "(PrecomputedKernel(K) for a given kernel matrix)"
-    )
-
-    def accepts(self, value: object) -> bool:
-        return callable(value) or (isinstance(value, str) and value in self.names)
 
 
 @expand_shared_text
@@ -168,7 +155,10 @@ class IncrementalSVC(ForgettingMixin):
 
     _constraints: ClassVar[dict[str, Constraint]] = {
         "C": Positive(),
-        "kernel": _KernelConstraint(),
+        "kernel": AnyOf(
+            OneOf("linear", "poly", "polynomial", "rbf", "laplacian"),  # positive semi-definite kernels
+            Function("a function of two tables (PrecomputedKernel(K) for a given kernel matrix)"),
+        ),
         "gamma": GAMMA,
         "degree": Integer(0),
         "class_weight": ClassWeight(),
