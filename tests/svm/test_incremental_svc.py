@@ -333,7 +333,7 @@ def test_cached_kernel_rows_stay_within_the_cache_size(rng):
 
 @pytest.mark.parametrize("kernel", ["sigmoid", "precomputed", "cosine", 3])
 def test_unsupported_kernel_raises(stream, kernel):
-    with pytest.raises(ParameterError, match="kernel must be one of 'linear'"):
+    with pytest.raises(ParameterError, match="kernel must be 'linear'"):
         IncrementalSVC(kernel=kernel).fit(*stream)
 
 

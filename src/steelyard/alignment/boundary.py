@@ -100,32 +100,16 @@ def match_pairs(view: View, rare: Indices, other: Indices, pairing: str) -> tupl
 
 @dataclass(frozen=True)
 class BoundaryBumps:
-    """Gaussian bumps in feature space around points between rows of opposite classes.
+    """Gaussian bumps in feature space around points between rows of opposite classes."""
 
-    Attributes
-    ----------
-    rare, other : ndarray of shape (n_points,)
-        Indices of the two rows of each point among the reference rows.
-    beta : float
-        A point is ``(1 - beta)`` times the first row plus ``beta`` times the second.
-    lengths : ndarray of shape (n_points,)
-        Squared length of each point in feature space.
-    widths : ndarray of shape (n_points,)
-        Squared width of each bump.
-    combine, floor
-        See :class:`~steelyard.alignment.view.Variant`.
-    scale : float
-        Factor by which the combined bumps are multiplied.
-    """
-
-    rare: Indices
-    other: Indices
-    beta: float
-    lengths: FloatArray
-    widths: FloatArray
-    combine: str
+    rare: Indices  # index of the first row of each point among the reference rows, shape (n_points,)
+    other: Indices  # index of the second row
+    beta: float  # a point is ``(1 - beta)`` times the first row plus ``beta`` times the second
+    lengths: FloatArray  # squared length of each point in feature space, shape (n_points,)
+    widths: FloatArray  # squared width of each bump, shape (n_points,)
+    combine: str  # as in Variant
     floor: float
-    scale: float = 1.0
+    scale: float = 1.0  # factor by which the combined bumps are multiplied
 
     def squared_distances(self, view: View, rows: slice) -> FloatArray:
         """Return squared distances from rows to boundary points by the kernel trick (equation 6)."""

@@ -12,23 +12,13 @@ from steelyard.alignment.view import Indices, Variant, View, blocks, combined
 
 @dataclass(frozen=True)
 class SupportBumps:
-    """Gaussian bumps in input space around support rows.
+    """Gaussian bumps in input space around support rows."""
 
-    Attributes
-    ----------
-    centers : ndarray of shape (n_bumps,)
-        Indices of the support rows among the reference rows.
-    widths : ndarray of shape (n_bumps,)
-        Squared width of each bump.
-    combine, floor, scale
-        As in :class:`~steelyard.alignment.boundary.BoundaryBumps`.
-    """
-
-    centers: Indices
-    widths: FloatArray
-    combine: str
+    centers: Indices  # indices of the support rows among the reference rows, shape (n_bumps,)
+    widths: FloatArray  # squared width of each bump, shape (n_bumps,)
+    combine: str  # as in Variant
     floor: float
-    scale: float = 1.0
+    scale: float = 1.0  # factor by which the combined bumps are multiplied
 
     def factor(self, view: View) -> FloatArray:
         """Return the conformal factor D(x) of every row of the view."""

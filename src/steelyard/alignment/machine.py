@@ -185,33 +185,17 @@ def _scale(factor: FloatArray, similarity: FloatArray, how: str | None) -> float
 
 @dataclass(frozen=True)
 class Machine:
-    """Model of one binary problem: the kernel transformations, and the SVM trained after the last one.
+    """Model of one binary problem: the kernel transformations, and the SVM trained after the last one."""
 
-    Attributes
-    ----------
-    reference : ndarray of shape (n_reference,)
-        Indices of the training rows needed for prediction. The other indices and the factors refer to these
-        rows.
-    bumps : list
-        Transformation of the kernel in each round that was kept.
-    factors : list of ndarray of shape (n_reference,)
-        Factors of the reference rows before each round and after the last round.
-    dual : ndarray of shape (n_reference,)
-        Signed dual coefficients of the reference rows.
-    intercept : float
-        Intercept of the SVM plus ``shift``.
-    shift : float
-        Shift added to the intercept of the SVM.
-    sign : float
-        1, or -1 if the positive class of the problem is the more frequent class; scores are then negated.
-    """
-
+    # Indices of the training rows needed for prediction, to which the other indices and the factors refer.
     reference: Indices
-    bumps: Sequence[Bumps]
+    bumps: Sequence[Bumps]  # transformation of the kernel in each round that was kept
+    # Factors of the reference rows before each round and after the last round, shape (n_reference,).
     factors: Sequence[FloatArray]
-    dual: FloatArray
-    intercept: float
-    shift: float
+    dual: FloatArray  # signed dual coefficients of the reference rows, shape (n_reference,)
+    intercept: float  # intercept of the SVM plus ``shift``
+    shift: float  # shift added to the intercept of the SVM
+    # 1, or -1 if the positive class of the problem is the more frequent class; scores are then negated.
     sign: float = 1.0
 
     def factor(

@@ -15,22 +15,12 @@ _SPARSE = 0  # type code of sparse vectors in Spark (dense vectors have code 1)
 
 @dataclass(frozen=True)
 class Columns:
-    """Names of the feature, label and weight columns.
+    """Names of the feature, label and weight columns."""
 
-    Attributes
-    ----------
-    features : tuple of str or str
-        One column per feature, or one column of vectors or arrays.
-    label, weight : str or None
-        Label and weight columns.
-    key : str or None
-        Column with the keys of a :class:`~steelyard.KeyedClassifier`: numbers or text.
-    """
-
-    features: tuple[str, ...] | str
+    features: tuple[str, ...] | str  # one column per feature, or one column of vectors or arrays
     label: str | None = None
     weight: str | None = None
-    key: str | None = None
+    key: str | None = None  # column with the keys of a KeyedClassifier: numbers or text
 
     @property
     def names(self) -> list[str]:

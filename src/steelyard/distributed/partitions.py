@@ -35,30 +35,16 @@ MAP_ROWS = 2000  # maximum number of rows of a partition to which a feature map 
 
 @dataclass(frozen=True, eq=False)
 class StatisticsConfig:
-    """Configuration of the statistics that a worker computes for a model.
+    """Configuration of the statistics that a worker computes for a model."""
 
-    Attributes
-    ----------
-    n_folds : int
-        Number of folds; a hash of the row selects its fold.
-    feature_map : RandomFeatures or None
-        Feature map. If it depends on its seed alone, every worker generates the same map.
-    quantizer : Quantizer or None
-        Quantizer; without a feature map, all workers must use the same quantizer.
-    track_rows : bool
-        Whether to keep a ledger, the record of the hashes of the learned rows.
-    n_features : int or None
-        Number of features, if the model knows it.
-    feature_names : ndarray or None
-        Names of the features, if the model knows them.
-    """
-
-    n_folds: int
+    n_folds: int  # number of folds; a hash of the row selects its fold
+    # Feature map. If it depends on its seed alone, every worker generates the same map.
     feature_map: RandomFeatures | None = None
+    # Quantizer; without a feature map, all workers must use the same quantizer.
     quantizer: Quantizer | None = None
-    track_rows: bool = False
-    n_features: int | None = None
-    feature_names: Any = None
+    track_rows: bool = False  # whether to keep a ledger, the record of the hashes of the learned rows
+    n_features: int | None = None  # number of features, if the model knows it
+    feature_names: Any = None  # names of the features, if the model knows them
 
     @classmethod
     def of(cls, model: ProximalSVC, method: str) -> StatisticsConfig:

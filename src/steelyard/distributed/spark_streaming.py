@@ -32,23 +32,12 @@ _PARTS = "partition int, position long, content binary, error boolean"
 
 @dataclass
 class ModelCheckpoint:
-    """A model with the id of its last micro-batch, stored in the checkpoint of a streaming query.
-
-    Attributes
-    ----------
-    path : Path
-        The file.
-    model : ProximalSVC, StreamClassifier or KeyedClassifier
-        The model.
-    batch_id : int
-        Id of the last micro-batch that the model has learned; -1 before the first one.
-    counts : dict
-        Number of rows of each class so far, needed by models that learn a sample of the rows.
-    """
+    """A model with the id of its last micro-batch, stored in the checkpoint of a streaming query."""
 
     path: Path
-    model: Any
-    batch_id: int = -1
+    model: Any  # a ProximalSVC, StreamClassifier or KeyedClassifier
+    batch_id: int = -1  # id of the last micro-batch that the model has learned; -1 before the first one
+    # Number of rows of each class so far, needed by models that learn a sample of the rows.
     counts: dict[Label, int] = field(default_factory=dict)
 
     @classmethod

@@ -26,27 +26,16 @@ _N_BISECTIONS = 30
 
 @dataclass(frozen=True)
 class Spread:
-    """Eigenvalues of the covariance of a class, and squared coordinates of its rows along the eigenvectors.
+    """Eigenvalues of the covariance of a class, and squared coordinates of its rows along the axes."""
 
-    Attributes
-    ----------
-    spectrum : ndarray of shape (n_axes,)
-        Eigenvalues of the covariance. Zeros may be omitted.
-    squares : ndarray of shape (n_rows, n_axes)
-        Squared coordinates of the centred rows along the eigenvectors.
-    weights : ndarray of shape (n_rows,)
-        Weight of each row.
-    dimension : int
-        Dimension of the space. The covariance is 0 in directions without an axis.
-    tails : float
-        Median kurtosis of the features (see :func:`median_kurtosis`), or 0 for nonlinear kernels.
-    """
-
+    # Eigenvalues of the covariance. Zeros may be omitted.
     spectrum: FloatArray
+    # Squared coordinates of the centred rows along the eigenvectors, shape (n_rows, n_axes).
     squares: FloatArray
-    weights: FloatArray
+    weights: FloatArray  # weight of each row, shape (n_rows,)
+    # Dimension of the space. The covariance is 0 in directions without an axis.
     dimension: int
-    tails: float
+    tails: float  # median kurtosis of the features, or 0 for nonlinear kernels
 
     @property
     def mean_variance(self) -> float:

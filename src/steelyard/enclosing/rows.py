@@ -19,16 +19,10 @@ class ClassRows:
 
     Rows are sorted by a hash of their values. The arrays therefore do not depend on the order of arrival or
     on batch boundaries, and every fourth row is a pseudo-random sample of a quarter of the rows.
-
-    Attributes
-    ----------
-    X : ndarray of shape (n_distinct, n_features), or list of sequences
-        Distinct rows.
-    weights : ndarray of shape (n_distinct,)
-        Total weight of each row. All weights are positive.
     """
 
-    X: Any
+    X: Any  # distinct rows, shape (n_distinct, n_features)
+    # Total weight of each row. All weights are positive.
     weights: FloatArray
 
     @classmethod

@@ -35,18 +35,11 @@ Scores = Callable[[FloatArray], FloatArray]
 
 @dataclass(frozen=True)
 class Attribution:
-    """Decomposition of scores: a score is ``contributions.sum(axis=1) + base``.
+    """Decomposition of scores: a score is ``contributions.sum(axis=1) + base``."""
 
-    Attributes
-    ----------
-    contributions : ndarray of shape (n_rows, n_columns, n_scores)
-        Contribution of each column to each score of each row.
-    base : ndarray of shape (n_scores,)
-        Scores of the reference.
-    """
-
+    # Contribution of each column to each score of each row, shape (n_rows, n_columns, n_scores).
     contributions: FloatArray
-    base: FloatArray
+    base: FloatArray  # scores of the reference, shape (n_scores,)
 
     def adjusted(self, scores: FloatArray) -> Attribution:
         """Return contributions that add up exactly to the given scores.

@@ -65,27 +65,16 @@ class Change:
 
 @dataclass(frozen=True)
 class RememberedRows:
-    """Remembered rows of a learner with their labels.
+    """Remembered rows of a learner with their labels."""
 
-    Attributes
-    ----------
-    X : ndarray of shape (n_rows, n_columns)
-        The rows. If ``has_values`` is False, they are already transformed for the comparison.
-    labels : ndarray of shape (n_rows,) or None
-        Classes of the rows, or None if they are unknown.
-    numbers : ndarray of shape (n_rows,) or None
-        Indices of the rows in the stream, or None if they are unknown.
-    compare : callable or None
-        Transformation of rows before distances are computed. With None, the columns are standardized.
-    has_values : bool
-        Whether ``X`` has the original columns.
-    """
-
+    # The rows. If ``has_values`` is False, they are already transformed for the comparison.
     X: FloatArray
-    labels: NDArray[Any] | None = None
+    labels: NDArray[Any] | None = None  # classes of the rows, or None if they are unknown, shape (n_rows,)
+    # Indices of the rows in the stream, or None if they are unknown, shape (n_rows,).
     numbers: IntArray | None = None
+    # Transformation of rows before distances are computed. With None, the columns are standardized.
     compare: Callable[[FloatArray], FloatArray] | None = None
-    has_values: bool = True
+    has_values: bool = True  # whether ``X`` has the original columns
 
     def near_row(self, place: int, distance: float) -> NearRow:
         """Return the remembered row with index ``place``, and its distance from the explained row."""
@@ -137,23 +126,13 @@ class ChangeSearch:
 
     Columns are tried one at a time, with values of remembered rows. If no single column suffices, the value
     that helps most is kept and another column is tried, up to four columns.
-
-    Attributes
-    ----------
-    decide : callable
-        Function that returns the scores of rows, of shape (n_rows, n_scores).
-    classes : ndarray of shape (n_classes,)
-        Labels of the classes.
-    names : sequence of str
-        Names of the columns.
-    remembered : RememberedRows or None
-        Source of the values to try; if None, no changes are found.
     """
 
+    # Function that returns the scores of rows, of shape (n_rows, n_scores).
     decide: Callable[[FloatArray], FloatArray]
-    classes: NDArray[Any]
-    names: Sequence[str]
-    remembered: RememberedRows | None
+    classes: NDArray[Any]  # labels of the classes, shape (n_classes,)
+    names: Sequence[str]  # column names
+    remembered: RememberedRows | None  # source of the values to try; if None, no changes are found
 
     def of_row(self, row: FloatArray, support: FloatArray) -> list[Change]:
         """Return the changes of a row, smallest first.

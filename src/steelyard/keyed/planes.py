@@ -23,24 +23,13 @@ _BLOCK_KEYS = 8192  # number of keys whose systems are in memory at a time
 
 @dataclass(frozen=True)
 class GroupSystem:
-    """Scaling and penalty computed from all keys, which the linear systems of all keys share.
+    """Scaling and penalty computed from all keys, which the linear systems of all keys share."""
 
-    Attributes
-    ----------
-    sums : KeyedSums
-        Sums of all keys.
-    labels : list
-        The classes, sorted; at least two.
-    scale : ndarray of shape (n_features + 1,)
-        Factors that convert steps to standard deviations of the group, and 1 for the intercept.
-    penalty : ndarray of shape (n_features + 1, n_features + 1)
-        Matrix of the regularizer, divided by C.
-    """
-
-    sums: KeyedSums
-    labels: list[Label]
+    sums: KeyedSums  # sums of all keys
+    labels: list[Label]  # the classes, sorted; at least two
+    # Factors that convert steps to standard deviations of the group, and 1 for the intercept.
     scale: FloatArray
-    penalty: FloatArray
+    penalty: FloatArray  # matrix of the regularizer, divided by C, shape (n_features + 1, n_features + 1)
 
     @classmethod
     def of(cls, sums: KeyedSums, labels: list[Label], C: float) -> GroupSystem:

@@ -321,29 +321,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         *,
         certificate: bool = False,
     ) -> Self:
-        """Forget rows that were learned before: the model is bit-identical to one that never learned them.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix, table} of shape (n_samples, n_features)
-            Rows with exactly the values with which they were learned.
-        y : array-like of shape (n_samples,)
-            Labels of the rows.
-        sample_weight : array-like of shape (n_samples,), optional
-            The weights with which the rows were learned.
-        certificate : bool, default=False
-            Deprecated since 0.3.0 and removed in 0.4.0: call :meth:`certify_forget`.
-
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        DataError
-            If the learner detects that a row was never learned, or was learned fewer times than it is to be
-            forgotten. Nothing changes.
-        """
+        # The docstring is inherited. The parameter ``certificate`` is deprecated.
         if certificate:
             warnings.warn(
                 "the parameter 'certificate' of ProximalSVC.forget is deprecated since 0.3.0 and will be "

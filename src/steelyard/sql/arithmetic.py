@@ -11,36 +11,21 @@ NARROW_BITS = 62  # maximum number of bits of a product or sum in 64-bit integer
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """Integer types of an engine and their limits.
+    """Integer types of an engine and their limits."""
 
-    Attributes
-    ----------
-    dialect : str
-        Name of the engine in SQLGlot.
-    wide : str or None
-        SQL type for products that exceed 64 bits. It is None if the engine has no such type, or if the type
-        is several times slower than 64-bit integers. Numbers are then split into digits.
-    wide_bits : int
-        Maximum number of bits of a sum in the type ``wide``, or in 64-bit integers if ``wide`` is None.
-    sums_widen : bool
-        Whether SUM of 64-bit integers returns a wider type.
-    nan : {"equal", "function", "never"}
-        How NaN is detected: by comparison (NaN equals itself), by a function, or never (columns have no NaN).
-    truncates : bool
-        Whether the engine may lack FLOOR, so that CAST is used, which rounds towards zero.
-    changing : bool
-        Whether one column can hold values of several types.
-    fence : {"limit", "offset"} or None
-        Clause that prevents the engine from inlining a subquery, or None if no clause is needed.
-    """
-
-    dialect: str
+    dialect: str  # name of the engine in SQLGlot
+    # SQL type for products that exceed 64 bits. It is None if the engine has no such type or the type is
+    # several times slower than 64-bit integers. Numbers are then split into digits.
     wide: str | None
+    # Maximum number of bits of a sum in the type ``wide``, or in 64-bit integers if ``wide`` is None.
     wide_bits: int
-    sums_widen: bool = False
+    sums_widen: bool = False  # whether SUM of 64-bit integers returns a wider type
+    # Detection of NaN: by comparison ("equal": NaN equals itself), by a "function", or "never" (no NaN).
     nan: str = "equal"
+    # Whether the engine may lack FLOOR, so that CAST is used, which rounds towards zero.
     truncates: bool = False
-    changing: bool = False
+    changing: bool = False  # whether one column can hold values of several types
+    # Clause that prevents the engine from inlining a subquery, "limit" or "offset", if one is needed.
     fence: str | None = None
 
 

@@ -159,7 +159,7 @@ class StatisticsCube:
             if self._statistics is None:
                 self._statistics = ClassStatistics(X.shape[1])
             self._statistics.grow(X.shape[1])
-            self._check_memory(labels)
+            self._check_memory(labels, self._statistics.n_features)  # no cell has been allocated yet
             self._statistics.add_batch(Batch(X, labels, codes, None))
         self._compact()
         return self
@@ -278,15 +278,8 @@ class StatisticsCube:
         assert isinstance(length, timedelta)
         return length.total_seconds()
 
-    def _check_memory(self, labels: Sequence[str]) -> None:
-        """Raise an error if new cells would exceed the memory limit. No cell has been allocated yet."""
-        assert self._statistics is not None
-        self._check_n_bytes(labels, self._statistics.n_features)
-
-    def _check_memory_of(self, statistics: ClassStatistics) -> None:
-        self._check_n_bytes([str(label) for label in statistics.classes], statistics.n_features)
-
-    def _check_n_bytes(self, labels: Sequence[str], d: int) -> None:
+    def _check_memory(self, labels: Iterable[str], d: int) -> None:
+        """Raise an error if cells with ``d`` features would exceed the memory limit."""
         known = set() if self._statistics is None else set(self._statistics.classes)
         n_new = len(set(labels) - known)
         size = 8 * (d + 1) * (d + 2) + _CELL_OVERHEAD_BYTES  # (d + 1) (d + 2) / 2 sums of 16 bytes
@@ -486,15 +479,8 @@ class StatisticsCube:
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:  # noqa: ARG002  signature of scikit-learn
         """Return the constructor parameters."""
-        return {
-            "by": self.by,
-            "target": self.target,
-            "time": self.time,
-            "bucket": self.bucket,
-            "missing": self.missing,
-            "folds": self.folds,
-            "max_bytes": self.max_bytes,
-        }
+        names = ("by", "target", "time", "bucket", "missing", "folds", "max_bytes")
+        return {name: getattr(self, name) for name in names}
 
     def _get_state(self) -> dict[str, Any]:
         if self._statistics is None:

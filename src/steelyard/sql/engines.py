@@ -105,7 +105,7 @@ def add_sums(cube: StatisticsCube, source: DatabaseSource, features: Options | N
             statistics = execute(plan, name_of=lambda cells, label: json.dumps([*cells, 0, label]))
     finally:
         source.close()
-    cube._check_memory_of(statistics)
+    cube._check_memory(map(str, statistics.classes), statistics.n_features)
     if cube._statistics is not None:
         statistics = cube._statistics.grow(statistics.n_features).merge(statistics)
     cube._encoder, cube._statistics = plan.encoder, statistics

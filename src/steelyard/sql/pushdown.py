@@ -67,36 +67,17 @@ def unsupported_reason(estimator: Any, engine: str | None, missing: str) -> str 
 
 @dataclass(frozen=True)
 class PushdownPlan:
-    """Push-down plan: everything that is needed to write the queries.
+    """Push-down plan: everything that is needed to write the queries."""
 
-    Attributes
-    ----------
-    source : DatabaseSource
-        The rows.
-    writer : Writer
-        Writer of the queries.
-    encoder : TableEncoder
-        Encoder of the columns, with all categories of the rows of ``source``.
-    quantizer : Quantizer
-        Quantizer of the features.
-    numbers : tuple of Number
-        Numeric columns.
-    n_rows : int
-        Number of rows.
-    weight_bits : int
-        Number of bits of the largest weight, in units of the step to which weights are rounded.
-    fractions : bool
-        Whether some weight is not an integer.
-    """
-
-    source: DatabaseSource
+    source: DatabaseSource  # the rows
     writer: Writer
-    encoder: TableEncoder
+    encoder: TableEncoder  # encoder of the columns, with all categories of the rows of ``source``
     quantizer: Quantizer
-    numbers: tuple[Number, ...]
+    numbers: tuple[Number, ...]  # numeric columns
     n_rows: int
+    # Number of bits of the largest weight, in units of the step to which weights are rounded.
     weight_bits: int
-    fractions: bool
+    fractions: bool  # whether some weight is not an integer
 
     def queries(self) -> list[Sums]:
         """Return the SELECT statements that compute the statistics."""

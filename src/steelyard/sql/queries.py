@@ -31,58 +31,27 @@ BoundKey = tuple[str, str | None]
 
 @dataclass(frozen=True)
 class Number:
-    """Numeric column with its quantization.
-
-    Attributes
-    ----------
-    name : str
-        Name of the column.
-    kind : str
-        Type of its values: "whole", "double", "decimal" or "truth".
-    exponent : int
-        Exponent of the step, which is a power of two.
-    origin : int
-        Offset that is subtracted, in units of the step.
-    bits : int
-        Number of bits of the largest quantized value.
-    filled : bool
-        Whether missing values are replaced by zero.
-    rounds : bool
-        Whether values are rounded to multiples of the step. Otherwise the quantizer must be refined.
-    """
+    """Numeric column with its quantization."""
 
     name: str
-    kind: str
-    exponent: int = 0
-    origin: int = 0
-    bits: int = 0
-    filled: bool = False
+    kind: str  # type of its values: "whole", "double", "decimal" or "truth"
+    exponent: int = 0  # exponent of the step, which is a power of two
+    origin: int = 0  # offset that is subtracted, in units of the step
+    bits: int = 0  # number of bits of the largest quantized value
+    filled: bool = False  # whether missing values are replaced by zero
+    # Whether values are rounded to multiples of the step. Otherwise the quantizer must be refined.
     rounds: bool = False
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Digit of the values of a quantized column: a column of the subquery ``counted`` or ``digits``.
-
-    Attributes
-    ----------
-    name : str
-        Name of the digit.
-    of : str
-        Name of the quantized column.
-    shift : int
-        Position of the lowest bit.
-    bits : int
-        Number of bits.
-    last : bool
-        Whether this is the highest digit, which has the sign.
-    """
+    """Digit of the values of a quantized column: a column of the subquery ``counted`` or ``digits``."""
 
     name: str
-    of: str
-    shift: int
-    bits: int
-    last: bool = True
+    of: str  # name of the quantized column
+    shift: int  # position of the lowest bit
+    bits: int  # number of bits
+    last: bool = True  # whether this is the highest digit, which has the sign
 
     @property
     def is_whole(self) -> bool:

@@ -17,20 +17,11 @@ _CANDIDATE_ROWS = (0.0, *CANDIDATE_ROWS)
 
 @dataclass(frozen=True)
 class Cells:
-    """Cells of a cube, with the fold and the class of each cell.
+    """Cells of a cube, with the fold and the class of each cell."""
 
-    Attributes
-    ----------
-    sum_of : callable
-        Returns the sum of the statistics of some cells, given a mapping of cell to class.
-    folds_and_classes : mapping of label to (int, label)
-        Fold and class of every cell.
-    n_folds : int
-        Number of folds.
-    """
-
+    # Returns the sum of the statistics of some cells, given a mapping of cell to class.
     sum_of: Callable[[Mapping[Any, Any]], ClassStatistics]
-    folds_and_classes: Mapping[Any, tuple[int, Any]]
+    folds_and_classes: Mapping[Any, tuple[int, Any]]  # fold and class of every cell
     n_folds: int
 
 

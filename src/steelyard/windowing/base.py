@@ -184,17 +184,7 @@ class WindowWrapper(GrowingMixin, Learner):
     @estimator_has("decision_function")
     @snapshot_read
     def decision_function(self, X: ArrayLike) -> FloatArray:
-        """Return the scores of the estimator.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,) or (n_samples, n_classes)
-        """
+        # The docstring is inherited.
         estimator = self._fitted_estimator("decision_function")
         return self._scores_of(estimator, validate_rows(self, X, "decision_function"))
 
