@@ -8,9 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 
 import steelyard
+import steelyard.kernels
 import steelyard.online
+import steelyard.tables
 import steelyard.windowing
 from steelyard import AlignedSVC, EnclosingClassifier, IncrementalSVC, ProximalSVC, RandomFeatures
 from steelyard._validation import MAX_FEATURE
@@ -130,15 +133,73 @@ def test_kernel_values_beyond_limit_raise_in_every_learner(learner, rows):
         learner(kernel="linear").fit(X * 1e51, y)
 
 
-# -- the page that lists them -----------------------------------------------------------------------
+# -- constructors -----------------------------------------------------------------------------------
 
-PAGE = Path(__file__).parents[1] / "docs" / "parameters.md"
+MODULES = (steelyard, steelyard.online, steelyard.windowing, steelyard.kernels, steelyard.tables)
 
 
 def public_learners():
     rooms = (steelyard, steelyard.online, steelyard.windowing)
     named = [getattr(room, name) for room in rooms for name in room.__all__]
     return {each for each in named if inspect.isclass(each) and hasattr(each, "_constraints")}
+
+
+def public_estimators():
+    named = {getattr(module, name) for module in MODULES for name in module.__all__}
+    return sorted(
+        (each for each in named if inspect.isclass(each) and hasattr(each, "set_params")),
+        key=lambda each: each.__name__,
+    )
+
+
+def parameters_of(estimator):
+    return inspect.signature(estimator).parameters
+
+
+@pytest.mark.parametrize("estimator", public_estimators(), ids=lambda kind: kind.__name__)
+def test_every_constructor_parameter_survives_clone(estimator):
+    values = {name: f"value of {name}" for name in parameters_of(estimator)}
+    copied = clone(estimator(**values))
+    assert copied.get_params(deep=False) == values
+    assert vars(copied).keys() >= values.keys()
+
+
+@pytest.mark.parametrize("estimator", public_estimators(), ids=lambda kind: kind.__name__)
+def test_inner_model_of_wrapper_is_called_estimator(estimator):
+    assert not parameters_of(estimator).keys() & {"learner", "classifier", "model", "base_estimator"}
+
+
+@pytest.mark.parametrize("learner", sorted(public_learners(), key=str), ids=lambda kind: kind.__name__)
+def test_methods_that_change_a_learner_return_it(learner):
+    changing = ("fit", "partial_fit", "forget", "update", "merge", "subtract", "decay", "grow")
+    methods = [getattr(learner, name, None) for name in changing]
+    answers = {m.__name__: inspect.signature(m).return_annotation for m in methods if inspect.isroutine(m)}
+    assert answers.keys() >= {"fit"}
+    assert set(answers.values()) == {"Self"}
+
+
+@pytest.mark.parametrize(
+    ("name", "default", "others"),
+    [
+        ("class_weight", None, {"ProximalSVC": "balanced"}),
+        ("random_state", None, {"RandomFeatures": 0, "StreamClassifier": 0}),
+    ],
+)
+def test_defaults_are_the_same_except_those_explained_on_the_page(name, default, others):
+    defaults = {
+        estimator.__name__: parameters_of(estimator)[name].default
+        for estimator in public_estimators()
+        if name in parameters_of(estimator)
+    }
+    assert len(defaults) > len(others) + 1
+    assert {owner: value for owner, value in defaults.items() if value != default} == others
+    text = PAGE.read_text(encoding="utf-8")
+    assert all(re.search(rf"`{owner}`[^.|]*default|default of[^.|]*`{owner}`", text) for owner in others)
+
+
+# -- the page that lists them -----------------------------------------------------------------------
+
+PAGE = Path(__file__).parents[1] / "docs" / "parameters.md"
 
 
 def words_taken():
