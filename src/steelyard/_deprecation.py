@@ -18,57 +18,6 @@ Thing = TypeVar("Thing", bound=Callable[..., Any])
 _SINCE, _GONE_IN = "0.3.0", "0.4.0"  # names that changed in 0.3 are removed in 0.4
 
 
-def deprecated(*, since: str, gone_in: str, instead: str) -> Callable[[Thing], Thing]:
-    """Mark a function, a method or a class as deprecated.
-
-    A call emits a ``FutureWarning``, which users see by default, at the line of the caller. The docstring
-    contains the same note. A deprecated name stays for at least one minor version after ``since``.
-
-    Parameters
-    ----------
-    since : str
-        The first version in which the name is deprecated.
-    gone_in : str
-        The version in which the name is removed.
-    instead : str
-        The replacement, as a user writes it.
-
-    Examples
-    --------
-    >>> from steelyard._deprecation import deprecated
-    >>> @deprecated(since="0.3.0", gone_in="0.5.0", instead="merge()")
-    ... def combine(a, b):
-    ...     return a + b
-    >>> combine.__doc__.splitlines()[-1]
-    'Deprecated since 0.3.0 and gone in 0.5.0: write ``merge()``.'
-    """
-    if _numbers(gone_in)[:2] <= _numbers(since)[:2]:
-        raise ValueError(
-            "a deprecation must last for at least one minor version; got "
-            f"since={since!r}, gone_in={gone_in!r}."
-        )
-
-    def mark(thing: Thing) -> Thing:
-        note = f"Deprecated since {since} and gone in {gone_in}: write ``{instead}``."
-        name = thing.__qualname__
-        message = f"{name} is deprecated since {since} and will be gone in {gone_in}; write {instead}."
-        if inspect.isclass(thing):
-            _warn_on_construction(thing, message)
-            marked: Any = thing
-        else:
-
-            @functools.wraps(thing)
-            def marked(*args: Any, **kwargs: Any) -> Any:
-                warnings.warn(message, FutureWarning, stacklevel=2)
-                return thing(*args, **kwargs)
-
-        marked.__doc__ = f"{inspect.cleandoc(thing.__doc__ or '')}\n\n{note}".strip()
-        marked.__deprecated__ = message
-        return marked
-
-    return mark
-
-
 def renamed_parameters(**new_names: str) -> Callable[[Thing], Thing]:
     """Decorate a class or function to accept former parameter names with a ``FutureWarning``.
 
@@ -82,7 +31,7 @@ def renamed_parameters(**new_names: str) -> Callable[[Thing], Thing]:
         @functools.wraps(call)
         def translated(*args: Any, **kwargs: Any) -> Any:
             for old in new_names.keys() & kwargs.keys():
-                _warn(f"the parameter {old!r} of {name}", new_names[old], stacklevel=3)
+                warn_renamed(f"the parameter {old!r} of {name}", new_names[old], stacklevel=3)
                 kwargs[new_names[old]] = kwargs.pop(old)
             return call(*args, **kwargs)
 
@@ -107,7 +56,7 @@ def renamed_attribute(new: str, old: str) -> Any:
 
     def read(self: Any) -> Any:
         value = getattr(self, new)
-        _warn(f"the attribute {old!r} of {type(self).__name__}", new, stacklevel=3)
+        warn_renamed(f"the attribute {old!r} of {type(self).__name__}", new, stacklevel=3)
         return value
 
     return property(read, doc=f"Deprecated since {_SINCE} and gone in {_GONE_IN}: write ``{new}``.")
@@ -117,7 +66,7 @@ def renamed_method(new: str, old: str) -> Any:
     """Return a method with a former name that calls the method ``new``."""
 
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        _warn(f"{type(self).__name__}.{old}()", f"{new}()", stacklevel=3)
+        warn_renamed(f"{type(self).__name__}.{old}()", f"{new}()", stacklevel=3)
         return getattr(self, new)(*args, **kwargs)
 
     call.__name__ = old
@@ -129,7 +78,7 @@ def renamed_class(module: str, former: Mapping[str, str], name: str) -> Any:
     """Return the class that a module formerly exported as ``name``, for the module's ``__getattr__``."""
     if name not in former:
         raise AttributeError(f"module {module!r} has no attribute {name!r}")
-    _warn(f"{module}.{name}", f"{module}.{former[name]}", stacklevel=4)
+    warn_renamed(f"{module}.{name}", f"{module}.{former[name]}", stacklevel=4)
     return getattr(importlib.import_module(module), former[name])
 
 
@@ -169,7 +118,7 @@ class _RedirectFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
         new = self._current_name(spec.name)
         assert new is not None
-        _warn(f"the module {spec.name}", new, stacklevel=2)
+        warn_renamed(f"the module {spec.name}", new, stacklevel=2)
         return _Redirected(spec.name, importlib.import_module(new))
 
     def exec_module(self, module: ModuleType) -> None:
@@ -196,24 +145,10 @@ class _Redirected(ModuleType):
         return dir(self.__dict__["_current"])
 
 
-def _warn(old: str, new: str, *, stacklevel: int) -> None:
+def warn_renamed(old: str, new: str, *, stacklevel: int) -> None:
+    """Emit the warning for a deprecated name, which users see by default, at the line of their call."""
     warnings.warn(
         f"{old} is deprecated since {_SINCE} and will be gone in {_GONE_IN}; write {new}.",
         FutureWarning,
         stacklevel=stacklevel,
     )
-
-
-def _warn_on_construction(cls: Any, message: str) -> None:
-    original = cls.__init__
-
-    @functools.wraps(original)
-    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807  replaces cls.__init__
-        warnings.warn(message, FutureWarning, stacklevel=2)
-        original(self, *args, **kwargs)
-
-    cls.__init__ = __init__
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split("."))

@@ -24,7 +24,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import column_or_1d
 
 from steelyard._concurrency import FrozenState, lock_of, snapshot_read, synchronized, transactional
-from steelyard._deprecation import deprecated, private_name, renamed_class, renamed_parameters
+from steelyard._deprecation import private_name, renamed_class, renamed_parameters, warn_renamed
 from steelyard._labels import (
     Label,
     numpy_labels,
@@ -326,9 +326,9 @@ class BatchLearner(ClassifierMixin, BaseEstimator):
         """Raise DataError if another learner has different features."""
         check_same_features(self._features(), other._features(), f"{type(self).__name__}.{method}")
 
-    @deprecated(since="0.3.0", gone_in="0.4.0", instead="validate_rows(self, X, method)")
     def _check_rows(self, X: Any, method: str) -> Any:
-        """Validate rows (kept, because the documentation of 0.2 recommended this method)."""
+        """Validate rows (kept until 0.4, because the documentation of 0.2 recommended this method)."""
+        warn_renamed("BatchLearner._check_rows()", "validate_rows(self, X, method)", stacklevel=3)
         return validate_rows(self, X, method)
 
     def __sklearn_tags__(self) -> Any:

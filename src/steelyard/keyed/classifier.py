@@ -585,8 +585,6 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
         }
 
     def _set_state(self, state: dict[str, Any]) -> None:
-        if not state:
-            return
         self._set_features(state)
         self._has_text_keys = bool(state["text_keys"])
         n_features, n_folds = self.n_features_in_ - 1, int(state["n_folds"])

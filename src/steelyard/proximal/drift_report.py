@@ -59,11 +59,7 @@ class ClassMoments:
 
     def __add__(self, other: ClassMoments) -> ClassMoments:
         def joined(one: Mapping[Label, Any], two: Mapping[Label, Any]) -> dict[Label, Any]:
-            return {
-                label: one[label] + two[label] if label in one and label in two else
-                one[label] if label in one else two[label]
-                for label in {**one, **two}
-            }  # fmt: skip
+            return {**one, **two, **{label: one[label] + two[label] for label in one.keys() & two.keys()}}
 
         return ClassMoments(
             joined(self.counts, other.counts), joined(self.sums, other.sums),
@@ -122,6 +118,11 @@ class ColumnChange:
             spread = self.scales[label]
             parts.append(f"{label}: {moved}" + (f", spread x {spread:.2f}" if abs(spread - 1) > 0.1 else ""))
         return f"{self.column} ({'; '.join(parts)})"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the change as plain values for JSON."""
+        shifts, scales = ({str(k): v for k, v in part.items()} for part in (self.shifts, self.scales))
+        return {**vars(self), "shifts": shifts, "scales": scales}
 
 
 @dataclass(frozen=True)
@@ -203,16 +204,7 @@ class DriftReport:
             "p_values": dict(self.p_values),
             "rows": {"before": self.n_rows[0], "after": self.n_rows[1]},
             "shares": {str(label): list(pair) for label, pair in self.shares.items()},
-            "columns": [
-                {
-                    "column": change.column,
-                    "cause": change.cause,
-                    "p_value": change.p_value,
-                    "shifts": {str(label): shift for label, shift in change.shifts.items()},
-                    "scales": {str(label): scale for label, scale in change.scales.items()},
-                }
-                for change in self.columns
-            ],
+            "columns": [change.as_dict() for change in self.columns],
             "plane_correlation": self.plane_correlation,
             "events": [dict(event) for event in self.events],
         }

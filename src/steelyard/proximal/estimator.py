@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import lru_cache
@@ -16,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
 from steelyard._concurrency import lock_of, snapshot_read
-from steelyard._deprecation import renamed_attribute, renamed_method, renamed_parameters
+from steelyard._deprecation import renamed_attribute, renamed_method, renamed_parameters, warn_renamed
 from steelyard._dict_rows import DictRowsMixin
 from steelyard._labels import check_sortable
 from steelyard._memory import check_fits_memory, warn_of_large_memory
@@ -323,12 +322,8 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
     ) -> Self:
         # The docstring is inherited. The parameter ``certificate`` is deprecated.
         if certificate:
-            warnings.warn(
-                "the parameter 'certificate' of ProximalSVC.forget is deprecated since 0.3.0 and will be "
-                "gone in 0.4.0; write certify_forget().",
-                FutureWarning,
-                stacklevel=2,
-            )
+            old = "the parameter 'certificate' of ProximalSVC.forget"
+            warn_renamed(old, "certify_forget()", stacklevel=3)
             return self.certify_forget(X, y, sample_weight)  # type: ignore[return-value]
         return self._change(None, (X, y, sample_weight), "forget")
 
@@ -841,8 +836,6 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         }
 
     def _set_state(self, state: dict[str, Any]) -> None:
-        if not state:
-            return
         message = FoldedStatistics.from_state(state)
         self._set_features(message.features)
         self._state, self._ledger = message.state, message.ledger

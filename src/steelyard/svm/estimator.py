@@ -362,8 +362,6 @@ class IncrementalSVC(ForgettingMixin):
         }
 
     def _set_state(self, state: dict[str, Any]) -> None:
-        if not state:
-            return
         self._state = SupportState.from_tree(Kernel.from_tree(state["kernel"]), state["solution"])
         self._state.check_optimal(float(self.tol))
         self._set_features(state)

@@ -8,9 +8,8 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from sklearn.base import clone
-from sklearn.utils.metaestimators import available_if
 
 from steelyard._concurrency import shallow_copy
 from steelyard._deprecation import renamed_parameters
@@ -60,10 +59,6 @@ class _RecallRecord:
         return math.sqrt(0.5 * spread * math.log(2.0 / confidence))
 
 
-def _has_probabilities(model: AdaptiveWindows) -> bool:
-    return model.rule == "best" and hasattr(model.estimator, "predict_proba")
-
-
 @renamed_parameters(learner="estimator")
 @storable("AdaptiveWindows", former_name="DriftWindows", former_parameters={"learner": "estimator"})
 @dataclass(eq=False, repr=False)
@@ -86,6 +81,7 @@ class AdaptiveWindows(WindowWrapper):
         Number of rows after which the weight of a prediction in the recent recall of a window is halved.
     rule : {"best", "blend"}, default="best"
         Whether the best window predicts alone, or scores are averaged with larger weights for better windows.
+        Averaged scores give no probabilities.
     shrink : bool, default=True
         Whether a longer window is replaced by a shorter one that has become significantly better. Otherwise
         the rows of the old concept leave a long window only gradually.
@@ -221,20 +217,8 @@ class AdaptiveWindows(WindowWrapper):
             return super()._labels_of(estimator, rows)
         return np.asarray(classes[winners(self._scores_of(estimator, rows), len(classes))])
 
-    @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
-    def predict_proba(self, X: ArrayLike) -> FloatArray:
-        """Return the class probabilities of the best window; not available with rule="blend".
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_classes)
-        """
-        return super().predict_proba(X)
+    def _has_probabilities(self) -> bool:
+        return self.rule == "best" and super()._has_probabilities()
 
     # -- blocks of rows -----------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
+from sklearn.utils.metaestimators import available_if
 
 from steelyard._concurrency import lock_of, shallow_copy, snapshot_read, transactional
 from steelyard._deprecation import renamed_attribute
@@ -234,7 +235,10 @@ class WindowWrapper(GrowingMixin, Learner):
     def _labels_of(self, estimator: Any, rows: Any) -> NDArray[Any]:
         return np.asarray(estimator.predict(rows))
 
-    @estimator_has("predict_proba")
+    def _has_probabilities(self) -> bool:
+        return hasattr(self.estimator, "predict_proba")
+
+    @available_if(lambda wrapper: wrapper._has_probabilities())  # type: ignore[untyped-decorator]
     @snapshot_read
     def predict_proba(self, X: ArrayLike) -> FloatArray:
         """Return the class probabilities of the estimator.
