@@ -1,8 +1,3 @@
-#include <nanobind/stl/tuple.h>
-
-#include <algorithm>
-#include <tuple>
-
 #include "arrays.hpp"
 #include "trees/piecewise.hpp"
 
@@ -35,33 +30,6 @@ NumpyArray<double, 1> weigh_lookups(Array<const double, 2> X, Array<const double
     return out;
 }
 
-// For each row of `ranked`, returns the midranks of the first n_known scores, followed by 0.5.
-// Also returns twice the number of correctly ordered pairs.
-std::tuple<NumpyArray<double, 2>, NumpyArray<std::int64_t, 1>> bound_rank_levels(Array<const double, 2> ranked,
-                                                                                 Array<const std::int64_t, 2> order,
-                                                                                 Array<const std::int64_t, 1> n_known,
-                                                                                 std::size_t n_positive) {
-    const std::size_t n_lines = ranked.shape(0), n = ranked.shape(1);
-    require(order.shape(0) == n_lines && order.shape(1) == n && n_known.size() == n_lines,
-            "rank_levels: array shapes disagree");
-    for (const std::int64_t known : span(n_known))
-        require(known >= 0 && known <= static_cast<std::int64_t>(n),
-                "rank_levels: n_known exceeds the number of scores");
-    for (std::size_t at = 0; at < n_lines * n; ++at)
-        require(order.data()[at] >= 0, "rank_levels: a row is out of range");
-    auto levels = zeros<double, 2>({n_lines, n});
-    auto in_order = zeros<std::int64_t, 1>({n_lines});
-    nb::gil_scoped_release unlocked;
-    for (std::size_t line = 0; line < n_lines; ++line) {
-        const auto known = static_cast<std::size_t>(n_known(line));
-        double* mine = levels.data() + line * n;
-        in_order(line) =
-            rank_levels({{ranked.data() + line * n, known}, {order.data() + line * n, known}, n_positive}, mine);
-        std::fill(mine + known, mine + n, 0.5);
-    }
-    return {levels, in_order};
-}
-
 }  // namespace
 
 void bind_piecewise(nb::module_& m) {
@@ -72,11 +40,6 @@ void bind_piecewise(nb::module_& m) {
           "starts"_a.noconvert(), "weights"_a.noconvert(),
           "Return for each row the weighted sum of piecewise linear functions of its values. Functions are constant "
           "outside their knots, and NaN values contribute nothing.");
-    m.def(
-        "rank_levels", &bound_rank_levels, "ranked"_a.noconvert(), "order"_a.noconvert(), "n_known"_a.noconvert(),
-        "n_positive"_a,
-        "Return, for each row of ascending scores, the midranks of the first n_known scores averaged over both classes "
-        "(0.5 for all others), and twice the number of correctly ordered pairs.");
 }
 
 }  // namespace steelyard::bind

@@ -49,7 +49,7 @@ _N_BINS = 8  # number of quantile bins per column; ranks are computed from bin c
 _MAX_COLUMNS = 100  # columns beyond this number are not monitored
 _MAX_CLASSES = 4  # maximum number of classes within which columns are monitored
 _SLOPE = 1.6  # slope of the bets 1 + slope * (p - 1/2) and 1 - slope * (p - 1/2)
-_SHARE_FACTORS = (0.4, 2.5)  # factors by which a bet assumes that a class share has changed
+_SHARE_FACTORS = np.array([0.4, 2.5])  # factors by which a bet assumes that a class share has changed
 _PRIOR_WEIGHT = 0.25  # weight of the class frequencies among all bets
 _MAX_SUM = 1e60
 _MAX_COLUMN_ALARMS = 3  # a column with more alarms changes constantly and is ignored
@@ -224,10 +224,16 @@ class ChangeMonitor:
             if len(rows):
                 uniform = rng.random((2, *rows.shape))
                 p, counts[code] = _native.conformal_p_values(rows, monitor.edges, counts[code], uniform)
-                column_sums[code] = _after_bets(column_sums[code], p)
+                column_sums[code] = _native.bet_on_columns(column_sums[code], p, _SLOPE, _MAX_SUM)
         column_sums[:, :, monitor.restless_columns] = 0.0
-        prior_sums = _after_labels(monitor.prior_sums, monitor.class_counts, codes, rng)
-        class_counts = monitor.class_counts + np.bincount(codes, minlength=len(labels))
+        prior_sums, class_counts = _native.bet_on_shares(
+            monitor.prior_sums,
+            monitor.class_counts,
+            codes,
+            rng.random((len(codes), len(labels))),
+            _SHARE_FACTORS,
+            _MAX_SUM,
+        )
         recent = (*monitor.recent, moments)
         reference = monitor.reference
         if len(recent) > _N_RECENT_BLOCKS:
@@ -362,38 +368,3 @@ def _added(parts: Sequence[ClassMoments]) -> ClassMoments:
 def _padded(values: Any, shape: tuple[int, ...]) -> Any:
     width = [(0, max(0, wanted - have)) for wanted, have in zip(shape, values.shape, strict=True)]
     return np.pad(values, width)
-
-
-# -- bets of the anytime-valid tests --------------------------------------------------------------------
-
-
-def _after_bets(sums: FloatArray, p: FloatArray) -> FloatArray:
-    """Return the Shiryaev-Roberts sums, of shape (4, n_columns), updated with the p-values ``p``."""
-    gain = _SLOPE * (p - 0.5)
-    bets = np.concatenate([1.0 + gain, 1.0 - gain])  # shape (4, n_rows, n_columns)
-    return _shiryaev_roberts(sums, np.moveaxis(bets, 1, 0))
-
-
-def _shiryaev_roberts(sums: FloatArray, bets: FloatArray) -> FloatArray:
-    """Return ``S = (S + 1) * bet`` after all bets; the first axis of the bets is time."""
-    wealth = np.cumprod(bets, axis=0)
-    before = np.concatenate([np.ones((1, *wealth.shape[1:])), wealth[:-1]])
-    return np.minimum(wealth[-1] * (sums + (1.0 / before).sum(axis=0)), _MAX_SUM)
-
-
-def _after_labels(
-    sums: FloatArray, counts: FloatArray, codes: IntArray, rng: np.random.Generator
-) -> FloatArray:
-    """Return the updated Shiryaev-Roberts sums of the class shares, of shape (n_classes, n_factors)."""
-    is_class = codes[:, None] == np.arange(len(counts))
-    past = np.cumsum(is_class, axis=0) - is_class + counts
-    n = counts.sum() + np.arange(len(codes))[:, None]
-    uniform = rng.random(is_class.shape)
-    # Conformal p-values of the labels; rows of the class have the lowest ranks.
-    p = np.where(is_class, uniform * (past + 1.0), past + uniform * (n - past + 1.0)) / (n + 1.0)
-    share = (past + 0.5) / (n + 1.0)  # share of the class before each row
-    bets = []
-    for factor in _SHARE_FACTORS:
-        high = np.minimum(factor, 0.9 / share)
-        bets.append(np.where(p <= share, high, (1.0 - high * share) / (1.0 - share)))
-    return _shiryaev_roberts(sums, np.stack(bets, axis=2))

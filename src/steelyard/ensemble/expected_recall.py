@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from scipy.special import expit, logit
 
+from steelyard import _native
 from steelyard._types import FloatArray
 from steelyard.ensemble.calibration import OnlineCalibration
-from steelyard.ensemble.mixing import platt_scaling
 
 __all__ = ["ExpectedRecall"]
 
@@ -42,7 +42,7 @@ class ExpectedRecall:
         """Return the state for new recent scores of both classes and a share of positives."""
         scores = np.concatenate([positive, negative])
         centre, scale = float(scores.mean()), float(scores.std()) or 1.0
-        slope, bias = platt_scaling((scores - centre) / scale, len(positive))
+        slope, bias = _native.platt_scaling((scores - centre) / scale, len(positive))
         bias += float(logit(np.clip(share, _MIN_SHARE, 1.0 - _MIN_SHARE)))
         return replace(self, centre=centre, scale=scale, slope=slope, bias=bias)
 

@@ -10,6 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from steelyard import _native
 from steelyard._labels import encode_labels
 from steelyard._types import FloatArray, IntArray
 from steelyard._validation import Batch
@@ -324,15 +325,9 @@ class PendingRows:
 def last_rows(numbers: IntArray, codes: IntArray, n_rows: int, per_class: int, window_start: int) -> IntArray:
     """Return the last ``n_rows`` numbers and the last ``per_class`` of each class since ``window_start``."""
     first = int(numbers.searchsorted(window_start))
-    begin = max(len(numbers) - n_rows, first)
-    if not per_class or begin == first:
-        return numbers[begin:]
-    older = codes[first:begin]
-    n_lacking = per_class - np.bincount(codes[begin:], minlength=int(older.max()) + 1)
-    older_rows = [np.flatnonzero(older == code)[-n:] for code, n in enumerate(n_lacking.tolist()) if n > 0]
-    if not older_rows:
-        return numbers[begin:]
-    return np.concatenate((numbers[first + np.sort(np.concatenate(older_rows))], numbers[begin:]))
+    if not per_class:
+        return numbers[max(len(numbers) - n_rows, first) :]
+    return numbers[first + _native.last_rows(codes[first:], n_rows, per_class)]
 
 
 def union_of_rows(lists: Sequence[IntArray]) -> IntArray:
