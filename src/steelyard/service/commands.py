@@ -185,6 +185,7 @@ class Request:
     """
 
     erases: ClassVar[bool] = False  # whether deleted data must be erased from disk before the response
+    takes_key: ClassVar[bool] = True  # whether the request can have an idempotency key
 
     model: str
     key: str | None = field(default=None, kw_only=True)
@@ -326,7 +327,9 @@ class Promote(Request):
 
 @dataclass
 class Publish(Request):
-    """Receive the latest update of a site, for a federated model."""
+    """Receive the latest update of a site, for a federated model. A repeated update changes nothing."""
+
+    takes_key: ClassVar[bool] = False
 
     site_update: SiteUpdate
 

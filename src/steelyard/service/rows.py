@@ -25,11 +25,14 @@ from steelyard.tables.table_stream import open_source
 
 __all__ = [
     "CONTENT_TYPES",
+    "SPLIT_HINT",
+    "NotJSONError",
     "RecordColumns",
     "RequestLimits",
     "TooLargeError",
     "check_duplicate_fields",
     "check_not_in_future",
+    "decoded_json",
     "fill_missing",
     "from_body",
     "from_records",
@@ -54,6 +57,7 @@ CONTENT_TYPES = {
 }
 Record = Mapping[str, Any]
 _SOURCE = "the request"
+SPLIT_HINT = "send it in several requests"  # for requests that are too large
 _ARROW_STREAM = b"\xff\xff\xff\xff"
 _COMPRESSED = (b"\x1f\x8b", b"PAR1", b"ARROW1")
 _MAX_IDENTIFIER_CHARACTERS = 500
@@ -65,9 +69,21 @@ class TooLargeError(DataError):
     """The request has more rows, columns or values than allowed."""
 
 
+class NotJSONError(DataError):
+    """The body is not JSON."""
+
+
 @dataclass(frozen=True)
 class RequestLimits:
-    """Maximum size of one request, checked before memory is allocated for it."""
+    """Maximum size of one request, checked before memory is allocated for it.
+
+    Parameters
+    ----------
+    rows, columns, values : int
+        Maximum numbers of rows, columns and values.
+    unpacked : int
+        Maximum number of bytes of an Arrow stream after decompression (buffers and texts).
+    """
 
     rows: int = 200_000
     columns: int = 10_000
@@ -80,7 +96,7 @@ class RequestLimits:
         if n_found > limit:
             raise TooLargeError(
                 f"a request may have {limit:,} JSON objects and lists; got {n_found:,}. Nothing was changed.",
-                hint="send it in several requests",
+                hint=SPLIT_HINT,
             )
 
     def check_unpacked(self, n_bytes: int) -> None:
@@ -89,7 +105,7 @@ class RequestLimits:
             raise TooLargeError(
                 f"a request may have {self.unpacked:,} bytes after decompression; got {n_bytes:,}. "
                 "Nothing was changed.",
-                hint="send it in several requests",
+                hint=SPLIT_HINT,
             )
 
     def check(self, n_rows: int, n_columns: int) -> None:
@@ -104,7 +120,7 @@ class RequestLimits:
             if found > limit:
                 raise TooLargeError(
                     f"a request may have {limit:,} {what}; got {found:,} or more. Nothing was changed.",
-                    hint="send it in several requests",
+                    hint=SPLIT_HINT,
                 )
 
 
@@ -112,14 +128,24 @@ class RequestLimits:
 
 
 def from_body(
-    body: bytes, kind: str, text_columns: Sequence[str], *, limits: RequestLimits | None = None
+    body: bytes,
+    kind: str,
+    text_columns: Sequence[str],
+    *,
+    limits: RequestLimits | None = None,
+    value: Any = None,
 ) -> ColumnBatch:
-    """Return the rows of a body. The columns ``text_columns`` are read as text."""
+    """Return the rows of a body. The columns ``text_columns`` are read as text.
+
+    ``value`` is the JSON value of the body if it is already decoded.
+    """
     limits = limits or RequestLimits()
     if kind in {"json", "jsonl"}:
-        if len(body) > limits.rows:
-            limits.check_json(body)
-        return from_records(_records(body, kind), text_columns, limits)
+        value = decoded_json(body, limits, lines=kind == "jsonl") if value is None else value
+        rows = value.get("rows") if isinstance(value, dict) else value
+        if not isinstance(rows, list):
+            raise DataError(f'expected {{"rows": [{{...}}, ...]}}; got {str(value)[:60]!r}.', source=_SOURCE)
+        return from_records(rows, text_columns, limits)
     _check_signature(body, kind)
     source = _arrow_stream(body, limits) if kind == "arrow" else open_source(io.BytesIO(body))
     try:
@@ -222,20 +248,16 @@ def _check_signature(body: bytes, kind: str) -> None:
         )
 
 
-def _records(body: bytes, kind: str) -> list[Any]:
+def decoded_json(body: bytes, limits: RequestLimits, *, lines: bool = False) -> Any:
+    """Return the value of a JSON body, or the list of values of JSON lines."""
+    if len(body) > limits.rows:  # a body has at most one object or list per byte
+        limits.check_json(body)
     try:
-        if kind == "jsonl":
-            lines = msgspec.json.Decoder().decode_lines(body)
-            check_duplicate_fields(body, lines, lines=True)
-            return lines
-        value = msgspec.json.decode(body)
-        check_duplicate_fields(body, value)
+        value = msgspec.json.Decoder().decode_lines(body) if lines else msgspec.json.decode(body)
+        check_duplicate_fields(body, value, lines=lines)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise DataError(f"this is not JSON: {error}.", source=_SOURCE) from error
-    rows = value.get("rows") if isinstance(value, dict) else value
-    if not isinstance(rows, list):
-        raise DataError(f'expected {{"rows": [{{...}}, ...]}}; got {str(value)[:60]!r}.', source=_SOURCE)
-    return rows
+        raise NotJSONError(f"this is not JSON: {error}.", source=_SOURCE) from error
+    return value
 
 
 def check_duplicate_fields(body: bytes, value: Any, *, lines: bool = False) -> None:
