@@ -15,8 +15,9 @@ import pytest
 from steelyard.exceptions import DataError, FileAccessError, ParameterError
 from steelyard.service import Spec, SQLiteStore, Writer
 from steelyard.service import rows as wire
-from steelyard.service.commands import Forget, Label, Learn, Put, Tick, Unavailable
+from steelyard.service.commands import Forget, Label, Learn, Put, Tick
 from steelyard.service.engine import Engine
+from steelyard.service.errors import Unavailable
 from steelyard.service.http import Limits, make_app
 from steelyard.service.http import service as http_service
 from steelyard.service.http.keys import Keys

@@ -14,7 +14,8 @@ import yaml
 
 from steelyard.service import SQLiteStore, Writer
 from steelyard.service import rows as wire
-from steelyard.service.commands import Forget, Learn, Put, Unavailable
+from steelyard.service.commands import Forget, Learn, Put
+from steelyard.service.errors import Unavailable
 from steelyard.service.http import make_app
 from steelyard.service.http.activity import Activity
 from steelyard.service.http.logs import JsonFormatter

@@ -10,7 +10,8 @@ import numpy as np
 
 from steelyard.exceptions import DataError, SteelyardError
 from steelyard.service import rows as wire
-from steelyard.service.commands import Conflict, Consume, PositionMoved
+from steelyard.service.commands import Consume
+from steelyard.service.errors import Conflict, PositionMoved
 from steelyard.service.session import ModelSession
 from steelyard.service.spec import Spec
 from steelyard.service.stores import EarlyLabel, PendingRow

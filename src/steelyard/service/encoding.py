@@ -23,6 +23,7 @@ __all__ = [
     "extend_columns",
     "missing_column",
     "reads_tables",
+    "row_costs",
 ]
 
 REQUEST = Place("the request")
@@ -92,6 +93,19 @@ def check_known_values(spec: Spec, encoder: TableEncoder, batch: ColumnBatch) ->
     if unusable.any():
         row = int(unusable.argmax())
         raise RowError("no known column has a value.", source=REQUEST.of_row(row), row=row)
+
+
+def row_costs(spec: Spec, batch: ColumnBatch) -> FloatArray | None:
+    """Return the cost factors of rows, or None if the spec has no cost column."""
+    if spec.cost is None:
+        return None
+    values = batch.columns.get(spec.cost)
+    if values is None or values.dtype != np.float64 or not (np.isfinite(values) & (values >= 0.0)).all():
+        raise DataError(
+            f"the column {spec.cost!r} must have a number >= 0 in every row: it is the cost of a row.",
+            source="the request",
+        )
+    return values
 
 
 def missing_column(name: str, found: Collection[str]) -> DataError:

@@ -27,6 +27,7 @@ from steelyard.service.encoding import (
     extend_columns,
     missing_column,
     reads_tables,
+    row_costs,
 )
 from steelyard.service.monitor import QualityMonitor
 from steelyard.service.published import PublishedModel, class_counts, digest_of
@@ -38,28 +39,11 @@ from steelyard.tables.columns import ColumnBatch, as_texts
 from steelyard.tables.encoding import TableEncoder
 from steelyard.tables.labels import LabelReader
 
-__all__ = ["Challenger", "EarlierPredictions", "Engine"]
+__all__ = ["Challenger", "Engine"]
 
 _MAX_CLASSES = 500
 # Above this number of classes, LabelReader is faster than one comparison per class.
 _MAX_CLASSES_TO_COMPARE = 8
-
-
-@dataclass(frozen=True)
-class EarlierPredictions:
-    """Earlier predictions of rows whose labels arrive later, for the quality monitor."""
-
-    labels: list[Any]
-    scores: FloatArray  # shape (n_rows, n_classes)
-    classes: list[Any]
-
-    def answers(self) -> Predictions:
-        """Return the predictions in the form that the quality monitor expects."""
-        return Predictions.of(np.array(self.labels), list(self.classes), self.scores)
-
-    def take(self, order: NDArray[Any]) -> EarlierPredictions:
-        """Return the predictions of the rows at the given indices."""
-        return EarlierPredictions([self.labels[i] for i in order], self.scores[order], self.classes)
 
 
 @dataclass
@@ -191,7 +175,7 @@ class Engine:
         *,
         at: float,
         times: FloatArray | None = None,
-        predictions: EarlierPredictions | None = None,
+        predictions: Predictions | None = None,
         pause: Callable[[], None] | None = None,
     ) -> int:
         """Evaluate predictions for the rows, then learn the rows; return the new version.
@@ -206,12 +190,12 @@ class Engine:
         try:
             if list(add.columns) != self._usual_names:
                 self._extend_columns(add)
-            labels, costs = self._labels(add), self.spec.costs(add)
+            labels, costs = self._labels(add), row_costs(self.spec, add)
             chunk = self._chunk(add, labels, learn=True, times=ascending)
-            answers = self._predicted(chunk, predictions, costs)
-            current = answers
-            if predictions is not None and self.challenger is not None:
-                current = self._predicted(chunk, None, costs)
+            current = None  # predictions of the current model, unless only earlier ones are needed
+            if (predictions is None or self.challenger is not None) and is_ready(self._learner):
+                current = predict_chunk(self._learner, chunk, sample_cost=costs)
+            answers = current if predictions is None else predictions
             if pause is not None:
                 pause()
             if (
@@ -219,7 +203,8 @@ class Engine:
                 and hasattr(self._learner, "_keep_decisions")
                 and is_ready(self._learner)
             ):
-                self._learner._keep_decisions(rows_for_model(self._learner, chunk), predictions.labels)
+                rows = rows_for_model(self._learner, chunk)
+                self._learner._keep_decisions(rows, predictions.labels.tolist())
             learn_chunk(self._learner, chunk, **({} if costs is None else {"sample_cost": costs}))
         except BaseException:
             self._encoder, self._usual_names = encoder, None
@@ -433,13 +418,6 @@ class Engine:
         if self._text_labels and labels.dtype.kind != "U":
             return labels.astype(str)
         return labels
-
-    def _predicted(
-        self, chunk: Chunk, predictions: EarlierPredictions | None, costs: FloatArray | None
-    ) -> Predictions | None:
-        if predictions is not None:
-            return predictions.answers()
-        return predict_chunk(self._learner, chunk, sample_cost=costs) if is_ready(self._learner) else None
 
     def _encoded(self, batch: ColumnBatch) -> tuple[Any, NDArray[Any]]:
         """Return encoded rows, padded to the current number of features of the learner, and their labels."""

@@ -13,8 +13,9 @@ import numpy as np
 from steelyard._types import FloatArray
 from steelyard.base import forgetting_scope
 from steelyard.service import rows as wire
-from steelyard.service.commands import Conflict, Forget, NotFoundError
+from steelyard.service.commands import Forget
 from steelyard.service.encoding import missing_column
+from steelyard.service.errors import Conflict, NotFoundError
 from steelyard.service.idempotency import ERASED_RESPONSE
 from steelyard.tables.columns import ColumnBatch
 

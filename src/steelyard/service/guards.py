@@ -7,8 +7,8 @@ from collections.abc import Iterable
 import numpy as np
 
 from steelyard.service import rows as wire
-from steelyard.service.commands import Conflict
 from steelyard.service.engine import Engine
+from steelyard.service.errors import Conflict
 from steelyard.service.spec import Spec
 from steelyard.tables.columns import ColumnBatch, RowError, near
 

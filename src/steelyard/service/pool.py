@@ -14,8 +14,9 @@ from steelyard.exceptions import DataError
 from steelyard.federated import Hub, SiteUpdate
 from steelyard.persistence.tree import decode, encode
 from steelyard.service import rows as wire
-from steelyard.service.commands import Conflict, Forget, NotFoundError
+from steelyard.service.commands import Forget
 from steelyard.service.engine import Engine
+from steelyard.service.errors import Conflict, NotFoundError, StaleVersionError
 from steelyard.service.published import PublishedModel
 from steelyard.service.session import ModelSession
 from steelyard.service.spec import Spec
@@ -27,21 +28,12 @@ __all__ = [
     "PooledEngine",
     "PooledSession",
     "PublishedPooledModel",
-    "StaleVersionError",
     "new_session",
     "recover_session",
     "repair_model",
 ]
 
 _MAX_SITES = 10_000
-
-
-class StaleVersionError(Conflict):
-    """The site update is older than the latest update of the same site."""
-
-    def __init__(self, message: str, *, hint: str, age: tuple[int, int]) -> None:
-        super().__init__(message, hint=hint)
-        self.age = age
 
 
 class PublishedPooledModel(PublishedModel):

@@ -18,7 +18,7 @@ from steelyard.evaluation.contributions import strengths_of
 from steelyard.exceptions import DataError, SteelyardError
 from steelyard.persistence import to_bytes
 from steelyard.proximal.drift_report import renamed_event
-from steelyard.service.encoding import encoded_chunk
+from steelyard.service.encoding import encoded_chunk, row_costs
 from steelyard.service.recent_rows import column_statistics
 from steelyard.streams.chunks import Chunk
 from steelyard.streams.predictions import Predictions, is_ready, predict_chunk, rows_for_model
@@ -200,7 +200,7 @@ class PublishedModel:
         times = batch.columns.get(self.spec.time or "")
         is_timed = times is not None and times.dtype == np.float64 and bool(np.isfinite(times).all())
         chunk = self._chunk(batch, times if is_timed else None)
-        answers = predict_chunk(self._learner, chunk, sample_cost=self.spec.costs(batch))
+        answers = predict_chunk(self._learner, chunk, sample_cost=row_costs(self.spec, batch))
         if not hasattr(self._learner, "predict_proba"):
             return answers, None
         return answers, np.asarray(self._learner.predict_proba(rows_for_model(self._learner, chunk)))

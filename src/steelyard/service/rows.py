@@ -18,6 +18,7 @@ import numpy as np
 from steelyard._types import FloatArray
 from steelyard.exceptions import DataError, FileFormatError
 from steelyard.persistence.tree import decode
+from steelyard.service.errors import NotJSONError, TooLargeError
 from steelyard.tables.arrow_sources import ArrowSource
 from steelyard.tables.columns import ColumnBatch, Columns, RowError, Values, as_texts
 from steelyard.tables.frames import column_seconds
@@ -26,10 +27,8 @@ from steelyard.tables.table_stream import open_source
 __all__ = [
     "CONTENT_TYPES",
     "SPLIT_HINT",
-    "NotJSONError",
     "RecordColumns",
     "RequestLimits",
-    "TooLargeError",
     "check_duplicate_fields",
     "check_not_in_future",
     "decoded_json",
@@ -63,14 +62,6 @@ _COMPRESSED = (b"\x1f\x8b", b"PAR1", b"ARROW1")
 _MAX_IDENTIFIER_CHARACTERS = 500
 _NUMBERS = frozenset({float, int, type(None)})
 _MAX_EXACT_INTEGER = 2**53  # larger integers cannot be represented exactly as doubles
-
-
-class TooLargeError(DataError):
-    """The request has more rows, columns or values than allowed."""
-
-
-class NotJSONError(DataError):
-    """The body is not JSON."""
 
 
 @dataclass(frozen=True)

@@ -14,16 +14,19 @@ from numpy.typing import NDArray
 
 from steelyard._types import FloatArray
 from steelyard.exceptions import DataError, FileFormatError, SteelyardError
+from steelyard.federated import SiteUpdate
 from steelyard.persistence.tree import decode, encode
 from steelyard.service import guards
 from steelyard.service import rows as wire
-from steelyard.service.commands import Challenge, Conflict, Forget, NotFoundError, Release
-from steelyard.service.engine import EarlierPredictions, Engine
+from steelyard.service.commands import Challenge, Forget, Release
+from steelyard.service.engine import Engine
+from steelyard.service.errors import Conflict, NotFoundError
 from steelyard.service.forgetting import Forgetting, SplitChunk, row_keys
 from steelyard.service.row_windows import RowRange, RowWindowIndex
 from steelyard.service.spec import Spec
 from steelyard.service.stores import Event, PendingRow, QuarantinedRow, Snapshot
 from steelyard.service.stores.sql import Store
+from steelyard.streams.predictions import Predictions
 from steelyard.tables.columns import ColumnBatch, as_texts
 
 __all__ = ["LearnedRows", "ModelSession"]
@@ -155,7 +158,7 @@ class ModelSession:
                 batch,
                 at=event.at,
                 times=np.asarray(extra["times"]),
-                predictions=_stored_predictions(extra.get("given")),
+                predictions=_from_values(extra.get("given")),
             )
             self.rows_since_snapshot += batch.n_rows
         elif event.kind == "retire":
@@ -174,7 +177,7 @@ class ModelSession:
         batch: ColumnBatch,
         *,
         now: float,
-        predictions: EarlierPredictions | None = None,
+        predictions: Predictions | None = None,
         key: str | None = None,
         guarded: bool = True,
     ) -> int:
@@ -213,7 +216,7 @@ class ModelSession:
         batch: ColumnBatch,
         *,
         now: float,
-        predictions: EarlierPredictions | None = None,
+        predictions: Predictions | None = None,
         guarded: bool = True,
         sources: Sequence[tuple[str | None, int]] = (),
     ) -> LearnedRows:
@@ -249,7 +252,7 @@ class ModelSession:
         # The learned state is written instead of the rows if it is much smaller.
         n_bytes = 8 * batch.n_rows * len(batch.columns)
         if spec.keeps_rows or not 0 < _MIN_SIZE_RATIO * self.state_bytes < n_bytes:
-            extra = {"times": times.tolist(), "given": None if predictions is None else vars(predictions)}
+            extra = {"times": times.tolist(), "given": _as_values(predictions)}
             if batches:
                 extra["batches"] = batches
             body = wire.pack(batch, extra)
@@ -536,6 +539,16 @@ class ModelSession:
             )
         return [row for row in rows if row.id not in pending]
 
+    # -- federated models ---------------------------------------------------------------------------
+
+    def receive(self, site_update: SiteUpdate, *, now: float) -> dict[str, Any]:  # noqa: ARG002
+        """Apply a site update; raise Conflict, because this model is not federated."""
+        raise _no_sites(self.engine.name)
+
+    def drop(self, site: str, *, now: float) -> dict[str, Any]:  # noqa: ARG002
+        """Remove a site; raise Conflict, because this model is not federated."""
+        raise _no_sites(self.engine.name)
+
     # -- challenger ---------------------------------------------------------------------------------
 
     def challenge(self, request: Challenge, *, now: float) -> int:
@@ -685,6 +698,13 @@ class ModelSession:
         return self.expire_rows(now) or version
 
 
+def _no_sites(name: str) -> Conflict:
+    return Conflict(
+        f"the model {name!r} learns rows and has no sites; nothing was changed.",
+        hint="create a model with sites = true",
+    )
+
+
 def _no_pause() -> None:
     """Do nothing, because the step is short."""
 
@@ -740,13 +760,21 @@ def _is_same(row: PendingRow, other: PendingRow, spec: Spec) -> bool:
     return row_keys(batches[0], names[0]) == row_keys(batches[1], names[0])
 
 
-def _stored_predictions(values: Any) -> EarlierPredictions | None:
+def _as_values(predictions: Predictions | None) -> dict[str, Any] | None:
+    """Return predictions as they are stored with the rows."""
+    if predictions is None:
+        return None
+    labels = predictions.labels.tolist()
+    return {"labels": labels, "scores": predictions.scores, "classes": predictions.classes}
+
+
+def _from_values(values: Mapping[str, Any] | None) -> Predictions | None:
     if values is None:
         return None
-    return EarlierPredictions(**{**values, "scores": np.asarray(values["scores"])})
+    return Predictions.of(np.array(values["labels"]), list(values["classes"]), np.asarray(values["scores"]))
 
 
-def _combined(stored: list[dict[str, Any]]) -> EarlierPredictions:
+def _combined(stored: list[dict[str, Any]]) -> Predictions:
     """Combine predictions of several versions. A class unknown to a version gets the lowest score."""
     classes = list(dict.fromkeys(label for one in stored for label in one["classes"]))
     scores = np.empty((len(stored), len(classes)))
@@ -754,4 +782,4 @@ def _combined(stored: list[dict[str, Any]]) -> EarlierPredictions:
         known = dict(zip(one["classes"], np.asarray(one["scores"]).tolist(), strict=True))
         lowest = min(known.values(), default=0.0) - 1.0
         scores[row] = [known.get(label, lowest) for label in classes]
-    return EarlierPredictions([one["label"] for one in stored], scores, classes)
+    return Predictions.of(np.array([one["label"] for one in stored]), classes, scores)

@@ -11,14 +11,10 @@ from datetime import timedelta
 from functools import cached_property
 from typing import Any, ClassVar
 
-import numpy as np
-
 import steelyard
-from steelyard._types import FloatArray
 from steelyard.ensemble.row_costs import is_prices
-from steelyard.exceptions import DataError, ParameterError, SteelyardError
+from steelyard.exceptions import ParameterError, SteelyardError
 from steelyard.features import RandomFeatures
-from steelyard.tables.columns import ColumnBatch
 from steelyard.windowing import AdaptiveWindows, ExponentialDecay
 from steelyard.windowing.sliding import window_size
 
@@ -317,18 +313,6 @@ class Spec:
             return [name for name in columns if name in self.columns]
         special = {self.time, self.subject, self.id, self.target}
         return [name for name in columns if name not in special]
-
-    def costs(self, batch: ColumnBatch) -> FloatArray | None:
-        """Return the cost factors of rows, or None if the spec has no cost column."""
-        if self.cost is None:
-            return None
-        values = batch.columns.get(self.cost)
-        if values is None or values.dtype != np.float64 or not (np.isfinite(values) & (values >= 0.0)).all():
-            raise DataError(
-                f"the column {self.cost!r} must have a number >= 0 in every row: it is the cost of a row.",
-                source="the request",
-            )
-        return values
 
     def limit(self, quota: str) -> float:
         """Return a quota, or infinity if it is not set."""

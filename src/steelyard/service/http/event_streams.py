@@ -12,7 +12,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from steelyard.service import commands
+from steelyard.service.errors import QueueFullError
 from steelyard.service.http.protocol import ON_SHUTDOWN
 from steelyard.service.http.routes import MODEL, route
 
@@ -36,7 +36,7 @@ class EventStreams:
         """Return the event stream of a model."""
         self.service.model(name)
         if len(self._listeners) >= self.service.limits.listeners:
-            raise commands.QueueFullError(f"there are {self.service.limits.listeners} event streams already.")
+            raise QueueFullError(f"there are {self.service.limits.listeners} event streams already.")
         return StreamingResponse(
             self._event_lines(request, name),
             media_type="text/event-stream",

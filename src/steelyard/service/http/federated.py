@@ -13,10 +13,11 @@ from steelyard.exceptions import FileFormatError
 from steelyard.federated import SiteUpdate
 from steelyard.persistence import to_bytes
 from steelyard.service import commands
+from steelyard.service.errors import StaleVersionError
 from steelyard.service.http.problems import Problem
 from steelyard.service.http.responses import file_response
 from steelyard.service.http.routes import BINARY, MODEL, route
-from steelyard.service.pool import PublishedPooledModel, StaleVersionError
+from steelyard.service.pool import PublishedPooledModel
 
 if TYPE_CHECKING:
     from steelyard.service.http.service import Service

@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 from steelyard.persistence import to_bytes
 from steelyard.service import commands
+from steelyard.service.errors import NotFoundError, Unavailable
 from steelyard.service.http.problems import Problem
 from steelyard.service.http.responses import JSON, file_response
 from steelyard.service.http.routes import BINARY, MODEL, MODELS, route
@@ -43,7 +44,7 @@ def _summaries(service: Service, names: Sequence[str]) -> list[dict[str, Any]]:
     """Return the summaries of models, except those that have just moved to another process."""
     found = []
     for name in names:
-        with suppress(commands.NotFoundError, commands.Unavailable):
+        with suppress(NotFoundError, Unavailable):
             found.append({**_summary(service, name), **_quality(service, name)})
     return found
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from steelyard.service.commands import QueueFullError
+from steelyard.service.errors import QueueFullError
 
 __all__ = ["RateLimits"]
 

@@ -24,9 +24,9 @@ from steelyard.persistence.tree import decode
 from steelyard.service import commands, systemd
 from steelyard.service import rows as wire
 from steelyard.service.audit import AuditEntry
-from steelyard.service.commands import RequestFuture
 from steelyard.service.consumption import TopicConsumer, pending_rows
 from steelyard.service.engine import Engine
+from steelyard.service.errors import NotFoundError, NotJSONError, Unavailable
 from steelyard.service.http.event_streams import EventStreams
 from steelyard.service.http.explanations import RecentAlarms
 from steelyard.service.http.forwarding import Forwarder
@@ -38,6 +38,7 @@ from steelyard.service.http.quotas import RateLimits
 from steelyard.service.http.responses import prediction, write_prediction
 from steelyard.service.http.routes import MODEL, route
 from steelyard.service.published import PublishedModel
+from steelyard.service.queue import RequestFuture
 from steelyard.service.writer import Writer
 from steelyard.tables.columns import ColumnBatch
 from steelyard.tables.table_stream import seconds_of
@@ -124,7 +125,7 @@ class Service:
             return None
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         if self.keys.problem() is not None:
-            raise commands.Unavailable("the keys of this service cannot be read.", hint="see the log")
+            raise Unavailable("the keys of this service cannot be read.", hint="see the log")
         token = token.strip() if scheme.lower() == "bearer" else ""
         key = self.keys.find(token) if token else None
         if key is None and token:
@@ -141,9 +142,7 @@ class Service:
         found = self.writer.published.get(name)
         if found is None:
             self.writer.check_not_damaged(name)
-            raise commands.NotFoundError(
-                f"there is no model {name!r}.", hint="PUT /v1/models/NAME creates one"
-            )
+            raise NotFoundError(f"there is no model {name!r}.", hint="PUT /v1/models/NAME creates one")
         return found
 
     async def model_as_of(self, name: str, as_of: Any) -> PublishedModel:
@@ -235,7 +234,7 @@ class Service:
                 value = wire.decoded_json(body, self.limits)
             else:
                 value = await run_in_threadpool(wire.decoded_json, body, self.limits)
-        except wire.NotJSONError as error:
+        except NotJSONError as error:
             raise Problem(400, error.message) from error
         if not isinstance(value, dict):
             raise Problem(400, f"the body must be a JSON object; got {type(value).__name__}.")
