@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any, Self
 if TYPE_CHECKING:
     import httpx
 
-__all__ = ["RETRY_STATUSES", "HttpClient", "attempts", "auth_headers", "json_object"]
-
 RETRY_STATUSES = frozenset({429, 503})  # HTTP status codes of a busy service
 _MIN_ATTEMPTS = 4
 _MAX_PAUSE_SECONDS = 2.0

@@ -36,8 +36,6 @@ from steelyard.service.writer import Writer
 from steelyard.streams.predictions import Predictions
 from steelyard.tables.columns import ColumnBatch
 
-__all__ = ["Consumer", "consumers_of"]
-
 _log = logging.getLogger("steelyard.service")
 _READ_SECONDS = 0.5  # maximum time that a read waits for the first message
 _LAG_SECONDS = 1.0  # interval at which the lag is measured

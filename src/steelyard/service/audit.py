@@ -12,8 +12,6 @@ import msgspec
 from steelyard.service.commands import Origin, Request
 from steelyard.service.stores.sql import Store
 
-__all__ = ["AuditEntry", "AuditLog"]
-
 _MAX_UNWRITTEN = 10_000
 _READ_ENTRIES = 500  # number of stored records that a query reads at a time
 _NO_ORIGIN = Origin(None, None, "")

@@ -21,27 +21,6 @@ if TYPE_CHECKING:
     from steelyard.service.session import ModelSession
     from steelyard.service.writer import Writer
 
-__all__ = [
-    "Adopt",
-    "Challenge",
-    "Consume",
-    "Delete",
-    "Drop",
-    "Forget",
-    "Label",
-    "Learn",
-    "Origin",
-    "Promote",
-    "Publish",
-    "Put",
-    "Release",
-    "Remember",
-    "Rename",
-    "Request",
-    "Response",
-    "Tick",
-]
-
 Response = dict[str, Any]
 _RESPONSE_SECONDS = 7 * 86_400.0  # time for which responses are stored for repeated requests
 _EXPIRED_SECONDS = 3_600.0  # maximum time for which expired rows stay in the store

@@ -4,20 +4,6 @@ from __future__ import annotations
 
 from steelyard.exceptions import DataError, SteelyardError
 
-__all__ = [
-    "Conflict",
-    "GoneError",
-    "NotFoundError",
-    "NotJSONError",
-    "PositionMoved",
-    "QueueFullError",
-    "StaleVersionError",
-    "TooLargeError",
-    "Unavailable",
-    "follower_error",
-    "stopping_error",
-]
-
 
 class NotFoundError(SteelyardError, LookupError):
     """The model, row or version does not exist."""

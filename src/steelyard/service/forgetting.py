@@ -22,8 +22,6 @@ from steelyard.tables.columns import ColumnBatch
 if TYPE_CHECKING:
     from steelyard.service.session import ModelSession
 
-__all__ = ["Forgetting", "SplitChunk", "row_keys"]
-
 # Maximum number of remaining rows scanned to find out whether the categories of forgotten rows still occur.
 _MAX_SCANNED_ROWS = 200_000
 

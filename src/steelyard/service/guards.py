@@ -12,8 +12,6 @@ from steelyard.service.errors import Conflict
 from steelyard.service.spec import Spec
 from steelyard.tables.columns import ColumnBatch, RowError, near
 
-__all__ = ["check_quota", "check_rows", "violations"]
-
 _MEGABYTE = 1_000_000
 _MAX_LISTED = 99  # maximum length of the list of classes in a message
 

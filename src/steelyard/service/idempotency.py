@@ -8,8 +8,6 @@ from steelyard.service.commands import Request, Response
 from steelyard.service.errors import Conflict, GoneError
 from steelyard.service.stores.sql import Store
 
-__all__ = ["ERASED_RESPONSE", "store_response", "stored_response"]
-
 ERASED_RESPONSE = '{"erased": true}'  # replaces a stored response that mentioned a forgotten row
 
 

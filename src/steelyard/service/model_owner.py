@@ -18,8 +18,6 @@ from steelyard.service.published import PublishedModel
 from steelyard.service.session import ModelSession
 from steelyard.service.stores.sql import Store
 
-__all__ = ["POLL_SECONDS", "ModelOwner", "location"]
-
 _log = logging.getLogger("steelyard.service")
 POLL_SECONDS = 1.0  # interval at which a follower reads the store and a leader confirms its write lock
 _YIELD_SECONDS = 5e-5

@@ -24,15 +24,6 @@ from steelyard.service.stores import Snapshot
 from steelyard.service.stores.sql import Store
 from steelyard.tables.encoding import TableEncoder
 
-__all__ = [
-    "PooledEngine",
-    "PooledSession",
-    "PublishedPooledModel",
-    "new_session",
-    "recover_session",
-    "repair_model",
-]
-
 _MAX_SITES = 10_000
 
 
@@ -49,7 +40,7 @@ class PooledEngine(Engine):
 
     def __init__(self, name: str, spec: Spec) -> None:
         super().__init__(name, spec)
-        self.hub = Hub(**self._learner.get_params(deep=False))
+        self.hub = Hub(**self.learner.get_params(deep=False))
 
     def receive(self, site_update: SiteUpdate) -> int:
         """Apply a new site update; return the new version."""
@@ -89,10 +80,10 @@ class PooledEngine(Engine):
     def _solve(self) -> int:
         if self.hub.sites:
             model = self.hub.model()
-            self._encoder, self._learner = model.encoder, model.estimator
+            self.encoder, self.learner = model.encoder, model.estimator
             self.n_rows = self.n_learned = int(self.hub.statistics.n_rows)
         else:
-            self._encoder, self._learner = TableEncoder(), self.spec.make_learner()
+            self.encoder, self.learner = TableEncoder(), self.spec.make_learner()
             self.n_rows = self.n_learned = 0
         return self._next()
 

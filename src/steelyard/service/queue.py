@@ -21,8 +21,6 @@ from steelyard.service.errors import QueueFullError, stopping_error
 if TYPE_CHECKING:
     from steelyard.service.commands import Request
 
-__all__ = ["GroupTimes", "RequestFuture", "RequestQueue"]
-
 _MIN_EXPECTED_REQUESTS = 8  # if fewer requests are expected, the writer does not wait to fill a group
 _SECONDS_PER_EXPECTED_REQUEST = 1e-4
 _MAX_GATHER_SECONDS = 0.01

@@ -24,29 +24,6 @@ from steelyard.tables.columns import ColumnBatch, Columns, RowError, Values, as_
 from steelyard.tables.frames import column_seconds
 from steelyard.tables.table_stream import open_source
 
-__all__ = [
-    "CONTENT_TYPES",
-    "SPLIT_HINT",
-    "RecordColumns",
-    "RequestLimits",
-    "check_duplicate_fields",
-    "check_not_in_future",
-    "decoded_json",
-    "fill_missing",
-    "from_body",
-    "from_records",
-    "identifiers",
-    "is_identifier",
-    "joined",
-    "pack",
-    "pack_event",
-    "select",
-    "texts",
-    "times",
-    "unpack",
-    "unpack_event",
-]
-
 CONTENT_TYPES = {
     "application/json": "json",
     "application/x-ndjson": "jsonl",
@@ -310,6 +287,7 @@ def from_records(
     return _columns(records, list(names), frozenset(text_columns))
 
 
+@dataclass(eq=False)
 class RecordColumns(Mapping[str, Values]):
     """Columns of records with the same fields, converted to arrays on first access.
 
@@ -318,8 +296,8 @@ class RecordColumns(Mapping[str, Values]):
     error only at this access.
     """
 
-    def __init__(self, records: Sequence[Record], text_columns: frozenset[str]) -> None:
-        self.records, self._text_columns = records, text_columns
+    records: Sequence[Record]
+    text_columns: frozenset[str]
 
     @classmethod
     def of_all(cls, parts: Sequence[Mapping[str, Values]]) -> Self | None:
@@ -329,17 +307,17 @@ class RecordColumns(Mapping[str, Values]):
         for part in parts:
             if not isinstance(part, cls) or not isinstance(first, cls):
                 return None
-            if part._text_columns != first._text_columns:
+            if part.text_columns != first.text_columns:
                 return None
             records += part.records
         assert isinstance(first, cls)
         fields = first.records[0].keys()
-        return cls(records, first._text_columns) if all(r.keys() == fields for r in records) else None
+        return cls(records, first.text_columns) if all(r.keys() == fields for r in records) else None
 
     @cached_property
     def batch(self) -> ColumnBatch:
         """The records as arrays."""
-        return _columns(self.records, list(self.records[0]), self._text_columns)
+        return _columns(self.records, list(self.records[0]), self.text_columns)
 
     def __getitem__(self, name: str) -> Values:
         return self.batch.columns[name]
@@ -443,10 +421,8 @@ def is_identifier(name: str) -> bool:
     return 1 <= len(name) <= _MAX_IDENTIFIER_CHARACTERS and "\0" not in name
 
 
-def times(batch: ColumnBatch, name: str | None, now: float) -> FloatArray:
-    """Return the times of rows in seconds, or ``now`` if there is no time column."""
-    if name is None:
-        return np.full(batch.n_rows, now)
+def times(batch: ColumnBatch, name: str) -> FloatArray:
+    """Return the times of rows in seconds, from a column."""
     return column_seconds(batch.columns[name], name, _position)
 
 
@@ -587,11 +563,6 @@ def _unpack_old(data: bytes) -> tuple[ColumnBatch, dict[str, Any]]:
     names = msgspec.json.decode(tree["names"]) if "names" in tree else list(tree["columns"])
     extra = {name: value for name, value in tree.items() if name not in {"n", "names", "columns"}}
     return _batch_of(tree, names, block), extra
-
-
-def pack_event(body: Mapping[str, Any]) -> bytes:
-    """Serialize the body of an event."""
-    return msgspec.json.encode(body)
 
 
 def unpack_event(data: bytes) -> Any:

@@ -29,8 +29,6 @@ from steelyard.service.stores.sql import Store
 from steelyard.streams.predictions import Predictions
 from steelyard.tables.columns import ColumnBatch, as_texts
 
-__all__ = ["LearnedRows", "ModelSession"]
-
 _MAX_SNAPSHOTS = 24
 _MAX_QUARANTINED = 10_000  # maximum number of quarantined rows of a model
 _REPLAY_ROWS = 1_000  # number of rows that a new challenger learns at a time
@@ -85,7 +83,7 @@ class ModelSession:
         for event in store.events_after(name, session.engine.version):
             expired += session._replay(event)
             session.events_since_snapshot += 1
-        session.engine.monitor.take_points()  # these points are already in the store
+        session.engine.monitor.new_points = []  # these points are already in the store
         session.n_pending = store.count_pending(name)
         if session.engine.spec.keeps_rows:
             for chunk, n_rows, begin in store.chunks(name):
@@ -134,7 +132,7 @@ class ModelSession:
                 damaged.append(chunk)
         store.drop_chunks(damaged)
         session.engine.version = version + 1
-        session.engine.monitor.take_points()
+        session.engine.monitor.new_points = []
         session.expire_rows(now)
         session.snapshot(now, keep=1)
         return {"kept": session.engine.n_rows, "lost": n_lost}
@@ -145,7 +143,7 @@ class ModelSession:
             if event.version != self.engine.version + 1:
                 return False
             self._replay(event)
-        self.engine.monitor.take_points()
+        self.engine.monitor.new_points = []
         return self.engine.version == version
 
     def _replay(self, event: Event) -> list[RowRange]:
@@ -195,7 +193,7 @@ class ModelSession:
         The first rows of a model are learned alone, because they define the columns.
         """
         spec = self.engine.spec
-        return not spec.sites and not spec.quarantines and self.engine.has_columns
+        return not spec.sites and not spec.quarantines and self.engine.encoder.is_fitted
 
     def concatenated(self, parts: Sequence[ColumnBatch]) -> ColumnBatch:
         """Concatenate the rows of several requests, each of which must have the columns of the model."""
@@ -231,8 +229,10 @@ class ModelSession:
             guards.check_rows(spec, batch)
         if spec.quota is not None:
             guards.check_quota(engine, batch, self.state_bytes)
-        times = wire.times(batch, spec.time, now)
-        if spec.time is not None:
+        if spec.time is None:
+            times = np.full(batch.n_rows, now)
+        else:
+            times = wire.times(batch, spec.time)
             wire.check_not_in_future(times, spec.time, now + spec.max_future_seconds)
         order: NDArray[np.intp] | None = None
         if spec.keeps_rows and spec.time is not None and engine.can_forget:
@@ -252,7 +252,10 @@ class ModelSession:
         # The learned state is written instead of the rows if it is much smaller.
         n_bytes = 8 * batch.n_rows * len(batch.columns)
         if spec.keeps_rows or not 0 < _MIN_SIZE_RATIO * self.state_bytes < n_bytes:
-            extra = {"times": times.tolist(), "given": _as_values(predictions)}
+            extra = {
+                "times": times.tolist(),
+                "given": None if predictions is None else _as_values(predictions),
+            }
             if batches:
                 extra["batches"] = batches
             body = wire.pack(batch, extra)
@@ -286,9 +289,9 @@ class ModelSession:
             self.row_windows.add(chunk, rows.times, rows.n_rows)
             if has_window:
                 version = self.expire_rows(rows.now) or version
-        points = engine.monitor.take_points()
-        if points:
-            self.store.add_points(engine.name, points)
+        if engine.monitor.new_points:
+            self.store.add_points(engine.name, engine.monitor.new_points)
+            engine.monitor.new_points = []
         return version
 
     @property
@@ -369,7 +372,7 @@ class ModelSession:
 
     def _append(self, kind: str, body: dict[str, Any], now: float, version: int | None = None) -> None:
         version = self.engine.version if version is None else version
-        self.store.append(self.engine.name, Event(version, now, kind, wire.pack_event(body)))
+        self.store.append(self.engine.name, Event(version, now, kind, msgspec.json.encode(body)))
         self.events_since_snapshot += 1
 
     def _rows_of(self, ranges: Sequence[RowRange]) -> ColumnBatch:
@@ -760,10 +763,8 @@ def _is_same(row: PendingRow, other: PendingRow, spec: Spec) -> bool:
     return row_keys(batches[0], names[0]) == row_keys(batches[1], names[0])
 
 
-def _as_values(predictions: Predictions | None) -> dict[str, Any] | None:
+def _as_values(predictions: Predictions) -> dict[str, Any]:
     """Return predictions as they are stored with the rows."""
-    if predictions is None:
-        return None
     labels = predictions.labels.tolist()
     return {"labels": labels, "scores": predictions.scores, "classes": predictions.classes}
 

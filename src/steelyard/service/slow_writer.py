@@ -11,8 +11,6 @@ from steelyard.service.commands import Adopt, Delete, Rename, Request, Response,
 from steelyard.service.stores.sql import Store
 from steelyard.service.writer import Writer
 
-__all__ = ["SlowWriter"]
-
 
 class SlowWriter(Writer):
     """Second writer thread of a process, for models that take long to learn.

@@ -18,8 +18,6 @@ from steelyard.features import RandomFeatures
 from steelyard.windowing import AdaptiveWindows, ExponentialDecay
 from steelyard.windowing.sliding import window_size
 
-__all__ = ["KINDS", "LEARNERS", "MISSING", "ROWS", "VIOLATIONS", "Spec", "check_name"]
-
 LEARNERS = (
     "StreamClassifier",
     "ProximalSVC",

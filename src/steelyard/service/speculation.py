@@ -19,8 +19,6 @@ from steelyard.service.published import PublishedModel
 from steelyard.service.queue import GroupTimes, RequestQueue
 from steelyard.service.session import LearnedRows, ModelSession
 
-__all__ = ["Speculation", "SpeculativeBatch"]
-
 _log = logging.getLogger("steelyard.service")
 # If the number of rows and their expected learning time are both below these limits, a thread for the commit
 # costs more than it gains. A group of 64 single rows takes about 1 ms.

@@ -34,8 +34,6 @@ from steelyard.service.stores.sql import Store
 if TYPE_CHECKING:
     from steelyard.service.slow_writer import SlowWriter
 
-__all__ = ["Writer"]
-
 _log = logging.getLogger("steelyard.service")
 _MAX_GROUP_REQUESTS = 256
 _MAX_GROUP_SECONDS = 0.025  # a group is committed after this time, without its remaining requests

@@ -33,8 +33,6 @@ from steelyard.service.http.routes import Route as RouteInfo
 from steelyard.service.http.service import HEADERS, Limits, Service
 from steelyard.service.writer import Writer
 
-__all__ = ["Limits", "ServiceApp", "make_app"]
-
 _log = logging.getLogger("steelyard.service")
 _RELEASE_SECONDS = 0.2
 _PREFIX = f"{MODELS}/"

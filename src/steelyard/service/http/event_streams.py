@@ -19,8 +19,6 @@ from steelyard.service.http.routes import MODEL, route
 if TYPE_CHECKING:
     from steelyard.service.http.service import Service
 
-__all__ = ["EventStreams"]
-
 _HEARTBEAT_SECONDS = 15.0
 
 

@@ -20,8 +20,6 @@ from steelyard.tables.columns import ColumnBatch
 if TYPE_CHECKING:
     from steelyard.service.http.service import Service
 
-__all__ = ["RecentAlarms"]
-
 _MAX_ROWS = 1000  # maximum number of rows in a request
 _MAX_ALARMS = 10  # maximum number of alarms per model, kept in memory
 _IMPORTANCE_SECONDS = 10.0  # minimum time between two computations of the importance of columns

@@ -17,8 +17,6 @@ from steelyard.service.errors import Unavailable
 from steelyard.service.http.protocol import ON_SHUTDOWN
 from steelyard.service.writer import Writer
 
-__all__ = ["Forwarder"]
-
 _FORWARDED = "x-steelyard-forwarded"
 _READ_VERBS = frozenset({"predict", "infer", "explain"})
 _TIMEOUT = httpx.Timeout(120.0, connect=2.0)

@@ -18,8 +18,6 @@ from steelyard.service.http.routes import ANY, ROUTES, route
 if TYPE_CHECKING:
     from steelyard.service.http.service import Service
 
-__all__ = ["NOT_READY"]
-
 _log = logging.getLogger("steelyard.service")
 _MAX_LAG_SECONDS = 15.0  # a follower with a larger lag is not ready
 NOT_READY = {503: "Not ready."}

@@ -10,8 +10,6 @@ from steelyard.service.http.routes import ANY, BINARY, Route
 from steelyard.service.rows import CONTENT_TYPES
 from steelyard.service.spec import KINDS, MISSING, ROWS, VIOLATIONS
 
-__all__ = ["description"]
-
 _TEXT, _INTEGER, _NUMBER, _OBJECT = ({"type": t} for t in ("string", "integer", "number", "object"))
 _LABEL = {"type": ["string", "integer"]}
 _OPTIONAL_TEXT = {"type": ["string", "null"]}

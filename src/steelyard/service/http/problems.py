@@ -20,8 +20,6 @@ from steelyard.service.errors import (
 from steelyard.service.hints import service_hint
 from steelyard.tables.columns import RowError
 
-__all__ = ["Problem", "problem_of", "respond"]
-
 _log = logging.getLogger("steelyard.service")
 _TITLES = {
     400: "The request could not be read",

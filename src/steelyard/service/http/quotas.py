@@ -7,8 +7,6 @@ from collections.abc import Callable
 
 from steelyard.service.errors import QueueFullError
 
-__all__ = ["RateLimits"]
-
 
 class RateLimits:
     """Token buckets: a rate of r allows r requests per second and bursts of up to r requests.

@@ -16,8 +16,6 @@ from steelyard._types import FloatArray
 from steelyard.service.http.routes import BINARY
 from steelyard.streams.predictions import Predictions
 
-__all__ = ["JSON", "file_response", "prediction", "write_prediction"]
-
 _ARROW = "application/vnd.apache.arrow.stream"
 
 

@@ -6,8 +6,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["ANY", "BINARY", "MODEL", "MODELS", "ROUTES", "Route", "route"]
-
 MODELS = "/v1/models"
 MODEL = f"{MODELS}/{{model}}"
 BINARY = "application/octet-stream"

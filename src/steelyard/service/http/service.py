@@ -43,8 +43,6 @@ from steelyard.service.writer import Writer
 from steelyard.tables.columns import ColumnBatch
 from steelyard.tables.table_stream import seconds_of
 
-__all__ = ["HEADERS", "Limits", "Service", "seconds"]
-
 HEADERS = "steelyard.headers"  # key of the request scope for the headers as a dictionary
 _MAX_ROWS_ON_LOOP = 2_000  # larger predictions run in a thread, so that other requests do not wait
 # Shorter bodies are parsed on the event loop, because passing them to a thread takes longer.
@@ -178,11 +176,8 @@ class Service:
         """Read the body; raise Problem as soon as it is too large or too slow."""
         max_bytes = max_bytes or self.limits.body
         declared = request.scope[HEADERS].get(b"content-length", b"")
-        too_large = Problem(
-            413, f"the body is larger than {max_bytes:,} bytes; nothing was changed.", wire.SPLIT_HINT
-        )
         if declared.isdigit() and int(declared) > max_bytes:
-            raise too_large
+            raise _too_large(max_bytes)
         task = asyncio.current_task()
         assert task is not None
         # asyncio.timeout would take longer than reading a small body.
@@ -197,7 +192,7 @@ class Service:
                 size += len(parts[-1])
                 self._count_bytes(request, len(parts[-1]))
                 if size > max_bytes:
-                    raise too_large
+                    raise _too_large(max_bytes)
                 is_more = message.get("more_body", False)
         except asyncio.CancelledError as error:
             if _TIMEOUT not in error.args or task.uncancel() > 0:
@@ -369,6 +364,11 @@ class Service:
             await run_in_threadpool(self.writer.close)
             await self.forwarder.close()
             self.writer.store.close()
+
+
+def _too_large(max_bytes: int) -> Problem:
+    detail = f"the body is larger than {max_bytes:,} bytes; nothing was changed."
+    return Problem(413, detail, wire.SPLIT_HINT)
 
 
 def format_of(request: Request) -> str:
