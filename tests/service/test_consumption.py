@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from steelyard.exceptions import DataError
 from steelyard.service import rows as wire
-from steelyard.service.commands import Consume, Forget, PositionMoved, Put
+from steelyard.service.commands import Consume, Forget, Put
 from steelyard.service.consumption import pending_rows
+from steelyard.service.errors import PositionMoved
 from tests.service.data import records, spec
 from tests.service.sessions import ModelSession, batch
 

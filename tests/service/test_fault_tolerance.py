@@ -19,16 +19,8 @@ from steelyard.cli import main
 from steelyard.exceptions import DataError, FileAccessError, ParameterError
 from steelyard.service import SQLiteStore, Writer
 from steelyard.service import rows as wire
-from steelyard.service.commands import (
-    Conflict,
-    Forget,
-    Label,
-    Learn,
-    Put,
-    Remember,
-    Tick,
-    Unavailable,
-)
+from steelyard.service.commands import Forget, Label, Learn, Put, Remember, Tick
+from steelyard.service.errors import Conflict, Unavailable
 from steelyard.service.http import make_app
 from steelyard.service.http.keys import Keys
 from steelyard.service.http.problems import problem_of

@@ -8,7 +8,8 @@ import pytest
 from steelyard.exceptions import DataError
 from steelyard.service import Engine, Spec
 from steelyard.service import rows as wire
-from steelyard.service.commands import Conflict, Forget, Label, Learn, Put, Remember, Tick, Unavailable
+from steelyard.service.commands import Forget, Label, Learn, Put, Remember, Tick
+from steelyard.service.errors import Conflict, Unavailable
 from steelyard.service.stores import PendingRow
 from steelyard.tables.columns import ColumnBatch
 from tests.service.data import Clock, records, spec

@@ -15,8 +15,7 @@ import pytest
 from steelyard.exceptions import DataError
 from steelyard.service import SQLiteStore, Writer
 from steelyard.service import rows as wire
-from steelyard.service.http import Limits, bodies, make_app, protocol
-from steelyard.service.http.bodies import ByteBudget
+from steelyard.service.http import Limits, make_app, protocol
 from steelyard.service.http.keys import Keys
 from tests.service.data import SPEC, records
 from tests.service.processes import until
@@ -227,21 +226,17 @@ def test_damaged_arrow_stream_raises_data_error_or_is_read(seed):
         wire.from_body(bytes(body), "arrow", [])
 
 
-def test_request_bodies_beyond_total_memory_limit_are_refused_and_freed(tmp_path, monkeypatch):
+def test_request_bodies_beyond_total_memory_limit_are_refused_and_freed(tmp_path):
     limits = Limits(body=100_000, all_bodies=150_000)
-    budgets = []
-    monkeypatch.setattr(
-        bodies, "ByteBudget", lambda n_bytes: budgets.append(ByteBudget(n_bytes)) or budgets[0]
-    )
-    with serving(make_app(Writer(SQLiteStore(tmp_path / "store.db")), limits=limits)) as http:
+    app = make_app(Writer(SQLiteStore(tmp_path / "store.db")), limits=limits)
+    with serving(app) as http:
         http.put(MODEL, json=SPEC)
-        (budget,) = budgets
         with _connect(http) as slow:
             head = f"POST {MODEL}/learn HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
             slow.sendall(head.encode() + b"content-length: 100000\r\n\r\n" + b" " * 90_000)
-            until(lambda: budget.n_bytes == 90_000)
+            until(lambda: app.service.n_body_bytes == 90_000)
             large = b'{"rows": ' + b" " * 80_000 + json.dumps(records(5)).encode() + b"}"
             json_type = {"content-type": "application/json"}
             is_problem(http.post(f"{MODEL}/learn", content=large, headers=json_type), 503)
-        until(lambda: budget.n_bytes == 0)
+        until(lambda: app.service.n_body_bytes == 0)
         assert http.post(f"{MODEL}/learn", content=large, headers=json_type).status_code == 200

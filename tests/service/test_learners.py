@@ -7,20 +7,11 @@ import threading
 import pytest
 
 from steelyard.service import Writer, open_store
-from steelyard.service.commands import (
-    Adopt,
-    Conflict,
-    Delete,
-    Forget,
-    Learn,
-    NotFoundError,
-    Put,
-    Rename,
-    Unavailable,
-)
+from steelyard.service.commands import Adopt, Delete, Forget, Learn, Put, Rename
+from steelyard.service.errors import Conflict, NotFoundError, Unavailable
 from steelyard.service.http import make_app
 from steelyard.service.http.keys import Keys
-from steelyard.service.statistics import GroupTimes
+from steelyard.service.queue import GroupTimes
 from tests.service.data import Clock, records, spec
 from tests.service.processes import until
 from tests.service.server import serving
@@ -33,7 +24,7 @@ def high_limit_for_slow_models(monkeypatch):
 
     Only models given to ``find_slow`` are then slow.
     """
-    monkeypatch.setattr("steelyard.service.statistics._SLOW_SECONDS", 10.0)
+    monkeypatch.setattr("steelyard.service.queue._SLOW_SECONDS", 10.0)
 
 
 @pytest.fixture

@@ -14,12 +14,13 @@ import yaml
 
 from steelyard.service import SQLiteStore, Writer
 from steelyard.service import rows as wire
-from steelyard.service.commands import Forget, Learn, Put, Unavailable
+from steelyard.service.commands import Forget, Learn, Put
+from steelyard.service.errors import Unavailable
 from steelyard.service.http import make_app
 from steelyard.service.http.activity import Activity
 from steelyard.service.http.logs import JsonFormatter
 from steelyard.service.http.metrics import Metrics
-from steelyard.service.recent_rows import RecentRows, column_statistics
+from steelyard.service.monitor import RecentRows, column_statistics
 from steelyard.service.statistics import HistogramCounts
 from steelyard.service.systemd import notify, watchdog_seconds
 from tests.service.data import SPEC, Clock, records, spec

@@ -11,13 +11,10 @@ from steelyard.service import SQLiteStore, Writer
 from steelyard.service import rows as wire
 from steelyard.service.commands import (
     Challenge,
-    Conflict,
     Delete,
     Forget,
-    GoneError,
     Label,
     Learn,
-    NotFoundError,
     Origin,
     Promote,
     Put,
@@ -25,8 +22,8 @@ from steelyard.service.commands import (
     Remember,
     Rename,
     Tick,
-    Unavailable,
 )
+from steelyard.service.errors import Conflict, GoneError, NotFoundError, Unavailable
 from steelyard.service.stores import PendingRow
 from steelyard.tables.columns import RowError
 from tests.service.data import Clock, records, spec

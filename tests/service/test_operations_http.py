@@ -14,7 +14,7 @@ from steelyard import Client
 from steelyard.cli import main
 from steelyard.exceptions import ParameterError
 from steelyard.service import SQLiteStore, Writer
-from steelyard.service.commands import QueueFullError
+from steelyard.service.errors import QueueFullError
 from steelyard.service.http import make_app
 from steelyard.service.http.keys import Keys
 from steelyard.service.http.quotas import RateLimits

@@ -12,7 +12,8 @@ import pytest
 from steelyard.exceptions import DataError
 from steelyard.service import Writer
 from steelyard.service import rows as wire
-from steelyard.service.commands import Conflict, Forget, GoneError, Label, Learn, Put, Remember
+from steelyard.service.commands import Forget, Label, Learn, Put, Remember
+from steelyard.service.errors import Conflict, GoneError
 from steelyard.service.http import make_app
 from steelyard.service.stores import PendingRow
 from tests.service.data import SPEC, Clock, records, spec

@@ -11,8 +11,9 @@ import pytest
 from steelyard.exceptions import FileFormatError
 from steelyard.service import SQLiteStore, Writer, queue
 from steelyard.service import rows as wire
-from steelyard.service.commands import Learn, Put, QueueFullError, RequestFuture, Tick, Unavailable
-from steelyard.service.queue import RequestQueue
+from steelyard.service.commands import Learn, Put, Tick
+from steelyard.service.errors import QueueFullError, Unavailable
+from steelyard.service.queue import RequestFuture, RequestQueue
 from steelyard.service.writer import _by_model as by_model
 from tests.service.data import Clock, records, spec
 

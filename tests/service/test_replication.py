@@ -6,7 +6,8 @@ import httpx
 import pytest
 
 from steelyard.service import Spec, Writer, open_store
-from steelyard.service.commands import Forget, Learn, Publish, Put, Unavailable
+from steelyard.service.commands import Forget, Learn, Publish, Put
+from steelyard.service.errors import Unavailable
 from tests.federated.data import agreed_site, numbers
 from tests.service.data import SPEC, Clock, records, spec
 from tests.service.processes import Load, Process, until
@@ -67,7 +68,6 @@ def test_idle_follower_logs_no_errors_and_does_not_reload_models(session, follow
     assert level(session, follower)
     n_loads = []
     monkeypatch.setattr("steelyard.service.model_owner.recover_session", lambda *_: n_loads.append(1))
-    monkeypatch.setattr("steelyard.service.replication.recover_session", lambda *_: n_loads.append(1))
     caplog.clear()
     n_polls, wait_for_changes = [], follower.store.wait_for_changes
     follower.store.wait_for_changes = lambda seconds: n_polls.append(1) or wait_for_changes(seconds)

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from steelyard.exceptions import DataError
 from steelyard.service import SQLiteStore, Writer, speculation, writer
 from steelyard.service import rows as wire
-from steelyard.service.commands import Forget, Learn, Put, Unavailable
+from steelyard.service.commands import Forget, Learn, Put
+from steelyard.service.errors import Unavailable
 from tests.service.data import Clock, records, spec
 from tests.service.test_simulation import Disk, DiskVFS, PowerLoss
 

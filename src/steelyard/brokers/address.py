@@ -10,8 +10,6 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from steelyard.exceptions import ParameterError
 
-__all__ = ["SCHEMES", "Address", "is_address", "without_credentials"]
-
 # Default port of each broker, and the address options that only this broker accepts.
 SCHEMES: Mapping[str, tuple[int, tuple[str, ...]]] = {
     "kafka": (9092, ("group",)),

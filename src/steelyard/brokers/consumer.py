@@ -26,23 +26,15 @@ from steelyard.brokers.payloads import BadMessage, ParsedMessages, parse
 from steelyard.brokers.settings import Feed
 from steelyard.exceptions import DataError, SteelyardError
 from steelyard.service import rows as wire
-from steelyard.service.commands import (
-    Conflict,
-    Consume,
-    Origin,
-    PositionMoved,
-    QueueFullError,
-    RequestFuture,
-    Unavailable,
-)
+from steelyard.service.commands import Consume, Origin
 from steelyard.service.consumption import pending_rows
+from steelyard.service.errors import Conflict, PositionMoved, QueueFullError, Unavailable
 from steelyard.service.published import PublishedModel
+from steelyard.service.queue import RequestFuture
 from steelyard.service.stores import PendingRow
 from steelyard.service.writer import Writer
 from steelyard.streams.predictions import Predictions
 from steelyard.tables.columns import ColumnBatch
-
-__all__ = ["Consumer", "consumers_of"]
 
 _log = logging.getLogger("steelyard.service")
 _READ_SECONDS = 0.5  # maximum time that a read waits for the first message
@@ -428,7 +420,7 @@ class _Batch:
             return {"learn": batch}
         columns = {name: values for name, values in batch.columns.items() if name != target}
         unlabelled = wire.select(ColumnBatch(columns, batch.n_rows), is_missing)
-        answers = None if answers is None else _taken(answers, is_missing)
+        answers = None if answers is None else answers.take(is_missing)
         waiting = self._pending(published, unlabelled, answers)
         learn = None if is_missing.all() else wire.select(batch, ~is_missing)
         return {"learn": learn, "remember": waiting}
@@ -472,10 +464,6 @@ class _Batch:
             }
             outgoing.append((name, msgspec.json.encode(content)))
         self.consumer.send(feed.sink, outgoing)
-
-
-def _taken(answers: Predictions, rows: Any) -> Predictions:
-    return Predictions.of(answers.labels[rows], list(answers.classes), answers.scores[rows])
 
 
 def _plain(label: Any) -> Any:

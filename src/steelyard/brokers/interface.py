@@ -10,8 +10,6 @@ from typing import Any, NamedTuple, Protocol
 from steelyard.brokers.address import Address
 from steelyard.exceptions import ParameterError, SteelyardError
 
-__all__ = ["BrokerError", "Message", "Sink", "Source", "client_errors", "open_sink", "open_source"]
-
 _MODULES = {
     "kafka": "steelyard.brokers.kafka",
     "nats": "steelyard.brokers.jetstream",

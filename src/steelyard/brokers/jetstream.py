@@ -15,8 +15,6 @@ from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from steelyard.brokers.address import Address
 from steelyard.brokers.interface import BrokerError, Message, Sink, Source, client_errors
 
-__all__ = ["open_sink", "open_source"]
-
 T = TypeVar("T")
 _CONNECT_SECONDS = 5.0
 _INACTIVE_SECONDS = 120.0  # time of inactivity after which the server deletes the consumer of a client

@@ -25,8 +25,6 @@ from confluent_kafka import (
 from steelyard.brokers.address import Address
 from steelyard.brokers.interface import BrokerError, Message, Sink, Source, client_errors
 
-__all__ = ["open_sink", "open_source"]
-
 _CONNECT_SECONDS = 5.0
 _SEND_SECONDS = 30.0
 _MORE_SECONDS = 0.02  # maximum time that a read waits for more messages after the first one

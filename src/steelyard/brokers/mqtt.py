@@ -19,8 +19,6 @@ from paho.mqtt.properties import Properties
 from steelyard.brokers.address import Address
 from steelyard.brokers.interface import BrokerError, Message, Sink, Source, client_errors
 
-__all__ = ["open_sink", "open_source"]
-
 _CONNECT_SECONDS = 5.0
 _SEND_SECONDS = 30.0
 _SESSION_SECONDS = 7 * 86_400  # time for which the broker keeps messages of a disconnected client

@@ -13,8 +13,6 @@ from steelyard.exceptions import DataError, SteelyardError
 from steelyard.service import rows as wire
 from steelyard.tables.columns import ColumnBatch
 
-__all__ = ["BadMessage", "ParsedMessages", "parse", "payload_kind"]
-
 _ARROW_STREAM = b"\xff\xff\xff\xff"
 _MAX_ROWS = 200_000  # maximum number of rows in a message
 _LIMITS = wire.RequestLimits(rows=_MAX_ROWS)

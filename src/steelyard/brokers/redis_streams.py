@@ -17,8 +17,6 @@ from redis.retry import Retry
 from steelyard.brokers.address import Address
 from steelyard.brokers.interface import BrokerError, Message, Sink, Source, client_errors
 
-__all__ = ["open_sink", "open_source"]
-
 _CONNECT_SECONDS = 5.0
 _FIELD = "payload"
 _FIRST = "0-0"

@@ -12,8 +12,6 @@ from steelyard.exceptions import ParameterError
 from steelyard.service.spec import Spec
 from steelyard.windowing.sliding import window_size
 
-__all__ = ["Feed", "split_settings"]
-
 _OPTIONS: Mapping[str, tuple[str, ...]] = {
     "source": ("address", "batch"),
     "labels": ("address", "wait"),

@@ -16,8 +16,6 @@ from steelyard.service import rows as wire
 from steelyard.tables.bad_rows import BadRows
 from steelyard.tables.columns import ColumnBatch, Columns, Place, as_texts
 
-__all__ = ["TopicTable"]
-
 _READ_SECONDS = 0.2
 _MAX_MESSAGES = 1_000
 

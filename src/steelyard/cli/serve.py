@@ -170,7 +170,7 @@ def serve_command(
 
 
 def _create_models(writer: Any, commands: list[Any]) -> None:
-    from steelyard.service.commands import Unavailable
+    from steelyard.service.errors import Unavailable
 
     for command in commands:
         writer.process([command])

@@ -9,14 +9,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from steelyard.service.commands import Adopt, Origin, Request, Tick
+from steelyard.service.commands import Origin, Request
 from steelyard.service.stores.sql import Store
-
-__all__ = ["AuditEntry", "AuditLog"]
 
 _MAX_UNWRITTEN = 10_000
 _READ_ENTRIES = 500  # number of stored records that a query reads at a time
-_INTERNAL = (Tick, Adopt)  # requests that the writer itself submits; they are not logged
 _NO_ORIGIN = Origin(None, None, "")
 _COUNTS = ("released", "learned", "labelled", "forgotten", "rows")  # response fields that count rows
 
@@ -62,7 +59,7 @@ class AuditLog:
     def add_failed(self, requests: Iterable[Request], outcome: str, now: float) -> None:
         """Add entries for the requests of a failed transaction."""
         for request in requests:
-            if not isinstance(request, _INTERNAL):
+            if not request.is_internal:
                 verb = type(request).__name__.lower()
                 self.add(AuditEntry(now, request.model, verb, *_values(request, outcome, {})))
 
@@ -75,7 +72,7 @@ class AuditLog:
         last: tuple[str, type[Request]] | None = None
         for request, outcome in outcomes:
             kind = type(request)
-            if kind in _INTERNAL:
+            if kind.is_internal:
                 continue
             if last != (request.model, kind):
                 last = (request.model, kind)

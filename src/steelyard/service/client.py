@@ -15,8 +15,6 @@ from steelyard.exceptions import SteelyardError
 Rows = Sequence[Mapping[str, Any]] | Any  # mappings, or a data frame with the Arrow interface
 _ARROW = "application/vnd.apache.arrow.stream"
 
-__all__ = ["Client", "RefusedError", "UnansweredError", "UnreachableError"]
-
 
 class RefusedError(SteelyardError, ValueError):
     """The service refused the request; nothing was changed."""

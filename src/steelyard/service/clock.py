@@ -8,8 +8,6 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-__all__ = ["SteadyClock"]
-
 _log = logging.getLogger("steelyard.service")
 _MAX_DRIFT_SECONDS = 60.0  # a larger difference between wall clock and monotonic clock counts as a jump
 _MAX_JUMP_SECONDS = 3_600.0  # a jump that lasts longer counts as a correction of the wall clock

@@ -1,163 +1,30 @@
-"""Requests to the writer, their futures, and the errors that they can raise."""
+"""Requests to the writer. Each kind of request applies itself, inside a transaction of the writer."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import CancelledError
+import json
+import math
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from steelyard.exceptions import SteelyardError
+from steelyard.exceptions import FileFormatError
 from steelyard.federated import SiteUpdate
-from steelyard.service.spec import Spec
-from steelyard.service.stores import PendingRow
+from steelyard.service.errors import Conflict
+from steelyard.service.queue import RequestFuture
+from steelyard.service.spec import Spec, check_name
+from steelyard.service.stores import PendingRow, RowReference
 from steelyard.tables.columns import ColumnBatch
 
-__all__ = [
-    "Adopt",
-    "Challenge",
-    "Conflict",
-    "Consume",
-    "Delete",
-    "Drop",
-    "Forget",
-    "GoneError",
-    "Label",
-    "Learn",
-    "NotFoundError",
-    "Origin",
-    "PositionMoved",
-    "Promote",
-    "Publish",
-    "Put",
-    "QueueFullError",
-    "Release",
-    "Remember",
-    "Rename",
-    "Request",
-    "RequestFuture",
-    "Tick",
-    "Unavailable",
-]
+if TYPE_CHECKING:
+    from steelyard.service.session import ModelSession
+    from steelyard.service.writer import Writer
 
-
-class NotFoundError(SteelyardError, LookupError):
-    """The model, row or version does not exist."""
-
-
-class Conflict(SteelyardError, ValueError):  # noqa: N818  a state, not an error of the caller
-    """The request contradicts the current state."""
-
-
-class PositionMoved(Conflict):
-    """Another request has moved the position in the topic, so the messages were already consumed."""
-
-
-class GoneError(SteelyardError, LookupError):
-    """The requested data has been erased."""
-
-
-class QueueFullError(SteelyardError, RuntimeError):
-    """The queue of requests is full."""
-
-
-class Unavailable(SteelyardError, RuntimeError):  # noqa: N818  a state, not an error of the caller
-    """The store cannot be written at the moment."""
-
-
-_PENDING, _RUNNING, _CANCELLED, _FINISHED = range(4)
-# All futures share one lock, because creating a lock for each takes longer than waiting for a shared lock.
-_future_lock = threading.Lock()
-
-
-class RequestFuture:
-    """Result of a request, with the part of the interface of concurrent.futures.Future that is needed.
-
-    Creating and resolving this class takes 3 microseconds; the standard class takes 12, which lowers the
-    throughput of single rows by 15 % (``benchmarks/speed/bench_service.py --only single``).
-    """
-
-    __slots__ = ("_error", "_event", "_result", "_state", "callback")
-
-    def __init__(self) -> None:
-        # Function that is called with the future when the request ends, in the thread that finishes or
-        # cancels the request. It must be set before the request is submitted.
-        self.callback: Callable[[RequestFuture], None] | None = None
-        self._state = _PENDING
-        self._result: dict[str, Any] | None = None
-        self._error: BaseException | None = None
-        self._event: threading.Event | None = None
-
-    def cancel(self) -> bool:
-        """Cancel the request; return False if it is running or finished."""
-        with _future_lock:
-            if self._state in {_RUNNING, _FINISHED}:
-                return False
-            self._state = _CANCELLED
-        self._notify()
-        return True
-
-    def set_running(self) -> bool:
-        """Mark the request as running, so that it cannot be cancelled; return False if it was cancelled."""
-        with _future_lock:
-            if self._state == _PENDING:
-                self._state = _RUNNING
-            return self._state == _RUNNING
-
-    def cancelled(self) -> bool:
-        """Return whether the request was cancelled."""
-        return self._state == _CANCELLED
-
-    def done(self) -> bool:
-        """Return whether the request is finished or cancelled."""
-        return self._state >= _CANCELLED
-
-    def set_result(self, result: dict[str, Any]) -> None:
-        """Finish the request with a result."""
-        self._finish(result, None)
-
-    def set_exception(self, error: BaseException) -> None:
-        """Finish the request with an exception."""
-        self._finish(None, error)
-
-    def result(self, timeout: float | None = None) -> dict[str, Any]:
-        """Wait for the result and return it, or raise the exception of the request."""
-        error = self.exception(timeout)
-        if error is not None:
-            raise error
-        assert self._result is not None
-        return self._result
-
-    def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Wait for the request and return its exception, or None if it has a result."""
-        if self._state < _CANCELLED:
-            self._wait(timeout)
-        if self._state == _CANCELLED:
-            raise CancelledError
-        return self._error
-
-    def _finish(self, result: dict[str, Any] | None, error: BaseException | None) -> None:
-        with _future_lock:
-            if self._state >= _CANCELLED:
-                raise RuntimeError("the request is finished already")
-            self._result, self._error, self._state = result, error, _FINISHED
-        self._notify()
-
-    def _notify(self) -> None:
-        if self._event is not None:
-            self._event.set()
-        if self.callback is not None:
-            self.callback(self)
-
-    def _wait(self, timeout: float | None) -> None:
-        with _future_lock:
-            if self._state >= _CANCELLED:
-                return
-            if self._event is None:
-                self._event = threading.Event()
-        if not self._event.wait(timeout):
-            raise TimeoutError
+Response = dict[str, Any]
+_RESPONSE_SECONDS = 7 * 86_400.0  # time for which responses are stored for repeated requests
+_EXPIRED_SECONDS = 3_600.0  # maximum time for which expired rows stay in the store
+_NEXT_SLICE_SECONDS = 0.2  # pause between two transactions that delete old responses
 
 
 class Origin(NamedTuple):
@@ -185,6 +52,8 @@ class Request:
     """
 
     erases: ClassVar[bool] = False  # whether deleted data must be erased from disk before the response
+    takes_key: ClassVar[bool] = True  # whether the request can have an idempotency key
+    is_internal: ClassVar[bool] = False  # whether the writer itself submits the request, which is not audited
 
     model: str
     key: str | None = field(default=None, kw_only=True)
@@ -194,26 +63,20 @@ class Request:
     is_repeated: bool = field(default=False, init=False)
     future: RequestFuture = field(default_factory=RequestFuture, kw_only=True, repr=False)
 
+    def run(self, writer: Writer, now: float) -> Response:
+        """Apply the request; return its response. If an error of the library is raised, nothing changed."""
+        return self.apply(writer, writer.session_of(self.model), now)
 
-@dataclass
-class Put(Request):
-    """Create a model or change its settings."""
+    def apply(self, writer: Writer, session: ModelSession, now: float) -> Response:
+        """Apply the request to its model."""
+        raise NotImplementedError
 
-    spec: Spec
-
-
-@dataclass
-class Delete(Request):
-    """Delete a model and all its data in the store, except its audit log."""
-
-    erases: ClassVar[bool] = True
+    def mentioned_rows(self, response: Response) -> list[RowReference]:
+        """Return the rows that the response mentions. Forgetting one of them erases the stored response."""
+        return [(row_id, None) for row_id in response.get("unknown", ())]
 
 
-@dataclass
-class Rename(Request):
-    """Rename a model."""
-
-    new_name: str
+# -- rows -------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -222,6 +85,16 @@ class Learn(Request):
 
     batch: ColumnBatch
 
+    def apply(self, _: Writer, session: ModelSession, now: float) -> Response:
+        batch, more = self.batch, {}
+        if session.engine.spec.quarantines:
+            batch = session.quarantine(batch, now=now)
+            more = {"quarantined": self.batch.n_rows - batch.n_rows}
+        version = session.engine.version
+        if batch.n_rows:
+            version = session.learn(batch, now=now, key=self.key)
+        return {"learned": batch.n_rows, "version": version, **more}
+
 
 @dataclass
 class Remember(Request):
@@ -229,6 +102,14 @@ class Remember(Request):
 
     rows: Sequence[PendingRow]
     prediction: Mapping[str, Any] = field(default_factory=dict)  # copied into the response
+
+    def apply(self, writer: Writer, session: ModelSession, _: float) -> Response:
+        limit = min(writer.max_remembered, session.engine.spec.limit("waiting"))
+        session.remember(self.rows, int(limit))
+        return {"version": session.engine.version, **self.prediction, "ids": [row.id for row in self.rows]}
+
+    def mentioned_rows(self, _: Response) -> list[RowReference]:
+        return [(row.id, row.subject) for row in self.rows]
 
 
 @dataclass
@@ -240,6 +121,28 @@ class Label(Request):
 
     labels: Mapping[str, Any]
     correct: bool = False
+
+    def apply(self, writer: Writer, session: ModelSession, now: float) -> Response:
+        store = writer.store
+        found = store.pending(self.model, list(self.labels))
+        waiting = {row.id: row for row in found}
+        others = [row_id for row_id in self.labels if row_id not in waiting]
+        known = set(store.known_ids(self.model, others))
+        to_correct = {row_id: self.labels[row_id] for row_id in known if self.correct}
+        if to_correct:
+            session.corrections(to_correct)  # raises before anything is changed
+        if found:
+            session.label(found, self.labels, now=now, key=self.key)
+            if writer.statistics.on_labels is not None:
+                writer.statistics.on_labels(self.model, [now - row.at for row in found])
+        corrected = session.correct(to_correct, now=now) if to_correct else []
+        return {
+            "labelled": len(found),
+            "corrected": len(corrected),
+            "already_labelled": [r for r in others if r in known and r not in corrected],
+            "unknown": [row_id for row_id in others if row_id not in known],
+            "version": session.engine.version,
+        }
 
 
 @dataclass
@@ -273,6 +176,11 @@ class Consume(Request):
     unused: Sequence[str] = ()
     skips_known: bool = False
 
+    def apply(self, writer: Writer, session: ModelSession, now: float) -> Response:
+        from steelyard.service.consumption import consume  # avoids an import cycle
+
+        return consume(session, self, writer.max_remembered, now)
+
 
 @dataclass
 class Forget(Request):
@@ -300,6 +208,14 @@ class Forget(Request):
         }
         return next(name for name, value in options.items() if value is not None)
 
+    def apply(self, _: Writer, session: ModelSession, now: float) -> Response:
+        certificate = session.forget(self, now=now)
+        return {
+            "forgotten": certificate["forgotten"],
+            "version": session.engine.version,
+            "certificate": certificate,
+        }
+
 
 @dataclass
 class Release(Request):
@@ -310,25 +226,23 @@ class Release(Request):
     numbers: Sequence[int]
     learn: bool
 
-
-@dataclass
-class Challenge(Request):
-    """Start a challenger with the given settings, or end the current challenger if the settings are None."""
-
-    spec: Spec | None
-    replay: bool = True  # whether the challenger first learns the stored rows of the model
+    def apply(self, _: Writer, session: ModelSession, now: float) -> Response:
+        return session.release(self, now=now)
 
 
-@dataclass
-class Promote(Request):
-    """Swap a model and its challenger."""
+# -- federated models -------------------------------------------------------------------------------
 
 
 @dataclass
 class Publish(Request):
-    """Receive the latest update of a site, for a federated model."""
+    """Receive the latest update of a site, for a federated model. A repeated update changes nothing."""
+
+    takes_key: ClassVar[bool] = False
 
     site_update: SiteUpdate
+
+    def apply(self, _: Writer, session: ModelSession, now: float) -> Response:
+        return session.receive(self.site_update, now=now)
 
 
 @dataclass
@@ -339,14 +253,133 @@ class Drop(Request):
 
     site: str
 
+    def apply(self, _: Writer, session: ModelSession, now: float) -> Response:
+        return session.drop(self.site, now=now)
+
+
+# -- models -----------------------------------------------------------------------------------------
+
+
+@dataclass
+class Put(Request):
+    """Create a model or change its settings."""
+
+    spec: Spec
+
+    def run(self, writer: Writer, now: float) -> Response:
+        name, spec, store = check_name(self.model), self.spec, writer.store
+        session = writer.sessions.get(name) or writer.adopt(name)
+        writer.check_not_damaged(name)
+        is_new = session is None
+        if session is None:
+            session = writer.create(name, spec, now)
+        else:
+            spec = spec.with_defaults_of(session.engine.spec)
+            if session.engine.spec.as_dict() != spec.as_dict():
+                session.configure(spec, now=now)
+        store.put_model(name, json.dumps(spec.as_dict()), now)
+        return {
+            "name": name,
+            "version": session.engine.version,
+            "spec": session.engine.spec.as_dict(),
+            "made": is_new,
+        }
+
+
+@dataclass
+class Delete(Request):
+    """Delete a model and all its data in the store, except its audit log."""
+
+    erases: ClassVar[bool] = True
+
+    def apply(self, writer: Writer, session: ModelSession, _: float) -> Response:
+        name, engine = self.model, session.engine
+        writer.store.drop_model(name)
+        writer.store.put_former_version(name, engine.version)  # version numbers are never reused
+        del writer.sessions[name]
+        return {"deleted": name, "rows": engine.n_rows, "version": engine.version}
+
+
+@dataclass
+class Rename(Request):
+    """Rename a model."""
+
+    new_name: str
+
+    def apply(self, writer: Writer, session: ModelSession, now: float) -> Response:
+        name, new_name = self.model, check_name(self.new_name)
+        store, engine = writer.store, session.engine
+        if store.spec_of(new_name) is not None:
+            raise Conflict(f"there is a model {new_name!r} already; nothing was changed.")
+        writer.need_lease(new_name)
+        store.rename_model(name, new_name)
+        store.put_former_version(name, engine.version)  # version numbers are never reused under either name
+        del writer.sessions[name]
+        writer.add_session(new_name, session)
+        engine.name = new_name
+        engine.version = max(engine.version, store.former_version(new_name)) + 1
+        session.snapshot(now)
+        return {"name": new_name, "former_name": name, "version": engine.version}
+
+
+@dataclass
+class Challenge(Request):
+    """Start a challenger with the given settings, or end the current challenger if the settings are None."""
+
+    spec: Spec | None
+    replay: bool = True  # whether the challenger first learns the stored rows of the model
+
+    def apply(self, _: Writer, session: ModelSession, now: float) -> Response:
+        return {"version": session.challenge(self, now=now)}
+
+
+@dataclass
+class Promote(Request):
+    """Swap a model and its challenger."""
+
+    def apply(self, writer: Writer, session: ModelSession, now: float) -> Response:
+        version = session.promote(now=now)
+        values = session.engine.spec.as_dict()
+        writer.store.put_model(self.model, json.dumps(values), now)
+        return {"version": version, "spec": values}
+
+
+# -- requests of the writer itself ------------------------------------------------------------------
+
 
 @dataclass
 class Adopt(Request):
-    """Take over a session from another writer thread. The writer itself submits this request."""
+    """Take over a session from another writer thread."""
+
+    is_internal: ClassVar[bool] = True
 
     session: Any
+
+    def run(self, writer: Writer, _: float) -> Response:
+        return writer.continue_with(self)
 
 
 @dataclass
 class Tick(Request):
-    """Delete expired rows and stored responses. The writer itself submits this request."""
+    """Expire rows; delete expired rows, old responses and old audit entries from the store."""
+
+    is_internal: ClassVar[bool] = True
+
+    def run(self, writer: Writer, now: float) -> Response:
+        expired = []
+        for name, session in list(writer.sessions.items()):
+            try:
+                if session.expire_rows(now):
+                    expired.append(name)
+            except FileFormatError as error:  # raised before anything was changed
+                writer.set_aside(name, error)
+                continue
+            is_due = now - session.snapshot_at >= _EXPIRED_SECONDS
+            if is_due and session.row_windows.expired_chunks():
+                session.snapshot(now)  # deletes expired rows from the store
+            if session.engine.spec.limit("megabytes") < math.inf:
+                session.measure_state()
+            if writer.store.drop_responses(name, now - _RESPONSE_SECONDS):
+                writer.next_tick = time.monotonic() + _NEXT_SLICE_SECONDS
+        writer.store.drop_audit(now - writer.audit_seconds)
+        return {"expired": expired}

@@ -10,14 +10,13 @@ import numpy as np
 
 from steelyard.exceptions import DataError, SteelyardError
 from steelyard.service import rows as wire
-from steelyard.service.commands import Conflict, Consume, PositionMoved
+from steelyard.service.commands import Consume
+from steelyard.service.errors import Conflict, PositionMoved
 from steelyard.service.session import ModelSession
 from steelyard.service.spec import Spec
 from steelyard.service.stores import EarlyLabel, PendingRow
 from steelyard.streams.predictions import Predictions
 from steelyard.tables.columns import ColumnBatch
-
-__all__ = ["TopicConsumer", "consume", "pending_rows"]
 
 
 class TopicConsumer(Protocol):
@@ -146,7 +145,7 @@ def pending_rows(spec: Spec, batch: ColumnBatch, answers: Predictions | None, no
         raise DataError(f"rows to remember need the subject column {spec.subject!r}.")
     if spec.time is not None and spec.time in batch.columns:
         present = [time is not None for time in wire.texts(batch, spec.time)]
-        times = wire.times(wire.select(batch, np.array(present)), spec.time, now)
+        times = wire.times(wire.select(batch, np.array(present)), spec.time)
         wire.check_not_in_future(times, spec.time, now + spec.max_future_seconds)
     id_column = spec.id if spec.id in batch.columns else None
     ids = [row_id or uuid.uuid4().hex for row_id in wire.identifiers(batch, id_column)]

@@ -13,8 +13,6 @@ from steelyard.exceptions import SteelyardError
 from steelyard.service.client import Client
 from steelyard.streams import Payments
 
-__all__ = ["feed"]
-
 _NAME = "payments"
 _SPEC = {
     "target": "kind",

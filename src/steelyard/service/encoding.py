@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,16 +15,6 @@ from steelyard.streams.chunks import Chunk
 from steelyard.tables.columns import ColumnBatch, Place, RowError, Values, listed, near
 from steelyard.tables.encoding import TableEncoder
 
-__all__ = [
-    "REQUEST",
-    "check_features",
-    "check_known_values",
-    "encoded_chunk",
-    "extend_columns",
-    "missing_column",
-    "reads_tables",
-]
-
 REQUEST = Place("the request")
 
 
@@ -33,20 +23,28 @@ def reads_tables(learner: Any) -> bool:
     return hasattr(learner, "reads_table") and bool(learner.reads_table({}))
 
 
+class Model(Protocol):
+    """Model that is learning or published."""
+
+    spec: Spec
+    learner: Any
+    encoder: TableEncoder
+
+
 def encoded_chunk(
-    spec: Spec,
-    learner: Any,
-    encoder: TableEncoder,
+    model: Model,
     batch: ColumnBatch,
-    labels: NDArray[Any],
+    labels: NDArray[Any] | None = None,
     *,
-    learn: bool,
+    learn: bool = False,
     times: FloatArray | None = None,
 ) -> Chunk:
     """Return the rows of a request as a chunk. If ``learn`` is true, the encoder adds new categories.
 
     A learner that reads tables gets the columns without encoding.
     """
+    spec, learner, encoder = model.spec, model.learner, model.encoder
+    labels = np.zeros(batch.n_rows) if labels is None else labels
     absent = [name for name in encoder.columns_ if name not in batch.columns]
     if absent:
         check_features(spec, encoder, batch)
@@ -92,6 +90,19 @@ def check_known_values(spec: Spec, encoder: TableEncoder, batch: ColumnBatch) ->
     if unusable.any():
         row = int(unusable.argmax())
         raise RowError("no known column has a value.", source=REQUEST.of_row(row), row=row)
+
+
+def row_costs(spec: Spec, batch: ColumnBatch) -> FloatArray | None:
+    """Return the cost factors of rows, or None if the spec has no cost column."""
+    if spec.cost is None:
+        return None
+    values = batch.columns.get(spec.cost)
+    if values is None or values.dtype != np.float64 or not (np.isfinite(values) & (values >= 0.0)).all():
+        raise DataError(
+            f"the column {spec.cost!r} must have a number >= 0 in every row: it is the cost of a row.",
+            source="the request",
+        )
+    return values
 
 
 def missing_column(name: str, found: Collection[str]) -> DataError:

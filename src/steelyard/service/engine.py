@@ -6,7 +6,6 @@ recovered by replaying its events. Every event is atomic.
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -27,39 +26,20 @@ from steelyard.service.encoding import (
     extend_columns,
     missing_column,
     reads_tables,
+    row_costs,
 )
-from steelyard.service.monitor import QualityMonitor
+from steelyard.service.monitor import QualityMonitor, RecentRows
 from steelyard.service.published import PublishedModel, class_counts, digest_of
-from steelyard.service.recent_rows import RecentRows
 from steelyard.service.spec import Spec
-from steelyard.streams.chunks import Chunk, padded
+from steelyard.streams.chunks import padded
 from steelyard.streams.predictions import Predictions, is_ready, learn_chunk, predict_chunk, rows_for_model
 from steelyard.tables.columns import ColumnBatch, as_texts
 from steelyard.tables.encoding import TableEncoder
 from steelyard.tables.labels import LabelReader
 
-__all__ = ["Challenger", "EarlierPredictions", "Engine"]
-
 _MAX_CLASSES = 500
-# Above this number of classes, LabelReader is faster than one comparison per class.
+# Above this number of classes, LabelReader is faster than comparing with each known integer class.
 _MAX_CLASSES_TO_COMPARE = 8
-
-
-@dataclass(frozen=True)
-class EarlierPredictions:
-    """Earlier predictions of rows whose labels arrive later, for the quality monitor."""
-
-    labels: list[Any]
-    scores: FloatArray  # shape (n_rows, n_classes)
-    classes: list[Any]
-
-    def answers(self) -> Predictions:
-        """Return the predictions in the form that the quality monitor expects."""
-        return Predictions.of(np.array(self.labels), list(self.classes), self.scores)
-
-    def take(self, order: NDArray[Any]) -> EarlierPredictions:
-        """Return the predictions of the rows at the given indices."""
-        return EarlierPredictions([self.labels[i] for i in order], self.scores[order], self.classes)
 
 
 @dataclass
@@ -100,8 +80,10 @@ class Engine:
         self.challenger: Challenger | None = None
         # Reason why the last challenger ended, unless a client ended it.
         self.challenger_ended: str | None = None
-        self._encoder = TableEncoder(spec.missing)
-        self._learner = spec.make_learner(own_window=own_window)
+        self.encoder = TableEncoder(spec.missing)
+        self.learner = spec.make_learner(own_window=own_window)
+        # Whether the learner drops rows outside its window by itself.
+        self.has_own_window = getattr(self.learner, "window", "auto") != "auto"
         self._newest = -math.inf  # time of the newest row
         self._text_labels: bool | None = None
         # Column names of the last rows if the model needs exactly these columns, otherwise None.
@@ -117,34 +99,24 @@ class Engine:
         special = [name for name in (self.spec.subject, self.spec.id) if name is not None]
         if self._text_labels:
             special.append(self.spec.target)
-        return [*special, *(self._encoder.categorical_ if self.has_columns else ())]
+        return [*special, *(self.encoder.categorical_ if self.encoder.is_fitted else ())]
 
     @property
     def can_forget(self) -> bool:
         """Whether the learner can forget rows."""
-        return hasattr(self._learner, "forget")
-
-    @property
-    def has_own_window(self) -> bool:
-        """Whether the learner drops rows outside its window by itself."""
-        return getattr(self._learner, "window", "auto") != "auto"
+        return hasattr(self.learner, "forget")
 
     @property
     def n_dropped(self) -> int:
         """Number of rows that the learner has dropped and that :meth:`expire` has not removed yet."""
-        if not self.has_own_window or not is_ready(self._learner):
+        if not self.has_own_window or not is_ready(self.learner):
             return 0
-        return self.n_rows - int(np.sum(self._learner.class_count_))
+        return self.n_rows - int(np.sum(self.learner.class_count_))
 
     @property
     def n_features(self) -> int:
         """Number of encoded features, which is 0 before the first rows are learned."""
-        return int(getattr(self._learner, "n_features_in_", 0))
-
-    @property
-    def has_columns(self) -> bool:
-        """Whether the columns are known."""
-        return "columns_" in vars(self._encoder)
+        return int(getattr(self.learner, "n_features_in_", 0))
 
     def _fix_columns(self, kinds: Mapping[str, str]) -> None:
         empty = {
@@ -152,7 +124,7 @@ class Engine:
             for name, kind in kinds.items()
         }
         times = [name for name, kind in kinds.items() if kind == "time"]
-        self._encoder.fit_columns(ColumnBatch(empty, 0, times=times), list(kinds), ())
+        self.encoder.fit_columns(ColumnBatch(empty, 0, times=times), list(kinds), ())
 
     def check_rows(self, batch: ColumnBatch, *, labelled: bool) -> None:
         """Raise DataError if rows lack a column that this model needs."""
@@ -162,22 +134,22 @@ class Engine:
         for name in (spec.target, spec.time, spec.subject, spec.id) if labelled else ():
             if name is not None and name not in columns:
                 raise missing_column(name, columns)
-        if self.has_columns:
-            check_features(spec, self._encoder, batch)
-        if not self.has_columns and labelled and not self.feature_names(batch):
+        if self.encoder.is_fitted:
+            check_features(spec, self.encoder, batch)
+        if not self.encoder.is_fitted and labelled and not self.feature_names(batch):
             raise DataError("there is no feature column.", source="the request")
 
     def _extend_columns(self, batch: ColumnBatch) -> None:
         """Add new columns to the encoder, and note whether rows with these names need any further check."""
         spec, names = self.spec, list(batch.columns)
-        extend_columns(spec, self._encoder, batch)
-        needed = {spec.target, spec.time, spec.subject, spec.id, *self._encoder.columns_} - {None}
+        extend_columns(spec, self.encoder, batch)
+        needed = {spec.target, spec.time, spec.subject, spec.id, *self.encoder.columns_} - {None}
         is_complete = needed.issuperset(spec.feature_names(names)) and needed.issubset(names)
         self._usual_names = names if is_complete else None
 
     def check_known_values(self, batch: ColumnBatch) -> None:
         """Raise RowError for a row that has no value in any known column."""
-        check_known_values(self.spec, self._encoder, batch)
+        check_known_values(self.spec, self.encoder, batch)
 
     def feature_names(self, batch: ColumnBatch) -> list[str]:
         """Return the names of the columns that are features."""
@@ -191,7 +163,7 @@ class Engine:
         *,
         at: float,
         times: FloatArray | None = None,
-        predictions: EarlierPredictions | None = None,
+        predictions: Predictions | None = None,
         pause: Callable[[], None] | None = None,
     ) -> int:
         """Evaluate predictions for the rows, then learn the rows; return the new version.
@@ -202,27 +174,28 @@ class Engine:
         times = np.full(add.n_rows, at) if times is None else times
         # Learners expect ascending times, so a late row gets the latest time so far.
         ascending = np.maximum(np.maximum.accumulate(times), self._newest)
-        encoder, self._encoder = self._encoder, self._encoder.copy()  # published models keep the old encoder
+        encoder, self.encoder = self.encoder, self.encoder.copy()  # published models keep the old encoder
         try:
             if list(add.columns) != self._usual_names:
                 self._extend_columns(add)
-            labels, costs = self._labels(add), self.spec.costs(add)
-            chunk = self._chunk(add, labels, learn=True, times=ascending)
-            answers = self._predicted(chunk, predictions, costs)
-            current = answers
-            if predictions is not None and self.challenger is not None:
-                current = self._predicted(chunk, None, costs)
+            labels, costs = self._labels(add), row_costs(self.spec, add)
+            chunk = encoded_chunk(self, add, labels, learn=True, times=ascending)
+            current = None  # predictions of the current model, unless only earlier ones are needed
+            if (predictions is None or self.challenger is not None) and is_ready(self.learner):
+                current = predict_chunk(self.learner, chunk, sample_cost=costs)
+            answers = current if predictions is None else predictions
             if pause is not None:
                 pause()
             if (
                 predictions is not None
-                and hasattr(self._learner, "_keep_decisions")
-                and is_ready(self._learner)
+                and hasattr(self.learner, "_keep_decisions")
+                and is_ready(self.learner)
             ):
-                self._learner._keep_decisions(rows_for_model(self._learner, chunk), predictions.labels)
-            learn_chunk(self._learner, chunk, **({} if costs is None else {"sample_cost": costs}))
+                rows = rows_for_model(self.learner, chunk)
+                self.learner._keep_decisions(rows, predictions.labels.tolist())
+            learn_chunk(self.learner, chunk, **({} if costs is None else {"sample_cost": costs}))
         except BaseException:
-            self._encoder, self._usual_names = encoder, None
+            self.encoder, self._usual_names = encoder, None
             raise
         self._text_labels = labels.dtype.kind == "U"
         if answers is not None:
@@ -234,7 +207,8 @@ class Engine:
         self._newest = float(ascending[-1])
         self.n_rows += add.n_rows
         self.n_learned += add.n_rows
-        return self._next()
+        self.version += 1
+        return self.version
 
     def _learn_too(
         self,
@@ -251,8 +225,8 @@ class Engine:
         # The rows are counted only if both models have predicted them.
         if answers is not None and rival.engine.monitor.n_counted > counted:
             rival.monitor.count(labels, answers, row=self.n_learned, at=at)
-            rival.monitor.take_points()
-        rival.engine.monitor.take_points()
+            rival.monitor.new_points = []
+        rival.engine.monitor.new_points = []
 
     def _challenge(self, change: Callable[[], Any]) -> None:
         """Apply a change to the challenger. If the change fails, end the challenger, as it lacks rows."""
@@ -286,10 +260,10 @@ class Engine:
     def _unlearn(self, batch: ColumnBatch, pause: Callable[[], None] | None) -> None:
         if not self.can_forget:
             raise DataError(
-                f"a model of class {type(self._learner).__name__} cannot forget rows; nothing was changed.",
+                f"a model of class {type(self.learner).__name__} cannot forget rows; nothing was changed.",
                 hint="learners that can: ProximalSVC, IncrementalSVC, StreamClassifier",
             )
-        if not self.has_columns or self.n_rows < batch.n_rows:
+        if not self.encoder.is_fitted or self.n_rows < batch.n_rows:
             raise DataError(
                 f"{batch.n_rows:,} rows cannot be forgotten, because the model has only {self.n_rows:,}; "
                 "nothing was changed."
@@ -299,7 +273,7 @@ class Engine:
         X, y = self._encoded(batch)
         if pause is not None:
             pause()
-        self._learner.forget(X, y)
+        self.learner.forget(X, y)
         self.n_rows -= batch.n_rows
 
     def _forget_too(self, rival: Engine, change: Callable[[], Any], n_rows: int) -> None:
@@ -312,11 +286,11 @@ class Engine:
         """Raise DataError if the learner cannot forget or if a corrected label is not a known class."""
         if not self.can_forget:
             raise DataError(
-                f"a model of class {type(self._learner).__name__} cannot forget rows, so labels cannot be "
+                f"a model of class {type(self.learner).__name__} cannot forget rows, so labels cannot be "
                 "corrected; nothing was changed.",
                 hint="learners that can: ProximalSVC, IncrementalSVC, StreamClassifier",
             )
-        known = {str(label) for label in np.asarray(self._learner.classes_).tolist()}
+        known = {str(label) for label in np.asarray(self.learner.classes_).tolist()}
         known |= self.spec.allowed_labels or set()
         unknown = next((x for x in self._labels(right).tolist() if str(x) not in known), None)
         if unknown is not None:
@@ -330,8 +304,8 @@ class Engine:
         self.check_correction(right)
         X, y = self._encoded(wrong)
         try:
-            self._learner.forget(X, y)
-            learn_chunk(self._learner, self._chunk(right, self._labels(right), learn=False))
+            self.learner.forget(X, y)
+            learn_chunk(self.learner, encoded_chunk(self, right, self._labels(right)))
         except SteelyardError as error:  # the learner may be partly changed, so the writer recovers the model
             raise RuntimeError(f"labels could not be corrected: {error}") from error
         if self.challenger is not None:
@@ -374,7 +348,7 @@ class Engine:
     def categories_in(self, batch: ColumnBatch) -> set[tuple[str, str]]:
         """Return the known categories that occur in the rows, as pairs (column, text)."""
         known = self._known_categories
-        columns = self._encoder.categorical_ if self.has_columns else []
+        columns = self.encoder.categorical_ if self.encoder.is_fitted else []
         found: set[tuple[str, Any]] = {
             (name, text)
             for name in columns
@@ -386,18 +360,18 @@ class Engine:
 
     @property
     def _known_categories(self) -> set[tuple[str, str]]:
-        schema = getattr(self._learner, "_schema", None) if is_ready(self._learner) else None
+        schema = getattr(self.learner, "_schema", None) if is_ready(self.learner) else None
         if schema is not None:
             return {(name, text) for name, codes in schema.codes.items() for text in codes}
-        return set(self._encoder.categories_) if self.has_columns else set()
+        return set(self.encoder.categories_) if self.encoder.is_fitted else set()
 
     def erase_categories(self, categories: set[tuple[str, str]]) -> None:
         """Erase the texts of categories that no longer occur in any row."""
-        if reads_tables(self._learner):
-            self._learner.erase_categories(sorted(categories))
+        if reads_tables(self.learner):
+            self.learner.erase_categories(sorted(categories))
         else:
-            self._encoder = self._encoder.copy()  # published models keep the old encoder
-            self._encoder.erase_categories(sorted(categories))
+            self.encoder = self.encoder.copy()  # published models keep the old encoder
+            self.encoder.erase_categories(sorted(categories))
         if self.challenger is not None:
             self.challenger.engine.erase_categories(categories)
 
@@ -405,13 +379,13 @@ class Engine:
         """Change settings that do not require relearning the rows; return the new version."""
         self.spec.check_change(spec)
         if spec.allowed_labels is not None and spec.allowed_labels != self.spec.allowed_labels:
-            missing = set(class_counts(self._learner)) - spec.allowed_labels
+            missing = set(class_counts(self.learner)) - spec.allowed_labels
             if missing:
                 raise ParameterError(
                     f"classes must contain the class {min(missing)!r}, which the model has learned.",
                     source="the spec",
                 )
-        _copy_parameters(spec.make_learner(own_window=self.has_own_window), self._learner)
+        _copy_parameters(spec.make_learner(own_window=self.has_own_window), self.learner)
         self.spec, self._usual_names = spec, None
         return self._next()
 
@@ -421,8 +395,10 @@ class Engine:
 
     def _labels(self, batch: ColumnBatch) -> NDArray[Any]:
         values = batch.columns[self.spec.target]
-        if values.dtype == np.float64 and _are_among(values, getattr(self._learner, "classes_", None)):
-            return values.astype(np.int64)  # fast path for the most common case: integer classes
+        known = getattr(self.learner, "classes_", np.empty(0))
+        is_usual = values.dtype == np.float64 and known.dtype.kind == "i"
+        if is_usual and len(known) <= _MAX_CLASSES_TO_COMPARE and (values[:, None] == known).any(1).all():
+            return values.astype(np.int64)
         numbers = {} if self._text_labels else self.spec.integer_classes
         # The column contains integers as text if one of its rows has a text label.
         if numbers and values.dtype == object:
@@ -434,25 +410,13 @@ class Engine:
             return labels.astype(str)
         return labels
 
-    def _predicted(
-        self, chunk: Chunk, predictions: EarlierPredictions | None, costs: FloatArray | None
-    ) -> Predictions | None:
-        if predictions is not None:
-            return predictions.answers()
-        return predict_chunk(self._learner, chunk, sample_cost=costs) if is_ready(self._learner) else None
-
     def _encoded(self, batch: ColumnBatch) -> tuple[Any, NDArray[Any]]:
         """Return encoded rows, padded to the current number of features of the learner, and their labels."""
         labels = self._labels(batch)
-        X = self._chunk(batch, labels, learn=False).rows_for(self._learner)
+        X = encoded_chunk(self, batch, labels).rows_for(self.learner)
         if isinstance(X, Mapping):
             return X, labels
         return padded(X, max(self.n_features, X.shape[1])), labels
-
-    def _chunk(
-        self, batch: ColumnBatch, labels: NDArray[Any], *, learn: bool, times: FloatArray | None = None
-    ) -> Chunk:
-        return encoded_chunk(self.spec, self._learner, self._encoder, batch, labels, learn=learn, times=times)
 
     # -- properties ---------------------------------------------------------------------------------
 
@@ -460,30 +424,21 @@ class Engine:
         """Return a read-only copy."""
         return PublishedModel(self)
 
-    def copies(self) -> tuple[TableEncoder, Any]:
-        """Return the encoder, which later changes replace by a copy, and a read-only copy of the learner."""
-        return self._encoder, copy.deepcopy(self._learner)
-
-    @property
-    def learner(self) -> Any:
-        """Learner of the model."""
-        return self._learner
-
     def digest(self) -> str:
         """Return a hash of the learned state. Models with equal digests have equal states."""
-        return digest_of(self._learner)
+        return digest_of(self.learner)
 
     def classes(self) -> dict[str, float]:
         """Return the number of rows of each class, if the learner counts them."""
-        return class_counts(self._learner)
+        return class_counts(self.learner)
 
     def column_kinds(self) -> dict[str, str]:
         """Return the kind of each feature column. The result is empty before the first rows are learned."""
-        if not self.has_columns:
+        if not self.encoder.is_fitted:
             return {}
-        kinds = dict.fromkeys(self._encoder.columns_, "number")
-        kinds.update(dict.fromkeys(self._encoder.categorical_, "category"))
-        kinds.update(dict.fromkeys(self._encoder.times_, "time"))
+        kinds = dict.fromkeys(self.encoder.columns_, "number")
+        kinds.update(dict.fromkeys(self.encoder.categorical_, "category"))
+        kinds.update(dict.fromkeys(self.encoder.times_, "time"))
         return kinds
 
     # -- saving and loading -------------------------------------------------------------------------
@@ -496,8 +451,8 @@ class Engine:
             "n_rows": self.n_rows,
             "n_learned": self.n_learned,
             "text_labels": self._text_labels,
-            "encoder": to_bytes(self._encoder),
-            "learner": to_bytes(self._learner),
+            "encoder": to_bytes(self.encoder),
+            "learner": to_bytes(self.learner),
             "gauge": self.monitor.state(),
             "newest": self._newest,
             "challenger": self._challenger_state(),
@@ -513,18 +468,16 @@ class Engine:
     @classmethod
     def from_state(cls, name: str, state: Mapping[str, Any]) -> Engine:
         """Restore a model from :meth:`state`."""
-        engine = cls.__new__(cls)
-        engine.name = name
-        engine.spec = Spec.from_store(state["spec"])
+        engine = cls(name, Spec.from_store(state["spec"]))
         engine.version = int(state["version"])
         engine.n_rows, engine.n_learned = int(state["n_rows"]), int(state["n_learned"])
         engine._text_labels = state["text_labels"]
-        engine._encoder = from_bytes(state["encoder"])
-        engine._learner = from_bytes(state["learner"])
-        engine._newest, engine._usual_names = float(state.get("newest", -math.inf)), None
-        engine.monitor, engine.recent = QualityMonitor.from_state(state["gauge"]), RecentRows()
+        engine.encoder = from_bytes(state["encoder"])
+        engine.learner = from_bytes(state["learner"])
+        engine.has_own_window = getattr(engine.learner, "window", "auto") != "auto"
+        engine._newest = float(state.get("newest", -math.inf))
+        engine.monitor = QualityMonitor.from_state(state["gauge"])
         rival = state.get("challenger")
-        engine.challenger = None
         if rival is not None:
             monitor = QualityMonitor.from_state(rival["gauge"])
             engine.challenger = Challenger(cls.from_state(name, rival["engine"]), monitor, rival["since"])
@@ -540,13 +493,3 @@ def _copy_parameters(source: Any, learner: Any) -> None:
         if inner is not None and hasattr(learner, target):
             _copy_parameters(inner, getattr(learner, target))
     learner.set_params(**parameters)
-
-
-def _are_among(values: FloatArray, classes: NDArray[Any] | None) -> bool:
-    """Return whether all labels are among the known classes, which must be a few integers."""
-    if classes is None or classes.dtype.kind != "i" or len(classes) > _MAX_CLASSES_TO_COMPARE:
-        return False
-    known = values == classes[0]
-    for label in classes[1:]:
-        known |= values == label
-    return bool(known.all())

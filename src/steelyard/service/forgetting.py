@@ -13,15 +13,14 @@ import numpy as np
 from steelyard._types import FloatArray
 from steelyard.base import forgetting_scope
 from steelyard.service import rows as wire
-from steelyard.service.commands import Conflict, Forget, NotFoundError
+from steelyard.service.commands import Forget
 from steelyard.service.encoding import missing_column
+from steelyard.service.errors import Conflict, NotFoundError
 from steelyard.service.idempotency import ERASED_RESPONSE
 from steelyard.tables.columns import ColumnBatch
 
 if TYPE_CHECKING:
     from steelyard.service.session import ModelSession
-
-__all__ = ["Forgetting", "SplitChunk", "row_keys"]
 
 # Maximum number of remaining rows scanned to find out whether the categories of forgotten rows still occur.
 _MAX_SCANNED_ROWS = 200_000

@@ -7,12 +7,10 @@ from collections.abc import Iterable
 import numpy as np
 
 from steelyard.service import rows as wire
-from steelyard.service.commands import Conflict
 from steelyard.service.engine import Engine
+from steelyard.service.errors import Conflict
 from steelyard.service.spec import Spec
 from steelyard.tables.columns import ColumnBatch, RowError, near
-
-__all__ = ["check_quota", "check_rows", "violations"]
 
 _MEGABYTE = 1_000_000
 _MAX_LISTED = 99  # maximum length of the list of classes in a message

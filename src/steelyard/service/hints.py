@@ -7,8 +7,6 @@ from dataclasses import fields
 
 from steelyard.service.spec import Spec
 
-__all__ = ["service_hint"]
-
 _SETTINGS = frozenset(field.name for field in fields(Spec))
 # Matches an argument such as missing="zero", track_rows=True or key=0.
 _ARGUMENT = re.compile(r"""(?<![-\w.])([A-Za-z_]\w*)=("[^"]*"|'[^']*'|True|False|\d[\d.]*)""")

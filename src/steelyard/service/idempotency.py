@@ -3,36 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from typing import Any
 
-from steelyard.service.commands import Conflict, GoneError, Remember, Request
-from steelyard.service.stores import RowReference
+from steelyard.service.commands import Request, Response
+from steelyard.service.errors import Conflict, GoneError
 from steelyard.service.stores.sql import Store
 
-__all__ = ["ERASED_RESPONSE", "Response", "run_once", "stored_response"]
-
-Response = dict[str, Any]
 ERASED_RESPONSE = '{"erased": true}'  # replaces a stored response that mentioned a forgotten row
 
 
-def run_once(store: Store, request: Request, run: Callable[[], Response], now: float) -> Response:
-    """Return the stored response if the key is known; otherwise run the request and store its response."""
-    if request.key is None:
-        return run()
-    known = store.response_to(request.model, request.key)
-    if known is not None:
-        return stored_response(request, *known)
-    response = run()
+def store_response(store: Store, request: Request, response: Response, now: float) -> None:
+    """Store the response of a request with a key, in the transaction of the request."""
+    assert request.key is not None
     store.put_response(
         request.model,
         request.key,
         request.fingerprint,
         json.dumps(response),
         at=now,
-        rows=_mentioned_rows(request, response),
+        rows=request.mentioned_rows(response),
     )
-    return response
 
 
 def stored_response(request: Request, fingerprint: str, body: str) -> Response:
@@ -51,10 +40,3 @@ def stored_response(request: Request, fingerprint: str, body: str) -> Response:
         )
     response: Response = json.loads(body)
     return response
-
-
-def _mentioned_rows(request: Request, response: Response) -> list[RowReference]:
-    """Return the rows that a response mentions. Forgetting one of them erases the response."""
-    if isinstance(request, Remember):
-        return [(row.id, row.subject) for row in request.rows]
-    return [(row_id, None) for row_id in response.get("unknown", ())]

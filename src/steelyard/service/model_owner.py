@@ -12,13 +12,11 @@ from functools import partial
 from typing import Any
 
 from steelyard.exceptions import SteelyardError
-from steelyard.service.commands import NotFoundError, Unavailable
+from steelyard.service.errors import NotFoundError, Unavailable, follower_error
 from steelyard.service.pool import recover_session, repair_model
 from steelyard.service.published import PublishedModel
 from steelyard.service.session import ModelSession
 from steelyard.service.stores.sql import Store
-
-__all__ = ["POLL_SECONDS", "ModelOwner", "follower_error", "location"]
 
 _log = logging.getLogger("steelyard.service")
 POLL_SECONDS = 1.0  # interval at which a follower reads the store and a leader confirms its write lock
@@ -112,6 +110,27 @@ class ModelOwner:
         self.need_lease(name)
         self._recover_model(name, spec)
         return self.sessions.get(name)
+
+    def _catch_up(self) -> list[str]:
+        """Replay the events that another process has written; return the names of the models that changed.
+
+        If events were deleted (a snapshot replaced them, or rows were forgotten), the model is recovered from
+        its snapshot.
+        """
+        changed = []
+        with self.store.read_snapshot():
+            specs, versions = dict(self.store.models()), self.store.last_versions()
+            for name in [name for name in self.sessions if name not in specs]:
+                del self.sessions[name]
+                changed.append(name)
+            for name, spec in specs.items():
+                session, version = self.sessions.get(name), versions.get(name, 0)
+                if session is not None and session.engine.version == version:
+                    continue
+                if session is None or not session.follow(version):
+                    self.sessions[name] = recover_session(self.store, name, spec)
+                changed.append(name)
+        return changed
 
     # -- leases of several learner processes --------------------------------------------------------
 
@@ -228,14 +247,6 @@ class ModelOwner:
         for listener in list(self.listeners):
             with suppress(Exception):  # an error in a listener must not affect the responses
                 listener(name, change)
-
-
-def follower_error() -> Unavailable:
-    """Return the error for requests that another process must answer."""
-    return Unavailable(
-        "this process does not learn this model, because another process learns it; nothing was changed.",
-        hint="send the request to the process whose /health/learner answers 200",
-    )
 
 
 def location(error: Exception) -> str:

@@ -14,8 +14,9 @@ from steelyard.exceptions import DataError
 from steelyard.federated import Hub, SiteUpdate
 from steelyard.persistence.tree import decode, encode
 from steelyard.service import rows as wire
-from steelyard.service.commands import Conflict, Forget, NotFoundError
+from steelyard.service.commands import Forget
 from steelyard.service.engine import Engine
+from steelyard.service.errors import Conflict, NotFoundError, StaleVersionError
 from steelyard.service.published import PublishedModel
 from steelyard.service.session import ModelSession
 from steelyard.service.spec import Spec
@@ -23,25 +24,7 @@ from steelyard.service.stores import Snapshot
 from steelyard.service.stores.sql import Store
 from steelyard.tables.encoding import TableEncoder
 
-__all__ = [
-    "PooledEngine",
-    "PooledSession",
-    "PublishedPooledModel",
-    "StaleVersionError",
-    "new_session",
-    "recover_session",
-    "repair_model",
-]
-
 _MAX_SITES = 10_000
-
-
-class StaleVersionError(Conflict):
-    """The site update is older than the latest update of the same site."""
-
-    def __init__(self, message: str, *, hint: str, age: tuple[int, int]) -> None:
-        super().__init__(message, hint=hint)
-        self.age = age
 
 
 class PublishedPooledModel(PublishedModel):
@@ -57,7 +40,7 @@ class PooledEngine(Engine):
 
     def __init__(self, name: str, spec: Spec) -> None:
         super().__init__(name, spec)
-        self.hub = Hub(**self._learner.get_params(deep=False))
+        self.hub = Hub(**self.learner.get_params(deep=False))
 
     def receive(self, site_update: SiteUpdate) -> int:
         """Apply a new site update; return the new version."""
@@ -97,10 +80,10 @@ class PooledEngine(Engine):
     def _solve(self) -> int:
         if self.hub.sites:
             model = self.hub.model()
-            self._encoder, self._learner = model.encoder, model.estimator
+            self.encoder, self.learner = model.encoder, model.estimator
             self.n_rows = self.n_learned = int(self.hub.statistics.n_rows)
         else:
-            self._encoder, self._learner = TableEncoder(), self.spec.make_learner()
+            self.encoder, self.learner = TableEncoder(), self.spec.make_learner()
             self.n_rows = self.n_learned = 0
         return self._next()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import math
 import time
@@ -18,19 +19,16 @@ from steelyard.evaluation.contributions import strengths_of
 from steelyard.exceptions import DataError, SteelyardError
 from steelyard.persistence import to_bytes
 from steelyard.proximal.drift_report import renamed_event
-from steelyard.service.encoding import encoded_chunk
-from steelyard.service.recent_rows import column_statistics
+from steelyard.service.encoding import encoded_chunk, row_costs
+from steelyard.service.monitor import column_statistics
 from steelyard.streams.chunks import Chunk
 from steelyard.streams.predictions import Predictions, is_ready, predict_chunk, rows_for_model
 from steelyard.tables.columns import ColumnBatch
-from steelyard.tables.encoding import TableEncoder
 from steelyard.tables.explanation import explain_encoded, source_columns
 from steelyard.tables.schema import Schema
 
 if TYPE_CHECKING:
     from steelyard.service.engine import Engine
-
-__all__ = ["PublishedModel", "class_counts", "digest_of"]
 
 _SERVING_SECONDS = 10.0  # a model that predicted within this time is likely to predict again
 _MAX_DRIFTS = 200  # maximum number of drift events in a response
@@ -49,8 +47,9 @@ class PublishedModel:
         self.text_columns = engine.text_columns
         self.columns = engine.column_kinds()
         self._monitor, self._recent = engine.monitor, engine.recent
-        self._encoder, self._learner = engine.copies()
-        self._rates_of_learning = _realised_rates(self._learner)  # rates counted on the learned rows
+        # Later changes replace the encoder of the engine by a copy. Callers must not change either.
+        self.encoder, self.learner = engine.encoder, copy.deepcopy(engine.learner)
+        self._rates_of_learning = _realised_rates(self.learner)  # rates counted on the learned rows
         self._summary: dict[str, Any] | None = None
         self._usual: str | None = None  # most frequent class, or "" if it is unknown
         self.last_predict_time = -math.inf  # monotonic time, including predictions of the previous copy
@@ -59,8 +58,8 @@ class PublishedModel:
         """Return the digest, the classes, the row counts and the columns."""
         if self._summary is None:
             self._summary = {
-                "digest": digest_of(self._learner),
-                "classes": class_counts(self._learner),
+                "digest": digest_of(self.learner),
+                "classes": class_counts(self.learner),
                 "rows": self.n_rows,
                 "learned": self.n_learned,
                 "columns": self.columns,
@@ -87,11 +86,7 @@ class PublishedModel:
         return {"rows": rows.n_rows, "same": float(np.mean(labels[0] == labels[1]))}
 
     def _scores(self, batch: ColumnBatch) -> FloatArray:
-        return np.asarray(predict_chunk(self._learner, self._chunk(batch)).scores, dtype=np.float64)
-
-    def _chunk(self, batch: ColumnBatch, times: FloatArray | None = None) -> Chunk:
-        labels = np.zeros(batch.n_rows)
-        return encoded_chunk(self.spec, self._learner, self._encoder, batch, labels, learn=False, times=times)
+        return np.asarray(predict_chunk(self.learner, encoded_chunk(self, batch)).scores, dtype=np.float64)
 
     def comparison(self) -> dict[str, Any] | None:
         """Return settings and quality of the model and its challenger, or None if there is no challenger."""
@@ -110,9 +105,9 @@ class PublishedModel:
 
     def experts_and_drifts(self) -> dict[str, Any]:
         """Return the experts of an ensemble with their weights, and the rows at which drift was detected."""
-        experts, drifts = [], list(getattr(self._learner, "drifts_", ()))
-        if self.is_ready and isinstance(self._learner, StreamClassifier):
-            explained = self._learner.explain()
+        experts, drifts = [], list(getattr(self.learner, "drifts_", ()))
+        if self.is_ready and isinstance(self.learner, StreamClassifier):
+            explained = self.learner.explain()
             drifts += explained.drifts
             experts = [
                 {
@@ -124,10 +119,10 @@ class PublishedModel:
                 }
                 for expert in explained.experts
             ]
-        changes = getattr(self._learner, "drift_events_", []) if self.is_ready else []
+        changes = getattr(self.learner, "drift_events_", []) if self.is_ready else []
         names: list[str] = []
         if changes and self._schema is None:  # events of a learner that reads tables contain names
-            columns, sources = self._source_columns(int(self._learner.n_features_in_))
+            columns, sources = self._source_columns(int(self.learner.n_features_in_))
             names = [columns[source] for source in sources]
         return {
             "experts": experts,
@@ -140,7 +135,7 @@ class PublishedModel:
 
         Alarms are counted over the rows of prediction requests or, if there are more, over the learned rows.
         """
-        pairs = zip(_realised_rates(self._learner), self._rates_of_learning, strict=False)
+        pairs = zip(_realised_rates(self.learner), self._rates_of_learning, strict=False)
         found = [max(pair, key=lambda one: one.n_rows) for pair in pairs]
         return [
             {
@@ -157,24 +152,14 @@ class PublishedModel:
     @property
     def drift_gauges(self) -> tuple[int, float] | None:
         """Number of detected drifts and evidence (0 to 1) of a new drift, or None without a drift test."""
-        if not self.is_ready or not hasattr(self._learner, "drift_evidence_"):
+        if not self.is_ready or not hasattr(self.learner, "drift_evidence_"):
             return None
-        return len(self._learner.drift_events_), self._learner.drift_evidence_
+        return len(self.learner.drift_events_), self.learner.drift_evidence_
 
     @property
     def is_ready(self) -> bool:
         """Whether the learner has been fitted."""
-        return is_ready(self._learner)
-
-    @property
-    def learner(self) -> Any:
-        """Learner. Callers must not change it."""
-        return self._learner
-
-    @property
-    def encoder(self) -> TableEncoder:
-        """Encoder from columns to features. Callers must not change it."""
-        return self._encoder
+        return is_ready(self.learner)
 
     @property
     def is_serving(self) -> bool:
@@ -184,14 +169,14 @@ class PublishedModel:
     def warm_up(self, predecessor: PublishedModel) -> None:
         """Predict once if the previous copy is serving, because the first prediction fills the caches."""
         self.last_predict_time = predecessor.last_predict_time
-        if self.is_serving and self.is_ready and hasattr(self._learner, "n_features_in_"):
-            X = np.zeros((1, self._learner.n_features_in_))
+        if self.is_serving and self.is_ready and hasattr(self.learner, "n_features_in_"):
+            X = np.zeros((1, self.learner.n_features_in_))
             table = None if self._schema is None else {name: [None] for name in self._schema.names}
             with suppress(SteelyardError):  # the next real prediction raises the same error
-                predict_chunk(self._learner, Chunk(X, np.zeros(1), columns=table))
+                predict_chunk(self.learner, Chunk(X, np.zeros(1), columns=table))
         # Observed rates count the alarms that users saw, so the counts of the previous copy are continued.
-        if hasattr(self._learner, "_continue_predictions") and self.is_ready:
-            self._learner._continue_predictions(predecessor.learner)
+        if hasattr(self.learner, "_continue_predictions") and self.is_ready:
+            self.learner._continue_predictions(predecessor.learner)
 
     def predict(self, batch: ColumnBatch) -> tuple[Predictions, FloatArray | None]:
         """Return labels and scores, and probabilities if the learner supports them."""
@@ -199,28 +184,28 @@ class PublishedModel:
         self._check_ready("predict")
         times = batch.columns.get(self.spec.time or "")
         is_timed = times is not None and times.dtype == np.float64 and bool(np.isfinite(times).all())
-        chunk = self._chunk(batch, times if is_timed else None)
-        answers = predict_chunk(self._learner, chunk, sample_cost=self.spec.costs(batch))
-        if not hasattr(self._learner, "predict_proba"):
+        chunk = encoded_chunk(self, batch, times=times if is_timed else None)
+        answers = predict_chunk(self.learner, chunk, sample_cost=row_costs(self.spec, batch))
+        if not hasattr(self.learner, "predict_proba"):
             return answers, None
-        return answers, np.asarray(self._learner.predict_proba(rows_for_model(self._learner, chunk)))
+        return answers, np.asarray(self.learner.predict_proba(rows_for_model(self.learner, chunk)))
 
     @property
     def most_frequent_class(self) -> str | None:
         """Class with the most learned rows, or None if the learner does not count rows."""
         if self._usual is None:
-            counts = class_counts(self._learner)
+            counts = class_counts(self.learner)
             self._usual = max(counts, key=counts.__getitem__) if any(counts.values()) else ""
         return self._usual or None
 
     def explain(self, batch: ColumnBatch) -> list[dict[str, Any]]:
         """Return the explanation of each row as JSON values, without the values of remembered rows."""
         self._check_ready("explain")
-        X = rows_for_model(self._learner, self._chunk(batch))
+        X = rows_for_model(self.learner, encoded_chunk(self, batch))
         if isinstance(X, Mapping):  # the learner reads tables
-            found = self._learner.explain(X)
+            found = self.learner.explain(X)
         else:
-            found = explain_encoded(self._learner, self._encoder, X, batch.columns, is_fixed=self._is_fixed)
+            found = explain_encoded(self.learner, self.encoder, X, batch.columns, is_fixed=self._is_fixed)
         rows = found.to_dicts()
         for row, plain in enumerate(rows):
             plain["values"] = dict(zip(found.column_names, map(_json_value, found.values[row]), strict=True))
@@ -230,7 +215,7 @@ class PublishedModel:
 
     def importance(self) -> list[dict[str, Any]]:
         """Return each column with its share of the total mean absolute contribution, largest share first."""
-        strengths = strengths_of(self._learner) if self.is_ready else None
+        strengths = strengths_of(self.learner) if self.is_ready else None
         if strengths is None:
             return []
         names, sources = self._source_columns(len(strengths))
@@ -241,18 +226,18 @@ class PublishedModel:
     def _source_columns(self, n_features: int) -> tuple[list[str], list[int]]:
         """Return the columns of the table, and for each feature of the learner the index of its column."""
         if self._schema is None:
-            return source_columns(self._encoder, n_features, is_fixed=self._is_fixed)
+            return source_columns(self.encoder, n_features, is_fixed=self._is_fixed)
         names = self._schema.names
         return names, [names.index(name) for name, _ in self._schema.places][:n_features]
 
     @property
     def _schema(self) -> Schema | None:
         """Columns of a learner that reads tables, or None if the learner reads encoded rows."""
-        return getattr(self._learner, "_schema", None) if self.is_ready else None
+        return getattr(self.learner, "_schema", None) if self.is_ready else None
 
     @property
     def _is_fixed(self) -> bool:
-        return not hasattr(self._learner, "grow")
+        return not hasattr(self.learner, "grow")
 
     def _check_ready(self, verb: str) -> None:
         if not self.is_ready:

@@ -1,4 +1,7 @@
-"""Queue of requests to the writer, which removes them in groups and commits each group at once."""
+"""Queue of requests to the writer, their futures, and the times that groups of requests take.
+
+The writer removes requests in groups and commits each group at once.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +9,116 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import CancelledError
+from dataclasses import dataclass
 from itertools import islice
+from statistics import median
+from typing import TYPE_CHECKING, Any
 
-from steelyard.service.commands import QueueFullError, Request, Unavailable
+from steelyard.service.errors import QueueFullError, stopping_error
 
-__all__ = ["RequestQueue", "stopping_error"]
+if TYPE_CHECKING:
+    from steelyard.service.commands import Request
 
 _MIN_EXPECTED_REQUESTS = 8  # if fewer requests are expected, the writer does not wait to fill a group
 _SECONDS_PER_EXPECTED_REQUEST = 1e-4
 _MAX_GATHER_SECONDS = 0.01
 _MAX_GAP_SECONDS = 0.002  # a group is complete if no request arrives within this time
+_SLOW_SECONDS = 0.01  # a model may get its own thread if its requests in a group take longer than this
+_SLOW_RATIO = 4.0  # minimum ratio of the time of a slow model to the median time of the other models
+_STILL_SLOW_RATIO = 2.0  # minimum ratio for a model that was slow before
+_N_GROUPS = 5  # number of recent groups of requests whose median time is compared
+_PENDING, _RUNNING, _CANCELLED, _FINISHED = range(4)
+# All futures share one lock, because creating a lock for each takes longer than waiting for a shared lock.
+_future_lock = threading.Lock()
 
 
-def stopping_error() -> Unavailable:
-    """Return the error for requests that arrive while the service is stopping."""
-    return Unavailable("the service is stopping; nothing was changed.", hint="try again shortly")
+@dataclass(slots=True, eq=False)
+class RequestFuture:
+    """Result of a request, with the part of the interface of concurrent.futures.Future that is needed.
+
+    Creating and resolving this class takes 3 microseconds; the standard class takes 12, which lowers the
+    throughput of single rows by 15 % (``benchmarks/speed/bench_service.py --only single``).
+    """
+
+    # Function that is called with the future when the request ends, in the thread that finishes or cancels
+    # the request. It must be set before the request is submitted.
+    callback: Callable[[RequestFuture], None] | None = None
+    _state: int = _PENDING
+    _result: dict[str, Any] | None = None
+    _error: BaseException | None = None
+    _event: threading.Event | None = None
+
+    def cancel(self) -> bool:
+        """Cancel the request; return False if it is running or finished."""
+        with _future_lock:
+            if self._state in {_RUNNING, _FINISHED}:
+                return False
+            self._state = _CANCELLED
+        self._notify()
+        return True
+
+    def set_running(self) -> bool:
+        """Mark the request as running, so that it cannot be cancelled; return False if it was cancelled."""
+        with _future_lock:
+            if self._state == _PENDING:
+                self._state = _RUNNING
+            return self._state == _RUNNING
+
+    def cancelled(self) -> bool:
+        """Return whether the request was cancelled."""
+        return self._state == _CANCELLED
+
+    def done(self) -> bool:
+        """Return whether the request is finished or cancelled."""
+        return self._state >= _CANCELLED
+
+    def set_result(self, result: dict[str, Any]) -> None:
+        """Finish the request with a result."""
+        self._finish(result, None)
+
+    def set_exception(self, error: BaseException) -> None:
+        """Finish the request with an exception."""
+        self._finish(None, error)
+
+    def result(self, timeout: float | None = None) -> dict[str, Any]:
+        """Wait for the result and return it, or raise the exception of the request."""
+        error = self.exception(timeout)
+        if error is not None:
+            raise error
+        assert self._result is not None
+        return self._result
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Wait for the request and return its exception, or None if it has a result."""
+        if self._state < _CANCELLED:
+            self._wait(timeout)
+        if self._state == _CANCELLED:
+            raise CancelledError
+        return self._error
+
+    def _finish(self, result: dict[str, Any] | None, error: BaseException | None) -> None:
+        with _future_lock:
+            if self._state >= _CANCELLED:
+                raise RuntimeError("the request is finished already")
+            self._result, self._error, self._state = result, error, _FINISHED
+        self._notify()
+
+    def _notify(self) -> None:
+        if self._event is not None:
+            self._event.set()
+        if self.callback is not None:
+            self.callback(self)
+
+    def _wait(self, timeout: float | None) -> None:
+        with _future_lock:
+            if self._state >= _CANCELLED:
+                return
+            if self._event is None:
+                self._event = threading.Event()
+        if not self._event.wait(timeout):
+            raise TimeoutError
 
 
 class RequestQueue:
@@ -115,3 +212,42 @@ class RequestQueue:
         if len(self._requests) < n_requests and not self.is_closed:
             self._wake_up.wait(seconds)
         self._wake_up_length = math.inf
+
+
+class GroupTimes:
+    """Recent processing times of each model, to find models that delay the others.
+
+    A time is the number of seconds that the requests for one model took in a commit group, the requests that
+    the writer processes in one transaction.
+    """
+
+    def __init__(self) -> None:
+        self._seconds: dict[str, deque[float]] = {}
+
+    def add(self, model: str, seconds: float) -> None:
+        """Record the time of the requests for a model in one group."""
+        self._seconds.setdefault(model, deque(maxlen=_N_GROUPS)).append(seconds)
+
+    def drop(self, model: str) -> None:
+        """Forget the times of a model."""
+        self._seconds.pop(model, None)
+
+    def is_slow(self, model: str, others: Collection[str], *, was_slow: bool = False) -> bool:
+        """Return whether the requests for a model take much longer than those for the other models.
+
+        The median over several groups is compared, because the first request of a process imports modules,
+        and other programs can interrupt any group. ``was_slow`` says whether the model was slow before.
+        """
+        seconds = self.typical(model)
+        if seconds is None or seconds <= _SLOW_SECONDS:  # most calls end here
+            return False
+        # ``others`` is copied, because another thread may add or remove models meanwhile.
+        typical = [self.typical(name) for name in tuple(others) if name != model]
+        known = [one for one in typical if one is not None]
+        ratio = _STILL_SLOW_RATIO if was_slow else _SLOW_RATIO
+        return bool(known) and seconds > ratio * median(known)
+
+    def typical(self, model: str) -> float | None:
+        """Return the median time of a model over the last groups, or None if there were too few."""
+        recent = self._seconds.get(model, ())
+        return median(recent) if len(recent) == _N_GROUPS else None

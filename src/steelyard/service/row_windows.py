@@ -11,8 +11,6 @@ import numpy as np
 
 from steelyard._types import FloatArray
 
-__all__ = ["RowRange", "RowWindowIndex"]
-
 Times = FloatArray | Callable[[], FloatArray]  # sorted times, or a function that loads them
 
 
@@ -28,11 +26,11 @@ class RowRange:
         return self.end - self.begin
 
 
+@dataclass(slots=True)
 class _Entry:
-    __slots__ = ("_times", "begin", "n")
-
-    def __init__(self, n: int, begin: int, times: Times) -> None:
-        self.n, self.begin, self._times = n, begin, times  # rows before `begin` have expired
+    n: int
+    begin: int  # rows before this index have expired
+    _times: Times
 
     @property
     def times(self) -> FloatArray:
@@ -61,9 +59,7 @@ class RowWindowIndex:
     def add(self, chunk: int, times: Times, n_rows: int, begin: int = 0) -> None:
         """Add a chunk of which the first ``begin`` rows have expired."""
         self.n_rows += n_rows - begin
-        self._insert(chunk, _Entry(n_rows, begin, times))
-
-    def _insert(self, chunk: int, entry: _Entry) -> None:
+        entry = _Entry(n_rows, begin, times)
         if entry.begin >= entry.n:
             self._expired[chunk] = entry
             return
@@ -83,10 +79,10 @@ class RowWindowIndex:
     def replace(self, chunk: int, times: FloatArray) -> None:
         """Replace the rows of a chunk by fewer rows. The chunk keeps its position in the order of arrival."""
         entry = self._active[chunk]
-        self.n_rows += len(times) - (entry.n - entry.begin)
+        self.n_rows -= entry.n - entry.begin
         self._unsaved.pop(chunk, None)
         self._newest = None
-        self._insert(chunk, _Entry(len(times), 0, times))
+        self.add(chunk, times, len(times))
 
     def expired(self, window: int | timedelta, now: float) -> list[RowRange]:
         """Return the active rows outside ``window``, which is a number of rows or a length of time."""

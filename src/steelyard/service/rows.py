@@ -18,32 +18,11 @@ import numpy as np
 from steelyard._types import FloatArray
 from steelyard.exceptions import DataError, FileFormatError
 from steelyard.persistence.tree import decode
+from steelyard.service.errors import NotJSONError, TooLargeError
 from steelyard.tables.arrow_sources import ArrowSource
 from steelyard.tables.columns import ColumnBatch, Columns, RowError, Values, as_texts
 from steelyard.tables.frames import column_seconds
 from steelyard.tables.table_stream import open_source
-
-__all__ = [
-    "CONTENT_TYPES",
-    "RecordColumns",
-    "RequestLimits",
-    "TooLargeError",
-    "check_duplicate_fields",
-    "check_not_in_future",
-    "fill_missing",
-    "from_body",
-    "from_records",
-    "identifiers",
-    "is_identifier",
-    "joined",
-    "pack",
-    "pack_event",
-    "select",
-    "texts",
-    "times",
-    "unpack",
-    "unpack_event",
-]
 
 CONTENT_TYPES = {
     "application/json": "json",
@@ -54,6 +33,7 @@ CONTENT_TYPES = {
 }
 Record = Mapping[str, Any]
 _SOURCE = "the request"
+SPLIT_HINT = "send it in several requests"  # for requests that are too large
 _ARROW_STREAM = b"\xff\xff\xff\xff"
 _COMPRESSED = (b"\x1f\x8b", b"PAR1", b"ARROW1")
 _MAX_IDENTIFIER_CHARACTERS = 500
@@ -61,13 +41,17 @@ _NUMBERS = frozenset({float, int, type(None)})
 _MAX_EXACT_INTEGER = 2**53  # larger integers cannot be represented exactly as doubles
 
 
-class TooLargeError(DataError):
-    """The request has more rows, columns or values than allowed."""
-
-
 @dataclass(frozen=True)
 class RequestLimits:
-    """Maximum size of one request, checked before memory is allocated for it."""
+    """Maximum size of one request, checked before memory is allocated for it.
+
+    Parameters
+    ----------
+    rows, columns, values : int
+        Maximum numbers of rows, columns and values.
+    unpacked : int
+        Maximum number of bytes of an Arrow stream after decompression (buffers and texts).
+    """
 
     rows: int = 200_000
     columns: int = 10_000
@@ -80,7 +64,7 @@ class RequestLimits:
         if n_found > limit:
             raise TooLargeError(
                 f"a request may have {limit:,} JSON objects and lists; got {n_found:,}. Nothing was changed.",
-                hint="send it in several requests",
+                hint=SPLIT_HINT,
             )
 
     def check_unpacked(self, n_bytes: int) -> None:
@@ -89,7 +73,7 @@ class RequestLimits:
             raise TooLargeError(
                 f"a request may have {self.unpacked:,} bytes after decompression; got {n_bytes:,}. "
                 "Nothing was changed.",
-                hint="send it in several requests",
+                hint=SPLIT_HINT,
             )
 
     def check(self, n_rows: int, n_columns: int) -> None:
@@ -104,7 +88,7 @@ class RequestLimits:
             if found > limit:
                 raise TooLargeError(
                     f"a request may have {limit:,} {what}; got {found:,} or more. Nothing was changed.",
-                    hint="send it in several requests",
+                    hint=SPLIT_HINT,
                 )
 
 
@@ -112,14 +96,24 @@ class RequestLimits:
 
 
 def from_body(
-    body: bytes, kind: str, text_columns: Sequence[str], *, limits: RequestLimits | None = None
+    body: bytes,
+    kind: str,
+    text_columns: Sequence[str],
+    *,
+    limits: RequestLimits | None = None,
+    value: Any = None,
 ) -> ColumnBatch:
-    """Return the rows of a body. The columns ``text_columns`` are read as text."""
+    """Return the rows of a body. The columns ``text_columns`` are read as text.
+
+    ``value`` is the JSON value of the body if it is already decoded.
+    """
     limits = limits or RequestLimits()
     if kind in {"json", "jsonl"}:
-        if len(body) > limits.rows:
-            limits.check_json(body)
-        return from_records(_records(body, kind), text_columns, limits)
+        value = decoded_json(body, limits, lines=kind == "jsonl") if value is None else value
+        rows = value.get("rows") if isinstance(value, dict) else value
+        if not isinstance(rows, list):
+            raise DataError(f'expected {{"rows": [{{...}}, ...]}}; got {str(value)[:60]!r}.', source=_SOURCE)
+        return from_records(rows, text_columns, limits)
     _check_signature(body, kind)
     source = _arrow_stream(body, limits) if kind == "arrow" else open_source(io.BytesIO(body))
     try:
@@ -222,20 +216,16 @@ def _check_signature(body: bytes, kind: str) -> None:
         )
 
 
-def _records(body: bytes, kind: str) -> list[Any]:
+def decoded_json(body: bytes, limits: RequestLimits, *, lines: bool = False) -> Any:
+    """Return the value of a JSON body, or the list of values of JSON lines."""
+    if len(body) > limits.rows:  # a body has at most one object or list per byte
+        limits.check_json(body)
     try:
-        if kind == "jsonl":
-            lines = msgspec.json.Decoder().decode_lines(body)
-            check_duplicate_fields(body, lines, lines=True)
-            return lines
-        value = msgspec.json.decode(body)
-        check_duplicate_fields(body, value)
+        value = msgspec.json.Decoder().decode_lines(body) if lines else msgspec.json.decode(body)
+        check_duplicate_fields(body, value, lines=lines)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise DataError(f"this is not JSON: {error}.", source=_SOURCE) from error
-    rows = value.get("rows") if isinstance(value, dict) else value
-    if not isinstance(rows, list):
-        raise DataError(f'expected {{"rows": [{{...}}, ...]}}; got {str(value)[:60]!r}.', source=_SOURCE)
-    return rows
+        raise NotJSONError(f"this is not JSON: {error}.", source=_SOURCE) from error
+    return value
 
 
 def check_duplicate_fields(body: bytes, value: Any, *, lines: bool = False) -> None:
@@ -297,6 +287,7 @@ def from_records(
     return _columns(records, list(names), frozenset(text_columns))
 
 
+@dataclass(eq=False)
 class RecordColumns(Mapping[str, Values]):
     """Columns of records with the same fields, converted to arrays on first access.
 
@@ -305,8 +296,8 @@ class RecordColumns(Mapping[str, Values]):
     error only at this access.
     """
 
-    def __init__(self, records: Sequence[Record], text_columns: frozenset[str]) -> None:
-        self.records, self._text_columns = records, text_columns
+    records: Sequence[Record]
+    text_columns: frozenset[str]
 
     @classmethod
     def of_all(cls, parts: Sequence[Mapping[str, Values]]) -> Self | None:
@@ -316,17 +307,17 @@ class RecordColumns(Mapping[str, Values]):
         for part in parts:
             if not isinstance(part, cls) or not isinstance(first, cls):
                 return None
-            if part._text_columns != first._text_columns:
+            if part.text_columns != first.text_columns:
                 return None
             records += part.records
         assert isinstance(first, cls)
         fields = first.records[0].keys()
-        return cls(records, first._text_columns) if all(r.keys() == fields for r in records) else None
+        return cls(records, first.text_columns) if all(r.keys() == fields for r in records) else None
 
     @cached_property
     def batch(self) -> ColumnBatch:
         """The records as arrays."""
-        return _columns(self.records, list(self.records[0]), self._text_columns)
+        return _columns(self.records, list(self.records[0]), self.text_columns)
 
     def __getitem__(self, name: str) -> Values:
         return self.batch.columns[name]
@@ -430,10 +421,8 @@ def is_identifier(name: str) -> bool:
     return 1 <= len(name) <= _MAX_IDENTIFIER_CHARACTERS and "\0" not in name
 
 
-def times(batch: ColumnBatch, name: str | None, now: float) -> FloatArray:
-    """Return the times of rows in seconds, or ``now`` if there is no time column."""
-    if name is None:
-        return np.full(batch.n_rows, now)
+def times(batch: ColumnBatch, name: str) -> FloatArray:
+    """Return the times of rows in seconds, from a column."""
     return column_seconds(batch.columns[name], name, _position)
 
 
@@ -574,11 +563,6 @@ def _unpack_old(data: bytes) -> tuple[ColumnBatch, dict[str, Any]]:
     names = msgspec.json.decode(tree["names"]) if "names" in tree else list(tree["columns"])
     extra = {name: value for name, value in tree.items() if name not in {"n", "names", "columns"}}
     return _batch_of(tree, names, block), extra
-
-
-def pack_event(body: Mapping[str, Any]) -> bytes:
-    """Serialize the body of an event."""
-    return msgspec.json.encode(body)
 
 
 def unpack_event(data: bytes) -> Any:

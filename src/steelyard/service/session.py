@@ -14,19 +14,20 @@ from numpy.typing import NDArray
 
 from steelyard._types import FloatArray
 from steelyard.exceptions import DataError, FileFormatError, SteelyardError
+from steelyard.federated import SiteUpdate
 from steelyard.persistence.tree import decode, encode
 from steelyard.service import guards
 from steelyard.service import rows as wire
-from steelyard.service.commands import Challenge, Conflict, Forget, NotFoundError, Release
-from steelyard.service.engine import EarlierPredictions, Engine
+from steelyard.service.commands import Challenge, Forget, Release
+from steelyard.service.engine import Engine
+from steelyard.service.errors import Conflict, NotFoundError
 from steelyard.service.forgetting import Forgetting, SplitChunk, row_keys
 from steelyard.service.row_windows import RowRange, RowWindowIndex
 from steelyard.service.spec import Spec
 from steelyard.service.stores import Event, PendingRow, QuarantinedRow, Snapshot
 from steelyard.service.stores.sql import Store
+from steelyard.streams.predictions import Predictions
 from steelyard.tables.columns import ColumnBatch, as_texts
-
-__all__ = ["LearnedRows", "ModelSession"]
 
 _MAX_SNAPSHOTS = 24
 _MAX_QUARANTINED = 10_000  # maximum number of quarantined rows of a model
@@ -82,7 +83,7 @@ class ModelSession:
         for event in store.events_after(name, session.engine.version):
             expired += session._replay(event)
             session.events_since_snapshot += 1
-        session.engine.monitor.take_points()  # these points are already in the store
+        session.engine.monitor.new_points = []  # these points are already in the store
         session.n_pending = store.count_pending(name)
         if session.engine.spec.keeps_rows:
             for chunk, n_rows, begin in store.chunks(name):
@@ -131,7 +132,7 @@ class ModelSession:
                 damaged.append(chunk)
         store.drop_chunks(damaged)
         session.engine.version = version + 1
-        session.engine.monitor.take_points()
+        session.engine.monitor.new_points = []
         session.expire_rows(now)
         session.snapshot(now, keep=1)
         return {"kept": session.engine.n_rows, "lost": n_lost}
@@ -142,7 +143,7 @@ class ModelSession:
             if event.version != self.engine.version + 1:
                 return False
             self._replay(event)
-        self.engine.monitor.take_points()
+        self.engine.monitor.new_points = []
         return self.engine.version == version
 
     def _replay(self, event: Event) -> list[RowRange]:
@@ -155,7 +156,7 @@ class ModelSession:
                 batch,
                 at=event.at,
                 times=np.asarray(extra["times"]),
-                predictions=_stored_predictions(extra.get("given")),
+                predictions=_from_values(extra.get("given")),
             )
             self.rows_since_snapshot += batch.n_rows
         elif event.kind == "retire":
@@ -174,7 +175,7 @@ class ModelSession:
         batch: ColumnBatch,
         *,
         now: float,
-        predictions: EarlierPredictions | None = None,
+        predictions: Predictions | None = None,
         key: str | None = None,
         guarded: bool = True,
     ) -> int:
@@ -192,7 +193,7 @@ class ModelSession:
         The first rows of a model are learned alone, because they define the columns.
         """
         spec = self.engine.spec
-        return not spec.sites and not spec.quarantines and self.engine.has_columns
+        return not spec.sites and not spec.quarantines and self.engine.encoder.is_fitted
 
     def concatenated(self, parts: Sequence[ColumnBatch]) -> ColumnBatch:
         """Concatenate the rows of several requests, each of which must have the columns of the model."""
@@ -213,7 +214,7 @@ class ModelSession:
         batch: ColumnBatch,
         *,
         now: float,
-        predictions: EarlierPredictions | None = None,
+        predictions: Predictions | None = None,
         guarded: bool = True,
         sources: Sequence[tuple[str | None, int]] = (),
     ) -> LearnedRows:
@@ -228,8 +229,10 @@ class ModelSession:
             guards.check_rows(spec, batch)
         if spec.quota is not None:
             guards.check_quota(engine, batch, self.state_bytes)
-        times = wire.times(batch, spec.time, now)
-        if spec.time is not None:
+        if spec.time is None:
+            times = np.full(batch.n_rows, now)
+        else:
+            times = wire.times(batch, spec.time)
             wire.check_not_in_future(times, spec.time, now + spec.max_future_seconds)
         order: NDArray[np.intp] | None = None
         if spec.keeps_rows and spec.time is not None and engine.can_forget:
@@ -249,7 +252,10 @@ class ModelSession:
         # The learned state is written instead of the rows if it is much smaller.
         n_bytes = 8 * batch.n_rows * len(batch.columns)
         if spec.keeps_rows or not 0 < _MIN_SIZE_RATIO * self.state_bytes < n_bytes:
-            extra = {"times": times.tolist(), "given": None if predictions is None else vars(predictions)}
+            extra = {
+                "times": times.tolist(),
+                "given": None if predictions is None else _as_values(predictions),
+            }
             if batches:
                 extra["batches"] = batches
             body = wire.pack(batch, extra)
@@ -283,9 +289,9 @@ class ModelSession:
             self.row_windows.add(chunk, rows.times, rows.n_rows)
             if has_window:
                 version = self.expire_rows(rows.now) or version
-        points = engine.monitor.take_points()
-        if points:
-            self.store.add_points(engine.name, points)
+        if engine.monitor.new_points:
+            self.store.add_points(engine.name, engine.monitor.new_points)
+            engine.monitor.new_points = []
         return version
 
     @property
@@ -366,7 +372,7 @@ class ModelSession:
 
     def _append(self, kind: str, body: dict[str, Any], now: float, version: int | None = None) -> None:
         version = self.engine.version if version is None else version
-        self.store.append(self.engine.name, Event(version, now, kind, wire.pack_event(body)))
+        self.store.append(self.engine.name, Event(version, now, kind, msgspec.json.encode(body)))
         self.events_since_snapshot += 1
 
     def _rows_of(self, ranges: Sequence[RowRange]) -> ColumnBatch:
@@ -536,6 +542,16 @@ class ModelSession:
             )
         return [row for row in rows if row.id not in pending]
 
+    # -- federated models ---------------------------------------------------------------------------
+
+    def receive(self, site_update: SiteUpdate, *, now: float) -> dict[str, Any]:  # noqa: ARG002
+        """Apply a site update; raise Conflict, because this model is not federated."""
+        raise _no_sites(self.engine.name)
+
+    def drop(self, site: str, *, now: float) -> dict[str, Any]:  # noqa: ARG002
+        """Remove a site; raise Conflict, because this model is not federated."""
+        raise _no_sites(self.engine.name)
+
     # -- challenger ---------------------------------------------------------------------------------
 
     def challenge(self, request: Challenge, *, now: float) -> int:
@@ -685,6 +701,13 @@ class ModelSession:
         return self.expire_rows(now) or version
 
 
+def _no_sites(name: str) -> Conflict:
+    return Conflict(
+        f"the model {name!r} learns rows and has no sites; nothing was changed.",
+        hint="create a model with sites = true",
+    )
+
+
 def _no_pause() -> None:
     """Do nothing, because the step is short."""
 
@@ -740,13 +763,19 @@ def _is_same(row: PendingRow, other: PendingRow, spec: Spec) -> bool:
     return row_keys(batches[0], names[0]) == row_keys(batches[1], names[0])
 
 
-def _stored_predictions(values: Any) -> EarlierPredictions | None:
+def _as_values(predictions: Predictions) -> dict[str, Any]:
+    """Return predictions as they are stored with the rows."""
+    labels = predictions.labels.tolist()
+    return {"labels": labels, "scores": predictions.scores, "classes": predictions.classes}
+
+
+def _from_values(values: Mapping[str, Any] | None) -> Predictions | None:
     if values is None:
         return None
-    return EarlierPredictions(**{**values, "scores": np.asarray(values["scores"])})
+    return Predictions.of(np.array(values["labels"]), list(values["classes"]), np.asarray(values["scores"]))
 
 
-def _combined(stored: list[dict[str, Any]]) -> EarlierPredictions:
+def _combined(stored: list[dict[str, Any]]) -> Predictions:
     """Combine predictions of several versions. A class unknown to a version gets the lowest score."""
     classes = list(dict.fromkeys(label for one in stored for label in one["classes"]))
     scores = np.empty((len(stored), len(classes)))
@@ -754,4 +783,4 @@ def _combined(stored: list[dict[str, Any]]) -> EarlierPredictions:
         known = dict(zip(one["classes"], np.asarray(one["scores"]).tolist(), strict=True))
         lowest = min(known.values(), default=0.0) - 1.0
         scores[row] = [known.get(label, lowest) for label in classes]
-    return EarlierPredictions([one["label"] for one in stored], scores, classes)
+    return Predictions.of(np.array([one["label"] for one in stored]), classes, scores)

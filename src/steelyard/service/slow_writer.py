@@ -7,12 +7,9 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 
 from steelyard.exceptions import SteelyardError
-from steelyard.service.commands import Adopt, Delete, Rename, Request, Tick
-from steelyard.service.idempotency import Response
+from steelyard.service.commands import Adopt, Delete, Rename, Request, Response, Tick
 from steelyard.service.stores.sql import Store
 from steelyard.service.writer import Writer
-
-__all__ = ["SlowWriter"]
 
 
 class SlowWriter(Writer):

@@ -11,18 +11,12 @@ from datetime import timedelta
 from functools import cached_property
 from typing import Any, ClassVar
 
-import numpy as np
-
 import steelyard
-from steelyard._types import FloatArray
 from steelyard.ensemble.row_costs import is_prices
-from steelyard.exceptions import DataError, ParameterError, SteelyardError
+from steelyard.exceptions import ParameterError, SteelyardError
 from steelyard.features import RandomFeatures
-from steelyard.tables.columns import ColumnBatch
 from steelyard.windowing import AdaptiveWindows, ExponentialDecay
 from steelyard.windowing.sliding import window_size
-
-__all__ = ["LEARNERS", "Spec"]
 
 LEARNERS = (
     "StreamClassifier",
@@ -32,16 +26,16 @@ LEARNERS = (
     "MultiKernelKOIL",
     "EnclosingClassifier",
 )
-_ROWS = ("none", "until labelled", "window")
-_MISSING = ("refuse", "indicator", "mean", "zero")
-_KINDS = ("number", "category", "time")
+ROWS = ("none", "until labelled", "window")
+MISSING = ("refuse", "indicator", "mean", "zero")
+KINDS = ("number", "category", "time")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 _DEFAULT_SEED = 0  # fixed, because events replayed during recovery must draw the same random numbers
 # Settings that can change without relearning the rows.
 _CHANGEABLE = frozenset(
     {"learner", "memory", "rows", "max_future", "classes", "ranges", "violations", "quota"}
 )
-_VIOLATIONS = ("refuse", "quarantine")
+VIOLATIONS = ("refuse", "quarantine")
 _QUOTAS = ("requests_per_second", "columns", "rows", "waiting", "megabytes")
 # Settings that a challenger must share with its model, because both learn the same stored rows.
 _SHARED_WITH_CHALLENGER = ("target", "time", "subject", "id", "rows", "sites", "max_future")
@@ -154,10 +148,10 @@ class Spec:
         special = [name for name in (self.target, self.time, self.subject, self.id) if name is not None]
         if len(set(special)) < len(special):
             raise _error("target, time, subject and id must be different columns.")
-        if self.rows not in _ROWS:
-            raise _error(f"rows must be one of {', '.join(_ROWS)}; got {self.rows!r}.")
-        if self.missing not in _MISSING:
-            raise _error(f"missing must be one of {', '.join(_MISSING)}; got {self.missing!r}.")
+        if self.rows not in ROWS:
+            raise _error(f"rows must be one of {', '.join(ROWS)}; got {self.rows!r}.")
+        if self.missing not in MISSING:
+            raise _error(f"missing must be one of {', '.join(MISSING)}; got {self.missing!r}.")
         if self.columns != "auto":
             self._check_columns(special)
         if not isinstance(self.learner, Mapping | None):
@@ -197,8 +191,8 @@ class Spec:
             )
 
     def _check_guards(self) -> None:
-        if self.violations not in _VIOLATIONS:
-            raise _error(f"violations must be one of {', '.join(_VIOLATIONS)}; got {self.violations!r}.")
+        if self.violations not in VIOLATIONS:
+            raise _error(f"violations must be one of {', '.join(VIOLATIONS)}; got {self.violations!r}.")
         if self.ranges is None:
             return
         if not isinstance(self.ranges, Mapping):
@@ -257,7 +251,7 @@ class Spec:
         if not isinstance(self.columns, Mapping) or not self.columns:
             raise _error(f'columns must be "auto" or a table of names and kinds; got {self.columns!r}.')
         for name, kind in self.columns.items():
-            if kind not in _KINDS:
+            if kind not in KINDS:
                 raise _error(f"column {name!r} must be number, category or time; got {kind!r}.")
             if name in special:
                 raise _error(f"column {name!r} cannot also be a feature.")
@@ -317,18 +311,6 @@ class Spec:
             return [name for name in columns if name in self.columns]
         special = {self.time, self.subject, self.id, self.target}
         return [name for name in columns if name not in special]
-
-    def costs(self, batch: ColumnBatch) -> FloatArray | None:
-        """Return the cost factors of rows, or None if the spec has no cost column."""
-        if self.cost is None:
-            return None
-        values = batch.columns.get(self.cost)
-        if values is None or values.dtype != np.float64 or not (np.isfinite(values) & (values >= 0.0)).all():
-            raise DataError(
-                f"the column {self.cost!r} must have a number >= 0 in every row: it is the cost of a row.",
-                source="the request",
-            )
-        return values
 
     def limit(self, quota: str) -> float:
         """Return a quota, or infinity if it is not set."""

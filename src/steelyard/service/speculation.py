@@ -16,11 +16,8 @@ from functools import partial
 from steelyard.exceptions import SteelyardError
 from steelyard.service.commands import Learn, Request
 from steelyard.service.published import PublishedModel
-from steelyard.service.queue import RequestQueue
+from steelyard.service.queue import GroupTimes, RequestQueue
 from steelyard.service.session import LearnedRows, ModelSession
-from steelyard.service.statistics import GroupTimes
-
-__all__ = ["Speculation", "SpeculativeBatch"]
 
 _log = logging.getLogger("steelyard.service")
 # If the number of rows and their expected learning time are both below these limits, a thread for the commit

@@ -1,35 +1,12 @@
-"""Statistics of the writer: commits, failures, delays of labels and slow models."""
+"""Statistics of the writer: commits, failures and delays of labels."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import deque
-from collections.abc import Callable, Collection, Sequence
-from statistics import median
+from collections.abc import Callable, Sequence
 
-__all__ = ["GroupTimes", "HistogramCounts", "WriterStatistics"]
-
-_SLOW_SECONDS = 0.01  # a model may get its own thread if its requests in a group take longer than this
-_SLOW_RATIO = 4.0  # minimum ratio of the time of a slow model to the median time of the other models
-_STILL_SLOW_RATIO = 2.0  # minimum ratio for a model that was slow before
-_N_GROUPS = 5  # number of recent groups of requests whose median time is compared
-
-_COMMIT_BOUNDS = (
-    0.0005,
-    0.001,
-    0.002,
-    0.005,
-    0.01,
-    0.02,
-    0.05,
-    0.1,
-    0.2,
-    0.5,
-    1.0,
-    2.0,
-    5.0,
-    10.0,
-)  # upper bounds in seconds
+# Upper bounds in seconds.
+_COMMIT_BOUNDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 
 
 class HistogramCounts:
@@ -74,42 +51,3 @@ class WriterStatistics:
         """Count a group of requests that could not be written."""
         kind = type(error.__cause__ or error).__name__
         self.write_failures[kind] = self.write_failures.get(kind, 0) + 1
-
-
-class GroupTimes:
-    """Recent processing times of each model, to find models that delay the others.
-
-    A time is the number of seconds that the requests for one model took in a commit group, the requests that
-    the writer processes in one transaction.
-    """
-
-    def __init__(self) -> None:
-        self._seconds: dict[str, deque[float]] = {}
-
-    def add(self, model: str, seconds: float) -> None:
-        """Record the time of the requests for a model in one group."""
-        self._seconds.setdefault(model, deque(maxlen=_N_GROUPS)).append(seconds)
-
-    def drop(self, model: str) -> None:
-        """Forget the times of a model."""
-        self._seconds.pop(model, None)
-
-    def is_slow(self, model: str, others: Collection[str], *, was_slow: bool = False) -> bool:
-        """Return whether the requests for a model take much longer than those for the other models.
-
-        The median over several groups is compared, because the first request of a process imports modules,
-        and other programs can interrupt any group. ``was_slow`` says whether the model was slow before.
-        """
-        seconds = self.typical(model)
-        if seconds is None or seconds <= _SLOW_SECONDS:  # most calls end here
-            return False
-        # ``others`` is copied, because another thread may add or remove models meanwhile.
-        typical = [self.typical(name) for name in tuple(others) if name != model]
-        known = [one for one in typical if one is not None]
-        ratio = _STILL_SLOW_RATIO if was_slow else _SLOW_RATIO
-        return bool(known) and seconds > ratio * median(known)
-
-    def typical(self, model: str) -> float | None:
-        """Return the median time of a model over the last groups, or None if there were too few."""
-        recent = self._seconds.get(model, ())
-        return median(recent) if len(recent) == _N_GROUPS else None

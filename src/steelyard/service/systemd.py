@@ -6,8 +6,6 @@ import os
 import socket
 from contextlib import suppress
 
-__all__ = ["notify", "watchdog_seconds"]
-
 
 def notify(state: str) -> bool:
     """Send a state such as ``READY=1``; return False if there is no systemd that can receive it."""

@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -17,24 +16,23 @@ import msgspec
 from steelyard._threads import one_blas_thread, reserve_core
 from steelyard.exceptions import FileAccessError, SteelyardError
 from steelyard.service.audit import AuditLog
-from steelyard.service.changes import run_request
 from steelyard.service.clock import SteadyClock
-from steelyard.service.commands import Adopt, Delete, Learn, Rename, Request, Tick, Unavailable
-from steelyard.service.idempotency import Response, run_once, stored_response
-from steelyard.service.model_owner import POLL_SECONDS, ModelOwner, follower_error, location
+from steelyard.service.commands import Adopt, Delete, Learn, Rename, Request, Response, Tick
+from steelyard.service.errors import Conflict, Unavailable, follower_error, stopping_error
+from steelyard.service.idempotency import store_response, stored_response
+from steelyard.service.model_owner import POLL_SECONDS, ModelOwner, location
+from steelyard.service.pool import new_session
 from steelyard.service.published import PublishedModel
-from steelyard.service.queue import RequestQueue, stopping_error
-from steelyard.service.replication import catch_up
+from steelyard.service.queue import GroupTimes, RequestQueue
 from steelyard.service.session import LearnedRows, ModelSession
+from steelyard.service.spec import Spec
 from steelyard.service.speculation import Speculation
-from steelyard.service.statistics import GroupTimes, WriterStatistics
+from steelyard.service.statistics import WriterStatistics
 from steelyard.service.stores import CommitOutcomeUnknown, reason_of
 from steelyard.service.stores.sql import Store
 
 if TYPE_CHECKING:
     from steelyard.service.slow_writer import SlowWriter
-
-__all__ = ["Writer"]
 
 _log = logging.getLogger("steelyard.service")
 _MAX_GROUP_REQUESTS = 256
@@ -294,7 +292,7 @@ class Writer(ModelOwner):
                 _log.warning("this process has the write lock now and learns")
                 return
             self.store.wait_for_changes(POLL_SECONDS)
-            self._publish(catch_up(self.store, self.sessions))
+            self._publish(self._catch_up())
             if not self._can_follow:
                 _log.warning("the changes of the leader can be read again")
             self._followed_at, self._can_follow = time.monotonic(), True
@@ -454,12 +452,17 @@ class Writer(ModelOwner):
         now = self.clock()
         try:
             if request.key is None:
-                return run_request(self, request, now)
+                return request.run(self, now)
             if request.model not in self.sessions:
                 self.adopt(request.model)  # the lease is needed before the stored responses are read
-            return run_once(self.store, request, partial(run_request, self, request, now), now)
+            known = self.store.response_to(request.model, request.key)
+            if known is not None:
+                return stored_response(request, *known)
+            response = request.run(self, now)
+            store_response(self.store, request, response, now)
         except SteelyardError as error:
             return error
+        return response
 
     def _learn_together(self, requests: list[Request], learned: LearnedRows | None) -> list[Outcome] | None:
         """Learn the rows of all requests in one call; return None if this is not possible."""
@@ -498,6 +501,19 @@ class Writer(ModelOwner):
         if new:
             self.store.put_responses(requests[0].model, new, at=self.clock())
         return [(r, responses.get(id(r)) or _repeated(r, known)) for r in requests]
+
+    def create(self, name: str, spec: Spec, now: float) -> ModelSession:
+        """Create a model that does not exist yet."""
+        self.need_lease(name)
+        if len(self.store.models()) >= self.max_models:
+            raise Conflict(f"there are {self.max_models:,} models already, which is the maximum.")
+        session = new_session(self.store, name, spec)
+        self.add_session(name, session)
+        former_version = self.store.former_version(name)
+        session.engine.version = former_version + 1
+        if former_version >= 0 or session.engine.has_own_window:
+            session.snapshot(now)
+        return session
 
     def continue_with(self, request: Adopt) -> Response:
         """Take over a session that another writer thread has released."""

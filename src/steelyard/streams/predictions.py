@@ -99,7 +99,7 @@ class Predictions:
             table[:, ours] = columns[:, theirs]
         return table
 
-    def take(self, rows: NDArray[np.bool_] | slice) -> Predictions:
+    def take(self, rows: NDArray[Any] | slice) -> Predictions:
         """Return the predictions of some of the rows."""
         return replace(
             self,

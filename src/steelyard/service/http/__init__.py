@@ -1,5 +1,6 @@
 """HTTP interface of the service: routes, content types, keys and limits."""
 
-from steelyard.service.http.app import Limits, make_app
+from steelyard.service.http.app import make_app
+from steelyard.service.http.service import Limits
 
 __all__ = ["Limits", "make_app"]

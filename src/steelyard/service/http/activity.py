@@ -9,8 +9,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
 
-__all__ = ["LABEL_DELAY_BOUNDS", "Activity"]
-
 _SECONDS = (60, 900)  # interval lengths of the fine and the coarse time series
 _LENGTHS = (180, 672)  # number of intervals that are kept (three hours and seven days)
 _LATENCY_BOUNDS = tuple(0.0005 * 2.0**k for k in range(14))  # upper bounds in seconds, from 0.5 ms to 4 s

@@ -11,7 +11,7 @@ import re
 import secrets
 import time
 import traceback
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 from datetime import UTC, datetime
 
 import msgspec
@@ -24,28 +24,19 @@ from starlette.types import Receive, Scope, Send
 
 from steelyard.exceptions import SteelyardError
 from steelyard.service.consumption import TopicConsumer
-from steelyard.service.http import explanations, federated, health, inference, operations, overview, page
-from steelyard.service.http.bodies import HEADERS, Handler, read_body
+from steelyard.service.http import federated, health, inference, models, operations, page  # noqa: F401  routes
 from steelyard.service.http.keys import Keys
 from steelyard.service.http.problems import Problem, problem_of, respond
-from steelyard.service.http.service import Limits, Service
+from steelyard.service.http.responses import JSON
+from steelyard.service.http.routes import MODEL, MODELS, ROUTES
+from steelyard.service.http.routes import Route as RouteInfo
+from steelyard.service.http.service import HEADERS, Limits, Service
 from steelyard.service.writer import Writer
-
-__all__ = ["Limits", "ServiceApp", "make_app"]
 
 _log = logging.getLogger("steelyard.service")
 _RELEASE_SECONDS = 0.2
-_MODELS = "/v1/models/"
-# Functions of other modules, each of which returns a list of routes (method, path, handler).
-_ROUTE_MODULES = (
-    overview.routes,
-    health.routes,
-    inference.routes,
-    explanations.routes,
-    federated.routes,
-    operations.routes,
-    page.routes,
-)
+_PREFIX = f"{MODELS}/"
+Handler = Callable[[Request], Awaitable[Response]]
 
 
 class ServiceApp(Starlette):
@@ -57,16 +48,13 @@ class ServiceApp(Starlette):
     Parameters
     ----------
     service : Service
-        The service.
-    handlers : mapping of (str, str) to callable
-        Handler of each method and path.
+        The state that the handlers share.
     allowed_hosts : sequence of str
         Host names that are accepted in addition to those of this machine, if there are no keys.
     """
 
-    def __init__(
-        self, service: Service, handlers: Mapping[tuple[str, str], Handler], allowed_hosts: Sequence[str]
-    ) -> None:
+    def __init__(self, service: Service, allowed_hosts: Sequence[str]) -> None:
+        handlers = {(one.method, one.path): _with_errors(one, service) for one in ROUTES}
         super().__init__(
             routes=[
                 Route(path, handler, methods=[method], name=f"{method} {path}")
@@ -75,8 +63,8 @@ class ServiceApp(Starlette):
             lifespan=service.lifespan,
             exception_handlers={HTTPException: service.http_problem},  # type: ignore[dict-item]
         )
-        self._verbs = {verb: handlers["POST", f"{_MODELS}{{model}}/{verb}"] for verb in ("learn", "predict")}
-        self._service, self._checks_origin = service, service.keys is None
+        self._verbs = {verb: handlers["POST", f"{MODEL}/{verb}"] for verb in ("learn", "predict")}
+        self.service, self._checks_origin = service, service.keys is None
         self._allowed_hosts = frozenset(host.lower() for host in allowed_hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -87,12 +75,12 @@ class ServiceApp(Starlette):
         if self._checks_origin:
             problem = origin_problem(headers, scope["method"], self._allowed_hosts)
             if problem is not None:
-                self._service.count_unrouted(scope["method"], "refused", problem.status)
+                self.service.count_unrouted(scope["method"], "refused", problem.status)
                 await respond(problem)(scope, receive, send)
                 return
         path: str = scope["path"]
-        model, _, verb = path[len(_MODELS) :].partition("/")
-        if verb in self._verbs and model and path.startswith(_MODELS) and scope["method"] == "POST":
+        model, _, verb = path[len(_PREFIX) :].partition("/")
+        if verb in self._verbs and model and path.startswith(_PREFIX) and scope["method"] == "POST":
             scope["path_params"] = {"model": model}
             response = await self._verbs[verb](Request(scope, receive, send))
             await response(scope, receive, send)
@@ -123,19 +111,7 @@ def make_app(
     consumers : sequence of TopicConsumer, optional
         Consumers of message brokers; they are started and stopped with the application.
     """
-    service = Service(writer, keys, limits or Limits(), consumers)
-    model = f"{_MODELS}{{model}}"
-    routes: list[tuple[str, str, Handler]] = [
-        ("POST", f"{model}/learn", service.learn),
-        ("POST", f"{model}/predict", service.predict),
-        ("PUT", model, service.put_model),
-        ("POST", f"{model}/labels", service.label),
-        ("POST", f"{model}/forget", service.forget),
-        ("GET", f"{model}/events", service.event_streams.events),
-        *(route for routes_of in _ROUTE_MODULES for route in routes_of(service)),
-    ]
-    handlers = {(method, path): error_middleware(handler, path, service) for method, path, handler in routes}
-    return ServiceApp(service, handlers, allowed_hosts)
+    return ServiceApp(Service(writer, keys, limits or Limits(), consumers), allowed_hosts)
 
 
 def origin_problem(
@@ -192,56 +168,42 @@ def request_id_of(headers: Mapping[bytes, bytes]) -> str:
     return f"{_prefix}{next(_numbers) & 0xFFFFFFFFFFFF:012x}"
 
 
-def error_middleware(handler: Handler, path: str, service: Service) -> Handler:
-    """Wrap a handler: errors become problem details, and each request is measured and logged."""
-
-    is_audited = service.audits(path)
+def _with_errors(route: RouteInfo, service: Service) -> Handler:
+    """Return a function that calls a handler, turns errors into problem details, and measures and logs."""
+    takes_model = "{model}" in route.path
 
     async def handle(request: Request) -> Response:
-        begin = time.perf_counter()
+        begin, params = time.perf_counter(), request.path_params
         request_id = request.scope["steelyard.id"] = request_id_of(request.scope[HEADERS])
+        model = params.get("model")
         try:
             url = await service.forwarder.target(request) if service.writer.store.has_leases else None
-            if url is None:
-                response = await handler(request)
-            else:
-                body = await read_body(request, service.limits.body, service.budget)
+            if url is not None:
+                body = await service.read_body(request)
                 response = await service.forwarder.forward(request, url, body)
                 request.scope["steelyard.audited"] = True  # the other process will add the audit entry
-        except Problem as problem:
-            response = respond(problem)
-        except SteelyardError as error:
-            response = respond(problem_of(error))
-        except service.writer.store.errors as error:
-            _log.error("the store failed: %s", type(error).__name__, extra={"request_id": request_id})
-            response = respond(Problem(503, "the store is not available.", "try again shortly"))
+            else:
+                if route.scope is not None:
+                    service.authorize(request, route.scope, model, params.get("site"))
+                answer = await route.handler(service, request, *([model] if takes_model else []))
+                response = answer if isinstance(answer, Response) else JSON(answer)
         except Exception as error:  # noqa: BLE001  any error becomes a response without values of rows
-            # The message of the error is not logged, because it could contain values of rows.
-            where = "".join(traceback.format_tb(error.__traceback__))
-            _log.error(
-                "failure %s: %s\n%s",
-                request_id,
-                type(error).__name__,
-                where,
-                extra={"request_id": request_id},
-            )
-            response = respond(Problem(500, f"the service failed; see {request_id} in its log."))
+            response = respond(_problem(error, service, request_id))
         response.raw_headers.append((b"x-request-id", request_id.encode()))
-        if service.memory.is_due_after(service.budget.release(request)):
+        if service.memory.is_due_after(service.release_bytes(request)):
             # Memory is released after this coroutine ends, because its local variables hold the rows.
             asyncio.get_running_loop().call_later(
                 _RELEASE_SECONDS, asyncio.get_running_loop().run_in_executor, None, service.memory.release
             )
-        if response.status_code >= 400 and is_audited and request.method != "GET":
-            service.audit_refusal(request, path, response.status_code)
+        if response.status_code >= 400 and route.is_audited:
+            service.audit_refusal(request, route.path, response.status_code)
         seconds = time.perf_counter() - begin
-        model = request.path_params.get("model")
-        service.metrics.request_finished(request.method, path, response.status_code, seconds, model)
+        service.metrics.request_finished(request.method, route.path, response.status_code, seconds, model)
         if _log.isEnabledFor(logging.INFO):
             line = {
                 "at": datetime.now(UTC).isoformat(timespec="milliseconds"),
                 "method": request.method,
-                "route": path,
+                "route": route.path,
                 "model": model,
                 "status": response.status_code,
                 "ms": round(1000 * seconds, 2),
@@ -252,3 +214,19 @@ def error_middleware(handler: Handler, path: str, service: Service) -> Handler:
         return response
 
     return handle
+
+
+def _problem(error: Exception, service: Service, request_id: str) -> Problem:
+    """Return the problem for an error, and log the error if it is not the client's."""
+    if isinstance(error, Problem):
+        return error
+    if isinstance(error, SteelyardError):
+        return problem_of(error)
+    extra = {"request_id": request_id}
+    if isinstance(error, service.writer.store.errors):
+        _log.error("the store failed: %s", type(error).__name__, extra=extra)
+        return Problem(503, "the store is not available.", "try again shortly")
+    # The message of the error is not logged, because it could contain values of rows.
+    where = "".join(traceback.format_tb(error.__traceback__))
+    _log.error("failure %s: %s\n%s", request_id, type(error).__name__, where, extra=extra)
+    return Problem(500, f"the service failed; see {request_id} in its log.")

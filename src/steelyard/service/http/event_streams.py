@@ -12,38 +12,29 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from steelyard.service import commands
+from steelyard.service.errors import QueueFullError
 from steelyard.service.http.protocol import ON_SHUTDOWN
+from steelyard.service.http.routes import MODEL, route
 
 if TYPE_CHECKING:
     from steelyard.service.http.service import Service
-
-__all__ = ["EventStreams"]
 
 _HEARTBEAT_SECONDS = 15.0
 
 
 class EventStreams:
-    """Open event streams, each with a queue of changed models.
-
-    Parameters
-    ----------
-    service : Service
-        The service.
-    """
+    """Open event streams, each with a queue of changed models."""
 
     def __init__(self, service: Service) -> None:
         self.service = service
         self._listeners: set[asyncio.Queue[str | None]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    async def events(self, request: Request) -> Response:
-        """Send a server-sent event whenever the model changes."""
-        name = request.path_params["model"]
-        self.service.authorize(request, "predict", name)
+    def open(self, request: Request, name: str) -> Response:
+        """Return the event stream of a model."""
         self.service.model(name)
         if len(self._listeners) >= self.service.limits.listeners:
-            raise commands.QueueFullError(f"there are {self.service.limits.listeners} event streams already.")
+            raise QueueFullError(f"there are {self.service.limits.listeners} event streams already.")
         return StreamingResponse(
             self._event_lines(request, name),
             media_type="text/event-stream",
@@ -92,3 +83,9 @@ def _end_stream(changes: asyncio.Queue[str | None]) -> None:
     if changes.full():
         changes.get_nowait()
     changes.put_nowait(None)
+
+
+@route("GET", f"{MODEL}/events", "predict")
+async def events(service: Service, request: Request, name: str) -> Response:
+    """Send a server-sent event whenever the model changes."""
+    return service.event_streams.open(request, name)

@@ -10,19 +10,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
 
-from steelyard.service.http import bodies
-from steelyard.service.http.bodies import Handler
 from steelyard.service.http.problems import Problem
+from steelyard.service.http.routes import MODEL, route
 from steelyard.service.published import PublishedModel
 from steelyard.streams.predictions import Predictions
 from steelyard.tables.columns import ColumnBatch
 
 if TYPE_CHECKING:
     from steelyard.service.http.service import Service
-
-__all__ = ["RecentAlarms", "routes"]
 
 _MAX_ROWS = 1000  # maximum number of rows in a request
 _MAX_ALARMS = 10  # maximum number of alarms per model, kept in memory
@@ -89,27 +85,21 @@ class RecentAlarms:
         return known[1][:_MAX_COLUMNS]
 
 
-def routes(service: Service) -> list[tuple[str, str, Handler]]:
-    """Return the routes for explanations."""
+@route("POST", f"{MODEL}/explain", "predict", response="Explained", body="Rows", takes_rows=True)
+async def explain(service: Service, request: Request, name: str) -> dict[str, Any]:
+    """Explain predictions: contributions of columns."""
+    published = service.model(name)
+    batch = await service.rows(await service.read_body(request), request, published)
+    if batch.n_rows > _MAX_ROWS:
+        raise Problem(413, f"a request can explain at most {_MAX_ROWS:,} rows; got {batch.n_rows:,}.")
+    found = await run_in_threadpool(published.explain, batch)
+    return {"explanations": found, "version": published.version}
 
-    async def explain(request: Request) -> Response:
-        name = request.path_params["model"]
-        service.authorize(request, "predict", name)
-        published = service.model(name)
-        body = await bodies.read_body(request, service.limits.body, service.budget)
-        batch = await service.rows(body, bodies.form_of(request), published)
-        if batch.n_rows > _MAX_ROWS:
-            raise Problem(413, f"a request can explain at most {_MAX_ROWS:,} rows; got {batch.n_rows:,}.")
-        found = await run_in_threadpool(published.explain, batch)
-        return JSONResponse({"explanations": found, "version": published.version})
 
-    async def explanations(request: Request) -> Response:
-        name = request.path_params["model"]
-        service.authorize(request, "predict", name)
-        published = service.model(name)
-        certificates = await run_in_threadpool(service.writer.store.certificates, name, 1)
-        forgotten_at = max((float(one["at"]) for one in certificates), default=-np.inf)
-        return JSONResponse(await run_in_threadpool(service.alarms.explain, published, forgotten_at))
-
-    model = "/v1/models/{model}"
-    return [("POST", f"{model}/explain", explain), ("GET", f"{model}/explanations", explanations)]
+@route("GET", f"{MODEL}/explanations", "predict", response="Explanations")
+async def explanations(service: Service, _: Request, name: str) -> dict[str, Any]:
+    """Return recent alarms with explanations, and the importance of columns."""
+    published = service.model(name)
+    certificates = await run_in_threadpool(service.writer.store.certificates, name, 1)
+    forgotten_at = max((float(one["at"]) for one in certificates), default=-np.inf)
+    return await run_in_threadpool(service.alarms.explain, published, forgotten_at)

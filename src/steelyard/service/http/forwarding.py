@@ -13,11 +13,9 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from steelyard.service.commands import Unavailable
+from steelyard.service.errors import Unavailable
 from steelyard.service.http.protocol import ON_SHUTDOWN
 from steelyard.service.writer import Writer
-
-__all__ = ["Forwarder"]
 
 _FORWARDED = "x-steelyard-forwarded"
 _READ_VERBS = frozenset({"predict", "infer", "explain"})

@@ -7,111 +7,76 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
-from steelyard.service.http.bodies import Handler
-from steelyard.service.http.health import Health
+from steelyard.service.http.health import NOT_READY
 from steelyard.service.http.problems import Problem
+from steelyard.service.http.responses import JSON
+from steelyard.service.http.routes import ANY, route
 from steelyard.tables.columns import ColumnBatch
 
 if TYPE_CHECKING:
     from steelyard.service.http.service import Service
 
-__all__ = ["routes"]
-
+_MODEL = "/v2/models/{model}"
 _NUMBERS = frozenset(
-    {
-        "BOOL",
-        "INT8",
-        "INT16",
-        "INT32",
-        "INT64",
-        "UINT8",
-        "UINT16",
-        "UINT32",
-        "UINT64",
-        "FP16",
-        "FP32",
-        "FP64",
-    }
+    {"BOOL", "FP16", "FP32", "FP64", *(f"{sign}INT{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64))}
 )
 
 
-def routes(service: Service) -> list[tuple[str, str, Handler]]:
-    """Return the routes of the protocol."""
+@route("GET", "/v2")
+async def server(_service: Service, _request: Request) -> dict[str, Any]:
+    """Return the name and the version of the protocol."""
+    return {"name": "steelyard", "version": "2", "extensions": []}
 
-    async def server(_request: Request) -> Response:
-        return JSONResponse({"name": "steelyard", "version": "2", "extensions": []})
 
-    async def live(_request: Request) -> Response:
-        return JSONResponse({"live": True})
-
-    async def metadata(request: Request) -> Response:
-        name = request.path_params["model"]
-        service.authorize(request, "predict", name)
-        kinds = service.model(name).columns
-        inputs = [
+@route("GET", _MODEL, "predict", response="Metadata")
+async def metadata(service: Service, _: Request, name: str) -> dict[str, Any]:
+    """Return the inputs and outputs of a model."""
+    published = service.model(name)
+    return {
+        "name": name,
+        "versions": [str(published.version)],
+        "platform": "steelyard",
+        "inputs": [
             {"name": column, "datatype": "FP64" if kind == "number" else "BYTES", "shape": [-1]}
-            for column, kind in kinds.items()
-        ]
-        outputs = [
+            for column, kind in published.columns.items()
+        ],
+        "outputs": [
             {"name": "label", "datatype": "BYTES", "shape": [-1]},
             {"name": "score", "datatype": "FP64", "shape": [-1, -1]},
-        ]
-        return JSONResponse(
-            {
-                "name": name,
-                "versions": [str(service.model(name).version)],
-                "platform": "steelyard",
-                "inputs": inputs,
-                "outputs": outputs,
-            }
-        )
+        ],
+    }
 
-    async def model_ready(request: Request) -> Response:
-        name = request.path_params["model"]
-        service.authorize(request, "predict", name)
-        is_ready = service.model(name).is_ready
-        return JSONResponse({"name": name, "ready": is_ready}, status_code=200 if is_ready else 503)
 
-    async def infer(request: Request) -> Response:
-        name = request.path_params["model"]
-        service.authorize(request, "predict", name)
-        _, body = await service.read_json(request)
-        published = service.model(name)
-        batch = _batch(body)
-        answers, probabilities = await run_in_threadpool(published.predict, batch)
-        service.metrics.rows_predicted(name, batch.n_rows)
-        outputs: list[dict[str, Any]] = [
-            {
-                "name": "label",
-                "datatype": "BYTES",
-                "shape": [batch.n_rows],
-                "data": [str(label) for label in answers.labels.tolist()],
-            },
-            _matrix("score", answers.scores),
-        ]
-        if probabilities is not None:
-            outputs.append(_matrix("probability", probabilities))
-        return JSONResponse(
-            {
-                "model_name": name,
-                "model_version": str(published.version),
-                "id": str(body.get("id", "")),
-                "parameters": {"classes": [str(label) for label in answers.classes]},
-                "outputs": outputs,
-            }
-        )
+@route("GET", f"{_MODEL}/ready", "predict", response=ANY, statuses=NOT_READY)
+async def model_ready(service: Service, _: Request, name: str) -> Response:
+    """Return 200 if a model can predict."""
+    is_ready = service.model(name).is_ready
+    return JSON({"name": name, "ready": is_ready}, 200 if is_ready else 503)
 
-    model = "/v2/models/{model}"
-    return [
-        ("GET", "/v2", server),
-        ("GET", "/v2/health/live", live),
-        ("GET", "/v2/health/ready", Health(service).ready),
-        ("GET", model, metadata),
-        ("GET", f"{model}/ready", model_ready),
-        ("POST", f"{model}/infer", infer),
+
+@route("POST", f"{_MODEL}/infer", "predict", response="Inferred", body="Infer")
+async def infer(service: Service, request: Request, name: str) -> dict[str, Any]:
+    """Predict labels, scores and probabilities of tensors."""
+    _, body = await service.read_json(request)
+    published, batch = service.model(name), _batch(body)
+    answers, probabilities = await run_in_threadpool(published.predict, batch)
+    service.metrics.rows_predicted(name, batch.n_rows)
+    labels = [str(label) for label in answers.labels.tolist()]
+    outputs: list[dict[str, Any]] = [
+        {"name": "label", "datatype": "BYTES", "shape": [batch.n_rows], "data": labels},
+        _matrix("score", answers.scores),
     ]
+    if probabilities is not None:
+        outputs.append(_matrix("probability", probabilities))
+    return {
+        "model_name": name,
+        "model_version": str(published.version),
+        "id": str(body.get("id", "")),
+        "parameters": {"classes": [str(label) for label in answers.classes]},
+        "outputs": outputs,
+    }
 
 
 def _matrix(name: str, values: Any) -> dict[str, Any]:

@@ -20,8 +20,6 @@ from typing import Any
 
 from steelyard.exceptions import FileAccessError, FileFormatError, ParameterError, SteelyardError
 
-__all__ = ["SCOPES", "Key", "Keys"]
-
 SCOPES = ("predict", "learn", "forget", "site", "admin")
 _PREFIX = "sy"
 _log = logging.getLogger("steelyard.service")

@@ -7,8 +7,6 @@ from datetime import UTC, datetime
 
 import msgspec
 
-__all__ = ["JsonFormatter"]
-
 
 class JsonFormatter(logging.Formatter):
     """Formatter for structured logs: time, level, message, and the id of the request if there is one."""

@@ -8,8 +8,6 @@ import sys
 import time
 from contextlib import suppress
 
-__all__ = ["MemoryReturner"]
-
 _LARGE_BYTES = 4 << 20  # requests with smaller bodies leave little unused memory
 _MIN_SECONDS = 1.0  # minimum interval between releases, which take some milliseconds in a large process
 

@@ -1,4 +1,4 @@
-"""Metrics for Prometheus: requests, rows and models."""
+"""Metrics for Prometheus: requests, rows, models, topics and the process."""
 
 from __future__ import annotations
 
@@ -24,15 +24,53 @@ from steelyard.service.http.activity import LABEL_DELAY_BOUNDS, Activity
 from steelyard.service.statistics import HistogramCounts
 from steelyard.service.writer import Writer
 
-__all__ = ["Metrics"]
-
 _VERBS = ("learn", "predict")  # requests whose latency the web page shows
 _LATENCY_REQUESTS = 500
 _BUCKETS_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+# Help texts of metrics, by the kind of family and the name without the prefix "steelyard_".
+_OF_PROCESS = {
+    "leader": "Whether this process learns (1) or follows (0).",
+    "writer_alive": "Whether the writer thread runs.",
+    "follower_lag_seconds": "Time since a follower last read the store.",
+    "requests_waiting": "Requests in the queue of the writer.",
+    "store_up": "Whether the store can be read.",
+    "store_bytes": "Size of the store.",
+    "disk_free_bytes": "Free space of the disk with the store.",
+}
+_OF_MODEL = {
+    "model_rows": "Rows in the model.",
+    "model_version": "Version of a model.",
+    "model_g_mean": "G-mean of recent predictions.",
+    "model_auc": "AUC of recent predictions.",
+    "model_drifts": "Drifts found so far.",
+    "model_drift_evidence": "Evidence for a drift since the last drift. A drift is reported at 1.",
+    "labels_waiting": "Rows that wait for labels.",
+    "snapshot_age_seconds": "Time since the last snapshot.",
+    "challenger": "Whether a challenger learns in shadow.",
+    "rows_quarantined": "Rows in quarantine.",
+}
+_OF_RATE = {
+    "model_realised_rate": "Observed rate of alarms, recall or precision since the model was created.",
+    "model_realised_rate_low": "Lower limit of the rate.",
+    "model_realised_rate_high": "Upper limit of the rate.",
+    "model_promised_rate": "Target rate.",
+}
+_GAUGES_OF_TOPIC = {
+    "topic_up": "Whether a topic is being read.",
+    "topic_lag": "Messages that were not read yet.",
+    "topic_rows_per_second": "Rows consumed per second, recently.",
+}
+_COUNTERS_OF_TOPIC = {
+    "topic_messages": "Messages consumed since the start of the process.",
+    "topic_rows": "Rows consumed since the start of the process.",
+    "topic_dead_letters": "Messages sent to the dead-letter topic.",
+}
+# Values by name and labels. A value None is left out.
+Values = dict[str, dict[tuple[str, ...], float | None]]
 
 
-class Metrics:
-    """Prometheus metrics of one service."""
+class Metrics(Collector):
+    """Prometheus metrics of one service, most of which are computed at each scrape."""
 
     def __init__(self, writer: Writer, consumers: Sequence[TopicConsumer] = ()) -> None:
         self._registry = CollectorRegistry()
@@ -48,15 +86,19 @@ class Metrics:
             buckets=LABEL_DELAY_BOUNDS,
             registry=self._registry,
         )
-        self.activity, self._models = Activity(), writer
+        self.activity, self._writer, self._consumers = Activity(), writer, consumers
         writer.statistics.on_labels = self.labels_arrived
-        self._registry.register(_Requests(self._seconds))
-        self._registry.register(_Models(writer))
-        self._registry.register(_Process(writer))
-        self._registry.register(_Topics(consumers))
+        self._registry.register(self)
         ProcessCollector(registry=self._registry)
-        # Cache of labelled metrics, because looking up a metric by labels takes longer than incrementing it.
-        self._children: dict[tuple[Any, ...], Any] = {}
+        self._build = InfoMetricFamily(
+            "steelyard_build",
+            "Versions of library and Python, and the kind of store.",
+            value={
+                "version": version("steelyard"),
+                "python": platform.python_version(),
+                "store": type(writer.store).__name__.removesuffix("Store").lower(),
+            },
+        )
         self._recent: dict[tuple[str, str], deque[float]] = {}
 
     def request_finished(
@@ -68,7 +110,7 @@ class Metrics:
             counts = self._seconds[method, route, status] = HistogramCounts(_BUCKETS_SECONDS)
         counts.add(seconds)
         verb = route.rpartition("/")[2]
-        if model in self._models.published:  # clients could send any number of names of unknown models
+        if model in self._writer.published:  # clients could send any number of names of unknown models
             self.activity.request(model, verb, status, seconds)
         if model is not None and status == 200 and verb in _VERBS:
             self._recent.setdefault((model, verb), deque(maxlen=_LATENCY_REQUESTS)).append(seconds)
@@ -76,9 +118,9 @@ class Metrics:
     def labels_arrived(self, model: str, delays: list[float]) -> None:
         """Count labels in a histogram of their delay; called in the writer thread."""
         self.activity.labels(model, delays)
-        child = self._child(self._label_delay, model)
+        histogram = self._label_delay.labels(model)
         for delay in delays:
-            child.observe(delay)
+            histogram.observe(delay)
 
     def latency(self, model: str) -> dict[str, dict[str, float]]:
         """Return median and 99th percentile of the latency of recent requests in milliseconds, by verb."""
@@ -92,54 +134,26 @@ class Metrics:
 
     def rows_predicted(self, model: str, n_rows: int) -> None:
         """Count predicted rows."""
-        self._child(self._predicted, model).inc(n_rows)
-
-    def _child(self, family: Any, *labels: str) -> Any:
-        key = (family, *labels)
-        if key not in self._children:
-            self._children[key] = family.labels(*labels)
-        return self._children[key]
+        self._predicted.labels(model).inc(n_rows)
 
     def text(self) -> bytes:
         """Return all metrics in the text format of Prometheus."""
         return generate_latest(self._registry)
 
-
-class _Requests(Collector):
-    """Collector of the durations of requests."""
-
-    def __init__(self, seconds: Mapping[tuple[str, str, int], HistogramCounts]) -> None:
-        self._seconds = seconds
+    # -- values at the time of a scrape -------------------------------------------------------------
 
     def collect(self) -> Iterable[Any]:
-        family = HistogramMetricFamily(
+        """Yield the metrics that are computed at each scrape."""
+        statistics = self._writer.statistics
+        yield self._build
+        requests = HistogramMetricFamily(
             "steelyard_request_seconds",
             "Time to respond to a request.",
             labels=["method", "route", "status"],
         )
         for (method, route, status), counts in list(self._seconds.items()):
-            family.add_metric([method, route, str(status)], counts.cumulative(), counts.sum)
-        yield family
-
-
-class _Process(Collector):
-    """Collector of metrics of the process, the writer and the store, computed at each scrape."""
-
-    def __init__(self, writer: Writer) -> None:
-        self._writer = writer
-        self._build = InfoMetricFamily(
-            "steelyard_build",
-            "Versions of library and Python, and the kind of store.",
-            value={
-                "version": version("steelyard"),
-                "python": platform.python_version(),
-                "store": type(writer.store).__name__.removesuffix("Store").lower(),
-            },
-        )
-
-    def collect(self) -> Iterable[Any]:
-        writer, statistics = self._writer, self._writer.statistics
-        yield self._build
+            requests.add_metric([method, route, str(status)], counts.cumulative(), counts.sum)
+        yield requests
         commits = statistics.commit_seconds
         yield HistogramMetricFamily(
             "steelyard_commit_seconds",
@@ -147,154 +161,90 @@ class _Process(Collector):
             buckets=commits.cumulative(),
             sum_value=commits.sum,
         )
-        failures = CounterMetricFamily(
-            "steelyard_write_failures", "Groups of requests that could not be written.", labels=["reason"]
-        )
-        for reason, n in {"none": 0, **statistics.write_failures}.items():
-            failures.add_metric([reason], n)
-        yield failures
-        yield CounterMetricFamily(
-            "steelyard_erase_failures",
-            "Failed attempts to erase forgotten rows from the disk.",
-            value=statistics.erase_failures,
-        )
-        yield GaugeMetricFamily(
-            "steelyard_leader", "Whether this process learns (1) or follows (0).", value=float(writer.leads)
-        )
-        yield GaugeMetricFamily(
-            "steelyard_writer_alive", "Whether the writer thread runs.", value=float(writer.is_alive)
-        )
-        yield GaugeMetricFamily(
-            "steelyard_follower_lag_seconds",
-            "Time since a follower last read the store.",
-            value=writer.behind,
-        )
-        yield from self._store()
+        failures: dict[tuple[str, ...], float | None]
+        failures = {(reason,): float(n) for reason, n in {"none": 0, **statistics.write_failures}.items()}
+        text = "Groups of requests that could not be written."
+        yield _family(CounterMetricFamily, "write_failures", text, ["reason"], failures)
+        text = "Failed attempts to erase forgotten rows from the disk."
+        yield _family(CounterMetricFamily, "erase_failures", text, [], {(): statistics.erase_failures})
+        yield from _families(GaugeMetricFamily, _OF_PROCESS, [], self._process())
+        topics = self._topics()
+        yield from _families(GaugeMetricFamily, _GAUGES_OF_TOPIC, ["model", "role"], topics)
+        yield from _families(CounterMetricFamily, _COUNTERS_OF_TOPIC, ["model", "role"], topics)
+        models = self._models()
+        text = "Rows learned."
+        yield _family(CounterMetricFamily, "rows_learned", text, ["model"], models["rows_learned"])
+        yield from _families(GaugeMetricFamily, _OF_MODEL, ["model"], models)
+        yield from _families(GaugeMetricFamily, _OF_RATE, ["model", "rate"], models)
 
-    def _store(self) -> Iterable[Any]:
-        store, is_up = self._writer.store, True
-        try:
+    def _process(self) -> Values:
+        writer, store = self._writer, self._writer.store
+        size: int | None = None
+        free: int | None = None
+        with suppress(*store.errors):
             size, free = store.n_bytes(), store.free_bytes()
-        except store.errors:
-            is_up, size, free = False, None, None
-        yield GaugeMetricFamily("steelyard_store_up", "Whether the store can be read.", value=float(is_up))
-        if size is not None:
-            yield GaugeMetricFamily("steelyard_store_bytes", "Size of the store.", value=size)
-        if free is not None:
-            yield GaugeMetricFamily(
-                "steelyard_disk_free_bytes", "Free space of the disk with the store.", value=free
-            )
-
-
-class _Topics(Collector):
-    """Collector of the metrics of consumed topics."""
-
-    def __init__(self, consumers: Sequence[TopicConsumer]) -> None:
-        self._consumers = consumers
-
-    def collect(self) -> Iterable[Any]:
-        names = ["model", "role"]
-        up = GaugeMetricFamily("steelyard_topic_up", "Whether a topic is being read.", labels=names)
-        lag = GaugeMetricFamily("steelyard_topic_lag", "Messages that were not read yet.", labels=names)
-        rate = GaugeMetricFamily(
-            "steelyard_topic_rows_per_second", "Rows consumed per second, recently.", labels=names
-        )
-        counters = {
-            name: CounterMetricFamily(f"steelyard_topic_{name}", text, labels=names)
-            for name, text in (
-                ("messages", "Messages consumed since the start of the process."),
-                ("rows", "Rows consumed since the start of the process."),
-                ("dead_letters", "Messages sent to the dead-letter topic."),
-            )
+        found = {
+            "leader": float(writer.leads),
+            "writer_alive": float(writer.is_alive),
+            "follower_lag_seconds": writer.behind,
+            "requests_waiting": writer.n_waiting,
+            "store_up": float(size is not None),
+            "store_bytes": size,
+            "disk_free_bytes": free,
         }
+        return {name: {(): value} for name, value in found.items()}
+
+    def _topics(self) -> Values:
+        values: Values = {name: {} for name in (*_GAUGES_OF_TOPIC, *_COUNTERS_OF_TOPIC)}
         for consumer in self._consumers:
             found = consumer.describe()
-            labels = [consumer.model, found["role"]]
-            up.add_metric(labels, float(found["state"] == "reads"))
-            if found["lag"] is not None:
-                lag.add_metric(labels, found["lag"])
-            rate.add_metric(labels, found["rows_per_second"])
-            for name, family in counters.items():
-                family.add_metric(labels, found[name])
-        yield from (up, lag, rate, *counters.values())
+            found["up"] = float(found["state"] == "reads")
+            for name, known in values.items():
+                known[consumer.model, found["role"]] = found[name.removeprefix("topic_")]
+        return values
+
+    def _models(self) -> Values:
+        writer = self._writer
+        values: Values = {name: {} for name in ("rows_learned", *_OF_MODEL, *_OF_RATE)}
+        for name, published in list(writer.published.items()):
+            measures, (n_drifts, evidence) = published.measures, published.drift_gauges or (None, None)
+            found = {
+                "rows_learned": published.n_learned,  # repeated requests with the same key are counted once
+                "model_rows": published.n_rows,
+                "model_version": published.version,
+                "model_g_mean": measures["g_mean"],
+                "model_auc": measures["auc"],
+                "model_drifts": n_drifts,
+                "model_drift_evidence": evidence,
+                "challenger": float(published.challenger is not None),
+            }
+            for metric, value in found.items():
+                values[metric][(name,)] = value
+            for one in published.realised_rates():
+                rates = (one["rate"], *one["interval"], one["promised"])
+                for metric, rate in zip(_OF_RATE, rates, strict=True):
+                    values[metric][name, one["name"]] = rate
+        now = writer.clock()
+        values["labels_waiting"] = _by_model(writer.waiting_labels())
+        values["snapshot_age_seconds"] = _by_model({n: now - at for n, at in writer.snapshot_times().items()})
+        with suppress(*writer.store.errors):
+            values["rows_quarantined"] = _by_model(writer.store.quarantine_sizes())
+        return values
 
 
-class _Models(Collector):
-    """Collector of metrics of all models, computed at each scrape."""
-
-    def __init__(self, writer: Writer) -> None:
-        self._writer = writer
-
-    def collect(self) -> Iterable[Any]:
-        waiting = GaugeMetricFamily("steelyard_requests_waiting", "Requests in the queue of the writer.")
-        waiting.add_metric([], self._writer.n_waiting)
-        yield waiting
-        learned = CounterMetricFamily("steelyard_rows_learned", "Rows learned.", labels=["model"])
-        rows = GaugeMetricFamily("steelyard_model_rows", "Rows in the model.", labels=["model"])
-        versions = GaugeMetricFamily("steelyard_model_version", "Version of a model.", labels=["model"])
-        g_mean = GaugeMetricFamily(
-            "steelyard_model_g_mean", "G-mean of recent predictions.", labels=["model"]
-        )
-        auc = GaugeMetricFamily("steelyard_model_auc", "AUC of recent predictions.", labels=["model"])
-        drifts = GaugeMetricFamily("steelyard_model_drifts", "Drifts found so far.", labels=["model"])
-        evidence = GaugeMetricFamily(
-            "steelyard_model_drift_evidence",
-            "Evidence for a drift since the last drift. A drift is reported at 1.",
-            labels=["model"],
-        )
-        rates = _Rates()
-        for name, published in list(self._writer.published.items()):
-            measures = published.measures
-            learned.add_metric(
-                [name], published.n_learned
-            )  # requests repeated with the same idempotency key are counted once
-            rows.add_metric([name], published.n_rows)
-            versions.add_metric([name], published.version)
-            for family, value in ((g_mean, measures["g_mean"]), (auc, measures["auc"])):
-                if value is not None:
-                    family.add_metric([name], value)
-            if (gauges := published.drift_gauges) is not None:
-                drifts.add_metric([name], gauges[0])
-                evidence.add_metric([name], gauges[1])
-            rates.add(name, published.realised_rates())
-        yield from (learned, rows, versions, g_mean, auc, drifts, evidence, *rates.families)
-        yield _by_model(
-            "steelyard_labels_waiting", "Rows that wait for labels.", self._writer.waiting_labels()
-        )
-        now = self._writer.clock()
-        ages = {name: now - at for name, at in self._writer.snapshot_times().items()}
-        yield _by_model("steelyard_snapshot_age_seconds", "Time since the last snapshot.", ages)
-        challengers = {n: float(p.challenger is not None) for n, p in list(self._writer.published.items())}
-        yield _by_model("steelyard_challenger", "Whether a challenger learns in shadow.", challengers)
-        with suppress(*self._writer.store.errors):
-            yield _by_model(
-                "steelyard_rows_quarantined", "Rows in quarantine.", self._writer.store.quarantine_sizes()
-            )
+def _by_model(values: Mapping[str, float]) -> dict[tuple[str, ...], float | None]:
+    return {(model,): value for model, value in values.items()}
 
 
-class _Rates:
-    """Observed rates of models with a target rate, with the limits of a 95 % interval."""
-
-    def __init__(self) -> None:
-        names = ["model", "rate"]
-        of_rate = "alarms, recall or precision since the model was created"
-        self.families = (
-            GaugeMetricFamily("steelyard_model_realised_rate", f"Observed rate of {of_rate}.", labels=names),
-            GaugeMetricFamily("steelyard_model_realised_rate_low", "Lower limit of the rate.", labels=names),
-            GaugeMetricFamily("steelyard_model_realised_rate_high", "Upper limit of the rate.", labels=names),
-            GaugeMetricFamily("steelyard_model_promised_rate", "Target rate.", labels=names),
-        )
-
-    def add(self, model: str, rates: Iterable[Mapping[str, Any]]) -> None:
-        for one in rates:
-            values = (one["rate"], *one["interval"], one["promised"])
-            for family, value in zip(self.families, values, strict=True):
-                if value is not None:
-                    family.add_metric([model, one["name"]], value)
-
-
-def _by_model(name: str, text: str, values: Mapping[str, float]) -> GaugeMetricFamily:
-    family = GaugeMetricFamily(name, text, labels=["model"])
-    for model, value in values.items():
-        family.add_metric([model], value)
+def _family(
+    kind: Any, name: str, text: str, labels: Sequence[str], values: Mapping[tuple[str, ...], float | None]
+) -> Any:
+    family = kind(f"steelyard_{name}", text, labels=labels)
+    for key, value in values.items():
+        if value is not None:
+            family.add_metric(list(key), value)
     return family
+
+
+def _families(kind: Any, texts: Mapping[str, str], labels: Sequence[str], values: Values) -> Iterable[Any]:
+    return [_family(kind, name, text, labels, values[name]) for name, text in texts.items()]

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib.metadata import version
 from typing import Any
 
+from steelyard.service.http.routes import ANY, BINARY, Route
 from steelyard.service.rows import CONTENT_TYPES
-
-__all__ = ["description"]
+from steelyard.service.spec import KINDS, MISSING, ROWS, VIOLATIONS
 
 _TEXT, _INTEGER, _NUMBER, _OBJECT = ({"type": t} for t in ("string", "integer", "number", "object"))
 _LABEL = {"type": ["string", "integer"]}
 _OPTIONAL_TEXT = {"type": ["string", "null"]}
+_JSON = "application/json"
+
+
+def _ref(name: str) -> dict[str, str]:
+    return {"$ref": f"#/components/schemas/{name}"}
 
 
 def _list(items: Mapping[str, Any], **more: Any) -> dict[str, Any]:
@@ -47,7 +52,7 @@ _SELECTIONS = {
         "minProperties": 1,
     },
 }
-_SPEC = {"$ref": "#/components/schemas/Spec"}
+_SPEC = _ref("Spec")
 _SCHEMAS: dict[str, Any] = {
     "Problem": _record(
         "title status detail",
@@ -65,16 +70,16 @@ _SCHEMAS: dict[str, Any] = {
         time=_OPTIONAL_TEXT,
         subject=_OPTIONAL_TEXT,
         id=_OPTIONAL_TEXT,
-        columns={"oneOf": [{"const": "auto"}, _map_of({"enum": ["number", "category", "time"]})]},
+        columns={"oneOf": [{"const": "auto"}, _map_of({"enum": KINDS})]},
         learner={"type": ["object", "null"]},
         memory={"type": ["string", "integer", "object"]},
-        rows={"enum": ["none", "until labelled", "window"]},
-        missing={"enum": ["refuse", "indicator", "mean", "zero"]},
+        rows={"enum": ROWS},
+        missing={"enum": MISSING},
         sites={"type": "boolean"},
         max_future=_OPTIONAL_TEXT,
         classes={"oneOf": [{"type": "null"}, _list({"type": ["string", "integer"]}, minItems=2)]},
         ranges={"type": ["object", "null"]},
-        violations={"enum": ["refuse", "quarantine"]},
+        violations={"enum": VIOLATIONS},
         quota={"type": ["object", "null"]},
     ),
     "Model": _record(
@@ -181,9 +186,8 @@ _SCHEMAS: dict[str, Any] = {
         ]
     },
     "Rows": _record("rows", rows=_ROWS),
-    "Models": _record("models", models=_list({"$ref": "#/components/schemas/Model"})),
+    "Models": _record("models", models=_list(_ref("Model"))),
     "Certificates": _record("certificates", certificates=_list(_OBJECT)),
-    "SiteUpdate": {"type": "string", "description": "The bytes of a steelyard.federated.SiteUpdate."},
     "Received": _record(
         "site epoch version news rows model_version digest",
         site=_TEXT,
@@ -222,130 +226,59 @@ _SCHEMAS: dict[str, Any] = {
         outputs=_list(_TENSOR),
     ),
 }
-_MODEL = {
-    "name": "model",
-    "in": "path",
-    "required": True,
-    "schema": {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"},
-}
-_SITE = {
-    "name": "site",
-    "in": "path",
-    "required": True,
-    "schema": {"type": "string", "minLength": 1, "maxLength": 200},
-}
+
+
+def _parameter(name: str, schema: Mapping[str, Any], place: str = "query") -> dict[str, Any]:
+    return {"name": name, "in": place, "required": place == "path", "schema": schema}
+
+
+_PATH_PARAMETERS = (
+    _parameter("model", {**_TEXT, "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"}, "path"),
+    _parameter("site", {**_TEXT, "minLength": 1, "maxLength": 200}, "path"),
+)
 _IDEMPOTENCY_KEY = {
-    "name": "Idempotency-Key",
-    "in": "header",
-    "required": False,
-    "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"},
+    **_parameter(
+        "Idempotency-Key", {**_TEXT, "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"}, "header"
+    ),
     "description": "A repeated request with the same key gets the response of the first request.",
 }
 
 
-def _ref(name: str) -> dict[str, str]:
-    return {"$ref": f"#/components/schemas/{name}"}
+def _content(name: str, *, takes_rows: bool = False) -> dict[str, Any]:
+    """Return the content of a body or response by the name of its schema, ``ANY`` or ``BINARY``."""
+    if name in {ANY, BINARY}:
+        return {name: {}} if name else {}
+    forms = [form for form in CONTENT_TYPES if takes_rows and form != _JSON]
+    return {_JSON: {"schema": _ref(name)}, **{form: {"schema": _TEXT} for form in forms}}
 
 
-def _operation(
-    summary: str,
-    schema: str | None,
-    *,
-    body: str | None = None,
-    rows: bool = False,
-    idempotent: bool = False,
-    model: bool = True,
-) -> dict[str, Any]:
-    content = {} if schema is None else {"application/json": {"schema": _ref(schema)}}
-    problem = {
-        "description": "Error.",
-        "content": {"application/problem+json": {"schema": _ref("Problem")}},
-    }
+def _operation(route: Route) -> dict[str, Any]:
+    assert route.response is not None
+    content = _content(route.response)
+    parameters = [one for one in _PATH_PARAMETERS if f"{{{one['name']}" in route.path]
+    parameters += [_IDEMPOTENCY_KEY] * route.is_idempotent
+    parameters += [_parameter(name, schema) for name, schema in (route.query or {}).items()]
+    problem = {"description": "Error.", "content": {"application/problem+json": {"schema": _ref("Problem")}}}
     operation: dict[str, Any] = {
-        "summary": summary,
-        "parameters": [*([_MODEL] if model else []), *([_IDEMPOTENCY_KEY] if idempotent else [])],
+        "summary": str(route.handler.__doc__).partition("\n")[0],
+        "parameters": parameters,
         "responses": {"200": {"description": "Success.", "content": content}, "default": problem},
     }
-    if body is not None:
-        forms = {"application/json": {"schema": _ref(body)}}
-        if rows:
-            others = [form for form in CONTENT_TYPES if form != "application/json"]
-            forms.update({form: {"schema": {"type": "string"}} for form in others})
-        operation["requestBody"] = {"required": True, "content": forms}
+    for status, text in (route.statuses or {}).items():
+        operation["responses"][str(status)] = {"description": text, "content": content or {_JSON: {}}}
+    if route.body is not None:
+        body = _content(route.body, takes_rows=route.takes_rows)
+        operation["requestBody"] = {"required": True, "content": body}
     return operation
 
 
-def _health_operation(summary: str, *, model: bool) -> dict[str, Any]:
-    operation = _operation(summary, None, model=model)
-    operation["responses"]["503"] = {"description": "Not ready.", "content": {"application/json": {}}}
-    return operation
-
-
-def _site_operations() -> dict[str, Any]:
-    put = _operation("Apply the update of a site.", "Received", body="SiteUpdate")
-    put["requestBody"]["content"] = {"application/octet-stream": {"schema": _ref("SiteUpdate")}}
-    get = _operation("The latest update of a site.", None)
-    get["responses"]["200"]["content"] = {"application/octet-stream": {}}
-    drop = _operation("Remove a site.", "Dropped", idempotent=True)
-    for operation in (put, get, drop):
-        operation["parameters"].append(_SITE)
-    return {"get": get, "put": put, "delete": drop}
-
-
-def _query(name: str, schema: Mapping[str, Any]) -> dict[str, Any]:
-    return {"name": name, "in": "query", "required": False, "schema": schema}
-
-
-def _operator_paths(model: str) -> dict[str, Any]:
-    """Return the operations for operators, keyed by path."""
-    release = _operation("Learn or discard rows in quarantine.", "Released", body="Release", idempotent=True)
-    quarantine = _operation("Rows in quarantine, with reasons.", "Quarantine")
-    quarantine["parameters"].append(_query("after", {"type": "integer", "minimum": 0}))
-    audit = _operation("Audit log, newest entries first.", "Audit", model=False)
-    texts = ("model", "verb", "key", "address", "request_id", "outcome")
-    audit["parameters"] += [_query(name, _TEXT) for name in texts]
-    audit["parameters"] += [_query(name, {**_TEXT, "format": "date-time"}) for name in ("since", "until")]
-    audit["parameters"] += [_query(name, {"type": "integer", "minimum": 0}) for name in ("before", "limit")]
-    activity = _operation("Volume, errors, latency and label delay over time.", "Activity")
-    activity["parameters"].append(_query("since", {**_TEXT, "format": "date-time"}))
-    versions = _operation("Versions with snapshots, and the agreement with one of them.", "Versions")
-    versions["parameters"].append(_query("compare", {"type": ["integer", "string"]}))
-    start = _operation("Start a challenger.", "Version", body="Challenger", idempotent=True)
-    end = _operation("Remove the challenger.", "Version", idempotent=True)
-    rename = _operation("Rename a model.", "Renamed", body="Rename", idempotent=True)
-    promote = _operation("Exchange model and challenger.", "Promoted", idempotent=True)
-    return {
-        f"{model}/rename": {"post": rename},
-        f"{model}/quarantine": {"get": quarantine, "post": release},
-        f"{model}/challenger": {
-            "get": _operation("Model and challenger on the same rows.", "Comparison"),
-            "put": start,
-            "delete": end,
-        },
-        f"{model}/promote": {"post": promote},
-        "/v1/audit": {"get": audit},
-        f"{model}/activity": {"get": activity},
-        f"{model}/versions": {"get": versions},
-        f"{model}/columns": {"get": _operation("Missing values, drift and importance by column.", "Columns")},
-        "/v1/status": {"get": _operation("Role, lag and disk of this process.", "Status", model=False)},
-    }
-
-
-def description() -> dict[str, Any]:
-    """Return the OpenAPI description."""
-    made = _operation("Create a model or change its settings.", "Made", body="Spec")
-    made["responses"]["201"] = {**made["responses"]["200"], "description": "Created."}
-    model = "/v1/models/{model}"
-    learn = _operation("Learn labelled rows.", "Learned", body="Rows", rows=True, idempotent=True)
-    predict = _operation(
-        "Predict labels, scores and probabilities.", "Prediction", body="Predict", rows=True, idempotent=True
-    )
-    label = _operation("Send the labels of remembered rows.", "Labelled", body="Labels", idempotent=True)
-    forget = _operation("Forget rows; returns a certificate.", "Forgotten", body="Forget", idempotent=True)
-    file = _operation("The learner as a file of steelyard.save.", None)
-    pooled = _operation("The pooled model as a file, for the sites.", None)
-    for operation in (file, pooled):
-        operation["responses"]["200"]["content"] = {"application/octet-stream": {}}
+def description(routes: Iterable[Route]) -> dict[str, Any]:
+    """Return the OpenAPI description of the routes that have a described response."""
+    paths: dict[str, dict[str, Any]] = {}
+    for route in routes:
+        if route.response is not None:
+            operations = paths.setdefault(route.path.replace(":path}", "}"), {})
+            operations[route.method.lower()] = _operation(route)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -353,49 +286,7 @@ def description() -> dict[str, Any]:
             "version": version("steelyard"),
             "description": "Models learn and predict at the same time. Acknowledged requests are never lost.",
         },
-        "paths": {
-            model: {
-                "get": _operation("One model.", "Model"),
-                "put": made,
-                "delete": _operation("Delete a model.", "Deleted", idempotent=True),
-            },
-            **_operator_paths(model),
-            f"{model}/learn": {"post": learn},
-            f"{model}/predict": {"post": predict},
-            f"{model}/explain": {
-                "post": _operation(
-                    "Explain predictions: contributions of columns.", "Explained", body="Rows", rows=True
-                )
-            },
-            f"{model}/explanations": {
-                "get": _operation("Explained recent alarms, and importance of columns.", "Explanations")
-            },
-            f"{model}/labels": {"post": label},
-            f"{model}/forget": {"post": forget},
-            f"{model}/measures": {
-                "get": _operation("Quality of predictions, now and over time.", "Measures")
-            },
-            f"{model}/certificates": {"get": _operation("Certificates of forget requests.", "Certificates")},
-            f"{model}/file": {"get": file},
-            f"{model}/sites": {"get": _operation("Contribution of each site.", "Sites")},
-            f"{model}/sites/{{site}}": _site_operations(),
-            f"{model}/pooled": {"get": pooled},
-            "/v1/models": {
-                "get": _operation("All models that the key has access to.", "Models", model=False)
-            },
-            "/v2/models/{model}": {"get": _operation("Inputs and outputs of a model.", "Metadata")},
-            "/v2/models/{model}/ready": {
-                "get": _health_operation("Whether a model can predict.", model=True)
-            },
-            "/v2/models/{model}/infer": {
-                "post": _operation("Predictions, Open Inference Protocol.", "Inferred", body="Infer")
-            },
-            "/health/live": {"get": _operation("Whether the process responds.", None, model=False)},
-            "/health/ready": {"get": _health_operation("Whether models are loaded.", model=False)},
-            "/health/learner": {
-                "get": _health_operation("Whether this process accepts changes.", model=False)
-            },
-        },
+        "paths": paths,
         "components": {
             "schemas": _SCHEMAS,
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},

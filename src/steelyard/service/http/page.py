@@ -8,10 +8,8 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from steelyard.service.http.bodies import Handler
 from steelyard.service.http.problems import Problem
-
-__all__ = ["routes"]
+from steelyard.service.http.routes import route
 
 _SCRIPTS = ("base.js", "charts.js", "tables.js", "overview.js", "model.js", "page.js")
 _TYPES = {
@@ -34,19 +32,20 @@ _HEADERS = {
 }
 
 
-def routes(_service: Any) -> list[tuple[str, str, Handler]]:
-    """Return the routes of the page and its files."""
+@route("GET", "/")
+@route("GET", "/models/{name}")
+async def page(_service: Any, _request: Request) -> Response:
+    """Return the page."""
+    return Response(_file("index.html"), media_type="text/html", headers=_HEADERS)
 
-    async def page(_request: Request) -> Response:
-        return Response(_file("index.html"), media_type="text/html", headers=_HEADERS)
 
-    async def file(request: Request) -> Response:
-        name = request.path_params["name"]
-        if name not in _TYPES:
-            raise Problem(404, f"there is no file {name!r}.")
-        return Response(_file(name), media_type=_TYPES[name], headers=_HEADERS)
-
-    return [("GET", "/", page), ("GET", "/models/{name}", page), ("GET", "/page/{name}", file)]
+@route("GET", "/page/{name}")
+async def file(_service: Any, request: Request) -> Response:
+    """Return a file of the page."""
+    name = request.path_params["name"]
+    if name not in _TYPES:
+        raise Problem(404, f"there is no file {name!r}.")
+    return Response(_file(name), media_type=_TYPES[name], headers=_HEADERS)
 
 
 def _file(name: str) -> bytes:

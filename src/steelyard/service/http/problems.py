@@ -9,12 +9,16 @@ import msgspec
 from starlette.responses import Response
 
 from steelyard.exceptions import FileAccessError, FileFormatError, SteelyardError
-from steelyard.service.commands import Conflict, GoneError, NotFoundError, QueueFullError, Unavailable
+from steelyard.service.errors import (
+    Conflict,
+    GoneError,
+    NotFoundError,
+    QueueFullError,
+    TooLargeError,
+    Unavailable,
+)
 from steelyard.service.hints import service_hint
-from steelyard.service.rows import TooLargeError
 from steelyard.tables.columns import RowError
-
-__all__ = ["Problem", "problem_of", "respond"]
 
 _log = logging.getLogger("steelyard.service")
 _TITLES = {

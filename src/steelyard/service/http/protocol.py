@@ -9,8 +9,6 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-__all__ = ["ON_SHUTDOWN", "LimitedProtocol"]
-
 ON_SHUTDOWN = "steelyard.on_shutdown"  # key of the request scope for a function that ends the response
 
 _log = logging.getLogger("steelyard.service")

@@ -5,9 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from steelyard.service.commands import QueueFullError
-
-__all__ = ["RateLimits"]
+from steelyard.service.errors import QueueFullError
 
 
 class RateLimits:

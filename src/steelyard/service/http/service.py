@@ -1,36 +1,32 @@
-"""Service: the state that all handlers share, and the handlers of requests that change or use a model."""
+"""Service: the state that all handlers share, and the handlers of requests with rows."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
 import hashlib
-import logging
 import math
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import msgspec
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from steelyard.persistence.tree import decode
 from steelyard.service import commands, systemd
 from steelyard.service import rows as wire
 from steelyard.service.audit import AuditEntry
-from steelyard.service.commands import RequestFuture
 from steelyard.service.consumption import TopicConsumer, pending_rows
 from steelyard.service.engine import Engine
-from steelyard.service.http import bodies
-from steelyard.service.http.answers import JSONBytes, columns_of, prediction
+from steelyard.service.errors import NotFoundError, NotJSONError, Unavailable
 from steelyard.service.http.event_streams import EventStreams
 from steelyard.service.http.explanations import RecentAlarms
 from steelyard.service.http.forwarding import Forwarder
@@ -39,60 +35,52 @@ from steelyard.service.http.memory import MemoryReturner
 from steelyard.service.http.metrics import Metrics
 from steelyard.service.http.problems import Problem, respond
 from steelyard.service.http.quotas import RateLimits
+from steelyard.service.http.responses import prediction, write_prediction
+from steelyard.service.http.routes import MODEL, route
 from steelyard.service.published import PublishedModel
-from steelyard.service.spec import Spec
+from steelyard.service.queue import RequestFuture
 from steelyard.service.writer import Writer
-from steelyard.streams.predictions import Predictions
 from steelyard.tables.columns import ColumnBatch
 from steelyard.tables.table_stream import seconds_of
 
-__all__ = ["Limits", "Service"]
-
-_log = logging.getLogger("steelyard.service")
+HEADERS = "steelyard.headers"  # key of the request scope for the headers as a dictionary
 _MAX_ROWS_ON_LOOP = 2_000  # larger predictions run in a thread, so that other requests do not wait
 # Shorter bodies are parsed on the event loop, because passing them to a thread takes longer.
 _MAX_BYTES_ON_LOOP = 100_000
 # Arrow is parsed faster than JSON, so longer bodies are parsed on the event loop. 500 kB delay a prediction
 # by half a millisecond, so the limit above is used while a model predicts.
 _MAX_ARROW_BYTES_ON_LOOP = 500_000
+_MAX_BODY_SECONDS = 120.0
+_TIMEOUT = "timeout of the body"
 # Number of allocations between two runs of the garbage collector. A hundred concurrent requests allocate
 # thousands of objects that are all in use; with the default of 700, the collector takes a tenth of the time.
 _GC_THRESHOLD = 20_000
 _MAX_TIME_SECONDS = 253_402_300_800.0  # the end of the year 9999
-_MAX_SPEC_BYTES = 1 << 20
 _MAX_NAME = 64  # maximum length of the name of a model in the audit log
 _MAX_PAST_MODELS = 8  # maximum number of earlier model versions in memory
 
 
 @dataclass(frozen=True)
-class Limits:
+class Limits(wire.RequestLimits):
     """Limits on requests.
 
     Parameters
     ----------
     body : int
         Maximum number of bytes in a body.
-    rows, columns, values : int
-        Maximum numbers of rows, columns and values in a request.
-    unpacked : int
-        Maximum number of bytes of an Arrow stream after decompression (buffers and texts).
     listeners : int
         Maximum number of concurrent event streams.
     all_bodies : int
-        Maximum total number of bytes of all bodies in memory.
+        Maximum total number of bytes of all bodies in memory. A body counts until the response.
     """
 
     body: int = 64 << 20
-    rows: int = 200_000
-    columns: int = 10_000
-    values: int = 50_000_000
     listeners: int = 100
-    unpacked: int = 512 << 20
     all_bodies: int = 512 << 20
 
 
 class Service:
-    """The service: handlers of the routes, and the state that they share."""
+    """The state that all handlers share."""
 
     def __init__(
         self, writer: Writer, keys: Keys | None, limits: Limits, consumers: Sequence[TopicConsumer] = ()
@@ -102,15 +90,14 @@ class Service:
         self.forwarder = Forwarder(writer, self.key_of)
         self.memory = MemoryReturner()
         self.rates = RateLimits()
-        self.budget = bodies.ByteBudget(limits.all_bodies)
-        self.request_limits = wire.RequestLimits(limits.rows, limits.columns, limits.values, limits.unpacked)
+        self.n_body_bytes = 0  # total size of the bodies in memory
         self.alarms = RecentAlarms()
         self._past_models: dict[tuple[str, int], PublishedModel] = {}
         self.event_streams = EventStreams(self)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._finished: deque[tuple[asyncio.Future[Any], RequestFuture]] = deque()
 
-    # -- used by all handlers -----------------------------------------------------------------------
+    # -- keys and models ----------------------------------------------------------------------------
 
     def authorize(
         self, request: Request, scope: str, model: str | None = None, site: str | None = None
@@ -136,7 +123,7 @@ class Service:
             return None
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         if self.keys.problem() is not None:
-            raise commands.Unavailable("the keys of this service cannot be read.", hint="see the log")
+            raise Unavailable("the keys of this service cannot be read.", hint="see the log")
         token = token.strip() if scheme.lower() == "bearer" else ""
         key = self.keys.find(token) if token else None
         if key is None and token:
@@ -153,155 +140,8 @@ class Service:
         found = self.writer.published.get(name)
         if found is None:
             self.writer.check_not_damaged(name)
-            raise commands.NotFoundError(
-                f"there is no model {name!r}.", hint="PUT /v1/models/NAME creates one"
-            )
+            raise NotFoundError(f"there is no model {name!r}.", hint="PUT /v1/models/NAME creates one")
         return found
-
-    async def submit(self, command: commands.Request) -> dict[str, Any]:
-        """Submit a request to the writer; return its response once the change is durable."""
-        response: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
-        command.future.callback = partial(self._finish, response)
-        try:
-            self.writer.submit(command)
-            return await response
-        except asyncio.CancelledError:
-            command.future.cancel()  # no effect if the request is already running
-            raise
-
-    def _finish(self, response: asyncio.Future[Any], done: RequestFuture) -> None:
-        """Queue a response, in the writer thread. Requests committed together wake the event loop once."""
-        self._finished.append((response, done))
-        if len(self._finished) == 1 and self._loop is not None:
-            self._loop.call_soon_threadsafe(self._resolve_finished)
-
-    def _resolve_finished(self) -> None:
-        while self._finished:
-            response, done = self._finished.popleft()
-            if response.done() or done.cancelled():
-                continue
-            error = done.exception()
-            if error is None:
-                response.set_result(done.result())
-            else:
-                response.set_exception(error)
-
-    @staticmethod
-    def audits(path: str) -> bool:
-        """Return whether refused requests of a route are logged, because the route changes models."""
-        return path.startswith("/v1/models/{model}") and not path.endswith(("/predict", "/explain"))
-
-    def audit_refusal(self, request: Request, path: str, status: int) -> None:
-        """Add an audit entry for a change that was refused before it reached the writer.
-
-        Nothing is logged if the client is unknown.
-        """
-        scope = request.scope
-        if "steelyard.audited" in scope or (self.keys is not None and "steelyard.key" not in scope):
-            return
-        client = scope.get("client")
-        entry = AuditEntry(
-            self.writer.clock(),
-            request.path_params.get("model", "")[:_MAX_NAME],
-            f"{request.method.lower()} {path.rpartition('}')[2].strip('/')}".strip(),
-            scope.get("steelyard.key"),
-            client[0] if client else None,
-            scope["steelyard.id"],
-            f"status {status}",
-            0,
-            None,
-        )
-        self.writer.audit.add(entry)
-
-    async def read_json(self, request: Request, max_bytes: int | None = None) -> tuple[bytes, dict[str, Any]]:
-        """Read a JSON body; return its bytes and the parsed object."""
-        return await bodies.read_json(
-            request, max_bytes or self.limits.body, self.budget, self.request_limits
-        )
-
-    async def rows(self, body: bytes, form: str, published: PublishedModel) -> ColumnBatch:
-        """Return the rows of a body. Large bodies are parsed in a thread, so that other requests run."""
-        is_short = len(body) < _MAX_BYTES_ON_LOOP or (
-            form == "arrow" and len(body) < _MAX_ARROW_BYTES_ON_LOOP and not published.is_serving
-        )
-        if is_short:
-            return wire.from_body(body, form, published.text_columns, limits=self.request_limits)
-        return await run_in_threadpool(
-            wire.from_body, body, form, published.text_columns, limits=self.request_limits
-        )
-
-    @staticmethod
-    def context(request: Request, body: bytes) -> dict[str, Any]:
-        """Return the origin of a request and, if it has one, its idempotency key with the fingerprint."""
-        scope, headers = request.scope, request.scope[bodies.HEADERS]
-        scope["steelyard.audited"] = True  # the writer adds the audit entry
-        client = scope.get("client")
-        origin = commands.Origin(
-            scope.get("steelyard.key"), client[0] if client else None, scope.get("steelyard.id", "")
-        )
-        if b"idempotency-key" not in headers:
-            return {"origin": origin}
-        key = headers[b"idempotency-key"].decode("latin-1")
-        if not 1 <= len(key) <= 255:
-            raise Problem(400, f"an idempotency key must have 1 to 255 characters; got {len(key)}.")
-        path, query = scope["path"], scope["query_string"].decode("latin-1")
-        content_type = headers.get(b"content-type", b"None").decode("latin-1")
-        head = f"{request.method} {path}?{query} {content_type}\n"
-        fingerprint = hashlib.sha256(head.encode() + body).hexdigest()
-        return {"key": key, "fingerprint": fingerprint, "origin": origin}
-
-    @staticmethod
-    def seconds(value: Any) -> float:
-        """Return a time given in a request, in seconds; raise Problem if it is not valid."""
-        return _seconds(value)
-
-    # -- models -------------------------------------------------------------------------------------
-
-    async def put_model(self, request: Request) -> Response:
-        """Create a model or change its settings."""
-        name = request.path_params["model"]
-        self.authorize(request, "admin", name)
-        body, values = await self.read_json(request, _MAX_SPEC_BYTES)
-        command = commands.Put(name, Spec.from_mapping(values), **self.context(request, body))
-        response = dict(await self.submit(command))
-        is_new = response.pop("made")
-        return JSONResponse(response, status_code=201 if is_new else 200)
-
-    async def learn(self, request: Request) -> Response:
-        """Learn labelled rows."""
-        name = request.path_params["model"]
-        self.authorize(request, "learn", name)
-        published = self.model(name)
-        body = await bodies.read_body(request, self.limits.body, self.budget)
-        batch = await self.rows(body, bodies.form_of(request), published)
-        response = await self.submit(commands.Learn(name, batch, **self.context(request, body)))
-        return JSONBytes(msgspec.json.encode(response))
-
-    # -- predictions --------------------------------------------------------------------------------
-
-    async def predict(self, request: Request) -> Response:
-        """Predict labels, scores and probabilities; with ``remember``, store the rows for delayed labels."""
-        name = request.path_params["model"]
-        self.authorize(request, "predict", name)
-        body = await bodies.read_body(request, self.limits.body, self.budget)
-        form = bodies.form_of(request)
-        options = dict(request.query_params)
-        if form == "json":
-            values = await bodies.json_object(body, self.request_limits)
-            options.update({key: values[key] for key in ("remember", "as_of") if key in values})
-        published = await self.model_as_of(name, options.get("as_of"))
-        batch = await self.rows(body, form, published)
-        if batch.n_rows <= _MAX_ROWS_ON_LOOP:
-            answers, probabilities = published.predict(batch)
-        else:
-            answers, probabilities = await run_in_threadpool(published.predict, batch)
-        self.alarms.add(published, batch, answers, self.writer.clock())
-        response = prediction(answers, probabilities, published.version)
-        if _is_true(options.get("remember", False)):
-            command = self._remember(published, batch, answers, response)
-            response = await self.submit(replace(command, **self.context(request, body)))
-        self.metrics.rows_predicted(name, batch.n_rows)
-        return bodies.write_columns(request, response, columns_of(response))
 
     async def model_as_of(self, name: str, as_of: Any) -> PublishedModel:
         """Return the model of an earlier version or time; raise Problem if it has no snapshot."""
@@ -330,61 +170,156 @@ class Service:
             self._past_models[key] = engine.published()
         return self._past_models[key]
 
-    def _remember(
-        self, published: PublishedModel, batch: ColumnBatch, answers: Predictions, response: Mapping[str, Any]
-    ) -> commands.Remember:
-        rows = pending_rows(published.spec, batch, answers, self.writer.clock())
-        return commands.Remember(published.name, rows, response)
+    # -- bodies -------------------------------------------------------------------------------------
 
-    async def label(self, request: Request) -> Response:
-        """Learn remembered rows whose labels have arrived."""
-        name = request.path_params["model"]
-        self.authorize(request, "learn", name)
-        body, values = await self.read_json(request)
-        labels = values.get("labels")
-        if not isinstance(labels, dict) or not labels:
-            raise Problem(422, 'expected {"labels": {"id": label, ...}}.')
-        if len(labels) > self.limits.rows:
-            raise Problem(413, f"a request may have {self.limits.rows:,} labels; got {len(labels):,}.")
-        _check_identifiers(labels)
-        correct = values.get("correct", False)
-        if not isinstance(correct, bool):
-            raise Problem(422, f"correct must be true or false; got {str(correct)[:40]!r}.")
-        command = commands.Label(name, labels, correct, **self.context(request, body))
-        return JSONResponse(await self.submit(command))
+    async def read_body(self, request: Request, max_bytes: int | None = None) -> bytes:
+        """Read the body; raise Problem as soon as it is too large or too slow."""
+        max_bytes = max_bytes or self.limits.body
+        declared = request.scope[HEADERS].get(b"content-length", b"")
+        if declared.isdigit() and int(declared) > max_bytes:
+            raise _too_large(max_bytes)
+        task = asyncio.current_task()
+        assert task is not None
+        # asyncio.timeout would take longer than reading a small body.
+        timer = task.get_loop().call_later(_MAX_BODY_SECONDS, task.cancel, _TIMEOUT)
+        parts, size, is_more = [], 0, True
+        try:
+            while is_more:
+                message = await request.receive()
+                if message["type"] == "http.disconnect":
+                    raise Problem(400, "the client disconnected before the body was complete.")
+                parts.append(message.get("body", b""))
+                size += len(parts[-1])
+                self._count_bytes(request, len(parts[-1]))
+                if size > max_bytes:
+                    raise _too_large(max_bytes)
+                is_more = message.get("more_body", False)
+        except asyncio.CancelledError as error:
+            if _TIMEOUT not in error.args or task.uncancel() > 0:
+                raise
+            raise Problem(408, f"the body did not arrive within {_MAX_BODY_SECONDS:g} seconds.") from None
+        finally:
+            timer.cancel()
+        return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    async def forget(self, request: Request) -> Response:
-        """Forget rows, selected by ids, subject, time, values or request."""
-        name = request.path_params["model"]
-        self.authorize(request, "forget", name)
-        body = await bodies.read_body(request, self.limits.body, self.budget)
-        selection = await self._selection(request, body, self.model(name))
-        command = commands.Forget(name, **selection, **self.context(request, body))
-        response = await self.submit(command)
-        self.alarms.drop(name)
-        return JSONResponse(response)
+    def _count_bytes(self, request: Request, n_bytes: int) -> None:
+        """Count bytes of a body until :meth:`release_bytes`; raise Problem if all bodies are too large."""
+        if self.n_body_bytes + n_bytes > self.limits.all_bodies:
+            raise Problem(503, "too many large requests at once; nothing was changed.", "try again shortly")
+        self.n_body_bytes += n_bytes
+        request.scope["steelyard.bytes"] = request.scope.get("steelyard.bytes", 0) + n_bytes
 
-    async def _selection(self, request: Request, body: bytes, published: PublishedModel) -> dict[str, Any]:
-        form = bodies.form_of(request)
-        if form != "json":
-            return {"batch": await self.rows(body, form, published)}
-        values = await bodies.json_object(body, self.request_limits)
-        if len(values) != 1 or not set(values) <= {"ids", "subject", "rows", "before", "batch", "learned"}:
-            raise Problem(
-                422, "select rows in exactly one way: ids, subject, rows, before, batch or learned."
-            )
-        ((way, value),) = values.items()
-        if way == "rows":
-            return {"batch": await self.rows(body, form, published)}
-        if way == "ids":
-            if not isinstance(value, list) or not all(isinstance(v, str | int) for v in value):
-                raise Problem(422, "ids must be a list of texts.")
-            return {"ids": _check_identifiers([str(v) for v in value])}
-        if way == "subject":
-            if not isinstance(value, str | int):
-                raise Problem(422, "subject must be a text.")
-            return {"subject": _check_identifiers([str(value)])[0]}
-        return {"before": _seconds(value)} if way == "before" else _undo_selection(way, value)
+    def release_bytes(self, request: Request) -> int:
+        """Stop counting the bytes of a request; return their number."""
+        n_bytes: int = request.scope.pop("steelyard.bytes", 0)
+        self.n_body_bytes -= n_bytes
+        return n_bytes
+
+    async def read_json(self, request: Request, max_bytes: int | None = None) -> tuple[bytes, dict[str, Any]]:
+        """Read a JSON body; return its bytes and the parsed object."""
+        body = await self.read_body(request, max_bytes)
+        if format_of(request) != "json":
+            raise Problem(415, "expected a JSON object.", "use the content type application/json")
+        return body, await self._json_object(body)
+
+    async def _json_object(self, body: bytes) -> dict[str, Any]:
+        """Return the JSON object of a body. Large bodies are parsed in a thread."""
+        try:
+            if len(body) < _MAX_BYTES_ON_LOOP:
+                value = wire.decoded_json(body, self.limits)
+            else:
+                value = await run_in_threadpool(wire.decoded_json, body, self.limits)
+        except NotJSONError as error:
+            raise Problem(400, error.message) from error
+        if not isinstance(value, dict):
+            raise Problem(400, f"the body must be a JSON object; got {type(value).__name__}.")
+        return value
+
+    async def rows(
+        self, body: bytes, request: Request, published: PublishedModel, value: Any = None
+    ) -> ColumnBatch:
+        """Return the rows of a body. Large bodies are parsed in a thread, so that other requests run.
+
+        ``value`` is the JSON value of the body if it is already parsed.
+        """
+        form = format_of(request)
+        parse = partial(wire.from_body, body, form, published.text_columns, limits=self.limits, value=value)
+        is_short = len(body) < _MAX_BYTES_ON_LOOP or (
+            form == "arrow" and len(body) < _MAX_ARROW_BYTES_ON_LOOP and not published.is_serving
+        )
+        return parse() if is_short else await run_in_threadpool(parse)
+
+    # -- changes of models --------------------------------------------------------------------------
+
+    async def change(self, request: Request, command: commands.Request, body: bytes = b"") -> dict[str, Any]:
+        """Submit a request to the writer; return its response once the change is durable."""
+        self._identify(command, request, body)
+        response: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        command.future.callback = partial(self._finish, response)
+        try:
+            self.writer.submit(command)
+            return await response
+        except asyncio.CancelledError:
+            command.future.cancel()  # no effect if the request is already running
+            raise
+
+    @staticmethod
+    def _identify(command: commands.Request, request: Request, body: bytes) -> None:
+        """Set the origin of a command and, if the request has one, its idempotency key and fingerprint."""
+        scope, headers = request.scope, request.scope[HEADERS]
+        scope["steelyard.audited"] = True  # the writer adds the audit entry
+        client = scope.get("client")
+        command.origin = commands.Origin(
+            scope.get("steelyard.key"), client[0] if client else None, scope.get("steelyard.id", "")
+        )
+        if b"idempotency-key" not in headers or not command.takes_key:
+            return
+        key = headers[b"idempotency-key"].decode("latin-1")
+        if not 1 <= len(key) <= 255:
+            raise Problem(400, f"an idempotency key must have 1 to 255 characters; got {len(key)}.")
+        path, query = scope["path"], scope["query_string"].decode("latin-1")
+        content_type = headers.get(b"content-type", b"None").decode("latin-1")
+        head = f"{request.method} {path}?{query} {content_type}\n"
+        command.key, command.fingerprint = key, hashlib.sha256(head.encode() + body).hexdigest()
+
+    def _finish(self, response: asyncio.Future[Any], done: RequestFuture) -> None:
+        """Queue a response, in the writer thread. Requests committed together wake the event loop once."""
+        self._finished.append((response, done))
+        if len(self._finished) == 1 and self._loop is not None:
+            self._loop.call_soon_threadsafe(self._resolve_finished)
+
+    def _resolve_finished(self) -> None:
+        while self._finished:
+            response, done = self._finished.popleft()
+            if response.done() or done.cancelled():
+                continue
+            error = done.exception()
+            if error is None:
+                response.set_result(done.result())
+            else:
+                response.set_exception(error)
+
+    def audit_refusal(self, request: Request, path: str, status: int) -> None:
+        """Add an audit entry for a change that was refused before it reached the writer.
+
+        Nothing is logged if the client is unknown.
+        """
+        scope = request.scope
+        if "steelyard.audited" in scope or (self.keys is not None and "steelyard.key" not in scope):
+            return
+        client = scope.get("client")
+        entry = AuditEntry(
+            self.writer.clock(),
+            request.path_params.get("model", "")[:_MAX_NAME],
+            f"{request.method.lower()} {path.rpartition('}')[2].strip('/')}".strip(),
+            scope.get("steelyard.key"),
+            client[0] if client else None,
+            scope["steelyard.id"],
+            f"status {status}",
+            0,
+            None,
+        )
+        self.writer.audit.add(entry)
 
     # -- the service itself -------------------------------------------------------------------------
 
@@ -431,15 +366,138 @@ class Service:
             self.writer.store.close()
 
 
-def _check_identifiers(names: Iterable[str]) -> list[str]:
-    """Return ids or subjects as a list; raise Problem if one of them is not valid."""
-    invalid = next((name for name in names if not wire.is_identifier(name)), None)
-    if invalid is not None:
-        raise Problem(422, f"{invalid[:40]!r} ({len(invalid)} characters) is not a valid id or subject.")
-    return list(names)
+def _too_large(max_bytes: int) -> Problem:
+    detail = f"the body is larger than {max_bytes:,} bytes; nothing was changed."
+    return Problem(413, detail, wire.SPLIT_HINT)
 
 
-def _undo_selection(way: str, value: Any) -> dict[str, Any]:
+def format_of(request: Request) -> str:
+    """Return the format of the body according to its content type.
+
+    A content type is required, and the simple types of CORS are not accepted. For requests without a content
+    type or with a simple type, a browser sends no preflight request to other origins.
+    """
+    content_type = request.scope[HEADERS].get(b"content-type", b"").decode("latin-1")
+    form = wire.CONTENT_TYPES.get(content_type)
+    if form is None:
+        content_type = content_type.partition(";")[0].strip().lower()
+        form = wire.CONTENT_TYPES.get(content_type)
+    if form is None:
+        known = ", ".join(wire.CONTENT_TYPES)
+        raise Problem(415, f"the content type {content_type!r} is not supported.", f"use one of {known}")
+    return form
+
+
+def seconds(value: Any) -> float:
+    """Return a time given in a request, in seconds; raise Problem if it is not valid."""
+    try:
+        found = float(value) if isinstance(value, int | float) else seconds_of(value)
+    except (TypeError, ValueError, OverflowError):
+        found = math.nan
+    # A year with very many digits would overflow and give a wrong time.
+    if not abs(found) < _MAX_TIME_SECONDS or len(str(value)) > 64:
+        raise Problem(422, f"expected a time; got {str(value)[:60]!r}.", "for example 2026-01-31T12:30:00Z")
+    return found
+
+
+def _version_or_time(as_of: Any) -> tuple[int | None, float | None]:
+    if isinstance(as_of, int) or (isinstance(as_of, str) and as_of.isdecimal() and len(as_of) < 19):
+        return int(as_of), None
+    return None, seconds(as_of)
+
+
+# -- handlers of requests with rows -----------------------------------------------------------------
+
+
+@route(
+    "POST", f"{MODEL}/learn", "learn", response="Learned", body="Rows", takes_rows=True, is_idempotent=True
+)
+async def learn(service: Service, request: Request, name: str) -> dict[str, Any]:
+    """Learn labelled rows."""
+    published = service.model(name)
+    body = await service.read_body(request)
+    batch = await service.rows(body, request, published)
+    return await service.change(request, commands.Learn(name, batch), body)
+
+
+@route(
+    "POST",
+    f"{MODEL}/predict",
+    "predict",
+    response="Prediction",
+    body="Predict",
+    takes_rows=True,
+    is_idempotent=True,
+)
+async def predict(service: Service, request: Request, name: str) -> Response:
+    """Predict labels, scores and probabilities; with ``remember``, store the rows for delayed labels."""
+    body = await service.read_body(request)
+    options, values = dict(request.query_params), None
+    if format_of(request) == "json":
+        values = await service._json_object(body)
+        options.update({key: values[key] for key in ("remember", "as_of") if key in values})
+    published = await service.model_as_of(name, options.get("as_of"))
+    batch = await service.rows(body, request, published, values)
+    if batch.n_rows <= _MAX_ROWS_ON_LOOP:
+        answers, probabilities = published.predict(batch)
+    else:
+        answers, probabilities = await run_in_threadpool(published.predict, batch)
+    service.alarms.add(published, batch, answers, service.writer.clock())
+    response = prediction(answers, probabilities, published.version)
+    if str(options.get("remember")).lower() in {"1", "true", "yes"}:
+        rows = pending_rows(published.spec, batch, answers, service.writer.clock())
+        response = await service.change(request, commands.Remember(name, rows, response), body)
+    service.metrics.rows_predicted(name, batch.n_rows)
+    return write_prediction(request, response)
+
+
+@route("POST", f"{MODEL}/labels", "learn", response="Labelled", body="Labels", is_idempotent=True)
+async def label(service: Service, request: Request, name: str) -> dict[str, Any]:
+    """Learn remembered rows whose labels have arrived."""
+    body, values = await service.read_json(request)
+    labels, correct = values.get("labels"), values.get("correct", False)
+    if not isinstance(labels, dict) or not labels:
+        raise Problem(422, 'expected {"labels": {"id": label, ...}}.')
+    if len(labels) > service.limits.rows:
+        raise Problem(413, f"a request may have {service.limits.rows:,} labels; got {len(labels):,}.")
+    _check_identifiers(labels)
+    if not isinstance(correct, bool):
+        raise Problem(422, f"correct must be true or false; got {str(correct)[:40]!r}.")
+    return await service.change(request, commands.Label(name, labels, correct), body)
+
+
+@route("POST", f"{MODEL}/forget", "forget", response="Forgotten", body="Forget", is_idempotent=True)
+async def forget(service: Service, request: Request, name: str) -> dict[str, Any]:
+    """Forget rows, selected by ids, subject, time, values or request."""
+    body, published = await service.read_body(request), service.model(name)
+    is_json = format_of(request) == "json"
+    values = await service._json_object(body) if is_json else {"rows": None}
+    ways = {"ids", "subject", "rows", "before", "batch", "learned"}
+    if len(values) != 1 or not set(values) <= ways:
+        raise Problem(422, "select rows in exactly one way: ids, subject, rows, before, batch or learned.")
+    ((way, value),) = values.items()
+    selection: dict[str, Any]
+    if way == "rows":
+        selection = {"batch": await service.rows(body, request, published, values if is_json else None)}
+    else:
+        selection = _selection(way, value)
+    response = await service.change(request, commands.Forget(name, **selection), body)
+    service.alarms.drop(name)
+    return response
+
+
+def _selection(way: str, value: Any) -> dict[str, Any]:
+    """Return the fields of a forget request; raise Problem if the value of the selection is not valid."""
+    if way == "ids":
+        if not isinstance(value, list) or not all(isinstance(v, str | int) for v in value):
+            raise Problem(422, "ids must be a list of texts.")
+        return {"ids": _check_identifiers([str(v) for v in value])}
+    if way == "subject":
+        if not isinstance(value, str | int):
+            raise Problem(422, "subject must be a text.")
+        return {"subject": _check_identifiers([str(value)])[0]}
+    if way == "before":
+        return {"before": seconds(value)}
     if way == "batch":
         if not isinstance(value, str) or not 1 <= len(value) <= 255:
             raise Problem(422, "batch must be the idempotency key of a request.")
@@ -447,30 +505,13 @@ def _undo_selection(way: str, value: Any) -> dict[str, Any]:
     if not isinstance(value, dict) or not value or not set(value) <= {"since", "until"}:
         raise Problem(422, 'learned must be {"since": time, "until": time}.')
     since, until = value.get("since"), value.get("until")
-    return {
-        "learned": (
-            -_MAX_TIME_SECONDS if since is None else _seconds(since),
-            _MAX_TIME_SECONDS if until is None else _seconds(until),
-        )
-    }
+    begin = -_MAX_TIME_SECONDS if since is None else seconds(since)
+    return {"learned": (begin, _MAX_TIME_SECONDS if until is None else seconds(until))}
 
 
-def _is_true(value: Any) -> bool:
-    return value is True or (isinstance(value, str) and value.lower() in {"1", "true", "yes"})
-
-
-def _version_or_time(as_of: Any) -> tuple[int | None, float | None]:
-    if isinstance(as_of, int) or (isinstance(as_of, str) and as_of.isdecimal() and len(as_of) < 19):
-        return int(as_of), None
-    return None, _seconds(as_of)
-
-
-def _seconds(value: Any) -> float:
-    try:
-        seconds = float(value) if isinstance(value, int | float) else seconds_of(value)
-    except (TypeError, ValueError, OverflowError):
-        seconds = math.nan
-    # A year with very many digits would overflow and give a wrong time.
-    if not abs(seconds) < _MAX_TIME_SECONDS or len(str(value)) > 64:
-        raise Problem(422, f"expected a time; got {str(value)[:60]!r}.", "for example 2026-01-31T12:30:00Z")
-    return seconds
+def _check_identifiers(names: Iterable[str]) -> list[str]:
+    """Return ids or subjects as a list; raise Problem if one of them is not valid."""
+    invalid = next((name for name in names if not wire.is_identifier(name)), None)
+    if invalid is not None:
+        raise Problem(422, f"{invalid[:40]!r} ({len(invalid)} characters) is not a valid id or subject.")
+    return list(names)

@@ -7,19 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = [
-    "BackgroundWork",
-    "CommitOutcomeUnknown",
-    "EarlyLabel",
-    "Event",
-    "Learners",
-    "PendingRow",
-    "QuarantinedRow",
-    "RowReference",
-    "Snapshot",
-    "reason_of",
-]
-
 _DISK_FULL_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _DISK_FULL_ERRORS = frozenset({"FullError", "DiskFull"})  # names of exceptions of apsw and psycopg
 # Function that is called when a commit begins and returns work to do during the commit, or None.

@@ -11,8 +11,6 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["KeyIndex", "key_hashes"]
-
 _MAX_DELETED = 10_000  # maximum number of deleted groups before the arrays are cleaned up
 Hashes = NDArray[np.uint64]
 

@@ -25,8 +25,6 @@ from steelyard.service.stores import BackgroundWork, CommitOutcomeUnknown, Learn
 from steelyard.service.stores.sql import Store
 from steelyard.service.stores.upgrades import BASE_VERSION, SCHEMA_VERSION, UPGRADES, translated
 
-__all__ = ["PostgresStore"]
-
 # Key of an advisory lock that all learner processes share ("Stly"). Version 0.2 holds it exclusively.
 _WRITE_LOCK = 0x53746C79
 _LEARNERS = """

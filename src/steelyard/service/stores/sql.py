@@ -23,8 +23,6 @@ from steelyard.service.stores import (
 )
 from steelyard.service.stores.key_index import KeyIndex, key_hashes
 
-__all__ = ["Store"]
-
 _MAX_PARAMETERS = 500  # maximum number of parameters in one statement
 _MAX_DROPPED = 5_000  # maximum number of responses deleted in one transaction, which takes about 20 ms
 _TABLES_BY_MODEL = (

@@ -19,8 +19,6 @@ from steelyard.service.stores import BackgroundWork, CommitOutcomeUnknown
 from steelyard.service.stores.sql import Store
 from steelyard.service.stores.upgrades import BASE_VERSION, SCHEMA_VERSION, UPGRADES
 
-__all__ = ["SQLiteStore", "check_sqlite"]
-
 _APPLICATION_ID = 0x53746C79  # "Stly" in ASCII
 _MIN_SQLITE = (
     3,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["BASE_VERSION", "SCHEMA_VERSION", "UPGRADES", "translated"]
-
 BASE_VERSION = 2  # version of the schemas in ``sqlite`` and ``postgres``
 
 # Each key is the schema version after the step. A step may only add tables, columns and indexes.

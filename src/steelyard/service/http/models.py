@@ -1,0 +1,211 @@
+"""Handlers of requests about models: settings, summaries, quality, versions, files, and their lifecycle."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+
+from steelyard.persistence import to_bytes
+from steelyard.service import commands
+from steelyard.service.errors import NotFoundError, Unavailable
+from steelyard.service.http.problems import Problem
+from steelyard.service.http.responses import JSON, file_response
+from steelyard.service.http.routes import BINARY, MODEL, MODELS, route
+from steelyard.service.http.service import seconds
+from steelyard.service.spec import Spec
+
+if TYPE_CHECKING:
+    from steelyard.service.http.service import Service
+
+_MAX_POINTS, _MAX_CERTIFICATES = 2_000, 50  # maximum numbers of entries in a response
+_MAX_SPEC_BYTES = 1 << 20
+_SINCE = {"type": "string", "format": "date-time"}
+
+
+# -- summaries --------------------------------------------------------------------------------------
+
+
+@route("GET", MODELS, response="Models")
+async def list_models(service: Service, request: Request) -> dict[str, Any]:
+    """Return all models that the key has access to."""
+    key = service.authorize(request, "predict")
+    names = [name for name in sorted(service.writer.published) if key is None or key.allows("predict", name)]
+    models = await run_in_threadpool(_summaries, service, names) + await service.forwarder.models(request)
+    return {"models": sorted(models, key=lambda model: model["name"])}
+
+
+def _summaries(service: Service, names: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the summaries of models, except those that have just moved to another process."""
+    found = []
+    for name in names:
+        with suppress(NotFoundError, Unavailable):
+            found.append({**_summary(service, name), **_quality(service, name)})
+    return found
+
+
+def _quality(service: Service, name: str) -> dict[str, Any]:
+    """Return the quality values by which the web page sorts models."""
+    published = service.model(name)
+    measures = published.measures
+    recent = service.metrics.activity.points(name, time.time() - 3_600.0)["points"]
+    return {
+        "quality": {"g_mean": measures["g_mean"], "auc": measures["auc"]},
+        "errors_per_hour": sum(point["errors"] for point in recent),
+        "requests_per_hour": sum(point["learn"] + point["predict"] for point in recent),
+        "has_challenger": published.challenger is not None,
+    }
+
+
+def _summary(service: Service, name: str) -> dict[str, Any]:
+    published = service.model(name)
+    return {
+        "name": name,
+        "version": published.version,
+        **published.summary(),
+        "waiting_for_labels": service.writer.store.n_pending(name),
+        "spec": published.spec.as_dict(),
+    }
+
+
+@route("GET", MODEL, "predict", response="Model")
+async def get_model(service: Service, _: Request, name: str) -> dict[str, Any]:
+    """Return the version, digest, classes, row counts, experts and latency of a model."""
+    published = service.model(name)
+    return {
+        **published.experts_and_drifts(),
+        # Runs in a thread, because the digest of a model with thousands of columns takes seconds.
+        **await run_in_threadpool(_summary, service, name),
+        **_quality(service, name),
+        "latency_ms": service.metrics.latency(name),
+        "realised_rates": published.realised_rates(),
+        "topics": [consumer.describe() for consumer in service.consumers if consumer.model == name],
+    }
+
+
+@route("GET", f"{MODEL}/measures", "predict", response="Measures")
+async def measures(service: Service, request: Request, name: str) -> dict[str, Any]:
+    """Return the quality of predictions, current and over time."""
+    published, since = service.model(name), request.query_params.get("since")
+    moment = None if since is None else seconds(since)
+    points = await run_in_threadpool(service.writer.store.points, name, moment, _MAX_POINTS)
+    return {"now": published.measures, "points": points}
+
+
+@route("GET", f"{MODEL}/activity", "predict", response="Activity", query={"since": _SINCE})
+async def activity(service: Service, request: Request, name: str) -> dict[str, Any]:
+    """Return requests, errors, latency and label delay over time, since this process started."""
+    service.model(name)
+    since = request.query_params.get("since")
+    moment = time.time() - 3_600.0 if since is None else seconds(since)
+    return service.metrics.activity.points(name, moment)
+
+
+@route("GET", f"{MODEL}/columns", "predict", response="Columns")
+async def columns(service: Service, _: Request, name: str) -> dict[str, Any]:
+    """Return missing values, drift and importance of each column, on recent rows."""
+    return await run_in_threadpool(service.model(name).column_statistics)
+
+
+@route(
+    "GET",
+    f"{MODEL}/versions",
+    "predict",
+    response="Versions",
+    query={"compare": {"type": ["integer", "string"]}},
+)
+async def versions(service: Service, request: Request, name: str) -> dict[str, Any]:
+    """Return the versions with snapshots; with ``compare``, the agreement with one of these versions."""
+    current, chosen = service.model(name), request.query_params.get("compare")
+    found = await run_in_threadpool(service.writer.store.snapshots, name, _MAX_POINTS)
+    answer: dict[str, Any] = {
+        "versions": [{"version": v, "at": at, "digest": d, "bytes": size} for v, at, d, size in found]
+    }
+    if chosen is not None:
+        past = await service.model_as_of(name, chosen)
+        agreement = await run_in_threadpool(current.agreement, past)
+        answer["compared"] = {"version": past.version, **agreement}
+    return answer
+
+
+@route("GET", f"{MODEL}/certificates", "predict", response="Certificates")
+async def certificates(service: Service, _: Request, name: str) -> dict[str, Any]:
+    """Return the latest certificates of forget requests."""
+    service.model(name)
+    found = await run_in_threadpool(service.writer.store.certificates, name, _MAX_CERTIFICATES)
+    return {"certificates": found}
+
+
+@route("GET", f"{MODEL}/file", "admin", response=BINARY)
+async def file(service: Service, _: Request, name: str) -> Response:
+    """Return the learner in the file format of ``steelyard.save``."""
+    return file_response(name, await run_in_threadpool(to_bytes, service.model(name).learner))
+
+
+# -- lifecycle --------------------------------------------------------------------------------------
+
+
+@route("PUT", MODEL, "admin", response="Made", body="Spec", statuses={201: "Created."})
+async def put_model(service: Service, request: Request, name: str) -> Response:
+    """Create a model or change its settings."""
+    body, values = await service.read_json(request, _MAX_SPEC_BYTES)
+    response = dict(await service.change(request, commands.Put(name, Spec.from_mapping(values)), body))
+    is_new = response.pop("made")
+    return JSON(response, 201 if is_new else 200)
+
+
+@route("DELETE", MODEL, "admin", response="Deleted", is_idempotent=True)
+async def delete(service: Service, request: Request, name: str) -> dict[str, Any]:
+    """Delete a model with its rows, snapshots, certificates and stored responses."""
+    return await service.change(request, commands.Delete(name))
+
+
+@route("POST", f"{MODEL}/rename", "admin", response="Renamed", body="Rename", is_idempotent=True)
+async def rename(service: Service, request: Request, name: str) -> dict[str, Any]:
+    """Rename a model."""
+    body, values = await service.read_json(request)
+    new_name = values.get("name")
+    if not isinstance(new_name, str):
+        raise Problem(422, 'expected {"name": "new name"}.')
+    service.authorize(request, "admin", new_name)
+    return await service.change(request, commands.Rename(name, new_name), body)
+
+
+@route("GET", f"{MODEL}/challenger", "predict", response="Comparison")
+async def challenger(service: Service, _: Request, name: str) -> dict[str, Any]:
+    """Return settings and quality of the challenger, and the quality of the model on the same rows."""
+    published = service.model(name)
+    comparison = published.comparison()
+    if comparison is None:
+        ended = published.challenger_ended
+        reason = "" if ended is None else f"; the last challenger ended because of an error ({ended})"
+        raise Problem(404, f"the model {name!r} has no challenger{reason}.")
+    return comparison
+
+
+@route("PUT", f"{MODEL}/challenger", "admin", response="Version", body="Challenger", is_idempotent=True)
+async def start_challenger(service: Service, request: Request, name: str) -> dict[str, Any]:
+    """Start a challenger: a second model that learns the same rows in shadow mode."""
+    body, values = await service.read_json(request)
+    replay = values.pop("replay", True)
+    if not isinstance(replay, bool):
+        raise Problem(422, f"replay must be true or false; got {str(replay)[:40]!r}.")
+    spec = Spec.from_mapping({**service.model(name).spec.as_dict(), **values})
+    return await service.change(request, commands.Challenge(name, spec, replay), body)
+
+
+@route("DELETE", f"{MODEL}/challenger", "admin", response="Version", is_idempotent=True)
+async def end_challenger(service: Service, request: Request, name: str) -> dict[str, Any]:
+    """Remove the challenger."""
+    return await service.change(request, commands.Challenge(name, None))
+
+
+@route("POST", f"{MODEL}/promote", "admin", response="Promoted", is_idempotent=True)
+async def promote(service: Service, request: Request, name: str) -> dict[str, Any]:
+    """Swap model and challenger. A second call swaps them back."""
+    return await service.change(request, commands.Promote(name))
