@@ -32,8 +32,7 @@ from steelyard.sql.cells import (
     missing_last,
     seconds,
 )
-from steelyard.sql.shrinkage import Cells, select_shrinkage, shrink
-from steelyard.sql.slice_summary import SliceSummary, summarize_slices
+from steelyard.sql.slices import Cells, SliceSummary, select_shrinkage, shrink, summarize_slices
 from steelyard.tables import TableEncoder, TableModel
 from steelyard.tables.columns import ColumnBatch, Columns, Place, near
 from steelyard.tables.databases import DatabaseSource, is_address, open_database
