@@ -50,17 +50,8 @@ class KOIL(KernelParameters, KoilLearner):
     policy : {"reservoir++", "fifo++", "reservoir", "fifo", "unbounded"}, default="reservoir++"
         Replacement policy of a full buffer: reservoir sampling, or first in, first out. With "++" the weight
         of a removed support vector is added to the most similar remaining one. "unbounded" removes none.
-    kernel : {"rbf", "linear", "polynomial", "laplacian", "sigmoid"} or sequence kernel, default="rbf"
-        Kernel function, see :class:`steelyard.kernels.Kernel`. With a sequence kernel, such as
-        :class:`~steelyard.kernels.GlobalAlignmentKernel`, ``X`` is a list of sequences everywhere.
-    gamma : float or {"scale", "median"}, default=1.0
-        Kernel coefficient. "median" is 1 / median distance between the rows of the first call (squared for
-        "rbf"), so the first call should have more than a few rows; "scale" as in
-        :class:`steelyard.kernels.Kernel`.
-    degree : int, default=3
-        Degree of the polynomial kernel.
-    coef0 : float, default=0.0
-        Constant term of the polynomial and sigmoid kernels.
+    kernel, gamma, degree, coef0
+        As in all online kernel learners.
     select_first : {"violators", "nearest"}, default="violators"
         Selection of the support vectors whose weights a sample changes. "violators": among the support
         vectors with a positive loss, the ``n_neighbors`` most similar ones (algorithm 2 of the thesis).

@@ -13,7 +13,7 @@ from steelyard import _native
 from steelyard._concurrency import synchronized
 from steelyard._threads import num_threads
 from steelyard._types import FloatArray
-from steelyard.base import Batch, Traits
+from steelyard.base import Batch
 from steelyard.exceptions import DataError, ParameterError
 from steelyard.explanation.neighbors import RememberedRows
 from steelyard.kernels import Kernel
@@ -62,7 +62,6 @@ class KoilLearner(KernelRowsMixin, OnlineLearner):
         "threshold": OneOf("gmean", "zero"),
         "random_state": RandomSeed(),
     }
-    _traits = Traits(exact=False, bounded_memory=True)
 
     C: float = 1.0
     budget: int | tuple[int, int] = 100

@@ -33,6 +33,7 @@ from steelyard.sql.cells import (
     seconds,
 )
 from steelyard.sql.slices import Cells, SliceSummary, select_shrinkage, shrink, summarize_slices
+from steelyard.streams.chunks import padded
 from steelyard.tables import TableEncoder, TableModel
 from steelyard.tables.columns import ColumnBatch, Columns, Place, near
 from steelyard.tables.databases import DatabaseSource, is_address, open_database
@@ -261,9 +262,7 @@ class StatisticsCube:
         place = Place(_SOURCE)
         _, classes = self._labels.encode(batch.columns[self.target], place, 0)
         X, _ = self._encoder.encode(batch, place, 0, learn=learn)
-        if self._statistics is not None and X.shape[1] < self._statistics.n_features:
-            X = np.pad(X, ((0, 0), (0, self._statistics.n_features - X.shape[1])))
-        X = np.ascontiguousarray(X)
+        X = np.ascontiguousarray(X if self._statistics is None else padded(X, self._statistics.n_features))
         columns = [batch.dictionary_encode(name) for name in self.by]
         columns.append(bucket_codes(batch, self.time, self._bucket_seconds, _SOURCE))
         if self.folds:

@@ -24,6 +24,7 @@ from steelyard.proximal.quantizer import WEIGHT_FRACTION_BITS
 from steelyard.proximal.serialization import triangle_size
 from steelyard.sql.arithmetic import ARITHMETICS
 from steelyard.sql.queries import BoundKey, Number, Sums, Writer
+from steelyard.streams.chunks import padded
 from steelyard.tables import TableEncoder
 from steelyard.tables.columns import Columns
 from steelyard.tables.connections import database_error
@@ -229,12 +230,7 @@ def _encode_first_rows(
             parts.append(encoder.encode(batch, source.place, 0, learn=True)[0])
     if not parts:
         raise DataError("there are no rows.", source=source.place.source)
-    return encoder, parts[0] if len(parts) == 1 else _stacked(parts)
-
-
-def _stacked(parts: list[Any]) -> Any:
-    width = parts[-1].shape[1]
-    return np.concatenate([np.pad(part, ((0, 0), (0, width - part.shape[1]))) for part in parts])
+    return encoder, np.concatenate([padded(part, parts[-1].shape[1]) for part in parts])
 
 
 def _number_kind(source: DatabaseSource, name: str) -> str:
