@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from steelyard._concurrency import snapshot_read, snapshot_view, state_without_lock, transactional
 from steelyard._deprecation import renamed_parameters
-from steelyard._labels import check_label_types, check_sortable
+from steelyard._labels import restored_labels
 from steelyard._memory import check_fits_memory
 from steelyard._types import FloatArray
 from steelyard.base import Batch
@@ -498,8 +498,7 @@ class StatisticsCube:
             )
             if not is_valid or not all(value is None or type(value) is str for value in values):
                 raise ValueError("the name of a cube cell is invalid")
-        check_label_types([key[-1] for key in self._keys().values()], _SOURCE)
-        check_sortable([key[-1] for key in self._keys().values()], _SOURCE)
+        restored_labels((key[-1] for key in self._keys().values()), _SOURCE)
 
     def __repr__(self) -> str:
         return f"StatisticsCube(by={self.by!r}, {self.n_rows:,.0f} rows)"

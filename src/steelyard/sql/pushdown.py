@@ -16,11 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from steelyard._validation import MAX_QUANTIZED_FEATURE
 from steelyard.base import Label
 from steelyard.exceptions import DataError
 from steelyard.proximal import ClassStatistics, ProximalSVC, Quantizer
-from steelyard.proximal.quantizer import WEIGHT_FRACTION_BITS
+from steelyard.proximal.quantizer import LARGEST_VALUE, WEIGHT_FRACTION_BITS
 from steelyard.proximal.serialization import triangle_size
 from steelyard.sql.arithmetic import ARITHMETICS
 from steelyard.sql.queries import BoundKey, Number, Sums, Writer
@@ -325,10 +324,8 @@ class _Bounds:
             raise DataError(
                 f"column {name!r} contains an infinite value, which cannot be used.", source=self._source
             )
-        if largest > MAX_QUANTIZED_FEATURE:
-            raise DataError(
-                f"column {name!r} contains values beyond {MAX_QUANTIZED_FEATURE:g}.", source=self._source
-            )
+        if largest > LARGEST_VALUE:
+            raise DataError(f"column {name!r} contains values beyond {LARGEST_VALUE:g}.", source=self._source)
 
     def _check_weight(self, name: str) -> None:
         if self["values", name] < self.n_rows or self.get("strange", name):
