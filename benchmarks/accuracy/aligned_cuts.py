@@ -27,8 +27,7 @@ from sklearn.model_selection import StratifiedKFold, StratifiedShuffleSplit
 
 from papers.kba.methods import PENALTIES, WIDTHS, Parts, measures, parts_of
 from steelyard.alignment.boundary import boundary_shift
-from steelyard.alignment.holdout import deal_splits, ranking_losses
-from steelyard.alignment.machine import Chain, Settings, _compact, best_shift
+from steelyard.alignment.machine import Chain, Settings, _compact, best_shift, deal_splits, ranking_losses
 from steelyard.alignment.rough import Matrix, Problem, RoughSolver
 from steelyard.datasets import load
 

@@ -12,7 +12,7 @@ from sklearn.svm import OneClassSVM
 from timing import best_times
 
 from steelyard import EnclosingClassifier
-from steelyard.enclosing.ball import TOLERANCE
+from steelyard.enclosing.bodies import TOLERANCE
 
 
 def train(X, **parameters):

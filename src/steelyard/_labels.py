@@ -256,11 +256,11 @@ def check_sortable(labels: Iterable[Label], source: str) -> None:
         raise unsortable_error(source, error) from error
 
 
-def restored_labels(labels: Iterable[Label]) -> list[Label]:
+def restored_labels(labels: Iterable[Label], source: str = "a file") -> list[Label]:
     """Return labels read from a file; raise DataTypeError for labels that no learner accepts."""
     found = list(labels)
-    check_label_types(found, "a file")
-    check_sortable(found, "a file")
+    check_label_types(found, source)
+    check_sortable(found, source)
     return found
 
 

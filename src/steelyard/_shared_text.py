@@ -22,7 +22,8 @@ kernel : {"rbf", "linear", "polynomial", "laplacian", "sigmoid"} or sequence ker
     Kernel function, see :class:`steelyard.kernels.Kernel`; its parameters are fixed by the first rows. With a
     sequence kernel, ``X`` is a list of sequences in all methods.
 gamma : float or {"scale", "median"}, default=1.0
-    Kernel coefficient. "median" is 1 / median distance between the first rows; for "scale" see
+    Kernel coefficient. "median" is 1 / median distance between the rows of the first call (squared for
+    "rbf"), so the first call should have more than a few rows; "scale" as in
     :class:`steelyard.kernels.Kernel`.
 degree : int, default=3
     Degree of the polynomial kernel.

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from steelyard.base import BatchLearner
 
 MAX_FEATURE = 1e75  # limit for which the square of a product of two features is finite
-MAX_QUANTIZED_FEATURE = 1e300  # limit for learners that sum quantized features as integers
 MAX_KERNEL_VALUE = 1e100  # limit for which sums of products of two kernel values are finite
 
 

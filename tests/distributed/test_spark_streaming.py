@@ -134,11 +134,15 @@ def test_stream_classifier_learns_all_rare_rows_and_a_weighted_sample_of_others(
 
     df = spark.createDataFrame(frame)
     target = ModelCheckpoint(tmp_path, Recorder())
-    from steelyard.distributed.arrow_columns import Columns
+    from steelyard.distributed.arrow_columns import SparkColumns
     from steelyard.distributed.spark_streaming import learn_sample
 
     learn_sample(
-        target, df, columns=Columns(tuple(FEATURES), "y"), max_rows=100, collect=lambda rows: rows.collect()
+        target,
+        df,
+        columns=SparkColumns(tuple(FEATURES), "y"),
+        max_rows=100,
+        collect=lambda rows: rows.collect(),
     )
     X, y, weights = seen[0]
     assert list(X.columns) == FEATURES

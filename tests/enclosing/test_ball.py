@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sklearn.svm import OneClassSVM
 
 from steelyard import _native
-from steelyard.enclosing.ball import CACHE_BYTES, MAX_STEPS, weight_bounds
+from steelyard.enclosing.bodies import CACHE_BYTES, MAX_STEPS, weight_bounds
 from steelyard.kernels import Kernel
 from tests.enclosing.reference import dual_value, kernel_matrix, solve_dual, squared_distances
 

@@ -8,14 +8,15 @@ import pytest
 from steelyard.enclosing import bodies
 from steelyard.enclosing.bodies import (
     BodySettings,
+    ClassRows,
     Ellipsoid,
     KernelEllipsoid,
     KernelSphere,
     Sphere,
     build_body,
+    distance_ratios,
+    nearest_bodies,
 )
-from steelyard.enclosing.ratios import distance_ratios, nearest_bodies
-from steelyard.enclosing.rows import ClassRows
 from tests.enclosing.reference import (
     dual_value,
     kernel_matrix,

@@ -14,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import roc_auc_score
 
 from steelyard import EnclosingClassifier, persistence
-from steelyard.enclosing import ball
+from steelyard.enclosing import bodies
 from steelyard.exceptions import DataError, DataTypeError, MemoryLimitError, NotFittedError, ParameterError
 from tests.enclosing.reference import four_steps
 
@@ -345,7 +345,7 @@ def test_kernel_ellipsoid_beyond_memory_raises_before_allocation(monkeypatch, bl
 
 
 def test_solver_at_max_steps_warns(monkeypatch, rng):
-    monkeypatch.setattr(ball, "MAX_STEPS", 2)
+    monkeypatch.setattr(bodies, "MAX_STEPS", 2)
     model = EnclosingClassifier(shape="sphere").fit(rng.normal(size=(300, 5)), np.zeros(300))
     with pytest.warns(ConvergenceWarning, match="the solver stopped"):
         model.radius_

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steelyard.enclosing.rows import ClassRows
+from steelyard.enclosing.bodies import ClassRows
 
 
 @given(st.integers(0, 10_000), st.integers(1, 30), st.lists(st.integers(0, 30), max_size=4))

@@ -19,17 +19,18 @@ from steelyard._threads import num_threads
 from steelyard._types import FloatArray
 from steelyard._validation import check_finite, check_started, nonfinite_error, validate_rows
 from steelyard.alignment.boundary import COST_NAMES, DEFAULT_COSTS, Costs
+from steelyard.alignment.bumps import input_distances
 from steelyard.alignment.diagnostics import rbf_magnification, target_alignment
-from steelyard.alignment.holdout import deal_splits
-from steelyard.alignment.machine import Machine, Round, Settings, constant_machine, train_machine
-from steelyard.alignment.reference import input_distances, pack_rows, unpack_rows
+from steelyard.alignment.machine import Machine, Round, Settings, constant_machine, deal_splits, train_machine
 from steelyard.alignment.rough import Matrix, Problem
 from steelyard.alignment.state import (
     check_number,
     machine_from_tree,
     machine_to_tree,
+    pack_rows,
     round_from_tree,
     round_to_tree,
+    unpack_rows,
 )
 from steelyard.alignment.view import Variant, VariantConstraint, blocks
 from steelyard.base import Batch, BatchLearner, Traits, sorted_classes

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,23 +18,16 @@ from sklearn import config_context
 from sklearn.svm import SVC
 
 from steelyard._types import FloatArray
-from steelyard.alignment.boundary import (
-    DEFAULT_COSTS,
-    BoundaryBumps,
-    Costs,
-    boundary_shift,
-    make_boundary_bumps,
-    match_pairs,
-)
-from steelyard.alignment.conformal import SupportBumps, make_support_bumps
-from steelyard.alignment.holdout import clearly_lower, ranking_losses
+from steelyard.alignment.boundary import DEFAULT_COSTS, Costs, boundary_shift, match_pairs
+from steelyard.alignment.bumps import Bumps, make_boundary_bumps, make_support_bumps
 from steelyard.alignment.rough import Problem, RoughSolver, Solution
 from steelyard.alignment.view import Indices, InputDistances, Variant, View
 from steelyard.thresholds import smooth_gmean_threshold
 
-Bumps = BoundaryBumps | SupportBumps
 Split = tuple[Indices, Indices]
 
+# Minimum number of held-out rows of the rarer class. Splits are added until this number is reached.
+_MIN_RARE_ROWS = 60
 _TOLERANCE = 1e-3  # stopping tolerance of LIBSVM: largest violation of a margin
 _NEAR_MARGIN = 0.02  # rows that are outside the margin by less than this may become support rows
 _MAX_WORKING_FRACTION = 0.7  # with a larger working set, training on all rows is as fast
@@ -303,11 +297,11 @@ def _compact(chain: Chain, solution: Solution, shift: float) -> Machine:
     """Return a model with only the rows needed for prediction: support rows and centers of bumps."""
     needed = [np.flatnonzero(solution.dual)]
     for bumps in chain.bumps:
-        needed += [bumps.rare, bumps.other] if isinstance(bumps, BoundaryBumps) else [bumps.centers]
+        needed += bumps.centers_in_reference()
     reference = np.unique(np.concatenate(needed))
     return Machine(
         reference,
-        [_renumbered(bumps, reference) for bumps in chain.bumps],
+        [bumps.renumbered(reference) for bumps in chain.bumps],
         [factor[reference] for factor in chain.factors],
         solution.dual[reference],
         solution.intercept + shift,
@@ -315,10 +309,42 @@ def _compact(chain: Chain, solution: Solution, shift: float) -> Machine:
     )
 
 
-def _renumbered(bumps: Bumps, reference: Indices) -> Bumps:
-    def position(rows: Indices) -> Indices:
-        return np.searchsorted(reference, rows)
+# -- validation on held-out rows ------------------------------------------------------------------------
 
-    if isinstance(bumps, BoundaryBumps):
-        return replace(bumps, rare=position(bumps.rare), other=position(bumps.other))
-    return replace(bumps, centers=position(bumps.centers))
+
+def deal_splits(
+    signs: FloatArray, rows: Indices, fraction: float, random: Any
+) -> list[tuple[Indices, Indices]]:
+    """Return stratified splits as pairs (training rows, held-out rows).
+
+    The first split holds out ``fraction`` of ``rows``. If it holds out fewer than 60 rows of the rarer class,
+    disjoint splits are added until 60 are held out. The list is empty if a class has only one row.
+    """
+    sides = [rows[signs[rows] == sign] for sign in (1.0, -1.0)]
+    n_rare = min(map(len, sides))
+    if n_rare < 2:
+        return []
+    n_folds = min(n_rare, max(2, round(min(1.0 / fraction, n_rare))))
+    folds = np.full(len(signs), -1)
+    for side in sides:
+        shuffled = side if random is None else random.permutation(side)
+        folds[shuffled] = np.arange(len(side)) % n_folds
+    n_splits = min(n_folds, -(-_MIN_RARE_ROWS * n_folds // n_rare))
+    return [(rows[folds[rows] != fold], rows[folds[rows] == fold]) for fold in range(n_splits)]
+
+
+def ranking_losses(scores: FloatArray, signs: FloatArray) -> FloatArray:
+    """Return the fraction of rows of the other class with a higher score, for each row of the rarer class.
+
+    Ties count half. The mean of the result is the fraction of pairs in the wrong order, 1 - AUC.
+    """
+    rare, other = scores[signs > 0], np.sort(scores[signs < 0])
+    higher = len(other) - np.searchsorted(other, rare, side="right")
+    equal = np.searchsorted(other, rare, side="right") - np.searchsorted(other, rare, side="left")
+    return np.asarray((higher + 0.5 * equal) / len(other))
+
+
+def clearly_lower(losses: FloatArray, before: FloatArray, tol: float) -> bool:
+    """Return whether the mean loss is lower than before, by at least ``tol`` and by its standard error."""
+    fall = before - losses
+    return bool(fall.mean() >= max(tol, fall.std() / np.sqrt(len(fall))) and fall.mean() > 0.0)

@@ -7,19 +7,19 @@ from dataclasses import asdict, fields
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
-from steelyard.alignment.boundary import BoundaryBumps
-from steelyard.alignment.conformal import SupportBumps
-from steelyard.alignment.machine import Bumps, Machine, Round
+from steelyard.alignment.bumps import BoundaryBumps, Bumps, SupportBumps
+from steelyard.alignment.machine import Machine, Round
 
 _COMBINED = ("max", "mean", "sum")
-_KINDS: dict[str, type[Bumps]] = {"boundary": BoundaryBumps, "support": SupportBumps}
+_KINDS: dict[str, type[Any]] = {kind.kind: kind for kind in (BoundaryBumps, SupportBumps)}
 
 
 def machine_to_tree(machine: Machine) -> dict[str, Any]:
     """Return a binary model as a tree of arrays and plain values for a model file."""
     tree = {field.name: getattr(machine, field.name) for field in fields(machine)}
-    tree["bumps"] = [{"kind": _kind(bumps), **vars(bumps)} for bumps in machine.bumps]
+    tree["bumps"] = [{"kind": bumps.kind, **vars(bumps)} for bumps in machine.bumps]
     tree["factors"] = list(machine.factors)
     return tree
 
@@ -37,8 +37,7 @@ def machine_from_tree(tree: dict[str, Any], n_reference: int) -> Machine:
         raise ValueError("the arrays of a binary model do not match in shape")
     _check_numbers(machine, "intercept", "shift", "sign")
     for one in bumps:
-        ends = [one.rare, one.other] if isinstance(one, BoundaryBumps) else [one.centers]
-        for positions in ends:
+        for positions in one.centers_in_reference():
             _check_positions(positions, n_own)
             if positions.shape != one.widths.shape:
                 raise ValueError("the numbers of bumps and widths differ")
@@ -55,13 +54,9 @@ def round_to_tree(one: Round) -> dict[str, Any]:
     return {**asdict(one), "n_support": list(one.n_support)}
 
 
-def _kind(bumps: Bumps) -> str:
-    return "boundary" if isinstance(bumps, BoundaryBumps) else "support"
-
-
 def _bumps_from_tree(tree: dict[str, Any]) -> Bumps:
     content = dict(tree)
-    bumps = _KINDS[content.pop("kind")](**content)
+    bumps: Bumps = _KINDS[content.pop("kind")](**content)
     arrays = [bumps.widths]
     _check_numbers(bumps, "floor", "scale")
     if isinstance(bumps, BoundaryBumps):
@@ -90,3 +85,22 @@ def _check_positions(positions: Any, n_rows: int) -> None:
     valid = positions.ndim == 1 and positions.dtype.kind == "i" and positions.size
     if not valid or positions.min() < 0 or positions.max() >= n_rows:
         raise ValueError("row indices are out of range")
+
+
+def pack_rows(X: Any) -> Any:
+    """Return rows as a tree of arrays for a model file."""
+    if sp.issparse(X):
+        return {"data": X.data, "indices": X.indices, "indptr": X.indptr, "n_columns": int(X.shape[1])}
+    return X
+
+
+def unpack_rows(tree: Any) -> Any:
+    """Restore rows from the result of :func:`pack_rows`. Raise ValueError if the tree is not valid."""
+    if not isinstance(tree, dict):
+        return tree
+    indptr = tree["indptr"]
+    rows = sp.csr_matrix(
+        (tree["data"], tree["indices"], indptr), shape=(len(indptr) - 1, int(tree["n_columns"]))
+    )
+    rows.check_format()
+    return rows

@@ -14,7 +14,7 @@ _SPARSE = 0  # type code of sparse vectors in Spark (dense vectors have code 1)
 
 
 @dataclass(frozen=True)
-class Columns:
+class SparkColumns:
     """Names of the feature, label and weight columns."""
 
     features: tuple[str, ...] | str  # one column per feature, or one column of vectors or arrays

@@ -16,7 +16,7 @@ from itertools import groupby
 from typing import Any
 
 from steelyard._validation import check_started
-from steelyard.distributed.arrow_columns import Columns, quoted
+from steelyard.distributed.arrow_columns import SparkColumns, quoted
 from steelyard.distributed.partitions import (
     MAP_ROWS,
     Message,
@@ -335,11 +335,11 @@ def cross_validate(
 
 def _columns(
     df: Any, features: Features, label: str | None, weight: str | None, method: str, *, model: Any = None
-) -> Columns:
+) -> SparkColumns:
     if not hasattr(df, "mapInArrow"):
         raise DataTypeError(f"expected a Spark DataFrame; got {type(df).__name__}.", source=method)
     key = _key_of(model, features, method) if isinstance(model, KeyedClassifier) else None
-    columns = Columns(features if isinstance(features, str) else tuple(features), label, weight, key)
+    columns = SparkColumns(features if isinstance(features, str) else tuple(features), label, weight, key)
     if not columns.features:
         raise ParameterError("the list of feature columns is empty.", source=method)
     missing = [name for name in columns.names if name not in df.columns]
@@ -363,8 +363,8 @@ def _key_of(model: KeyedClassifier, features: Features, method: str) -> str:
     return model.key
 
 
-def _learn_keyed(model: KeyedClassifier, df: Any, columns: Columns) -> None:
-    plain = Columns(columns.features)
+def _learn_keyed(model: KeyedClassifier, df: Any, columns: SparkColumns) -> None:
+    plain = SparkColumns(columns.features)
     rows = df.select(*map(quoted, plain.names))
     learn_keyed(
         model,
@@ -408,7 +408,7 @@ class _Side:
     """Rows to add, or rows to forget, in one pass."""
 
     df: Any
-    columns: Columns
+    columns: SparkColumns
     method: str  # name of the method, for error messages
     is_forgotten: bool = False
 
@@ -452,7 +452,7 @@ def _run(models: Any, method: str, sides: Sequence[_Side]) -> Any:
     return models
 
 
-def _first_rows(rows: Any, columns: Columns) -> Any:
+def _first_rows(rows: Any, columns: SparkColumns) -> Any:
     """Return the first rows, or None if there are none.
 
     The result is a data frame with column names, or a matrix if the features are one column of vectors.
@@ -477,7 +477,7 @@ def _statistics(
     batches: Iterable[Any],
     *,
     configs: Sequence[StatisticsConfig],
-    columns: Columns,
+    columns: SparkColumns,
     method: str,
     bucket: int,
     first: int,
@@ -541,7 +541,7 @@ def _serialized(error: SteelyardError, where: str) -> str:
     return json.dumps({"source": where, "message": error.message, "hint": error.hint})
 
 
-def _pack_rows(columns: Columns, batches: Iterable[Any]) -> Iterator[Any]:
+def _pack_rows(columns: SparkColumns, batches: Iterable[Any]) -> Iterator[Any]:
     import numpy as np
     import pyarrow as pa
 
@@ -555,7 +555,9 @@ def _unchanged(batches: Iterable[Any]) -> Iterator[Any]:
     yield from batches
 
 
-def _predictions(model: bytes, columns: Columns, added: list[str], batches: Iterable[Any]) -> Iterator[Any]:
+def _predictions(
+    model: bytes, columns: SparkColumns, added: list[str], batches: Iterable[Any]
+) -> Iterator[Any]:
     import pyarrow as pa
 
     learner = from_bytes(model)

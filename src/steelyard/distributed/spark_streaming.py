@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from steelyard.base import Label
-from steelyard.distributed.arrow_columns import Columns, quoted
+from steelyard.distributed.arrow_columns import SparkColumns, quoted
 from steelyard.exceptions import DataError, FileFormatError, ParameterError, SteelyardError
 from steelyard.keyed import KeyedClassifier
 from steelyard.keyed.sums import fitted_quantizer
@@ -121,7 +121,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def learn_sample(
-    checkpoint: ModelCheckpoint, df: Any, *, columns: Columns, max_rows: int, collect: Any
+    checkpoint: ModelCheckpoint, df: Any, *, columns: SparkColumns, max_rows: int, collect: Any
 ) -> None:
     """Learn a micro-batch: a sample of the most frequent class, and all rows of the other classes.
 
@@ -150,7 +150,7 @@ def learn_sample(
 
 
 def learn_keyed(
-    model: KeyedClassifier, df: Any, *, columns: Columns, first_rows: Any, collect: Any, source: str
+    model: KeyedClassifier, df: Any, *, columns: SparkColumns, first_rows: Any, collect: Any, source: str
 ) -> None:
     """Learn rows that are repartitioned by key; each partition sends the sums of its keys to the driver."""
     assert columns.key is not None
@@ -180,7 +180,7 @@ def _contents(rows: Iterable[Any]) -> list[bytes]:
 # -- functions that run on the executors -------------------------------------------------------------
 
 
-def _sampled(columns: Columns, frequent: Label, rate: float, batches: Iterable[Any]) -> Iterator[Any]:
+def _sampled(columns: SparkColumns, frequent: Label, rate: float, batches: Iterable[Any]) -> Iterator[Any]:
     def sample(batch: Any) -> bytes:
         X, y = np.asarray(columns.rows(batch), dtype=np.float64), columns.labels(batch)
         weights = columns.weights(batch)
@@ -193,7 +193,7 @@ def _sampled(columns: Columns, frequent: Label, rate: float, batches: Iterable[A
     return _parts(sample, "stream", batches)
 
 
-def _keyed_sums(columns: Columns, model: bytes, source: str, batches: Iterable[Any]) -> Iterator[Any]:
+def _keyed_sums(columns: SparkColumns, model: bytes, source: str, batches: Iterable[Any]) -> Iterator[Any]:
     learner: KeyedClassifier = from_bytes(model)
 
     def learn(batch: Any) -> None:

@@ -6,26 +6,131 @@ explicit, with one axis per feature. With other kernels they are computed from t
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
+from math import sqrt
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
 
 from steelyard import _native
 from steelyard._memory import check_fits_memory
 from steelyard._threads import limit_blas, num_threads
 from steelyard._types import FloatArray, IntArray
-from steelyard.enclosing.ball import Ball, smallest_ball, weight_bounds
 from steelyard.enclosing.covariance import Covariance, Spread, median_kurtosis
-from steelyard.enclosing.rows import ClassRows
 from steelyard.kernels import Kernel
-from steelyard.kernels.items import ItemTable, is_sequence_kernel, take
+from steelyard.kernels.items import ItemTable, distinct, is_sequence_kernel, take
 
+TOLERANCE = 1e-6  # tolerance of the optimality conditions, relative to the squared radius
+CACHE_BYTES = 256 << 20
+MAX_STEPS = 10_000_000
+_POINT_RADIUS = 1e-100  # replaces the radius 0 of a body that contains a single point
+_BLOCK_ROWS = 4096
 _MAX_EXPLICIT_FEATURES = 512  # up to this number of features, one axis per feature is cheap even for few rows
 _MIN_RELATIVE_EIGENVALUE = 1e-12  # eigenvalues below this fraction of the largest one are rounding errors
 _LINEAR = Kernel("linear").spec()
+
+
+@dataclass(frozen=True, slots=True)
+class ClassRows:
+    """Distinct rows with their total weights.
+
+    Rows are sorted by a hash of their values. The arrays therefore do not depend on the order of arrival or
+    on batch boundaries, and every fourth row is a pseudo-random sample of a quarter of the rows.
+    """
+
+    X: Any  # distinct rows, shape (n_distinct, n_features)
+    # Total weight of each row. All weights are positive.
+    weights: FloatArray
+
+    @classmethod
+    def gather(cls, X: Any, weights: FloatArray) -> ClassRows:
+        """Return the sorted distinct rows with summed weights. Rows of weight 0 are dropped."""
+        if isinstance(X, list):
+            return cls(*distinct(X, weights))
+        X = X + 0.0  # turns -0.0 into 0.0, so that equal rows are bitwise equal
+        hashes = _native.row_hashes(X)
+        order = np.argsort(hashes, kind="stable")
+        order = order[weights[order] > 0.0]
+        X, hashes = X[order], hashes[order]
+        is_first = np.ones(len(X), dtype=bool)
+        is_first[1:] = (hashes[1:] != hashes[:-1]) | (X[1:] != X[:-1]).any(axis=1)
+        first = np.flatnonzero(is_first)
+        summed = np.add.reduceat(weights[order], first) if len(first) else np.empty(0)
+        return cls(np.ascontiguousarray(X[first]), summed)
+
+    def with_more(self, batches: list[tuple[Any, FloatArray]]) -> ClassRows:
+        """Return these rows together with the rows of the batches."""
+        if not batches:
+            return self
+        rows, weights = zip((self.X, self.weights), *batches, strict=True)
+        X: Any = [*chain.from_iterable(rows)] if isinstance(self.X, list) else np.concatenate(rows)
+        return ClassRows.gather(X, np.concatenate(weights))
+
+    @property
+    def total(self) -> float:
+        """Sum of the weights."""
+        return float(self.weights.sum())
+
+    @property
+    def mean(self) -> FloatArray:
+        """Weighted mean of the rows."""
+        return np.asarray(self.weights @ self.X / self.total)
+
+    def variance(self) -> float:
+        """Return the variance of all values in all columns, as used by ``gamma="scale"``."""
+        shares = self.weights / (self.total * self.X.shape[1])
+        mean = shares @ self.X.sum(axis=1)
+        return float(shares @ ((self.X - mean) ** 2).sum(axis=1))
+
+
+# -- smallest enclosing ball ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Ball:
+    """Smallest enclosing ball: its radius, and the weights ``alpha`` of the rows whose mean is the center."""
+
+    alpha: FloatArray
+    radius: float
+
+
+def weight_bounds(weights: FloatArray, C: float | None, outliers: float) -> FloatArray:
+    """Return the upper bound of the weight of each row in the center of the ball.
+
+    The weights sum to 1, so a bound of 1 has no effect: every row is then inside the ball. If the bounds sum
+    to less than 1 (fewer than 1 / C rows), they are raised to a sum of 1. The center is then the mean of the
+    rows.
+    """
+    total = weights.sum()
+    if C is None:
+        C = 1.0 / (outliers * total) if outliers > 0.0 else np.inf
+    return np.minimum(1.0, weights * max(C, 1.0 / total) * (1.0 + 1e-12))
+
+
+def smallest_ball(
+    spec: _native.KernelSpec, X: FloatArray, bounds: FloatArray, *, tolerance: float = TOLERANCE
+) -> Ball:
+    """Return the smallest ball that encloses the rows in the feature space of the kernel."""
+    X = np.ascontiguousarray(X)
+    solution = _native.enclosing_ball(spec, X, bounds, tolerance, CACHE_BYTES, MAX_STEPS, num_threads())
+    if solution["gap"] > 10 * tolerance:
+        warnings.warn(
+            f"EnclosingClassifier: the solver stopped after {solution['steps']:,} steps; the sphere or "
+            f"ellipsoid around {len(X):,} rows is only accurate to {solution['gap']:.1e} of its squared "
+            "radius.",
+            ConvergenceWarning,
+            stacklevel=2,
+        )
+    return Ball(solution["alpha"], sqrt(solution["squared_radius"]))
+
+
+# -- bodies ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -322,3 +427,57 @@ def _check_kernel_matrix_fits(n_rows: int) -> None:
         f"EnclosingClassifier: a kernel ellipsoid around a class of {n_rows:,} distinct rows",
         "use shape='sphere' or kernel='linear', whose memory is proportional to the number of rows",
     )
+
+
+# -- decision rule: the class whose body has the smallest ratio of distance to radius -----------------
+
+
+def distance_ratios(bodies: list[Body], X: FloatArray) -> FloatArray:
+    """Return the ratio of distance to radius for each row and body.
+
+    A body around a single point has radius 0, which is replaced by 1e-100. Its ratio is 0 at the point and
+    huge but finite elsewhere, so bodies of positive radius have smaller ratios there. If all bodies are
+    points, the nearest point has the smallest ratio.
+    """
+    ratios = np.empty((len(X), len(bodies)))
+    for block, values in _in_blocks(bodies, X):
+        ratios[block] = values
+    return ratios
+
+
+def nearest_bodies(bodies: list[Body], X: FloatArray) -> tuple[IntArray, FloatArray]:
+    """Return the body with the smallest ratio of distance to radius for each row, and this ratio."""
+    kinds = {type(body) for body in bodies}
+    if len(kinds) == 1 and issubclass(kind := kinds.pop(), ExplicitBody):
+        return kind.nearest(bodies, _radii(bodies), X)
+    nearest, smallest = np.empty(len(X), dtype=np.int64), np.empty(len(X))
+    for block, values in _in_blocks(bodies, X):
+        nearest[block] = values.argmin(axis=1)
+        smallest[block] = values[np.arange(len(values)), nearest[block]]
+    return nearest, smallest
+
+
+def _radii(bodies: list[Body]) -> FloatArray:
+    return np.array([max(body.ball.radius, _POINT_RADIUS) for body in bodies])
+
+
+def _in_blocks(bodies: list[Body], X: FloatArray) -> Iterator[tuple[slice, FloatArray]]:
+    """Yield the ratios in blocks of a few thousand rows, which fit in the CPU cache."""
+    radii = _radii(bodies)
+    for begin in range(0, len(X), _BLOCK_ROWS):
+        block = slice(begin, begin + _BLOCK_ROWS)
+        ratios = _squared_distances(bodies, X[block])
+        np.sqrt(ratios, out=ratios)
+        ratios /= radii
+        yield block, ratios
+
+
+def _squared_distances(bodies: list[Body], X: FloatArray) -> FloatArray:
+    kinds = {type(body) for body in bodies}
+    if len(kinds) == 1:
+        return kinds.pop().all_squared_distances(bodies, X)
+    squared = np.empty((len(X), len(bodies)))
+    for kind in kinds:
+        columns = [column for column, body in enumerate(bodies) if type(body) is kind]
+        squared[:, columns] = kind.all_squared_distances([bodies[column] for column in columns], X)
+    return squared

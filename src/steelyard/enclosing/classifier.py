@@ -17,8 +17,7 @@ from steelyard._threads import num_threads
 from steelyard._types import FloatArray
 from steelyard._validation import MAX_FEATURE, check_magnitude, check_started, is_plain, validate_rows
 from steelyard.base import Batch, Label, Learner, MergingMixin, Traits, sorted_classes, transactional
-from steelyard.enclosing.bodies import Body, BodySettings
-from steelyard.enclosing.ratios import distance_ratios, nearest_bodies
+from steelyard.enclosing.bodies import Body, BodySettings, distance_ratios, nearest_bodies
 from steelyard.enclosing.state import ClassState
 from steelyard.exceptions import DataError, DataTypeError, NotFittedError, ParameterError
 from steelyard.explanation.neighbors import RememberedRows

@@ -8,9 +8,7 @@ import numpy as np
 
 from steelyard._types import FloatArray
 from steelyard._validation import MAX_FEATURE, largest_magnitude
-from steelyard.enclosing.ball import Ball
-from steelyard.enclosing.bodies import Body, BodySettings, build_body
-from steelyard.enclosing.rows import ClassRows
+from steelyard.enclosing.bodies import Ball, Body, BodySettings, ClassRows, build_body
 from steelyard.kernels import Kernel
 from steelyard.kernels.items import is_sequence_kernel, restored_items
 from steelyard.kernels.sequences import sequence_key

@@ -15,7 +15,7 @@ import numpy as np
 from steelyard._types import FloatArray, IntArray
 from steelyard.base import Label
 from steelyard.keyed.sums import KeyedSums
-from steelyard.proximal.shrinkage import CANDIDATE_ROWS, borrowed_share
+from steelyard.proximal.model_selection import CANDIDATE_ROWS, borrowed_share
 
 _SAMPLED_KEYS = 2000  # maximum number of keys that are used to select the value of ``borrow``
 _BLOCK_KEYS = 8192  # number of keys whose systems are in memory at a time

@@ -89,7 +89,7 @@ class NORMA(KernelExpansionLearner):
         "nu": Fraction(),
         "memory": AnyOf(OneOf(None), Integer(1, MAX_COUNT)),
     }
-    _traits = Traits(exact=False, bounded_memory=False)
+    _traits = Traits(bounded_memory=False)
 
     learning_rate: float = 0.1
     regularization: float = 0.01
@@ -165,7 +165,6 @@ class RBP(KernelExpansionLearner):
         "budget": Integer(1, MAX_COUNT),
         "random_state": RandomSeed(),
     }
-    _traits = Traits(exact=False, bounded_memory=True)
 
     budget: int = 100
     _: KW_ONLY
@@ -232,7 +231,6 @@ class Forgetron(KernelExpansionLearner):
     _constraints: ClassVar[dict[str, Constraint]] = KernelExpansionLearner._constraints | {
         "budget": Integer(1, MAX_COUNT),
     }
-    _traits = Traits(exact=False, bounded_memory=True)
 
     budget: int = 100
 
@@ -300,7 +298,7 @@ class Projectron(KernelExpansionLearner):
         "threshold": Positive(),
         "margin": Switch(),
     }
-    _traits = Traits(exact=False, bounded_memory=False)
+    _traits = Traits(bounded_memory=False)
 
     threshold: float = 0.1
     _: KW_ONLY

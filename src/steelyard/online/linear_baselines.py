@@ -17,7 +17,7 @@ from steelyard._memory import check_fits_memory
 from steelyard._shared_text import expand_shared_text
 from steelyard._types import FloatArray
 from steelyard._validation import check_magnitude
-from steelyard.base import Batch, Traits
+from steelyard.base import Batch
 from steelyard.explanation.attribution import Attribution, explain_linear
 from steelyard.online.base import OnlineLearner, Signs, draw_seed
 from steelyard.params import MAX_COUNT, Constraint, Integer, NonNegative, Positive, RandomSeed
@@ -156,8 +156,6 @@ class OnlinePerceptron(LinearLearner):
     True
     """
 
-    _traits = Traits(exact=False, bounded_memory=True)
-
     def _shapes(self, n_features: int) -> Shapes:
         return {"weights": ((n_features,), np.float64), "bias": ((1,), np.float64)}
 
@@ -221,7 +219,6 @@ class OAM(LinearLearner):
         "budget": Integer(1, MAX_COUNT),
         "random_state": RandomSeed(),
     }
-    _traits = Traits(exact=False, bounded_memory=True)
 
     C: float = 1.0
     _: KW_ONLY
@@ -313,7 +310,6 @@ class OPAUC(LinearLearner):
         "learning_rate": Positive(),
         "regularization": NonNegative(),
     }
-    _traits = Traits(exact=False, bounded_memory=True)
 
     learning_rate: float = 0.001
     regularization: float = 0.0001
@@ -417,7 +413,6 @@ class AROW(LinearLearner):
     """
 
     _constraints: ClassVar[dict[str, Constraint]] = {"regularization": Positive()}
-    _traits = Traits(exact=False, bounded_memory=True)
     _accepts_sparse = True
 
     regularization: float = 1.0

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from steelyard._labels import check_label_types, check_sortable
+from steelyard._labels import restored_labels
 from steelyard._types import FloatArray
 from steelyard.base import Batch, Label
 from steelyard.features import RandomFeatures
@@ -146,8 +146,7 @@ class BufferedRows:
         # The comparison is written as `not <=`, so that NaN is rejected too.
         if not (np.abs(buffer.X) <= LARGEST_VALUE).all() or not np.isfinite(buffer.weights).all():
             raise ValueError("a buffered row has a value that no learner accepts")
-        check_label_types(buffer.labels, "a file")
-        check_sortable(buffer.labels, "a file")
+        restored_labels(buffer.labels)
         return buffer
 
 

@@ -57,10 +57,9 @@ from steelyard.proximal.certificate import Certificate
 from steelyard.proximal.drift_report import DriftReport, compare_statistics
 from steelyard.proximal.folds import FoldedStatistics, FoldState, mapped_blocks
 from steelyard.proximal.model_selection import SelectedC, validate_folds
-from steelyard.proximal.planes import PlaneRule, Planes, Predictor
+from steelyard.proximal.planes import PlaneRule, Planes, Predictor, SingleRowModel
 from steelyard.proximal.quantizer import LARGEST_VALUE, Quantizer
 from steelyard.proximal.row_ledger import FoldLabel, RowLedger, batch_hashes
-from steelyard.proximal.single_row import SingleRowModel
 from steelyard.proximal.statistics import ClassStatistics
 
 _MIN_WIDE_FEATURES = 1000  # with fewer features, the matrices are small and available memory is not checked

@@ -25,7 +25,7 @@ from steelyard.proximal.statistics import ClassStatistics, ClassSubset, never_le
 if TYPE_CHECKING:
     from steelyard.proximal.buffering import BufferedRows
     from steelyard.proximal.model_selection import SelectedC
-    from steelyard.proximal.single_row import SingleRowModel
+    from steelyard.proximal.planes import SingleRowModel
 
 _BLOCK_ROWS = 2048  # number of rows that a feature map transforms at a time
 _MAX_FOLDS = 100  # largest number of folds that is read from a file; the cost of selecting C grows with it

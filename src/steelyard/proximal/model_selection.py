@@ -131,6 +131,18 @@ class _Scores:
         return self.counts.prod() * np.fmin(error, 1.0)
 
 
+# -- shrinkage of small groups of rows towards all rows -----------------------------------------------
+
+
+# Candidate numbers of borrowed rows, from which cross-validation selects one.
+CANDIDATE_ROWS = (3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 10_000.0)
+
+
+def borrowed_share(n_rows: float, borrow: float) -> float:
+    """Return the factor that scales the sums of ``n_rows`` rows to the weight of at most ``borrow`` rows."""
+    return min(1.0, borrow / n_rows)
+
+
 # -- evaluation measures -----------------------------------------------------------------------------
 
 

@@ -5,9 +5,9 @@ Two solvers compute the planes. Only :func:`uses_native_solver` chooses between 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -265,6 +265,43 @@ class PlaneRule:
         coef = system.raw(solutions)
         intercept = -(coef @ system.origin) - solutions[:, -1] - threshold
         return Planes(coef, intercept, float(_logistic_slope(positive, negative).mean()), C)
+
+
+class SingleRowModel(_native.SingleRowModel):
+    """Native model for calls with one row, which implements the single-row path of a ProximalSVC.
+
+    ``label(attributes, X)`` predicts and ``learn(learner, attributes, X, y)`` learns one row. They return
+    None and False, respectively, and change nothing if the call needs the general path: X is not an array
+    with one row of doubles, the label is new, a parameter has changed, another thread is learning, or the
+    statistics have been changed by anything but this model.
+    """
+
+    @classmethod
+    def create(
+        cls, rule: PlaneRule, state: FoldState, parameters: Mapping[str, Any], *, can_learn: bool
+    ) -> Self | None:
+        """Create the model of a state, or return None if the state or a parameter is not supported.
+
+        The model is valid while the parameters of the learner are the same objects as ``parameters``. Without
+        ``can_learn`` it only predicts.
+        """
+        if not state.is_plain or rule.C == "auto":
+            return None
+        version, classes = state.statistics.version, state.class_labels()
+        labels = classes.labels
+        if not uses_native_solver(rule, state.statistics.n_features, len(labels)):
+            return None
+        sums, slots = state.statistics.slots_of(labels)
+        return cls(
+            sums,
+            version,
+            slots,
+            [classes.array[k : k + 1].copy() for k in range(len(labels))],
+            dict(zip(labels, slots, strict=True)) if can_learn else {},
+            dict(parameters),
+            "feature_names_in_",
+            *rule.native_arguments(float(rule.C), labels),
+        )
 
 
 def _labels(statistics: ClassStatistics) -> list[Label]:

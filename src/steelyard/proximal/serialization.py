@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from steelyard import persistence
-from steelyard._labels import check_label_types, check_sortable
+from steelyard._labels import restored_labels
 from steelyard.base import Batch
 from steelyard.exceptions import DataError, FileFormatError
 from steelyard.features import RandomFeatures
@@ -117,9 +117,7 @@ def from_state(state: Mapping[str, Any], cls: type[ClassStatistics]) -> ClassSta
         raise ValueError("a class occurs twice in the statistics")
     if len({entry["fold"] is None for entry in state["classes"]}) > 1:
         raise ValueError("some classes have folds and others do not")
-    labels = [entry["label"] for entry in state["classes"]]
-    check_label_types(labels, "a message")
-    check_sortable(labels, "a message")
+    restored_labels((entry["label"] for entry in state["classes"]), "a message")
     early = state["early"]
     if len(early["weights"]):
         classes = _array(early["classes"], np.int32)

@@ -9,7 +9,7 @@ from typing import Any
 
 from steelyard.report.page import render, write_page
 from steelyard.sql import SliceSummary
-from steelyard.sql.slice_summary import format_slice
+from steelyard.sql.slices import format_slice
 
 __all__ = ["render_slices", "write_slices"]
 

@@ -10,7 +10,7 @@ from steelyard._deprecation import renamed_class
 from steelyard.sql.cube import StatisticsCube
 from steelyard.sql.expression import expression
 from steelyard.sql.learning import fit, forget, partial_fit, queries, source
-from steelyard.sql.slice_summary import SliceSummary
+from steelyard.sql.slices import SliceSummary
 
 __all__ = [
     "SliceSummary",

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from steelyard._concurrency import snapshot_read, snapshot_view, state_without_lock, transactional
 from steelyard._deprecation import renamed_parameters
-from steelyard._labels import check_label_types, check_sortable
+from steelyard._labels import restored_labels
 from steelyard._memory import check_fits_memory
 from steelyard._types import FloatArray
 from steelyard.base import Batch
@@ -32,8 +32,8 @@ from steelyard.sql.cells import (
     missing_last,
     seconds,
 )
-from steelyard.sql.shrinkage import Cells, select_shrinkage, shrink
-from steelyard.sql.slice_summary import SliceSummary, summarize_slices
+from steelyard.sql.slices import Cells, SliceSummary, select_shrinkage, shrink, summarize_slices
+from steelyard.streams.chunks import padded
 from steelyard.tables import TableEncoder, TableModel
 from steelyard.tables.columns import ColumnBatch, Columns, Place, near
 from steelyard.tables.databases import DatabaseSource, is_address, open_database
@@ -262,9 +262,7 @@ class StatisticsCube:
         place = Place(_SOURCE)
         _, classes = self._labels.encode(batch.columns[self.target], place, 0)
         X, _ = self._encoder.encode(batch, place, 0, learn=learn)
-        if self._statistics is not None and X.shape[1] < self._statistics.n_features:
-            X = np.pad(X, ((0, 0), (0, self._statistics.n_features - X.shape[1])))
-        X = np.ascontiguousarray(X)
+        X = np.ascontiguousarray(X if self._statistics is None else padded(X, self._statistics.n_features))
         columns = [batch.dictionary_encode(name) for name in self.by]
         columns.append(bucket_codes(batch, self.time, self._bucket_seconds, _SOURCE))
         if self.folds:
@@ -500,8 +498,7 @@ class StatisticsCube:
             )
             if not is_valid or not all(value is None or type(value) is str for value in values):
                 raise ValueError("the name of a cube cell is invalid")
-        check_label_types([key[-1] for key in self._keys().values()], _SOURCE)
-        check_sortable([key[-1] for key in self._keys().values()], _SOURCE)
+        restored_labels((key[-1] for key in self._keys().values()), _SOURCE)
 
     def __repr__(self) -> str:
         return f"StatisticsCube(by={self.by!r}, {self.n_rows:,.0f} rows)"

@@ -16,14 +16,14 @@ from typing import Any
 
 import numpy as np
 
-from steelyard._validation import MAX_QUANTIZED_FEATURE
 from steelyard.base import Label
 from steelyard.exceptions import DataError
 from steelyard.proximal import ClassStatistics, ProximalSVC, Quantizer
-from steelyard.proximal.quantizer import WEIGHT_FRACTION_BITS
+from steelyard.proximal.quantizer import LARGEST_VALUE, WEIGHT_FRACTION_BITS
 from steelyard.proximal.serialization import triangle_size
 from steelyard.sql.arithmetic import ARITHMETICS
 from steelyard.sql.queries import BoundKey, Number, Sums, Writer
+from steelyard.streams.chunks import padded
 from steelyard.tables import TableEncoder
 from steelyard.tables.columns import Columns
 from steelyard.tables.connections import database_error
@@ -229,12 +229,7 @@ def _encode_first_rows(
             parts.append(encoder.encode(batch, source.place, 0, learn=True)[0])
     if not parts:
         raise DataError("there are no rows.", source=source.place.source)
-    return encoder, parts[0] if len(parts) == 1 else _stacked(parts)
-
-
-def _stacked(parts: list[Any]) -> Any:
-    width = parts[-1].shape[1]
-    return np.concatenate([np.pad(part, ((0, 0), (0, width - part.shape[1]))) for part in parts])
+    return encoder, np.concatenate([padded(part, parts[-1].shape[1]) for part in parts])
 
 
 def _number_kind(source: DatabaseSource, name: str) -> str:
@@ -329,10 +324,8 @@ class _Bounds:
             raise DataError(
                 f"column {name!r} contains an infinite value, which cannot be used.", source=self._source
             )
-        if largest > MAX_QUANTIZED_FEATURE:
-            raise DataError(
-                f"column {name!r} contains values beyond {MAX_QUANTIZED_FEATURE:g}.", source=self._source
-            )
+        if largest > LARGEST_VALUE:
+            raise DataError(f"column {name!r} contains values beyond {LARGEST_VALUE:g}.", source=self._source)
 
     def _check_weight(self, name: str) -> None:
         if self["values", name] < self.n_rows or self.get("strange", name):

@@ -139,7 +139,12 @@ class SupportState:
             self._labels = VersionedValue(self._solver.version, before, after)
             unknown = self._solver.update(incoming, outgoing, positives, bounds, tol)
         except _native.SolverFailure as failure:
-            raise _unsolved_error(source, tol, failure) from None
+            raise SolverError(
+                f"the solver did not reach tol={tol:g} ({failure}); nothing was changed.",
+                source=source,
+                hint="scale the features, choose a smaller C, or raise tol; a kernel given "
+                "as a function must be symmetric and positive semi-definite",
+            ) from None
         finally:
             if self.catalogue is not None:
                 self.catalogue.retain(self._all_rows())
@@ -452,13 +457,4 @@ def _unknown_row(source: str, label: Label, row: int) -> DataError:
         "this weight, or fewer times than it is to be forgotten; nothing was changed.",
         source=source,
         hint="forget rows with exactly the values with which they were learned",
-    )
-
-
-def _unsolved_error(source: str, tol: float, failure: Exception) -> SolverError:
-    return SolverError(
-        f"the solver did not reach tol={tol:g} ({failure}); nothing was changed.",
-        source=source,
-        hint="scale the features, choose a smaller C, or raise tol; a kernel given "
-        "as a function must be symmetric and positive semi-definite",
     )

@@ -182,7 +182,22 @@ class WindowWrapper(GrowingMixin, Learner):
     def _grow(self, n_features: int) -> None:
         self.estimator_ = shallow_copy(self.estimator_).grow(n_features)
 
-    decision_function = estimator_has("decision_function")(GrowingMixin.decision_function)
+    @estimator_has("decision_function")
+    @snapshot_read
+    def decision_function(self, X: ArrayLike) -> FloatArray:
+        """Return the scores of the estimator.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,) or (n_samples, n_classes)
+        """
+        estimator = self._fitted_estimator("decision_function")
+        return self._scores_of(estimator, validate_rows(self, X, "decision_function"))
 
     def _scored(self, X: Any, method: str) -> tuple[FloatArray, NDArray[Any]]:
         estimator = self._fitted_estimator(method)

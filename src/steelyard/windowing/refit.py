@@ -191,11 +191,6 @@ class Refit(WindowWrapper):
             raise AttributeError("Refit has no classes_ before its first fit.")
         return self._fitted_classes
 
-    @property
-    def labels_follow_scores(self) -> bool:  # type: ignore[override]
-        """Whether predict() of the estimator is the sign or argmax of its decision_function()."""
-        return bool(getattr(self.estimator, "labels_follow_scores", False))
-
     grow = GrowingMixin.grow
 
     def _grow(self, n_features: int) -> None:

@@ -1,0 +1,197 @@
+"""Conformal factors: Gaussian bumps at boundary points in feature space (KBA), or at support rows (ACT).
+
+Symbols of the papers and their names in this module: beta is ``beta``, tau_b^2 is ``widths``, and D(x) is
+``factor``.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from sklearn.metrics.pairwise import euclidean_distances, manhattan_distances
+
+from steelyard import _native
+from steelyard._threads import num_threads
+from steelyard._types import FloatArray
+from steelyard.alignment.view import Indices, InputDistances, Variant, View, blocks, combined
+
+_N_NEAREST = 5  # number of nearest boundary points that determine a width if neighbours="nearest"
+
+
+class Bumps(ABC):
+    """Gaussian bumps, which are combined into one factor for each row. Names of fields are keys in files."""
+
+    kind: ClassVar[str]  # name of the class in files
+    positions: ClassVar[tuple[str, ...]]  # fields with indices of reference rows
+
+    widths: FloatArray  # squared width of each bump, shape (n_bumps,)
+    combine: str  # as in Variant
+    floor: float
+    scale: float  # factor by which the combined bumps are multiplied
+
+    @abstractmethod
+    def squared_distances(self, view: View, rows: slice) -> FloatArray:
+        """Return squared distances from rows to the centers of the bumps."""
+
+    def factor(self, view: View) -> FloatArray:
+        """Return the conformal factor D(x) of every row of the view."""
+        result = np.empty(view.n_rows)
+        for rows in blocks(view.n_rows, len(self.widths)):
+            bumps = np.exp(-self.squared_distances(view, rows) / self.widths)
+            result[rows] = combined(bumps, self.combine)
+        return self._scaled(result)
+
+    def _scaled(self, bumps: FloatArray) -> FloatArray:
+        return self.scale * (self.floor + (1.0 - self.floor) * bumps)
+
+    def centers_in_reference(self) -> list[Indices]:
+        """Return the indices of the reference rows that determine the centers."""
+        return [getattr(self, name) for name in self.positions]
+
+    def renumbered(self, reference: Indices) -> Self:
+        """Return these bumps for a subset of the reference rows, given by sorted indices."""
+        indices = zip(self.positions, self.centers_in_reference(), strict=True)
+        changed: Any = {name: np.searchsorted(reference, rows) for name, rows in indices}
+        return replace(self, **changed)  # type: ignore[type-var]  # all subclasses are data classes
+
+
+@dataclass(frozen=True)
+class BoundaryBumps(Bumps):
+    """Gaussian bumps in feature space around points between rows of opposite classes."""
+
+    kind = "boundary"
+    positions = ("rare", "other")
+
+    rare: Indices  # index of the first row of each point among the reference rows, shape (n_points,)
+    other: Indices  # index of the second row
+    beta: float  # a point is ``(1 - beta)`` times the first row plus ``beta`` times the second
+    lengths: FloatArray  # squared length of each point in feature space, shape (n_points,)
+    widths: FloatArray
+    combine: str
+    floor: float
+    scale: float = 1.0
+
+    def squared_distances(self, view: View, rows: slice) -> FloatArray:
+        """Return squared distances from rows to boundary points by the kernel trick (equation 6)."""
+        first, second = view.values(rows, self.rare), view.values(rows, self.other)
+        products = (1.0 - self.beta) * first + self.beta * second
+        squared = view.self_similarity()[rows, None] + self.lengths - 2.0 * products
+        return np.maximum(squared, 0.0)
+
+    def factor(self, view: View) -> FloatArray:
+        if self.combine != "max":
+            return super().factor(view)
+        largest = np.empty(view.n_rows)
+        _native.largest_exponents(
+            *view.arrays(), self.rare, self.other, self.beta, self.lengths, self.widths,
+            largest, view.is_symmetric, num_threads(),
+        )  # fmt: skip
+        return self._scaled(np.exp(largest))
+
+
+def make_boundary_bumps(
+    view: View, pairs: tuple[Indices, Indices], beta: float, margin: float, variant: Variant
+) -> BoundaryBumps:
+    """Return bumps centred between the rows of each pair. The kernel view must be symmetric."""
+    rare, other = pairs
+    own, between = view.self_similarity(), view.pair_values(rare, other)
+    lengths = (1.0 - beta) ** 2 * own[rare] + beta**2 * own[other] + 2.0 * beta * (1.0 - beta) * between
+    gaps = own[rare] + own[other] - 2.0 * between
+    widths = bump_widths(view, pairs, beta, lengths, margin=margin, neighbours=variant.neighbours)
+    # If all points coincide, the squared width is the squared distance of the two rows, or 1 if this is 0.
+    widths = np.where(widths > 0.0, widths, np.where(gaps > 0.0, gaps, 1.0))
+    return BoundaryBumps(rare, other, beta, lengths, widths, variant.combine, variant.floor)
+
+
+def bump_widths(
+    view: View,
+    pairs: tuple[Indices, Indices],
+    beta: float,
+    lengths: FloatArray,
+    *,
+    margin: float,
+    neighbours: str,
+) -> FloatArray:
+    """Return the mean squared distance of each boundary point to its neighbours (equation 7 of the paper).
+
+    Unlike in the paper, boundary points at the same location are not counted as neighbours of each other.
+    This matters at beta = 1, where many points share a row. A point without neighbours gets the squared
+    distance to the nearest point at another location, or 0 if all points coincide.
+    """
+    kernel, factor, _, _ = view.arrays()
+    limit = {"margin": margin**2, "printed": margin}.get(neighbours, np.inf)
+    max_neighbours = _N_NEAREST if neighbours == "nearest" else len(lengths)
+    widths = np.empty(len(lengths))
+    _native.mean_near_distances(
+        kernel, factor, *pairs, beta, lengths, limit, max_neighbours, widths, num_threads()
+    )
+    return widths
+
+
+@dataclass(frozen=True)
+class SupportBumps(Bumps):
+    """Gaussian bumps in input space around support rows (adaptive conformal transformation, ACT)."""
+
+    kind = "support"
+    positions = ("centers",)
+
+    centers: Indices  # indices of the support rows among the reference rows, shape (n_bumps,)
+    widths: FloatArray
+    combine: str
+    floor: float
+    scale: float = 1.0
+
+    def squared_distances(self, view: View, rows: slice) -> FloatArray:
+        assert view.input_distances is not None
+        return view.input_distances(rows, self.centers)
+
+
+def make_support_bumps(view: View, rare: Indices, other: Indices, variant: Variant) -> SupportBumps:
+    """Return bumps around the support rows, with widths that depend on the class imbalance.
+
+    The squared width of a bump is the mean squared distance to nearby support rows of the other class. This
+    width is scaled so that the class with fewer support rows gets wider bumps than the other class.
+    """
+    widths = np.concatenate(
+        [
+            _opposite_distances(view, rare, other) * (len(other) / len(rare)),
+            _opposite_distances(view, other, rare) * (len(rare) / len(other)),
+        ]
+    )
+    widths = np.where(widths > 0.0, widths, 1.0)
+    return SupportBumps(np.concatenate([rare, other]), widths, variant.combine, variant.floor)
+
+
+def _opposite_distances(view: View, centers: Indices, opposite: Indices) -> FloatArray:
+    """Return the mean squared input-space distance of each center to nearby rows of the other class.
+
+    A row is nearby if its squared distance to the center in feature space is at most the mean of the smallest
+    and the largest such distance.
+    """
+    assert view.input_distances is not None
+    own, result = view.self_similarity(), np.empty(len(centers))
+    for block in blocks(len(centers), len(opposite)):
+        rows = centers[block]
+        squared = own[rows, None] + own[opposite] - 2.0 * view.values(rows, opposite)
+        middle = (squared.min(axis=1) + squared.max(axis=1)) / 2.0
+        near = squared <= middle[:, None]
+        distances = view.input_distances(rows, opposite)
+        result[block] = np.where(near, distances, 0.0).sum(axis=1) / near.sum(axis=1)
+    return result
+
+
+def input_distances(X: Any, reference: Any, norm: str = "l2") -> InputDistances:
+    """Return a function that computes distances between rows of ``X`` and reference rows, as ACT needs them.
+
+    Distances are squared Euclidean for "l2" and sums of absolute differences for "l1".
+    """
+
+    def distances(rows: slice | Indices, positions: Indices) -> FloatArray:
+        if norm == "l1":
+            return np.asarray(manhattan_distances(X[rows], reference[positions]))
+        return np.asarray(euclidean_distances(X[rows], reference[positions], squared=True))
+
+    return distances
