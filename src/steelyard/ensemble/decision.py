@@ -13,7 +13,7 @@ from steelyard._labels import Label
 from steelyard._types import FloatArray
 from steelyard.ensemble.calibration import OnlineCalibration
 from steelyard.ensemble.mixing import ExpertWeights
-from steelyard.ensemble.online_threshold import OnlineThreshold
+from steelyard.ensemble.online_threshold import OnlineThreshold, is_promise
 from steelyard.ensemble.row_buffer import Block
 from steelyard.ensemble.row_costs import RowCosts, is_prices
 from steelyard.ensemble.snapshot import EnsembleSnapshot
@@ -46,13 +46,17 @@ class DecisionState:
     row_costs: RowCosts = field(default_factory=RowCosts)
 
     def with_goal(self, goal: Any, is_mirrored: bool | None = None) -> DecisionState:
-        """Return this state with an online threshold for a new goal, such as a target rate.
+        """Return this state with a copy of its online threshold, or with a new one for another goal.
 
-        ``is_mirrored`` says whether the first of two classes is the positive one; None means unchanged.
+        There is none if the goal is not a target rate. ``is_mirrored`` says whether the first of two classes
+        is the positive one; None means unchanged. Another positive class also needs a new threshold.
         """
-        sign = None if is_mirrored is None else -1.0 if is_mirrored else 1.0
-        promise = OnlineThreshold.updated(self.online_threshold, goal, sign)
-        return self if promise is self.online_threshold else replace(self, online_threshold=promise)
+        if not is_promise(goal):
+            return self if self.online_threshold is None else replace(self, online_threshold=None)
+        current = self.online_threshold or OnlineThreshold(goal)
+        sign = current.sign if is_mirrored is None else -1.0 if is_mirrored else 1.0
+        is_same = {current.name: current.target} == dict(goal) and current.sign == sign
+        return replace(self, online_threshold=current.copy() if is_same else OnlineThreshold(goal, sign))
 
     def after(
         self, snapshot: EnsembleSnapshot, block: Block, totals: FloatArray, threshold: float, prior: float

@@ -28,7 +28,6 @@ from numpy.typing import NDArray
 from steelyard import _native
 from steelyard._types import FloatArray, IntArray
 from steelyard.ensemble.multiclass import MulticlassWeights, weigh_classes
-from steelyard.ensemble.row_buffer import last_rows
 from steelyard.ensemble.score_buffer import ScoreBuffer, ScoreLog, TwoSides, with_new_experts
 from steelyard.ensemble.settings import SETTINGS
 from steelyard.thresholds import choose_threshold, mirrored_threshold
@@ -72,7 +71,7 @@ class WeightCorrection:
         log, n_rows = self.log.append(rounded[:, :, None], places, keys), SETTINGS.correction_rows
         if log.n > (1.0 + SETTINGS.slack) * n_rows:
             per_class = SETTINGS.score_rows_of_class[1]
-            log = log.take(last_rows(np.arange(log.n), log.rows[1], n_rows, per_class, 0))
+            log = log.take(_native.last_rows(log.rows[1], n_rows, per_class))
         return WeightCorrection(self.values, log)
 
     def without(self, place: int, keys: NDArray[np.uint64]) -> WeightCorrection:
@@ -185,11 +184,7 @@ class ExpertWeights:
 
     def expert_log_odds(self, raw: FloatArray) -> FloatArray:
         """Return calibrated log-odds of every expert, 0 for NaN scores and for experts without a table."""
-        out = np.zeros(raw.shape)
-        for expert, (knots, values) in enumerate(self.tables):
-            if len(knots) > 1:
-                out[:, expert] = np.interp(raw[:, expert], knots, values)
-        return np.where(np.isnan(out), 0.0, out)
+        return _native.apply_lookups(np.ascontiguousarray(raw), *self._flat_tables)
 
     def decisions(self, totals: FloatArray) -> FloatArray:
         """Return decisions of weighted sums: positive for the second class, increasing with the sum."""
@@ -246,31 +241,18 @@ def _interpolated(x: FloatArray, knots: FloatArray, values: FloatArray) -> Float
 
 
 def weigh(
-    buffer: ScoreBuffer,
-    threshold: Any,
-    priors: FloatArray,
-    *,
-    is_long: bool = False,
-    is_mirrored: bool = False,
-    correction: WeightCorrection | None = None,
+    buffer: ScoreBuffer, threshold: Any, priors: FloatArray, **options: Any
 ) -> ExpertWeights | MulticlassWeights | None:
     """Return weights from recent scores, or None if there are too few. Experts with prior 0 get weight 0.
 
-    ``is_mirrored`` says that the first of two classes is the positive one, for which the threshold is chosen.
+    For two classes ``options`` are the keyword parameters of :func:`weigh_experts`.
     """
     if len(buffer.classes) < 2:
         return None
     if len(buffer.classes) > 2:
         return weigh_classes(buffer, threshold, priors)
     (sides,) = buffer.sides()
-    return weigh_experts(
-        sides,
-        threshold,
-        priors,
-        is_long=is_long,
-        is_mirrored=is_mirrored,
-        correction=correction,
-    )
+    return weigh_experts(sides, threshold, priors, **options)
 
 
 def weigh_experts(
@@ -282,7 +264,11 @@ def weigh_experts(
     is_mirrored: bool = False,
     correction: WeightCorrection | None = None,
 ) -> ExpertWeights | None:
-    """Return the expert weights for two classes, or None if a class has too few recent rows."""
+    """Return the expert weights for two classes, or None if a class has too few recent rows.
+
+    Experts with prior 0 get weight 0. ``is_mirrored`` says that the first class is the positive one, for
+    which the threshold is chosen.
+    """
     n_positive, n_negative = len(sides.positive), len(sides.negative)
     if not n_positive or not n_negative:
         return None

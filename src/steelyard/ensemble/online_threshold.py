@@ -160,22 +160,6 @@ class OnlineThreshold:
         # Recent scores of labelled positives and negatives, and the share of positives.
         self._sides: tuple[FloatArray, FloatArray, float] | None = None
 
-    @classmethod
-    def updated(
-        cls, current: OnlineThreshold | None, goal: Any, sign: float | None = None
-    ) -> OnlineThreshold | None:
-        """Return a copy of ``current``, or a new threshold if the goal or the positive class has changed.
-
-        Without ``sign`` the positive class is that of ``current``. Returns None if the goal is not a rate.
-        """
-        if not is_promise(goal):
-            return None
-        if sign is None:
-            sign = 1.0 if current is None else current.sign
-        if current is None or {current.name: current.target} != dict(goal) or current.sign != sign:
-            return cls(goal, sign)
-        return current.copy()
-
     def copy(self) -> OnlineThreshold:
         """Return a copy that shares only the alarm log."""
         other = object.__new__(type(self))
