@@ -40,8 +40,6 @@ from steelyard.params import Constraint, LabelOrNone, prior_factors
 from steelyard.persistence import storable
 from steelyard.thresholds import ThresholdChoice, choose_threshold, mirrored_threshold
 
-__all__ = ["AdaptiveThresholdClassifier"]
-
 _FORMER_PARAMETERS = {"classifier": "estimator"}
 
 

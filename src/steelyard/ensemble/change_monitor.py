@@ -31,8 +31,6 @@ from steelyard.proximal.drift_report import (
     event_of,
 )
 
-__all__ = ["ChangeMonitor", "DriftDetector"]
-
 _HALF_LIVES_ROWS = np.array([75.0, 1000.0])  # half-lives of the short-term and of the long-term average
 _MIN_DECAYED_ROWS = 5.0  # minimum decayed number of rows of a class for a comparison
 _MIN_DEVIATIONS = 4.0  # number of standard deviations by which the hit rate must fall

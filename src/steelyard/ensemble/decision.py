@@ -18,32 +18,19 @@ from steelyard.ensemble.row_buffer import Block
 from steelyard.ensemble.row_costs import RowCosts, is_prices
 from steelyard.ensemble.snapshot import EnsembleSnapshot
 
-__all__ = ["DecisionState"]
-
 _MIN_SHARE = 1e-6  # smallest class share in the prior log-odds
 
 
 @dataclass(frozen=True)
 class DecisionState:
-    """Learned state for decisions. Instances are immutable except for the online threshold.
+    """Learned state for decisions. Instances are immutable except for the online threshold."""
 
-    Attributes
-    ----------
-    positive : label or None
-        The positive class at the last update of the expert weights.
-    online_threshold : OnlineThreshold or None
-        The threshold that keeps a target rate, or None if the goal is not a rate. A learning call copies it
-        first (:meth:`with_goal`).
-    calibration : OnlineCalibration
-        Calibration of the log-odds of two classes.
-    row_costs : RowCosts
-        Mean costs of recent rows.
-    """
-
-    positive: Label | None = None
+    positive: Label | None = None  # the positive class at the last update of the expert weights
+    # None if the goal is no target rate; a learning call copies it first.
     online_threshold: OnlineThreshold | None = None
+    # Calibration of the log-odds of two classes.
     calibration: OnlineCalibration = field(default_factory=OnlineCalibration)
-    row_costs: RowCosts = field(default_factory=RowCosts)
+    row_costs: RowCosts = field(default_factory=RowCosts)  # mean costs of recent rows
 
     def with_goal(self, goal: Any, is_mirrored: bool | None = None) -> DecisionState:
         """Return this state with a copy of its online threshold, or with a new one for another goal.

@@ -32,8 +32,6 @@ from steelyard.ensemble.score_buffer import ScoreBuffer, ScoreLog, TwoSides, wit
 from steelyard.ensemble.settings import SETTINGS
 from steelyard.thresholds import choose_threshold, mirrored_threshold
 
-__all__ = ["ExpertWeights", "WeightCorrection", "weigh", "weigh_experts"]
-
 _CORRECTION_STEPS = 5  # few steps, starting from 0, keep the correction small
 _MIN_SHARE = 1e-4  # smallest class share in the log-loss at observed shares
 _MOVED_LOG_ODDS = 1.0  # width of the range beyond the threshold and 0 in which the threshold moves decisions
@@ -48,17 +46,10 @@ class WeightCorrection:
     logistic regression of the labels on the out-of-sample log-odds of the experts, for the observed class
     shares; the penalty shrinks the result towards the uncorrected weights. The last 5,000 rows and the last
     100 rows of each class are remembered.
-
-    Attributes
-    ----------
-    values : ndarray of shape (n_experts,)
-        The correction.
-    log : ScoreLog
-        Calibrated log-odds of recent rows for equally frequent classes, class indices and row hashes.
     """
 
-    values: FloatArray
-    log: ScoreLog
+    values: FloatArray  # the correction, shape (n_experts,)
+    log: ScoreLog  # calibrated log-odds of recent rows for equally frequent classes, class indices and hashes
 
     @classmethod
     def none(cls, n_experts: int) -> WeightCorrection:
@@ -135,36 +126,17 @@ class WeightCorrection:
 
 @dataclass(frozen=True)
 class ExpertWeights:
-    """Calibration and weight of each expert, and the threshold, for two classes.
+    """Calibration and weight of each expert, and the threshold, for two classes."""
 
-    Attributes
-    ----------
-    tables : list of (ndarray, ndarray)
-        Calibration table of each expert: scores (knots), and the calibrated log-odds at these scores.
-    auc : ndarray of shape (n_experts,)
-        Recent AUC of each expert; NaN if it is unknown.
-    weights : ndarray of shape (n_experts,)
-        Weights of the experts, which sum to one.
-    threshold : float
-        Rows with a larger weighted sum of log-odds belong to the second class.
-    decision_table : (ndarray, ndarray)
-        Knots and values of the piecewise linear function that converts weighted sums to decisions. It is 0
-        at the threshold and the identity beyond the knots, so that the highest decisions of different
-        moments can be compared although the threshold moves.
-    slope, bias : float
-        Coefficients of the log-odds of the second class, ``slope * sum + bias``, for a weighted sum and for
-        equally frequent classes.
-    correction : WeightCorrection or None
-        The correction that ``weights`` include.
-    """
-
-    tables: list[tuple[FloatArray, FloatArray]]
-    auc: FloatArray
-    weights: FloatArray
-    threshold: float
-    slope: float = 1.0
+    tables: list[tuple[FloatArray, FloatArray]]  # scores (knots) of each expert and their calibrated log-odds
+    auc: FloatArray  # recent AUC of each expert; NaN if it is unknown
+    weights: FloatArray  # weights of the experts, which sum to one
+    threshold: float  # rows with a larger weighted sum of log-odds belong to the second class
+    slope: float = 1.0  # slope * sum + bias are the log-odds for equally frequent classes
     bias: float = 0.0
-    correction: WeightCorrection | None = None
+    correction: WeightCorrection | None = None  # the correction that the weights include
+    # Knots and values of the function that converts weighted sums to decisions. It is 0 at the threshold and
+    # the identity beyond the knots, so the highest decisions can be compared although the threshold moves.
     decision_table: tuple[FloatArray, FloatArray] = field(init=False, repr=False, compare=False)
     _flat_tables: tuple[FloatArray, FloatArray, IntArray] = field(init=False, repr=False, compare=False)
 

@@ -28,15 +28,6 @@ from steelyard.exceptions import DataError
 from steelyard.metrics.confidence import rate_interval
 from steelyard.thresholds import choose_threshold
 
-__all__ = [
-    "OnlineThreshold",
-    "RateControl",
-    "RealisedRate",
-    "continue_log",
-    "is_promise",
-    "plain_scores",
-]
-
 Keys = NDArray[np.uint64]
 Flags = NDArray[np.bool_]
 
@@ -99,18 +90,10 @@ class RealisedRate:
 
 @dataclass(frozen=True)
 class RateControl:
-    """Integral controller of the rate of events, with saturation.
+    """Integral controller of the rate of events, with saturation."""
 
-    Parameters
-    ----------
-    target : float
-        Target share of events.
-    tolerance : float
-        Number of events by which the balance may deviate from zero.
-    """
-
-    target: float
-    tolerance: float
+    target: float  # target share of events
+    tolerance: float  # number of events by which the balance may deviate from zero
 
     def level(self, balance: float) -> float:
         """Return the share of recent scores that count as events at a balance. At the limits it is 0 or 1."""

@@ -18,17 +18,6 @@ from steelyard.ensemble.layout import Layout
 from steelyard.ensemble.row_input import row_keys
 from steelyard.ensemble.score_buffer import with_new_experts
 
-__all__ = [
-    "Block",
-    "PendingRows",
-    "RowBuffer",
-    "last_rows",
-    "union_of_rows",
-    "wide_from_state",
-    "wide_state",
-    "without_rows",
-]
-
 _SAVED = ("X", "codes", "weights", "times", "numbers")
 _COLUMNS = (*_SAVED, "keys")
 
