@@ -146,3 +146,20 @@ def test_last_rows_equal_a_selection_class_by_class(codes, n_last, per_class):
     assert _native.last_rows(codes, n_last, per_class).tolist() == sorted(wanted)
     limits = np.full(4, per_class)
     assert _native.last_rows(codes, n_last, limits).tolist() == sorted(wanted)
+
+
+def test_hit_rates_equal_the_slow_formula():
+    rng = np.random.default_rng(0)
+    rows = hits = expected_rows = expected_hits = np.zeros((2, 3))
+    keep, found = 0.5 ** (40 / np.array([75.0, 1000.0])), []
+    for step in range(80):
+        codes = (rng.random(40) < 0.2).astype(np.int64) * rng.integers(1, 3, 40)
+        hit = rng.random(40) < (0.9 if step < 40 else 0.5)
+        rows, hits, has_fallen = _native.add_hits(rows, hits, codes, hit, keep, 5.0, 4.0, 0.05)
+        expected_rows, expected_hits, expected = reference.hit_rates(expected_rows, expected_hits, codes, hit)
+        np.testing.assert_allclose(rows, expected_rows, rtol=1e-13)
+        np.testing.assert_allclose(hits, expected_hits, rtol=1e-13)
+        assert has_fallen == expected
+        found.append(has_fallen)
+    assert not any(found[:40])
+    assert any(found[40:])

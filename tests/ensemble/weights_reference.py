@@ -187,3 +187,17 @@ def shiryaev_roberts(sums, bets):
     for bet in bets:
         sums = (sums + 1.0) * bet
     return sums
+
+
+def hit_rates(rows, hits, codes, hit):
+    """Return decayed numbers of rows and hits, and whether the short-term hit rate has fallen."""
+    decay = 0.5 ** (len(codes) / np.array([[75.0], [1000.0]]))
+    rows = rows * decay + np.bincount(codes, minlength=rows.shape[1])
+    hits = hits * decay + np.bincount(codes, hit, minlength=rows.shape[1])
+    compared = (rows >= 5.0).all(axis=0)
+    n = np.count_nonzero(compared)
+    if not n:
+        return rows, hits, False
+    short, long = (hits[:, compared] + 0.5) / (rows[:, compared] + 1.0)
+    deviation = np.sqrt((long * (1.0 - long) / (2.0 * rows[0, compared])).sum()) / n
+    return rows, hits, bool((long - short).mean() > max(0.05, 4.0 * deviation))

@@ -1,6 +1,7 @@
 #include "ensemble/change_tests.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <vector>
 
@@ -70,6 +71,29 @@ void bet_on_shares(std::span<const std::int64_t> codes, const double* uniform, c
         }
         bets.counts[codes[i]] += 1.0;
     }
+}
+
+void add_hits(std::span<const std::int64_t> codes, std::span<const bool> is_hit, std::span<const double> keep,
+              const HitRates& rates) {
+    for (std::size_t term = 0; term < 2; ++term) {
+        double *rows = rates.rows + term * rates.n_classes, *hits = rates.hits + term * rates.n_classes;
+        for (std::size_t k = 0; k < rates.n_classes; ++k) rows[k] *= keep[term], hits[k] *= keep[term];
+        for (std::size_t i = 0; i < codes.size(); ++i) rows[codes[i]] += 1.0, hits[codes[i]] += is_hit[i] ? 1.0 : 0.0;
+    }
+}
+
+bool has_fallen(const HitRates& rates, const FallLimits& limits) {
+    double n = 0.0, fall = 0.0, variance = 0.0;
+    for (std::size_t k = 0; k < rates.n_classes; ++k) {
+        const double n_short = rates.rows[k], n_long = rates.rows[rates.n_classes + k];
+        if (std::min(n_short, n_long) < limits.min_rows) continue;
+        const double short_rate = (rates.hits[k] + 0.5) / (n_short + 1.0);
+        const double long_rate = (rates.hits[rates.n_classes + k] + 0.5) / (n_long + 1.0);
+        // A decayed average with total weight w has the variance of a plain average over about 2 * w rows.
+        variance += long_rate * (1.0 - long_rate) / (2.0 * n_short);
+        fall += long_rate - short_rate, n += 1.0;
+    }
+    return n > 0.0 && fall / n > std::max(limits.min_fall, limits.min_deviations * std::sqrt(variance) / n);
 }
 
 }  // namespace steelyard

@@ -41,4 +41,25 @@ struct ShareBets {
 // Bets on new rows in stream order. `uniform` has the shape (n_rows, n_classes).
 void bet_on_shares(std::span<const std::int64_t> codes, const double* uniform, const ShareBets& bets);
 
+// Decayed numbers of rows and of hits of each class, with a short and a long half-life. The short-term ones come first.
+struct HitRates {
+    double* rows;  // shape (2, n_classes)
+    double* hits;  // shape (2, n_classes)
+    std::size_t n_classes;
+};
+
+// Limits for the fall of the mean hit rate below its long-term average that counts as a drift.
+struct FallLimits {
+    double min_rows;        // decayed number of rows of a class for a comparison
+    double min_deviations;  // in standard deviations
+    double min_fall;
+};
+
+// Adds labelled rows; `keep` are the factors by which the earlier rows have decayed.
+void add_hits(std::span<const std::int64_t> codes, std::span<const bool> is_hit, std::span<const double> keep,
+              const HitRates& rates);
+
+// Returns whether the short-term hit rate, averaged over classes, is significantly lower than the long-term one.
+bool has_fallen(const HitRates& rates, const FallLimits& limits);
+
 }  // namespace steelyard

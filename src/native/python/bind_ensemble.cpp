@@ -191,6 +191,20 @@ std::pair<NumpyArray<double, 2>, NumpyArray<double, 1>> bound_bet_on_shares(Matr
     return {after, new_counts};
 }
 
+std::tuple<NumpyArray<double, 2>, NumpyArray<double, 2>, bool> bound_add_hits(Matrix n_rows, Matrix n_hits, Codes codes,
+                                                                              Flags is_hit, Vector keep,
+                                                                              double min_rows, double min_deviations,
+                                                                              double min_fall) {
+    const std::size_t n_classes = n_rows.shape(1);
+    require(n_rows.shape(0) == 2 && n_hits.shape(0) == 2 && n_hits.shape(1) == n_classes && keep.size() == 2 &&
+                is_hit.size() == codes.size() && all_below(codes, n_classes),
+            "add_hits: array shapes disagree");
+    auto new_rows = copy_of<2>(n_rows), new_hits = copy_of<2>(n_hits);
+    const HitRates rates{new_rows.data(), new_hits.data(), n_classes};
+    add_hits(span(codes), span(is_hit), span(keep), rates);
+    return {new_rows, new_hits, has_fallen(rates, {min_rows, min_deviations, min_fall})};
+}
+
 }  // namespace
 
 void bind_ensemble(nb::module_& m) {
@@ -240,6 +254,11 @@ void bind_ensemble(nb::module_& m) {
     m.def("calibrate", &bound_calibrate, "coefficients"_a.noconvert(), "losses"_a.noconvert(), "log_odds"_a.noconvert(),
           "edges"_a.noconvert(),
           "Return the log-odds of the mean probability of the calibrations, weighted by exp(-loss).");
+    m.def(
+        "add_hits", &bound_add_hits, "rows"_a.noconvert(), "hits"_a.noconvert(), "codes"_a.noconvert(),
+        "is_hit"_a.noconvert(), "keep"_a.noconvert(), "min_rows"_a, "min_deviations"_a, "min_fall"_a,
+        "Return the decayed numbers of rows and hits of each class after labelled rows, and whether the short-term hit "
+        "rate has fallen below the long-term one.");
     m.def(
         "conformal_p_values", &bound_p_values, "X"_a.noconvert(), "edges"_a.noconvert(), "counts"_a.noconvert(),
         "uniform"_a.noconvert(),

@@ -41,3 +41,13 @@ TEST(sums_of_lookups_ignore_nan_values_and_functions_of_weight_zero) {
     sum_lookups({X.data(), 6, 2}, {knots, values, nobody, starts}, out.data());
     for (const double sum : out) CHECK(sum == 0.0);
 }
+
+TEST(lookups_of_nan_values_and_of_functions_with_one_knot_are_zero) {
+    const std::vector<double> knots{0.0, 1.0, 1.0, 2.0, 7.0}, values{-1.0, 0.0, 0.0, 4.0, 3.0};
+    const std::vector<std::int64_t> starts{0, 4, 5};
+    const std::vector<double> X{-kInfiniteValue, 0.0, 0.5, NAN, NAN, 7.0, 1.5, 8.0};
+    std::vector<double> out(X.size(), 9.0);
+    apply_lookups({X.data(), 4, 2}, {knots, values, {}, starts}, out.data());
+    const std::vector<double> expected{-1.0, 0.0, -0.5, 0.0, 0.0, 0.0, 2.0, 0.0};
+    for (std::size_t i = 0; i < X.size(); ++i) CHECK(std::abs(out[i] - expected[i]) < 1e-15, i);
+}

@@ -38,6 +38,18 @@ double looked_up(double value, std::span<const double> knots, std::span<const do
 
 }  // namespace
 
+void apply_lookups(Rows<double> X, const Lookups& lookups, double* out) noexcept {
+    for (std::size_t f = 0; f < X.n_features; ++f) {
+        const auto begin = static_cast<std::size_t>(lookups.starts[f]);
+        const auto n = static_cast<std::size_t>(lookups.starts[f + 1]) - begin;
+        const auto knots = lookups.knots.subspan(begin, n), values = lookups.values.subspan(begin, n);
+        for (std::size_t i = 0; i < X.n_rows; ++i) {
+            const double value = X.data[i * X.n_features + f];
+            out[i * X.n_features + f] = n < 2 || std::isnan(value) ? 0.0 : looked_up(value, knots, values);
+        }
+    }
+}
+
 void sum_lookups(Rows<double> X, const Lookups& lookups, double* out) noexcept {
     std::fill_n(out, X.n_rows, 0.0);
     for (std::size_t f = 0; f < lookups.weights.size(); ++f) {

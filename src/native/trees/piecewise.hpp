@@ -28,6 +28,10 @@ struct Lookups {
     std::span<const std::int64_t> starts;
 };
 
+// Writes the function of each column, applied to the values of that column, and 0 for NaN and for functions with one
+// knot. The weights are not used.
+void apply_lookups(Rows<double> X, const Lookups& lookups, double* out) noexcept;
+
 // out[i] = weighted sum of the functions of row i, where each function is applied to the value of its column.
 // Functions are constant outside their knots. NaN values and functions of weight zero contribute nothing.
 void sum_lookups(Rows<double> X, const Lookups& lookups, double* out) noexcept;

@@ -11,8 +11,6 @@ import numpy as np
 from steelyard import _native
 from steelyard._types import FloatArray
 
-__all__ = ["OnlineCalibration"]
-
 _HALF_LIVES_ROWS: FloatArray = np.array([300.0, 1000.0, 4000.0, 16_000.0])
 _LOSS_HALF_LIFE_ROWS = 4000.0
 _PRIOR_ROWS = 1.0  # strength of the ridge penalty that pulls each calibration towards the identity
@@ -32,19 +30,12 @@ class OnlineCalibration:
     side of them, and a bias. These coefficients follow the labels by one step of Newton's method per block of
     rows, with exponentially decaying second derivatives. The probability is the mean of the calibrations,
     weighted by ``exp(-decayed log-loss)``; it increases with the log-odds.
-
-    Attributes
-    ----------
-    coefficients : ndarray of shape (n_half_lives, n_slopes + 1)
-        Slopes, which are positive, and bias.
-    curvature : ndarray of shape (n_half_lives, n_slopes + 1, n_slopes + 1)
-        Decayed sums of second derivatives.
-    losses : ndarray of shape (n_half_lives,)
-        Decayed log-losses.
     """
 
+    # Slopes, which are positive, and bias: shape (n_half_lives, n_slopes + 1).
     coefficients: FloatArray = field(default_factory=_IDENTITIES.copy)
-    curvature: FloatArray = field(default_factory=_PENALTIES.copy)
+    curvature: FloatArray = field(default_factory=_PENALTIES.copy)  # decayed sums of second derivatives
+    # Decayed log-losses, shape (n_half_lives,).
     losses: FloatArray = field(default_factory=lambda: np.zeros(len(_HALF_LIVES_ROWS)))
 
     def after(self, log_odds: FloatArray, is_positive: Any) -> OnlineCalibration:

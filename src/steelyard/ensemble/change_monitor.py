@@ -31,9 +31,7 @@ from steelyard.proximal.drift_report import (
     event_of,
 )
 
-__all__ = ["ChangeMonitor", "DriftDetector"]
-
-_HALF_LIVES_ROWS = np.array([[75.0], [1000.0]])  # half-lives of the short-term and of the long-term average
+_HALF_LIVES_ROWS = np.array([75.0, 1000.0])  # half-lives of the short-term and of the long-term average
 _MIN_DECAYED_ROWS = 5.0  # minimum decayed number of rows of a class for a comparison
 _MIN_DEVIATIONS = 4.0  # number of standard deviations by which the hit rate must fall
 _MIN_FALL = 0.05  # minimum fall of the mean hit rate that counts as a drift
@@ -72,14 +70,14 @@ class DriftDetector:
 
     def after(self, codes: IntArray, hit: NDArray[np.bool_], n_classes: int, n_seen: int) -> DriftDetector:
         """Return the detector updated with these rows; ``n_seen`` is the total number of rows so far."""
-        decay = 0.5 ** (len(codes) / _HALF_LIVES_ROWS)
-        rows, hits = self.rows * decay, self.hits * decay
-        n_new = n_classes - rows.shape[1]
-        if n_new > 0:
-            rows, hits = (np.pad(part, ((0, 0), (0, n_new))) for part in (rows, hits))
-        rows += np.bincount(codes, minlength=n_classes)
-        hits += np.bincount(codes, hit, minlength=n_classes)
-        if n_seen < self.quiet_until or not _has_fallen(rows, hits):
+        keep, rows, hits = 0.5 ** (len(codes) / _HALF_LIVES_ROWS), self.rows, self.hits
+        if rows.shape[1] < n_classes:
+            widths = ((0, 0), (0, n_classes - rows.shape[1]))
+            rows, hits = np.pad(rows, widths), np.pad(hits, widths)
+        rows, hits, has_fallen = _native.add_hits(
+            rows, hits, codes, hit, keep, _MIN_DECAYED_ROWS, _MIN_DEVIATIONS, _MIN_FALL
+        )
+        if n_seen < self.quiet_until or not has_fallen:
             return DriftDetector(rows, hits, self.drifts, self.quiet_until)
         rows[1], hits[1] = rows[0], hits[0]  # the long-term average restarts
         return DriftDetector(rows, hits, (*self.drifts, n_seen)[-_MAX_DRIFTS:], n_seen + _QUIET_ROWS)
@@ -102,18 +100,6 @@ class DriftDetector:
         if rows.ndim != 2 or len(rows) != 2 or rows.shape != hits.shape:
             raise ValueError("hits and rows must be counted for the same classes")
         return cls(rows, hits, tuple(int(row) for row in state["drifts"]), int(state["quiet_until"]))
-
-
-def _has_fallen(rows: FloatArray, hits: FloatArray) -> bool:
-    compared = (rows >= _MIN_DECAYED_ROWS).all(axis=0)
-    n = int(np.count_nonzero(compared))
-    if not n:
-        return False
-    short, long = (hits[:, compared] + 0.5) / (rows[:, compared] + 1.0)
-    # A decayed average with total weight w has the variance of a plain average over about 2 * w rows.
-    effective = 2.0 * rows[0, compared]
-    deviation = np.sqrt((long * (1.0 - long) / effective).sum()) / n
-    return bool((long - short).mean() > max(_MIN_FALL, _MIN_DEVIATIONS * deviation))
 
 
 @dataclass(frozen=True)
@@ -160,7 +146,9 @@ class ChangeMonitor:
             pending=(*self.pending, (X[:, :_MAX_COLUMNS], codes, times)),
             n_pending=self.n_pending + len(codes),
         )
-        if not monitor._is_due():
+        seconds = times[-1] - monitor.pending[0][2][0]
+        covers_day = seconds == 0.0 or seconds >= _DAY_SECONDS or monitor.n_pending >= _MAX_PENDING_ROWS
+        if monitor.n_pending < _BLOCK_ROWS or not covers_day:
             return monitor
         rows, all_codes, all_times = (np.concatenate(parts) for parts in zip(*monitor.pending, strict=True))
         n_due = len(rows) // _BLOCK_ROWS * _BLOCK_ROWS
@@ -172,13 +160,6 @@ class ChangeMonitor:
         for part in np.split(order, n_due // _BLOCK_ROWS):
             monitor = monitor._tested(rows[part], all_codes[part], labels, names)
         return monitor
-
-    def _is_due(self) -> bool:
-        """Return whether the pending rows can be tested: they cover a day or, without times, a block."""
-        if self.n_pending < _BLOCK_ROWS:
-            return False
-        begin, end = self.pending[0][2][0], self.pending[-1][2][-1]
-        return bool(begin == end or end - begin >= _DAY_SECONDS or self.n_pending >= _MAX_PENDING_ROWS)
 
     @property
     def restless_columns(self) -> IntArray:

@@ -28,12 +28,9 @@ from numpy.typing import NDArray
 from steelyard import _native
 from steelyard._types import FloatArray, IntArray
 from steelyard.ensemble.multiclass import MulticlassWeights, weigh_classes
-from steelyard.ensemble.row_buffer import last_rows
 from steelyard.ensemble.score_buffer import ScoreBuffer, ScoreLog, TwoSides, with_new_experts
 from steelyard.ensemble.settings import SETTINGS
 from steelyard.thresholds import choose_threshold, mirrored_threshold
-
-__all__ = ["ExpertWeights", "WeightCorrection", "weigh", "weigh_experts"]
 
 _CORRECTION_STEPS = 5  # few steps, starting from 0, keep the correction small
 _MIN_SHARE = 1e-4  # smallest class share in the log-loss at observed shares
@@ -49,17 +46,10 @@ class WeightCorrection:
     logistic regression of the labels on the out-of-sample log-odds of the experts, for the observed class
     shares; the penalty shrinks the result towards the uncorrected weights. The last 5,000 rows and the last
     100 rows of each class are remembered.
-
-    Attributes
-    ----------
-    values : ndarray of shape (n_experts,)
-        The correction.
-    log : ScoreLog
-        Calibrated log-odds of recent rows for equally frequent classes, class indices and row hashes.
     """
 
-    values: FloatArray
-    log: ScoreLog
+    values: FloatArray  # the correction, shape (n_experts,)
+    log: ScoreLog  # calibrated log-odds of recent rows for equally frequent classes, class indices and hashes
 
     @classmethod
     def none(cls, n_experts: int) -> WeightCorrection:
@@ -72,7 +62,7 @@ class WeightCorrection:
         log, n_rows = self.log.append(rounded[:, :, None], places, keys), SETTINGS.correction_rows
         if log.n > (1.0 + SETTINGS.slack) * n_rows:
             per_class = SETTINGS.score_rows_of_class[1]
-            log = log.take(last_rows(np.arange(log.n), log.rows[1], n_rows, per_class, 0))
+            log = log.take(_native.last_rows(log.rows[1], n_rows, per_class))
         return WeightCorrection(self.values, log)
 
     def without(self, place: int, keys: NDArray[np.uint64]) -> WeightCorrection:
@@ -136,36 +126,17 @@ class WeightCorrection:
 
 @dataclass(frozen=True)
 class ExpertWeights:
-    """Calibration and weight of each expert, and the threshold, for two classes.
+    """Calibration and weight of each expert, and the threshold, for two classes."""
 
-    Attributes
-    ----------
-    tables : list of (ndarray, ndarray)
-        Calibration table of each expert: scores (knots), and the calibrated log-odds at these scores.
-    auc : ndarray of shape (n_experts,)
-        Recent AUC of each expert; NaN if it is unknown.
-    weights : ndarray of shape (n_experts,)
-        Weights of the experts, which sum to one.
-    threshold : float
-        Rows with a larger weighted sum of log-odds belong to the second class.
-    decision_table : (ndarray, ndarray)
-        Knots and values of the piecewise linear function that converts weighted sums to decisions. It is 0
-        at the threshold and the identity beyond the knots, so that the highest decisions of different
-        moments can be compared although the threshold moves.
-    slope, bias : float
-        Coefficients of the log-odds of the second class, ``slope * sum + bias``, for a weighted sum and for
-        equally frequent classes.
-    correction : WeightCorrection or None
-        The correction that ``weights`` include.
-    """
-
-    tables: list[tuple[FloatArray, FloatArray]]
-    auc: FloatArray
-    weights: FloatArray
-    threshold: float
-    slope: float = 1.0
+    tables: list[tuple[FloatArray, FloatArray]]  # scores (knots) of each expert and their calibrated log-odds
+    auc: FloatArray  # recent AUC of each expert; NaN if it is unknown
+    weights: FloatArray  # weights of the experts, which sum to one
+    threshold: float  # rows with a larger weighted sum of log-odds belong to the second class
+    slope: float = 1.0  # slope * sum + bias are the log-odds for equally frequent classes
     bias: float = 0.0
-    correction: WeightCorrection | None = None
+    correction: WeightCorrection | None = None  # the correction that the weights include
+    # Knots and values of the function that converts weighted sums to decisions. It is 0 at the threshold and
+    # the identity beyond the knots, so the highest decisions can be compared although the threshold moves.
     decision_table: tuple[FloatArray, FloatArray] = field(init=False, repr=False, compare=False)
     _flat_tables: tuple[FloatArray, FloatArray, IntArray] = field(init=False, repr=False, compare=False)
 
@@ -185,11 +156,7 @@ class ExpertWeights:
 
     def expert_log_odds(self, raw: FloatArray) -> FloatArray:
         """Return calibrated log-odds of every expert, 0 for NaN scores and for experts without a table."""
-        out = np.zeros(raw.shape)
-        for expert, (knots, values) in enumerate(self.tables):
-            if len(knots) > 1:
-                out[:, expert] = np.interp(raw[:, expert], knots, values)
-        return np.where(np.isnan(out), 0.0, out)
+        return _native.apply_lookups(np.ascontiguousarray(raw), *self._flat_tables)
 
     def decisions(self, totals: FloatArray) -> FloatArray:
         """Return decisions of weighted sums: positive for the second class, increasing with the sum."""
@@ -246,31 +213,18 @@ def _interpolated(x: FloatArray, knots: FloatArray, values: FloatArray) -> Float
 
 
 def weigh(
-    buffer: ScoreBuffer,
-    threshold: Any,
-    priors: FloatArray,
-    *,
-    is_long: bool = False,
-    is_mirrored: bool = False,
-    correction: WeightCorrection | None = None,
+    buffer: ScoreBuffer, threshold: Any, priors: FloatArray, **options: Any
 ) -> ExpertWeights | MulticlassWeights | None:
     """Return weights from recent scores, or None if there are too few. Experts with prior 0 get weight 0.
 
-    ``is_mirrored`` says that the first of two classes is the positive one, for which the threshold is chosen.
+    For two classes ``options`` are the keyword parameters of :func:`weigh_experts`.
     """
     if len(buffer.classes) < 2:
         return None
     if len(buffer.classes) > 2:
         return weigh_classes(buffer, threshold, priors)
     (sides,) = buffer.sides()
-    return weigh_experts(
-        sides,
-        threshold,
-        priors,
-        is_long=is_long,
-        is_mirrored=is_mirrored,
-        correction=correction,
-    )
+    return weigh_experts(sides, threshold, priors, **options)
 
 
 def weigh_experts(
@@ -282,7 +236,11 @@ def weigh_experts(
     is_mirrored: bool = False,
     correction: WeightCorrection | None = None,
 ) -> ExpertWeights | None:
-    """Return the expert weights for two classes, or None if a class has too few recent rows."""
+    """Return the expert weights for two classes, or None if a class has too few recent rows.
+
+    Experts with prior 0 get weight 0. ``is_mirrored`` says that the first class is the positive one, for
+    which the threshold is chosen.
+    """
     n_positive, n_negative = len(sides.positive), len(sides.negative)
     if not n_positive or not n_negative:
         return None

@@ -13,8 +13,6 @@ from steelyard._types import FloatArray, IntArray
 from steelyard.base import Label
 from steelyard.ensemble.settings import SETTINGS
 
-__all__ = ["ScoreBuffer", "ScoreLog", "TwoSides", "align", "n_planes", "with_new_experts"]
-
 
 class TwoSides(NamedTuple):
     """Recent scores of the rows of one class and of all other rows, oldest first, one column per expert."""
