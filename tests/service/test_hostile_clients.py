@@ -193,7 +193,7 @@ def _arrow(table, compression=None):
 def test_computed_size_of_arrow_stream_is_uncompressed_size_of_its_buffers(compression):
     texts = pa.array(["a", "bc", None] * 500).dictionary_encode()
     table = pa.table({"a": np.arange(1_500.0), "t": ["text"] * 1_500, "d": texts, "n": pa.nulls(1_500)})
-    plain, found = n_unpacked_bytes(_arrow(table)), wire._n_unpacked_bytes(_arrow(table, compression))
+    plain, found = n_unpacked_bytes(_arrow(table)), n_unpacked_bytes(_arrow(table, compression))
     assert plain >= 1_500 * (8 + 4 + 4)
     assert plain - 512 <= found <= plain  # without compression, buffers are padded
 

@@ -232,9 +232,7 @@ def from_records(
     names: dict[str, None] = {}
     for row, record in enumerate(records):
         if not isinstance(record, dict):
-            raise RowError(
-                f"expected a row as an object; got {str(record)[:60]!r}.", source=_position(row), row=row
-            )
+            raise _row_error(f"expected a row as an object; got {str(record)[:60]!r}.", row)
         names.update(dict.fromkeys(record))
         if limits is not None:
             limits.check(len(records), len(names))
@@ -323,12 +321,7 @@ def _column(name: str, values: Sequence[Any], *, as_text: bool) -> Values:
         elif isinstance(value, bool | int | float):
             result[row] = _text_of(value)
         else:
-            raise RowError(
-                f"expected a number or a text; got {type(value).__name__}.",
-                source=_position(row, name),
-                row=row,
-                column=name,
-            )
+            raise _row_error(f"expected a number or a text; got {type(value).__name__}.", row, name)
     return result
 
 
@@ -343,6 +336,10 @@ def _text_of(value: float) -> str:
 def _position(row: int, column: str | None = None) -> str:
     """Describe the position of a row in a request, for an error message."""
     return f"row {row:,}" + ("" if column is None else f", column {column!r}")
+
+
+def _row_error(message: str, row: int, column: str | None = None, hint: str | None = None) -> RowError:
+    return RowError(message, source=_position(row, column), row=row, column=column, hint=hint)
 
 
 # -- columns of ids, subjects and times -------------------------------------------------------------
@@ -360,12 +357,11 @@ def identifiers(batch: ColumnBatch, column: str | None) -> list[str | None]:
     found = texts(batch, column)
     for row, name in enumerate(found):
         if name is not None and not is_identifier(name):
-            raise RowError(
+            raise _row_error(
                 f"an id or subject must have 1 to {_MAX_IDENTIFIER_CHARACTERS} characters and no null "
                 f"character; got a text of {len(name):,} characters.",
-                source=_position(row, column),
-                row=row,
-                column=column,
+                row,
+                column,
             )
     return found
 
@@ -385,12 +381,11 @@ def check_not_in_future(seconds: FloatArray, name: str, limit: float) -> None:
     late = seconds > limit
     if late.any():
         row = int(late.argmax())
-        raise RowError(
+        raise _row_error(
             f"the time {seconds[row]:.16g} is {(seconds[row] - limit) / 86_400:,.1f} days later than "
             "allowed; nothing was changed.",
-            source=_position(row, name),
-            row=row,
-            column=name,
+            row,
+            name,
             hint="times are seconds since 1970; the setting max_future changes the limit",
         )
 
@@ -510,7 +505,7 @@ def check_known_values(spec: Spec, encoder: TableEncoder, batch: ColumnBatch) ->
     names = spec.feature_names(batch.columns)
     if not spec.columns_may_change or not names:
         return
-    has_value = np.stack([_has_values(batch.columns[name]) for name in names], axis=1)
+    has_value = np.stack([has_values(batch.columns[name]) for name in names], axis=1)
     is_known = np.isin(names, encoder.columns_ if encoder.is_fitted else [])
     if has_value[:, is_known].any(axis=1).all():
         return
@@ -561,10 +556,11 @@ def extend_columns(spec: Spec, encoder: TableEncoder, batch: ColumnBatch) -> Non
 
 
 def _has_value(values: Values) -> bool:
-    return bool(_has_values(values).any())
+    return bool(has_values(values).any())
 
 
-def _has_values(values: Values) -> NDArray[np.bool_]:
+def has_values(values: Values) -> NDArray[np.bool_]:
+    """Return a mask of the values that are not missing."""
     if values.dtype == object:
         return np.array([value is not None for value in values.tolist()], dtype=bool)
     return ~np.isnan(values)
