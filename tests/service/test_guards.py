@@ -447,7 +447,7 @@ def test_refused_request_with_missing_value_adds_no_feature():
     published = engine.published()
     with pytest.raises(DataError):
         engine.learn(ColumnBatch({"a": np.array([np.nan, 1e308]), "y": np.ones(2)}, 2), at=1.0)
-    assert engine.copies()[0].feature_names == published.encoder.feature_names == ["a"]
+    assert engine.encoder.feature_names == published.encoder.feature_names == ["a"]
 
 
 def test_integer_labels_stay_integers_if_a_text_label_is_quarantined(tmp_path):

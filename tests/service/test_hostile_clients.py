@@ -15,6 +15,7 @@ import pytest
 from steelyard.exceptions import DataError
 from steelyard.service import SQLiteStore, Writer
 from steelyard.service import rows as wire
+from steelyard.service.arrow_size import n_unpacked_bytes
 from steelyard.service.http import Limits, make_app, protocol
 from steelyard.service.http.keys import Keys
 from tests.service.data import SPEC, records
@@ -192,7 +193,7 @@ def _arrow(table, compression=None):
 def test_computed_size_of_arrow_stream_is_uncompressed_size_of_its_buffers(compression):
     texts = pa.array(["a", "bc", None] * 500).dictionary_encode()
     table = pa.table({"a": np.arange(1_500.0), "t": ["text"] * 1_500, "d": texts, "n": pa.nulls(1_500)})
-    plain, found = wire._n_unpacked_bytes(_arrow(table)), wire._n_unpacked_bytes(_arrow(table, compression))
+    plain, found = n_unpacked_bytes(_arrow(table)), n_unpacked_bytes(_arrow(table, compression))
     assert plain >= 1_500 * (8 + 4 + 4)
     assert plain - 512 <= found <= plain  # without compression, buffers are padded
 

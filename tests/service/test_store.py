@@ -11,7 +11,7 @@ import pytest
 from steelyard.exceptions import FileAccessError, FileFormatError, ParameterError
 from steelyard.service import SQLiteStore, open_store
 from steelyard.service.stores import Event, PendingRow, QuarantinedRow, Snapshot, sqlite
-from steelyard.service.stores.upgrades import UPGRADES
+from steelyard.service.stores.schema import SCHEMA, UPGRADES
 
 
 def snapshot(version, at=0.0):
@@ -166,7 +166,7 @@ def test_write_lock_and_leases_are_exclusive_and_can_be_taken_over(where):
 
 def test_store_of_schema_version_1_is_upgraded(tmp_path):
     with apsw.Connection(str(tmp_path / "old.db")) as db:
-        db.execute(sqlite._SCHEMA)
+        db.execute(SCHEMA)
         db.execute("DROP TABLE answer_index")
         db.execute("""INSERT INTO answers VALUES ('m', 'k', 'f', '{"ids": ["a"]}', 1.0)""")
         db.pragma("application_id", sqlite._APPLICATION_ID)
@@ -181,7 +181,7 @@ def test_store_of_schema_version_1_is_upgraded(tmp_path):
 @pytest.mark.parametrize("version", [2, 3])
 def test_store_of_earlier_schema_is_upgraded_step_by_step(tmp_path, version):
     with apsw.Connection(str(tmp_path / "old.db")) as db:
-        db.execute(sqlite._SCHEMA)
+        db.execute(SCHEMA)
         for number in range(3, version + 1):
             db.execute(UPGRADES[number])
         db.execute("INSERT INTO chunks (model, n, retired, body) VALUES ('m', 1, 0, x'00')")

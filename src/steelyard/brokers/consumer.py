@@ -18,7 +18,6 @@ from dataclasses import replace
 from typing import Any
 
 import msgspec
-import numpy as np
 
 from steelyard.brokers.address import Address
 from steelyard.brokers.interface import BrokerError, Message, Sink, Source, open_sink, open_source
@@ -233,26 +232,27 @@ class Consumer:
         origin = Origin(None, str(self.address), last)
         return Consume(self.model, self.topic, moves, **content, origin=origin)
 
-    def submit(self, request: Consume) -> RequestFuture:
+    def submit(self, request: Consume) -> Consume:
         """Submit a request to the writer; wait while the queue is full."""
         while True:
             try:
-                return self.writer.submit(request).future
+                self.writer.submit(request)
             except QueueFullError:
                 self._pause()
+            else:
+                return request
 
-    def wait_for(self, request: Consume, future: RequestFuture) -> None:
+    def wait_for(self, request: Consume) -> None:
         """Wait until a request is durable; submit it again while too many rows are waiting for labels."""
         while True:
             try:
-                response = future.result()
+                response = request.future.result()
             except Conflict as error:
                 if isinstance(error, PositionMoved) or not request.remember or not self._is_full(request):
                     raise
                 self.state, self.error = "waits for labels", str(error)
                 self._pause()
-                request = replace(request, future=RequestFuture())
-                future = self.submit(request)
+                request = self.submit(replace(request, future=RequestFuture()))
                 continue
             self._positions.update({part: position for part, (_, position) in request.moves.items()})
             counted = ("labelled",) if self.role == "labels" else ("learned", "remembered")
@@ -317,8 +317,7 @@ class Consumer:
             for one in unused
         ]
         self.send_dead_letters(bad)
-        request = self.request([], unused=[one.id for one in unused])
-        self.wait_for(request, self.submit(request))
+        self.wait_for(self.submit(self.request([], unused=[one.id for one in unused])))
 
 
 class _Batch:
@@ -334,7 +333,7 @@ class _Batch:
     ) -> None:
         self.consumer, self._source, self.messages = consumer, source, messages
         self._parsed, self._bad = parsed, bad
-        self._running: tuple[Consume, RequestFuture] | None = None
+        self._running: Consume | None = None
         self._refusal: SteelyardError | None = None
 
     def submit(self) -> None:
@@ -344,7 +343,7 @@ class _Batch:
         except (DataError, Conflict) as error:  # a row was refused, and finish() identifies its message
             self._refusal = error
             return
-        self._running = request, self.consumer.submit(request)
+        self._running = self.consumer.submit(request)
 
     def finish(self) -> None:
         """Wait until all messages are durable. Refused messages become dead letters."""
@@ -353,7 +352,7 @@ class _Batch:
             if self._refusal is not None:
                 raise self._refusal
             assert self._running is not None
-            consumer.wait_for(*self._running)
+            consumer.wait_for(self._running)
         except (Unavailable, PositionMoved, BrokerError):
             raise
         except SteelyardError as error:
@@ -372,8 +371,7 @@ class _Batch:
                 batch.finish()
             return
         consumer.send_dead_letters([BadMessage.of(self.messages[0], error)])
-        request = consumer.request(self.messages)
-        consumer.wait_for(request, consumer.submit(request))
+        consumer.wait_for(consumer.submit(consumer.request(self.messages)))
         consumer.n_messages += 1
 
     def _request(self) -> Consume:
@@ -412,10 +410,7 @@ class _Batch:
         target = published.spec.target
         if target not in batch.columns:
             return {"remember": self._pending(published, batch, answers)}
-        values = batch.columns[target]
-        is_missing = (
-            np.array([value is None for value in values]) if values.dtype == object else np.isnan(values)
-        )
+        is_missing = ~wire.has_values(batch.columns[target])
         if not is_missing.any():
             return {"learn": batch}
         columns = {name: values for name, values in batch.columns.items() if name != target}

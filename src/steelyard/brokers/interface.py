@@ -60,6 +60,27 @@ class Source(Protocol):
         """Close the connection."""
 
 
+class PositionedSource(Source):
+    """Reader of a topic that can be read again from a stored position."""
+
+    has_positions = True
+
+    def __init__(self, address: Address) -> None:
+        self.missed: str | None = None
+        self._address = address
+
+    def _recreated(self, what: str, end: str, position: str) -> BrokerError:
+        """Return the error for a topic that ends before the stored position."""
+        return BrokerError(
+            f"{what} ends at {end}, before the stored position {position}: it was created again.",
+            source=str(self._address),
+            hint="give the new topic another name, or create the model again",
+        )
+
+    def acknowledge(self, messages: Sequence[Message]) -> None:
+        """Do nothing: the service stores the position itself."""
+
+
 class Sink(Protocol):
     """Writer of a topic."""
 

@@ -13,7 +13,7 @@ import nats.js.errors
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
 from steelyard.brokers.address import Address
-from steelyard.brokers.interface import BrokerError, Message, Sink, Source, client_errors
+from steelyard.brokers.interface import BrokerError, Message, PositionedSource, Sink, client_errors
 
 T = TypeVar("T")
 _CONNECT_SECONDS = 5.0
@@ -76,14 +76,11 @@ async def _ignore(_error: Exception) -> None:
     """Suppress logging of errors by the client library, because every call raises its own errors."""
 
 
-class JetStreamSource(Source):
+class JetStreamSource(PositionedSource):
     """Reader of one subject of a stream, with a temporary pull consumer."""
 
-    has_positions = True
-
     def __init__(self, address: Address, positions: Mapping[str, str]) -> None:
-        self.missed: str | None = None
-        self._address = address
+        super().__init__(address)
         self._arrived: list[Any] = []  # messages that have arrived but were not yet returned by read()
         self._status: str | None = None  # status with which the server ended the last request
         self._n_wanted = 0
@@ -123,12 +120,7 @@ class JetStreamSource(Source):
 
     def _check(self, state: Any) -> None:
         if self._sequence > state.last_seq:
-            raise BrokerError(
-                f"the stream ends at message {state.last_seq:,}, before the stored position "
-                f"{self._sequence:,}: it was created again.",
-                source=str(self._address),
-                hint="give the new stream another subject, or create the model again",
-            )
+            raise self._recreated("the stream", f"message {state.last_seq:,}", f"{self._sequence:,}")
         if state.first_seq > self._sequence + 1:
             self.missed = (
                 f"messages {self._sequence + 1:,} to {state.first_seq - 1:,} of {self._address} were deleted "
@@ -187,9 +179,6 @@ class JetStreamSource(Source):
         name = self._stream_name
         info = self._connection.run(self._connection.stream.consumer_info(name, self._consumer))
         return int(info.num_pending) + len(self._arrived)
-
-    def acknowledge(self, messages: Sequence[Message]) -> None:
-        """Do nothing: the service stores the position itself."""
 
     def close(self) -> None:
         self._connection.close()

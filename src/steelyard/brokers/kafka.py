@@ -23,7 +23,7 @@ from confluent_kafka import (
 )
 
 from steelyard.brokers.address import Address
-from steelyard.brokers.interface import BrokerError, Message, Sink, Source, client_errors
+from steelyard.brokers.interface import BrokerError, Message, PositionedSource, Sink, client_errors
 
 _CONNECT_SECONDS = 5.0
 _SEND_SECONDS = 30.0
@@ -49,28 +49,21 @@ def _config(address: Address, **more: Any) -> dict[str, Any]:
     return config
 
 
-class KafkaSource(Source):
+class KafkaSource(PositionedSource):
     """Reader of all partitions of a topic."""
 
-    has_positions = True
-
     def __init__(self, address: Address, positions: Mapping[str, str]) -> None:
-        self.missed: str | None = None
-        self._address = address
+        super().__init__(address)
+        settings = {
+            "group.id": address.options.get("group", "steelyard"),
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "auto.offset.reset": "error",
+            "isolation.level": "read_committed",
+            "queued.max.messages.kbytes": _QUEUED_KILOBYTES,
+        }
         with client_errors(address, KafkaException):
-            self._consumer = Consumer(
-                _config(
-                    address,
-                    **{
-                        "group.id": address.options.get("group", "steelyard"),
-                        "enable.auto.commit": False,
-                        "enable.auto.offset.store": False,
-                        "auto.offset.reset": "error",
-                        "isolation.level": "read_committed",
-                        "queued.max.messages.kbytes": _QUEUED_KILOBYTES,
-                    },
-                )
-            )
+            self._consumer = Consumer(_config(address, **settings))
         try:
             with client_errors(address, KafkaException):
                 self._open(positions)
@@ -107,25 +100,15 @@ class KafkaSource(Source):
             raise KafkaException(topic.error)
         return sorted(topic.partitions)
 
-    def _watermarks(self, number: int) -> tuple[int, int]:
-        found: tuple[int, int] = self._consumer.get_watermark_offsets(
-            TopicPartition(self._address.topic, number), timeout=_CONNECT_SECONDS
-        )
-        return found
-
     def _checked(self, number: int, offset: int) -> int:
         """Return ``offset``, or the nearest offset that still exists; set ``missed`` for deleted messages."""
-        low, high = self._watermarks(number)
+        partition = TopicPartition(self._address.topic, number)
+        low, high = self._consumer.get_watermark_offsets(partition, timeout=_CONNECT_SECONDS)
         self._ends[number] = high
         if offset in {OFFSET_BEGINNING, OFFSET_END}:
             return low if offset == OFFSET_BEGINNING else high
         if offset > high:
-            raise BrokerError(
-                f"partition {number} ends at offset {high:,}, before the stored position {offset:,}: the "
-                "topic was created again.",
-                source=str(self._address),
-                hint="give the new topic another name, or create the model again",
-            )
+            raise self._recreated(f"partition {number}", f"offset {high:,}", f"{offset:,}")
         if offset < low:
             self.missed = (
                 f"offsets {offset:,} to {low - 1:,} of partition {number} of {self._address} were deleted "

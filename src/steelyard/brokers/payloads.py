@@ -6,8 +6,6 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
-import msgspec
-
 from steelyard.brokers.interface import Message
 from steelyard.exceptions import DataError, SteelyardError
 from steelyard.service import rows as wire
@@ -16,7 +14,6 @@ from steelyard.tables.columns import ColumnBatch
 _ARROW_STREAM = b"\xff\xff\xff\xff"
 _MAX_ROWS = 200_000  # maximum number of rows in a message
 _LIMITS = wire.RequestLimits(rows=_MAX_ROWS)
-_decode = msgspec.json.Decoder().decode
 
 
 class BadMessage(NamedTuple):
@@ -115,15 +112,10 @@ def _joined(kind: str, parts: Sequence[Any], text_columns: Sequence[str]) -> Col
 
 def _json(messages: Sequence[Message], bad: list[BadMessage]) -> Iterator[tuple[Message, int, Any]]:
     for message in messages:
-        payload = message.payload
         try:
-            value = _decode(payload)
-            wire.check_duplicate_fields(payload, value if isinstance(value, list) else [value])
+            value = wire.decoded_json(message.payload, _LIMITS)
         except DataError as error:
             bad.append(BadMessage.of(message, error))
-            continue
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            bad.append(BadMessage(message, f"this is not JSON: {error}."))
             continue
         rows = value.get("rows", value) if isinstance(value, dict) else value
         rows = rows if isinstance(rows, list) else [value]

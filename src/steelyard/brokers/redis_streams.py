@@ -15,7 +15,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from steelyard.brokers.address import Address
-from steelyard.brokers.interface import BrokerError, Message, Sink, Source, client_errors
+from steelyard.brokers.interface import BrokerError, Message, PositionedSource, Sink, client_errors
 
 _CONNECT_SECONDS = 5.0
 _FIELD = "payload"
@@ -36,18 +36,16 @@ def _connect(address: Address) -> Any:
     )
 
 
-class RedisSource(Source):
+class RedisSource(PositionedSource):
     """Reader of a stream.
 
     The payload of a message is the field ``payload`` of the entry; the address option ``field`` names another
     field. An entry without that field is a row whose columns are the fields.
     """
 
-    has_positions = True
-
     def __init__(self, address: Address, positions: Mapping[str, str]) -> None:
-        self.missed: str | None = None
-        self._address, self._client = address, _connect(address)
+        super().__init__(address)
+        self._client = _connect(address)
         self._field = address.options.get("field", _FIELD).encode()
         with client_errors(address, redis.RedisError, OSError):
             if not self._client.exists(address.topic):
@@ -69,11 +67,7 @@ class RedisSource(Source):
 
     def _check(self, info: Mapping[str, Any], last: str) -> None:
         if _order(self._entry) > _order(last):
-            raise BrokerError(
-                f"the stream ends at {last}, before the stored position {self._entry}: it was created again.",
-                source=str(self._address),
-                hint="give the new stream another name, or create the model again",
-            )
+            raise self._recreated("the stream", last, self._entry)
         deleted = _text(info.get("max-deleted-entry-id", _FIRST))  # reported by Redis 7 and later
         if _order(deleted) > _order(self._entry):
             self.missed = (
@@ -104,9 +98,6 @@ class RedisSource(Source):
         if _text(info["last-generated-id"]) == self._entry:
             return 0
         return max(0, int(info.get("entries-added", info["length"])) - self._n_entries)
-
-    def acknowledge(self, messages: Sequence[Message]) -> None:
-        """Do nothing: the service stores the position itself."""
 
     def close(self) -> None:
         self._client.close()

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
-
-import numpy as np
 
 from steelyard.brokers.address import Address
 from steelyard.brokers.interface import Message, open_source
@@ -14,7 +11,7 @@ from steelyard.brokers.payloads import BadMessage, parse
 from steelyard.exceptions import DataError
 from steelyard.service import rows as wire
 from steelyard.tables.bad_rows import BadRows
-from steelyard.tables.columns import ColumnBatch, Columns, Place, as_texts
+from steelyard.tables.columns import ColumnBatch, Columns, Place
 
 _READ_SECONDS = 0.2
 _MAX_MESSAGES = 1_000
@@ -26,11 +23,6 @@ class TopicTable:
     The columns are those of the first messages. The topic is read from its start, or with ``start=end`` from
     now on. Reading ends when the reader is stopped; with ``until=end``, it ends at the last message that the
     topic had when it was opened.
-
-    Parameters
-    ----------
-    address : Address
-        The topic.
     """
 
     live = True
@@ -84,7 +76,7 @@ class TopicTable:
         while messages:
             parsed, bad = parse(messages, texts, self._address.options.get("columns"))
             for one in parsed:
-                yield _with_columns(one.batch, wanted, kinds, self.place)
+                yield _with_columns(one.batch, wanted, texts, self.place)
             self._handle(bad)
             messages = self._read()
 
@@ -122,21 +114,15 @@ class TopicTable:
 
 
 def _with_columns(
-    batch: ColumnBatch, wanted: Sequence[str], kinds: Mapping[str, str], place: Place
+    batch: ColumnBatch, wanted: Sequence[str], texts: Sequence[str], place: Place
 ) -> ColumnBatch:
     """Return the wanted columns, converted to their kinds. Absent columns are filled with missing values."""
-    columns: dict[str, Any] = {}
     for name in wanted:
-        is_text, values = kinds[name] == "text", batch.columns.get(name)
-        if values is None:
-            values = np.full(batch.n_rows, None if is_text else np.nan)
-        elif is_text and values.dtype != object:
-            values = np.array([*as_texts(values), None], dtype=object)[:-1]
-        elif not is_text and values.dtype == object:
+        values = batch.columns.get(name)
+        if values is not None and values.dtype == object and name not in texts:
             raise DataError(
                 f"column {name!r} had numbers and now has text, such as {values[0]!r}.",
                 source=place.source,
                 hint=f"--categorical {name}",
             )
-        columns[name] = values
-    return ColumnBatch(columns, batch.n_rows)
+    return wire.with_all_columns(batch, {name: name in texts for name in wanted})

@@ -2,9 +2,9 @@
 
 Layers, bottom up: ``spec`` (settings of a model), ``rows`` (request bodies as columns), ``engine`` (one
 model, without I/O), ``stores`` (durable storage in SQLite or PostgreSQL), ``session`` (a model and its part
-of the store), ``writer`` (the thread that changes models and commits many requests in one transaction),
-``audit``, ``guards`` and ``statistics`` (audit log, allowed values and quotas, counters of the writer),
-``replication`` (follow the writer of another process), ``http`` (HTTP interface), ``page`` (web page).
+of the store), ``commands`` (the requests that change a model), ``writer`` (the thread that changes models and
+commits many requests in one transaction), ``audit``, ``guards`` and ``statistics`` (audit log, allowed values
+and quotas, counters of the writer), ``http`` (HTTP interface), ``page`` (web page).
 """
 
 from typing import Any

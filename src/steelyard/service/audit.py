@@ -36,11 +36,6 @@ class AuditLog:
     """Audit log in the store.
 
     Requests that are committed together share one record, because writing a record for each is slow.
-
-    Parameters
-    ----------
-    store : Store
-        Store of the service.
     """
 
     def __init__(self, store: Store) -> None:

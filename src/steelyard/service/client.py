@@ -102,8 +102,7 @@ class Client(HttpClient):
 
     def models(self) -> list[dict[str, Any]]:
         """Return all models."""
-        found: list[dict[str, Any]] = self._send("GET", "/v1/models")["models"]
-        return found
+        return self._list("models", "GET", "/v1/models")
 
     def model(self, model: str) -> dict[str, Any]:
         """Return the version, the digest, the classes and the row counts of a model."""
@@ -199,8 +198,7 @@ class Client(HttpClient):
 
     def quarantine(self, model: str) -> list[dict[str, Any]]:
         """Return the rows in quarantine, each with its number and the reason."""
-        found: list[dict[str, Any]] = self._send("GET", f"/v1/models/{model}/quarantine")["rows"]
-        return found
+        return self._list("rows", "GET", f"/v1/models/{model}/quarantine")
 
     def release(
         self,
@@ -220,8 +218,7 @@ class Client(HttpClient):
         ``selection`` filters the entries, for example by model, verb, key, outcome or since.
         """
         path = httpx.URL("/v1/audit", params=selection)
-        found: list[dict[str, Any]] = self._send("GET", str(path))["entries"]
-        return found
+        return self._list("entries", "GET", str(path))
 
     def measures(self, model: str) -> dict[str, Any]:
         """Return the quality of predictions, current and over time."""
@@ -229,8 +226,7 @@ class Client(HttpClient):
 
     def certificates(self, model: str) -> list[dict[str, Any]]:
         """Return the certificates of forget requests."""
-        found: list[dict[str, Any]] = self._send("GET", f"/v1/models/{model}/certificates")["certificates"]
-        return found
+        return self._list("certificates", "GET", f"/v1/models/{model}/certificates")
 
     def file(self, model: str) -> bytes:
         """Return the learner in the file format that :func:`steelyard.load` reads."""
@@ -238,11 +234,13 @@ class Client(HttpClient):
 
     # -- HTTP transport -----------------------------------------------------------------------------
 
-    def _send(
-        self, method: str, path: str, body: Any = None, *, key: str | None = None, changes: bool = True
-    ) -> dict[str, Any]:
-        answer: dict[str, Any] = self._response(method, path, body, key=key, changes=changes).json()
+    def _send(self, method: str, path: str, body: Any = None, **more: Any) -> dict[str, Any]:
+        answer: dict[str, Any] = self._response(method, path, body, **more).json()
         return answer
+
+    def _list(self, name: str, method: str, path: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self._send(method, path)[name]
+        return found
 
     def _response(
         self, method: str, path: str, body: Any = None, *, key: str | None = None, changes: bool = True

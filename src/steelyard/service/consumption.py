@@ -59,7 +59,7 @@ def consume(session: ModelSession, request: Consume, max_pending: int, now: floa
 
 
 def _check_positions(session: ModelSession, request: Consume) -> None:
-    stored = session.store.current_positions(session.engine.name, request.topic)
+    stored = session.store.positions(session.engine.name, request.topic, committed=False)
     for part, (before, _) in request.moves.items():
         if stored.get(part) != before:
             raise PositionMoved(

@@ -18,7 +18,9 @@ from numpy.typing import NDArray
 from steelyard._types import FloatArray
 from steelyard.exceptions import DataError, ParameterError, SteelyardError
 from steelyard.persistence import from_bytes, to_bytes
-from steelyard.service.encoding import (
+from steelyard.service.monitor import QualityMonitor, RecentRows
+from steelyard.service.published import PublishedModel, class_counts, digest_of
+from steelyard.service.rows import (
     REQUEST,
     check_features,
     check_known_values,
@@ -28,8 +30,6 @@ from steelyard.service.encoding import (
     reads_tables,
     row_costs,
 )
-from steelyard.service.monitor import QualityMonitor, RecentRows
-from steelyard.service.published import PublishedModel, class_counts, digest_of
 from steelyard.service.spec import Spec
 from steelyard.streams.chunks import padded
 from steelyard.streams.predictions import Predictions, is_ready, learn_chunk, predict_chunk, rows_for_model
@@ -178,7 +178,10 @@ class Engine:
         try:
             if list(add.columns) != self._usual_names:
                 self._extend_columns(add)
-            labels, costs = self._labels(add), row_costs(self.spec, add)
+            labels, costs = (
+                self._labels(add),
+                None if self.spec.cost is None else row_costs(add, self.spec.cost),
+            )
             chunk = encoded_chunk(self, add, labels, learn=True, times=ascending)
             current = None  # predictions of the current model, unless only earlier ones are needed
             if (predictions is None or self.challenger is not None) and is_ready(self.learner):

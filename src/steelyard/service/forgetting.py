@@ -14,9 +14,9 @@ from steelyard._types import FloatArray
 from steelyard.base import forgetting_scope
 from steelyard.service import rows as wire
 from steelyard.service.commands import Forget
-from steelyard.service.encoding import missing_column
 from steelyard.service.errors import Conflict, NotFoundError
 from steelyard.service.idempotency import ERASED_RESPONSE
+from steelyard.service.rows import missing_column
 from steelyard.tables.columns import ColumnBatch
 
 if TYPE_CHECKING:
@@ -37,87 +37,82 @@ class SplitChunk(NamedTuple):
 
 
 class Forgetting:
-    """Execution of one request to forget rows of a model.
-
-    Parameters
-    ----------
-    session : ModelSession
-        The model and its part of the store.
-    request : Forget
-        The request, which selects the rows.
-    now : float
-        Time in seconds.
-    """
+    """Execution of one request to forget rows of a model."""
 
     def __init__(self, session: ModelSession, request: Forget, now: float) -> None:
         self.session, self.request, self.now = session, request, now
+        self.engine, self.store = session.engine, session.store
+        self.name, self.spec = session.engine.name, session.engine.spec
 
     def run(self) -> dict[str, Any]:
         """Remove the rows from the model and erase them from the store; return the certificate."""
-        request, now = self.request, self.now
-        engine = self.session.engine
-        before = self.session.statement()
-        is_complete = engine.spec.keeps_rows or request.batch is not None
-        affected = self._affected_chunks()
+        session, request, engine, now = self.session, self.request, self.engine, self.now
+        before, affected = session.statement(), self._affected_chunks()
         unlearned = [chunk.unlearn for chunk in affected.values() if chunk.unlearn.n_rows]
-        n_rows = sum(batch.n_rows for batch in unlearned)
-        if request.batch is not None and not engine.spec.keeps_rows:
-            engine.forget(request.batch)
-            n_rows = request.batch.n_rows
-        elif unlearned:
+        if request.batch is not None and not self.spec.keeps_rows:
+            unlearned = [request.batch]
+        if unlearned:
             engine.forget(wire.joined(unlearned))
         engine.recent.clear()
         kept_columns = self._erase_categories(affected)
-        is_complete = is_complete and not kept_columns
         is_found = bool(affected) or request.batch is not None
-        deletes_history = is_found or engine.spec.window is not None  # expired rows may be in older snapshots
+        deletes_history = is_found or self.spec.window is not None  # expired rows may be in older snapshots
         # The statement and the snapshot are slow to compute, so they are computed before the first write.
-        after, snapshot = (
-            self.session.statement(),
-            self.session.encoded_snapshot(now) if deletes_history else None,
-        )
+        after = session.statement()
+        snapshot = session.encoded_snapshot(now) if deletes_history else None
         for chunk, split in affected.items():
-            self.session.rewrite_chunk(chunk, split)
-        n_pending = self.session.store.drop_pending(
-            engine.name, ids=request.ids or (), subject=request.subject, before=request.before
-        )
-        self.session.n_pending -= n_pending
-        self.session.store.drop_early_labels(engine.name, request.ids or ())
-        n_quarantined = self.session.store.drop_quarantined(
-            engine.name, ids=request.ids or (), subject=request.subject, before=request.before
-        )
-        n_responses = self._erase_responses(unlearned)
-        if deletes_history:
-            self.session.snapshot(now, keep=1, encoded=snapshot)
-        n_unknown = self._n_unknown(affected, n_pending + n_quarantined)
-        is_complete = is_complete and not n_unknown
-        has_effect = bool(n_rows or n_pending or n_quarantined or n_responses)
-        is_exact, covers = forgetting_scope(engine.learner)
-        certificate = {
-            "model": engine.name,
-            "by": request.by,
-            "forgotten": n_rows,
+            session.rewrite_chunk(chunk, split)
+        selection: dict[str, Any] = {
+            "ids": request.ids or (),
+            "subject": request.subject,
+            "before": request.before,
+        }
+        n_pending = self.store.drop_pending(self.name, **selection)
+        session.n_pending -= n_pending
+        self.store.drop_early_labels(self.name, request.ids or ())
+        n_quarantined = self.store.drop_quarantined(self.name, **selection)
+        counts = {
+            "forgotten": sum(batch.n_rows for batch in unlearned),
             "waiting_dropped": n_pending,
             "quarantine_dropped": n_quarantined,
-            "answers_erased": n_responses,
+            "answers_erased": self._erase_responses(unlearned),
+        }
+        if deletes_history:
+            session.snapshot(now, keep=1, encoded=snapshot)
+        n_unknown = self._n_unknown(affected, n_pending + n_quarantined)
+        certificate = self._certificate(counts, n_unknown, kept_columns) | {"before": before, "after": after}
+        if certificate["found"]:
+            self.store.add_certificate(self.name, engine.version, now, json.dumps(certificate))
+        return certificate
+
+    def _certificate(
+        self, counts: Mapping[str, int], n_unknown: int, kept_columns: list[str]
+    ) -> dict[str, Any]:
+        """Return the certificate without the statements about the model before and after."""
+        request, keeps_rows = self.request, self.spec.keeps_rows
+        has_effect = any(counts.values())
+        is_complete = (keeps_rows or request.batch is not None) and not kept_columns and not n_unknown
+        is_exact, covers = forgetting_scope(self.engine.learner)
+        certificate = {
+            "model": self.name,
+            "by": request.by,
+            **counts,
             "unknown": n_unknown,
             "categories_kept": kept_columns,
             "found": has_effect,
             "complete": has_effect and is_complete and is_exact,
             "covers": covers if has_effect else "Nothing was found, so nothing was forgotten.",
-            "at": now,
-            "version": engine.version,
-            "before": before,
-            "after": after,
+            "at": self.now,
+            "version": self.engine.version,
         }
         if kept_columns:
             certificate["note"] = (
                 f"Texts of the columns {', '.join(kept_columns)} may still be names of categories, because "
                 "it could not be checked whether other rows have them."
             )
-        elif not has_effect and engine.spec.keeps_rows:
+        elif not has_effect and keeps_rows:
             certificate["note"] = f"No learned row, waiting row or stored response was found by {request.by}."
-        elif engine.spec.keeps_rows and not is_complete:
+        elif keeps_rows and not is_complete:
             certificate["note"] = (
                 f"Rows of {n_unknown} {'subject' if request.subject else 'ids'} are not stored: they were "
                 "never learned, have expired, or were forgotten before."
@@ -127,39 +122,31 @@ class Forgetting:
                 "This model does not store the rows that it has learned, so they could not be found. The "
                 "model still contains them until the rows themselves are sent in a forget request."
             )
-        if has_effect:
-            self.session.store.add_certificate(engine.name, engine.version, now, json.dumps(certificate))
         return certificate
 
     def _erase_categories(self, affected: Mapping[int, SplitChunk]) -> list[str]:
         """Erase categories that occurred only in forgotten rows; return columns that were not checked."""
-        request = self.request
-        engine, keeps_rows = self.session.engine, self.session.engine.spec.keeps_rows
+        request, keeps_rows = self.request, self.spec.keeps_rows
         parts = [split.unlearn for split in affected.values()]
         if request.batch is not None and not keeps_rows:
             parts = [request.batch]
-        left = set().union(*map(engine.categories_in, parts))
+        left = set().union(*map(self.engine.categories_in, parts))
         n_scanned = 0
         for rows in self._remaining_rows(affected) if keeps_rows and left else ():
-            left -= engine.categories_in(rows)
+            left -= self.engine.categories_in(rows)
             n_scanned += rows.n_rows
             if not left or n_scanned > _MAX_SCANNED_ROWS:
                 break
-        if not left:
-            return []
-        if not keeps_rows or n_scanned > _MAX_SCANNED_ROWS:
+        if left and (not keeps_rows or n_scanned > _MAX_SCANNED_ROWS):
             return sorted({name for name, _ in left})
-        engine.erase_categories(left)
+        if left:
+            self.engine.erase_categories(left)
         return []
 
     def _remaining_rows(self, affected: Mapping[int, SplitChunk]) -> Iterator[ColumnBatch]:
         """Yield the active rows that are not forgotten, newest first."""
         for chunk in reversed(self.session.row_windows.chunks()):
-            if chunk in affected:
-                yield affected[chunk].keep
-            else:
-                rows, _ = self.session.unpacked(chunk)
-                yield rows.take(self.session.row_windows.begin_of(chunk), rows.n_rows)
+            yield affected[chunk].keep if chunk in affected else self.session.active_rows(chunk)[0]
 
     def _n_unknown(self, affected: Mapping[int, SplitChunk], n_dropped: int) -> int:
         """Return how many of the given ids or subjects match no learned, pending or quarantined row."""
@@ -171,82 +158,74 @@ class Forgetting:
 
     def _erase_responses(self, unlearned: Sequence[ColumnBatch]) -> int:
         """Overwrite stored responses that mention the forgotten rows; return their number."""
-        request = self.request
-        spec = self.session.engine.spec
-        blank = partial(self.session.store.blank_responses, self.session.engine.name, ERASED_RESPONSE)
+        request, id_column = self.request, self.spec.id
+        blank = partial(self.store.blank_responses, self.name, ERASED_RESPONSE)
         if request.request_key is not None:
-            self.session.store.blank_response(self.session.engine.name, ERASED_RESPONSE, request.request_key)
+            self.store.blank_response(self.name, ERASED_RESPONSE, request.request_key)
         if request.subject is not None:
             n_responses = blank(subject=request.subject)
-        elif request.before is not None or (request.batch is not None and spec.id is None):
+        elif request.before is not None or (request.batch is not None and id_column is None):
             # Rows without ids cannot be matched with responses, so all responses are erased.
             n_responses = blank(before=np.inf if request.before is None else request.before)
         else:
             n_responses = blank(ids=list(request.ids or ()))
-        parts = unlearned if spec.keeps_rows or request.batch is None else [request.batch]
-        ids = [row_id for part in parts if spec.id in part.columns for row_id in wire.texts(part, spec.id)]
+        parts = [part for part in unlearned if id_column in part.columns]
+        ids = [row_id for part in parts for row_id in wire.texts(part, id_column)]
         return n_responses + blank(ids=[row_id for row_id in ids if row_id is not None])
 
     def _affected_chunks(self) -> dict[int, SplitChunk]:
         """Return the chunks that lose rows, each split into rows to remove and rows to keep."""
-        request = self.request
+        session, request = self.session, self.request
         is_undo = request.request_key is not None or request.learned is not None
-        if not self.session.engine.spec.keeps_rows:
-            if request.batch is None and (is_undo or self.session.engine.spec.rows == "none"):
+        if not self.spec.keeps_rows:
+            if request.batch is None and (is_undo or self.spec.rows == "none"):
                 raise Conflict(
-                    f"this model stores no rows (rows = {self.session.engine.spec.rows!r}), so rows cannot "
-                    f"be found by {request.by}; nothing was changed.",
+                    f"this model stores no rows (rows = {self.spec.rows!r}), so rows cannot be found by "
+                    f"{request.by}; nothing was changed.",
                     hint='send the rows themselves, or create the model with rows = "window"',
                 )
             return {}
-        positions: dict[int, list[int]] = {}
         if is_undo:
             return self._chunks_to_undo()
         if request.batch is not None:
             positions = self._positions_of(request.batch)
         elif request.before is not None:
-            for rows in self.session.row_windows.before(request.before):
-                positions[rows.chunk] = list(range(rows.begin, rows.end))
+            ranges = session.row_windows.before(request.before)
+            positions = {rows.chunk: list(range(rows.begin, rows.end)) for rows in ranges}
         else:
-            positions = self.session.positions_by_chunk(
-                self.session.store.find_rows(
-                    self.session.engine.name, ids=request.ids or (), subject=request.subject
-                )
+            positions = session.positions_by_chunk(
+                self.store.find_rows(self.name, ids=request.ids or (), subject=request.subject)
             )
-        return {chunk: self.session.split_chunk(chunk, found) for chunk, found in positions.items()}
+        return {chunk: session.split_chunk(chunk, found) for chunk, found in positions.items()}
 
     def _chunks_to_undo(self) -> dict[int, SplitChunk]:
         """Return the chunks of one request or of a range of arrival times; raise if no chunk is found."""
-        request = self.request
-        name, key = self.session.engine.name, request.request_key
+        key = self.request.request_key
         if key is not None:
-            chunks = self.session.store.chunks_of_batch(name, key)
+            chunks = self.store.chunks_of_batch(self.name, key)
         else:
-            assert request.learned is not None
-            chunks = self.session.store.chunks_learned(name, *request.learned)
+            assert self.request.learned is not None
+            chunks = self.store.chunks_learned(self.name, *self.request.learned)
         splits = {chunk: self.session.split_chunk(chunk, None, key) for chunk in chunks}
         splits = {chunk: split for chunk, split in splits.items() if split.n_selected}
         if not splits:
             raise NotFoundError(
-                f"the model {name!r} has no rows of this batch or time; nothing was changed.",
+                f"the model {self.name!r} has no rows of this batch or time; nothing was changed.",
                 hint="a batch is named by the Idempotency-Key of its request",
             )
         return splits
 
     def _positions_of(self, batch: ColumnBatch) -> dict[int, list[int]]:
         """Find the stored rows with the given values, by chunk; raise Conflict if a row is not found."""
-        spec = self.session.engine.spec
+        spec = self.spec
         identifying = [name for name in (spec.id, spec.subject) if name in batch.columns]
-        names = [*self.session.engine.column_kinds(), spec.target, *map(str, identifying)]
-        self.session.engine.check_rows(batch, labelled=False)
-        absent = next((name for name in (spec.target, *identifying) if name not in batch.columns), None)
-        if absent is not None:
-            raise missing_column(absent, batch.columns)
+        names = [*self.engine.column_kinds(), spec.target, *map(str, identifying)]
+        self.engine.check_rows(batch, labelled=False)
+        if spec.target not in batch.columns:
+            raise missing_column(spec.target, batch.columns)
         wanted = Counter(row_keys(batch, names))
         positions: dict[int, list[int]] = {}
         for chunk in self.session.row_windows.chunks():
-            if not wanted:
-                break
             rows, _ = self.session.unpacked(chunk)
             begin = self.session.row_windows.begin_of(chunk)
             for position, key in enumerate(row_keys(rows, names)):
@@ -254,13 +233,13 @@ class Forgetting:
                     positions.setdefault(chunk, []).append(position)
                     wanted[key] -= 1
             wanted = +wanted  # drops keys with count 0, whose rows were all found
-        if wanted:
-            raise Conflict(
-                f"{sum(wanted.values())} of the rows to forget were never learned, or are forgotten already; "
-                "nothing was changed.",
-                hint="send rows with exactly the values and labels with which they were learned",
-            )
-        return positions
+            if not wanted:
+                return positions
+        raise Conflict(
+            f"{sum(wanted.values())} of the rows to forget were never learned, or are forgotten already; "
+            "nothing was changed.",
+            hint="send rows with exactly the values and labels with which they were learned",
+        )
 
 
 def row_keys(batch: ColumnBatch, names: Sequence[str]) -> list[tuple[Any, ...]]:

@@ -24,15 +24,7 @@ _YIELD_SECONDS = 5e-5
 
 
 class ModelOwner:
-    """The models of one writer thread, as sessions, and their published copies.
-
-    Parameters
-    ----------
-    store : Store
-        Durable storage of models, rows and events.
-    clock : callable
-        Returns the time in seconds.
-    """
+    """The models of one writer thread, as sessions, and their published copies."""
 
     def __init__(self, store: Store, clock: Callable[[], float]) -> None:
         self.store, self.clock = store, clock

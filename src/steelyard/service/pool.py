@@ -14,7 +14,6 @@ from steelyard.exceptions import DataError
 from steelyard.federated import Hub, SiteUpdate
 from steelyard.persistence.tree import decode, encode
 from steelyard.service import rows as wire
-from steelyard.service.commands import Forget
 from steelyard.service.engine import Engine
 from steelyard.service.errors import Conflict, NotFoundError, StaleVersionError
 from steelyard.service.published import PublishedModel
@@ -87,14 +86,6 @@ class PooledEngine(Engine):
             self.n_rows = self.n_learned = 0
         return self._next()
 
-    def learn(self, *_: Any, **__: Any) -> NoReturn:
-        """Raise Conflict, because a federated model combines updates of sites and stores no rows."""
-        raise _no_rows(self.name)
-
-    def forget(self, *_: Any, **__: Any) -> NoReturn:
-        """Raise Conflict, because a federated model combines updates of sites and stores no rows."""
-        raise _no_rows(self.name)
-
     def published(self) -> PublishedPooledModel:
         """Return a read-only copy."""
         return PublishedPooledModel(self)
@@ -102,13 +93,6 @@ class PooledEngine(Engine):
     def state(self) -> dict[str, Any]:
         """Return the state without the site updates."""
         return {"version": self.version, "gone": {site: list(age) for site, age in self.hub.gone.items()}}
-
-
-def _no_rows(name: str) -> Conflict:
-    return Conflict(
-        f"the model {name!r} is federated and learns no rows; nothing was changed.",
-        hint="learn and forget rows at their site, then publish its update",
-    )
 
 
 class PooledSession(ModelSession):
@@ -214,11 +198,12 @@ class PooledSession(ModelSession):
 
     def learn(self, *_: Any, **__: Any) -> NoReturn:
         """Raise Conflict, because a federated model combines updates of sites and stores no rows."""
-        raise _no_rows(self.engine.name)
+        raise Conflict(
+            f"the model {self.engine.name!r} is federated and learns no rows; nothing was changed.",
+            hint="learn and forget rows at their site, then publish its update",
+        )
 
-    def forget(self, request: Forget, *, now: float) -> NoReturn:  # noqa: ARG002  the interface of ModelSession
-        """Raise Conflict, because a federated model combines updates of sites and stores no rows."""
-        raise _no_rows(self.engine.name)
+    forget = learn
 
     def snapshot(self, now: float, keep: int = 1, encoded: Snapshot | None = None) -> None:  # noqa: ARG002
         """Write a snapshot of the version and the dropped sites. Site updates stay in their chunks."""

@@ -19,8 +19,8 @@ from steelyard.evaluation.contributions import strengths_of
 from steelyard.exceptions import DataError, SteelyardError
 from steelyard.persistence import to_bytes
 from steelyard.proximal.drift_report import renamed_event
-from steelyard.service.encoding import encoded_chunk, row_costs
 from steelyard.service.monitor import column_statistics
+from steelyard.service.rows import encoded_chunk, row_costs
 from steelyard.streams.chunks import Chunk
 from steelyard.streams.predictions import Predictions, is_ready, predict_chunk, rows_for_model
 from steelyard.tables.columns import ColumnBatch
@@ -185,7 +185,8 @@ class PublishedModel:
         times = batch.columns.get(self.spec.time or "")
         is_timed = times is not None and times.dtype == np.float64 and bool(np.isfinite(times).all())
         chunk = encoded_chunk(self, batch, times=times if is_timed else None)
-        answers = predict_chunk(self.learner, chunk, sample_cost=row_costs(self.spec, batch))
+        costs = None if self.spec.cost is None else row_costs(batch, self.spec.cost)
+        answers = predict_chunk(self.learner, chunk, sample_cost=costs)
         if not hasattr(self.learner, "predict_proba"):
             return answers, None
         return answers, np.asarray(self.learner.predict_proba(rows_for_model(self.learner, chunk)))

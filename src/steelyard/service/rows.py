@@ -1,4 +1,4 @@
-"""Parsers of request bodies (JSON, JSON lines, CSV and Arrow) into columns, and the format of stored rows."""
+"""Rows of requests: from a body (JSON, JSON lines, CSV or Arrow) to columns, a learner and the store."""
 
 from __future__ import annotations
 
@@ -7,20 +7,25 @@ import json
 import math
 import struct
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from steelyard._types import FloatArray
 from steelyard.exceptions import DataError, FileFormatError
 from steelyard.persistence.tree import decode
+from steelyard.service.arrow_size import n_unpacked_bytes
 from steelyard.service.errors import NotJSONError, TooLargeError
+from steelyard.service.spec import Spec
+from steelyard.streams.chunks import Chunk
 from steelyard.tables.arrow_sources import ArrowSource
-from steelyard.tables.columns import ColumnBatch, Columns, RowError, Values, as_texts
+from steelyard.tables.columns import ColumnBatch, Columns, Place, RowError, Values, as_texts, listed, near
+from steelyard.tables.encoding import TableEncoder
 from steelyard.tables.frames import column_seconds
 from steelyard.tables.table_stream import open_source
 
@@ -33,6 +38,7 @@ CONTENT_TYPES = {
 }
 Record = Mapping[str, Any]
 _SOURCE = "the request"
+REQUEST = Place(_SOURCE)
 SPLIT_HINT = "send it in several requests"  # for requests that are too large
 _ARROW_STREAM = b"\xff\xff\xff\xff"
 _COMPRESSED = (b"\x1f\x8b", b"PAR1", b"ARROW1")
@@ -148,61 +154,13 @@ def _arrow_stream(body: bytes, limits: RequestLimits) -> ArrowSource:
     import pyarrow as pa
 
     try:
-        n_bytes = _n_unpacked_bytes(body)
+        n_bytes = n_unpacked_bytes(body)
         reader = pa.ipc.open_stream(body)
         source = ArrowSource(lambda _: reader, reader.schema, _SOURCE, None, reader.close)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise DataError(f"the stream is damaged or truncated: {error}.", source=_SOURCE) from error
     limits.check_unpacked(n_bytes)
     return source
-
-
-def _n_unpacked_bytes(body: bytes) -> int:
-    """Return the size of all buffers of an Arrow stream after decompression, without decompressing them.
-
-    The metadata of a message is a flatbuffer: Message.header (field 2) is a RecordBatch, or a DictionaryBatch
-    whose field 1 is a RecordBatch. A RecordBatch has a vector of buffers (field 2: offset and length, 8 bytes
-    each) and, if it is compressed, field 3. A compressed buffer begins with its decompressed length, or -1 if
-    it is stored uncompressed. Decompression allocates exactly this length, so a smaller length would fail.
-    """
-    import pyarrow as pa
-
-    n_bytes = 0
-    reader = pa.ipc.MessageReader.open_stream(body)
-    try:
-        while True:
-            message = reader.read_next_message()
-            if message.type not in {"record batch", "dictionary"}:
-                continue
-            metadata, data = memoryview(message.metadata), memoryview(message.body)
-            batch = _table_field(metadata, _offset(metadata, 0), 2)
-            if message.type == "dictionary":
-                batch = _table_field(metadata, _offset(metadata, batch), 1)
-            batch = _offset(metadata, batch)
-            vector = _offset(metadata, _table_field(metadata, batch, 2))
-            is_compressed = bool(_table_field(metadata, batch, 3))
-            (n_buffers,) = struct.unpack_from("<I", metadata, vector)
-            for k in range(n_buffers):
-                offset, length = struct.unpack_from("<qq", metadata, vector + 4 + 16 * k)
-                unpacked = struct.unpack_from("<q", data, offset)[0] if is_compressed and length >= 8 else -1
-                n_bytes += length if unpacked < 0 else unpacked
-    except StopIteration:
-        return n_bytes
-    except struct.error as error:
-        raise ValueError("the metadata of a message is damaged") from error
-
-
-def _offset(metadata: memoryview, position: int) -> int:
-    """Follow a relative offset of a flatbuffer."""
-    return position + int(struct.unpack_from("<I", metadata, position)[0])
-
-
-def _table_field(metadata: memoryview, table: int, number: int) -> int:
-    """Return the position of a field of a flatbuffer table, or 0 if the field is absent."""
-    vtable = table - struct.unpack_from("<i", metadata, table)[0]
-    size = struct.unpack_from("<H", metadata, vtable)[0]
-    entry = struct.unpack_from("<H", metadata, vtable + 4 + 2 * number)[0] if 4 + 2 * number < size else 0
-    return table + entry if entry else 0
 
 
 def _check_signature(body: bytes, kind: str) -> None:
@@ -234,19 +192,15 @@ def check_duplicate_fields(body: bytes, value: Any, *, lines: bool = False) -> N
     Every field is followed by a colon. If there are no more colons than decoded fields, no field was dropped.
     Otherwise the body is parsed again with a slower parser, because texts can also contain colons.
     """
-    n_colons = body.count(b":")
-    if n_colons > _n_row_fields(value) and n_colons > _n_fields(value):
+    n_colons, n_fields = body.count(b":"), 0
+    rows = value.get("rows") if isinstance(value, dict) else value
+    if isinstance(rows, list):  # counts the fields of flat rows, which is fast and usually sufficient
+        n_fields = sum(len(row) for row in rows if isinstance(row, dict))
+        n_fields += len(value) if rows is not value else 0
+    if n_colons > n_fields and n_colons > _n_fields(value):
         for text in body.split(b"\n") if lines else (body,):
             if text.strip():
                 json.loads(text, object_pairs_hook=_refuse_duplicates, parse_int=float)
-
-
-def _n_row_fields(value: Any) -> int:
-    """Count the fields of flat rows and of the enclosing object, which is fast and usually sufficient."""
-    rows = value.get("rows") if isinstance(value, dict) else value
-    if not isinstance(rows, list):
-        return 0
-    return (len(value) if rows is not value else 0) + sum(len(row) for row in rows if isinstance(row, dict))
 
 
 def _n_fields(value: Any) -> int:
@@ -278,9 +232,7 @@ def from_records(
     names: dict[str, None] = {}
     for row, record in enumerate(records):
         if not isinstance(record, dict):
-            raise RowError(
-                f"expected a row as an object; got {str(record)[:60]!r}.", source=_position(row), row=row
-            )
+            raise _row_error(f"expected a row as an object; got {str(record)[:60]!r}.", row)
         names.update(dict.fromkeys(record))
         if limits is not None:
             limits.check(len(records), len(names))
@@ -369,12 +321,7 @@ def _column(name: str, values: Sequence[Any], *, as_text: bool) -> Values:
         elif isinstance(value, bool | int | float):
             result[row] = _text_of(value)
         else:
-            raise RowError(
-                f"expected a number or a text; got {type(value).__name__}.",
-                source=_position(row, name),
-                row=row,
-                column=name,
-            )
+            raise _row_error(f"expected a number or a text; got {type(value).__name__}.", row, name)
     return result
 
 
@@ -389,6 +336,10 @@ def _text_of(value: float) -> str:
 def _position(row: int, column: str | None = None) -> str:
     """Describe the position of a row in a request, for an error message."""
     return f"row {row:,}" + ("" if column is None else f", column {column!r}")
+
+
+def _row_error(message: str, row: int, column: str | None = None, hint: str | None = None) -> RowError:
+    return RowError(message, source=_position(row, column), row=row, column=column, hint=hint)
 
 
 # -- columns of ids, subjects and times -------------------------------------------------------------
@@ -406,12 +357,11 @@ def identifiers(batch: ColumnBatch, column: str | None) -> list[str | None]:
     found = texts(batch, column)
     for row, name in enumerate(found):
         if name is not None and not is_identifier(name):
-            raise RowError(
+            raise _row_error(
                 f"an id or subject must have 1 to {_MAX_IDENTIFIER_CHARACTERS} characters and no null "
                 f"character; got a text of {len(name):,} characters.",
-                source=_position(row, column),
-                row=row,
-                column=column,
+                row,
+                column,
             )
     return found
 
@@ -431,12 +381,11 @@ def check_not_in_future(seconds: FloatArray, name: str, limit: float) -> None:
     late = seconds > limit
     if late.any():
         row = int(late.argmax())
-        raise RowError(
+        raise _row_error(
             f"the time {seconds[row]:.16g} is {(seconds[row] - limit) / 86_400:,.1f} days later than "
             "allowed; nothing was changed.",
-            source=_position(row, name),
-            row=row,
-            column=name,
+            row,
+            name,
             hint="times are seconds since 1970; the setting max_future changes the limit",
         )
 
@@ -458,12 +407,13 @@ def joined(parts: Sequence[ColumnBatch]) -> ColumnBatch:
     for part in parts:
         for name, values in part.columns.items():
             is_text[name] = is_text.get(name, False) or values.dtype == object
-    whole = ColumnBatch.concat([_with_all_columns(part, is_text) for part in parts])
+    whole = ColumnBatch.concat([with_all_columns(part, is_text) for part in parts])
     whole.times = [name for name in is_text if not is_text[name] and any(name in p.times for p in parts)]
     return whole
 
 
-def _with_all_columns(part: ColumnBatch, is_text: Mapping[str, bool]) -> ColumnBatch:
+def with_all_columns(part: ColumnBatch, is_text: Mapping[str, bool]) -> ColumnBatch:
+    """Return the columns ``is_text``, as texts or numbers. Absent columns get missing values."""
     columns = {}
     for name, text in is_text.items():
         values = part.columns.get(name)
@@ -489,6 +439,162 @@ def select(batch: ColumnBatch, rows: Any) -> ColumnBatch:
     columns = {name: values[rows] for name, values in batch.columns.items()}
     n_rows = len(next(iter(columns.values()))) if columns else 0
     return ColumnBatch(columns, n_rows, times=batch.times)
+
+
+# -- input of a learner ------------------------------------------------------------------------------
+
+
+def reads_tables(learner: Any) -> bool:
+    """Return whether a learner learns the columns of a table without an encoder."""
+    return hasattr(learner, "reads_table") and bool(learner.reads_table({}))
+
+
+class Model(Protocol):
+    """Model that is learning or published."""
+
+    spec: Spec
+    learner: Any
+    encoder: TableEncoder
+
+
+def encoded_chunk(
+    model: Model,
+    batch: ColumnBatch,
+    labels: NDArray[Any] | None = None,
+    *,
+    learn: bool = False,
+    times: FloatArray | None = None,
+) -> Chunk:
+    """Return the rows of a request as a chunk. If ``learn`` is true, the encoder adds new categories.
+
+    A learner that reads tables gets the columns without encoding.
+    """
+    spec, learner, encoder = model.spec, model.learner, model.encoder
+    labels = np.zeros(batch.n_rows) if labels is None else labels
+    absent = [name for name in encoder.columns_ if name not in batch.columns]
+    if absent:
+        check_features(spec, encoder, batch)
+        batch = _with_missing_columns(encoder, batch, absent)
+    if not batch.is_matrix:  # a matrix has no text
+        batch = _as_numbers(encoder, batch)
+    if not reads_tables(learner):
+        X, fixed = encoder.encode(batch, REQUEST, 0, learn=learn)
+        return Chunk(X, labels, 0, times, fixed)
+    table = encoder.encode_table(batch, REQUEST, 0, learn=learn)
+    names = spec.feature_names(batch.columns)
+    known = names if learn else [name for name in names if name in encoder.columns_]
+    columns = {name: table[name] for name in known}
+    return Chunk(np.empty((batch.n_rows, 0)), labels, 0, times, columns=columns)
+
+
+def check_features(spec: Spec, encoder: TableEncoder, batch: ColumnBatch) -> None:
+    """Raise DataError if rows lack a column that must not be missing, or have no known column."""
+    known, found = encoder.columns_, batch.columns
+    absent = next((name for name in known if name not in found), None)
+    if absent is None or (spec.columns_may_change and any(name in found for name in known)):
+        return
+    raise missing_column(absent, found)
+
+
+def check_known_values(spec: Spec, encoder: TableEncoder, batch: ColumnBatch) -> None:
+    """Raise RowError for a row that has no value in any column known when the row is learned.
+
+    A column becomes known with its first value, in the order of the rows. Therefore the result does not
+    depend on how the messages of a topic are divided into batches.
+    """
+    names = spec.feature_names(batch.columns)
+    if not spec.columns_may_change or not names:
+        return
+    has_value = np.stack([has_values(batch.columns[name]) for name in names], axis=1)
+    is_known = np.isin(names, encoder.columns_ if encoder.is_fitted else [])
+    if has_value[:, is_known].any(axis=1).all():
+        return
+    known_before = np.logical_or.accumulate(np.vstack([is_known, has_value[:-1]]), axis=0)
+    # No column is known before the first row of a stream, so a value in any column of this row is sufficient.
+    usable = np.where(known_before.any(axis=1, keepdims=True), has_value & known_before, has_value)
+    unusable = ~usable.any(axis=1)
+    if unusable.any():
+        row = int(unusable.argmax())
+        raise RowError("no known column has a value.", source=REQUEST.of_row(row), row=row)
+
+
+def row_costs(batch: ColumnBatch, column: str) -> FloatArray:
+    """Return the cost factors of rows."""
+    values = batch.columns.get(column)
+    if values is None or values.dtype != np.float64 or not (np.isfinite(values) & (values >= 0.0)).all():
+        raise DataError(
+            f"the column {column!r} must have a number >= 0 in every row: it is the cost of a row.",
+            source=_SOURCE,
+        )
+    return values
+
+
+def missing_column(name: str, found: Collection[str]) -> DataError:
+    """Return the error for a column that the rows of a request lack."""
+    closest = near(name, list(found))
+    return DataError(
+        f"the column {name!r} is missing; there are {listed(found)}.",
+        source=_SOURCE,
+        hint=f"did you mean {closest!r}?" if closest else None,
+    )
+
+
+def extend_columns(spec: Spec, encoder: TableEncoder, batch: ColumnBatch) -> None:
+    """Fit the encoder to the first rows, or add the columns that have their first value in these rows."""
+    names = spec.feature_names(batch.columns)
+    if not encoder.is_fitted:
+        filled = (
+            [name for name in names if _has_value(batch.columns[name])] if spec.columns_may_change else []
+        )
+        encoder.fit_columns(batch, filled or names, (), dates=True)
+    elif spec.columns_may_change:
+        known = set(encoder.columns_)
+        new = [name for name in names if name not in known and _has_value(batch.columns[name])]
+        if new:
+            columns = {name: batch.columns[name] for name in new}
+            encoder.add_columns(ColumnBatch(columns, batch.n_rows, times=batch.times))
+
+
+def _has_value(values: Values) -> bool:
+    return bool(has_values(values).any())
+
+
+def has_values(values: Values) -> NDArray[np.bool_]:
+    """Return a mask of the values that are not missing."""
+    if values.dtype == object:
+        return np.array([value is not None for value in values.tolist()], dtype=bool)
+    return ~np.isnan(values)
+
+
+def _with_missing_columns(encoder: TableEncoder, batch: ColumnBatch, absent: list[str]) -> ColumnBatch:
+    """Return the batch with missing values in the columns that it does not have."""
+    texts = set(encoder.categorical_)
+    columns = {name: np.full(batch.n_rows, None if name in texts else np.nan) for name in absent}
+    return ColumnBatch({**batch.columns, **columns}, batch.n_rows, batch.coded, times=batch.times)
+
+
+def _as_numbers(encoder: TableEncoder, batch: ColumnBatch) -> ColumnBatch:
+    """Convert text in numeric columns to numbers; raise RowError if a text is not a number."""
+    names = [name for name in encoder.numbers if name not in encoder.times_]
+    if batch.first_text(names) is None:
+        return batch
+    columns = dict(batch.columns)
+    for name in names:
+        if columns[name].dtype == object:
+            columns[name] = _numbers(name, columns[name])
+    return ColumnBatch(columns, batch.n_rows, batch.coded, times=batch.times)
+
+
+def _numbers(name: str, values: Values) -> FloatArray:
+    found = np.full(len(values), np.nan)
+    for row, value in enumerate(values.tolist()):
+        try:
+            found[row] = np.nan if value is None else float(value)
+        except ValueError:
+            raise RowError(
+                f"expected a number; got {value!r}.", source=REQUEST.of_row(row, name), row=row, column=name
+            ) from None
+    return found
 
 
 # -- format of stored rows --------------------------------------------------------------------------

@@ -84,7 +84,7 @@ class ModelSession:
             expired += session._replay(event)
             session.events_since_snapshot += 1
         session.engine.monitor.new_points = []  # these points are already in the store
-        session.n_pending = store.count_pending(name)
+        session.n_pending = store.n_pending(name, committed=False)
         if session.engine.spec.keeps_rows:
             for chunk, n_rows, begin in store.chunks(name):
                 session.row_windows.add(chunk, partial(session._times, chunk), n_rows, begin)
@@ -102,6 +102,12 @@ class ModelSession:
         except (FileFormatError, ValueError, KeyError, TypeError, msgspec.DecodeError) as error:
             message = error.message if isinstance(error, FileFormatError) else "stored rows are damaged."
             raise FileFormatError(message, source=f"model {self.engine.name!r}, chunk {chunk}") from error
+
+    def active_rows(self, chunk: int) -> tuple[ColumnBatch, FloatArray]:
+        """Return the rows of a chunk that are in the window, and their times."""
+        batch, extra = self.unpacked(chunk)
+        begin = self.row_windows.begin_of(chunk)
+        return batch.take(begin, batch.n_rows), np.asarray(extra["times"])[begin:]
 
     @classmethod
     def repair(cls, store: Store, name: str, spec: str, now: float) -> dict[str, int]:
@@ -582,10 +588,9 @@ class ModelSession:
         parts: list[ColumnBatch] = []
         times: list[FloatArray] = []
         for chunk in self.row_windows.chunks():
-            batch, extra = self.unpacked(chunk)
-            begin = self.row_windows.begin_of(chunk)
-            parts.append(batch.take(begin, batch.n_rows))
-            times.append(np.asarray(extra["times"])[begin:])
+            rows, moments = self.active_rows(chunk)
+            parts.append(rows)
+            times.append(moments)
             if sum(part.n_rows for part in parts) >= _REPLAY_ROWS:
                 yield wire.joined(parts), np.concatenate(times)
                 parts, times = [], []

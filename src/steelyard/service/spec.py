@@ -141,29 +141,23 @@ class Spec:
         return cls.from_mapping({"max_future": None, "missing": "refuse", **values})
 
     def _check(self) -> None:
-        for name in ("target", "time", "subject", "id", "cost"):
-            value = getattr(self, name)
-            if not (isinstance(value, str) and value) and not (value is None and name != "target"):
-                raise _error(f"{name} must be the name of a column; got {value!r}.")
+        self._check_kinds()
         special = [name for name in (self.target, self.time, self.subject, self.id) if name is not None]
         if len(set(special)) < len(special):
             raise _error("target, time, subject and id must be different columns.")
-        if self.rows not in ROWS:
-            raise _error(f"rows must be one of {', '.join(ROWS)}; got {self.rows!r}.")
-        if self.missing not in MISSING:
-            raise _error(f"missing must be one of {', '.join(MISSING)}; got {self.missing!r}.")
         if self.columns != "auto":
             self._check_columns(special)
-        if not isinstance(self.learner, Mapping | None):
-            raise _error(f"learner must be a table of settings; got {self.learner!r}.")
         if isinstance(self.memory, bool) or not isinstance(self.memory, str | int | Mapping):
             raise _error(
                 f'memory must be "all", "drift", rows, a time or {{half_life = rows}}; got {self.memory!r}.'
             )
-        self._check_max_future()
+        future = self.max_future
+        if future is not None and not (
+            isinstance(future, str) and isinstance(window_size(future), timedelta)
+        ):
+            raise _error(f'max_future must be a time such as "1d"; got {future!r}.')
         self._check_classes()
-        self._check_guards()
-        self._check_quota()
+        self._check_limits()
         self._check_learner()
         self._check_sites()
         if self.window is not None and self.rows != "window":
@@ -172,11 +166,20 @@ class Spec:
                 hint='set rows = "window"',
             )
 
-    def _check_max_future(self) -> None:
-        value = self.max_future
-        if value is None or (isinstance(value, str) and isinstance(window_size(value), timedelta)):
-            return
-        raise _error(f'max_future must be a time such as "1d"; got {value!r}.')
+    def _check_kinds(self) -> None:
+        """Raise ParameterError if a setting is not of its kind: a column, a choice, a table or a flag."""
+        for name in ("target", "time", "subject", "id", "cost"):
+            value = getattr(self, name)
+            if not (isinstance(value, str) and value) and not (value is None and name != "target"):
+                raise _error(f"{name} must be the name of a column; got {value!r}.")
+        for name, allowed in (("rows", ROWS), ("missing", MISSING), ("violations", VIOLATIONS)):
+            if getattr(self, name) not in allowed:
+                raise _error(f"{name} must be one of {', '.join(allowed)}; got {getattr(self, name)!r}.")
+        for name, content in (("learner", "settings"), ("ranges", "columns"), ("quota", "limits")):
+            if not isinstance(getattr(self, name), Mapping | None):
+                raise _error(f"{name} must be a table of {content}; got {getattr(self, name)!r}.")
+        if not isinstance(self.sites, bool):
+            raise _error(f"sites must be true or false; got {self.sites!r}.")
 
     def _check_classes(self) -> None:
         values = self.classes
@@ -190,23 +193,11 @@ class Spec:
                 f"classes must be a list of at least two different texts or integers; got {values!r}."
             )
 
-    def _check_guards(self) -> None:
-        if self.violations not in VIOLATIONS:
-            raise _error(f"violations must be one of {', '.join(VIOLATIONS)}; got {self.violations!r}.")
-        if self.ranges is None:
-            return
-        if not isinstance(self.ranges, Mapping):
-            raise _error(f"ranges must be a table of columns; got {self.ranges!r}.")
-        for name, limits in self.ranges.items():
+    def _check_limits(self) -> None:
+        for name, limits in (self.ranges or {}).items():
             if not _is_range(limits):
                 raise _error(f"the range of {name!r} must be [low, high]; got {limits!r}.")
-
-    def _check_quota(self) -> None:
-        if self.quota is None:
-            return
-        if not isinstance(self.quota, Mapping):
-            raise _error(f"quota must be a table of limits; got {self.quota!r}.")
-        for name, limit in self.quota.items():
+        for name, limit in (self.quota or {}).items():
             if name not in _QUOTAS:
                 raise _error(f"there is no quota {name!r}; the quotas are {', '.join(_QUOTAS)}.")
             if not _is_number(limit) or limit <= 0:
@@ -227,8 +218,6 @@ class Spec:
 
     def _check_sites(self) -> None:
         """Raise ParameterError if a federated model, which learns no rows, has settings for rows."""
-        if not isinstance(self.sites, bool):
-            raise _error(f"sites must be true or false; got {self.sites!r}.")
         if not self.sites:
             return
         plain = Spec(self.target, learner=self.learner, rows="none", sites=True, max_future=self.max_future)
@@ -261,12 +250,10 @@ class Spec:
     @cached_property
     def window(self) -> int | timedelta | None:
         """Number of rows or time after which rows expire, or None if there is no sliding window."""
-        if isinstance(self.memory, int) or (
-            isinstance(self.memory, str) and self.memory not in {"all", "drift"}
-        ):
-            size: int | timedelta = window_size(self.memory)
-            return size
-        return None
+        if isinstance(self.memory, Mapping) or self.memory in {"all", "drift"}:
+            return None
+        size: int | timedelta = window_size(self.memory)
+        return size
 
     @cached_property
     def allowed_labels(self) -> frozenset[str] | None:

@@ -41,17 +41,6 @@ class Speculation:
     The batch is written, published and answered like any other group of requests. Until then,
     :meth:`committed_model` returns the model without the rows of the batch. If the preceding commit fails,
     the writer recovers its models and calls :meth:`invalidate`. The rows are then learned again.
-
-    Parameters
-    ----------
-    queue : RequestQueue
-        Queue from which the requests are taken.
-    clock : callable
-        Returns the time in seconds.
-    group_times : GroupTimes
-        Seconds that the last requests of each model took.
-    max_requests : int
-        Maximum number of requests of a batch.
     """
 
     def __init__(

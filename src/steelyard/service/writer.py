@@ -201,7 +201,7 @@ class Writer(ModelOwner):
                 self._follow()
             elif group := self._next_group():
                 own = self._own_requests(group) if self.slow_models else group
-                self.process(_by_model(own), seconds=_MAX_GROUP_SECONDS)
+                self.process(_by_model(own) if len(own) > 1 else own, seconds=_MAX_GROUP_SECONDS)
                 if self._speculation.batch is None:
                     self._balance(group)
             else:

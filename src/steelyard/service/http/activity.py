@@ -27,11 +27,6 @@ class Activity:
     """Counters of requests and labels in intervals of a minute and of a quarter of an hour.
 
     The counters are kept in memory and start with the process; intervals without requests take no space.
-
-    Parameters
-    ----------
-    clock : callable
-        Returns the time in seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:

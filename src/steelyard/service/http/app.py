@@ -43,14 +43,7 @@ class ServiceApp(Starlette):
     """ASGI application that calls the handlers of learn and predict without middleware and router.
 
     The router calls the same handlers, but middleware and routing of Starlette take a fifth of the time of a
-    request with one row.
-
-    Parameters
-    ----------
-    service : Service
-        The state that the handlers share.
-    allowed_hosts : sequence of str
-        Host names that are accepted in addition to those of this machine, if there are no keys.
+    request with one row. See :func:`make_app` for the parameters.
     """
 
     def __init__(self, service: Service, allowed_hosts: Sequence[str]) -> None:

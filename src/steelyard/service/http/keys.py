@@ -201,22 +201,23 @@ def _hash(secret: str) -> str:
 def _parsed(text: str, name: str) -> dict[str, Key]:
     try:
         entries = tomllib.loads(text).get("keys", [])
-        keys = [
-            Key(
-                str(e["id"]),
-                str(e["hash"]),
-                tuple(map(str, e["scopes"])),
-                tuple(map(str, e.get("models", ["*"]))),
-                str(e.get("note", "")),
-                tuple(map(str, e.get("sites", ["*"]))),
-                _seconds(e.get("expires")),
-                None if e.get("rate") is None else float(e["rate"]),
-            )
-            for e in entries
-        ]
+        keys = [_key(entry) for entry in entries]
     except (tomllib.TOMLDecodeError, KeyError, TypeError, AttributeError, ValueError) as error:
         raise FileFormatError(f"this is not a file of keys: {error}.", source=name) from error
     return {key.id: key for key in keys}
+
+
+def _key(entry: dict[str, Any]) -> Key:
+    lists = {name: tuple(map(str, entry[name])) for name in ("scopes", "models", "sites") if name in entry}
+    rate = entry.get("rate")
+    return Key(
+        id=str(entry["id"]),
+        hash=str(entry["hash"]),
+        note=str(entry.get("note", "")),
+        expires=_seconds(entry.get("expires")),
+        rate=None if rate is None else float(rate),
+        **lists,
+    )
 
 
 def _seconds(value: Any) -> float | None:
@@ -230,15 +231,10 @@ def _seconds(value: Any) -> float | None:
 def _write(path: Path, keys: Sequence[Key]) -> None:
     lines = ["# Keys of a steelyard service: hashes only. Change it with `steelyard serve keys`.\n"]
     for key in keys:
-        lines += [
-            "[[keys]]",
-            f"id = {_toml(key.id)}",
-            f"hash = {_toml(key.hash)}",
-            f"scopes = [{', '.join(map(_toml, key.scopes))}]",
-            f"models = [{', '.join(map(_toml, key.models))}]",
-            f"sites = [{', '.join(map(_toml, key.sites))}]",
-            f"note = {_toml(key.note)}",
-        ]
+        lines.append("[[keys]]")
+        lines += [f"{name} = {_toml(getattr(key, name))}" for name in ("id", "hash", "note")]
+        for name in ("scopes", "models", "sites"):
+            lines.append(f"{name} = [{', '.join(map(_toml, getattr(key, name)))}]")
         if key.expires is not None:
             lines.append(f"expires = {datetime.fromtimestamp(key.expires, UTC).isoformat()}")
         if key.rate is not None:

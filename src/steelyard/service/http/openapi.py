@@ -10,7 +10,10 @@ from steelyard.service.http.routes import ANY, BINARY, Route
 from steelyard.service.rows import CONTENT_TYPES
 from steelyard.service.spec import KINDS, MISSING, ROWS, VIOLATIONS
 
-_TEXT, _INTEGER, _NUMBER, _OBJECT = ({"type": t} for t in ("string", "integer", "number", "object"))
+_TEXT, _INTEGER, _NUMBER, _FLAG, _OBJECT = (
+    {"type": t} for t in ("string", "integer", "number", "boolean", "object")
+)
+_OPTIONAL_OBJECT = {"type": ["object", "null"]}
 _LABEL = {"type": ["string", "integer"]}
 _OPTIONAL_TEXT = {"type": ["string", "null"]}
 _JSON = "application/json"
@@ -24,91 +27,91 @@ def _list(items: Mapping[str, Any], **more: Any) -> dict[str, Any]:
     return {"type": "array", "items": items, **more}
 
 
-def _record(required: str = "", **properties: Any) -> dict[str, Any]:
-    """Return the schema of an object; ``required`` lists property names separated by spaces."""
-    schema: dict[str, Any] = {"type": "object", "properties": properties}
+def _record(
+    required: str = "",
+    *,
+    texts: str = "",
+    integers: str = "",
+    numbers: str = "",
+    flags: str = "",
+    objects: str = "",
+    lists: str = "",
+    **properties: Any,
+) -> dict[str, Any]:
+    """Return the schema of an object. Names of properties of a simple type are separated by spaces."""
+    kinds = (texts, _TEXT), (integers, _INTEGER), (numbers, _NUMBER), (flags, _FLAG), (objects, _OBJECT)
+    for names, schema in (*kinds, (lists, _list(_OBJECT))):
+        properties.update(dict.fromkeys(names.split(), schema))
+    schema = {"type": "object", "properties": properties}
     return {**schema, "required": required.split()} if required else schema
+
+
+def _same(names: str, schema: Any) -> dict[str, Any]:
+    return {name: schema for name in names.split()}  # noqa: C420  schemas are never changed
 
 
 def _map_of(values: Mapping[str, Any], **more: Any) -> dict[str, Any]:
     return {"type": "object", "additionalProperties": values, **more}
 
 
+def _one_of(schemas: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the schema of an object with exactly one of the properties."""
+    records = [
+        {**_record(name, **{name: schema}), "additionalProperties": False} for name, schema in schemas.items()
+    ]
+    return {"oneOf": records}
+
+
 _ROWS = _list(_map_of({"type": ["number", "string", "boolean", "null"]}), minItems=1)
 _TENSOR = _record(
-    "name datatype shape data", name=_TEXT, datatype=_TEXT, shape=_list(_INTEGER), data={"type": "array"}
+    "name datatype shape data", texts="name datatype", shape=_list(_INTEGER), data={"type": "array"}
 )
+_TIME = {"type": "string", "format": "date-time"}
 _SELECTIONS = {
     "ids": _list(_TEXT),
     "subject": _TEXT,
     "rows": _ROWS,
-    "before": {"type": "string", "format": "date-time"},
+    "before": _TIME,
     "batch": {"type": "string", "minLength": 1, "maxLength": 255},
-    "learned": {
-        **_record(
-            since={"type": "string", "format": "date-time"}, until={"type": "string", "format": "date-time"}
-        ),
-        "additionalProperties": False,
-        "minProperties": 1,
-    },
+    "learned": {**_record(since=_TIME, until=_TIME), "additionalProperties": False, "minProperties": 1},
 }
 _SPEC = _ref("Spec")
 _SCHEMAS: dict[str, Any] = {
-    "Problem": _record(
-        "title status detail",
-        type=_TEXT,
-        title=_TEXT,
-        status=_INTEGER,
-        detail=_TEXT,
-        hint=_TEXT,
-        row=_INTEGER,
-        column=_TEXT,
-    ),
+    "Problem": _record("title status detail", texts="type title detail hint column", integers="status row"),
     "Spec": _record(
         "target",
         target={"type": "string", "minLength": 1},
-        time=_OPTIONAL_TEXT,
-        subject=_OPTIONAL_TEXT,
-        id=_OPTIONAL_TEXT,
+        **_same("time subject id max_future cost", _OPTIONAL_TEXT),
+        **_same("learner ranges quota", _OPTIONAL_OBJECT),
         columns={"oneOf": [{"const": "auto"}, _map_of({"enum": KINDS})]},
-        learner={"type": ["object", "null"]},
         memory={"type": ["string", "integer", "object"]},
         rows={"enum": ROWS},
         missing={"enum": MISSING},
-        sites={"type": "boolean"},
-        max_future=_OPTIONAL_TEXT,
-        classes={"oneOf": [{"type": "null"}, _list({"type": ["string", "integer"]}, minItems=2)]},
-        ranges={"type": ["object", "null"]},
+        flags="sites",
+        classes={"oneOf": [{"type": "null"}, _list(_LABEL, minItems=2)]},
         violations={"enum": VIOLATIONS},
-        quota={"type": ["object", "null"]},
     ),
     "Model": _record(
         "name version digest classes rows waiting_for_labels spec",
-        name=_TEXT,
-        version=_INTEGER,
-        digest=_TEXT,
+        texts="name digest",
+        integers="version rows learned waiting_for_labels",
         classes=_map_of(_NUMBER),
-        rows=_INTEGER,
-        learned=_INTEGER,
         columns=_map_of(_TEXT),
-        waiting_for_labels=_INTEGER,
-        experts=_list(_OBJECT),
         drifts=_list(_INTEGER),
-        changes=_list(_OBJECT),
-        latency_ms=_OBJECT,
-        topics=_list(_OBJECT),
+        lists="experts changes topics",
+        objects="latency_ms",
         spec=_SPEC,
     ),
-    "Made": _record("name version spec", name=_TEXT, version=_INTEGER, spec=_SPEC),
-    "Learned": _record("learned version", learned=_INTEGER, quarantined=_INTEGER, version=_INTEGER),
+    "Made": _record("name version spec", texts="name", integers="version", spec=_SPEC),
+    "Learned": _record("learned version", integers="learned quarantined version"),
     "Prediction": _record(
         "labels scores version",
         labels=_list(_LABEL),
         scores={"type": "array"},
         classes=_list(_LABEL),
-        probabilities=_list(_OBJECT),
+        lists="probabilities",
         ids=_list(_TEXT),
-        version=_INTEGER,
+        integers="version",
     ),
     "Explained": _record(
         "explanations version",
@@ -116,114 +119,81 @@ _SCHEMAS: dict[str, Any] = {
             _record(
                 "label score base contributions",
                 label=_LABEL,
-                score={"type": ["number", "object"]},
-                base={"type": ["number", "object"]},
-                contributions=_OBJECT,
-                values=_OBJECT,
-                nearest=_list(_OBJECT),
-                changes=_list(_OBJECT),
+                **_same("score base", {"type": ["number", "object"]}),
+                objects="contributions values",
+                lists="nearest changes",
             )
         ),
-        version=_INTEGER,
+        integers="version",
     ),
-    "Explanations": _record(
-        "alarms importance version", alarms=_list(_OBJECT), importance=_list(_OBJECT), version=_INTEGER
-    ),
+    "Explanations": _record("alarms importance version", lists="alarms importance", integers="version"),
     "Labelled": _record(
         "labelled corrected already_labelled unknown version",
-        labelled=_INTEGER,
-        corrected=_INTEGER,
-        already_labelled=_list(_TEXT),
-        unknown=_list(_TEXT),
-        version=_INTEGER,
+        integers="labelled corrected version",
+        **_same("already_labelled unknown", _list(_TEXT)),
     ),
-    "Deleted": _record("deleted rows version", deleted=_TEXT, rows=_INTEGER, version=_INTEGER),
-    "Rename": _record("name", name=_TEXT),
-    "Renamed": _record("name former_name version", name=_TEXT, former_name=_TEXT, version=_INTEGER),
-    "Quarantine": _record("rows", rows=_list(_OBJECT)),
-    "Release": {
-        "oneOf": [
-            {**_record(way, **{way: _list(_INTEGER, minItems=1)}), "additionalProperties": False}
-            for way in ("learn", "discard")
-        ]
-    },
-    "Released": _record(
-        "released learned version", released=_INTEGER, learned={"type": "boolean"}, version=_INTEGER
-    ),
-    "Challenger": _record("", replay={"type": "boolean"}, learner={"type": ["object", "null"]}),
+    "Deleted": _record("deleted rows version", texts="deleted", integers="rows version"),
+    "Rename": _record("name", texts="name"),
+    "Renamed": _record("name former_name version", texts="name former_name", integers="version"),
+    "Quarantine": _record("rows", lists="rows"),
+    "Release": _one_of(_same("learn discard", _list(_INTEGER, minItems=1))),
+    "Released": _record("released learned version", integers="released version", flags="learned"),
+    "Challenger": _record(flags="replay", learner=_OPTIONAL_OBJECT),
     "Comparison": _record(
         "since rows spec digest model challenger",
-        since=_NUMBER,
-        rows=_INTEGER,
+        numbers="since",
+        integers="rows",
+        texts="digest",
+        objects="model challenger",
         spec=_SPEC,
-        digest=_TEXT,
-        model=_OBJECT,
-        challenger=_OBJECT,
     ),
-    "Activity": _record("seconds points", seconds=_INTEGER, points=_list(_OBJECT)),
-    "Columns": _record("rows columns", rows=_INTEGER, columns=_list(_OBJECT), more=_INTEGER),
-    "Versions": _record("versions", versions=_list(_OBJECT), compared=_OBJECT),
-    "Status": _record("version role behind is_store_up", version=_TEXT, role=_TEXT, behind=_NUMBER),
-    "Version": _record("version", version=_INTEGER),
-    "Promoted": _record("version spec", version=_INTEGER, spec=_SPEC),
-    "Audit": _record("entries next", entries=_list(_OBJECT), next={"type": ["integer", "null"]}),
+    "Activity": _record("seconds points", integers="seconds", lists="points"),
+    "Columns": _record("rows columns", integers="rows more", lists="columns"),
+    "Versions": _record("versions", lists="versions", objects="compared"),
+    "Status": _record("version role behind is_store_up", texts="version role", numbers="behind"),
+    "Version": _record("version", integers="version"),
+    "Promoted": _record("version spec", integers="version", spec=_SPEC),
+    "Audit": _record("entries next", lists="entries", next={"type": ["integer", "null"]}),
     "Forgotten": _record(
         "forgotten version certificate",
-        forgotten=_INTEGER,
-        version=_INTEGER,
-        certificate=_OBJECT,
-        erasure_pending={"type": "boolean"},
+        integers="forgotten version",
+        objects="certificate",
+        flags="erasure_pending",
     ),
-    "Measures": _record("now points", now=_OBJECT, points={"type": "array"}),
-    "Predict": _record(
-        "rows", rows=_ROWS, remember={"type": "boolean"}, as_of={"type": ["integer", "string"]}
-    ),
-    "Labels": _record("labels", labels=_map_of(_LABEL, minProperties=1), correct={"type": "boolean"}),
-    "Forget": {
-        "oneOf": [
-            {**_record(name, **{name: schema}), "additionalProperties": False}
-            for name, schema in _SELECTIONS.items()
-        ]
-    },
+    "Measures": _record("now points", objects="now", points={"type": "array"}),
+    "Predict": _record("rows", rows=_ROWS, flags="remember", as_of={"type": ["integer", "string"]}),
+    "Labels": _record("labels", labels=_map_of(_LABEL, minProperties=1), flags="correct"),
+    "Forget": _one_of(_SELECTIONS),
     "Rows": _record("rows", rows=_ROWS),
     "Models": _record("models", models=_list(_ref("Model"))),
-    "Certificates": _record("certificates", certificates=_list(_OBJECT)),
+    "Certificates": _record("certificates", lists="certificates"),
     "Received": _record(
         "site epoch version news rows model_version digest",
-        site=_TEXT,
-        epoch=_INTEGER,
-        version=_INTEGER,
-        news={"type": "boolean"},
-        rows=_NUMBER,
-        model_version=_INTEGER,
-        digest=_TEXT,
+        texts="site digest",
+        integers="epoch version model_version",
+        flags="news",
+        numbers="rows",
     ),
     "Dropped": _record(
-        "dropped model_version certificate", dropped=_TEXT, model_version=_INTEGER, certificate=_OBJECT
+        "dropped model_version certificate", texts="dropped", integers="model_version", objects="certificate"
     ),
     "Sites": _record(
         "model_version digest rows sites gone",
-        model_version=_INTEGER,
+        integers="model_version",
         digest=_OPTIONAL_TEXT,
-        rows=_NUMBER,
-        sites=_list(_OBJECT),
-        gone=_OBJECT,
+        numbers="rows",
+        lists="sites",
+        objects="gone",
     ),
     "Metadata": _record(
         "name versions platform inputs outputs",
-        name=_TEXT,
+        texts="name platform",
         versions=_list(_TEXT),
-        platform=_TEXT,
-        inputs=_list(_OBJECT),
-        outputs=_list(_OBJECT),
+        lists="inputs outputs",
     ),
-    "Infer": _record("inputs", id=_TEXT, inputs=_list(_TENSOR, minItems=1)),
+    "Infer": _record("inputs", texts="id", inputs=_list(_TENSOR, minItems=1)),
     "Inferred": _record(
-        "model_name model_version outputs",
-        model_name=_TEXT,
-        model_version=_TEXT,
-        id=_TEXT,
-        outputs=_list(_TENSOR),
+        "model_name model_version outputs", texts="model_name model_version id", outputs=_list(_TENSOR)
     ),
 }
 

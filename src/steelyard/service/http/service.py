@@ -190,7 +190,12 @@ class Service:
                     raise Problem(400, "the client disconnected before the body was complete.")
                 parts.append(message.get("body", b""))
                 size += len(parts[-1])
-                self._count_bytes(request, len(parts[-1]))
+                self.n_body_bytes += len(parts[-1])
+                request.scope["steelyard.bytes"] = size  # counted until release_bytes() is called
+                if self.n_body_bytes > self.limits.all_bodies:
+                    raise Problem(
+                        503, "too many large requests at once; nothing was changed.", "try again shortly"
+                    )
                 if size > max_bytes:
                     raise _too_large(max_bytes)
                 is_more = message.get("more_body", False)
@@ -201,13 +206,6 @@ class Service:
         finally:
             timer.cancel()
         return parts[0] if len(parts) == 1 else b"".join(parts)
-
-    def _count_bytes(self, request: Request, n_bytes: int) -> None:
-        """Count bytes of a body until :meth:`release_bytes`; raise Problem if all bodies are too large."""
-        if self.n_body_bytes + n_bytes > self.limits.all_bodies:
-            raise Problem(503, "too many large requests at once; nothing was changed.", "try again shortly")
-        self.n_body_bytes += n_bytes
-        request.scope["steelyard.bytes"] = request.scope.get("steelyard.bytes", 0) + n_bytes
 
     def release_bytes(self, request: Request) -> int:
         """Stop counting the bytes of a request; return their number."""

@@ -22,8 +22,8 @@ from psycopg import conninfo
 
 from steelyard.exceptions import FileAccessError, FileFormatError
 from steelyard.service.stores import BackgroundWork, CommitOutcomeUnknown, Learners
+from steelyard.service.stores.schema import BASE_VERSION, SCHEMA, SCHEMA_VERSION, UPGRADES, translated
 from steelyard.service.stores.sql import Store
-from steelyard.service.stores.upgrades import BASE_VERSION, SCHEMA_VERSION, UPGRADES, translated
 
 # Key of an advisory lock that all learner processes share ("Stly"). Version 0.2 holds it exclusively.
 _WRITE_LOCK = 0x53746C79
@@ -46,56 +46,28 @@ _N_RESERVED_CHUNKS = 64  # number of chunk numbers that one query reserves
 _MAX_REWRITE_BYTES = 8 << 20  # rewriting a table of this size takes about 50 ms
 # With these settings, the server notices within half a minute that a client machine has disappeared.
 _KEEPALIVE = "-c tcp_keepalives_idle=10 -c tcp_keepalives_interval=5 -c tcp_keepalives_count=3"
-_SCHEMA = """
+_SCHEMA = f"""
 CREATE SCHEMA IF NOT EXISTS steelyard;
-CREATE TABLE steelyard.about (version INTEGER NOT NULL);
-CREATE TABLE steelyard.models (name TEXT PRIMARY KEY, spec TEXT NOT NULL, at DOUBLE PRECISION NOT NULL);
-CREATE TABLE steelyard.events (
-  model TEXT NOT NULL, version BIGINT NOT NULL, at DOUBLE PRECISION NOT NULL, kind TEXT NOT NULL,
-  body BYTEA NOT NULL, PRIMARY KEY (model, version));
-CREATE TABLE steelyard.snapshots (
-  model TEXT NOT NULL, version BIGINT NOT NULL, at DOUBLE PRECISION NOT NULL, digest TEXT NOT NULL,
-  body BYTEA NOT NULL, PRIMARY KEY (model, version));
-CREATE TABLE steelyard.chunks (
-  chunk BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, model TEXT NOT NULL, n INTEGER NOT NULL,
-  retired INTEGER NOT NULL, body BYTEA NOT NULL);
-CREATE INDEX chunks_by_model ON steelyard.chunks (model);
-CREATE TABLE steelyard.row_index (
-  model TEXT NOT NULL, id TEXT, subject TEXT, chunk BIGINT NOT NULL, position INTEGER NOT NULL);
-CREATE UNIQUE INDEX rows_by_id ON steelyard.row_index (model, id) WHERE id IS NOT NULL;
-CREATE INDEX rows_by_subject ON steelyard.row_index (model, subject) WHERE subject IS NOT NULL;
-CREATE INDEX rows_by_chunk ON steelyard.row_index (chunk);
-CREATE TABLE steelyard.waiting (
-  model TEXT NOT NULL, id TEXT NOT NULL, at DOUBLE PRECISION NOT NULL, subject TEXT, body BYTEA NOT NULL,
-  PRIMARY KEY (model, id));
-CREATE INDEX waiting_by_subject ON steelyard.waiting (model, subject) WHERE subject IS NOT NULL;
-CREATE TABLE steelyard.answers (
-  model TEXT NOT NULL, key TEXT NOT NULL, fingerprint TEXT NOT NULL, body TEXT NOT NULL,
-  at DOUBLE PRECISION NOT NULL, PRIMARY KEY (model, key));
-CREATE TABLE steelyard.answer_index (model TEXT NOT NULL, key TEXT NOT NULL, id TEXT, subject TEXT);
-CREATE INDEX answers_by_id ON steelyard.answer_index (model, id);
-CREATE INDEX answers_by_subject ON steelyard.answer_index (model, subject) WHERE subject IS NOT NULL;
-CREATE INDEX answers_by_key ON steelyard.answer_index (model, key);
-CREATE TABLE steelyard.points (
-  rowid BIGINT GENERATED ALWAYS AS IDENTITY, model TEXT NOT NULL, at DOUBLE PRECISION NOT NULL,
-  row BIGINT NOT NULL, body TEXT NOT NULL);
-CREATE INDEX points_by_time ON steelyard.points (model, at);
-CREATE TABLE steelyard.certificates (
-  model TEXT NOT NULL, version BIGINT NOT NULL, at DOUBLE PRECISION NOT NULL, body TEXT NOT NULL);
+SET LOCAL search_path = steelyard;
+CREATE TABLE about (version INTEGER NOT NULL);
+{translated(SCHEMA)}
+ALTER TABLE points ADD COLUMN rowid BIGINT GENERATED ALWAYS AS IDENTITY;
 -- The bodies are compact already; compressing them again only costs time.
-ALTER TABLE steelyard.chunks ALTER COLUMN body SET STORAGE EXTERNAL;
-ALTER TABLE steelyard.snapshots ALTER COLUMN body SET STORAGE EXTERNAL;
+ALTER TABLE chunks ALTER COLUMN body SET STORAGE EXTERNAL;
+ALTER TABLE snapshots ALTER COLUMN body SET STORAGE EXTERNAL;
 """
-_TABLES_WITH_ROWS = (
-    "chunks",
-    "row_index",
-    "waiting",
-    "events",
-    "snapshots",
-    "answers",
-    "answer_index",
-    "quarantine",
-    "batches",
+_TABLES_WITH_ROWS = frozenset(
+    [
+        "chunks",
+        "row_index",
+        "waiting",
+        "events",
+        "snapshots",
+        "answers",
+        "answer_index",
+        "quarantine",
+        "batches",
+    ]
 )
 
 
@@ -291,7 +263,6 @@ class PostgresStore(Store):
             )
 
     def wait_for_changes(self, seconds: float) -> None:
-        """Wait for a notification of the writing process, at most for ``seconds``."""
         for _ in self._session().notifies(timeout=seconds, stop_after=1):
             pass
 
@@ -330,7 +301,6 @@ class PostgresStore(Store):
 
     @contextmanager
     def read_snapshot(self) -> Iterator[None]:
-        """Let the writer thread read from one consistent snapshot."""
         db = self._session()
         db.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         try:
@@ -403,7 +373,7 @@ class PostgresStore(Store):
         """Record the table of a DELETE or UPDATE statement, because these leave dead rows."""
         if n_rows > 0 and sql.startswith(("DELETE FROM ", "UPDATE ")):
             table = sql.removeprefix("DELETE FROM ").removeprefix("UPDATE ").partition(" ")[0]
-            self._to_erase |= {table} & set(_TABLES_WITH_ROWS)
+            self._to_erase |= {table} & _TABLES_WITH_ROWS
 
     def _read(self, sql: str, *values: Any) -> list[Any]:
         with self._reader_lock:

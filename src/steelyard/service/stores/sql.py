@@ -26,21 +26,8 @@ from steelyard.service.stores.key_index import KeyIndex, key_hashes
 _MAX_PARAMETERS = 500  # maximum number of parameters in one statement
 _MAX_DROPPED = 5_000  # maximum number of responses deleted in one transaction, which takes about 20 ms
 _TABLES_BY_MODEL = (
-    "events",
-    "snapshots",
-    "chunks",
-    "row_index",
-    "waiting",
-    "answers",
-    "answer_index",
-    "answer_groups",
-    "points",
-    "certificates",
-    "quarantine",
-    "batches",
-    "chunk_keys",
-    "positions",
-    "early_labels",
+    *("events", "snapshots", "chunks", "row_index", "waiting", "answers", "answer_index", "answer_groups"),
+    *("points", "certificates", "quarantine", "batches", "chunk_keys", "positions", "early_labels"),
 )
 
 
@@ -407,13 +394,10 @@ class Store:
             return len(self._do(f"{sql} at < ? RETURNING 1", model, before))
         return len(self._do_in(f"{sql} id IN (...) RETURNING 1", model, ids))
 
-    def count_pending(self, model: str) -> int:
-        """Return the number of pending rows, including uncommitted changes of the writer."""
-        return int(self._do("SELECT count(*) FROM waiting WHERE model = ?", model)[0][0])
-
-    def n_pending(self, model: str) -> int:
-        """Return the number of pending rows as of the last commit."""
-        return int(self._read("SELECT count(*) FROM waiting WHERE model = ?", model)[0][0])
+    def n_pending(self, model: str, *, committed: bool = True) -> int:
+        """Return the number of pending rows as of the last commit, or with the changes of the writer."""
+        run = self._read if committed else self._do
+        return int(run("SELECT count(*) FROM waiting WHERE model = ?", model)[0][0])
 
     # -- quarantine ---------------------------------------------------------------------------------
 
@@ -437,7 +421,8 @@ class Store:
             "DELETE FROM quarantine WHERE model = ? AND number IN (...) "
             "RETURNING number, at, id, subject, reason, body"
         )
-        return sorted((QuarantinedRow(*row) for row in self._do_in(sql, model, numbers)), key=_number)
+        found = (QuarantinedRow(*row) for row in self._do_in(sql, model, numbers))
+        return sorted(found, key=lambda row: row.number)
 
     def drop_quarantined(
         self, model: str, *, ids: Sequence[str] = (), subject: str | None = None, before: float | None = None
@@ -599,17 +584,10 @@ class Store:
 
     # -- topics of message brokers ------------------------------------------------------------------
 
-    def positions(self, model: str, topic: str) -> dict[str, str]:
-        """Return the committed position in each partition of a topic, for consumer threads."""
-        return dict(
-            self._read("SELECT part, position FROM positions WHERE model = ? AND topic = ?", model, topic)
-        )
-
-    def current_positions(self, model: str, topic: str) -> dict[str, str]:
-        """Return the position in each partition of a topic, including uncommitted changes of the writer."""
-        return dict(
-            self._do("SELECT part, position FROM positions WHERE model = ? AND topic = ?", model, topic)
-        )
+    def positions(self, model: str, topic: str, *, committed: bool = True) -> dict[str, str]:
+        """Return the position in each partition of a topic as of the last commit, or of the writer."""
+        run = self._read if committed else self._do
+        return dict(run("SELECT part, position FROM positions WHERE model = ? AND topic = ?", model, topic))
 
     def put_positions(self, model: str, topic: str, positions: Mapping[str, str]) -> None:
         self._do_many(
@@ -676,7 +654,3 @@ class Store:
     def certificates(self, model: str, limit: int) -> list[dict[str, Any]]:
         sql = "SELECT body FROM certificates WHERE model = ? ORDER BY version DESC, at DESC LIMIT ?"
         return [json.loads(row[0]) for row in self._read(sql, model, limit)]
-
-
-def _number(row: QuarantinedRow) -> int:
-    return row.number

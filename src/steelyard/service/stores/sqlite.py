@@ -16,55 +16,19 @@ import apsw
 
 from steelyard.exceptions import FileAccessError, FileFormatError
 from steelyard.service.stores import BackgroundWork, CommitOutcomeUnknown
+from steelyard.service.stores.schema import BASE_VERSION, SCHEMA, SCHEMA_VERSION, UPGRADES
 from steelyard.service.stores.sql import Store
-from steelyard.service.stores.upgrades import BASE_VERSION, SCHEMA_VERSION, UPGRADES
 
 _APPLICATION_ID = 0x53746C79  # "Stly" in ASCII
-_MIN_SQLITE = (
-    3,
-    51,
-    3,
-)  # older versions have a bug by which a checkpoint during a read can lose a commit
+# Older versions have a bug by which a checkpoint during a read can lose a commit.
+_MIN_SQLITE = (3, 51, 3)
 _POLL_SECONDS = 0.2  # interval at which a follower checks for changes of another process
 _BUSY_MILLISECONDS = 10_000  # maximum time that a statement waits for the lock of another process
 _ERASE_MILLISECONDS = 300  # maximum time that erasing waits for readers of the write-ahead log
-_SCHEMA = """
-CREATE TABLE models (name TEXT PRIMARY KEY, spec TEXT NOT NULL, at REAL NOT NULL) STRICT;
-CREATE TABLE events (
-  model TEXT NOT NULL, version INTEGER NOT NULL, at REAL NOT NULL, kind TEXT NOT NULL, body BLOB NOT NULL,
-  PRIMARY KEY (model, version)) STRICT, WITHOUT ROWID;
-CREATE TABLE snapshots (
-  model TEXT NOT NULL, version INTEGER NOT NULL, at REAL NOT NULL, digest TEXT NOT NULL, body BLOB NOT NULL,
-  PRIMARY KEY (model, version)) STRICT;
-CREATE TABLE chunks (
-  chunk INTEGER PRIMARY KEY AUTOINCREMENT, model TEXT NOT NULL, n INTEGER NOT NULL, retired INTEGER NOT NULL,
-  body BLOB NOT NULL) STRICT;
-CREATE INDEX chunks_by_model ON chunks (model);
-CREATE TABLE row_index (
-  model TEXT NOT NULL, id TEXT, subject TEXT, chunk INTEGER NOT NULL, position INTEGER NOT NULL) STRICT;
-CREATE UNIQUE INDEX rows_by_id ON row_index (model, id) WHERE id IS NOT NULL;
-CREATE INDEX rows_by_subject ON row_index (model, subject) WHERE subject IS NOT NULL;
-CREATE INDEX rows_by_chunk ON row_index (chunk);
-CREATE TABLE waiting (
-  model TEXT NOT NULL, id TEXT NOT NULL, at REAL NOT NULL, subject TEXT, body BLOB NOT NULL,
-  PRIMARY KEY (model, id)) STRICT, WITHOUT ROWID;
-CREATE INDEX waiting_by_subject ON waiting (model, subject) WHERE subject IS NOT NULL;
-CREATE TABLE answers (
-  model TEXT NOT NULL, key TEXT NOT NULL, fingerprint TEXT NOT NULL, body TEXT NOT NULL, at REAL NOT NULL,
-  PRIMARY KEY (model, key)) STRICT, WITHOUT ROWID;
-CREATE TABLE answer_index (model TEXT NOT NULL, key TEXT NOT NULL, id TEXT, subject TEXT) STRICT;
-CREATE INDEX answers_by_id ON answer_index (model, id);
-CREATE INDEX answers_by_subject ON answer_index (model, subject) WHERE subject IS NOT NULL;
-CREATE INDEX answers_by_key ON answer_index (model, key);
-CREATE TABLE points (model TEXT NOT NULL, at REAL NOT NULL, row INTEGER NOT NULL, body TEXT NOT NULL) STRICT;
-CREATE INDEX points_by_time ON points (model, at);
-CREATE TABLE certificates (
-  model TEXT NOT NULL, version INTEGER NOT NULL, at REAL NOT NULL, body TEXT NOT NULL) STRICT;
-"""
 _PAGE_BYTES = 16_384
 _CHECKPOINT_PAGES = 1_000  # length of the write-ahead log at which SQLite starts a checkpoint
 # Schema version 2 added the index of stored responses.
-_ANSWER_INDEX = _SCHEMA[_SCHEMA.index("CREATE TABLE answer_index") : _SCHEMA.index("CREATE TABLE points")]
+_ANSWER_INDEX = SCHEMA[SCHEMA.index("CREATE TABLE answer_index") : SCHEMA.index("CREATE TABLE points")]
 
 
 def check_sqlite() -> None:
@@ -155,7 +119,7 @@ class SQLiteStore(Store):
         application, version = self._db.pragma("application_id"), self._db.pragma("user_version")
         if application == 0 and not list(self._db.execute("SELECT 1 FROM sqlite_schema LIMIT 1")):
             with self.transaction():
-                self._db.execute(_SCHEMA)
+                self._db.execute(SCHEMA)
                 self._db.pragma("application_id", _APPLICATION_ID)
                 self._db.pragma("user_version", BASE_VERSION)
                 self._run_upgrades()
@@ -224,7 +188,6 @@ class SQLiteStore(Store):
 
     @contextmanager
     def read_snapshot(self) -> Iterator[None]:
-        """Let the writer thread read from one consistent snapshot."""
         with self._writer_lock:
             self._db.execute("BEGIN")
             try:
@@ -234,7 +197,6 @@ class SQLiteStore(Store):
 
     @property
     def holds_write_lock(self) -> bool:
-        """Whether this process holds the write lock."""
         holder = self._owner or self
         return holder._lock_file is not None or self._is_private
 
@@ -247,7 +209,6 @@ class SQLiteStore(Store):
         return other
 
     def wait_for_changes(self, seconds: float) -> None:
-        """Wait until another process commits, at most for ``seconds``."""
         end, known = time.monotonic() + seconds, self._db.pragma("data_version")
         while self._db.pragma("data_version") == known and time.monotonic() < end:
             time.sleep(_POLL_SECONDS)

@@ -1,8 +1,41 @@
-"""Upgrades of the store after schema version 2, written for SQLite and translated for PostgreSQL."""
+"""Schema of the store and its upgrades, written for SQLite and translated for PostgreSQL."""
 
 from __future__ import annotations
 
-BASE_VERSION = 2  # version of the schemas in ``sqlite`` and ``postgres``
+BASE_VERSION = 2  # version of ``SCHEMA``
+SCHEMA = """
+CREATE TABLE models (name TEXT PRIMARY KEY, spec TEXT NOT NULL, at REAL NOT NULL) STRICT;
+CREATE TABLE events (
+  model TEXT NOT NULL, version INTEGER NOT NULL, at REAL NOT NULL, kind TEXT NOT NULL, body BLOB NOT NULL,
+  PRIMARY KEY (model, version)) STRICT, WITHOUT ROWID;
+CREATE TABLE snapshots (
+  model TEXT NOT NULL, version INTEGER NOT NULL, at REAL NOT NULL, digest TEXT NOT NULL, body BLOB NOT NULL,
+  PRIMARY KEY (model, version)) STRICT;
+CREATE TABLE chunks (
+  chunk INTEGER PRIMARY KEY AUTOINCREMENT, model TEXT NOT NULL, n INTEGER NOT NULL, retired INTEGER NOT NULL,
+  body BLOB NOT NULL) STRICT;
+CREATE INDEX chunks_by_model ON chunks (model);
+CREATE TABLE row_index (
+  model TEXT NOT NULL, id TEXT, subject TEXT, chunk INTEGER NOT NULL, position INTEGER NOT NULL) STRICT;
+CREATE UNIQUE INDEX rows_by_id ON row_index (model, id) WHERE id IS NOT NULL;
+CREATE INDEX rows_by_subject ON row_index (model, subject) WHERE subject IS NOT NULL;
+CREATE INDEX rows_by_chunk ON row_index (chunk);
+CREATE TABLE waiting (
+  model TEXT NOT NULL, id TEXT NOT NULL, at REAL NOT NULL, subject TEXT, body BLOB NOT NULL,
+  PRIMARY KEY (model, id)) STRICT, WITHOUT ROWID;
+CREATE INDEX waiting_by_subject ON waiting (model, subject) WHERE subject IS NOT NULL;
+CREATE TABLE answers (
+  model TEXT NOT NULL, key TEXT NOT NULL, fingerprint TEXT NOT NULL, body TEXT NOT NULL, at REAL NOT NULL,
+  PRIMARY KEY (model, key)) STRICT, WITHOUT ROWID;
+CREATE TABLE answer_index (model TEXT NOT NULL, key TEXT NOT NULL, id TEXT, subject TEXT) STRICT;
+CREATE INDEX answers_by_id ON answer_index (model, id);
+CREATE INDEX answers_by_subject ON answer_index (model, subject) WHERE subject IS NOT NULL;
+CREATE INDEX answers_by_key ON answer_index (model, key);
+CREATE TABLE points (model TEXT NOT NULL, at REAL NOT NULL, row INTEGER NOT NULL, body TEXT NOT NULL) STRICT;
+CREATE INDEX points_by_time ON points (model, at);
+CREATE TABLE certificates (
+  model TEXT NOT NULL, version INTEGER NOT NULL, at REAL NOT NULL, body TEXT NOT NULL) STRICT;
+"""
 
 # Each key is the schema version after the step. A step may only add tables, columns and indexes.
 UPGRADES: dict[int, str] = {
