@@ -44,7 +44,7 @@ from steelyard.service.spec import Spec
 from steelyard.service.writer import Writer
 from steelyard.streams.predictions import Predictions
 from steelyard.tables.columns import ColumnBatch
-from steelyard.tables.table_stream import seconds_of
+from steelyard.tables.frames import seconds_of
 
 __all__ = ["Limits", "Service"]
 
