@@ -351,7 +351,8 @@ class PrequentialEvaluator:
     def _count_labels(self, codes: Codes) -> None:
         """Count the labels of the next rows and their changes, and add an event for each new class."""
         counts = np.bincount(codes, minlength=len(self.label_table))
-        known = np.pad(self.label_counts, (0, len(counts) - len(self.label_counts)))
+        n_new = len(counts) - len(self.label_counts)
+        known = np.pad(self.label_counts, (0, n_new)) if n_new else self.label_counts
         for code in np.flatnonzero((counts > 0) & (known == 0)).tolist():
             row = self.n_rows + int((codes == code).argmax())
             if row:

@@ -235,7 +235,7 @@ class Tracker:
         if self.scored_class is not None and {"pmauc", *_RANKING_METRICS} & {*self.metrics}:
             one, other = rankings_of_both_classes(true == self.scored_class, scores)
             values = {
-                "auc": (one.auc(), one.auc()),
+                "auc": (one.auc(),) * 2,
                 "average_precision": (one.average_precision(), other.average_precision()),
                 "precision_at_k": (one.precision_at_k(self.k), other.precision_at_k(self.k)),
                 "recall_at_k": (one.recall_at_k(self.k), other.recall_at_k(self.k)),

@@ -46,12 +46,13 @@ class Ranking(NamedTuple):
 
     def auc(self) -> float:
         """Return the share of correctly ordered (positive, negative) pairs; ties count one half."""
-        if not len(self.rows):
+        positives, negatives = self.positives, self.rows - self.positives
+        if not len(positives) or not positives[-1] or not negatives[-1]:
             return math.nan
-        negatives = self.rows - self.positives
-        n_pairs = self.positives[-1] * negatives[-1]
-        lower = negatives[-1] - (negatives + np.append(0.0, negatives[:-1])) / 2
-        return float((np.diff(self.positives, prepend=0.0) * lower).sum() / n_pairs) if n_pairs else math.nan
+        # Twice the area under the ROC curve, which is a sum of trapezoids, in pairs of rows.
+        area = positives[0] * negatives[0]
+        area += (positives[1:] + positives[:-1]) @ (negatives[1:] - negatives[:-1])
+        return float(area / (2 * positives[-1] * negatives[-1]))
 
     def average_precision(self) -> float:
         r"""Return the average precision :math:`\sum_n (R_n - R_{n-1}) P_n`.
@@ -62,7 +63,9 @@ class Ranking(NamedTuple):
         if not len(positives) or positives[-1] <= 0:
             return math.nan
         precisions = np.divide(positives, rows, out=np.zeros_like(rows), where=rows > 0)
-        return float((np.diff(positives, prepend=0.0) * precisions).sum() / positives[-1])
+        found = positives.copy()
+        found[1:] -= positives[:-1]
+        return float((found * precisions).sum() / positives[-1])
 
     def hits_at(self, k: int) -> float:
         """Return the expected number of positive rows among the ``k`` highest scores.
