@@ -19,12 +19,7 @@ from steelyard._deprecation import renamed_attribute, renamed_method
 from steelyard._memory import check_fits_memory
 from steelyard._types import FloatArray
 from steelyard.exceptions import DataError, NotFittedError
-from steelyard.explanation.attribution import (
-    Attribution,
-    explain_function,
-    explain_kernel_sum,
-    sampled_rows,
-)
+from steelyard.explanation.attribution import Attribution, explain_function, explain_kernel_sum, sampled_rows
 from steelyard.feature_maps import KERNEL_BITS, FittedMap, FourierMap, LandmarkMap, ReluMap, SigmoidMap
 from steelyard.kernels import Kernel
 from steelyard.params import (

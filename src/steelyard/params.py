@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from numbers import Integral, Real
 from typing import Any, Protocol, TypeVar
 
@@ -17,31 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from steelyard.exceptions import ParameterError
-
-__all__ = [
-    "MAX_COUNT",
-    "AnyOf",
-    "ClassWeight",
-    "Constraint",
-    "Finite",
-    "Former",
-    "Fraction",
-    "Instance",
-    "Integer",
-    "LabelOrNone",
-    "ListOf",
-    "NonNegative",
-    "OneOf",
-    "PairOf",
-    "Positive",
-    "RandomSeed",
-    "Switch",
-    "absent_parameters",
-    "check_params",
-    "class_factors",
-    "prior_factors",
-]
-
 
 T = TypeVar("T")
 MAX_COUNT = 2**31 - 1  # native code uses 32-bit counts for objects in memory
@@ -54,8 +29,17 @@ class Constraint(Protocol):
     def description(self) -> str:
         """Description of the accepted values, used after "must be" in error messages."""
 
-    def accepts(self, value: object) -> bool:
+    def accepts(self, value: Any, /) -> bool:
         """Return whether the value satisfies the constraint."""
+
+
+@dataclass(frozen=True)
+class _Test:
+    """Constraint from a description and a test, with hints for texts that earlier versions accepted."""
+
+    description: str
+    accepts: Callable[[Any], bool] = field(repr=False)
+    hints: Mapping[str, str] = field(default_factory=dict)
 
 
 def _number(value: object) -> float:
@@ -68,182 +52,117 @@ def _number(value: object) -> float:
         return math.inf
 
 
-@dataclass(frozen=True)
-class Finite:
+def Finite() -> Constraint:
     """Constraint: any finite number."""
-
-    description: str = "a finite number"
-
-    def accepts(self, value: object) -> bool:
-        return math.isfinite(_number(value))
+    return _Test("a finite number", lambda value: math.isfinite(_number(value)))
 
 
-@dataclass(frozen=True)
-class Positive:
+def Positive() -> Constraint:
     """Constraint: a finite number above zero."""
-
-    description: str = "a positive, finite number"
-
-    def accepts(self, value: object) -> bool:
-        return 0.0 < _number(value) < math.inf
+    return _Test("a positive, finite number", lambda value: 0.0 < _number(value) < math.inf)
 
 
-@dataclass(frozen=True)
-class NonNegative:
+def NonNegative() -> Constraint:
     """Constraint: a finite number, zero or above."""
-
-    description: str = "a finite number of at least 0"
-
-    def accepts(self, value: object) -> bool:
-        return 0.0 <= _number(value) < math.inf
+    return _Test("a finite number of at least 0", lambda value: 0.0 <= _number(value) < math.inf)
 
 
-@dataclass(frozen=True)
-class Fraction:
+def Fraction(low: float = 0.0, high: float = 1.0, *, ends: bool = True) -> Constraint:
     """Constraint: a number between two bounds, each of which may be included or excluded."""
-
-    low: float = 0.0
-    high: float = 1.0
-    ends: bool = True
-
-    @property
-    def description(self) -> str:
-        kind = "included" if self.ends else "excluded"
-        return f"a number between {self.low:g} and {self.high:g}, ends {kind}"
-
-    def accepts(self, value: object) -> bool:
-        number = _number(value)
-        return self.low <= number <= self.high if self.ends else self.low < number < self.high
+    bounds = f"a number between {low:g} and {high:g}, ends"
+    if ends:
+        return _Test(f"{bounds} included", lambda value: low <= _number(value) <= high)
+    return _Test(f"{bounds} excluded", lambda value: low < _number(value) < high)
 
 
-@dataclass(frozen=True)
-class Integer:
+def Integer(minimum: int = 1, maximum: int | None = None) -> Constraint:
     """Constraint: an integer of at least ``minimum`` and, if given, at most ``maximum``."""
-
-    minimum: int = 1
-    maximum: int | None = None
-
-    @property
-    def description(self) -> str:
-        if self.maximum is not None:
-            return f"a whole number from {self.minimum} to {self.maximum}"
-        return f"a whole number of at least {self.minimum}"
-
-    def accepts(self, value: object) -> bool:
-        if not isinstance(value, Integral) or isinstance(value, bool) or int(value) < self.minimum:
-            return False
-        return self.maximum is None or int(value) <= self.maximum
+    upper = math.inf if maximum is None else maximum
+    return _Test(
+        f"a whole number of at least {minimum}"
+        if maximum is None
+        else f"a whole number from {minimum} to {maximum}",
+        lambda value: (
+            isinstance(value, Integral) and not isinstance(value, bool) and minimum <= int(value) <= upper
+        ),
+    )
 
 
-@dataclass(frozen=True)
-class Switch:
+def Switch() -> Constraint:
     """Constraint: True or False."""
-
-    description: str = "True or False"
-
-    def accepts(self, value: object) -> bool:
-        return isinstance(value, bool | np.bool_)
+    return _Test("True or False", lambda value: isinstance(value, bool | np.bool_))
 
 
-class OneOf:
+def OneOf(*values: object) -> Constraint:
     """Constraint: one of the given values, usually strings."""
-
-    def __init__(self, *values: object) -> None:
-        self.values = values
-
-    @property
-    def description(self) -> str:
-        *others, last = map(repr, self.values)
-        return f"{', '.join(others)} or {last}" if others else last
-
-    def accepts(self, value: object) -> bool:
-        return any(value is known or (isinstance(value, str) and value == known) for known in self.values)
+    *others, last = map(repr, values)
+    return _Test(
+        f"{', '.join(others)} or {last}" if others else last,
+        lambda value: any(value is known or (isinstance(value, str) and value == known) for known in values),
+    )
 
 
-class Instance:
+def Instance(*types: type, description: str | None = None) -> Constraint:
     """Constraint: an object of one of the given types."""
-
-    def __init__(self, *types: type, description: str | None = None) -> None:
-        self.types = types
-        self.description = description or " or ".join(f"a {kind.__name__}" for kind in types)
-
-    def accepts(self, value: object) -> bool:
-        return isinstance(value, self.types)
+    text = description or " or ".join(f"a {kind.__name__}" for kind in types)
+    return _Test(text, lambda value: isinstance(value, types))
 
 
-@dataclass(frozen=True)
-class ListOf:
+def ListOf(item: Constraint) -> Constraint:
     """Constraint: a non-empty list, tuple or array whose items satisfy another constraint."""
-
-    item: Constraint
-
-    @property
-    def description(self) -> str:
-        return f"a list whose items are each {self.item.description}"
-
-    def accepts(self, value: object) -> bool:
-        return (
-            isinstance(value, list | tuple | np.ndarray)
-            and len(value) > 0
-            and all(self.item.accepts(item) for item in value)
-        )
+    return _Test(
+        f"a list whose items are each {item.description}",
+        lambda value: (
+            isinstance(value, list | tuple | np.ndarray) and len(value) > 0 and all(map(item.accepts, value))
+        ),
+    )
 
 
-@dataclass(frozen=True)
-class PairOf:
+def PairOf(item: Constraint) -> Constraint:
     """Constraint: a tuple or list of two values that satisfy another constraint."""
-
-    item: Constraint
-
-    @property
-    def description(self) -> str:
-        return f"a pair whose items are each {self.item.description}"
-
-    def accepts(self, value: object) -> bool:
-        return isinstance(value, list | tuple) and len(value) == 2 and all(map(self.item.accepts, value))
+    return _Test(
+        f"a pair whose items are each {item.description}",
+        lambda value: isinstance(value, list | tuple) and len(value) == 2 and all(map(item.accepts, value)),
+    )
 
 
-class AnyOf:
+def AnyOf(*constraints: Constraint) -> Constraint:
     """Constraint: a value that satisfies at least one of several constraints."""
-
-    def __init__(self, *constraints: Constraint) -> None:
-        self.constraints = constraints
-
-    @property
-    def description(self) -> str:
-        return " or ".join(constraint.description for constraint in self.constraints)
-
-    def accepts(self, value: object) -> bool:
-        return any(constraint.accepts(value) for constraint in self.constraints)
+    return _Test(
+        " or ".join(constraint.description for constraint in constraints),
+        lambda value: any(constraint.accepts(value) for constraint in constraints),
+    )
 
 
-class Former:
+def Former(constraint: Constraint, **hints: str) -> Constraint:
     """Constraint with hints for values that earlier versions accepted."""
-
-    def __init__(self, constraint: Constraint, **hints: str) -> None:
-        self.constraint = constraint
-        self.hints = hints
-
-    @property
-    def description(self) -> str:
-        return self.constraint.description
-
-    def accepts(self, value: object) -> bool:
-        return self.constraint.accepts(value)
-
-    def hint(self, value: object) -> str | None:
-        """Return the replacement for a value that an earlier version accepted."""
-        return self.hints.get(value) if isinstance(value, str) else None
+    return _Test(constraint.description, constraint.accepts, hints)
 
 
-@dataclass(frozen=True)
-class LabelOrNone:
+def LabelOrNone() -> Constraint:
     """Constraint: a class label, or None."""
+    return _Test(
+        "a label (text, a whole number or a boolean) or None",
+        lambda value: value is None or isinstance(value, str | int | float | np.integer | np.bool_),
+    )
 
-    description: str = "a label (text, a whole number or a boolean) or None"
 
-    def accepts(self, value: object) -> bool:
-        return value is None or isinstance(value, str | int | float | np.integer | np.bool_)
+def ClassWeight() -> Constraint:
+    """Constraint: "balanced", None for equal weights, or factors by label, where 0 ignores a class."""
+    return _Test(
+        "'balanced', None or a dict of finite numbers of at least 0 by label",
+        lambda value: (
+            all(map(NonNegative().accepts, value.values()))
+            if isinstance(value, Mapping)
+            else value is None or (isinstance(value, str) and value == "balanced")
+        ),
+    )
+
+
+def RandomSeed() -> Constraint:
+    """Constraint: the parameter ``random_state`` of scikit-learn."""
+    seeds = AnyOf(OneOf(None), Integer(0, 2**32 - 1), Instance(np.random.Generator, np.random.RandomState))
+    return _Test("None, a whole number from 0 to 2**32 - 1 or a NumPy random generator", seeds.accepts)
 
 
 def absent_parameters(**advice: tuple[str, str]) -> Callable[[type[T]], type[T]]:
@@ -273,18 +192,6 @@ def absent_parameters(**advice: tuple[str, str]) -> Callable[[type[T]], type[T]]
     return mark
 
 
-@dataclass(frozen=True)
-class ClassWeight:
-    """Constraint: "balanced", None for equal weights, or factors by label, where 0 ignores a class."""
-
-    description: str = "'balanced', None or a dict of finite numbers of at least 0 by label"
-
-    def accepts(self, value: object) -> bool:
-        if isinstance(value, Mapping):
-            return all(NonNegative().accepts(factor) for factor in value.values())
-        return value is None or (isinstance(value, str) and value == "balanced")
-
-
 def class_factors(class_weight: Mapping[Any, float] | None, labels: Sequence[Any]) -> NDArray[np.float64]:
     """Return the factor of each label, which is 1 for labels that are not listed.
 
@@ -311,8 +218,7 @@ def prior_factors(
         if prior == "observed":
             return observed()
         raise ParameterError(
-            f'prior must be "balanced", "observed" or a number for each class; got {prior!r}.',
-            source=source,
+            f'prior must be "balanced", "observed" or a number for each class; got {prior!r}.', source=source
         )
     missing = [label for label in labels if label not in prior]
     if missing:
@@ -325,27 +231,16 @@ def prior_factors(
     return factors
 
 
-@dataclass(frozen=True)
-class RandomSeed:
-    """Constraint: the parameter ``random_state`` of scikit-learn."""
-
-    description: str = "None, a whole number from 0 to 2**32 - 1 or a NumPy random generator"
-
-    def accepts(self, value: object) -> bool:
-        return (
-            value is None
-            or (Integer(0).accepts(value) and value < 2**32)  # type: ignore[operator]
-            or isinstance(value, np.random.Generator | np.random.RandomState)
+def check_value(name: str, value: object, constraint: Constraint, source: str) -> None:
+    """Raise :class:`ParameterError` if a value violates its constraint."""
+    if not constraint.accepts(value):
+        hint = getattr(constraint, "hints", {}).get(value) if isinstance(value, str) else None
+        raise ParameterError(
+            f"{name} must be {constraint.description}; got {value!r}.", source=source, hint=hint
         )
 
 
 def check_params(owner: Any, constraints: Mapping[str, Constraint]) -> None:
     """Raise :class:`ParameterError` for the first parameter of ``owner`` that violates its constraint."""
     for name, constraint in constraints.items():
-        value = getattr(owner, name)
-        if not constraint.accepts(value):
-            raise ParameterError(
-                f"{name} must be {constraint.description}; got {value!r}.",
-                source=type(owner).__name__,
-                hint=constraint.hint(value) if isinstance(constraint, Former) else None,
-            )
+        check_value(name, getattr(owner, name), constraint, type(owner).__name__)

@@ -183,3 +183,30 @@ def test_os_error_of_standard_output_gives_error_message(run, monkeypatch):
     result = run("models")
     assert result.exit_code == 1
     assert result.stderr == "Error: standard output: No space left on device.\n"
+
+
+def test_unknown_command_suggests_a_similar_one(run):
+    result = run("strem")
+    assert result.exit_code == 2
+    assert "Error: No such command 'strem'. Did you mean 'stream'?" in result.stderr
+    assert "Did you mean" not in run("xyzzy").stderr
+
+
+def test_group_without_command_prints_its_help_once(run):
+    for words in ((), ("cube",)):
+        result = run(*words)
+        printed = result.stdout + result.stderr  # before click 8.2 the help is no error
+        assert printed.count("Usage:") == 1
+        assert "Error" not in printed
+        assert "  compare " in printed
+
+
+@pytest.mark.parametrize("options", [("--set", "C=-1", "--model", "proximal"), ("--window", "q")])
+def test_wrong_parameter_is_reported_before_any_row_is_read(run, table, options, monkeypatch):
+    def read(*_):
+        raise AssertionError("a row was read")
+
+    monkeypatch.setattr("steelyard.tables.table_stream.TableStream.__iter__", read)
+    result = run("stream", table, "--target", "y", *options)
+    assert result.exit_code == 1
+    assert "must be" in result.stderr

@@ -10,7 +10,7 @@ import pytest
 from steelyard import ProximalSVC
 from steelyard.evaluation import prequential
 from steelyard.evaluation.days import DAY_SECONDS, DayMeasures
-from steelyard.evaluation.label_order import LabelOrder
+from steelyard.evaluation.results import label_order_warning
 from steelyard.metrics import precision_at_k_score, recall_at_k_score
 from steelyard.streams import ArrayStream
 
@@ -65,14 +65,12 @@ def test_totals_of_stream_with_times_are_means_over_days():
 @pytest.mark.parametrize("chunk", [1, 7, 400])
 def test_label_order_warning_with_counts_is_given_for_sorted_rows_only(chunk):
     codes = np.repeat([0, 1, 0], [200, 100, 100])
-    ordered, mixed = LabelOrder(), LabelOrder()
-    shuffled = np.random.default_rng(0).permutation(codes)
-    for begin in range(0, 400, chunk):
-        ordered.update(codes[begin : begin + chunk])
-        mixed.update(shuffled[begin : begin + chunk])
-    assert "the label changes 2 times in 400 rows, and about 150 times in random order" in ordered.warning()
-    assert mixed.warning() is None
-    assert LabelOrder().warning() is None
+    rng = np.random.default_rng(0)
+    X, shuffled = rng.normal(size=(400, 2)), rng.permutation(codes)
+    ordered, mixed = (prequential(ProximalSVC(), X, y, chunk=chunk).order_notices for y in (codes, shuffled))
+    assert "the label changes 2 times in 400 rows, and about 150 times in random order" in ordered[0]
+    assert mixed == []
+    assert label_order_warning(np.zeros(0, dtype=int), 0) is None
 
 
 def test_result_of_sorted_rows_shows_the_warning():

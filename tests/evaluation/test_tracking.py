@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from steelyard._labels import LabelEncoder
 from steelyard.evaluation.tracking import Tracker
 from steelyard.metrics.blocks import MEASURES, BlockConfusion, block_tallies, measures, pad_classes
-from steelyard.metrics.score_measures import window_aucs
+from steelyard.metrics.score_measures import rankings_of_both_classes
 from steelyard.streams.predictions import Predictions
 from tests.evaluation.reference import measured
 
@@ -40,7 +40,7 @@ def test_window_and_total_counts_do_not_depend_on_chunks(history, seed):
     expected = np.zeros((n_classes, n_classes), dtype=int)
     np.add.at(expected, (true, predicted), 1)
     np.testing.assert_array_equal(counter.confusion, expected)
-    blocks = counter.window_blocks()[0]
+    blocks = counter.window_blocks()
     last_true, last_predicted = true[-window:], predicted[-window:]
     expected = block_tallies(last_true, last_predicted, np.zeros(len(last_true), dtype=int), 1, n_classes)[0]
     np.testing.assert_array_equal(blocks.sum(axis=0), expected)
@@ -113,7 +113,8 @@ def test_counts_of_earlier_windows_equal_counts_of_their_rows(history, seed, ago
     true, predicted = rng.integers(0, n_classes, size=(2, sum(sizes)))
     counter = _counted(true, predicted, sizes, window, n_classes)
     agos = sorted({ago for ago in agos if ago < sizes[-1]}, reverse=True)
-    for ago, blocks in zip(agos, counter.window_blocks(agos), strict=True):
+    for ago in agos:
+        blocks = counter.window_blocks(ago)
         end = len(true) - ago
         rows = slice(max(0, end - window), end)
         size = -(-len(true[rows]) // 20)
@@ -129,16 +130,17 @@ def _blocks_back_from(rows, size):
     return [slice(max(rows.start, end - size), end) for end in ends][::-1]
 
 
-def test_window_aucs_equal_counting_all_pairs():
+def test_auc_of_both_rankings_equals_counting_all_pairs():
     rng = np.random.default_rng(5)
     true = (rng.random(400) < 0.1).astype(int)
     scores = rng.integers(0, 6, size=400) + true * 1.0  # with many ties
     true[100:160] = 0  # a window with only one class
-    ends = np.array([60, 150, 151, 283, 399, 400])
-    for end, auc in zip(ends, window_aucs(true == 1, scores, ends - 50, ends), strict=True):
+    for end in (60, 150, 151, 283, 399, 400):
         rows = slice(end - 50, end)
-        assert auc == pytest.approx(_auc_of_all_pairs(true[rows], scores[rows]), nan_ok=True, abs=1e-15)
-    assert np.isnan(window_aucs(true == 1, scores, [100], [150])[0])
+        expected = _auc_of_all_pairs(true[rows], scores[rows])
+        for ranking in rankings_of_both_classes(true[rows] == 1, scores[rows]):
+            assert ranking.auc() == pytest.approx(expected, nan_ok=True, abs=1e-15)
+    assert np.isnan(rankings_of_both_classes(true[100:150] == 1, scores[100:150])[0].auc())
 
 
 def _auc_of_all_pairs(true, scores):

@@ -140,7 +140,7 @@ def test_probabilities_outside_0_and_1_raise(score):
 
 @pytest.mark.parametrize("k", [0, -1, 2.5, True])
 def test_invalid_k_raises(k):
-    with pytest.raises(ParameterError, match="k must be a positive integer"):
+    with pytest.raises(ParameterError, match="k must be a whole number from 1"):
         precision_at_k_score([0, 1], [0.1, 0.2], k=k)
 
 
@@ -211,5 +211,5 @@ def test_precision_at_k_scorer_accepts_k():
 def test_weighted_auc_equals_scikit_learn(decimals):
     y, scores, weights = rows(5, decimals=decimals)
     expected = sklearn_metrics.roc_auc_score(y, scores, sample_weight=weights)
-    assert score_measures.auc(y == 1, scores, weights) == pytest.approx(expected, rel=1e-12)
-    assert math.isnan(score_measures.auc(y == 7, scores, weights))
+    assert score_measures.Ranking.of(y == 1, scores, weights).auc() == pytest.approx(expected, rel=1e-12)
+    assert math.isnan(score_measures.Ranking.of(y == 7, scores, weights).auc())

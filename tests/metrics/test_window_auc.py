@@ -186,7 +186,7 @@ def test_from_state_with_damaged_state_raises(damage):
 
 @pytest.mark.parametrize("window", [0, -1, 1.5, True, "10", 2**40])
 def test_invalid_window_raises(window):
-    with pytest.raises(ParameterError, match="window must be a positive number of rows"):
+    with pytest.raises(ParameterError, match="window must be a whole number"):
         WindowAUC(window)
 
 

@@ -25,7 +25,7 @@ from steelyard.proximal import serialization as messages_of_statistics
 from steelyard.proximal.solver import _solve_definite
 from steelyard.service import rows as wire
 from steelyard.sql import StatisticsCube
-from steelyard.tables.table_stream import seconds_of
+from steelyard.tables.frames import seconds_of
 from steelyard.windowing import AdaptiveWindows, SlidingWindow
 from tests.safety import documents, fuzz_bodies
 from tests.safety.subjects import SUBJECTS, X, Y

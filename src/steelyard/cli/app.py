@@ -16,8 +16,6 @@ from steelyard.cli.hints import command_line_hint
 from steelyard.cli.output import wrap_lines
 from steelyard.exceptions import SteelyardError
 
-__all__ = ["COMMANDS", "ErrorHandlingGroup", "main"]
-
 _INTERRUPTED = 130  # 128 + SIGINT
 _BROKEN_PIPE = 141  # 128 + SIGPIPE
 
@@ -110,6 +108,10 @@ class ErrorHandlingGroup(click.Group):
 
 def _print_error(error: click.ClickException) -> None:
     """Print an error message; a usage error also prints the usage line."""
+    # Since click 8.2, a group without a command raises this error, whose message is the help text.
+    if isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ())):
+        click.echo(error.format_message(), err=True)
+        return
     if isinstance(error, click.UsageError) and error.ctx is not None:
         click.echo(visible(error.ctx.get_usage(), keep="\n"), err=True)
         click.echo(f"Try '{visible(error.ctx.command_path)} --help' for help.\n", err=True)
@@ -126,6 +128,18 @@ def _discard_output() -> None:
 
 class _LazyGroup(ErrorHandlingGroup):
     """Command group that lists its commands without importing them."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            from difflib import get_close_matches
+
+            close = get_close_matches(args[0], COMMANDS, n=1)
+            question = f" Did you mean {close[0]!r}?" if close else ""
+            raise click.UsageError(f"{error.message}{question}", ctx) from None
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  click's signature
         return list(COMMANDS)

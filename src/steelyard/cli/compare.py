@@ -10,8 +10,6 @@ from steelyard.cli.files import IN_FILE
 from steelyard.cli.options import report_option
 from steelyard.cli.output import emit_json, emit_table, json_option, print_message
 
-__all__ = ["compare_command"]
-
 _MEASURES = (
     "sensitivity", "specificity", "f1", "auc", "average_precision", "precision_at_k", "recall_at_k",
     "log_loss", "brier", "expected_calibration_error", "rows_per_second",

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from steelyard.proximal import ProximalSVC
     from steelyard.sql import StatisticsCube
 
-__all__ = ["cube_command"]
-
 _COLUMNS = (
     "slice", "rows", "rare", "squared_error", "own_squared_error", "auc", "own_auc", "gmean", "own_gmean",
 )  # fmt: skip

@@ -17,16 +17,6 @@ if TYPE_CHECKING:
     from steelyard.streams.chunks import Chunk
     from steelyard.streams.predictions import Predictions
 
-__all__ = [
-    "Cost",
-    "Decision",
-    "cost_option",
-    "online_or_fixed_threshold",
-    "parse_goal",
-    "probabilities",
-    "threshold_option",
-]
-
 
 @dataclass(frozen=True)
 class Cost:

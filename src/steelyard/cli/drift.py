@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from steelyard.cli.model_files import open_table, wrong_kind_error
+from steelyard.cli.model_files import load_table_model, open_table
 from steelyard.cli.options import ColumnOptions, column_options, target_option
 from steelyard.cli.output import emit_json, emit_text, json_option
 
 if TYPE_CHECKING:
     from steelyard.tables import TableModel
-
-__all__ = ["drift_command"]
 
 _SAVED = (".stats", ".steelyard")  # other files are tables
 
@@ -34,7 +32,11 @@ def drift_command(
     machines), models of class ProximalSVC (.steelyard), or tables with a label column. Only sums for each
     class are compared, so the rows of statistics files are not needed.
     """
-    saved = {name: _load(Path(name)) for name in (before, after) if name.endswith(_SAVED)}
+    saved = {
+        name: load_table_model(Path(name), accepts_statistics=True)
+        for name in (before, after)
+        if name.endswith(_SAVED)
+    }
     first = saved.get(before) or _read(before, saved.get(after), target, columns)
     second = saved.get(after) or _read(after, first, target, columns)
     report = second.drift_report(first)
@@ -42,18 +44,6 @@ def drift_command(
         emit_json({"before": before, "after": after, **report.as_dict()})
     else:
         emit_text(f"{report}\n")
-
-
-def _load(path: Path) -> TableModel:
-    from steelyard.distributed.files import StatisticsPart
-    from steelyard.persistence import load
-    from steelyard.tables import TableModel
-
-    found = load(path)
-    found = found.model if isinstance(found, StatisticsPart) else found
-    if not isinstance(found, TableModel):
-        raise wrong_kind_error(path, found)
-    return found
 
 
 def _read(source: str, like: TableModel | None, target: str | None, columns: ColumnOptions) -> TableModel:

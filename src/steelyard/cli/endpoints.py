@@ -13,8 +13,6 @@ from steelyard.exceptions import ParameterError
 if TYPE_CHECKING:
     from steelyard.federated import Folder, Service
 
-__all__ = ["ENDPOINT", "key_option", "open_endpoint", "open_folder", "round_option"]
-
 ENDPOINT = "FOLDER|URL"
 key_option: Callable[[Any], Any] = click.option(
     "--key",

@@ -17,8 +17,6 @@ from steelyard.cli.runs import finished_result, write_report_to
 if TYPE_CHECKING:
     from steelyard.evaluation import PrequentialResult
 
-__all__ = ["evaluate_command"]
-
 # Maximum number of classes of a printed confusion matrix. With more classes, one line per class is printed.
 _MAX_CONFUSION_CLASSES = 8
 

@@ -9,8 +9,6 @@ import click
 from steelyard.cli.files import IN_FILE, OUT_FILE
 from steelyard.cli.output import emit_facts, json_option
 
-__all__ = ["export_command"]
-
 
 @click.command("export")
 @click.argument("model", type=IN_FILE)

@@ -12,8 +12,6 @@ import click
 
 from steelyard.exceptions import FileAccessError
 
-__all__ = ["ANY_FILE", "IN_FILE", "OUT_FILE", "read_file", "rollback_on_error", "save_model"]
-
 
 class _OutFile(click.Path):
     """Path of an output file. Missing folders are created. A path that cannot be written is a usage error."""

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from steelyard.tables.columns import Columns
     from steelyard.tables.databases import DatabaseSource
 
-__all__ = ["fit_command"]
-
 _ALLOWED_WITH_CONTINUE = {"source", "out", "base", "query", "weight", "how", "chunk", "limit", "as_json"}
 
 

@@ -16,8 +16,6 @@ from steelyard.exceptions import ParameterError
 if TYPE_CHECKING:
     from steelyard.tables import TableModel
 
-__all__ = ["forget_command"]
-
 
 @click.command("forget")
 @click.argument("model", type=IN_FILE)

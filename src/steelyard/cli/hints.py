@@ -7,8 +7,6 @@ import shlex
 
 import click
 
-__all__ = ["command_line_hint"]
-
 # Matches a Python argument such as drop='id', again=True or time=, except after an option such as --set.
 _ARGUMENT = re.compile(
     r"(?<![-\w,])(?<!--set )(?<!--grid )(?<!--cost )([A-Za-z_]\w*)="

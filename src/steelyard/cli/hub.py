@@ -22,8 +22,6 @@ from steelyard.exceptions import ParameterError, SteelyardError
 if TYPE_CHECKING:
     from steelyard.federated import Exchange, Hub
 
-__all__ = ["hub_command"]
-
 # Table heading of each name in the JSON output.
 _COLUMNS = {
     "site": "site",
@@ -223,14 +221,10 @@ def serve_command(
 
     print_message(f"sites publish to the address below, path /v1/models/{model}")
     with tempfile.TemporaryDirectory() as temporary:
-        specs = () if target is None else (_write_spec(Path(temporary, f"{model}.toml"), target),)
-        ctx.invoke(serve, specs=specs, **service_options)
-
-
-def _write_spec(path: Path, target: str) -> Path:
-    """Write the specification of a pooled model as TOML, in which a JSON string is a valid string."""
-    path.write_text(f"target = {json.dumps(target)}\nsites = true\n", "utf-8")
-    return path
+        path = Path(temporary, f"{model}.toml")
+        if target is not None:  # a JSON string is a valid string of TOML
+            path.write_text(f"target = {json.dumps(target)}\nsites = true\n", "utf-8")
+        ctx.invoke(serve, specs=() if target is None else (path,), **service_options)
 
 
 def _watch(folder: str, out: Path, every: float) -> None:

@@ -12,8 +12,6 @@ from steelyard.cli.model_files import class_counts, inner_learner, summary_of
 from steelyard.cli.options import count_option
 from steelyard.cli.output import emit_facts, emit_json, emit_table, json_option
 
-__all__ = ["inspect_command"]
-
 
 @click.command("inspect")
 @click.argument("file", type=IN_FILE)
@@ -34,7 +32,9 @@ def inspect_command(file: Path, top: int, as_json: bool) -> None:
     is_table = isinstance(item, TableModel)
     learner = item.estimator if is_table else item
     facts: dict[str, Any] = {"file": str(file), "kind": kind if is_table else f"{kind} without columns"}
-    facts |= summary_of(item) if is_table else _learner_summary(learner)
+    facts |= (
+        summary_of(item) if is_table else {"class": type(learner).__name__, "classes": class_counts(learner)}
+    )
     parameters = learner.get_params(deep=False)
     facts["parameters"] = {name: repr(value) for name, value in parameters.items()}
     features, history = [], []
@@ -69,10 +69,6 @@ def _parts(statistics: Any) -> list[dict[str, str]]:
         leaving = statistics.retired.sources.items()
         parts += [{"id": rows_id, "source": f"{source} (to forget)"} for rows_id, source in leaving]
     return parts
-
-
-def _learner_summary(learner: Any) -> dict[str, Any]:
-    return {"class": type(learner).__name__, "classes": class_counts(learner)}
 
 
 def _file_facts(file: Path) -> dict[str, Any]:

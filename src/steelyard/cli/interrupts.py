@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterable, Iterator
 from types import FrameType
 from typing import Self, TypeVar
 
-__all__ = ["StopOnInterrupt"]
-
 Item = TypeVar("Item")
 
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from steelyard.evaluation import PrequentialEvaluator
     from steelyard.streams import RowStream
 
-__all__ = ["LiveDisplay", "sparkline"]
-
 _BARS = "▁▂▃▄▅▆▇█"
 _COLOURS = ("cyan", "yellow", "magenta", "green", "blue", "red")
 _REFRESH_SECONDS = 0.2

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from steelyard.distributed.files import StatisticsPart
     from steelyard.tables import TableModel
 
-__all__ = ["combine_command", "merge_command"]
-
 
 @click.command("merge")
 @click.argument("files", nargs=-1, required=True, type=IN_FILE)

@@ -15,17 +15,6 @@ if TYPE_CHECKING:
     from steelyard.cli.options import ColumnOptions
     from steelyard.tables import TableModel, TableStream
 
-__all__ = [
-    "check_can_be_saved",
-    "class_counts",
-    "inner_learner",
-    "load_table_model",
-    "open_source",
-    "open_table",
-    "summary_of",
-    "wrong_kind_error",
-]
-
 
 def open_source(source: str, query: str | None) -> Any:
     """Return the source of a command: a path, a database address, an open query or an open topic."""
@@ -66,14 +55,16 @@ def _open_topic(address: str) -> Any:
     return TopicTable(topic)
 
 
-def load_table_model(path: Path) -> TableModel:
-    """Load a model with table columns. Any other saved object is an error."""
+def load_table_model(path: Path, *, accepts_statistics: bool = False) -> TableModel:
+    """Load a model with table columns, or with ``accepts_statistics`` the model of a statistics file."""
+    from steelyard.distributed.files import StatisticsPart
     from steelyard.persistence import load
     from steelyard.tables import TableModel
 
-    model = load(path)
+    found = load(path)
+    model = found.model if accepts_statistics and isinstance(found, StatisticsPart) else found
     if not isinstance(model, TableModel):
-        raise wrong_kind_error(path, model)
+        raise wrong_kind_error(path, found)
     return model
 
 

@@ -13,8 +13,6 @@ from steelyard.cli.output import emit_facts, emit_json, emit_table, json_option
 from steelyard.cli.registry import Entry, available
 from steelyard.exceptions import ParameterError
 
-__all__ = ["models_command"]
-
 
 @click.command("models")
 @click.argument("name", required=False, shell_complete=complete_models)

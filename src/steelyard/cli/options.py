@@ -13,35 +13,6 @@ from steelyard.cli.files import ANY_FILE, OUT_FILE
 from steelyard.cli.output import print_message
 from steelyard.cli.registry import available
 
-__all__ = [
-    "MISSING",
-    "ColumnOptions",
-    "address_options",
-    "chunk_option",
-    "collect_options",
-    "column_options",
-    "complete_models",
-    "count_option",
-    "drop_option",
-    "features_option",
-    "how_option",
-    "k_option",
-    "limit_option",
-    "measure_window_option",
-    "missing_option",
-    "model_options",
-    "out_option",
-    "positive_option",
-    "prequential_column_options",
-    "query_option",
-    "renamed_options",
-    "report_option",
-    "seed_option",
-    "settings_option",
-    "target_option",
-    "time_option",
-]
-
 # Copy of a constant of TableEncoder, because importing TableEncoder takes a second.
 MISSING = ("indicator", "refuse", "mean", "zero")
 

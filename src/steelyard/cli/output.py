@@ -23,20 +23,6 @@ from steelyard.exceptions import FileAccessError
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = [
-    "emit_facts",
-    "emit_json",
-    "emit_table",
-    "emit_text",
-    "json_option",
-    "json_text",
-    "print_message",
-    "print_status",
-    "stderr_console",
-    "to_json_value",
-    "wrap_lines",
-]
-
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 json_option: Callable[[Command], Command] = click.option(
@@ -126,7 +112,8 @@ def _draw_table(heads: list[str], lines: list[list[str]]) -> None:
     from rich.text import Text
 
     console = Console(highlight=False)
-    if _table_width(heads, lines) > console.width and len(heads) > len(lines) + 1:
+    width = sum(max(map(len, column)) + 2 for column in zip(heads, *lines, strict=True)) - 2
+    if width > console.width and len(heads) > len(lines) + 1:
         # The table is transposed, so that it fits into the terminal.
         heads, *lines = [list(column) for column in zip(heads, *lines, strict=True)]
     table = Table(box=None, header_style="bold", pad_edge=False)
@@ -135,11 +122,6 @@ def _draw_table(heads: list[str], lines: list[list[str]]) -> None:
     for line in lines:
         table.add_row(*map(Text, line))
     console.print(table)
-
-
-def _table_width(heads: list[str], lines: list[list[str]]) -> int:
-    """Return the width of a table in characters, with two blanks between columns."""
-    return sum(max(map(len, column)) + 2 for column in zip(heads, *lines, strict=True)) - 2
 
 
 def emit_facts(facts: Mapping[str, Any], *, as_json: bool) -> None:

@@ -11,8 +11,6 @@ from steelyard.exceptions import ParameterError
 if TYPE_CHECKING:
     from steelyard.evaluation import PrequentialEvaluator
 
-__all__ = ["check_positive", "positive_error", "positive_of"]
-
 _MAX_LISTED_LABELS = 20
 
 

@@ -21,8 +21,6 @@ from steelyard.cli.positive import positive_of
 if TYPE_CHECKING:
     from steelyard.tables import TableModel, TableStream
 
-__all__ = ["predict_command"]
-
 Lines = list[dict[str, Any]]
 
 
@@ -184,15 +182,14 @@ def _explainer(model: TableModel, n_columns: int, *, as_json: bool) -> Callable[
 
     def explain(chunk: Any) -> dict[str, list[Any]]:
         found = model.explain_chunk(chunk, changes=as_json)
-        if as_json:
-            return {"explanation": [_without_label(row) for row in found.to_dicts()]}
-        return {"explanation": [found.summary(row, n_columns) for row in range(len(found))]}
+        if not as_json:
+            return {"explanation": [found.summary(row, n_columns) for row in range(len(found))]}
+        others = {"label", "score"}
+        return {
+            "explanation": [{k: v for k, v in row.items() if k not in others} for row in found.to_dicts()]
+        }
 
     return explain
-
-
-def _without_label(row: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in row.items() if name not in {"label", "score"}}
 
 
 def _class_columns(prefix: str, classes: list[Any], values: Any) -> dict[str, list[Any]]:

@@ -15,8 +15,6 @@ from steelyard.exceptions import ParameterError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-__all__ = ["LEARNERS", "Entry", "available", "make_models", "parse_settings"]
-
 
 @dataclass(frozen=True)
 class Entry:
@@ -115,6 +113,8 @@ def make_models(specs: Sequence[str], settings: Mapping[str, Any], seed: int | N
     A setting ``C`` applies to every model with this parameter, ``LABEL.C`` to one model. The seed is passed
     to every model with a seed parameter.
     """
+    from steelyard.base import check_parameters
+
     models: dict[str, Any] = {}
     used: set[str] = set()
     for text in specs:
@@ -136,6 +136,7 @@ def make_models(specs: Sequence[str], settings: Mapping[str, Any], seed: int | N
                 parameters.setdefault(seed_name, seed)
         for_wrapper = {key: parameters.pop(key) for key in _wrapper_parameters(wrapper) if key in parameters}
         model = maker(**parameters)
+        check_parameters(model)
         models[label] = model if wrapper is None else wrapper(model, **for_wrapper)
     unused = [name for name in settings if name not in used]
     if unused:

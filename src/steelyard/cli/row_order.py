@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from steelyard.streams.chunks import Chunk
     from steelyard.tables import TableStream
 
-__all__ = ["delayed_by_time", "ordered_chunks", "parse_delay", "shuffle_option"]
-
 shuffle_option = click.option(
     "--shuffle",
     type=click.IntRange(0),
@@ -54,21 +52,27 @@ def _joined(chunks: list[Chunk]) -> Chunk:
     return rows
 
 
-def parse_delay(text: str) -> tuple[int, float | None]:
-    """Return the delay of labels in rows, and in seconds if it is a time span such as 3d or 12h."""
+def parse_seconds(text: str) -> float | None:
+    """Return a time span such as 3d or 12h in seconds, or None for another text."""
     from steelyard.windowing.sliding import window_size
 
-    if text.isdecimal():
-        return int(text), None
     try:
         size = window_size(text)
     except ValueError:
-        size = 0
-    if isinstance(size, int):
+        return None
+    return None if isinstance(size, int) else size.total_seconds()
+
+
+def parse_delay(text: str) -> tuple[int, float | None]:
+    """Return the delay of labels in rows, and in seconds if it is a time span such as 3d or 12h."""
+    if text.isdecimal():
+        return int(text), None
+    seconds = parse_seconds(text)
+    if seconds is None:
         raise click.UsageError(
             f"--delay expects a number of rows or a time span such as 3d or 12h; got {text!r}."
         )
-    return 0, size.total_seconds()
+    return 0, seconds
 
 
 def delayed_by_time(

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from steelyard.evaluation import PrequentialEvaluator, PrequentialResult
     from steelyard.streams.chunks import RowStream
 
-__all__ = ["finished_result", "print_notes", "run_result", "write_report_to"]
-
 
 def _command_line(context: click.Context) -> str:
     """Return the command line with all given arguments and options, in the order of the help text."""

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from steelyard.streams.chunks import Chunk
     from steelyard.tables import TableStream
 
-__all__ = ["join_labels", "parse_labels", "read_labels"]
-
 _CHUNK_ROWS = 10_000
 
 

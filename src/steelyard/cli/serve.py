@@ -11,7 +11,7 @@ import sys
 import time
 import tomllib
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,8 @@ import click
 from steelyard.cli.files import ANY_FILE, read_file
 from steelyard.cli.options import address_options
 from steelyard.cli.output import emit_facts, emit_json, emit_table, json_option, print_message
-from steelyard.exceptions import FileAccessError, FileFormatError, ParameterError, SteelyardError
-
-__all__ = ["serve_command"]
+from steelyard.cli.row_order import parse_seconds
+from steelyard.exceptions import FileAccessError, FileFormatError, ParameterError
 
 _SWITCH_SECONDS = 0.001  # maximum time that a prediction waits for the GIL while another thread learns
 _SHUTDOWN_SECONDS = 10  # time limit for finishing requests in progress
@@ -144,9 +143,8 @@ def serve_command(
     leads = role == "learner" and (not check or repair) and opened.acquire_write_lock()
     writer = Writer(opened, may_learn=role == "learner", audit_days=audit_days)
     created = [_create_command(path) for path in specs]
-    commands = [command for command, _ in created]
     if leads:
-        _create_models(writer, commands)
+        _create_models(writer, [command for command, _ in created])
     elif specs and not check:
         print_message("another process is the learner and creates the models")
     if check:
@@ -155,8 +153,7 @@ def serve_command(
         finally:
             opened.close()
         return
-    consumers = _consumers(writer, {c.model: topics for c, topics in created if topics is not None})
-    app = make_app(writer, keys=keys, consumers=consumers)
+    app = make_app(writer, keys=keys, consumers=_consumers(writer, created))
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(message)s")
     if log_format == "json":
         from steelyard.service.http.logs import JsonFormatter
@@ -165,8 +162,7 @@ def serve_command(
             handler.setFormatter(JsonFormatter())
     if log_level == "requests":
         logging.getLogger("steelyard.service").setLevel(logging.INFO)
-    tls = (tls_cert, tls_key)
-    _listen(app, host, port, tls, lambda url: _announce(url, opened, advertise, demo=demo))
+    _listen(app, host, port, (tls_cert, tls_key), lambda url: _announce(url, opened, advertise, demo=demo))
 
 
 def _create_models(writer: Any, commands: list[Any]) -> None:
@@ -209,8 +205,9 @@ def _announce(url: str, store: Any, advertise: str | None, *, demo: bool) -> Non
         feed(url)
 
 
-def _consumers(writer: Any, feeds: dict[str, Any]) -> list[Any]:
+def _consumers(writer: Any, created: list[tuple[Any, Any]]) -> list[Any]:
     """Return the consumers of the topics that are named in the model files."""
+    feeds = {command.model: topics for command, topics in created if topics is not None}
     if not feeds:
         return []
     from steelyard.brokers.consumer import consumers_of
@@ -240,24 +237,16 @@ def _check(writer: Any, *, repair: bool) -> None:
         if repair:
             found = writer.repair(name)
             print_message(f"repaired {name!r} (rows kept: {found['kept']:,}, lost: {found['lost']:,})")
-    _print_models(writer, writer.store.path, len(writer.damaged))
-    if writer.damaged:
-        raise SystemExit(1)
-
-
-def _print_models(writer: Any, store: str, n_damaged: int) -> None:
+    columns = ["model", "version", "rows", "digest"]
     rows = [
-        {
-            "model": name,
-            "version": model.version,
-            "rows": model.n_rows,
-            "digest": model.summary()["digest"][:16],
-        }
+        dict(zip(columns, (name, model.version, model.n_rows, model.summary()["digest"][:16]), strict=True))
         for name, model in writer.published.items()
     ]
-    problems = f"damaged models: {n_damaged}" if n_damaged else "no problems found"
-    print_message(f"{store}: {problems}; models: {len(rows)}")
-    emit_table(["model", "version", "rows", "digest"], rows)
+    problems = f"damaged models: {len(writer.damaged)}" if writer.damaged else "no problems found"
+    print_message(f"{writer.store.path}: {problems}; models: {len(rows)}")
+    emit_table(columns, rows)
+    if writer.damaged:
+        raise SystemExit(1)
 
 
 def _listen(
@@ -382,17 +371,12 @@ def _shown_key(key: Any, token: str) -> dict[str, Any]:
 
 def _later(duration: str | None) -> float | None:
     """Return the time, in seconds since 1970, after a duration such as "90d" from now."""
-    from steelyard.windowing.sliding import window_size
-
     if duration is None:
         return None
-    try:
-        length = window_size(duration)
-    except SteelyardError:
-        length = None
-    if not isinstance(length, timedelta):
+    seconds = parse_seconds(duration)
+    if seconds is None:
         raise ParameterError(f"expected a time such as 90d (units s, m, h, d, w); got {duration!r}.")
-    return time.time() + length.total_seconds()
+    return time.time() + seconds
 
 
 def _date(seconds: float | None) -> str:
@@ -424,17 +408,16 @@ def list_keys(*, keys_file: Path, as_json: bool) -> None:
     """List the keys of a file."""
     from steelyard.service.http.keys import Keys
 
+    columns = ["id", "scopes", "models", "expires", "note"]
     rows = [
-        {
-            "id": k.id,
-            "scopes": ",".join(k.scopes),
-            "models": ",".join(k.models),
-            "expires": _date(k.expires),
-            "note": k.note,
-        }
+        dict(
+            zip(
+                columns, (k.id, ",".join(k.scopes), ",".join(k.models), _date(k.expires), k.note), strict=True
+            )
+        )
         for k in Keys(keys_file).all()
     ]
-    emit_json(rows) if as_json else emit_table(["id", "scopes", "models", "expires", "note"], rows)
+    emit_json(rows) if as_json else emit_table(columns, rows)
 
 
 @keys_command.command("revoke")
@@ -466,16 +449,10 @@ def audit_command(
     from steelyard.service import open_store
     from steelyard.service.audit import AuditLog
 
-    if "://" not in store and not Path(store).exists():
-        raise FileAccessError("this store does not exist.", source=store, hint="pass the store with --store")
-    opened = open_store(store)
-    try:
-        selection: dict[str, Any] = {
-            name: value for name, value in (("verb", verb), ("key", key)) if value is not None
-        }
-        entries, _ = AuditLog(opened).read(model=model, limit=limit, **selection)
-    finally:
-        opened.close()
+    _check_exists(store)
+    given: dict[str, Any] = {name: x for name, x in (("verb", verb), ("key", key)) if x is not None}
+    with open_store(store) as opened:
+        entries, _ = AuditLog(opened).read(model=model, limit=limit, **given)
     rows = [{**entry._asdict(), "at": _date(entry.at)} for entry in entries]
     columns = ["at", "model", "verb", "key", "address", "request_id", "outcome", "rows", "version"]
     emit_json(rows) if as_json else emit_table(columns, rows)
@@ -484,13 +461,17 @@ def audit_command(
 # -- commands for backups ---------------------------------------------------------------------------
 
 
-def _store_path(store: str) -> Path:
+def _check_exists(store: str) -> None:
+    if "://" not in store and not Path(store).exists():
+        raise FileAccessError("this store does not exist.", source=store, hint="pass the store with --store")
+
+
+def _check_is_file(store: str) -> None:
     if "://" in store:
         raise ParameterError(
             "backup and restore need a store that is a file.",
             hint="for PostgreSQL use pg_dump --schema=steelyard and pg_restore",
         )
-    return Path(store)
 
 
 @serve_command.command("backup")
@@ -501,15 +482,12 @@ def backup_command(store: str, *, target: Path) -> None:
     _check_installed()
     from steelyard.service import SQLiteStore
 
-    if not _store_path(store).exists():
-        raise FileAccessError("this store does not exist.", source=store, hint="pass the store with --store")
+    _check_is_file(store)
+    _check_exists(store)
     if target.exists():
         raise FileAccessError("this file exists already.", source=str(target), hint="choose another name")
-    source = SQLiteStore(store)
-    try:
+    with SQLiteStore(store) as source:
         source.backup(target)
-    finally:
-        source.close()
     print_message(f"copied {store} to {target}")
 
 
@@ -536,14 +514,12 @@ def restore_command(store: str, *, source: Path) -> None:
     _check_installed()
     from steelyard.service import SQLiteStore, Writer
 
-    if _store_path(store).exists():
+    _check_is_file(store)
+    if Path(store).exists():
         raise FileAccessError("this store exists already.", source=store, hint="move it away first")
     if not source.exists():
         raise FileAccessError("this file does not exist.", source=str(source))
-    backup = SQLiteStore(source)
-    try:
+    with SQLiteStore(source) as backup:
         n_models = len(Writer(backup).published)
         backup.backup(store)
-    finally:
-        backup.close()
     print_message(f"restored {n_models} models to {store}")

@@ -17,8 +17,6 @@ from steelyard.exceptions import FileAccessError
 if TYPE_CHECKING:
     from steelyard.federated import ReleasePolicy, RoundKeys
 
-__all__ = ["site_command"]
-
 _to_option = click.option(
     "--to", "endpoint", required=True, metavar=ENDPOINT, help="Shared folder, or URL of the pooled model."
 )

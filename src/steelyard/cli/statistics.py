@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from steelyard.cli.files import IN_FILE, save_model
-from steelyard.cli.model_files import open_table, wrong_kind_error
+from steelyard.cli.model_files import load_table_model, open_table, wrong_kind_error
 from steelyard.cli.options import (
     ColumnOptions,
     collect_options,
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from steelyard import RandomFeatures
     from steelyard.distributed.files import StatisticsPart
     from steelyard.tables import TableModel
-
-__all__ = ["statistics_command"]
 
 
 @dataclass(frozen=True)
@@ -153,8 +151,6 @@ def _new_model(
     columns: ColumnOptions,
 ) -> TableModel:
     """Return a model without rows, configured by the options or by the model in the file ``like``."""
-    from steelyard.distributed.files import StatisticsPart
-    from steelyard.persistence import load
     from steelyard.tables import TableModel
 
     if like is None:
@@ -168,9 +164,8 @@ def _new_model(
         raise ParameterError(
             "--like: parameters come from the file.", hint="omit --set and --random-features"
         )
-    loaded = load(like)
-    loaded = loaded.model if isinstance(loaded, StatisticsPart) else loaded
-    if not isinstance(loaded, TableModel) or not hasattr(loaded.estimator, "subtract"):
+    loaded = load_table_model(like, accepts_statistics=True)
+    if not hasattr(loaded.estimator, "subtract"):
         raise wrong_kind_error(like, loaded)
     if target not in {None, loaded.target}:
         raise ParameterError(f"--target: the label column of {like} is {loaded.target!r}.")

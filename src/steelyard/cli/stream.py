@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from steelyard.streams import RowStream
     from steelyard.streams.chunks import Chunk
 
-__all__ = ["stream_command"]
-
 _MAX_BUILT_IN_CHUNK_ROWS = 500
 _MAX_LISTED_BAD_ROWS = 20
 _COLUMNS = (
@@ -347,10 +345,13 @@ def _built_in_models(stream: _BuiltInStream, settings: dict[str, Any], seed: int
 
 def _windowed(name: str, model: Any, window: str) -> Any:
     """Return the model with a sliding window, set by a parameter of the model or added by a wrapper."""
+    from steelyard.base import check_parameters
     from steelyard.windowing import SlidingWindow
 
     if "window" in model.get_params(deep=False):
-        return model.set_params(window=int(window) if window.isdigit() else window)
+        model.set_params(window=int(window) if window.isdigit() else window)
+        check_parameters(model)
+        return model
     if not hasattr(model, "forget"):
         raise ParameterError(f"--window: {name!r} cannot forget rows.")
     return SlidingWindow(model, window)

@@ -31,8 +31,6 @@ from steelyard.cli.row_order import ordered_chunks, shuffle_option
 from steelyard.cli.runs import finished_result, print_notes, write_report_to
 from steelyard.exceptions import DataError, ParameterError
 
-__all__ = ["tune_command"]
-
 _MEASURES = (
     "mean_g_mean", "lowest_g_mean", "g_mean", "mean_macro_recall", "lowest_macro_recall",
     "macro_recall", "f1", "auc", "average_precision", "precision_at_k", "recall_at_k", "log_loss", "brier",
@@ -107,12 +105,7 @@ def tune_command(
     check_positive(source, target, positive, columns.limit)
     stream = open_table(open_source(source, query), target, columns, unlabelled="keep")
     evaluator = PrequentialEvaluator(
-        candidates,
-        window=measure_window,
-        positive=positive,
-        k=k,
-        seed=seed,
-        explains=report is not None,
+        candidates, window=measure_window, positive=positive, k=k, seed=seed, explains=report is not None
     )
     evaluator.run(small_first(ordered_chunks(stream, shuffle)))
     result = finished_result(evaluator, stream, positive)

@@ -9,8 +9,6 @@ import click
 from steelyard.cli.files import IN_FILE
 from steelyard.cli.output import emit_facts, json_option
 
-__all__ = ["verify_command"]
-
 
 @click.command("verify")
 @click.argument("certificate", type=IN_FILE)

@@ -9,8 +9,6 @@ import click
 
 from steelyard.cli.output import emit_json, json_option
 
-__all__ = ["version_command"]
-
 _PACKAGES = ("steelyard", "numpy", "scipy", "scikit-learn", "pyarrow", "pandas", "polars", "river")
 
 

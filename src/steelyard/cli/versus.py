@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from steelyard.evaluation import PrequentialResult
 
-__all__ = ["versus_sentences"]
-
 # The measures for two classes do not depend on thresholds, so that unsuitable thresholds are not penalised.
 _MEASURES = {"average_precision": "average precision", "auc": "AUC", "brier": "Brier score (lower is better)"}
 _MEASURES_OF_MANY = {"macro_recall": "mean recall", "log_loss": "log-loss (lower is better)"}

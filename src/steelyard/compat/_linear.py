@@ -14,8 +14,6 @@ from steelyard.exceptions import DataError
 from steelyard.proximal import ProximalSVC
 from steelyard.tables import TableModel
 
-__all__ = ["LinearModel"]
-
 
 @dataclass(frozen=True, slots=True)
 class LinearModel:

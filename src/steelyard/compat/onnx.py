@@ -133,10 +133,7 @@ def _label_tensor(classes: NDArray[Any]) -> tuple[NDArray[Any], int]:
     ):
         if all(type(value) is kind for value in values):
             return np.array(values, dtype=dtype), int(tensor_type)
-    raise DataError(
-        f"labels must all be numbers, or all strings; got {values[:5]!r}.",
-        source="to_onnx",
-    )
+    raise DataError(f"labels must all be numbers, or all strings; got {values[:5]!r}.", source="to_onnx")
 
 
 # -- conversion of ProximalSVC ------------------------------------------------------------------------

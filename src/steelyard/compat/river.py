@@ -234,7 +234,6 @@ def from_river(model: Any, *, labels: Sequence[Label] = (), features: Sequence[H
         return model.to_learner()
     if not isinstance(model, Estimator) or not hasattr(model, "predict_one"):
         raise ParameterError(
-            f"expected a river classifier or pipeline; got {type(model).__name__}.",
-            source="from_river",
+            f"expected a river classifier or pipeline; got {type(model).__name__}.", source="from_river"
         )
     return RiverPeer(model, scale=False, labels=labels, features=features)

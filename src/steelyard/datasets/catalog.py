@@ -9,8 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["CATALOG", "KOIL_NAMES", "Entry"]
-
 
 @dataclass(frozen=True)
 class Entry:

@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 
 from steelyard.exceptions import DataError
 
-__all__ = ["Dataset", "Split", "Splits"]
-
 # Levels of ordinal text columns from low to high. Levels of other columns are sorted alphabetically.
 _ORDERS = {
     ("car", "buying"): ("low", "med", "high", "vhigh"),

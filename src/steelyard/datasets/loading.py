@@ -14,8 +14,6 @@ from steelyard.datasets.dataset import Dataset, Splits
 from steelyard.datasets.sources import data_folder, from_folder, from_openml, from_package
 from steelyard.exceptions import DatasetUnavailable, FileAccessError, ParameterError
 
-__all__ = ["available", "load", "load_splits"]
-
 _HINT = (
     "name a folder that contains it with data_dir=... (--data-dir on the command line) or the environment"
     " variable STEELYARD_DATA"

@@ -19,8 +19,6 @@ from steelyard.datasets.catalog import CATALOG, Entry
 from steelyard.datasets.dataset import Dataset
 from steelyard.exceptions import DatasetUnavailable
 
-__all__ = ["from_folder", "from_openml", "from_package", "needs_pandas"]
-
 _OPENML_SECONDS = 10.0
 
 

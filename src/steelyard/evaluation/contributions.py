@@ -12,15 +12,6 @@ from steelyard.base import BatchLearner
 from steelyard.exceptions import SteelyardError
 from steelyard.explanation.explain import mean_contributions
 
-__all__ = [
-    "EXPLAINED_ROWS",
-    "MAX_FEATURES",
-    "FeatureStrengths",
-    "contributions",
-    "names_of_strengths",
-    "strengths_of",
-]
-
 _MAX_RECORDS = 32  # more records would dominate the cost of a stream, because each record explains rows
 EXPLAINED_ROWS = 16  # number of rows that are explained for each record, which takes tens of milliseconds
 MAX_FEATURES = 4096

@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from steelyard._types import FloatArray
 from steelyard.metrics.score_measures import BoolArray, rankings_of_both_classes
 
-__all__ = ["DAY_SECONDS", "DayLine", "DayMeasures"]
-
 DAY_SECONDS = 86_400.0
 _MAX_DAYS = 4000  # maximum number of days; older days are dropped
 
@@ -76,6 +74,6 @@ class DayMeasures:
             self._day,
             len(scores),
             (n_positive, len(scores) - n_positive),
-            (pair[0].precision_at(self.k), pair[1].precision_at(self.k)),
-            (pair[0].recall_at(self.k), pair[1].recall_at(self.k)),
+            (pair[0].precision_at_k(self.k), pair[1].precision_at_k(self.k)),
+            (pair[0].recall_at_k(self.k), pair[1].recall_at_k(self.k)),
         )

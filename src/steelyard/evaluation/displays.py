@@ -15,8 +15,6 @@ from steelyard.exceptions import DataError, ParameterError
 if TYPE_CHECKING:
     from steelyard.evaluation.results import PrequentialResult
 
-__all__ = ["BoundaryDisplay", "ForgetDisplay", "PrequentialDisplay"]
-
 
 class Display(ABC):
     """Base class of the displays."""

@@ -18,39 +18,26 @@ import scipy.sparse as sp
 from steelyard._labels import Codes, LabelEncoder, positive_class
 from steelyard._types import FloatArray
 from steelyard.evaluation.contributions import EXPLAINED_ROWS, MAX_FEATURES, FeatureStrengths
-from steelyard.evaluation.label_order import LabelOrder
 from steelyard.evaluation.peers import as_stream_learner
 from steelyard.evaluation.results import PrequentialResult
 from steelyard.evaluation.sources import as_stream
 from steelyard.evaluation.tracking import METRICS, Tracker
 from steelyard.exceptions import ParameterError, SteelyardError
-from steelyard.params import Integer
+from steelyard.params import Integer, check_value
 from steelyard.proximal.drift_report import renamed_event
 from steelyard.streams.chunks import Chunk, RowStream
 from steelyard.streams.predictions import Predictions, is_ready, learn_chunk, predict_chunk, rows_for_model
 
-__all__ = ["Event", "PrequentialEvaluator", "prequential"]
-
+SampleCost = Callable[[Chunk], FloatArray]  # returns the cost of missing each row of a chunk
 _MAX_TIMES = 1001
 _MAX_ALARMS = 5  # number of alarms per model that the report explains
 # Minimum time between two measurements of the memory, which take longer than a small chunk.
 _MEMORY_INTERVAL_SECONDS = 0.1
 DEFAULT_METRICS = (
-    "sensitivity",
-    "specificity",
-    "g_mean",
-    "macro_recall",
-    "f1",
-    "rs",
-    "auc",
-    "imbalance_ratio",
-    "average_precision",
-    "precision_at_k",
-    "recall_at_k",
-    "log_loss",
-    "brier",
+    "sensitivity", "specificity", "g_mean", "macro_recall", "f1", "rs", "auc", "imbalance_ratio",
+    "average_precision", "precision_at_k", "recall_at_k", "log_loss", "brier",
     "expected_calibration_error",
-)
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +75,7 @@ class Candidate:
     """Model under evaluation, with its measures and its running time."""
 
     def __init__(
-        self,
-        name: str,
-        model: Any,
-        tracker: Tracker,
-        sample_cost: Callable[[Chunk], FloatArray] | None = None,
+        self, name: str, model: Any, tracker: Tracker, sample_cost: SampleCost | None = None
     ) -> None:
         self.name, self.model, self.tracker = name, model, tracker
         self._sample_cost = sample_cost if getattr(model, "takes_cost", False) else None
@@ -143,10 +126,9 @@ class Candidate:
         learn_chunk(self.model, chunk, **options)
         self.seconds += time.perf_counter() - begin
         self.n_learned += len(chunk)
-        drifts = getattr(self.model, "drifts_", ())
-        new, self._n_drifts = drifts[self._n_drifts :], len(drifts)
-        found = getattr(self.model, "drift_events_", ())
-        changes, self._n_changes = found[self._n_changes :], len(found)
+        drifts, found = getattr(self.model, "drifts_", ()), getattr(self.model, "drift_events_", ())
+        new, changes = drifts[self._n_drifts :], found[self._n_changes :]
+        self._n_drifts, self._n_changes = len(drifts), len(found)
         return [
             *(Event(row, "drift", "the model detected concept drift", self.name) for row in new),
             *(Event(change["row"], "drift", change["text"], self.name, change) for change in changes),
@@ -186,7 +168,7 @@ class PrequentialEvaluator:
         seed: int = 0,
         k: int = 100,
         learns: bool = True,
-        sample_cost: Callable[[Chunk], FloatArray] | None = None,
+        sample_cost: SampleCost | None = None,
         explains: bool = True,
     ) -> None:
         numbers = {"window": window, "warmup": warmup, "delay": delay, "every": every, "seed": seed, "k": k}
@@ -194,24 +176,21 @@ class PrequentialEvaluator:
         self.window, self.warmup, self.delay, self.seed, self.k = window, warmup, delay, seed, k
         self.every = every or max(1, window // 2)
         self.metrics = tuple(metrics)
+        trained = {name: as_stream_learner(model) if learns else model for name, model in models.items()}
         self.candidates = [
-            Candidate(
-                name,
-                as_stream_learner(model) if learns else model,
-                Tracker(self.metrics, window, seed, k),
-                sample_cost,
-            )
-            for name, model in models.items()
+            Candidate(name, model, Tracker(self.metrics, window, seed, k), sample_cost)
+            for name, model in trained.items()
         ]
         self.learns, self.explains = learns, explains
         self.n_rows = self.n_learned = self.n_unlabelled = 0
-        self.label_order = LabelOrder()
+        self.n_label_changes = 0  # between consecutive rows
+        self._last_code: int | None = None
         self.events: list[Event] = []
         self.started = time.perf_counter()
         self.started_at = datetime.now(UTC)
         self.label_table = LabelEncoder()
         self.times: list[tuple[int, float]] = []  # pairs (number of rows read, time of the last row)
-        self._label_counts = np.zeros(0, dtype=np.int64)
+        self.label_counts = np.zeros(0, dtype=np.int64)
         self._given_positive = positive
         self._unlearned: deque[Chunk] = deque()  # tested rows whose labels have not arrived yet
         self._last_record = 0
@@ -253,11 +232,11 @@ class PrequentialEvaluator:
         for rows in [chunk.take(0, n_warmup), chunk.take(n_warmup, len(chunk))] if is_split else [chunk]:
             codes = rows.codes_in(self.label_table)
             self._count_labels(codes)
-            self.label_order.update(codes)
             is_tested = self.n_rows >= self.warmup
             predictions = [candidate.predict(rows) if is_tested else None for candidate in self.candidates]
+            positive = self.positive
             for candidate, predicted in zip(self.candidates, predictions, strict=True):
-                candidate.note_alarms(rows, predicted, self.positive)
+                candidate.note_alarms(rows, predicted, positive)
             self._last_chunk = rows
             self._measure(codes, predictions, rows.time)
             self._note_time(rows)
@@ -287,7 +266,10 @@ class PrequentialEvaluator:
         self, codes: Codes, predictions: list[Predictions | None], time: FloatArray | None = None
     ) -> None:
         """Count predictions, and record the measures every ``every`` rows, also within a chunk."""
-        scored_class = self._scored_class()
+        # The class whose scores are stored: the given positive class or the second of two.
+        scored_class = self.positive_code
+        if self._given_positive is None:
+            scored_class = 1 if np.count_nonzero(self.label_counts) <= 2 else None
         for begin in range(0, len(codes), self.window):
             part = slice(begin, min(len(codes), begin + self.window))
             n_rows = part.stop - part.start
@@ -346,7 +328,7 @@ class PrequentialEvaluator:
     @property
     def labels(self) -> dict[Any, int]:
         """Number of rows of each class so far."""
-        pairs = zip(self.label_table.labels, self._label_counts.tolist(), strict=False)
+        pairs = zip(self.label_table.labels, self.label_counts.tolist(), strict=False)
         return {label: n for label, n in pairs if n}
 
     @property
@@ -366,23 +348,20 @@ class PrequentialEvaluator:
         code = self.label_table.find(positive)
         return len(self.label_table) if code is None else code
 
-    def _scored_class(self) -> int | None:
-        """Return the class whose scores are stored: the given positive class or the second of two."""
-        if self._given_positive is not None:
-            return self.positive_code
-        return 1 if np.count_nonzero(self._label_counts) <= 2 else None
-
     def _count_labels(self, codes: Codes) -> None:
+        """Count the labels of the next rows and their changes, and add an event for each new class."""
         counts = np.bincount(codes, minlength=len(self.label_table))
-        known = self._label_counts
-        if len(known) < len(counts):
-            known = np.pad(known, (0, len(counts) - len(known)))
-        for code in np.flatnonzero(known < np.minimum(counts, 1)).tolist():
+        n_new = len(counts) - len(self.label_counts)
+        known = np.pad(self.label_counts, (0, n_new)) if n_new else self.label_counts
+        for code in np.flatnonzero((counts > 0) & (known == 0)).tolist():
             row = self.n_rows + int((codes == code).argmax())
             if row:
                 label = self.label_table.labels[code]
                 self.events.append(Event(row, "class", f"first row of class {label!r}"))
-        self._label_counts = known + counts
+        self.label_counts = known + counts
+        self.n_label_changes += int(np.count_nonzero(codes[1:] != codes[:-1]))
+        self.n_label_changes += self._last_code is not None and bool(codes[0] != self._last_code)
+        self._last_code = int(codes[-1])
 
     def result(self, stream: RowStream | None = None) -> PrequentialResult:
         """Return the results so far."""
@@ -511,29 +490,26 @@ def resident_megabytes() -> float:
 def _check_options(
     models: Mapping[str, Any], metrics: Sequence[str], *, learns: bool, **numbers: int | None
 ) -> None:
+    source = "prequential"
     if not models:
-        raise ParameterError("expected at least one model; got none.", source="prequential")
-    uncalled = next((model for model in models.values() if isinstance(model, type)), None)
-    if uncalled is not None:
-        raise ParameterError(
-            f"expected a model; got the class {uncalled.__name__}.",
-            source="prequential",
-            hint=f"create an instance: {uncalled.__name__}()",
-        )
-    unable = [n for n, model in models.items() if not any(hasattr(model, m) for m in ("partial_fit", "fit"))]
-    if unable and learns:
-        raise ParameterError(
-            f"the model {unable[0]!r} has neither partial_fit() nor fit(), so it cannot learn.",
-            source="prequential",
-        )
+        raise ParameterError("expected at least one model; got none.", source=source)
+    for name, model in models.items():
+        if isinstance(model, type):
+            class_name = model.__name__
+            raise ParameterError(
+                f"expected a model; got the class {class_name}.",
+                source=source,
+                hint=f"create an instance: {class_name}()",
+            )
+        if learns and not (hasattr(model, "partial_fit") or hasattr(model, "fit")):
+            raise ParameterError(
+                f"the model {name!r} has neither partial_fit() nor fit(), so it cannot learn.", source=source
+            )
     unknown = [name for name in metrics if name not in METRICS]
     if unknown:
         raise ParameterError(
-            f"metrics must be among {', '.join(METRICS)}; got {unknown[0]!r}.", source="prequential"
+            f"metrics must be among {', '.join(METRICS)}; got {unknown[0]!r}.", source=source
         )
     for name, number in numbers.items():
-        allowed = Integer(1 if name in {"window", "every", "k"} else 0)
-        if number is not None and not allowed.accepts(number):
-            raise ParameterError(
-                f"{name} must be {allowed.description}; got {number!r}.", source="prequential"
-            )
+        if number is not None:
+            check_value(name, number, Integer(1 if name in {"window", "every", "k"} else 0), source)

@@ -15,8 +15,6 @@ from steelyard.base import BatchLearner
 from steelyard.exceptions import DataError, ParameterError
 from steelyard.windowing import Refit
 
-__all__ = ["RiverPeer", "SklearnPeer", "as_stream_learner"]
-
 
 def as_stream_learner(model: Any) -> Any:
     """Return the model itself if ``partial_fit(X, y)`` can train it, otherwise an adapter.
@@ -49,8 +47,7 @@ class SklearnPeer:
     def __init__(self, estimator: Any, *, scale: bool = True) -> None:
         if not hasattr(estimator, "partial_fit"):
             raise ParameterError(
-                "the classifier must have a method partial_fit().",
-                source=type(estimator).__name__,
+                "the classifier must have a method partial_fit().", source=type(estimator).__name__
             )
         self.estimator = estimator
         self.scaler = StandardScaler() if scale else None
@@ -116,12 +113,7 @@ class RiverPeer:
     predicts_unfitted = True  # river models predict before they have learned anything
 
     def __init__(
-        self,
-        model: Any,
-        *,
-        scale: bool = True,
-        labels: Sequence[Any] = (),
-        features: Sequence[Hashable] = (),
+        self, model: Any, *, scale: bool = True, labels: Sequence[Any] = (), features: Sequence[Hashable] = ()
     ) -> None:
         self._is_multiclass = bool(getattr(model, "_multiclass", True))
         if scale:

@@ -30,9 +30,10 @@ if TYPE_CHECKING:
     from steelyard.metrics import ReliabilityCurve
     from steelyard.streams.chunks import RowStream
 
-__all__ = ["PrequentialResult"]
-
 _CHANGE_Z_SCORE = 4.5  # minimum z-score of a significant change of recall
+_MIN_EXPECTED_CHANGES = 20  # minimum number of expected label changes; smaller tables are not checked
+# Rows count as sorted if the number of label changes is below this fraction of the expected number.
+_SORTED_RATIO = 0.05
 
 
 class PrequentialResult:
@@ -86,7 +87,7 @@ class PrequentialResult:
         self.moments = list(evaluator.times)
         self.ended: str | None = None
         self.notices: list[str] = list(getattr(stream, "notices", ()))
-        warning = evaluator.label_order.warning()
+        warning = label_order_warning(evaluator.label_counts, evaluator.n_label_changes)
         self.order_notices = [] if warning is None else [warning]
         self.notices += self.order_notices
         self.n_unlabelled = evaluator.n_unlabelled
@@ -192,7 +193,11 @@ class PrequentialResult:
     @property
     def table(self) -> list[dict[str, Any]]:
         """Measures over time: one dictionary per model and recorded window, ordered by row."""
-        lines = [_without_counts(record) for name in self.models for record in self.records(name)]
+        lines = [
+            {name: value for name, value in record.items() if name != "class_counts"}
+            for model in self.models
+            for record in self.records(model)
+        ]
         return sorted(lines, key=lambda line: line["row"])
 
     def records(self, model: str) -> list[dict[str, Any]]:
@@ -473,6 +478,24 @@ class PrequentialResult:
         return None if curve is None else {name: x.tolist() for name, x in curve._asdict().items()}
 
 
+def label_order_warning(counts: np.ndarray[Any, Any], n_changes: int) -> str | None:
+    """Return a warning if rows are sorted by label, or None.
+
+    If rows are sorted by label, a model that always predicts the previous label is nearly always right, even
+    if the features are noise. ``counts`` contains the rows of each class, and ``n_changes`` is the number of
+    label changes between consecutive rows.
+    """
+    n_rows = int(counts.sum())
+    # In random order, neighbouring rows differ with probability 1 - sum of squared class shares.
+    expected = (n_rows - 1) * (1 - float(np.square(counts / max(n_rows, 1)).sum()))
+    if expected < _MIN_EXPECTED_CHANGES or n_changes >= _SORTED_RATIO * expected:
+        return None
+    return (
+        f"the rows are sorted by label: the label changes {n_changes:,} times in {n_rows:,} rows, "
+        f"and about {expected:,.0f} times in random order, so the measures are misleading"
+    )
+
+
 def _significant_changes(blocks: np.ndarray[Any, Any], block_rows: int) -> list[int]:
     """Return the rows at which the recall of some class changes significantly.
 
@@ -533,10 +556,6 @@ def _shown_line(values: list[Any]) -> list[str]:
         else str(value)
         for value in values
     ]
-
-
-def _without_counts(record: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in record.items() if name != "class_counts"}
 
 
 def _cell(value: Any) -> Any:

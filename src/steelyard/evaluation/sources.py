@@ -14,8 +14,6 @@ from steelyard.tables.encoding import TableEncoder
 from steelyard.tables.records import LABEL, RecordSource
 from steelyard.tables.table_stream import TableStream, open_stream
 
-__all__ = ["as_stream"]
-
 _DEFAULT_CHUNK_ROWS = 100
 
 

@@ -23,15 +23,18 @@ from steelyard.metrics.blocks import (
     pad_classes,
     rows_per_block,
 )
-from steelyard.metrics.score_measures import ReliabilityBins, ReliabilityCurve
+from steelyard.metrics.score_measures import (
+    Ranking,
+    ReliabilityBins,
+    ReliabilityCurve,
+    rankings_of_both_classes,
+)
 from steelyard.streams.predictions import Predictions
 
-__all__ = ["LOSSES", "METRICS", "PROBABILITY_METRICS", "Record", "ScoreSample", "Tracker"]
-
-_RANKING_METRICS = ("average_precision", "precision_at_k", "recall_at_k")
+_RANKING_METRICS = ("auc", "average_precision", "precision_at_k", "recall_at_k")
 PROBABILITY_METRICS = ("log_loss", "brier", "expected_calibration_error")
 LOSSES = PROBABILITY_METRICS  # measures for which lower values are better
-METRICS = (*MEASURES, "auc", "pmauc", *_RANKING_METRICS, *PROBABILITY_METRICS)
+METRICS = (*MEASURES, "auc", "pmauc", *_RANKING_METRICS[1:], *PROBABILITY_METRICS)
 _N_RESAMPLES = 200
 # Buffered rows are counted when both limits (windows, rows) are reached.
 _MIN_FLUSH_WINDOWS, _MIN_FLUSH_ROWS = 2, 8000
@@ -43,6 +46,7 @@ _MAX_CELLS = 4_000_000  # maximum number of array cells in all records of a mode
 
 # Value of a measure if the scored class is positive, and if the other class is positive.
 Pair = tuple[float, float]
+_NAN_PAIR = math.nan, math.nan
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,72 +210,41 @@ class Tracker:
 
     def _flush(self) -> None:
         """Count the buffered rows and complete the pending records."""
-        if self._pending.columns:
-            true, predicted, scores, *calibration = map(
-                np.concatenate, zip(*self._pending.columns, strict=True)
-            )
-            self._counter.update(true, predicted, self._pending.n_classes, scores, *calibration)
-            if self._pending.scored_class is not None:
+        pending = self._pending
+        if pending.columns:
+            true, predicted, scores, *calibration = map(np.concatenate, zip(*pending.columns, strict=True))
+            self._counter.update(true, predicted, pending.n_classes, scores, *calibration)
+            if pending.scored_class is not None:
                 self._sample.update(true, scores)
             if calibration:
-                probability, event, log_losses, briers = _with_probability(calibration)
-                self._bins.update(probability, event > 0)
-                self._losses += (len(probability), log_losses.sum(), briers.sum())
-            self._pending.columns, self._pending.n_rows = [], 0
-        if not self._pending_records:
-            return
-        agos = [self._counter.n_rows - pending.n_rows for pending in self._pending_records]
-        blocks = self._counter.window_blocks(agos)
-        for pending, counts, values in zip(
-            self._pending_records, blocks, self._score_values(agos), strict=True
-        ):
+                _add_calibration(self._bins, self._losses, calibration)
+            pending.columns, pending.n_rows = [], 0
+        for record in self._pending_records:
+            ago = self._counter.n_rows - record.n_rows
+            values = self._score_values(self._counter.window(ago))
             if "pmauc" in self.metrics:
-                pmauc = values["auc"][0] if pending.pmauc is None else pending.pmauc
-                values["pmauc"] = pmauc, pmauc
-            self._records.append(
-                Record(
-                    pending.row, counts.astype(np.int32), values, pending.rows_per_second, pending.memory_mb
-                )
-            )
+                values["pmauc"] = values["auc"] if record.pmauc is None else (record.pmauc,) * 2
+            blocks = self._counter.window_blocks(ago).astype(np.int32)
+            self._records.append(Record(record.row, blocks, values, record.rows_per_second, record.memory_mb))
         self._pending_records = []
 
-    def _score_values(self, agos: list[int]) -> list[dict[str, Pair]]:
-        """Return the measures of scores and probabilities for windows that ended ``agos`` rows ago."""
-        true, _, scores, *calibration = self._counter.recent
-        windows = self._counter.window_slices(agos)
-        values: list[dict[str, Pair]] = [{} for _ in windows]
-        scored = self.scored_class is not None
-        is_positive = true == self.scored_class
-        if {"auc", "pmauc"} & {*self.metrics}:
-            aucs = [math.nan] * len(windows)
-            if scored:
-                begins, ends = ([window.start for window in windows], [window.stop for window in windows])
-                aucs = score_measures.window_aucs(is_positive, scores, np.array(begins), np.array(ends))
-            for value, auc in zip(values, aucs, strict=True):
-                value["auc"] = auc, auc
-        if {*_RANKING_METRICS} & {*self.metrics}:
-            for value, window in zip(values, windows, strict=True):
-                value |= self._ranked(is_positive[window], scores[window]) if scored else {}
+    def _score_values(self, window: slice) -> dict[str, Pair]:
+        """Return the measures of scores and probabilities of a window."""
+        true, _, scores, *calibration = (column[window] for column in self._counter.recent)
+        values: dict[str, Pair] = {"auc": _NAN_PAIR}
+        if self.scored_class is not None and {"pmauc", *_RANKING_METRICS} & {*self.metrics}:
+            one, other = rankings_of_both_classes(true == self.scored_class, scores)
+            values = {
+                "auc": (one.auc(),) * 2,
+                "average_precision": (one.average_precision(), other.average_precision()),
+                "precision_at_k": (one.precision_at_k(self.k), other.precision_at_k(self.k)),
+                "recall_at_k": (one.recall_at_k(self.k), other.recall_at_k(self.k)),
+            }
         if calibration:
-            for value, window in zip(values, windows, strict=True):
-                columns = _with_probability([column[window] for column in calibration])
-                probability, event, log_losses, briers = columns
-                found = [math.nan] * 3
-                if len(probability):
-                    bins = ReliabilityBins().update(probability, event > 0)
-                    found = [log_losses.mean(), briers.mean(), bins.expected_calibration_error()]
-                value |= {
-                    name: (float(x), float(x)) for name, x in zip(PROBABILITY_METRICS, found, strict=True)
-                }
+            bins, losses = ReliabilityBins(), np.zeros(3)
+            _add_calibration(bins, losses, calibration)
+            values |= {name: (_loss(name, bins, losses),) * 2 for name in PROBABILITY_METRICS}
         return values
-
-    def _ranked(self, is_positive: NDArray[np.bool_], scores: FloatArray) -> dict[str, Pair]:
-        one, other = score_measures.rankings_of_both_classes(is_positive, scores)
-        return {
-            "average_precision": (one.average_precision(), other.average_precision()),
-            "precision_at_k": (one.precision_at(self.k), other.precision_at(self.k)),
-            "recall_at_k": (one.recall_at(self.k), other.recall_at(self.k)),
-        }
 
     # -- reading of measures ------------------------------------------------------------------------
 
@@ -330,18 +303,20 @@ class Tracker:
             if name in {"auc", "average_precision"}:
                 values[name] = self._sampled(name, positive)
             elif name in PROBABILITY_METRICS:
-                values[name] = self._total_loss(name)
+                values[name] = _loss(name, self._bins, self._losses)
             elif name in _RANKING_METRICS:
-                days = self.days
-                side = int(self.is_mirrored(positive))
-                parts = (
-                    np.array([getattr(day, name)[side] for day in days])
-                    if days and positive is not None
-                    else (self.window_measures(positive)[name])
-                )
-                defined = parts[~np.isnan(parts)]
-                values[name] = float(defined.mean()) if len(defined) else math.nan
+                values[name] = self._mean_at_k(name, positive)
         return {**values, **flat_bands(self._bands(self.counter.blocks()[0], positive), values)}
+
+    def _mean_at_k(self, name: str, positive: int | None) -> float:
+        days, side = self.days, int(self.is_mirrored(positive))
+        parts = (
+            np.array([getattr(day, name)[side] for day in days])
+            if days and positive is not None
+            else self.window_measures(positive)[name]
+        )
+        defined = parts[~np.isnan(parts)]
+        return float(defined.mean()) if len(defined) else math.nan
 
     def reliability(self, positive: int | None) -> ReliabilityCurve | None:
         """Return the reliability curve of all rows, or None if there are no probabilities."""
@@ -354,15 +329,6 @@ class Tracker:
         return ReliabilityCurve(
             1.0 - curve.mean_probability[::-1], 1.0 - curve.positive_rate[::-1], curve.n_rows[::-1]
         )
-
-    def _total_loss(self, name: str) -> float:
-        self._flush()
-        n_rows, log_losses, briers = self._losses.tolist()
-        if not n_rows:
-            return math.nan
-        if name == "expected_calibration_error":
-            return self._bins.expected_calibration_error()
-        return (log_losses if name == "log_loss" else briers) / n_rows
 
     def _width(self, positive: int | None) -> int:
         # A positive class that has not occurred yet counts as a class without rows.
@@ -382,38 +348,41 @@ class Tracker:
             return math.nan
         true = np.concatenate([y for y, _ in self._score_tables])
         last = slice(max(0, len(true) - ago - self.window), len(true) - ago)
-        true = true[last]
-        present = np.unique(true)
+        present = np.unique(true[last])
         if len(present) < 2:
             return math.nan
         classes = [table.labels[code] for code in present]
-        scores = np.concatenate([predictions.score_table(classes) for _, predictions in self._score_tables])[
-            last
-        ]
+        scores = np.concatenate([part.score_table(classes) for _, part in self._score_tables])[last]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UndefinedMetricWarning)  # an undefined value is nan
-            y, columns = np.searchsorted(present, true), scores if len(classes) > 2 else scores[:, 1]
-            return float(pmauc_score(y, columns, labels=list(range(len(present)))))
+            columns = scores if len(classes) > 2 else scores[:, 1]
+            codes = np.searchsorted(present, true[last])
+            return float(pmauc_score(codes, columns, labels=list(range(len(present)))))
 
     def _sampled(self, name: str, positive: int | None) -> float:
         sample = self.sample
         if positive is None or len(sample.labels) < 2 or self.scored_class not in sample.labels:
             return math.nan
         scores, is_positive, weights = sample.against(self.scored_class)
-        if name == "auc":
-            return score_measures.auc(is_positive, scores, weights)
         if self.is_mirrored(positive):
             is_positive, scores = ~is_positive, -scores
-        return score_measures.average_precision(is_positive, scores, weights)
+        ranking = Ranking.of(is_positive, scores, weights)
+        return ranking.auc() if name == "auc" else ranking.average_precision()
 
 
-_NAN_PAIR = math.nan, math.nan
-
-
-def _with_probability(columns: list[FloatArray]) -> list[FloatArray]:
-    """Return the columns of those rows that have a probability."""
+def _add_calibration(bins: ReliabilityBins, losses: FloatArray, columns: list[FloatArray]) -> None:
+    """Add the rows that have a probability to bins and to sums of rows, log-losses and Brier scores."""
     known = ~np.isnan(columns[0])
-    return [column[known] for column in columns]
+    probability, event, log_losses, briers = (column[known] for column in columns)
+    bins.update(probability, event > 0)
+    losses += (len(probability), log_losses.sum(), briers.sum())
+
+
+def _loss(name: str, bins: ReliabilityBins, losses: FloatArray) -> float:
+    """Return a measure of probabilities, or nan if there are no rows with probabilities."""
+    if name == "expected_calibration_error" or not losses[0]:
+        return bins.expected_calibration_error()
+    return float(losses[1 if name == "log_loss" else 2] / losses[0])
 
 
 def _max_records(n_rows: int, n_classes: int) -> int:

@@ -22,12 +22,7 @@ from steelyard.metrics.batch_scores import (
     roc_auc_score,
 )
 from steelyard.metrics.confidence import rate_interval
-from steelyard.metrics.confusion import (
-    ConfusionStream,
-    CumulativeConfusion,
-    FadingConfusion,
-    WindowConfusion,
-)
+from steelyard.metrics.confusion import ConfusionStream, CumulativeConfusion, FadingConfusion, WindowConfusion
 from steelyard.metrics.report import ImbalanceReport, imbalance_report
 from steelyard.metrics.score_measures import ReliabilityCurve
 from steelyard.metrics.scorers import get_scorer, get_scorer_names, make_scorer

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import math
-import numbers
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from steelyard._labels import LabelEncoder, encode_labels
-from steelyard.exceptions import DataError, ParameterError
+from steelyard.exceptions import DataError
+from steelyard.params import MAX_COUNT, Integer, check_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 Label: TypeAlias = Any  # any hashable and sortable value: str, int, bool, integral float, ...
 Codes: TypeAlias = NDArray[np.intp]
+Weights: TypeAlias = ArrayLike | None  # weight of each row, or None if all weights are 1
 
 
 def plain(label: Any) -> Label:
@@ -150,16 +151,9 @@ def check_probabilities(scores: NDArray[np.float64], source: str) -> NDArray[np.
     return scores
 
 
-def check_window(window: int, source: str) -> int:
-    is_integer = isinstance(window, numbers.Integral) and not isinstance(window, bool)
-    if not is_integer or not 1 <= window <= np.iinfo(np.int32).max:
-        raise ParameterError(f"window must be a positive number of rows; got {window!r}.", source=source)
-    return int(window)
-
-
-def check_positive_integer(value: int, name: str, source: str) -> int:
-    if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < 1:
-        raise ParameterError(f"{name} must be a positive integer; got {value!r}.", source=source)
+def check_count(value: int, name: str, source: str) -> int:
+    """Return a validated integer of at least 1."""
+    check_value(name, value, Integer(1, MAX_COUNT), source)
     return int(value)
 
 

@@ -96,6 +96,47 @@ class StreamingMetric(ABC):
         return f"{type(self).__name__}.update"
 
 
+class RowWindow:
+    """The last ``size`` rows of a stream, stored as parallel columns in ring buffers.
+
+    Parameters
+    ----------
+    size : int
+        Number of rows. The buffers grow on demand; row t of the stream is stored at index t % size.
+    columns : ndarrays
+        Empty arrays with the types and shapes of the columns.
+    """
+
+    def __init__(self, size: int, *columns: NDArray[Any]) -> None:
+        self._size, self._columns, self._n_seen = size, list(columns), 0
+
+    def push(self, *columns: NDArray[Any]) -> list[NDArray[Any]]:
+        """Add rows and return the columns of the stored rows that leave the window."""
+        n_before, n_new = self._n_seen, len(columns[0])
+        self._n_seen += n_new
+        capacity, needed = len(self._columns[0]), min(self._size, self._n_seen)
+        if needed > capacity:
+            n_added = min(self._size, max(needed, 2 * capacity)) - capacity
+            self._columns = [
+                np.append(c, np.zeros((n_added, *c.shape[1:]), c.dtype), 0) for c in self._columns
+            ]
+        places = np.arange(n_before + max(0, n_new - self._size), self._n_seen) % self._size
+        leaving = places[places < n_before]
+        left = [own[leaving] for own in self._columns]
+        for own, new in zip(self._columns, columns, strict=True):
+            own[places] = new[n_new - len(places) :]
+        return left
+
+    def content(self) -> list[NDArray[Any]]:
+        """Return the columns, oldest row first."""
+        order = np.arange(max(0, self._n_seen - self._size), self._n_seen) % self._size
+        return [column[order] for column in self._columns]
+
+    def clear(self) -> None:
+        """Remove all rows."""
+        self._n_seen = 0
+
+
 def _check_storable(value: Any, name: str) -> None:
     for item in value if isinstance(value, list | tuple) else [value]:
         if not isinstance(item, str | int | float | bool | None):

@@ -15,33 +15,21 @@ import numpy as np
 from steelyard.metrics import formulas
 from steelyard.metrics._validation import (
     Label,
+    Weights,
     check_same_length,
     check_weights,
     encode,
     positions,
     sort_labels,
 )
+from steelyard.params import Positive, check_value
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-__all__ = [
-    "cohen_kappa_score",
-    "f_beta_score",
-    "g_mean_score",
-    "imbalance_ratio",
-    "relative_sensitivity_score",
-    "sensitivity_score",
-    "specificity_score",
-]
-
 
 def sensitivity_score(
-    y_true: ArrayLike,
-    y_pred: ArrayLike,
-    *,
-    pos_label: Label | None = None,
-    sample_weight: ArrayLike | None = None,
+    y_true: ArrayLike, y_pred: ArrayLike, *, pos_label: Label | None = None, sample_weight: Weights = None
 ) -> float:
     r"""Return the recall of the positive class: :math:`TP / (TP + FN)`.
 
@@ -72,11 +60,7 @@ def sensitivity_score(
 
 
 def specificity_score(
-    y_true: ArrayLike,
-    y_pred: ArrayLike,
-    *,
-    pos_label: Label | None = None,
-    sample_weight: ArrayLike | None = None,
+    y_true: ArrayLike, y_pred: ArrayLike, *, pos_label: Label | None = None, sample_weight: Weights = None
 ) -> float:
     r"""Return the joint recall of all other classes: :math:`TN / (TN + FP)`.
 
@@ -100,11 +84,7 @@ def specificity_score(
 
 
 def g_mean_score(
-    y_true: ArrayLike,
-    y_pred: ArrayLike,
-    *,
-    pos_label: Label | None = None,
-    sample_weight: ArrayLike | None = None,
+    y_true: ArrayLike, y_pred: ArrayLike, *, pos_label: Label | None = None, sample_weight: Weights = None
 ) -> float:
     r"""Return the geometric mean of the class recalls.
 
@@ -143,11 +123,7 @@ def g_mean_score(
 
 
 def relative_sensitivity_score(
-    y_true: ArrayLike,
-    y_pred: ArrayLike,
-    *,
-    pos_label: Label | None = None,
-    sample_weight: ArrayLike | None = None,
+    y_true: ArrayLike, y_pred: ArrayLike, *, pos_label: Label | None = None, sample_weight: Weights = None
 ) -> float:
     r"""Return sensitivity divided by specificity, which is 1 if both are equal.
 
@@ -178,7 +154,7 @@ def f_beta_score(
     *,
     beta: float = 1.0,
     pos_label: Label | None = None,
-    sample_weight: ArrayLike | None = None,
+    sample_weight: Weights = None,
 ) -> float:
     r"""Return the weighted harmonic mean of precision and sensitivity of the positive class.
 
@@ -206,13 +182,11 @@ def f_beta_score(
     >>> f_beta_score([0, 0, 0, 1, 1], [0, 0, 1, 1, 1], beta=2)
     0.909...
     """
-    formulas.check_beta(beta, "f_beta_score")
+    check_value("beta", beta, Positive(), "f_beta_score")
     return _score("f_beta", y_true, y_pred, pos_label, sample_weight, beta=beta)
 
 
-def cohen_kappa_score(
-    y_true: ArrayLike, y_pred: ArrayLike, *, sample_weight: ArrayLike | None = None
-) -> float:
+def cohen_kappa_score(y_true: ArrayLike, y_pred: ArrayLike, *, sample_weight: Weights = None) -> float:
     r"""Return Cohen's kappa: the agreement of predictions and labels beyond chance, over all classes.
 
     Parameters
@@ -242,7 +216,7 @@ def cohen_kappa_score(
     return _score("cohen_kappa", y_true, y_pred, None, sample_weight)
 
 
-def imbalance_ratio(y: ArrayLike, *, sample_weight: ArrayLike | None = None) -> float:
+def imbalance_ratio(y: ArrayLike, *, sample_weight: Weights = None) -> float:
     """Return the number of rows of the largest class divided by that of the smallest class.
 
     Parameters
@@ -271,7 +245,7 @@ def _score(
     y_true: ArrayLike,
     y_pred: ArrayLike,
     pos_label: Label | None,
-    sample_weight: ArrayLike | None,
+    sample_weight: Weights,
     **options: float,
 ) -> float:
     source = measure if measure == "imbalance_ratio" else f"{measure}_score"
@@ -281,7 +255,7 @@ def _score(
 
 
 def confusion_table(
-    y_true: ArrayLike, y_pred: ArrayLike, sample_weight: ArrayLike | None, source: str
+    y_true: ArrayLike, y_pred: ArrayLike, sample_weight: Weights, source: str
 ) -> formulas.ConfusionTable:
     true_labels, true = encode(y_true, source, "y_true")
     predicted_labels, predicted = encode(y_pred, source, "y_pred")

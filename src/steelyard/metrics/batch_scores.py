@@ -11,7 +11,6 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from sklearn.metrics import roc_auc_score as _sklearn_roc_auc_score
 
 from steelyard._types import FloatArray
 from steelyard.exceptions import DataError, ParameterError
@@ -19,7 +18,8 @@ from steelyard.metrics import formulas, score_measures
 from steelyard.metrics._validation import (
     Codes,
     Label,
-    check_positive_integer,
+    Weights,
+    check_count,
     check_probabilities,
     check_same_length,
     check_scores,
@@ -30,32 +30,14 @@ from steelyard.metrics._validation import (
     positions,
     sort_labels,
 )
-from steelyard.metrics.score_measures import ReliabilityBins, ReliabilityCurve
+from steelyard.metrics.score_measures import Ranking, ReliabilityBins, ReliabilityCurve
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from numpy.typing import ArrayLike, NDArray
-
-__all__ = [
-    "average_precision_score",
-    "brier_score",
-    "expected_calibration_error",
-    "log_loss_score",
-    "pmauc_score",
-    "precision_at_k_score",
-    "recall_at_k_score",
-    "reliability_curve",
-    "roc_auc_score",
-]
 
 
 def roc_auc_score(
-    y_true: ArrayLike,
-    y_score: ArrayLike,
-    *,
-    pos_label: Label | None = None,
-    sample_weight: ArrayLike | None = None,
+    y_true: ArrayLike, y_score: ArrayLike, *, pos_label: Label | None = None, sample_weight: Weights = None
 ) -> float:
     """Return the area under the ROC curve of one class against all others.
 
@@ -85,15 +67,12 @@ def roc_auc_score(
     >>> roc_auc_score(["no", "no", "yes", "yes"], [0.1, 0.4, 0.35, 0.8])
     0.75
     """
-    return _of_scores("roc_auc", _auc, y_true, y_score, pos_label=pos_label, sample_weight=sample_weight)
+    ranking = _ranking(y_true, y_score, pos_label, sample_weight, "roc_auc_score")
+    return formulas.defined_or_warn("roc_auc", ranking.auc())
 
 
 def average_precision_score(
-    y_true: ArrayLike,
-    y_score: ArrayLike,
-    *,
-    pos_label: Label | None = None,
-    sample_weight: ArrayLike | None = None,
+    y_true: ArrayLike, y_score: ArrayLike, *, pos_label: Label | None = None, sample_weight: Weights = None
 ) -> float:
     r"""Return the average precision, a summary of the precision-recall curve.
 
@@ -122,9 +101,8 @@ def average_precision_score(
     >>> average_precision_score(["no", "no", "yes", "yes"], [0.1, 0.4, 0.35, 0.8])
     0.833...
     """
-    formula = score_measures.average_precision
-    options: dict[str, Any] = {"pos_label": pos_label, "sample_weight": sample_weight}
-    return _of_scores("average_precision", formula, y_true, y_score, **options)
+    ranking = _ranking(y_true, y_score, pos_label, sample_weight, "average_precision_score")
+    return formulas.defined_or_warn("average_precision", ranking.average_precision())
 
 
 def precision_at_k_score(
@@ -195,11 +173,7 @@ def recall_at_k_score(
 
 
 def pmauc_score(
-    y_true: ArrayLike,
-    y_score: ArrayLike,
-    *,
-    labels: ArrayLike | None = None,
-    sample_weight: ArrayLike | None = None,
+    y_true: ArrayLike, y_score: ArrayLike, *, labels: ArrayLike | None = None, sample_weight: Weights = None
 ) -> float:
     r"""Return the AUC of any number of classes: the mean over all pairs of classes.
 
@@ -237,7 +211,7 @@ def pmauc_score(
     """
     columns, codes, scores, weights = _by_column(y_true, y_score, labels, sample_weight, "pmauc_score")
     if scores.ndim == 1:
-        value = _auc(codes == 1, scores, weights)
+        value = Ranking.of(codes == 1, scores, weights).auc()
     else:
         aucs = score_measures.one_vs_one_aucs(
             codes, scores, np.ones(len(codes)) if weights is None else weights
@@ -252,11 +226,7 @@ def pmauc_score(
 
 
 def log_loss_score(
-    y_true: ArrayLike,
-    y_proba: ArrayLike,
-    *,
-    labels: ArrayLike | None = None,
-    sample_weight: ArrayLike | None = None,
+    y_true: ArrayLike, y_proba: ArrayLike, *, labels: ArrayLike | None = None, sample_weight: Weights = None
 ) -> float:
     r"""Return the log-loss (cross-entropy) of probabilities; the lower the better.
 
@@ -301,11 +271,7 @@ def log_loss_score(
 
 
 def brier_score(
-    y_true: ArrayLike,
-    y_proba: ArrayLike,
-    *,
-    labels: ArrayLike | None = None,
-    sample_weight: ArrayLike | None = None,
+    y_true: ArrayLike, y_proba: ArrayLike, *, labels: ArrayLike | None = None, sample_weight: Weights = None
 ) -> float:
     r"""Return the Brier score, the mean squared error of probabilities; the lower the better.
 
@@ -347,7 +313,7 @@ def reliability_curve(
     *,
     n_bins: int = 10,
     pos_label: Label | None = None,
-    sample_weight: ArrayLike | None = None,
+    sample_weight: Weights = None,
 ) -> ReliabilityCurve:
     """Return predicted and observed frequencies of the positive class, in bins of equal width.
 
@@ -387,7 +353,7 @@ def expected_calibration_error(
     *,
     n_bins: int = 10,
     pos_label: Label | None = None,
-    sample_weight: ArrayLike | None = None,
+    sample_weight: Weights = None,
 ) -> float:
     r"""Return the expected calibration error of the positive class; 0 is perfect calibration.
 
@@ -444,50 +410,34 @@ def _scored_code(labels: list[Label], pos_label: Label | None, source: str) -> i
     return labels.index(sort_labels(labels, source)[-1]) if labels else -1
 
 
-def _of_scores(
-    measure: str,
-    formula: Callable[..., float],
-    y_true: ArrayLike,
-    y_score: ArrayLike,
-    *,
-    pos_label: Label | None,
-    sample_weight: ArrayLike | None,
-) -> float:
-    source = f"{measure}_score"
+def _ranking(
+    y_true: ArrayLike, y_score: ArrayLike, pos_label: Label | None, sample_weight: Weights, source: str
+) -> Ranking:
     is_positive, scores = _one_vs_rest(y_true, y_score, pos_label, source)
-    weights = check_weights(sample_weight, len(scores), source)
-    return formulas.defined_or_warn(measure, formula(is_positive, scores, weights), stacklevel=4)
+    return Ranking.of(is_positive, scores, check_weights(sample_weight, len(scores), source))
 
 
 def _at_k(
     measure: str, y_true: ArrayLike, y_score: ArrayLike, k: int, *, pos_label: Label | None, groups: Any
 ) -> float:
     source = f"{measure}_score"
-    k = check_positive_integer(k, "k", source)
+    k = check_count(k, "k", source)
     is_positive, scores = _one_vs_rest(y_true, y_score, pos_label, source)
-    formula = getattr(score_measures, measure)
     parts = [np.ones(len(scores), dtype=bool)]
     if groups is not None:
         names, codes = encode(groups, source, "groups")
         check_same_length(len(scores), len(codes), source, "groups")
         parts = [codes == code for code in range(len(names))]
-    values = [formula(is_positive[part], scores[part], k) for part in parts]
+    values = [getattr(Ranking.of(is_positive[part], scores[part]), measure)(k) for part in parts]
     defined = [value for value in values if not math.isnan(value)]
     return formulas.defined_or_warn(measure, float(np.mean(defined)) if defined else math.nan, stacklevel=4)
-
-
-def _auc(is_positive: NDArray[np.bool_], scores: FloatArray, weights: FloatArray | None) -> float:
-    counted = np.ones(len(scores), dtype=bool) if weights is None else weights > 0
-    if len(np.unique(is_positive[counted])) < 2:
-        return math.nan
-    return float(_sklearn_roc_auc_score(is_positive, scores, sample_weight=weights))
 
 
 def _by_column(
     y_true: ArrayLike,
     y_score: ArrayLike,
     labels: ArrayLike | None,
-    sample_weight: ArrayLike | None,
+    sample_weight: Weights,
     source: str,
     *,
     is_probability: bool = False,
@@ -517,10 +467,10 @@ def _reliability(
     *,
     n_bins: int,
     pos_label: Label | None,
-    sample_weight: ArrayLike | None,
+    sample_weight: Weights,
     source: str,
 ) -> ReliabilityBins:
-    n_bins = check_positive_integer(n_bins, "n_bins", source)
+    n_bins = check_count(n_bins, "n_bins", source)
     is_positive, probabilities = _one_vs_rest(y_true, y_proba, pos_label, source)
     check_probabilities(probabilities, source)
     weights = check_weights(sample_weight, len(probabilities), source)

@@ -6,7 +6,6 @@ measures here are computed from tallies, so the positive class can be chosen aft
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,37 +14,17 @@ from numpy.typing import NDArray
 from steelyard._types import FloatArray
 from steelyard.metrics import formulas
 
-__all__ = [
-    "MEASURES",
-    "BlockConfusion",
-    "block_tallies",
-    "bootstrap_bands",
-    "measures",
-    "pad_classes",
-    "rows_per_block",
-]
-
 Codes = NDArray[np.intp]
 Tallies = NDArray[np.int64]
 
 MEASURES = (
-    "sensitivity",
-    "specificity",
-    "g_mean",
-    "f1",
-    "rs",
-    "accuracy",
-    "imbalance_ratio",
-    "macro_recall",
+    "sensitivity", "specificity", "g_mean", "f1", "rs", "accuracy", "imbalance_ratio", "macro_recall",
     "cohen_kappa",
-)
+)  # fmt: skip
 _BANDED = ("sensitivity", "specificity", "g_mean", "f1", "macro_recall")
 _CONFIDENCE = 0.95
 _BLOCKS_PER_WINDOW = 20
 _MAX_STREAM_BLOCKS = 256  # maximum number of blocks; beyond it, adjacent blocks are merged
-_MAX_CELLS_PER_BATCH = 1 << 16
-# Up to this number of classes, counting the full confusion matrix of each block is faster.
-_MAX_CLASSES_FOR_TABLES = 8
 
 
 def measures(tallies: NDArray[Any], positive: int | None) -> dict[str, FloatArray]:
@@ -65,8 +44,8 @@ def measures(tallies: NDArray[Any], positive: int | None) -> dict[str, FloatArra
         One array for each of :data:`MEASURES`, with the leading axes of ``tallies``.
     """
     counts = formulas.ClassCounts.of_tallies(tallies)
-    values = {name: formulas.ALL_CLASSES[name](counts) for name in ("accuracy", "imbalance_ratio")}
-    values |= {name: formulas.ALL_CLASSES[name](counts) for name in ("macro_recall", "cohen_kappa")}
+    names = ("accuracy", "imbalance_ratio", "macro_recall", "cohen_kappa")
+    values = {name: formulas.ALL_CLASSES[name](counts) for name in names}
     if positive is None:
         undefined = np.full(counts.true.shape[:-1], np.nan)
         values |= {
@@ -124,26 +103,10 @@ def pad_classes(tallies: NDArray[Any], n_classes: int) -> NDArray[Any]:
 
 def block_tallies(true: Codes, predicted: Codes, blocks: Codes, n_blocks: int, n_classes: int) -> Tallies:
     """Return the tallies of all blocks as an array of shape (n_blocks, 3, n_classes)."""
-    if n_classes <= _MAX_CLASSES_FOR_TABLES:
-        return _tallies_of(_block_confusions(true, predicted, blocks, n_blocks, n_classes))
     first = blocks * n_classes
-    cells = (first[true == predicted] + true[true == predicted], first + true, first + predicted)
+    cells = ((first + true)[true == predicted], first + true, first + predicted)
     counts = [np.bincount(cell, minlength=n_blocks * n_classes) for cell in cells]
     return np.stack([count.reshape(n_blocks, n_classes) for count in counts], axis=1)
-
-
-def _block_confusions(true: Codes, predicted: Codes, blocks: Codes, n_blocks: int, n: int) -> Tallies:
-    cells = np.bincount((blocks * n + true) * n + predicted, minlength=n_blocks * n * n)
-    return cells.reshape(n_blocks, n, n)
-
-
-def _tallies_of(confusions: Tallies) -> Tallies:
-    """Return the tallies of confusion matrices, whose last two axes are true and predicted class."""
-    tallies = np.empty((*confusions.shape[:-2], 3, confusions.shape[-1]), dtype=np.int64)
-    tallies[..., 0, :] = confusions.diagonal(axis1=-2, axis2=-1)
-    confusions.sum(axis=-1, out=tallies[..., 1, :])
-    confusions.sum(axis=-2, out=tallies[..., 2, :])
-    return tallies
 
 
 class BlockConfusion:
@@ -166,7 +129,7 @@ class BlockConfusion:
     """
 
     def __init__(self, window: int) -> None:
-        self.window = window
+        self.window_rows = window
         self.n_rows = 0
         self.n_classes = 0
         self.confusion: Tallies = np.zeros((0, 0), dtype=np.int64)
@@ -178,7 +141,7 @@ class BlockConfusion:
         """Count rows. Additional columns, such as scores, are only stored in ``recent``."""
         new: list[NDArray[Any]] = [true, predicted, *columns]
         old = self.recent or [column[:0] for column in new]
-        self.recent = [np.concatenate([a[-self.window :], b]) for a, b in zip(old, new, strict=True)]
+        self.recent = [np.concatenate([a[-self.window_rows :], b]) for a, b in zip(old, new, strict=True)]
         self.n_classes = n_classes
         missing = n_classes - len(self.confusion)
         self.confusion = np.pad(self.confusion, ((0, missing), (0, missing))) if missing else self.confusion
@@ -201,7 +164,8 @@ class BlockConfusion:
 
     def total(self) -> Tallies:
         """Return the tally of all rows."""
-        return _tallies_of(self.confusion)
+        counts = self.confusion
+        return np.stack([counts.diagonal(), counts.sum(axis=1), counts.sum(axis=0)])
 
     def blocks(self) -> tuple[Tallies, int]:
         """Return the tallies of the full blocks, oldest first, and the number of rows per block."""
@@ -209,57 +173,23 @@ class BlockConfusion:
         padded = [pad_classes(block, self.n_classes) for block in full]
         return np.array(padded, dtype=np.int64).reshape(len(full), 3, self.n_classes), self._block_rows
 
-    def window_blocks(self, agos: Sequence[int] = (0,)) -> list[Tallies]:
-        """Return the tallies of the blocks of each window.
+    def window(self, ago: int = 0) -> slice:
+        """Return the slice of ``recent`` for the window that ends ``ago`` rows before the last row.
 
-        Window i ends ``agos[i]`` rows before the last row. A window has up to 20 blocks. The ends of the
-        windows must be within the rows of the last update.
+        The end of the window must be within the rows of the last update.
         """
-        ends = len(self.recent[0]) - np.asarray(agos, dtype=np.intp)
-        lengths = np.minimum(ends, self.window)
-        batch = max(1, _MAX_CELLS_PER_BATCH // (_BLOCKS_PER_WINDOW * max(self.n_classes, 1)))
-        return [
-            tallies
-            for some in _runs(lengths, batch)
-            for tallies in self._tallies_between(ends[some, None] - _borders(int(lengths[some.start])))
-        ]
+        end = len(self.recent[0]) - ago
+        return slice(max(end - self.window_rows, 0), end)
 
-    def _tallies_between(self, borders: Codes) -> Tallies:
-        """Return the tallies between adjacent block borders for each window.
-
-        Each row is counted only once, even if several windows contain it.
-        """
-        true, predicted, *_ = self.recent
-        edges = np.unique(borders)
-        part = slice(int(edges[0]), int(edges[-1]))
-        segments = np.repeat(np.arange(len(edges) - 1), np.diff(edges))
-        tallies = block_tallies(true[part], predicted[part], segments, len(edges) - 1, self.n_classes)
-        before = np.zeros((len(edges), 3, self.n_classes), dtype=np.int64)
-        tallies.cumsum(axis=0, out=before[1:])
-        return np.diff(before[np.searchsorted(edges, borders)], axis=1)
-
-    def window_slices(self, agos: Sequence[int]) -> list[slice]:
-        """Return the slices of ``recent`` for windows that end ``agos`` rows before the last row."""
-        ends = [len(self.recent[0]) - ago for ago in agos]
-        return [slice(max(end - self.window, 0), end) for end in ends]
+    def window_blocks(self, ago: int = 0) -> Tallies:
+        """Return the tallies of the blocks of a window, which are at most 20; the first may be shorter."""
+        true, predicted = (column[self.window(ago)] for column in self.recent[:2])
+        rows = rows_per_block(len(true))
+        blocks = np.arange(-len(true), 0) // rows  # -1 for the rows of the last block
+        n_blocks = -int(blocks[0])
+        return block_tallies(true, predicted, blocks + n_blocks, n_blocks, self.n_classes)
 
 
 def rows_per_block(n_rows: int) -> int:
-    """Return the number of rows per block for a window of ``n_rows``; the first block may be shorter."""
+    """Return the number of rows per block for a window of ``n_rows``."""
     return max(1, -(-n_rows // _BLOCKS_PER_WINDOW))
-
-
-def _borders(n_rows: int) -> Codes:
-    """Return the distance from the end of a window to each border of its blocks."""
-    rows = rows_per_block(n_rows)
-    return np.minimum(rows * np.arange(-(-n_rows // rows), -1, -1), n_rows)
-
-
-def _runs(lengths: Codes, max_size: int) -> Iterator[slice]:
-    """Yield slices of consecutive equal values of ``lengths``, each with at most ``max_size`` entries."""
-    begin = 0
-    while begin < len(lengths):
-        same = lengths[begin : begin + max_size] == lengths[begin]
-        end = begin + (len(same) if same.all() else int(same.argmin()))
-        yield slice(begin, end)
-        begin = end

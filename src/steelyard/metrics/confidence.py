@@ -16,8 +16,6 @@ from __future__ import annotations
 
 import numpy as np
 
-__all__ = ["rate_interval"]
-
 _EXPONENTS = np.geomspace(0.004, 4.0, 16)  # values of |a| in the formula, used with both signs
 _GRID_RATES, _REFINEMENTS = 33, 6
 

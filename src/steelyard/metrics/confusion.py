@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import numbers
 from abc import abstractmethod
 from typing import Any, ClassVar, Self, TypeAlias
 
@@ -15,17 +14,16 @@ from steelyard.metrics import formulas
 from steelyard.metrics._validation import (
     Codes,
     Label,
+    check_count,
     check_same_length,
     check_weights,
-    check_window,
     encode,
     plain,
     required,
     sort_labels,
 )
-from steelyard.metrics.base import StreamingMetric, check_codes, stored_array
-
-__all__ = ["ConfusionStream", "CumulativeConfusion", "FadingConfusion", "WindowConfusion"]
+from steelyard.metrics.base import RowWindow, StreamingMetric, check_codes, stored_array
+from steelyard.params import Fraction, Positive, check_value
 
 Weights: TypeAlias = NDArray[np.float64]
 
@@ -42,13 +40,11 @@ class ConfusionStream(StreamingMetric):
 
     def __init__(self, measure: str = "g_mean", *, pos_label: Label | None = None, beta: float = 1.0) -> None:
         _check_measure(measure, type(self).__name__)
-        formulas.check_beta(beta, type(self).__name__)
+        check_value("beta", beta, Positive(), type(self).__name__)
         self.measure = measure
         self.pos_label = plain(pos_label)
         self.beta = beta
-        # Labels in order of appearance, so that the code of a label never changes.
-        self._labels: list[Label] = []
-        self._codes: dict[Label, int] = {}
+        self._clear()
 
     def update(
         self,
@@ -84,7 +80,6 @@ class ConfusionStream(StreamingMetric):
         # All input is validated before the first change, so a failing call changes nothing.
         if len(true):
             true, predicted = self._code(true_labels)[true], self._code(predicted_labels)[predicted]
-            self._grow(len(self._labels))
             self._count(true, predicted, np.ones(len(true)) if weights is None else weights)
         return self
 
@@ -123,15 +118,24 @@ class ConfusionStream(StreamingMetric):
 
     def reset(self) -> Self:
         """Remove all rows and labels."""
-        self._labels, self._codes = [], {}
         self._clear()
         return self
 
+    def _clear(self) -> None:
+        # Labels in order of appearance, so that the code of a label never changes.
+        self._labels: list[Label] = []
+        self._codes: dict[Label, int] = {}
+        self._counts: NDArray[Any] = np.zeros((0, 0))  # by the codes of the true and the predicted label
+
     def _code(self, labels: list[Label]) -> Codes:
+        """Return the codes of labels. New labels get new rows and columns of the counts."""
         for label in labels:
             if label not in self._codes:
                 self._codes[label] = len(self._labels)
                 self._labels.append(label)
+        n_new = len(self._labels) - len(self._counts)
+        if n_new:
+            self._counts = np.pad(self._counts, ((0, n_new), (0, n_new)))
         return np.array([self._codes[label] for label in labels], dtype=np.intp)
 
     def _table(self) -> formulas.ConfusionTable:
@@ -142,22 +146,14 @@ class ConfusionStream(StreamingMetric):
         if len(sort_labels(labels, type(self).__name__)) != len(labels):
             raise ValueError("a label occurs twice in the saved state")
         self._code(labels)
-        self._grow(len(self._labels))
         return len(self._labels)
-
-    @abstractmethod
-    def _clear(self) -> None: ...
-
-    @abstractmethod
-    def _grow(self, n_labels: int) -> None:
-        """Resize the counts for new labels."""
 
     @abstractmethod
     def _count(self, true: Codes, predicted: Codes, weights: Weights) -> None: ...
 
-    @abstractmethod
     def _weights_by_label(self) -> NDArray[np.float64]:
         """Return the matrix of total weights, indexed by the codes of the true and the predicted label."""
+        return self._counts
 
 
 class CumulativeConfusion(ConfusionStream):
@@ -183,22 +179,9 @@ class CumulativeConfusion(ConfusionStream):
     (0.5, {'bad': 0.5, 'ok': 0.5})
     """
 
-    def __init__(self, measure: str = "g_mean", *, pos_label: Label | None = None, beta: float = 1.0) -> None:
-        super().__init__(measure, pos_label=pos_label, beta=beta)
-        self._clear()
-
-    def _clear(self) -> None:
-        self._counts = np.zeros((0, 0))
-
-    def _grow(self, n_labels: int) -> None:
-        self._counts = _padded(self._counts, n_labels)
-
     def _count(self, true: Codes, predicted: Codes, weights: Weights) -> None:
         # np.add.at adds row by row, so rounding errors of the weights do not depend on the batch size.
         np.add.at(self._counts, (true, predicted), weights)
-
-    def _weights_by_label(self) -> NDArray[np.float64]:
-        return self._counts
 
     def _content(self) -> dict[str, Any]:
         return {"labels": list(self._labels), "counts": self._counts.copy()}
@@ -236,61 +219,39 @@ class WindowConfusion(ConfusionStream):
         self, window: int, measure: str = "g_mean", *, pos_label: Label | None = None, beta: float = 1.0
     ) -> None:
         super().__init__(measure, pos_label=pos_label, beta=beta)
-        self.window = check_window(window, type(self).__name__)
-        self._clear()
+        self.window = check_count(window, "window", type(self).__name__)
+        codes = np.zeros(0, dtype=np.int32)
+        self._rows = RowWindow(self.window, codes, codes, np.zeros(0))  # true and predicted codes, weights
+
+    def reset(self) -> Self:
+        """Remove all rows and labels."""
+        self._rows.clear()
+        return super().reset()
 
     def _clear(self) -> None:
-        self._n_rows = np.zeros((0, 0), dtype=np.int64)
+        super()._clear()
+        self._counts = np.zeros((0, 0), dtype=np.int64)
         self._n_weighted = 0  # number of rows in the window whose weight is not 1
-        # Ring buffer, which grows on demand. Row t of the stream is stored at index t % window.
-        self._cells = np.zeros((2, 0), dtype=np.int32)  # codes of the true and the predicted label
-        self._weights = np.zeros(0)
-        self._n_seen = 0
-
-    def _grow(self, n_labels: int) -> None:
-        self._n_rows = _padded(self._n_rows, n_labels)
 
     def _count(self, true: Codes, predicted: Codes, weights: Weights) -> None:
-        # Rows that both enter and leave the window in this update.
-        n_skipped = max(0, len(true) - self.window)
-        true, predicted, weights = true[n_skipped:], predicted[n_skipped:], weights[n_skipped:]
-        n_seen_before = self._n_seen
-        self._n_seen += n_skipped + len(true)
-        self._make_room(min(self.window, self._n_seen))
-        places = np.arange(n_seen_before + n_skipped, self._n_seen) % self.window
-        leaving = places[places < n_seen_before]  # buffer indices whose old rows leave the window
-        np.subtract.at(self._n_rows, tuple(self._cells[:, leaving]), 1)
-        self._n_weighted -= int(np.count_nonzero(self._weights[leaving] != 1.0))
-        self._cells[0, places], self._cells[1, places] = true, predicted
-        self._weights[places] = weights
-        np.add.at(self._n_rows, (true, predicted), 1)
-        self._n_weighted += int(np.count_nonzero(weights != 1.0))
-
-    def _make_room(self, n_rows: int) -> None:
-        if n_rows > len(self._weights):
-            size = min(self.window, max(n_rows, 2 * len(self._weights)))
-            self._cells = np.pad(self._cells, ((0, 0), (0, size - self._cells.shape[1])))
-            self._weights = np.pad(self._weights, (0, size - len(self._weights)))
-
-    def _oldest_first(self) -> Codes:
-        n_kept = min(self.window, self._n_seen)
-        return np.arange(self._n_seen - n_kept, self._n_seen) % self.window
+        left = self._rows.push(true, predicted, weights)
+        # If there are more new rows than the window has, the first of them enter and leave it at once.
+        entering = (true[-self.window :], predicted[-self.window :])
+        np.subtract.at(self._counts, (left[0], left[1]), 1)
+        np.add.at(self._counts, entering, 1)
+        self._n_weighted += int((weights[-self.window :] != 1.0).sum()) - int((left[2] != 1.0).sum())
 
     def _weights_by_label(self) -> NDArray[np.float64]:
         if not self._n_weighted:
-            return self._n_rows.astype(np.float64)
-        order = self._oldest_first()
-        sums = np.zeros(self._n_rows.shape)
-        np.add.at(sums, tuple(self._cells[:, order]), self._weights[order])
+            return self._counts.astype(np.float64)
+        true, predicted, weights = self._rows.content()
+        sums = np.zeros(self._counts.shape)
+        np.add.at(sums, (true, predicted), weights)
         return sums
 
     def _content(self) -> dict[str, Any]:
-        order = self._oldest_first()
-        return {
-            "labels": list(self._labels),
-            "cells": self._cells[:, order],
-            "weights": self._weights[order],
-        }
+        true, predicted, weights = self._rows.content()
+        return {"labels": list(self._labels), "cells": np.stack([true, predicted]), "weights": weights}
 
     def _restore(self, state: dict[str, Any]) -> None:
         n_labels = self._restore_labels(state)
@@ -303,7 +264,7 @@ class WindowConfusion(ConfusionStream):
         self._count(true, predicted, stored_array(state, "weights", "f", (n_rows,)))
 
 
-class FadingConfusion(ConfusionStream):
+class FadingConfusion(CumulativeConfusion):
     r"""Confusion counts with exponential decay: each new row reduces the weight of all earlier rows.
 
     Parameters
@@ -352,14 +313,10 @@ class FadingConfusion(ConfusionStream):
             self._MAX_BLOCK_ROWS if decay * self._MAX_BLOCK_ROWS <= growth else max(1, int(growth / decay))
         )
         self._powers = np.cumprod(np.r_[1.0, np.full(block, self.factor)])
-        self._clear()
 
     def _clear(self) -> None:
-        self._counts = np.zeros((0, 0))
+        super()._clear()
         self._age = 0  # number of rows since the start of the block
-
-    def _grow(self, n_labels: int) -> None:
-        self._counts = _padded(self._counts, n_labels)
 
     def _count(self, true: Codes, predicted: Codes, weights: Weights) -> None:
         block = len(self._powers) - 1
@@ -368,7 +325,7 @@ class FadingConfusion(ConfusionStream):
             rows = slice(done, done + block - self._age)
             n_rows = len(true[rows])
             scaled = weights[rows] / self._powers[self._age + 1 : self._age + n_rows + 1]
-            np.add.at(self._counts, (true[rows], predicted[rows]), scaled)
+            super()._count(true[rows], predicted[rows], scaled)
             self._age += n_rows
             done += n_rows
             if self._age == block:
@@ -379,19 +336,13 @@ class FadingConfusion(ConfusionStream):
         return np.asarray(self._counts * self._powers[self._age])
 
     def _content(self) -> dict[str, Any]:
-        return {"labels": list(self._labels), "counts": self._counts.copy(), "age": self._age}
+        return {**super()._content(), "age": self._age}
 
     def _restore(self, state: dict[str, Any]) -> None:
-        n_labels = self._restore_labels(state)
-        self._counts = stored_array(state, "counts", "f", (n_labels, n_labels))
+        super()._restore(state)
         self._age = int(state["age"])
         if not 0 <= self._age < len(self._powers) - 1:
             raise ValueError(f"age {self._age} is out of range")
-
-
-def _padded(counts: NDArray[Any], n_labels: int) -> NDArray[Any]:
-    missing = n_labels - len(counts)
-    return np.pad(counts, ((0, missing), (0, missing))) if missing else counts
 
 
 def _check_measure(measure: str, source: str) -> None:
@@ -402,19 +353,13 @@ def _check_measure(measure: str, source: str) -> None:
 
 
 def _fading_factor(factor: float | None, half_life: float | None) -> float:
+    source = "FadingConfusion"
     if (factor is None) == (half_life is None):
         raise ParameterError(
-            f"give either factor or half_life; got factor={factor!r}, half_life={half_life!r}.",
-            source="FadingConfusion",
+            f"give either factor or half_life; got factor={factor!r}, half_life={half_life!r}.", source=source
         )
     if half_life is not None:
-        if not (isinstance(half_life, numbers.Real) and math.isfinite(half_life) and half_life > 0):
-            raise ParameterError(
-                f"half_life must be a positive, finite number; got {half_life!r}.", source="FadingConfusion"
-            )
+        check_value("half_life", half_life, Positive(), source)
         factor = float(2.0 ** (-1.0 / half_life))
-    if not (isinstance(factor, numbers.Real) and 1e-6 <= factor <= 1):
-        raise ParameterError(
-            f"factor must be a number from 1e-6 to 1; got {factor!r}.", source="FadingConfusion"
-        )
-    return float(factor)
+    check_value("factor", factor, Fraction(1e-6, 1.0), source)
+    return float(factor)  # type: ignore[arg-type]  # None does not satisfy the constraint

@@ -8,7 +8,6 @@ A measure whose denominator is zero is nan.
 from __future__ import annotations
 
 import math
-import numbers
 import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -222,11 +221,6 @@ WHY_UNDEFINED: Mapping[str, str] = {
     "brier": _NO_ROWS,
     "expected_calibration_error": _NO_ROWS,
 }
-
-
-def check_beta(beta: float, source: str) -> None:
-    if not (isinstance(beta, numbers.Real) and math.isfinite(beta) and beta > 0):
-        raise ParameterError(f"beta must be a positive, finite number; got {beta!r}.", source=source)
 
 
 def defined_or_warn(measure: str, value: float, stacklevel: int = 3) -> float:

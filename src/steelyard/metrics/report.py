@@ -13,13 +13,12 @@ from sklearn.exceptions import UndefinedMetricWarning
 from steelyard.metrics import formulas
 from steelyard.metrics.batch import confusion_table
 from steelyard.metrics.batch_scores import average_precision_score, pmauc_score, roc_auc_score
+from steelyard.params import Positive, check_value
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from steelyard.metrics._validation import Label
-
-__all__ = ["ImbalanceReport", "imbalance_report"]
+    from steelyard.metrics._validation import Label, Weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +76,7 @@ def imbalance_report(
     *,
     pos_label: Label | None = None,
     beta: float = 1.0,
-    sample_weight: ArrayLike | None = None,
+    sample_weight: Weights = None,
 ) -> ImbalanceReport:
     """Return all measures of a batch of predictions.
 
@@ -117,7 +116,7 @@ def imbalance_report(
     average_precision    0.5000
     """
     source = "imbalance_report"
-    formulas.check_beta(beta, source)
+    check_value("beta", beta, Positive(), source)
     table = confusion_table(y_true, y_pred, sample_weight, source)
     values: dict[str, float] = {
         name: formulas.value_of(name, table, pos_label if name == "g_mean" else None, source)

@@ -13,21 +13,6 @@ from numpy.typing import NDArray
 
 from steelyard._types import FloatArray
 
-__all__ = [
-    "Ranking",
-    "ReliabilityBins",
-    "ReliabilityCurve",
-    "auc",
-    "average_precision",
-    "brier",
-    "log_loss",
-    "one_vs_one_aucs",
-    "precision_at_k",
-    "rankings_of_both_classes",
-    "recall_at_k",
-    "window_aucs",
-]
-
 BoolArray = NDArray[np.bool_]
 
 
@@ -59,6 +44,16 @@ class Ranking(NamedTuple):
         weight = weights[order]
         return cls(np.cumsum(weight * is_positive[order])[last_of_ties], np.cumsum(weight)[last_of_ties])
 
+    def auc(self) -> float:
+        """Return the share of correctly ordered (positive, negative) pairs; ties count one half."""
+        positives, negatives = self.positives, self.rows - self.positives
+        if not len(positives) or not positives[-1] or not negatives[-1]:
+            return math.nan
+        # Twice the area under the ROC curve, which is a sum of trapezoids, in pairs of rows.
+        area = positives[0] * negatives[0]
+        area += (positives[1:] + positives[:-1]) @ (negatives[1:] - negatives[:-1])
+        return float(area / (2 * positives[-1] * negatives[-1]))
+
     def average_precision(self) -> float:
         r"""Return the average precision :math:`\sum_n (R_n - R_{n-1}) P_n`.
 
@@ -68,25 +63,22 @@ class Ranking(NamedTuple):
         if not len(positives) or positives[-1] <= 0:
             return math.nan
         precisions = np.divide(positives, rows, out=np.zeros_like(rows), where=rows > 0)
-        return float((np.diff(positives, prepend=0.0) * precisions).sum() / positives[-1])
+        found = positives.copy()
+        found[1:] -= positives[:-1]
+        return float((found * precisions).sum() / positives[-1])
 
     def hits_at(self, k: int) -> float:
         """Return the expected number of positive rows among the ``k`` highest scores.
 
         If several rows share the k-th score, ties are broken at random.
         """
-        last = int(self.rows.searchsorted(k))
-        if last == len(self.rows):
-            return float(self.positives[-1])
-        rows, positives = (self.rows[last - 1], self.positives[last - 1]) if last else (0.0, 0.0)
-        share = (k - rows) / (self.rows[last] - rows)  # fraction of the rows with the k-th score that counts
-        return float(positives + share * (self.positives[last] - positives))
+        return float(np.interp(k, np.append(0.0, self.rows), np.append(0.0, self.positives)))
 
-    def precision_at(self, k: int) -> float:
+    def precision_at_k(self, k: int) -> float:
         """Return the share of positive rows among the ``k`` highest scores."""
         return self.hits_at(k) / min(k, self.rows[-1]) if len(self.rows) else math.nan
 
-    def recall_at(self, k: int) -> float:
+    def recall_at_k(self, k: int) -> float:
         """Return the share of the positive rows that are among the ``k`` highest scores."""
         return self.hits_at(k) / self.positives[-1] if len(self.rows) and self.positives[-1] else math.nan
 
@@ -95,31 +87,6 @@ def rankings_of_both_classes(is_positive: BoolArray, scores: FloatArray) -> tupl
     """Return the ranking for the positive class, and that for the negative class by negated scores."""
     order = np.argsort(-scores)  # the order of ties does not matter, so the sort need not be stable
     return Ranking.of(is_positive, scores, order=order), Ranking.of(~is_positive, scores, order=order[::-1])
-
-
-def average_precision(is_positive: BoolArray, scores: FloatArray, weights: FloatArray | None = None) -> float:
-    """Return the average precision, or nan if there are no positive rows."""
-    return Ranking.of(is_positive, scores, weights).average_precision()
-
-
-def auc(is_positive: BoolArray, scores: FloatArray, weights: FloatArray) -> float:
-    """Return the weighted share of correctly ordered (positive, negative) pairs; ties count one half."""
-    values, ranks = np.unique(scores, return_inverse=True)
-    positives = np.bincount(ranks, weights * is_positive, minlength=len(values))
-    negatives = np.bincount(ranks, weights * ~is_positive, minlength=len(values))
-    n_pairs = positives.sum() * negatives.sum()
-    below = np.cumsum(negatives) - negatives / 2
-    return float((positives * below).sum() / n_pairs) if n_pairs else math.nan
-
-
-def precision_at_k(is_positive: BoolArray, scores: FloatArray, k: int) -> float:
-    """Return the share of positive rows among the ``k`` highest scores."""
-    return Ranking.of(is_positive, scores).precision_at(k)
-
-
-def recall_at_k(is_positive: BoolArray, scores: FloatArray, k: int) -> float:
-    """Return the share of the positive rows that are among the ``k`` highest scores."""
-    return Ranking.of(is_positive, scores).recall_at(k)
 
 
 def log_loss(true_class_probabilities: FloatArray) -> FloatArray:
@@ -182,32 +149,6 @@ class ReliabilityBins:
         """Return the mean difference between predicted and observed frequency, weighted by rows."""
         rows, probabilities, positives = self.sums
         return float(np.abs(probabilities - positives).sum() / rows.sum()) if rows.sum() else math.nan
-
-
-def window_aucs(is_positive: BoolArray, scores: FloatArray, begins: Any, ends: Any) -> list[float]:
-    """Return the AUC of each window, or nan for windows without positive or without negative rows.
-
-    Parameters
-    ----------
-    is_positive, scores : ndarray of shape (n_rows,)
-        The rows.
-    begins, ends : ndarray of shape (n_windows,)
-        First row of each window, and the row after its last row.
-    """
-    sides = []
-    for rows in (np.flatnonzero(is_positive), np.flatnonzero(~is_positive)):
-        edges = zip(rows.searchsorted(begins).tolist(), rows.searchsorted(ends).tolist(), strict=True)
-        values = scores[rows]
-        sides.append([values[begin:end] for begin, end in edges])
-    return [_auc(positives, np.sort(negatives)) for positives, negatives in zip(*sides, strict=True)]
-
-
-def _auc(positives: FloatArray, sorted_negatives: FloatArray) -> float:
-    n_pairs = len(positives) * len(sorted_negatives)
-    if not n_pairs:
-        return math.nan
-    sides = (sorted_negatives.searchsorted(positives, side) for side in ("left", "right"))
-    return float(sum(sides).sum() / (2 * n_pairs))  # type: ignore[union-attr]  # a tie counts one half
 
 
 def one_vs_one_aucs(codes: NDArray[Any], scores: FloatArray, weights: FloatArray) -> FloatArray:

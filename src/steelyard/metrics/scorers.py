@@ -9,8 +9,6 @@ from sklearn.metrics import make_scorer as _sklearn_scorer
 from steelyard.exceptions import ParameterError
 from steelyard.metrics import batch, batch_scores
 
-__all__ = ["get_scorer", "get_scorer_names", "make_scorer"]
-
 _LABELS: dict[str, Any] = {"response_method": "predict"}
 _SCORES: dict[str, Any] = {"response_method": ("decision_function", "predict_proba")}
 _LOSS: dict[str, Any] = {"response_method": "predict_proba", "greater_is_better": False}

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from steelyard.metrics._validation import Label
 
-__all__ = ["streaming_metric"]
-
 
 def streaming_metric(
     measure: str,

@@ -14,22 +14,19 @@ from steelyard.exceptions import DataError, ParameterError
 from steelyard.metrics import formulas, score_measures
 from steelyard.metrics._validation import (
     Label,
-    check_positive_integer,
+    check_count,
     check_probabilities,
     check_scores,
-    check_window,
     encode,
     plain,
     plain_labels,
     required,
     sort_labels,
 )
-from steelyard.metrics.base import StreamingMetric, check_codes, stored_array
+from steelyard.metrics.base import RowWindow, StreamingMetric, check_codes, stored_array
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
-
-__all__ = ["SCORE_MEASURES", "WindowAUC", "WindowPMAUC", "WindowScores"]
 
 
 class _ScoredWindow(StreamingMetric):
@@ -110,7 +107,7 @@ class _BinaryWindow(_ScoredWindow):
     _n_columns = 1
 
     def __init__(self, window: int, pos_label: Label | None) -> None:
-        self.window = check_window(window, type(self).__name__)
+        self.window = check_count(window, "window", type(self).__name__)
         self.pos_label = plain(pos_label)
         self._labels: list[Label] = []  # labels in order of appearance, used if pos_label is not given
 
@@ -239,7 +236,7 @@ class WindowPMAUC(_ScoredWindow):
 
     def __init__(self, window: int, *, labels: ArrayLike) -> None:
         source = type(self).__name__
-        self.window = check_window(window, source)
+        self.window = check_count(window, "window", source)
         self.labels = plain_labels(labels)
         if len(set(self.labels)) != len(self.labels) or not 2 <= len(self.labels) <= self._MAX_CLASSES:
             raise ParameterError(
@@ -276,13 +273,9 @@ class WindowPMAUC(_ScoredWindow):
 
 
 SCORE_MEASURES = (
-    "average_precision",
-    "precision_at_k",
-    "recall_at_k",
-    "log_loss",
-    "brier",
+    "average_precision", "precision_at_k", "recall_at_k", "log_loss", "brier",
     "expected_calibration_error",
-)
+)  # fmt: skip
 _OF_PROBABILITIES = frozenset({"log_loss", "brier", "expected_calibration_error"})
 
 
@@ -332,9 +325,9 @@ class WindowScores(_BinaryWindow):
                 f"measure must be one of {', '.join(SCORE_MEASURES)}; got {measure!r}.", source=source
             )
         self.measure = measure
-        self.k = check_positive_integer(k, "k", source)
-        self.n_bins = check_positive_integer(n_bins, "n_bins", source)
-        self._window = _ArrayWindow(self.window)
+        self.k = check_count(k, "k", source)
+        self.n_bins = check_count(n_bins, "n_bins", source)
+        self._window = _ScoreWindow(self.window, np.zeros(0, dtype=np.int32), np.zeros((0, 1)))
 
     def get(self) -> float:
         """Return the measure of the window, or ``nan`` with a warning if it is undefined.
@@ -345,9 +338,7 @@ class WindowScores(_BinaryWindow):
         """
         codes, scores = self._window.content()
         is_positive, score = codes == self._positive_code, scores[:, 0]
-        if self.measure == "average_precision":
-            value = score_measures.average_precision(is_positive, score)
-        elif self.measure == "expected_calibration_error":
+        if self.measure == "expected_calibration_error":
             bins = score_measures.ReliabilityBins(self.n_bins).update(score, is_positive)
             value = bins.expected_calibration_error()
         elif not len(score):
@@ -357,7 +348,8 @@ class WindowScores(_BinaryWindow):
         elif self.measure == "brier":
             value = float(score_measures.brier(score, is_positive).mean())
         else:
-            value = getattr(score_measures, self.measure)(is_positive, score, self.k)
+            options = () if self.measure == "average_precision" else (self.k,)
+            value = getattr(score_measures.Ranking.of(is_positive, score), self.measure)(*options)
         return formulas.defined_or_warn(self.measure, value)
 
     def _check_scores(self, y_score: ArrayLike, n_rows: int, source: str) -> NDArray[np.float64]:
@@ -365,24 +357,8 @@ class WindowScores(_BinaryWindow):
         return check_probabilities(scores, source) if self.measure in _OF_PROBABILITIES else scores
 
 
-class _ArrayWindow:
-    """Window that stores its rows in two arrays, with the interface of the native ``AucWindow``."""
-
-    def __init__(self, window: int) -> None:
-        self._size = window
-        self.clear()
-
-    def clear(self) -> None:
-        self._codes, self._scores = np.zeros(0, dtype=np.int32), np.zeros((0, 1))
-        self._begin = 0  # rows before this index have left the window and are removed by push()
-
-    def push(self, codes: NDArray[np.int32], scores: NDArray[np.float64]) -> None:
-        self._codes = np.append(self._codes[self._begin :], codes)
-        self._scores = np.append(self._scores[self._begin :], scores, axis=0)
-        self._begin = max(0, len(self._codes) - self._size)
+class _ScoreWindow(RowWindow):
+    """Window of label codes and scores with the interface of the native ``AucWindow``."""
 
     def counts(self) -> NDArray[np.int64]:
-        return np.bincount(self._codes[self._begin :], minlength=2)
-
-    def content(self) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
-        return self._codes[self._begin :].copy(), self._scores[self._begin :].copy()
+        return np.bincount(self.content()[0], minlength=2)

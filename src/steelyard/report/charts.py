@@ -17,23 +17,6 @@ from steelyard.evaluation.tracking import LOSSES
 from steelyard.report.svg import Frame, number, shortened
 from steelyard.report.text import time_of_row
 
-__all__ = [
-    "COST_RATIOS",
-    "axis_minimum",
-    "cost_chart",
-    "day_chart",
-    "histogram_chart",
-    "importance_chart",
-    "largest_classes",
-    "measure_chart",
-    "precision_recall_chart",
-    "reliability_chart",
-    "roc_chart",
-    "share_chart",
-    "stream_chart",
-    "throughput_chart",
-]
-
 WIDE, NARROW = 900.0, 360.0  # pixels
 COST_RATIOS = (1, 5, 20)
 N_COLOURS = 6
@@ -58,6 +41,15 @@ def _row_axis(result: PrequentialResult) -> tuple[str, Callable[[float], str]]:
 def largest_classes(result: PrequentialResult, limit: int) -> list[Any]:
     """Return the ``limit`` classes with the most rows, largest first."""
     return sorted(result.labels, key=lambda label: -result.labels[label])[:limit]
+
+
+def _series(result: PrequentialResult, key: str) -> list[Series]:
+    """Return the curve of an entry of the records over time, for every model."""
+    records = {name: result.records(name) for name in result.models}
+    return [
+        (name, [r["row"] for r in lines], [r.get(key, math.nan) for r in lines])
+        for name, lines in records.items()
+    ]
 
 
 # -- charts over time --------------------------------------------------------------------------------
@@ -138,14 +130,7 @@ def measure_chart(
     The chart also shows concept drifts, and the confidence band of the best model.
     """
     names = list(result.models)
-    series = [
-        (
-            name,
-            [r["row"] for r in result.records(name)],
-            [r.get(measure, math.nan) for r in result.records(name)],
-        )
-        for name in names
-    ]
+    series = _series(result, measure)
     values = [v for _, _, ys in series for v in ys if not math.isnan(v)]
     bottom = 0.0 if measure in LOSSES else axis_minimum(values)
 
@@ -233,10 +218,7 @@ def share_chart(result: PrequentialResult, *, lead: str, limit: int = 5) -> Mark
 
 def throughput_chart(result: PrequentialResult) -> Markup:
     """Return a chart of the number of rows per second that every model predicts and learns."""
-    series = [
-        (name, [r["row"] for r in result.records(name)], [r["rows_per_second"] for r in result.records(name)])
-        for name in result.models
-    ]
+    series = _series(result, "rows_per_second")
     top = max((v for _, _, ys in series for v in ys), default=1.0)
     return stream_chart(
         series,
@@ -336,10 +318,9 @@ def roc_chart(result: PrequentialResult, model: str) -> Markup:
     xs, ys = _thinned(false_rate, hit_rate)
     frame.band(xs, [0.0] * len(xs), ys, "series0")
     frame.line(xs, ys, "series0", model)
-    now = _rates(scores, is_positive, weights, 0.0)
-    frame.dot(
-        now[1], now[0], "series0", f"current threshold: {now[0]:.1%} found, {now[1]:.1%} false positives"
-    )
+    found, false, positives, negatives = _alarms(scores, is_positive, weights, np.zeros(1))
+    hits, alarms = float(found[0] / max(positives, 1e-12)), float(false[0] / max(negatives, 1e-12))
+    frame.dot(alarms, hits, "series0", f"current threshold: {hits:.1%} found, {alarms:.1%} false positives")
     return frame.svg(n_x_ticks=5)
 
 
@@ -375,63 +356,52 @@ def cost_chart(result: PrequentialResult, model: str) -> tuple[Markup, list[dict
 
     A cost ratio is the cost of a missed positive row divided by the cost of a false alarm.
     """
-    scores, is_positive, weights = result.score_sample(model).against(result.positive)
-    low, high = (float(q) for q in np.quantile(scores, [0.005, 0.995]))
+    sample = result.score_sample(model).against(result.positive)
+    low, high = (float(q) for q in np.quantile(sample[0], [0.005, 0.995]))
     low, high = min(low, -1e-9), max(high, 1e-9)
     thresholds = np.linspace(low, high, 121)
-    total = float(weights.sum())
-    curves, best = [], []
-    for ratio in COST_RATIOS:
-        costs = [
-            _cost(scores, is_positive, weights, threshold, ratio) / total * 1000 for threshold in thresholds
-        ]
-        curves.append(costs)
-        k = int(np.argmin(costs))
-        now = _cost(scores, is_positive, weights, 0.0, ratio) / total * 1000
-        hits, alarms = _rates(scores, is_positive, weights, float(thresholds[k]))
-        best.append(
-            {
-                "ratio": ratio,
-                "now": now,
-                "threshold": float(thresholds[k]),
-                "cost": costs[k],
-                "hits": hits,
-                "alarms": alarms,
-            }
-        )
-    top = max(curves[1])
     frame = Frame(
         NARROW,
         260,
         (low, high),
-        (0.0, top * 1.05 or 1.0),
+        (0.0, 1.0),
         "cost of other thresholds",
         x_label="threshold (current: 0)",
         y_label="cost per 1,000 rows, in false alarms",
     )
-    for index, costs in enumerate(curves):
-        clipped = [cost if cost <= top * 1.05 else math.nan for cost in costs]
-        frame.line(thresholds.tolist(), clipped, f"class{index}", f"cost of a miss: {COST_RATIOS[index]}")
-        at = best[index]
-        frame.dot(at["threshold"], at["cost"], f"class{index}", f"lowest at {at['threshold']:.3g}")
+    # The last column belongs to the current threshold.
+    found, false, positives, negatives = _alarms(*sample, np.append(thresholds, 0.0))
+    costs = [1000 * (false + ratio * (positives - found)) / (positives + negatives) for ratio in COST_RATIOS]
+    top = float(costs[1][:-1].max()) * 1.05
+    frame.y_range = (0.0, top or 1.0)
+    best = []
+    for index, (ratio, cost) in enumerate(zip(COST_RATIOS, costs, strict=True)):
+        k = int(np.argmin(cost[:-1]))
+        at = float(thresholds[k])
+        best.append(
+            {
+                "ratio": ratio,
+                "now": float(cost[-1]),
+                "threshold": at,
+                "cost": float(cost[k]),
+                "hits": float(found[k] / max(positives, 1e-12)),
+                "alarms": float(false[k] / max(negatives, 1e-12)),
+            }
+        )
+        clipped = np.where(cost[:-1] <= top, cost[:-1], np.nan).tolist()
+        frame.line(thresholds.tolist(), clipped, f"class{index}", f"cost of a miss: {ratio}")
+        frame.dot(at, float(cost[k]), f"class{index}", f"lowest at {at:.3g}")
     frame.bar(0.0, 0.0, *frame.y_range, "threshold")
     return frame.svg(n_x_ticks=4), best
 
 
-def _cost(
-    scores: FloatArray, is_positive: NDArray[np.bool_], weights: FloatArray, threshold: float, ratio: float
-) -> float:
-    alarm = scores > threshold
-    return float(weights[alarm & ~is_positive].sum() + ratio * weights[~alarm & is_positive].sum())
-
-
-def _rates(
-    scores: FloatArray, is_positive: NDArray[np.bool_], weights: FloatArray, threshold: float
-) -> tuple[float, float]:
-    alarm = scores > threshold
-    hits = weights[alarm & is_positive].sum() / max(weights[is_positive].sum(), 1e-12)
-    false = weights[alarm & ~is_positive].sum() / max(weights[~is_positive].sum(), 1e-12)
-    return float(hits), float(false)
+def _alarms(
+    scores: FloatArray, is_positive: NDArray[np.bool_], weights: FloatArray, thresholds: FloatArray
+) -> tuple[FloatArray, FloatArray, float, float]:
+    """Return the weights of true and of false alarms at each threshold, and of positive and negative rows."""
+    is_alarm = scores[:, None] > thresholds
+    positive, negative = weights * is_positive, weights * ~is_positive
+    return positive @ is_alarm, negative @ is_alarm, float(positive.sum()), float(negative.sum())
 
 
 def _thinned(xs: FloatArray, ys: FloatArray, limit: int = 200) -> tuple[list[float], list[float]]:

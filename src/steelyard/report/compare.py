@@ -22,8 +22,6 @@ from steelyard.report.text import (
     ranked,
 )
 
-__all__ = ["compare_runs", "read_run", "render_comparison", "write_comparison"]
-
 _REQUIRED = ("stream", "rows", "summary", "table", "leading")
 _SHOWN_CLASSES = 30
 _EQUAL_DIFFERENCE = 0.0005  # smaller differences would be printed as 0.000

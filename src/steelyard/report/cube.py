@@ -11,8 +11,6 @@ from steelyard.report.page import render, write_page
 from steelyard.sql import SliceSummary
 from steelyard.sql.slices import format_slice
 
-__all__ = ["render_slices", "write_slices"]
-
 _MAX_LINES, _MAX_COLUMNS = 60, 16
 _NOTICEABLE_AUC = 0.01  # smaller differences between the AUC of the common and the local model are ignored
 # The common model fails on a slice if its AUC is lower than that of the local model by this much.

@@ -35,8 +35,6 @@ from steelyard.report.text import (
     time_of_row,
 )
 
-__all__ = ["render", "render_report", "write_page", "write_report"]
-
 _SHOWN_CLASSES = 12
 _CONFUSION_CLASSES = 8
 _MAX_HALF_PAGE_CLASSES = 4  # a larger confusion matrix takes the full width
@@ -82,7 +80,7 @@ def render_report(result: PrequentialResult) -> str:
     """
     order = [line["model"] for line in ranked(result.summary(), result.leading)]
     measured = any(result.records(name) for name in result.models)
-    lead = order[0]
+    lead, models = order[0], _models(result)
     return render(
         "report.html",
         title=f"Report: {result.stream_name}",
@@ -92,9 +90,9 @@ def render_report(result: PrequentialResult) -> str:
         lead=lead,
         measured=measured,
         tiles=_tiles(result),
-        columns=_columns(result, _COLUMNS if result.positive is not None else _COLUMNS_OF_MANY),
-        ranking_columns=_columns(result, RANKING_COLUMNS),
-        models=_models(result),
+        columns=_columns(models, _COLUMNS if result.positive is not None else _COLUMNS_OF_MANY),
+        ranking_columns=_columns(models, RANKING_COLUMNS),
+        models=models,
         promises=_promises(result, lead),
         alarms=_alarms(result, lead),
         days=_days(result, lead),
@@ -180,9 +178,8 @@ def _tiles(result: PrequentialResult) -> list[tuple[str, str]]:
     ]
 
 
-def _columns(result: PrequentialResult, wanted: Sequence[str]) -> list[str]:
+def _columns(lines: list[dict[str, Any]], wanted: Sequence[str]) -> list[str]:
     """Return the measures in ``wanted`` that have a value for at least one model."""
-    lines = _models(result)
     return [key for key in wanted if any(not math.isnan(line["values"].get(key, math.nan)) for line in lines)]
 
 

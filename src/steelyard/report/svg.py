@@ -13,8 +13,6 @@ from markupsafe import Markup
 
 from steelyard._visible import visible
 
-__all__ = ["GAP", "Frame", "nice_ticks", "number", "path_of", "shortened"]
-
 Point = tuple[float, float]
 
 GAP = "\N{EN DASH}"  # printed for a missing number

@@ -11,22 +11,6 @@ from typing import Any
 from steelyard.evaluation import PrequentialResult
 from steelyard.evaluation.tracking import LOSSES
 
-__all__ = [
-    "MEASURES",
-    "RANKING_COLUMNS",
-    "Measure",
-    "alarms_per_day",
-    "best_value",
-    "describe_events",
-    "format_parameters",
-    "headline",
-    "in_sentence",
-    "per_hundred",
-    "ranked",
-    "summary_sentences",
-    "time_of_row",
-]
-
 _DAY_SECONDS = 86400.0
 _YEAR_SECONDS = 365 * _DAY_SECONDS
 _MIN_DAYS_FOR_DAILY_ALARMS = 2.0

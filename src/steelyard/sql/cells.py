@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from steelyard.exceptions import DataError
 from steelyard.tables.columns import Coded, ColumnBatch
-from steelyard.tables.table_stream import seconds_of
+from steelyard.tables.frames import seconds_of
 
 MAX_SECONDS = 253_402_300_800.0  # seconds from 1970 to the end of the year 9999
 

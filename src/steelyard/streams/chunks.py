@@ -14,10 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from steelyard._labels import PLAIN_LABEL_KINDS, Codes, EncodedLabels, LabelEncoder
 from steelyard._types import FloatArray
-from steelyard.exceptions import DataError, ParameterError
-from steelyard.params import Integer
-
-__all__ = ["ArrayStream", "Chunk", "RowStream", "check_chunk", "concatenated", "padded", "small_first"]
+from steelyard.exceptions import DataError
+from steelyard.params import Integer, check_value
 
 
 @dataclass(slots=True)
@@ -297,8 +295,7 @@ def small_first(chunks: Iterable[Chunk], parts: int = 20) -> Iterator[Chunk]:
 
 def check_chunk(chunk: int, source: str) -> int:
     """Return the number of rows per chunk; raise ParameterError if it is not valid."""
-    if not Integer(1).accepts(chunk):
-        raise ParameterError(f"chunk must be a whole number of at least 1; got {chunk!r}.", source=source)
+    check_value("chunk", chunk, Integer(1), source)
     return int(chunk)
 
 

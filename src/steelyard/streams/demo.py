@@ -5,8 +5,6 @@ from __future__ import annotations
 from steelyard.streams.generators import Drift, Gaussians
 from steelyard.streams.schedules import ImbalanceSchedule
 
-__all__ = ["demo_stream"]
-
 
 def demo_stream(n_rows: int = 60_000, *, chunk: int = 500, seed: int = 7) -> Gaussians:
     """Return a stream of two Gaussian classes in ten dimensions, with one concept drift.

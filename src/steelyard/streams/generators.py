@@ -9,12 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from steelyard._types import FloatArray, IntArray
-from steelyard.exceptions import ParameterError
-from steelyard.params import Integer
+from steelyard.params import Fraction, Integer, check_value
 from steelyard.streams.chunks import Chunk, RowStream, check_chunk
 from steelyard.streams.schedules import ImbalanceSchedule
-
-__all__ = ["SEA", "Drift", "Gaussians", "GeneratedStream", "KOILMixture", "RotatingHyperplane"]
 
 Random = np.random.Generator
 
@@ -73,15 +70,9 @@ class GeneratedStream(RowStream):
         seed: int = 0,
     ) -> None:
         source = type(self).__name__
-        if not 0.0 <= noise <= 1.0:
-            raise ParameterError(
-                f"noise must be a number between 0 and 1, ends included; got {noise!r}.", source=source
-            )
-        for name, number, least in (("n_rows", n_rows, 1), ("seed", seed, 0)):
-            if not Integer(least).accepts(number):
-                raise ParameterError(
-                    f"{name} must be {Integer(least).description}; got {number!r}.", source=source
-                )
+        check_value("noise", noise, Fraction(), source)
+        check_value("n_rows", n_rows, Integer(1), source)
+        check_value("seed", seed, Integer(0), source)
         self.n_rows: int = n_rows
         self.schedule = schedule or ImbalanceSchedule.constant(0.1)
         self.concept_drifts = tuple(sorted(drifts, key=lambda drift: drift.at))

@@ -11,14 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from steelyard._types import FloatArray, IntArray
-from steelyard.exceptions import ParameterError
-from steelyard.params import Integer
+from steelyard.params import Integer, check_value
 from steelyard.streams.chunks import Chunk, RowStream, check_chunk
 
 if TYPE_CHECKING:
     import pandas as pd
-
-__all__ = ["Payments"]
 
 Random = np.random.Generator
 Columns = dict[str, NDArray[Any]]
@@ -62,22 +59,10 @@ _RATE_DECAY = 0.8  # daily decay factor of the counts of known frauds
 _KEY_STEP = 1e10  # customer * _KEY_STEP + time is a key that sorts by customer, then by time
 
 FEATURES = (
-    "amount",
-    "amount_ratio",
-    "hour",
-    "online",
-    "abroad",
-    "abroad_before",
-    "new_device",
-    "new_terminal",
-    "distance_km",
-    "hours_since_last",
-    "payments_1h",
-    "payments_24h",
-    "round_amount",
-    "terminal_fraud_rate",
-    "category_fraud_rate",
-)
+    "amount", "amount_ratio", "hour", "online", "abroad", "abroad_before", "new_device", "new_terminal",
+    "distance_km", "hours_since_last", "payments_1h", "payments_24h", "round_amount",
+    "terminal_fraud_rate", "category_fraud_rate",
+)  # fmt: skip
 RAW_COLUMNS = ("customer", "terminal", "category", "channel", "country", "device")
 
 
@@ -133,17 +118,10 @@ class Payments(RowStream):
         chunk: int = 500,
         seed: int = 7,
     ) -> None:
-        checked = (
-            ("n_rows", n_rows, Integer(1)),
-            ("payments_per_day", payments_per_day, Integer(100)),
-            ("label_days", label_days, Integer(0)),
-            ("seed", seed, Integer(0)),
-        )
-        for name, value, constraint in checked:
-            if not constraint.accepts(value):
-                raise ParameterError(
-                    f"{name} must be {constraint.description}; got {value!r}.", source="Payments"
-                )
+        check_value("n_rows", n_rows, Integer(1), "Payments")
+        check_value("payments_per_day", payments_per_day, Integer(100), "Payments")
+        check_value("label_days", label_days, Integer(0), "Payments")
+        check_value("seed", seed, Integer(0), "Payments")
         self.n_rows: int = n_rows
         self.payments_per_day, self.label_days, self.seed = payments_per_day, label_days, seed
         self.chunk = check_chunk(chunk, "Payments")
@@ -565,10 +543,7 @@ class _History:
         if len(self._unlabelled) <= self._label_days:
             return
         terminal, is_fraud = self._unlabelled.pop(0)
-        for counts, group in (
-            (self._terminal, terminal),
-            (self._category, self._people.category[terminal]),
-        ):
+        for counts, group in ((self._terminal, terminal), (self._category, self._people.category[terminal])):
             counts *= _RATE_DECAY
             counts[0] += np.bincount(group, is_fraud, minlength=counts.shape[1])
             counts[1] += np.bincount(group, minlength=counts.shape[1])

@@ -13,8 +13,6 @@ from steelyard._types import FloatArray
 from steelyard.base import BatchLearner
 from steelyard.streams.chunks import Chunk, padded
 
-__all__ = ["Predictions", "is_ready", "learn_chunk", "predict_chunk", "rows_for_model"]
-
 
 @dataclass(frozen=True)
 class Predictions:

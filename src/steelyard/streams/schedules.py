@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 from steelyard._types import FloatArray
 from steelyard.exceptions import ParameterError
 
-__all__ = ["ImbalanceSchedule"]
-
 
 @dataclass(frozen=True)
 class ImbalanceSchedule:

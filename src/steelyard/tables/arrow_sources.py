@@ -14,16 +14,6 @@ from steelyard.exceptions import DataError, DataTypeError
 from steelyard.tables.columns import Coded, ColumnBatch, Columns, Place, as_texts
 from steelyard.tables.files import ByteSource
 
-__all__ = [
-    "ArrowSource",
-    "arrow_batch",
-    "arrow_file_source",
-    "arrow_stream",
-    "arrow_values",
-    "has_pyarrow",
-    "table_source",
-]
-
 _BUFFER_BYTES = 1 << 19
 _BATCH_ROWS = 1 << 14
 
@@ -41,12 +31,7 @@ class ArrowSource:
     """Reader of Arrow record batches, whose columns have declared types."""
 
     def __init__(
-        self,
-        batches: Any,
-        schema: Any,
-        name: str,
-        n_rows: int | None,
-        close: Callable[[], None],
+        self, batches: Any, schema: Any, name: str, n_rows: int | None, close: Callable[[], None]
     ) -> None:
         self._batches = batches
         self.close = close

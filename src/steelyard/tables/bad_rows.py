@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 from steelyard.exceptions import DataError
 from steelyard.tables.columns import ColumnBatch, Place, RowError
 
-__all__ = ["BadRows", "rows_before_error"]
-
 Made = TypeVar("Made")
 _MAX_MESSAGES = 1000
 

@@ -9,8 +9,6 @@ from collections.abc import Iterator
 
 from steelyard.tables.columns import ColumnBatch
 
-__all__ = ["BatchReader"]
-
 _MAX_QUEUED_BATCHES = 4  # limits the memory of batches that are read ahead
 _POLL_SECONDS = 0.05
 _JOIN_SECONDS = 2.0

@@ -20,8 +20,6 @@ from steelyard.exceptions import DataError
 from steelyard.tables.columns import ColumnBatch
 from steelyard.tables.frames import times_of
 
-__all__ = ["ColumnChecks", "contains_sentences"]
-
 _EARLY_ROWS = 200  # number of rows after which text columns are first checked
 _CHECKED_ROWS = 1000
 # Ten rows are enough to recognise dates and counters.
@@ -74,23 +72,24 @@ class ColumnChecks:
         part = batch.take(0, _CHECKED_ROWS - self._n_rows)
         self._parts.append(ColumnBatch({name: part.columns[name] for name in self._features}, part.n_rows))
         self._n_rows += part.n_rows
-        if self._n_rows >= _EARLY_ROWS and not self._checked_early:
+        is_full = self._n_rows >= _CHECKED_ROWS
+        if is_full or (self._n_rows >= _EARLY_ROWS and not self._checked_early):
             self._checked_early = True
             self._check_texts()
-        if self._n_rows >= _CHECKED_ROWS:
-            self._check_texts()
-            findings = self._close()
-            self._follow_constants(batch.take(part.n_rows, batch.n_rows))
-            return findings
-        return []
+        if not is_full:
+            return []
+        findings = self._close()
+        self._follow_constants(batch.take(part.n_rows, batch.n_rows))
+        return findings
 
     def _follow_constants(self, batch: ColumnBatch) -> None:
         """Remove columns whose value changes in the rows of ``batch`` from the list of constant columns."""
         if self._constants and batch.n_rows:
-            columns = {name: batch.columns[name] for name in self._constants}
             self._n_rows += batch.n_rows
             self._constants = {
-                name: value for name, value in self._constants.items() if _has_only(columns[name], value)
+                name: value
+                for name, value in self._constants.items()
+                if _has_only(batch.columns[name], value)
             }
 
     def finish(self) -> list[str]:
@@ -99,45 +98,42 @@ class ColumnChecks:
         names, self._constants = list(self._constants), {}
         return [*findings, *_finding(names, f"is constant in all {self._n_rows:,} rows", "--drop")]
 
+    def _columns(self) -> dict[str, NDArray[Any]]:
+        return dict(ColumnBatch.concat(self._parts).columns)
+
+    def _check_texts(self) -> None:
+        for name, (what, hint) in _suspicious_texts(self._columns()).items():
+            raise DataError(
+                f"column {name!r} {what}; every value would become a feature of its own.",
+                source=self._source,
+                hint=hint,
+            )
+
     def _close(self) -> list[str]:
         """Return the findings in the first rows, and keep the columns that are constant so far."""
         self.done = True
         if not self._parts:
             return []
-        columns = self._columns()
-        self._constants = {name: values[0] for name, values in columns.items() if _is_constant(values)}
-        self._parts = []
-        return self._findings(columns)
-
-    def _columns(self) -> dict[str, NDArray[Any]]:
-        return dict(ColumnBatch.concat(self._parts).columns)
-
-    def _check_texts(self) -> None:
-        for name, values in self._columns().items():
-            if values.dtype == object and (found := _kind_of_text(values)) is not None:
-                what, hint = found
-                raise DataError(
-                    f"column {name!r} {what}; every value would become a feature of its own.",
-                    source=self._source,
-                    hint=hint.format(name=shlex.quote(name)),
-                )
-
-    def _findings(self, columns: dict[str, NDArray[Any]]) -> list[str]:
-        texts = [
-            f"column {name!r} {found[0]} ({found[1].format(name=shlex.quote(name))})"
+        columns, self._parts = self._columns(), []
+        self._constants = {
+            name: values[0]
             for name, values in columns.items()
-            if values.dtype == object and (found := _kind_of_text(values)) is not None
-        ]
-        times = [name for name, values in columns.items() if name in self._times or _contains_dates(values)]
-        numbers = {
-            name: values
-            for name, values in columns.items()
-            if values.dtype != object and name not in self._times
+            if len(values) >= _MIN_ROWS and _has_only(values, values[0])
         }
-        counters = [name for name, values in numbers.items() if _counts_rows(values)]
-        clocks = [name for name, values in numbers.items() if name not in counters and _only_grows(values)]
+        times, counters, clocks = list[str](), list[str](), list[str]()
+        for name, values in columns.items():
+            is_text = values.dtype == object
+            if name in self._times or (is_text and times_of(set(values.tolist()) - {None}) is not None):
+                times.append(name)
+            elif not is_text and len(values) >= _MIN_ROWS_FOR_FORM:
+                steps = np.diff(values)
+                if np.all(steps == 1.0):
+                    counters.append(name)
+                elif len(values) >= _MIN_ROWS and np.all(steps >= 0) and 2 * (steps > 0).sum() > len(steps):
+                    clocks.append(name)
+        texts = _suspicious_texts(columns).items()
         return [
-            *texts,
+            *(f"column {name!r} {what} ({hint})" for name, (what, hint) in texts),
             *_finding(times, "contains times, which become seconds as a feature", "--time or --drop"),
             *_finding(counters, "counts the rows, as an index does", "--drop"),
             *_finding(clocks, "increases from row to row, like a clock or counter", "--time or --drop"),
@@ -152,6 +148,16 @@ def _finding(names: list[str], what: str, option: str) -> list[str]:
     if len(names) == 1:
         return [f"column {shown} {what} ({option} {shlex.quote(names[0])})"]
     return [f"columns {shown}{more}: each {what} ({option})"]
+
+
+def _suspicious_texts(columns: dict[str, NDArray[Any]]) -> dict[str, tuple[str, str]]:
+    """Return a description and a hint for each text column that does not look like categories."""
+    found = {name: _kind_of_text(values) for name, values in columns.items() if values.dtype == object}
+    return {
+        name: (pair[0], pair[1].format(name=shlex.quote(name)))
+        for name, pair in found.items()
+        if pair is not None
+    }
 
 
 def _kind_of_text(values: NDArray[Any]) -> tuple[str, str] | None:
@@ -177,36 +183,11 @@ def _kind_of_text(values: NDArray[Any]) -> tuple[str, str] | None:
     return None
 
 
-def _contains_dates(values: NDArray[Any]) -> bool:
-    return values.dtype == object and times_of(set(values.tolist()) - {None}) is not None
-
-
 def contains_sentences(distinct: Collection[str], n_known: int) -> bool:
     """Return whether a column with the given distinct values in ``n_known`` rows contains sentences."""
     if n_known < _MIN_ROWS or 2 * len(distinct) < n_known:
         return False
-    return sum(map(_n_words, distinct)) >= _MIN_WORDS * len(distinct)
-
-
-def _n_words(text: str) -> int:
-    return len(_WORD.findall(text))
-
-
-def _counts_rows(values: NDArray[Any]) -> bool:
-    return len(values) >= _MIN_ROWS_FOR_FORM and bool(np.all(np.diff(values) == 1.0))
-
-
-def _only_grows(values: NDArray[Any]) -> bool:
-    steps = np.diff(values)
-    if len(values) < _MIN_ROWS:
-        return False
-    return bool(np.all(steps >= 0) and np.count_nonzero(steps) > 0.5 * len(steps))
-
-
-def _is_constant(values: NDArray[Any]) -> bool:
-    if len(values) < _MIN_ROWS:
-        return False
-    return _has_only(values, values[0])
+    return sum(len(_WORD.findall(text)) for text in distinct) >= _MIN_WORDS * len(distinct)
 
 
 def _has_only(values: NDArray[Any], value: Any) -> bool:

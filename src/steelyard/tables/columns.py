@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 from steelyard._types import FloatArray
 from steelyard.exceptions import DataError
 
-__all__ = ["Coded", "ColumnBatch", "Columns", "Place", "RowError", "as_texts", "listed", "near"]
-
 Values = NDArray[Any]
 Coded = tuple[list[Any], NDArray[np.int64]]  # distinct values, and the index of each row's value in them
 
@@ -54,6 +52,10 @@ class Place:
         row += bisect_right(self.skipped, row)
         number = f"row {row:,}" if self.first_line is None else f"line {row + self.first_line:,}"
         return f"{self.source}, {number}" + ("" if column is None else f", column {column!r}")
+
+    def error(self, message: str, row: int, column: str | None = None, hint: str | None = None) -> RowError:
+        """Return an error that names a row and a column."""
+        return RowError(message, source=self.of_row(row, column), hint=hint, row=row, column=column)
 
 
 class ColumnBatch:

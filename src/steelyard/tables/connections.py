@@ -12,8 +12,6 @@ from typing import Any
 from steelyard.exceptions import DataError, DataTypeError
 from steelyard.tables.postgres_copy import Column, arrays_of, can_copy
 
-__all__ = ["Connection", "connected", "database_error", "error_text"]
-
 _BATCH_ROWS = 16_384
 _ENGINES = {"postgresql": "postgres", "postgres": "postgres", "sqlite": "sqlite", "duckdb": "duckdb"}
 

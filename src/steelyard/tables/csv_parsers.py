@@ -7,15 +7,12 @@ slower reader in ``text_sources`` parses the block row by row and reports bad li
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
 from steelyard import _native
 from steelyard.tables.arrow_sources import arrow_batch, has_pyarrow
 from steelyard.tables.columns import ColumnBatch
-
-__all__ = ["NumberParser", "block_parsers"]
 
 BlockParser = Callable[[bytes], ColumnBatch | None]
 _MAX_FAILURES = 8  # number of failed blocks after which NumberParser is disabled
@@ -97,10 +94,6 @@ class _ArrowParser:
             except pa.ArrowInvalid:
                 continue
             self._needs_words |= convert is self._all_words
-            return _to_batch(table, self._kinds)
+            columns = {name: table.column(name).combine_chunks() for name in self._kinds}
+            return arrow_batch(columns, self._kinds, table.num_rows)
         return None
-
-
-def _to_batch(table: Any, kinds: Mapping[str, str]) -> ColumnBatch:
-    columns = {name: table.column(name).combine_chunks() for name in kinds}
-    return arrow_batch(columns, kinds, table.num_rows)

@@ -24,23 +24,6 @@ from steelyard.tables.columns import ColumnBatch, Columns, Place, near
 from steelyard.tables.connections import Connection, connected, database_error, error_text
 from steelyard.tables.postgres_copy import Column
 
-__all__ = [
-    "FIRST_ROWS",
-    "SCHEMES",
-    "DatabaseSource",
-    "check_single",
-    "connect",
-    "is_address",
-    "name_parts",
-    "number_of",
-    "open_database",
-    "quoted",
-    "quoted_table",
-    "tables_of",
-    "texts_of",
-    "unknown_table",
-]
-
 SCHEMES = ("duckdb", "sqlite", "postgresql", "postgres")
 FIRST_ROWS = 256  # number of rows from which column kinds are inferred, the same as for fitting a quantizer
 _BATCH_ROWS = 16_384

@@ -14,13 +14,10 @@ from steelyard import _native
 from steelyard._deprecation import renamed_method
 from steelyard._types import FloatArray
 from steelyard.exceptions import DataError, ParameterError
-from steelyard.params import Integer
+from steelyard.params import Integer, check_value
 from steelyard.persistence import storable
 from steelyard.tables.columns import Coded, ColumnBatch, Place, RowError
 from steelyard.tables.frames import TableColumn, is_date, times_of
-
-__all__ = ["MISSING", "TableEncoder"]
-
 
 MISSING = ("indicator", "refuse", "mean", "zero")
 # Numeric columns can have extra features, which are stored as categories with special names.
@@ -90,11 +87,8 @@ class TableEncoder(BaseEstimator):
             raise ParameterError(
                 f"missing must be one of {', '.join(MISSING)}; got {self.missing!r}.", source="TableEncoder"
             )
-        for name, kind in (("hash_width", Integer(1, _MAX_HASH_WIDTH)), ("max_categories", Integer(1))):
-            if not kind.accepts(getattr(self, name)):
-                raise ParameterError(
-                    f"{name} must be {kind.description}; got {getattr(self, name)!r}.", source="TableEncoder"
-                )
+        check_value("hash_width", self.hash_width, Integer(1, _MAX_HASH_WIDTH), "TableEncoder")
+        check_value("max_categories", self.max_categories, Integer(1), "TableEncoder")
 
     def fit_columns(
         self, batch: ColumnBatch, features: list[str], categorical: tuple[str, ...], *, dates: bool = False
@@ -333,12 +327,11 @@ class TableEncoder(BaseEstimator):
             row, index = map(int, np.argwhere(bad)[0])
             if np.isnan(X[row, index]):
                 raise _missing_error(place, first_row + row, self.numbers[index])
-            where = place.of_row(first_row + row, self.numbers[index])
-            raise RowError(
+            raise place.error(
                 "an infinite value cannot be used.",
-                source=where,
-                row=first_row + row,
-                hint="replace it in the table by an empty cell, which is a missing value",
+                first_row + row,
+                self.numbers[index],
+                "replace it in the table by an empty cell, which is a missing value",
             )
 
     def _with_means(self, X: FloatArray, *, learn: bool) -> FloatArray:
@@ -567,19 +560,13 @@ def _text_error(values: NDArray[Any], name: str, place: Place, first_row: int, *
         except (TypeError, ValueError):
             is_valid = False
         if not is_valid:
-            where = place.of_row(first_row + row, name)
-            return RowError(
-                f"expected {expected}; got {value!r}.", source=where, row=first_row + row, column=name
-            )
+            return place.error(f"expected {expected}; got {value!r}.", first_row + row, name)
     return DataError(f"column {name!r} contained numbers before and contains text now.", source=place.source)
 
 
 def _missing_error(place: Place, row: int, column: str) -> RowError:
-    return RowError(
-        "a value is missing.",
-        source=place.of_row(row, column),
-        row=row,
-        column=column,
-        hint='learn from missing values with missing="indicator", or fill them with missing="zero" '
-        "(--missing on the command line)",
+    hint = (
+        'learn from missing values with missing="indicator", or fill them with missing="zero" '
+        "(--missing on the command line)"
     )
+    return place.error("a value is missing.", row, column, hint)

@@ -14,8 +14,6 @@ from steelyard.explanation import Change, NearRow, RowExplanations
 from steelyard.tables.encoding import GAP, PRESENT, VALUE, TableEncoder
 from steelyard.tables.frames import time_texts
 
-__all__ = ["explain_encoded", "source_columns"]
-
 
 def explain_encoded(
     estimator: Any,

@@ -10,13 +10,12 @@ import select
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from abc import abstractmethod
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
 from steelyard.exceptions import DataError, DataTypeError, FileAccessError
-
-__all__ = ["ByteSource", "open_bytes", "without_header"]
 
 _HEAD_BYTES = 1 << 18  # enough for about a thousand rows, from which the column kinds are inferred
 _LIVE_HEAD_LINES = 200  # number of lines in the complete head of a live feed
@@ -27,7 +26,23 @@ _STOP_POLL_SECONDS = 0.1  # interval at which a waiting reader checks whether it
 _DRAIN_SECONDS = 0.5  # time limit after stop(), because a pipe can be filled faster than it is read
 
 
-class ByteSource(io.RawIOBase):
+class _Reader(io.RawIOBase):
+    """Unbuffered reader. Subclasses define ``read1``, which returns at least one byte except at the end."""
+
+    @abstractmethod
+    def read1(self, size: int) -> bytes: ...
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: object) -> int:
+        view = memoryview(buffer)  # type: ignore[arg-type]
+        data = self.read1(len(view))
+        view[: len(data)] = data
+        return len(data)
+
+
+class ByteSource(_Reader):
     """Byte stream whose beginning is read in advance.
 
     Attributes
@@ -66,7 +81,6 @@ class ByteSource(io.RawIOBase):
             raise
 
     def _read_head(self) -> tuple[bytes, bool]:
-        read = getattr(self._content, "read1", self._content.read)
         if isinstance(self._content, io.TextIOBase):
             raise DataTypeError(
                 "expected a file opened in binary mode; got a text file.",
@@ -76,11 +90,9 @@ class ByteSource(io.RawIOBase):
         head, n_lines = bytearray(), 0
         begun = time.monotonic()
         while self._wants_more(head, n_lines) and not self._is_idle(head, n_lines, begun):
-            more = self._checked(read, 1 << 16)
+            more = self._read(1 << 16)
             if not more:
                 return bytes(head), True
-            if self._digest is not None:
-                self._digest.update(more)
             head += more
             n_lines += more.count(b"\n")
         return bytes(head), False
@@ -109,27 +121,25 @@ class ByteSource(io.RawIOBase):
             hint="check that this is a table with one row per line",
         )
 
-    def _checked(self, read: Callable[[int], bytes], size: int) -> bytes:
+    def read1(self, size: int) -> bytes:
+        """Return the next bytes: at most ``size``, and no more than have arrived."""
+        if self._position < len(self.head):
+            data = self.head[self._position : self._position + size]
+        else:
+            data = self._read(size)
+        self._position += len(data)
+        return data
+
+    def _read(self, size: int, *, fully: bool = False) -> bytes:
+        """Read from the file. With ``fully``, fewer than ``size`` bytes are returned only at the end."""
+        read = self._content.read if fully else getattr(self._content, "read1", self._content.read)
         try:
-            return read(size)
+            data: bytes = read(size)
         except (EOFError, OSError, ValueError, gzip.zlib.error) as error:  # type: ignore[attr-defined]
             raise DataError(f"the content is damaged or cut short: {error}.", source=self.name) from error
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: object) -> int:
-        view = memoryview(buffer)  # type: ignore[arg-type]
-        if self._position < len(self.head):
-            data = self.head[self._position : self._position + len(view)]
-        else:
-            read = getattr(self._content, "read1", self._content.read)
-            data = self._checked(read, len(view))
-            if self._digest is not None:
-                self._digest.update(data)
-        self._position += len(data)
-        view[: len(data)] = data
-        return len(data)
+        if self._digest is not None:
+            self._digest.update(data)
+        return data
 
     def blocks(self, size: int = 1 << 19, *, quotes: bool = True) -> Iterator[bytes]:
         """Yield complete lines in blocks of about ``size`` bytes. Blocks of a live feed may be smaller.
@@ -137,7 +147,7 @@ class ByteSource(io.RawIOBase):
         With ``quotes``, a line break between quotes does not end a line.
         """
         rest, n_bytes = b"", 0
-        while data := self._read_some(size):
+        while data := self._next_bytes(size):
             if quotes and (b'"' in data or b'"' in rest):
                 data = rest + data
                 end = _end_of_lines(data)
@@ -154,16 +164,11 @@ class ByteSource(io.RawIOBase):
         if rest:
             yield rest
 
-    def _read_some(self, size: int) -> bytes:
+    def _next_bytes(self, size: int) -> bytes:
         """Return the next bytes: ``size`` bytes of a file, or the bytes that have arrived in a pipe."""
-        if self._position < len(self.head):
-            data = self.head[self._position : self._position + size]
-        elif self._size is not None:
-            data = self._checked(self._content.read, size)
-        else:
-            data = self._checked(getattr(self._content, "read1", self._content.read), size)
-            if self._digest is not None:
-                self._digest.update(data)
+        if self._position < len(self.head) or self._size is None:
+            return self.read1(size)
+        data = self._read(size, fully=True)
         self._position += len(data)
         return data
 
@@ -215,7 +220,7 @@ class ByteSource(io.RawIOBase):
         super().close()
 
 
-class _Pipe(io.RawIOBase):
+class _Pipe(_Reader):
     """Unbuffered reader of a pipe, socket or terminal, which another thread can stop.
 
     Unlike a buffered reader, a waiting thread holds no lock that the interpreter needs at exit.
@@ -226,9 +231,16 @@ class _Pipe(io.RawIOBase):
         self._descriptor, self._owned = descriptor, owned
         self._stopped = threading.Event()
         self._drain_until = 0.0
+        self._beginning = b""
 
-    def readable(self) -> bool:
-        return True
+    @property
+    def pipe(self) -> _Pipe:
+        """This reader, which a decompressing reader also has as an attribute."""
+        return self
+
+    def unread(self, data: bytes) -> None:
+        """Put bytes back, so that they are read next."""
+        self._beginning = data + self._beginning
 
     def close(self) -> None:
         if self._owned and not self.closed:
@@ -245,18 +257,15 @@ class _Pipe(io.RawIOBase):
         return bool(select.select([self._descriptor], [], [], seconds)[0])
 
     def read1(self, size: int) -> bytes:
+        if self._beginning:
+            data, self._beginning = self._beginning[:size], self._beginning[size:]
+            return data
         while not self._stopped.is_set():
             if self.is_readable_within(_STOP_POLL_SECONDS):
                 return os.read(self._descriptor, size)
         if time.monotonic() < self._drain_until and self.is_readable_within(0.0):
             return os.read(self._descriptor, size)
         return b""
-
-    def readinto(self, buffer: object) -> int:
-        view = memoryview(buffer)  # type: ignore[arg-type]
-        data = self.read1(len(view))
-        view[: len(data)] = data
-        return len(data)
 
 
 def _end_of_lines(data: bytes) -> int:
@@ -308,41 +317,17 @@ def _standard_input() -> IO[bytes] | _Pipe:
     return _Pipe(descriptor)
 
 
-def _decompressed(pipe: Any) -> IO[bytes]:
+def _decompressed(raw: Any) -> IO[bytes]:
     """Return a reader that decompresses the content if it begins like a gzip file."""
-    if isinstance(pipe, _Pipe):
-        beginning = pipe.read1(2)
+    if isinstance(raw, _Pipe):
+        beginning = raw.read1(2)
         if beginning == _GZIP_MAGIC[:1]:
-            beginning += pipe.read1(1)
-        pipe = _PrefixedPipe(beginning, pipe)
+            beginning += raw.read1(1)
+        raw.unread(beginning)
     else:
-        beginning = pipe.peek(2)[:2] if hasattr(pipe, "peek") else b""
+        beginning = raw.peek(2)[:2] if hasattr(raw, "peek") else b""
     if beginning != _GZIP_MAGIC:
-        return pipe
-    packed = gzip.GzipFile(fileobj=pipe)
-    packed.pipe = getattr(pipe, "pipe", None)  # type: ignore[attr-defined]
+        return raw
+    packed = gzip.GzipFile(fileobj=raw)
+    packed.pipe = getattr(raw, "pipe", None)  # type: ignore[attr-defined]
     return packed  # type: ignore[return-value]
-
-
-class _PrefixedPipe(io.RawIOBase):
-    """A pipe whose first bytes have already been read."""
-
-    def __init__(self, beginning: bytes, pipe: _Pipe) -> None:
-        super().__init__()
-        self._beginning = beginning
-        self.pipe = pipe
-
-    def readable(self) -> bool:
-        return True
-
-    def read1(self, size: int) -> bytes:
-        if self._beginning:
-            data, self._beginning = self._beginning[:size], self._beginning[size:]
-            return data
-        return self.pipe.read1(size)
-
-    def readinto(self, buffer: object) -> int:
-        view = memoryview(buffer)  # type: ignore[arg-type]
-        data = self.read1(len(view))
-        view[: len(data)] = data
-        return len(data)

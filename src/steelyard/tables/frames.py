@@ -20,21 +20,6 @@ from steelyard._types import FloatArray
 from steelyard.exceptions import DataError, DataTypeError
 from steelyard.tables.columns import ColumnBatch, RowError, listed
 
-__all__ = [
-    "TableColumn",
-    "check_some_known",
-    "column_seconds",
-    "concat_tables",
-    "is_date",
-    "is_table",
-    "memory_batch",
-    "numeric_frame",
-    "seconds_of",
-    "table_columns",
-    "time_texts",
-    "times_of",
-]
-
 _NUMPY_NUMBERS = "biuf"
 _DATE = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?)?", re.ASCII)
 _YEAR = re.compile(r"[+-]?\d{1,5}(?!\d)", re.ASCII)

@@ -9,9 +9,7 @@ from numpy.typing import NDArray
 
 from steelyard._labels import Codes, LabelEncoder
 from steelyard.exceptions import DataError
-from steelyard.tables.columns import Place, RowError
-
-__all__ = ["LabelReader"]
+from steelyard.tables.columns import Place
 
 _MIN_ROWS_TO_CHECK = 1000  # number of rows after which the share of distinct labels is checked
 _MAX_INTEGER = 2**53 - 1  # float64 cannot represent all larger integers exactly
@@ -67,8 +65,7 @@ class LabelReader:
 
     def _check_present(self, missing: NDArray[np.bool_], place: Place, first_row: int) -> None:
         if missing.any():
-            row = first_row + int(missing.argmax())
-            raise RowError("the label is missing.", source=place.of_row(row, self.column), row=row)
+            raise place.error("the label is missing.", first_row + int(missing.argmax()), self.column)
 
     def _integers(
         self, values: NDArray[Any], place: Place, first_row: int
@@ -83,22 +80,18 @@ class LabelReader:
                 return labels, self.table.codes(labels)
         self._check_present(np.isnan(values), place, first_row)
         large = np.abs(values) > _MAX_INTEGER
+        row = int(large.argmax() if large.any() else (labels != values).argmax())
+        value = float(values[row])
         if large.any():
-            row = int(large.argmax())
-            raise RowError(
+            message = (
                 f"integer labels must be within {_MAX_INTEGER:,} of 0, because larger numbers are rounded; "
-                f"got about {float(values[row]):.17g}.",
-                source=place.of_row(first_row + row, self.column),
-                row=first_row + row,
-                hint="is this the right target? Identifiers can be text, such as id-123",
+                f"got about {value:.17g}."
             )
-        row = int((labels != values).argmax())
-        raise RowError(
-            f"a label must be an integer or text; got {float(values[row])!r}.",
-            source=place.of_row(first_row + row, self.column),
-            row=first_row + row,
-            hint="this looks like a column of measurements, not of classes; choose another target",
-        )
+            hint = "is this the right target? Identifiers can be text, such as id-123"
+        else:
+            message = f"a label must be an integer or text; got {value!r}."
+            hint = "this looks like a column of measurements, not of classes; choose another target"
+        raise place.error(message, first_row + row, self.column, hint)
 
     def _check_few(self, n_rows: int, place: Place, first_row: int) -> None:
         n_labels, n_seen = len(self.table), first_row + n_rows

@@ -14,8 +14,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["arrays_of", "can_copy"]
-
 # NumPy type of each PostgreSQL type OID.
 _NUMBERS = {16: "?", 20: ">i8", 21: ">i2", 23: ">i4", 700: ">f4", 701: ">f8"}
 _TEXTS = (19, 25, 1042, 1043)

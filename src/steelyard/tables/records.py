@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 from steelyard.exceptions import DataError
 from steelyard.tables.columns import ColumnBatch, Columns, Place
 
-__all__ = ["LABEL", "RecordSource"]
-
 LABEL = "label"  # name of the label column
 _SAMPLE_ROWS = 1000
 _BATCH_ROWS = 1000

@@ -14,8 +14,6 @@ from steelyard import _native
 from steelyard._labels import encode_labels
 from steelyard._validation import canonical_csr
 
-__all__ = ["RowDigest"]
-
 _BITS_OF_ONE = np.float64(1.0).view(np.uint64)
 
 

@@ -30,8 +30,6 @@ from steelyard.tables.frames import (
     times_of,
 )
 
-__all__ = ["Schema"]
-
 # Number of values per column with their own code; further values share hash codes.
 MAX_EXACT_CATEGORIES = 4096
 _SECONDS_PER_HOUR, _SECONDS_PER_DAY = 3600.0, 86_400.0

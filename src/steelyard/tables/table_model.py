@@ -34,8 +34,6 @@ from steelyard.tables.labels import LabelReader
 from steelyard.tables.row_digest import RowDigest
 from steelyard.tables.table_stream import TableStream, open_stream
 
-__all__ = ["TableModel"]
-
 _MAX_ROWS_PER_CHUNK = 1 << 20  # chunk size for tables in memory
 _MAX_CLASSES = 500  # maximum number of distinct labels; more labels raise an error
 

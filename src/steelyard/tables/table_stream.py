@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from steelyard.exceptions import DataError, ParameterError
-from steelyard.params import Integer
+from steelyard.params import Integer, check_value
 from steelyard.streams.chunks import Chunk, RowStream, check_chunk
 from steelyard.tables.arrow_sources import arrow_file_source, has_pyarrow, table_source
 from steelyard.tables.bad_rows import BadRows
@@ -21,11 +21,9 @@ from steelyard.tables.columns import ColumnBatch, Columns
 from steelyard.tables.databases import DatabaseSource, is_address, open_database
 from steelyard.tables.encoding import TableEncoder
 from steelyard.tables.files import ByteSource, open_bytes
-from steelyard.tables.frames import column_seconds, seconds_of
+from steelyard.tables.frames import column_seconds
 from steelyard.tables.labels import LabelReader
 from steelyard.tables.text_sources import JsonLinesSource, csv_source
-
-__all__ = ["ON_BAD_ROW", "TableStream", "has_label", "open_source", "open_stream", "seconds_of"]
 
 _ARROW_MAGIC = (b"PAR1", b"ARROW1", b"\xff\xff\xff\xff")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -46,18 +44,10 @@ class TableStream(RowStream):
         Roles of the columns.
     encoder : TableEncoder
         Encoder of the columns; if it is fitted, unlabelled rows do not change it.
-    chunk : int
-        Rows per chunk.
-    limit : int, optional
-        Maximum number of rows.
-    max_classes : int
-        Maximum number of distinct labels.
     learn : bool
         Whether the encoder adds new categories and updates means.
-    on_bad_row : {"stop", "skip"}
-        Whether a row that cannot be used ends the stream or is skipped.
-    unlabelled : {"refuse", "keep"}
-        Whether a row without a label cannot be used, or is kept in ``chunk.unlabelled``.
+    chunk, limit, max_classes, on_bad_row, unlabelled
+        As for :func:`open_stream`.
 
     Attributes
     ----------
@@ -91,10 +81,8 @@ class TableStream(RowStream):
                     f"{name} must be one of {', '.join(allowed)}; got {value!r}.", source="open_stream"
                 )
         self.chunk = check_chunk(chunk, "open_stream")
-        if limit is not None and not Integer(1).accepts(limit):
-            raise ParameterError(
-                f"limit must be {Integer(1).description}; got {limit!r}.", source="open_stream"
-            )
+        if limit is not None:
+            check_value("limit", limit, Integer(1), "open_stream")
         self.columns, self.encoder, self.limit = columns, encoder, limit
         self._source, self.learning = source, learn
         self._bytes: ByteSource | None = getattr(source, "bytes_source", None)

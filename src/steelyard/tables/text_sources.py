@@ -18,35 +18,16 @@ from steelyard.tables.columns import ColumnBatch, Columns, Place
 from steelyard.tables.csv_parsers import block_parsers
 from steelyard.tables.files import ByteSource, without_header
 
-__all__ = ["CsvSource", "JsonLinesSource", "csv_source", "is_missing"]
-
 BLOCK_BYTES = 1 << 19
 _BATCH_ROWS = 4096
 _SAMPLE_ROWS = 1000  # number of rows from which the kinds of columns are inferred
 _MAX_TEXT_SHARE = 0.1  # with a smaller share of texts, the column is numeric and the texts are errors
 _MAX_FIELD_CHARACTERS = 1 << 20
 # Cells that mean a missing value, the same as in pyarrow's CSV reader.
-_MISSING = frozenset(
-    [
-        "",
-        "#N/A",
-        "#N/A N/A",
-        "#NA",
-        "-1.#IND",
-        "-1.#QNAN",
-        "-NaN",
-        "-nan",
-        "1.#IND",
-        "1.#QNAN",
-        "N/A",
-        "NA",
-        "NULL",
-        "NaN",
-        "n/a",
-        "nan",
-        "null",
-    ]
-)
+_MISSING = frozenset((
+    "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "N/A",
+    "NA", "NULL", "NaN", "n/a", "nan", "null",
+))  # fmt: skip
 
 # Kind of each column: "number", "boolean" or "text".
 Kinds = Mapping[str, str]
@@ -214,8 +195,7 @@ class JsonLinesSource(TextSource):
                 self.place.skip(n_rows)  # keeps the line numbers of later rows correct
                 continue
             try:
-                record = _json_record(line)
-                _check_fields(record, known)
+                record = _json_record(line, known)
             except DataError as error:
                 error = DataError(error.message, source=self.place.of_row(n_rows))
                 self.bad_rows.handle(error, n_rows)
@@ -224,7 +204,8 @@ class JsonLinesSource(TextSource):
                 yield record
 
 
-def _json_record(line: bytes) -> dict[str, Any]:
+def _json_record(line: bytes, known: set[str] | None = None) -> dict[str, Any]:
+    """Return the object in a line; if ``known`` is given, other fields are an error."""
     try:
         record = json.loads(line.decode("utf-8-sig"), object_pairs_hook=_Record)
     except ValueError as error:
@@ -236,6 +217,9 @@ def _json_record(line: bytes) -> dict[str, Any]:
     if not isinstance(record, _Record):
         raise DataError(f"expected a JSON object; got {str(record)[:40]!r}.")
     _check_values(record)
+    if known is not None and not record.keys() <= known:
+        new = next(name for name in record if name not in known)
+        raise DataError(f"the field {new!r} is in none of the first rows.")
     return record
 
 
@@ -261,12 +245,6 @@ def _check_values(record: _Record) -> None:
                 f"the value of {name!r} is {kind}; expected a number, text, true, false or null.",
                 hint="write each of its values into a field of its own",
             )
-
-
-def _check_fields(record: dict[str, Any], known: set[str]) -> None:
-    if not record.keys() <= known:
-        new = next(name for name in record if name not in known)
-        raise DataError(f"the field {new!r} is in none of the first rows.")
 
 
 def _valid_records(lines: io.BytesIO) -> Iterator[dict[str, Any]]:
