@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cmath>
 #include <utility>
 
 #include "common/portable_math.hpp"
+#include "common/sort.hpp"
 #include "ensemble/small_system.hpp"
 #include "simd/simd.hpp"
 
@@ -48,31 +48,6 @@ double mean(std::span<const double> values) {
 
 double dot(std::span<const double> x, std::span<const double> y) {
     return sum_of(x.size(), [=](std::size_t i) { return x[i] * y[i]; });
-}
-
-// Sorts numbers without NaN, one byte of their bits after the other (radix sort).
-void sort_ascending(std::vector<double>& values) {
-    constexpr std::size_t kMinRadixValues = 128;
-    if (values.size() < kMinRadixValues) {
-        std::ranges::sort(values);
-        return;
-    }
-    constexpr std::uint64_t sign = std::uint64_t{1} << 63;
-    std::vector<std::uint64_t> keys(values.size()), sorted(values.size());
-    std::array<std::array<std::uint32_t, 256>, 8> counts{};
-    for (std::size_t i = 0; i < keys.size(); ++i) {
-        const auto bits = std::bit_cast<std::uint64_t>(values[i]);
-        keys[i] = bits & sign ? ~bits : bits | sign;  // the order of the numbers is that of the keys
-        for (unsigned byte = 0; byte < 8; ++byte) ++counts[byte][keys[i] >> (8 * byte) & 255];
-    }
-    for (unsigned byte = 0; byte < 8; ++byte) {
-        std::uint32_t begin = 0;
-        for (std::uint32_t& count : counts[byte]) begin += std::exchange(count, begin);
-        for (const std::uint64_t key : keys) sorted[counts[byte][key >> (8 * byte) & 255]++] = key;
-        keys.swap(sorted);
-    }
-    for (std::size_t i = 0; i < keys.size(); ++i)
-        values[i] = std::bit_cast<double>(keys[i] & sign ? keys[i] ^ sign : ~keys[i]);
 }
 
 // Numbers of rows of both classes. A logistic regression gives both classes the same weight. As in Platt scaling,
