@@ -191,7 +191,7 @@ def choose_threshold(positive: FloatArray, negative: FloatArray, threshold: Any,
     """
     if hasattr(threshold, "choose"):
         return float(threshold.choose(positive, negative, share))
-    thresholds, misses, alarms = _error_rates(positive, negative)
+    thresholds, misses, alarms = _native.error_rates(positive, negative)
     if isinstance(threshold, str):
         quality = _MEASURES[threshold](misses, alarms, share)
     elif "alarms" in threshold:
@@ -217,21 +217,6 @@ def mirrored_threshold(second: FloatArray, first: FloatArray, threshold: Any, sh
     """
     best = choose_threshold(-first, -second, threshold, 1.0 - share)
     return float(np.nextafter(-best, -np.inf))  # a score of exactly -best belongs to the other class
-
-
-def _error_rates(positive: FloatArray, negative: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return all thresholds between distinct scores (ascending) with their miss and false alarm rates."""
-    scores = np.concatenate([positive, negative])
-    order = np.argsort(scores, kind="stable")
-    scores, is_positive = scores[order], (order < len(positive)).astype(np.float64)
-    last = np.flatnonzero(np.append(np.diff(scores) > 0.0, True))  # last index of each run of equal scores
-    missed = np.cumsum(is_positive)[last] / len(positive)
-    quiet = np.cumsum(1.0 - is_positive)[last] / len(negative)
-    values = scores[last]
-    # The first threshold is below all scores, and the last one equals the highest score.
-    middles = 0.5 * (values + np.append(values[1:], values[-1]))
-    thresholds = np.append(np.nextafter(values[0], -np.inf), middles)
-    return thresholds, np.append(0.0, missed), np.append(1.0, 1.0 - quiet).clip(min=0.0)
 
 
 def _squared_gmean(misses: FloatArray, alarms: FloatArray, share: float) -> FloatArray:  # noqa: ARG001

@@ -163,3 +163,23 @@ def test_hit_rates_equal_the_slow_formula():
         found.append(has_fallen)
     assert not any(found[:40])
     assert any(found[40:])
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(0, 2**32 - 1),
+    st.integers(1, 400),
+    st.integers(1, 400),
+    st.sampled_from([0.0, 0.25, 1e-300, 1e300]),
+)
+def test_error_rates_equal_the_slow_formula(seed, n_positive, n_negative, step):
+    rng = np.random.default_rng(seed)
+    sides = [rng.normal(size=n) for n in (n_positive, n_negative)]
+    if step:
+        sides = [step * np.round(4.0 * side) for side in sides]
+    expected = reference.error_rates(*sides)
+    for found, wanted in zip(_native.error_rates(*sides), expected, strict=True):
+        np.testing.assert_array_equal(found, wanted)
+    assert np.isfinite(_native.error_rates(np.array([np.nan]), np.arange(200.0))[1]).all()
+    with pytest.raises(ValueError, match="no rows"):
+        _native.error_rates(sides[0], np.zeros(0))

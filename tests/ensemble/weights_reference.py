@@ -201,3 +201,13 @@ def hit_rates(rows, hits, codes, hit):
     short, long = (hits[:, compared] + 0.5) / (rows[:, compared] + 1.0)
     deviation = np.sqrt((long * (1.0 - long) / (2.0 * rows[0, compared])).sum()) / n
     return rows, hits, bool((long - short).mean() > max(0.05, 4.0 * deviation))
+
+
+def error_rates(positive, negative):
+    """Return all thresholds between distinct scores (ascending) with their miss and false alarm rates."""
+    values = np.unique(np.concatenate([positive, negative]))
+    middles = 0.5 * (values + np.append(values[1:], values[-1]))
+    thresholds = np.append(np.nextafter(values[0], -np.inf), middles)
+    missed = (positive[:, None] <= np.append(-np.inf, values)).mean(axis=0)
+    quiet = (negative[:, None] <= np.append(-np.inf, values)).mean(axis=0)
+    return thresholds, missed, 1.0 - quiet

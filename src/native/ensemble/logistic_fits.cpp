@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cmath>
 #include <utility>
 
 #include "common/portable_math.hpp"
+#include "common/sort.hpp"
 #include "ensemble/small_system.hpp"
 #include "simd/simd.hpp"
 
@@ -31,47 +31,23 @@ constexpr double kMinShare = 1e-4;        // smallest class share in the log-los
 // Rows are added in groups of kLanes, so that the compiler can use vectors of any width without changing a bit.
 constexpr std::size_t kLanes = 8;
 
-double sum_of(std::span<const double> values) {
+// Returns term(0) + ... + term(n - 1).
+template <class Term>
+double sum_of(std::size_t n, Term term) {
     std::array<double, kLanes> lanes{};
     std::size_t i = 0;
-    for (; i + kLanes <= values.size(); i += kLanes)
-        for (std::size_t k = 0; k < kLanes; ++k) lanes[k] += values[i + k];
-    for (std::size_t k = 0; i + k < values.size(); ++k) lanes[k] += values[i + k];
+    for (; i + kLanes <= n; i += kLanes)
+        for (std::size_t k = 0; k < kLanes; ++k) lanes[k] += term(i + k);
+    for (std::size_t k = 0; i + k < n; ++k) lanes[k] += term(i + k);
     return ((lanes[0] + lanes[4]) + (lanes[2] + lanes[6])) + ((lanes[1] + lanes[5]) + (lanes[3] + lanes[7]));
+}
+
+double mean(std::span<const double> values) {
+    return sum_of(values.size(), [=](std::size_t i) { return values[i]; }) / static_cast<double>(values.size());
 }
 
 double dot(std::span<const double> x, std::span<const double> y) {
-    std::array<double, kLanes> lanes{};
-    std::size_t i = 0;
-    for (; i + kLanes <= x.size(); i += kLanes)
-        for (std::size_t k = 0; k < kLanes; ++k) lanes[k] += x[i + k] * y[i + k];
-    for (std::size_t k = 0; i + k < x.size(); ++k) lanes[k] += x[i + k] * y[i + k];
-    return ((lanes[0] + lanes[4]) + (lanes[2] + lanes[6])) + ((lanes[1] + lanes[5]) + (lanes[3] + lanes[7]));
-}
-
-// Sorts numbers without NaN, one byte of their bits after the other (radix sort).
-void sort_ascending(std::vector<double>& values) {
-    constexpr std::size_t kMinRadixValues = 128;
-    if (values.size() < kMinRadixValues) {
-        std::ranges::sort(values);
-        return;
-    }
-    constexpr std::uint64_t sign = std::uint64_t{1} << 63;
-    std::vector<std::uint64_t> keys(values.size()), sorted(values.size());
-    std::array<std::array<std::uint32_t, 256>, 8> counts{};
-    for (std::size_t i = 0; i < keys.size(); ++i) {
-        const auto bits = std::bit_cast<std::uint64_t>(values[i]);
-        keys[i] = bits & sign ? ~bits : bits | sign;  // the order of the numbers is that of the keys
-        for (unsigned byte = 0; byte < 8; ++byte) ++counts[byte][keys[i] >> (8 * byte) & 255];
-    }
-    for (unsigned byte = 0; byte < 8; ++byte) {
-        std::uint32_t begin = 0;
-        for (std::uint32_t& count : counts[byte]) begin += std::exchange(count, begin);
-        for (const std::uint64_t key : keys) sorted[counts[byte][key >> (8 * byte) & 255]++] = key;
-        keys.swap(sorted);
-    }
-    for (std::size_t i = 0; i < keys.size(); ++i)
-        values[i] = std::bit_cast<double>(keys[i] & sign ? keys[i] ^ sign : ~keys[i]);
+    return sum_of(x.size(), [=](std::size_t i) { return x[i] * y[i]; });
 }
 
 // Numbers of rows of both classes. A logistic regression gives both classes the same weight. As in Platt scaling,
@@ -267,10 +243,8 @@ double weighted_loss(std::span<const double> log_odds, std::size_t n_positive, d
     for (std::size_t i = 0; i < n_positive; ++i) losses[i] = log_odds[i] + shift;
     for (std::size_t i = n_positive; i < losses.size(); ++i) losses[i] = -(log_odds[i] + shift);
     loops().logistic.log_loss(losses.data(), losses.size());
-    const std::span<const double> positive = std::span(losses).first(n_positive);
-    const std::span<const double> negative = std::span(losses).subspan(n_positive);
-    return share * (sum_of(positive) / static_cast<double>(positive.size())) +
-           (1.0 - share) * (sum_of(negative) / static_cast<double>(negative.size()));
+    const std::span<const double> all(losses);
+    return share * mean(all.first(n_positive)) + (1.0 - share) * mean(all.subspan(n_positive));
 }
 
 double limited_share(double share) { return std::min(std::max(share, kMinShare), 1.0 - kMinShare); }
@@ -343,11 +317,13 @@ struct CorrectionColumns {
         const auto& [rows, places, weights, share, ridge] = problem;
         const std::size_t n = rows.n_rows, n_experts = rows.n_features;
         for (std::size_t e = 0; e < n_experts; ++e) {
-            std::vector<double> column(n);
+            const double* scores = rows.data + e;
             bool is_known = false;
-            for (std::size_t i = 0; i < n; ++i) is_known |= (column[i] = rows.data[i * n_experts + e]) != 0.0;
-            if (is_known) experts.push_back(e), log_odds.push_back(std::move(column));
+            for (std::size_t i = 0; i < n && !is_known; ++i) is_known = scores[i * n_experts] != 0.0;
+            if (is_known) experts.push_back(e), log_odds.emplace_back(n);
         }
+        for (std::size_t i = 0; i < n; ++i)
+            for (std::size_t k = 0; k < experts.size(); ++k) log_odds[k][i] = rows.data[i * n_experts + experts[k]];
         const auto n_positive = static_cast<double>(std::ranges::count(places, 1));
         const auto n_rows = static_cast<double>(n);
         const double of_class[] = {n_rows * (1.0 - share) / (n_rows - n_positive), n_rows * share / n_positive};

@@ -11,6 +11,7 @@
 #include "ensemble/last_rows.hpp"
 #include "ensemble/logistic_fits.hpp"
 #include "ensemble/online_calibration.hpp"
+#include "metrics/error_rates.hpp"
 
 namespace steelyard::bind {
 
@@ -117,6 +118,13 @@ NumpyArray<double, 1> bound_correction(Matrix log_odds, Codes places, Vector wei
         solve_correction({rows(log_odds), span(places), span(weights), share, ridge}, n_steps);
     nb::gil_scoped_acquire locked;
     return array_of(values);
+}
+
+std::tuple<NumpyArray<double, 1>, NumpyArray<double, 1>, NumpyArray<double, 1>> bound_error_rates(Vector positive,
+                                                                                                  Vector negative) {
+    require(positive.size() > 0 && negative.size() > 0, "error_rates: a class has no rows");
+    const ErrorRates rates = error_rates(vector_of<double>(positive), vector_of<double>(negative));
+    return {array_of(rates.thresholds), array_of(rates.misses), array_of(rates.alarms)};
 }
 
 // -- calibration of probabilities ----------------------------------------------------------------
@@ -247,6 +255,8 @@ void bind_ensemble(nb::module_& m) {
           "weights"_a.noconvert(), "share"_a, "ridge"_a, "n_steps"_a,
           "Return the correction of the weights by ridge logistic regression. `places` are 0 or 1, at least one of "
           "each.");
+    m.def("error_rates", &bound_error_rates, "positive"_a, "negative"_a,
+          "Return all thresholds between distinct scores (ascending) with their miss and false alarm rates.");
     m.def("learn_calibration", &bound_learn_calibration, "coefficients"_a.noconvert(), "curvature"_a.noconvert(),
           "losses"_a.noconvert(), "log_odds"_a, "is_positive"_a, "edges"_a.noconvert(), "half_lives"_a.noconvert(),
           "loss_half_life"_a, "prior_rows"_a, "max_step"_a, "min_slope"_a, "block_rows"_a,
