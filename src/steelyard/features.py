@@ -431,10 +431,11 @@ def _blend_neighbours(
     if n_near == 0:
         return rows
     chosen = np.concatenate([rng.permutation(n_rows) for _ in range(3)])[:max_points]
-    distances = _distances(rows, rows, euclidean=euclidean)
-    np.fill_diagonal(distances, np.inf)
+    numbers = np.arange(len(chosen))
+    distances = _distances(rows[chosen], rows, euclidean=euclidean)
+    distances[numbers, chosen] = np.inf
     nearest = np.argpartition(distances, n_near - 1, axis=1)[:, :n_near]
-    neighbours = rows[nearest[chosen, rng.integers(0, n_near, size=len(chosen))]]
+    neighbours = rows[nearest[numbers, rng.integers(0, n_near, size=len(chosen))]]
     share = rng.uniform(0.0, 0.5, size=(len(chosen), 1))
     return (1.0 - share) * rows[chosen] + share * neighbours
 

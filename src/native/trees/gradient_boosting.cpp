@@ -8,6 +8,7 @@
 #include <exception>
 #include <limits>
 #include <numeric>
+#include <string_view>
 
 #include "common/compiler.hpp"
 #include "common/interrupt.hpp"
@@ -30,7 +31,7 @@ constexpr std::size_t kMinValuesPerLoop = 4'000;      // a loop over fewer value
 
 // Returns 1 / (1 + e^-score), accurate to nine digits for |score| <= 700.
 // All operations round identically on every machine and can be vectorized.
-inline double logistic(double score) {
+STEELYARD_ALWAYS_INLINE inline double logistic(double score) {
     const double x = std::abs(score);
     const double shifted = x * 1.4426950408889634 + kRounding, n = shifted - kRounding;
     const double r = n * 0.6931471805599453 - x;  // e^-x = 2^-n e^r with |r| <= log(2) / 2
@@ -51,6 +52,67 @@ inline double logistic(double score) {
     const std::uint64_t numerator =
         (std::bit_cast<std::uint64_t>(e) & is_negative) | (std::bit_cast<std::uint64_t>(1.0) & ~is_negative);
     return std::bit_cast<double>(numerator) / (1.0 + e);
+}
+
+constexpr std::size_t kGradientRows = 256;  // number of rows whose gradients are computed together
+
+// Arguments of a function that writes the sums of single rows, at most kGradientRows of them (see quantize()).
+template <class Format>
+struct GradientQuery {
+    const Format& format;
+    const double *scores, *weights, *target;
+    std::size_t n;
+    std::uint64_t key;
+    std::size_t first_row;
+    typename Format::Sum* out;
+};
+
+// Writes the sums of single rows. The loops have a constant length, so that the compiler vectorizes them; values after
+// the last row are not used.
+template <class Format>
+STEELYARD_ALWAYS_INLINE inline void quantize_gradients(const GradientQuery<Format>& q) {
+    double score[kGradientRows] = {}, weight[kGradientRows] = {}, target[kGradientRows] = {};
+    double p[kGradientRows], g[kGradientRows], h[kGradientRows];
+    typename Format::Sum sums[kGradientRows];
+    std::copy_n(q.scores, q.n, score);
+    std::copy_n(q.weights, q.n, weight);
+    std::copy_n(q.target, q.n, target);
+    for (double& value : score) value = value < 700.0 ? value : 700.0;
+    for (double& value : score) value = value > -700.0 ? value : -700.0;
+    for (std::size_t i = 0; i < kGradientRows; ++i) p[i] = logistic(score[i]);
+    for (std::size_t i = 0; i < kGradientRows; ++i) {
+        g[i] = weight[i] * (p[i] - target[i]);
+        h[i] = weight[i] * (p[i] * (1.0 - p[i]));
+    }
+    q.format.template quantize<kGradientRows>(g, h, q.key, q.first_row, sums);
+    std::copy_n(sums, q.n, q.out);
+}
+
+template <class Format>
+void quantize_baseline(const GradientQuery<Format>& query) {
+    quantize_gradients(query);
+}
+
+#if defined(__x86_64__)
+template <class Format>
+STEELYARD_TARGET_AVX2 void quantize_avx2(const GradientQuery<Format>& query) {
+    quantize_gradients(query);
+}
+
+template <class Format>
+STEELYARD_TARGET_AVX512 void quantize_avx512(const GradientQuery<Format>& query) {
+    quantize_gradients(query);
+}
+#endif
+
+// Returns the version for the active SIMD level. All versions compute the same bits.
+template <class Format>
+auto gradient_version(std::string_view level) -> void (*)(const GradientQuery<Format>&) {
+#if defined(__x86_64__)
+    if (level == "avx512") return quantize_avx512<Format>;
+    if (level == "avx2") return quantize_avx2<Format>;
+#endif
+    return quantize_baseline<Format>;
 }
 
 template <class Sum>
@@ -81,8 +143,8 @@ inline void add_row(const std::uint8_t* bins, const std::uint32_t* places, const
     for (std::size_t c = 0; c < N; ++c) histogram[c * Stride + bins[places[c]]] += sum;
 }
 
-// Adds rows to the histograms of some columns. Bins are in row-major order.
-template <std::size_t Stride, class Sum>
+// Adds rows to the histograms of some columns, or subtracts them. Bins are in row-major order.
+template <std::size_t Stride, bool Subtracts, class Sum>
 void add_rows(const std::uint8_t* bins, std::size_t width, std::span<const std::uint32_t> places,
               const std::uint32_t* rows, std::size_t n_rows, const Sum* sums, Sum* histogram) {
     const std::size_t n = places.size();
@@ -92,7 +154,7 @@ void add_rows(const std::uint8_t* bins, std::size_t width, std::span<const std::
             prefetch(sums + rows[i + kPrefetchRows]);
         }
         const std::uint8_t* row = bins + rows[i] * width;
-        const Sum sum = sums[rows[i]];
+        const Sum sum = Subtracts ? Sum{} - sums[rows[i]] : sums[rows[i]];
         std::size_t c = 0;
         for (; c + 8 <= n; c += 8) add_row<Stride, 8>(row, places.data() + c, sum, histogram + c * Stride);
         for (; c + 2 <= n; c += 2) add_row<Stride, 2>(row, places.data() + c, sum, histogram + c * Stride);
@@ -245,22 +307,9 @@ class Booster {
     void compute_gradients(std::size_t tree) {
         const std::uint64_t key = mix_bits(settings_.seed + output_) + tree;
         for_parts(rows_.n_rows, 5 * rows_.n_rows, [&](unsigned, std::size_t begin, std::size_t end) {
-            // Rows are processed in blocks, with separate loops that can be vectorized.
-            constexpr std::size_t kBlockRows = 256;
-            std::array<double, kBlockRows> p, g, h;
-            for (; begin < end; begin += kBlockRows) {
-                const std::size_t n = std::min(kBlockRows, end - begin);
-                const double *scores = scores_.data() + begin, *weights = weights_.data() + begin,
-                             *target = target_.data() + begin;
-                for (std::size_t i = 0; i < n; ++i) p[i] = scores[i] < 700.0 ? scores[i] : 700.0;
-                for (std::size_t i = 0; i < n; ++i) p[i] = p[i] > -700.0 ? p[i] : -700.0;
-                for (std::size_t i = 0; i < n; ++i) p[i] = logistic(p[i]);
-                for (std::size_t i = 0; i < n; ++i) {
-                    g[i] = weights[i] * (p[i] - target[i]);
-                    h[i] = weights[i] * (p[i] * (1.0 - p[i]));
-                }
-                format_.quantize(g.data(), h.data(), n, key, begin, sums_.data() + begin);
-            }
+            for (; begin < end; begin += kGradientRows)
+                quantize_({format_, scores_.data() + begin, weights_.data() + begin, target_.data() + begin,
+                           std::min(kGradientRows, end - begin), key, begin, sums_.data() + begin});
         });
     }
 
@@ -276,26 +325,38 @@ class Booster {
     void build_histogram(const Leaf& leaf, std::size_t first, std::size_t last) {
         Sum* out = histogram(leaf.histogram);
         for (std::size_t c = first; c < last; ++c) std::fill_n(out + histogram_begin_[c], n_sums(c), Sum{});
+        add_to_histogram<false>(leaf, first, last, out);
+    }
+
+    // Adds the rows of a leaf to the histograms of the selected columns first..last, or subtracts them.
+    template <bool Subtracts>
+    void add_to_histogram(const Leaf& leaf, std::size_t first, std::size_t last, Sum* out) {
         const std::size_t n = leaf.end - leaf.begin, begin = n_narrow_[first];
         const std::span<const std::uint32_t> places{places_.data() + begin, n_narrow_[last] - begin};
         const std::uint32_t* rows = order_.data() + leaf.begin;
+        Sum* narrow = out + begin * stride_;
         if (stride_ == 64)
-            add_rows<64>(bins_.data(), bins_width_, places, rows, n, sums_.data(), out + begin * stride_);
+            add_rows<64, Subtracts>(bins_.data(), bins_width_, places, rows, n, sums_.data(), narrow);
         else
-            add_rows<256>(bins_.data(), bins_width_, places, rows, n, sums_.data(), out + begin * stride_);
+            add_rows<256, Subtracts>(bins_.data(), bins_width_, places, rows, n, sums_.data(), narrow);
         for (std::size_t c = first; c < last; ++c) {
             if (!rows_.columns[selected_[c]].is_wide) continue;
             const std::uint16_t* bins = rows_.wide_column(selected_[c]);
             Sum* column = out + histogram_begin_[c];
-            for (std::size_t i = 0; i < n; ++i) column[bins[rows[i]]] += sums_[rows[i]];
+            for (std::size_t i = 0; i < n; ++i)
+                column[bins[rows[i]]] += Subtracts ? Sum{} - sums_[rows[i]] : sums_[rows[i]];
         }
     }
 
     static double gain_term(double g, double h, double l2) { return g * g / (h + l2); }
 
+    // Returns whether a leaf has enough rows for two children.
+    bool can_split(const Leaf& leaf) const {
+        return format_.rows(leaf.sum) >= 2 * static_cast<std::int64_t>(settings_.min_rows_per_leaf);
+    }
+
     // Replaces the split of a leaf if the selected column `c` has a better one.
     void improve_split(Leaf& leaf, std::size_t c) {
-        if (format_.rows(leaf.sum) < 2 * static_cast<std::int64_t>(settings_.min_rows_per_leaf)) return;
         const Sum* bins = histogram(leaf.histogram) + histogram_begin_[c];
         if (rows_.columns[selected_[c]].is_category)
             find_category_split(leaf, selected_[c], bins);
@@ -310,18 +371,25 @@ class Booster {
 
     // Computes the histogram and the best split of a leaf and, if `sibling` is given, those of its larger sibling.
     // The sibling still has the histogram of the parent, from which the histogram of the leaf is subtracted.
+    // A leaf that cannot be split needs no histogram: its rows are subtracted from the histogram of the parent.
     // A column is finished while its histograms are in the cache. Each thread processes some of the columns.
     void find_splits(Leaf& leaf, Leaf* sibling) {
+        if (sibling ? !can_split(*sibling) : !can_split(leaf)) return;  // the leaf is not larger than its sibling
+        const bool is_final = !can_split(leaf);
         std::vector<std::pair<Split, Split>> found(team_.n_threads());  // splits of the leaf and of its sibling
         const std::size_t n_values = width_ * (leaf.end - leaf.begin) + histogram_size_;
         for_parts(width_, n_values, [&](unsigned part, std::size_t first, std::size_t last) {
-            build_histogram(leaf, first, last);
             Leaf own = leaf, other = sibling ? *sibling : leaf;
+            if (is_final)
+                add_to_histogram<true>(leaf, first, last, histogram(other.histogram));
+            else
+                build_histogram(leaf, first, last);
             for (std::size_t c = first; c < last; ++c) {
-                improve_split(own, c);
+                if (!is_final) improve_split(own, c);
                 if (!sibling) continue;
                 const std::size_t begin = histogram_begin_[c];
-                subtract(histogram(other.histogram) + begin, histogram(own.histogram) + begin, n_sums(c));
+                if (!is_final)
+                    subtract(histogram(other.histogram) + begin, histogram(own.histogram) + begin, n_sums(c));
                 improve_split(other, c);
             }
             found[part] = {std::move(own.split), std::move(other.split)};
@@ -525,6 +593,7 @@ class Booster {
     }
 
     const Loops& loops_ = loops();
+    void (*const quantize_)(const GradientQuery<Format>&) = gradient_version<Format>(loops_.name);
     TeamLoops team_;
     const BinnedRows& rows_;
     const BoostingSettings& settings_;

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "common/compiler.hpp"
 #include "common/random.hpp"
 #include "simd/loops_split.hpp"
 
@@ -16,7 +17,7 @@ namespace steelyard {
 // Adding and subtracting this constant rounds a number to the nearest integer (ties to even).
 constexpr double kRounding = 0x1.8p52;
 
-inline std::int64_t round_to_integer(double value) {
+STEELYARD_ALWAYS_INLINE inline std::int64_t round_to_integer(double value) {
     return std::bit_cast<std::int64_t>(value + kRounding) - std::bit_cast<std::int64_t>(kRounding);
 }
 
@@ -58,9 +59,10 @@ class WideFormat {
         hessian_scale_ = std::ldexp(1.0, kGradientBits - hessian_bits);
     }
 
-    // Writes the sums of single rows. The key of the tree and the number of the first row select random numbers.
-    void quantize(const double* gradients, const double* hessians, std::size_t n, std::uint64_t, std::size_t,
-                  Sum* out) const {
+    // Writes the sums of n single rows. The key of the tree and the number of the first row select random numbers.
+    template <std::size_t n>
+    STEELYARD_ALWAYS_INLINE void quantize(const double* gradients, const double* hessians, std::uint64_t, std::size_t,
+                                          Sum* out) const {
         const double g_unit = gradient_unit_, h_unit = hessian_unit_;
         const int count_bits = count_bits_;
         for (std::size_t i = 0; i < n; ++i)
@@ -130,8 +132,9 @@ class PackedFormat {
         hessian_scale_ = std::ldexp(1.0, gradient_bits - hessian_bits - 2);
     }
 
-    void quantize(const double* gradients, const double* hessians, std::size_t n, std::uint64_t key,
-                  std::size_t first_row, Sum* out) const {
+    template <std::size_t n>
+    STEELYARD_ALWAYS_INLINE void quantize(const double* gradients, const double* hessians, std::uint64_t key,
+                                          std::size_t first_row, Sum* out) const {
         constexpr std::uint64_t golden = 0x9e3779b97f4a7c15u;
         const double g_unit = gradient_unit_, h_unit = hessian_unit_;
         const int count_bits = count_bits_, gradient_shift = gradient_shift_;
@@ -166,12 +169,12 @@ class PackedFormat {
     static constexpr int kMaxRowBits = 20;
 
     // Returns a number between -1/2 and 1/2 for 32 random bits.
-    static double offset(std::uint64_t bits) {
+    STEELYARD_ALWAYS_INLINE static double offset(std::uint64_t bits) {
         return static_cast<double>(static_cast<std::int64_t>(bits)) * 0x1p-32 - (0.5 - 0x1p-33);
     }
 
     // Returns `value`, negated if `number` is negative.
-    static double with_sign_of(double number, double value) {
+    STEELYARD_ALWAYS_INLINE static double with_sign_of(double number, double value) {
         constexpr std::uint64_t sign = std::uint64_t{1} << 63;
         return std::bit_cast<double>(std::bit_cast<std::uint64_t>(value) ^
                                      (std::bit_cast<std::uint64_t>(number) & sign));

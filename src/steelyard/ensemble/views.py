@@ -238,8 +238,8 @@ def _column_knots(sorted_column: FloatArray) -> tuple[FloatArray, FloatArray]:
         scores = np.zeros(1)
     else:
         scores = (scores - over_rows.mean()) / max(float(over_rows.std()), _MIN_SPREAD)
-    padding = (0, _N_KNOTS - len(distinct))
-    return np.pad(distinct, padding, mode="edge"), np.pad(scores, padding, mode="edge")
+    last = np.minimum(np.arange(_N_KNOTS), len(distinct) - 1)
+    return distinct[last], scores[last]
 
 
 @dataclass(frozen=True)
