@@ -425,14 +425,14 @@ def rank_rows(X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), orde
     Apply one piecewise linear function per column to rows. A function is constant below its first knot.
     """
 
+def apply_lookups(X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], knots: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], values: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], starts: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C')]:
+    """
+    Apply one piecewise linear function per column to rows. The result is 0 for NaN and for functions with one knot.
+    """
+
 def weigh_lookups(X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], knots: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], values: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], starts: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], weights: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C')]:
     """
     Return for each row the weighted sum of piecewise linear functions of its values. Functions are constant outside their knots, and NaN values contribute nothing.
-    """
-
-def rank_levels(ranked: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], order: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order='C', device='cpu', writable=False)], n_known: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], n_positive: int) -> tuple[Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C')], Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C')]]:
-    """
-    Return, for each row of ascending scores, the midranks of the first n_known scores averaged over both classes (0.5 for all others), and twice the number of correctly ordered pairs.
     """
 
 class RowExperts:
@@ -483,9 +483,81 @@ def mean_near_distances(K: Annotated[NDArray[numpy.float64], dict(shape=(None, N
     Fill out[b] with the mean squared distance of boundary point b to its nearest other points within the limit (a squared distance).
     """
 
+@overload
+def last_rows(codes: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], n_last: int, limits: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C')]:
+    """
+    Return the ascending indices of the last `n_last` rows and of the last limits[code] rows of each class.
+    """
+
+@overload
+def last_rows(codes: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], n_last: int, per_class: int) -> Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C')]:
+    """
+    Return the ascending indices of the last `n_last` rows and of the last `per_class` rows of each class.
+    """
+
+class ExpertCalibrations:
+    """
+    Calibrations of the scores of experts to log-odds. An expert is calibrated if it is a candidate and has `min_rows` known scores of each class. Positive rows come first.
+    """
+
+    def __init__(self, scores: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], n_positive: int, is_candidate: Annotated[NDArray[numpy.bool_], dict(shape=(None,), order='C', device='cpu', writable=False)], min_rows: int, max_linear: float) -> None: ...
+
+    def __len__(self) -> int: ...
+
+    def auc(self) -> Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C')]:
+        """Return the AUC of each expert, NaN without calibration."""
+
+    def weights(self, share: float, sharpness: tuple[float, float, float], least: float, priors: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C')]:
+        """
+        Return weights with sum 1: prior * exp(s[0] * AUC - s[1] * balanced loss - s[2] * relative observed loss), or 0 without calibration, below chance, or below `least` times the largest weight.
+        """
+
+    def totals(self, weights: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C')]:
+        """Return the weighted sum of the log-odds of each row."""
+
+    def table(self, expert: int) -> tuple[Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C')]]:
+        """
+        Return knots and values of the calibration of an expert; one knot without calibration.
+        """
+
+def platt_scaling(scores: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], n_positive: int) -> tuple[float, float]:
+    """
+    Return slope and bias that convert scores to log-odds for equally frequent classes (Platt scaling). Positive rows come first.
+    """
+
+def solve_correction(log_odds: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], places: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], weights: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], share: float, ridge: float, n_steps: int) -> Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C')]:
+    """
+    Return the correction of the weights by ridge logistic regression. `places` are 0 or 1, at least one of each.
+    """
+
+def learn_calibration(coefficients: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], curvature: Annotated[NDArray[numpy.float64], dict(shape=(None, None, None), order='C', device='cpu', writable=False)], losses: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], log_odds: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], is_positive: Annotated[NDArray[numpy.bool_], dict(shape=(None,), order='C', device='cpu', writable=False)], edges: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], half_lives: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], loss_half_life: float, prior_rows: float, max_step: float, min_slope: float, block_rows: int) -> tuple[Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C')], Annotated[NDArray[numpy.float64], dict(shape=(None, None, None), order='C')], Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C')]]:
+    """
+    Return coefficients, second derivatives and losses after labelled rows.
+    """
+
+def calibrate(coefficients: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], losses: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], log_odds: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], edges: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C')]:
+    """
+    Return the log-odds of the mean probability of the calibrations, weighted by exp(-loss).
+    """
+
+def add_hits(rows: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], hits: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], codes: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], is_hit: Annotated[NDArray[numpy.bool_], dict(shape=(None,), order='C', device='cpu', writable=False)], keep: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], min_rows: float, min_deviations: float, min_fall: float) -> tuple[Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C')], Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C')], bool]:
+    """
+    Return the decayed numbers of rows and hits of each class after labelled rows, and whether the short-term hit rate has fallen below the long-term one.
+    """
+
 def conformal_p_values(X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], edges: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], counts: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], uniform: Annotated[NDArray[numpy.float64], dict(shape=(None, None, None), order='C', device='cpu', writable=False)]) -> tuple[Annotated[NDArray[numpy.float64], dict(shape=(None, None, None), order='C')], Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C')]]:
     """
     Return smoothed p-values of the bins of new rows and of the distances of these bins from the middle, and the new counts.
+    """
+
+def bet_on_columns(sums: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], p: Annotated[NDArray[numpy.float64], dict(shape=(None, None, None), order='C', device='cpu', writable=False)], slope: float, max_sum: float) -> Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C')]:
+    """
+    Return the Shiryaev-Roberts sums of columns, updated with the p-values of conformal_p_values().
+    """
+
+def bet_on_shares(sums: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], counts: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], codes: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], uniform: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], factors: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], max_sum: float) -> tuple[Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C')], Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C')]]:
+    """
+    Return the Shiryaev-Roberts sums of class shares and the class counts, updated with new rows.
     """
 
 class AucWindow:

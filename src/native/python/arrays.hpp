@@ -92,7 +92,7 @@ void bind_gradient_boosting(nb::module_& m);
 void bind_piecewise(nb::module_& m);
 void bind_row_experts(nb::module_& m);
 void bind_boundary(nb::module_& m);
-void bind_conformal(nb::module_& m);
+void bind_ensemble(nb::module_& m);
 void bind_window_auc(nb::module_& m);
 void bind_enclosing(nb::module_& m);
 void bind_incremental_svc(nb::module_& m);

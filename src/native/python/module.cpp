@@ -50,7 +50,7 @@ NB_MODULE(_native, m) {
     steelyard::bind::bind_piecewise(m);
     steelyard::bind::bind_row_experts(m);
     steelyard::bind::bind_boundary(m);
-    steelyard::bind::bind_conformal(m);
+    steelyard::bind::bind_ensemble(m);
     steelyard::bind::bind_window_auc(m);
     steelyard::bind::bind_enclosing(m);
     steelyard::bind::bind_incremental_svc(m);

@@ -7,6 +7,7 @@
 #include "factor.hpp"
 #include "gram.hpp"
 #include "kernel.hpp"
+#include "logistic.hpp"
 #include "map.hpp"
 #include "online.hpp"
 #include "pair.hpp"
@@ -20,8 +21,8 @@
 namespace steelyard::STEELYARD_LEVEL {
 
 extern const Loops loops;
-const Loops loops{STEELYARD_LEVEL_NAME, gram_loops,  kernel_loops, ball_loops,     solver_loops, online_loops,
-                  sequence_loops,       score_loops, pair_loops,   boundary_loops, map_loops,    factor_loops,
-                  shapley_loops,        split_loops};
+const Loops loops{STEELYARD_LEVEL_NAME, gram_loops,  kernel_loops,  ball_loops,     solver_loops, online_loops,
+                  sequence_loops,       score_loops, pair_loops,    boundary_loops, map_loops,    factor_loops,
+                  shapley_loops,        split_loops, logistic_loops};
 
 }  // namespace steelyard::STEELYARD_LEVEL

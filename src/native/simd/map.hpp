@@ -7,18 +7,6 @@
 
 namespace steelyard::STEELYARD_LEVEL {
 
-// Optimization barrier: returns its argument and prevents the compiler from fusing a product with a sum.
-STEELYARD_ALWAYS_INLINE static inline VecD rounded(VecD product) {
-#if defined(__x86_64__) && defined(__FMA__)
-    asm("" : "+v"(product));
-#elif defined(__aarch64__)
-    asm("" : "+w"(product));
-#elif defined(__FP_FAST_FMA)
-    asm("" : "+m"(product));
-#endif
-    return product;
-}
-
 // Returns the nearest integer (ties to even) for numbers below 2^51. Never returns -0.
 STEELYARD_ALWAYS_INLINE static inline VecD nearest(VecD x) {
     const VecD magic = broadcast(Lane<double>::round_to_int);

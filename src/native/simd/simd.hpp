@@ -14,6 +14,7 @@
 #include "simd/loops_factor.hpp"
 #include "simd/loops_gram.hpp"
 #include "simd/loops_kernel.hpp"
+#include "simd/loops_logistic.hpp"
 #include "simd/loops_map.hpp"
 #include "simd/loops_online.hpp"
 #include "simd/loops_pair.hpp"
@@ -40,6 +41,7 @@ struct Loops {
     FactorLoops factor;
     ShapleyLoops shapley;
     SplitLoops split;
+    LogisticLoops logistic;
 };
 
 // Returns the loops of the active level.

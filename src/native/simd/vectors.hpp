@@ -64,6 +64,18 @@ STEELYARD_ALWAYS_INLINE static inline V shuffled(V a, V b) {
     return shuffled_lanes<From>(a, b, std::make_index_sequence<sizeof(V) / sizeof(a[0])>());
 }
 
+// Optimization barrier: returns its argument and prevents the compiler from fusing a product with a sum.
+STEELYARD_ALWAYS_INLINE static inline VecD rounded(VecD product) {
+#if defined(__x86_64__) && defined(__FMA__)
+    asm("" : "+v"(product));
+#elif defined(__aarch64__)
+    asm("" : "+w"(product));
+#elif defined(__FP_FAST_FMA)
+    asm("" : "+m"(product));
+#endif
+    return product;
+}
+
 // Returns a * b + c, rounded as in vector lanes: fused if the processor supports it.
 STEELYARD_ALWAYS_INLINE static inline double multiply_add(double a, double b, double c) {
 #if defined(__FMA__) || defined(__ARM_FEATURE_FMA) || defined(__FP_FAST_FMA)

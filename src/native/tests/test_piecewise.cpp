@@ -42,21 +42,12 @@ TEST(sums_of_lookups_ignore_nan_values_and_functions_of_weight_zero) {
     for (const double sum : out) CHECK(sum == 0.0);
 }
 
-TEST(midranks_count_lower_scores_and_half_of_the_ties_in_both_classes) {
-    // Rows 0 to 2 are positive, rows 3 to 7 negative.
-    const std::vector<double> scores{2.0, 2.0, 5.0, 1.0, 2.0, 2.0, 3.0, -1.0};
-    const std::vector<std::int64_t> order{7, 3, 0, 1, 4, 5, 6, 2};
-    std::vector<double> ranked, levels(8);
-    for (const std::int64_t row : order) ranked.push_back(scores[static_cast<std::size_t>(row)]);
-    const std::int64_t in_order = rank_levels({ranked, order, 3}, levels.data());
-    std::int64_t expected_pairs = 0;
-    for (std::size_t p = 0; p < 3; ++p)
-        for (std::size_t q = 3; q < 8; ++q) expected_pairs += 2 * (scores[p] > scores[q]) + (scores[p] == scores[q]);
-    CHECK(in_order == expected_pairs, in_order);
-    for (std::size_t at = 0; at < 8; ++at) {
-        double share[2] = {0.0, 0.0};
-        for (std::size_t row = 0; row < 8; ++row)
-            share[row < 3] += (scores[row] < ranked[at]) + 0.5 * (scores[row] == ranked[at]);
-        CHECK(std::abs(levels[at] - 0.5 * (share[1] / 3.0 + share[0] / 5.0)) < 1e-15, at);
-    }
+TEST(lookups_of_nan_values_and_of_functions_with_one_knot_are_zero) {
+    const std::vector<double> knots{0.0, 1.0, 1.0, 2.0, 7.0}, values{-1.0, 0.0, 0.0, 4.0, 3.0};
+    const std::vector<std::int64_t> starts{0, 4, 5};
+    const std::vector<double> X{-kInfiniteValue, 0.0, 0.5, NAN, NAN, 7.0, 1.5, 8.0};
+    std::vector<double> out(X.size(), 9.0);
+    apply_lookups({X.data(), 4, 2}, {knots, values, {}, starts}, out.data());
+    const std::vector<double> expected{-1.0, 0.0, -0.5, 0.0, 0.0, 0.0, 2.0, 0.0};
+    for (std::size_t i = 0; i < X.size(); ++i) CHECK(std::abs(out[i] - expected[i]) < 1e-15, i);
 }

@@ -11,6 +11,7 @@
 
 #include "common/compiler.hpp"
 #include "common/interrupt.hpp"
+#include "common/portable_math.hpp"
 #include "common/random.hpp"
 #include "common/threads.hpp"
 #include "simd/simd.hpp"
@@ -50,18 +51,6 @@ inline double logistic(double score) {
     const std::uint64_t numerator =
         (std::bit_cast<std::uint64_t>(e) & is_negative) | (std::bit_cast<std::uint64_t>(1.0) & ~is_negative);
     return std::bit_cast<double>(numerator) / (1.0 + e);
-}
-
-// Returns log(x) for positive x by a series that rounds identically on every machine.
-// The series is log(m 2^k) = k log(2) + 2 atanh(s) with s = (m - 1) / (m + 1), |s| < 0.172.
-double portable_log(double x) {
-    int k = 0;
-    double m = std::frexp(x, &k);
-    if (m < 0.7071067811865476) m *= 2.0, --k;
-    const double s = (m - 1.0) / (m + 1.0), square = s * s;
-    double sum = 0.0;
-    for (int i = 21; i > 0; i -= 2) sum = sum * square + 1.0 / i;
-    return k * 0.6931471805599453 + 2.0 * (s * sum);
 }
 
 template <class Sum>

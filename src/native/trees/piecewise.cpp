@@ -38,6 +38,18 @@ double looked_up(double value, std::span<const double> knots, std::span<const do
 
 }  // namespace
 
+void apply_lookups(Rows<double> X, const Lookups& lookups, double* out) noexcept {
+    for (std::size_t f = 0; f < X.n_features; ++f) {
+        const auto begin = static_cast<std::size_t>(lookups.starts[f]);
+        const auto n = static_cast<std::size_t>(lookups.starts[f + 1]) - begin;
+        const auto knots = lookups.knots.subspan(begin, n), values = lookups.values.subspan(begin, n);
+        for (std::size_t i = 0; i < X.n_rows; ++i) {
+            const double value = X.data[i * X.n_features + f];
+            out[i * X.n_features + f] = n < 2 || std::isnan(value) ? 0.0 : looked_up(value, knots, values);
+        }
+    }
+}
+
 void sum_lookups(Rows<double> X, const Lookups& lookups, double* out) noexcept {
     std::fill_n(out, X.n_rows, 0.0);
     for (std::size_t f = 0; f < lookups.weights.size(); ++f) {
@@ -51,30 +63,6 @@ void sum_lookups(Rows<double> X, const Lookups& lookups, double* out) noexcept {
             if (!std::isnan(value)) out[i] += weight * looked_up(value, knots, values);
         }
     }
-}
-
-std::int64_t rank_levels(const RankedSides& sides, double* levels) noexcept {
-    const std::size_t n = sides.ranked.size();
-    const auto is_positive = [&](std::size_t at) {
-        return static_cast<std::size_t>(sides.order[at]) < sides.n_positive;
-    };
-    std::int64_t all_positives = 0;
-    for (std::size_t at = 0; at < n; ++at) all_positives += is_positive(at);
-    const double positives = 4.0 * static_cast<double>(all_positives);
-    const double negatives = 4.0 * static_cast<double>(static_cast<std::int64_t>(n) - all_positives);
-    std::int64_t below = 0, in_order = 0;  // `below` counts the positives whose scores are lower than the current ties
-    for (std::size_t first = 0, next = 0; first < n; first = next) {
-        std::int64_t within = 0;
-        for (; next < n && sides.ranked[next] == sides.ranked[first]; ++next) within += is_positive(next);
-        const std::int64_t both_positive = 2 * below + within;
-        const std::int64_t both_negative = static_cast<std::int64_t>(first + next) - both_positive;
-        const double level =
-            static_cast<double>(both_positive) / positives + static_cast<double>(both_negative) / negatives;
-        std::fill(levels + first, levels + next, level);
-        in_order += within * both_negative;
-        below += within;
-    }
-    return in_order;
 }
 
 }  // namespace steelyard

@@ -1,4 +1,4 @@
-// Piecewise linear functions of columns, weighted sums of such functions, and midranks of scores.
+// Piecewise linear functions of columns, and weighted sums of such functions.
 #pragma once
 
 #include <cstddef>
@@ -28,21 +28,12 @@ struct Lookups {
     std::span<const std::int64_t> starts;
 };
 
+// Writes the function of each column, applied to the values of that column, and 0 for NaN and for functions with one
+// knot. The weights are not used.
+void apply_lookups(Rows<double> X, const Lookups& lookups, double* out) noexcept;
+
 // out[i] = weighted sum of the functions of row i, where each function is applied to the value of its column.
 // Functions are constant outside their knots. NaN values and functions of weight zero contribute nothing.
 void sum_lookups(Rows<double> X, const Lookups& lookups, double* out) noexcept;
-
-// Scores of two classes in ascending order. order[i] is the row number of the score ranked[i].
-// Rows with numbers below `n_positive` are positive.
-struct RankedSides {
-    std::span<const double> ranked;
-    std::span<const std::int64_t> order;
-    std::size_t n_positive;
-};
-
-// Writes the midrank of each score (share of lower scores plus half the share of ties), averaged over both classes.
-// Returns twice the number of pairs in which the positive row scores higher than the negative row.
-// A tie counts as half a pair.
-std::int64_t rank_levels(const RankedSides& sides, double* levels) noexcept;
 
 }  // namespace steelyard

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -23,12 +24,10 @@ from steelyard._validation import (
     validate_rows,
 )
 from steelyard.base import BatchLearner, Label, Traits, sorted_classes
+from steelyard.ensemble.decision import DecisionState
 from steelyard.ensemble.mixing import weigh
-from steelyard.ensemble.online_threshold import (
-    OnlineThreshold,
-    plain_scores,
-)
-from steelyard.ensemble.row_costs import RowCosts, is_prices
+from steelyard.ensemble.online_threshold import OnlineThreshold, plain_scores
+from steelyard.ensemble.row_costs import RowCosts
 from steelyard.ensemble.score_buffer import ScoreBuffer, align
 from steelyard.ensemble.settings import SETTINGS
 from steelyard.ensemble.snapshot import EnsembleSnapshot
@@ -41,19 +40,15 @@ from steelyard.params import Constraint, LabelOrNone, prior_factors
 from steelyard.persistence import storable
 from steelyard.thresholds import ThresholdChoice, choose_threshold, mirrored_threshold
 
-__all__ = ["AdaptiveThresholdClassifier"]
-
 _FORMER_PARAMETERS = {"classifier": "estimator"}
 
 
 class _Known(NamedTuple):
-    """Recent scores, thresholds, online threshold (promise), positive class and row costs of one version."""
+    """Recent scores, thresholds, and the state behind the decisions of one version of the classifier."""
 
     buffer: ScoreBuffer
     thresholds: FloatArray
-    promise: OnlineThreshold | None
-    positive: Label | None = None
-    costs: RowCosts = RowCosts()
+    decision: DecisionState
 
 
 @renamed_parameters(**_FORMER_PARAMETERS)
@@ -207,10 +202,11 @@ class AdaptiveThresholdClassifier(ThresholdedClassifier):
             later = shallow_copy(self)
             rows, labels = later._checked_rows(X, y, "partial_fit")
             times = None if time is None else checked_times(time, len(rows))
-            costs = self._now.costs if self._is_started() else RowCosts()
+            decision = self._now.decision if self._is_started() else DecisionState()
             if sample_cost is not None:
-                costs = costs.after(sample_cost, labels, f"{type(self).__name__}.partial_fit")
-            later._score_and_learn(rows, labels, classes, self, times=times, costs=costs)
+                costs = decision.row_costs.after(sample_cost, labels, f"{type(self).__name__}.partial_fit")
+                decision = replace(decision, row_costs=costs)
+            later._score_and_learn(rows, labels, classes, self, times=times, decision=decision)
             self.__dict__ = later.__dict__
         return self
 
@@ -227,12 +223,12 @@ class AdaptiveThresholdClassifier(ThresholdedClassifier):
         published: AdaptiveThresholdClassifier,
         *,
         times: FloatArray | None = None,
-        costs: RowCosts = RowCosts(),  # noqa: B008  immutable
+        decision: DecisionState = DecisionState(),  # noqa: B008  immutable while it has no online threshold
     ) -> None:
         """Score rows and then learn them. Meanwhile other threads read the object ``published``."""
         first = "estimator_" not in self.__dict__
         working = clone(self.estimator, safe=False) if first else _copy(self.estimator_)
-        before = _Known(ScoreBuffer(1), np.full(1, np.nan), None) if first else self._now
+        before = _Known(ScoreBuffer(1), np.full(1, np.nan), decision) if first else self._now
         known = _classes(working)
         with np.errstate(divide="ignore"):  # some classifiers compute log(0) for a class without rows
             scores = _scores(working, rows) if len(known) > 1 else None
@@ -241,9 +237,9 @@ class AdaptiveThresholdClassifier(ThresholdedClassifier):
             buffer, keys = shallow_copy(before.buffer), _native.row_hashes(rows)
             if now != buffer.classes:
                 buffer.set_classes(now)
-            positive = self._find_positive(buffer, before.positive)
-            sign = -1.0 if len(now) == 2 and now[0] == positive else 1.0
-            promise = OnlineThreshold.updated(before.promise, self.threshold, sign)
+            positive = self._find_positive(buffer, decision.positive)
+            updated = decision.with_goal(self.threshold, len(now) == 2 and bool(now[0] == positive))
+            promise = updated.online_threshold
             if promise is not None:
                 promise.log.note_times(times, predicted=False)
             place_of = {label: place for place, label in enumerate(now)}
@@ -251,10 +247,10 @@ class AdaptiveThresholdClassifier(ThresholdedClassifier):
             aligned = None if scores is None else align(scores[:, None, :], known, now)
             buffer.push(places, aligned, keys)
             if promise is not None and scores is not None and known == now and len(now) == 2:
-                promise.learn(scores[:, 0], before.thresholds[0], keys, places == (0 if sign < 0.0 else 1))
-            positive = self._find_positive(buffer, positive)
-            thresholds = self._thresholds(buffer, promise, positive, costs)
-            return _Known(buffer, thresholds, promise, positive, costs)
+                is_positive = places == (0 if promise.sign < 0.0 else 1)
+                promise.learn(scores[:, 0], before.thresholds[0], keys, is_positive)
+            updated = replace(updated, positive=self._find_positive(buffer, positive))
+            return _Known(buffer, self._thresholds(buffer, updated), updated)
 
         later = None
         if _is_changed_in_place(working) and not first:
@@ -281,22 +277,11 @@ class AdaptiveThresholdClassifier(ThresholdedClassifier):
                     source="AdaptiveThresholdClassifier",
                 )
 
-    def _thresholds(
-        self,
-        buffer: ScoreBuffer,
-        promise: OnlineThreshold | None,
-        positive: Label | None,
-        costs: RowCosts,
-    ) -> FloatArray:
+    def _thresholds(self, buffer: ScoreBuffer, decision: DecisionState) -> FloatArray:
         if len(buffer.classes) < 2:
             return np.full(1, np.nan)
-        is_mirrored = len(buffer.classes) == 2 and bool(buffer.classes[0] == positive)
-        choose = mirrored_threshold if is_mirrored else choose_threshold
-        goal: Any = promise or self.threshold
-        if is_prices(goal) and len(buffer.classes) == 2:
-            goal = costs.prices(goal, positive)
-        if promise is not None and len(buffer.classes) > 2:
-            goal = promise.per_row
+        choose = mirrored_threshold if decision.is_mirrored(buffer.classes) else choose_threshold
+        goal = decision.goal_for(self.threshold, buffer.classes)
         thresholds = []
         for sides in buffer.sides():
             own, others = (side[~np.isnan(side[:, 0]), 0] for side in sides[:2])
@@ -307,8 +292,7 @@ class AdaptiveThresholdClassifier(ThresholdedClassifier):
         return np.array(thresholds)
 
     def _is_mirrored(self) -> bool:
-        classes = self.classes_.tolist()
-        return len(classes) == 2 and bool(classes[0] == self._now.positive)
+        return self._now.decision.is_mirrored(self.classes_.tolist())
 
     def _find_positive(self, buffer: ScoreBuffer, held: Label | None) -> Label | None:
         counts = dict(zip(buffer.classes, buffer.shares().tolist(), strict=True))
@@ -319,7 +303,7 @@ class AdaptiveThresholdClassifier(ThresholdedClassifier):
     def positive_(self) -> Label | None:
         """The positive class; None if there are not exactly two classes."""
         self._need("positive_")
-        return self._find_positive(self._now.buffer, self._now.positive)
+        return self._find_positive(self._now.buffer, self._now.decision.positive)
 
     # -- predicting ---------------------------------------------------------------------------------
 
@@ -338,7 +322,7 @@ class AdaptiveThresholdClassifier(ThresholdedClassifier):
 
     @synchronized
     def _promise(self) -> OnlineThreshold | None:
-        return self._now.promise
+        return self._now.decision.online_threshold
 
     @property
     def classes_(self) -> NDArray[Any]:
@@ -363,7 +347,8 @@ class AdaptiveThresholdClassifier(ThresholdedClassifier):
     def _scored(self, X: Any, method: str) -> tuple[FloatArray, NDArray[Any]]:
         """Return the classifier's scores minus the thresholds, and the classes."""
         rows = self._checked_finite(X, method)
-        scores, (_, thresholds, promise, *_) = _scores(self.estimator_, rows), self._now
+        scores, (_, thresholds, decision) = _scores(self.estimator_, rows), self._now
+        promise = decision.online_threshold
         own = _own_threshold(self.estimator_) if scores.shape[1] == 1 else 0.0
         if promise is not None and not promise.decides_rows and scores.shape[1] == 1:
             promise.record(
@@ -394,7 +379,8 @@ class AdaptiveThresholdClassifier(ThresholdedClassifier):
         return scores[:, 0], scores[:, None], _native.row_hashes(rows), plain_scores
 
     def _predicted_labels(self, X: Any) -> NDArray[Any]:
-        _, thresholds, promise, *_ = self._now
+        _, thresholds, decision = self._now
+        promise = decision.online_threshold
         promises_precision = promise is not None and promise.levels is not None
         if len(self.classes_) > 1 and (promises_precision or not np.isnan(thresholds).any()):
             return super()._predicted_labels(X)
@@ -431,9 +417,10 @@ class AdaptiveThresholdClassifier(ThresholdedClassifier):
     def _get_state(self) -> dict[str, Any]:
         if not self._is_started():
             return {}
-        buffer, thresholds, promise, positive, costs = self._now
+        buffer, thresholds, decision = self._now
+        promise = decision.online_threshold
         names = {"n_features": int(self.n_features_in_), "names": self.__dict__.get("feature_names_in_")}
-        names |= {"positive": positive, "costs": costs.get_state()}
+        names |= {"positive": decision.positive, "costs": decision.row_costs.get_state()}
         scores = {"evidence": buffer.get_state(), "cuts": thresholds}
         saved = None if promise is None else promise.get_state()
         return {"classifier": self.estimator_, **scores, "promise": saved, **names}
@@ -448,9 +435,11 @@ class AdaptiveThresholdClassifier(ThresholdedClassifier):
         known = _Known(
             ScoreBuffer.from_state(state["evidence"], 1),
             np.asarray(state["cuts"], dtype=np.float64),
-            OnlineThreshold.from_state(state.get("promise")),
-            state.get("positive"),
-            RowCosts.from_state(state.get("costs")),
+            DecisionState(
+                state.get("positive"),
+                OnlineThreshold.from_state(state.get("promise")),
+                row_costs=RowCosts.from_state(state.get("costs")),
+            ),
         )
         self._known = VersionedValue(None, known, known)
 

@@ -12,8 +12,6 @@ from steelyard._concurrency import lock_of, state_without_lock
 from steelyard._types import FloatArray
 from steelyard.ensemble.snapshot import PredictedScores
 
-__all__ = ["AlarmLog"]
-
 Keys = NDArray[np.uint64]
 
 _IDLE_BALANCE = -0.7  # lowest balance after a period without rows, in multiples of the tolerance

@@ -4,32 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from scipy.special import expit, log_expit
 
+from steelyard import _native
 from steelyard._types import FloatArray
-
-__all__ = ["OnlineCalibration"]
 
 _HALF_LIVES_ROWS: FloatArray = np.array([300.0, 1000.0, 4000.0, 16_000.0])
 _LOSS_HALF_LIFE_ROWS = 4000.0
 _PRIOR_ROWS = 1.0  # strength of the ridge penalty that pulls each calibration towards the identity
 _MAX_STEP = 0.5
 _MIN_SLOPE = 0.05
-_MAX_LOG_ODDS = 14.0
 _BLOCK_ROWS = 100  # number of rows per step of Newton's method
-# Each slope is valid between two of these log-odds.
-_EDGES: FloatArray = np.array([-_MAX_LOG_ODDS, -4.0, -2.0, 0.0, 2.0, 4.0, _MAX_LOG_ODDS])
-_LOW, _HIGH = _EDGES[:-1], _EDGES[1:]
-_ORIGIN: FloatArray = np.clip(0.0, _LOW, _HIGH)
-_IDENTITY: FloatArray = np.append(np.ones(len(_LOW)), 0.0)  # slopes and bias
-
-
-_IDENTITIES: FloatArray = np.tile(_IDENTITY, (len(_HALF_LIVES_ROWS), 1))
-_PENALTIES: FloatArray = np.tile(_PRIOR_ROWS * np.eye(len(_IDENTITY)), (len(_HALF_LIVES_ROWS), 1, 1))
+_EDGES: FloatArray = np.array([-14.0, -4.0, -2.0, 0.0, 2.0, 4.0, 14.0])  # each slope is valid between two
+_IDENTITIES: FloatArray = np.tile([1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.0], (len(_HALF_LIVES_ROWS), 1))
+_PENALTIES: FloatArray = np.tile(_PRIOR_ROWS * np.eye(len(_EDGES)), (len(_HALF_LIVES_ROWS), 1, 1))
 
 
 @dataclass(frozen=True)
@@ -40,52 +30,25 @@ class OnlineCalibration:
     side of them, and a bias. These coefficients follow the labels by one step of Newton's method per block of
     rows, with exponentially decaying second derivatives. The probability is the mean of the calibrations,
     weighted by ``exp(-decayed log-loss)``; it increases with the log-odds.
-
-    Attributes
-    ----------
-    coefficients : ndarray of shape (n_half_lives, n_slopes + 1)
-        Slopes, which are positive, and bias.
-    curvature : ndarray of shape (n_half_lives, n_slopes + 1, n_slopes + 1)
-        Decayed sums of second derivatives.
-    losses : ndarray of shape (n_half_lives,)
-        Decayed log-losses.
     """
 
+    # Slopes, which are positive, and bias: shape (n_half_lives, n_slopes + 1).
     coefficients: FloatArray = field(default_factory=_IDENTITIES.copy)
-    curvature: FloatArray = field(default_factory=_PENALTIES.copy)
+    curvature: FloatArray = field(default_factory=_PENALTIES.copy)  # decayed sums of second derivatives
+    # Decayed log-losses, shape (n_half_lives,).
     losses: FloatArray = field(default_factory=lambda: np.zeros(len(_HALF_LIVES_ROWS)))
 
     def after(self, log_odds: FloatArray, is_positive: Any) -> OnlineCalibration:
         """Return the calibration updated with labelled rows and their out-of-sample log-odds."""
-        state = self
-        for begin in range(0, len(log_odds), _BLOCK_ROWS):
-            part = slice(begin, begin + _BLOCK_ROWS)
-            state = state._after_block(log_odds[part], np.asarray(is_positive[part], dtype=np.float64))
-        return state
-
-    def _after_block(self, log_odds: FloatArray, target: FloatArray) -> OnlineCalibration:
-        x, n = _features(log_odds), len(log_odds)
-        z = self.coefficients @ x.T
-        losses = -log_expit(np.where(target > 0.0, z, -z)).sum(axis=1)
-        p = expit(z)
-        keep, penalties, prior_rows = _decay(n)
-        curvature = keep * self.curvature + penalties
-        products = (x[:, :, None] * x[:, None, :]).reshape(n, -1)
-        curvature = curvature + np.einsum("ln,nk->lk", p * (1.0 - p), products).reshape(curvature.shape)
-        gradient = (p - target) @ x + prior_rows * (self.coefficients - _IDENTITY)
-        step = np.linalg.solve(curvature, gradient[:, :, None])[:, :, 0]
-        step /= np.maximum(1.0, np.abs(step).max(axis=1, keepdims=True) / _MAX_STEP)
-        coefficients = self.coefficients - step
-        coefficients[:, :-1] = np.maximum(coefficients[:, :-1], _MIN_SLOPE)
-        decay = 0.5 ** (n / _LOSS_HALF_LIFE_ROWS)
-        return OnlineCalibration(coefficients, curvature, decay * self.losses + losses)
+        after = _native.learn_calibration(
+            self.coefficients, self.curvature, self.losses, log_odds, is_positive, _EDGES, _HALF_LIVES_ROWS,
+            _LOSS_HALF_LIFE_ROWS, _PRIOR_ROWS, _MAX_STEP, _MIN_SLOPE, _BLOCK_ROWS,
+        )  # fmt: skip
+        return OnlineCalibration(*after)
 
     def log_odds(self, log_odds: FloatArray) -> FloatArray:
         """Return calibrated log-odds."""
-        z = self.coefficients @ _features(log_odds).T
-        log_weights = (self.losses.min() - self.losses)[:, None]
-        positive = np.logaddexp.reduce(log_weights + log_expit(z))
-        return np.asarray(positive - np.logaddexp.reduce(log_weights + log_expit(-z)))
+        return _native.calibrate(self.coefficients, self.losses, log_odds, _EDGES)
 
     def get_state(self) -> dict[str, Any]:
         """Return the calibration as arrays."""
@@ -102,16 +65,3 @@ class OnlineCalibration:
             if values.shape != getattr(fresh, name).shape or not np.isfinite(values).all():
                 raise ValueError(f"corrupt calibration: {name}")
         return made
-
-
-@lru_cache(maxsize=2 * _BLOCK_ROWS)
-def _decay(n_rows: int) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return the factor of the second derivatives after some rows, and the penalties that come back."""
-    keep = 0.5 ** (n_rows / _HALF_LIVES_ROWS)[:, None]
-    return keep[:, :, None], (1.0 - keep)[:, :, None] * _PENALTIES, (1.0 - keep) * _PRIOR_ROWS
-
-
-def _features(log_odds: FloatArray) -> FloatArray:
-    """Return the part of the log-odds, counted from 0, that each slope multiplies, and 1 for the bias."""
-    z = np.asarray(log_odds)[:, None]
-    return np.append(np.clip(z, _LOW, _HIGH) - _ORIGIN, np.ones_like(z), axis=1)

@@ -31,9 +31,7 @@ from steelyard.proximal.drift_report import (
     event_of,
 )
 
-__all__ = ["ChangeMonitor", "DriftDetector"]
-
-_HALF_LIVES_ROWS = np.array([[75.0], [1000.0]])  # half-lives of the short-term and of the long-term average
+_HALF_LIVES_ROWS = np.array([75.0, 1000.0])  # half-lives of the short-term and of the long-term average
 _MIN_DECAYED_ROWS = 5.0  # minimum decayed number of rows of a class for a comparison
 _MIN_DEVIATIONS = 4.0  # number of standard deviations by which the hit rate must fall
 _MIN_FALL = 0.05  # minimum fall of the mean hit rate that counts as a drift
@@ -49,7 +47,7 @@ _N_BINS = 8  # number of quantile bins per column; ranks are computed from bin c
 _MAX_COLUMNS = 100  # columns beyond this number are not monitored
 _MAX_CLASSES = 4  # maximum number of classes within which columns are monitored
 _SLOPE = 1.6  # slope of the bets 1 + slope * (p - 1/2) and 1 - slope * (p - 1/2)
-_SHARE_FACTORS = (0.4, 2.5)  # factors by which a bet assumes that a class share has changed
+_SHARE_FACTORS = np.array([0.4, 2.5])  # factors by which a bet assumes that a class share has changed
 _PRIOR_WEIGHT = 0.25  # weight of the class frequencies among all bets
 _MAX_SUM = 1e60
 _MAX_COLUMN_ALARMS = 3  # a column with more alarms changes constantly and is ignored
@@ -72,14 +70,14 @@ class DriftDetector:
 
     def after(self, codes: IntArray, hit: NDArray[np.bool_], n_classes: int, n_seen: int) -> DriftDetector:
         """Return the detector updated with these rows; ``n_seen`` is the total number of rows so far."""
-        decay = 0.5 ** (len(codes) / _HALF_LIVES_ROWS)
-        rows, hits = self.rows * decay, self.hits * decay
-        n_new = n_classes - rows.shape[1]
-        if n_new > 0:
-            rows, hits = (np.pad(part, ((0, 0), (0, n_new))) for part in (rows, hits))
-        rows += np.bincount(codes, minlength=n_classes)
-        hits += np.bincount(codes, hit, minlength=n_classes)
-        if n_seen < self.quiet_until or not _has_fallen(rows, hits):
+        keep, rows, hits = 0.5 ** (len(codes) / _HALF_LIVES_ROWS), self.rows, self.hits
+        if rows.shape[1] < n_classes:
+            widths = ((0, 0), (0, n_classes - rows.shape[1]))
+            rows, hits = np.pad(rows, widths), np.pad(hits, widths)
+        rows, hits, has_fallen = _native.add_hits(
+            rows, hits, codes, hit, keep, _MIN_DECAYED_ROWS, _MIN_DEVIATIONS, _MIN_FALL
+        )
+        if n_seen < self.quiet_until or not has_fallen:
             return DriftDetector(rows, hits, self.drifts, self.quiet_until)
         rows[1], hits[1] = rows[0], hits[0]  # the long-term average restarts
         return DriftDetector(rows, hits, (*self.drifts, n_seen)[-_MAX_DRIFTS:], n_seen + _QUIET_ROWS)
@@ -102,18 +100,6 @@ class DriftDetector:
         if rows.ndim != 2 or len(rows) != 2 or rows.shape != hits.shape:
             raise ValueError("hits and rows must be counted for the same classes")
         return cls(rows, hits, tuple(int(row) for row in state["drifts"]), int(state["quiet_until"]))
-
-
-def _has_fallen(rows: FloatArray, hits: FloatArray) -> bool:
-    compared = (rows >= _MIN_DECAYED_ROWS).all(axis=0)
-    n = int(np.count_nonzero(compared))
-    if not n:
-        return False
-    short, long = (hits[:, compared] + 0.5) / (rows[:, compared] + 1.0)
-    # A decayed average with total weight w has the variance of a plain average over about 2 * w rows.
-    effective = 2.0 * rows[0, compared]
-    deviation = np.sqrt((long * (1.0 - long) / effective).sum()) / n
-    return bool((long - short).mean() > max(_MIN_FALL, _MIN_DEVIATIONS * deviation))
 
 
 @dataclass(frozen=True)
@@ -160,7 +146,9 @@ class ChangeMonitor:
             pending=(*self.pending, (X[:, :_MAX_COLUMNS], codes, times)),
             n_pending=self.n_pending + len(codes),
         )
-        if not monitor._is_due():
+        seconds = times[-1] - monitor.pending[0][2][0]
+        covers_day = seconds == 0.0 or seconds >= _DAY_SECONDS or monitor.n_pending >= _MAX_PENDING_ROWS
+        if monitor.n_pending < _BLOCK_ROWS or not covers_day:
             return monitor
         rows, all_codes, all_times = (np.concatenate(parts) for parts in zip(*monitor.pending, strict=True))
         n_due = len(rows) // _BLOCK_ROWS * _BLOCK_ROWS
@@ -172,13 +160,6 @@ class ChangeMonitor:
         for part in np.split(order, n_due // _BLOCK_ROWS):
             monitor = monitor._tested(rows[part], all_codes[part], labels, names)
         return monitor
-
-    def _is_due(self) -> bool:
-        """Return whether the pending rows can be tested: they cover a day or, without times, a block."""
-        if self.n_pending < _BLOCK_ROWS:
-            return False
-        begin, end = self.pending[0][2][0], self.pending[-1][2][-1]
-        return bool(begin == end or end - begin >= _DAY_SECONDS or self.n_pending >= _MAX_PENDING_ROWS)
 
     @property
     def restless_columns(self) -> IntArray:
@@ -224,10 +205,16 @@ class ChangeMonitor:
             if len(rows):
                 uniform = rng.random((2, *rows.shape))
                 p, counts[code] = _native.conformal_p_values(rows, monitor.edges, counts[code], uniform)
-                column_sums[code] = _after_bets(column_sums[code], p)
+                column_sums[code] = _native.bet_on_columns(column_sums[code], p, _SLOPE, _MAX_SUM)
         column_sums[:, :, monitor.restless_columns] = 0.0
-        prior_sums = _after_labels(monitor.prior_sums, monitor.class_counts, codes, rng)
-        class_counts = monitor.class_counts + np.bincount(codes, minlength=len(labels))
+        prior_sums, class_counts = _native.bet_on_shares(
+            monitor.prior_sums,
+            monitor.class_counts,
+            codes,
+            rng.random((len(codes), len(labels))),
+            _SHARE_FACTORS,
+            _MAX_SUM,
+        )
         recent = (*monitor.recent, moments)
         reference = monitor.reference
         if len(recent) > _N_RECENT_BLOCKS:
@@ -362,38 +349,3 @@ def _added(parts: Sequence[ClassMoments]) -> ClassMoments:
 def _padded(values: Any, shape: tuple[int, ...]) -> Any:
     width = [(0, max(0, wanted - have)) for wanted, have in zip(shape, values.shape, strict=True)]
     return np.pad(values, width)
-
-
-# -- bets of the anytime-valid tests --------------------------------------------------------------------
-
-
-def _after_bets(sums: FloatArray, p: FloatArray) -> FloatArray:
-    """Return the Shiryaev-Roberts sums, of shape (4, n_columns), updated with the p-values ``p``."""
-    gain = _SLOPE * (p - 0.5)
-    bets = np.concatenate([1.0 + gain, 1.0 - gain])  # shape (4, n_rows, n_columns)
-    return _shiryaev_roberts(sums, np.moveaxis(bets, 1, 0))
-
-
-def _shiryaev_roberts(sums: FloatArray, bets: FloatArray) -> FloatArray:
-    """Return ``S = (S + 1) * bet`` after all bets; the first axis of the bets is time."""
-    wealth = np.cumprod(bets, axis=0)
-    before = np.concatenate([np.ones((1, *wealth.shape[1:])), wealth[:-1]])
-    return np.minimum(wealth[-1] * (sums + (1.0 / before).sum(axis=0)), _MAX_SUM)
-
-
-def _after_labels(
-    sums: FloatArray, counts: FloatArray, codes: IntArray, rng: np.random.Generator
-) -> FloatArray:
-    """Return the updated Shiryaev-Roberts sums of the class shares, of shape (n_classes, n_factors)."""
-    is_class = codes[:, None] == np.arange(len(counts))
-    past = np.cumsum(is_class, axis=0) - is_class + counts
-    n = counts.sum() + np.arange(len(codes))[:, None]
-    uniform = rng.random(is_class.shape)
-    # Conformal p-values of the labels; rows of the class have the lowest ranks.
-    p = np.where(is_class, uniform * (past + 1.0), past + uniform * (n - past + 1.0)) / (n + 1.0)
-    share = (past + 0.5) / (n + 1.0)  # share of the class before each row
-    bets = []
-    for factor in _SHARE_FACTORS:
-        high = np.minimum(factor, 0.9 / share)
-        bets.append(np.where(p <= share, high, (1.0 - high * share) / (1.0 - share)))
-    return _shiryaev_roberts(sums, np.stack(bets, axis=2))

@@ -13,46 +13,37 @@ from steelyard._labels import Label
 from steelyard._types import FloatArray
 from steelyard.ensemble.calibration import OnlineCalibration
 from steelyard.ensemble.mixing import ExpertWeights
-from steelyard.ensemble.online_threshold import OnlineThreshold
+from steelyard.ensemble.online_threshold import OnlineThreshold, is_promise
 from steelyard.ensemble.row_buffer import Block
 from steelyard.ensemble.row_costs import RowCosts, is_prices
 from steelyard.ensemble.snapshot import EnsembleSnapshot
-
-__all__ = ["DecisionState"]
 
 _MIN_SHARE = 1e-6  # smallest class share in the prior log-odds
 
 
 @dataclass(frozen=True)
 class DecisionState:
-    """Learned state for decisions. Instances are immutable except for the online threshold.
+    """Learned state for decisions. Instances are immutable except for the online threshold."""
 
-    Attributes
-    ----------
-    positive : label or None
-        The positive class at the last update of the expert weights.
-    online_threshold : OnlineThreshold or None
-        The threshold that keeps a target rate, or None if the goal is not a rate. A learning call copies it
-        first (:meth:`with_goal`).
-    calibration : OnlineCalibration
-        Calibration of the log-odds of two classes.
-    row_costs : RowCosts
-        Mean costs of recent rows.
-    """
-
-    positive: Label | None = None
+    positive: Label | None = None  # the positive class at the last update of the expert weights
+    # None if the goal is no target rate; a learning call copies it first.
     online_threshold: OnlineThreshold | None = None
+    # Calibration of the log-odds of two classes.
     calibration: OnlineCalibration = field(default_factory=OnlineCalibration)
-    row_costs: RowCosts = field(default_factory=RowCosts)
+    row_costs: RowCosts = field(default_factory=RowCosts)  # mean costs of recent rows
 
     def with_goal(self, goal: Any, is_mirrored: bool | None = None) -> DecisionState:
-        """Return this state with an online threshold for a new goal, such as a target rate.
+        """Return this state with a copy of its online threshold, or with a new one for another goal.
 
-        ``is_mirrored`` says whether the first of two classes is the positive one; None means unchanged.
+        There is none if the goal is not a target rate. ``is_mirrored`` says whether the first of two classes
+        is the positive one; None means unchanged. Another positive class also needs a new threshold.
         """
-        sign = None if is_mirrored is None else -1.0 if is_mirrored else 1.0
-        promise = OnlineThreshold.updated(self.online_threshold, goal, sign)
-        return self if promise is self.online_threshold else replace(self, online_threshold=promise)
+        if not is_promise(goal):
+            return self if self.online_threshold is None else replace(self, online_threshold=None)
+        current = self.online_threshold or OnlineThreshold(goal)
+        sign = current.sign if is_mirrored is None else -1.0 if is_mirrored else 1.0
+        is_same = {current.name: current.target} == dict(goal) and current.sign == sign
+        return replace(self, online_threshold=current.copy() if is_same else OnlineThreshold(goal, sign))
 
     def after(
         self, snapshot: EnsembleSnapshot, block: Block, totals: FloatArray, threshold: float, prior: float

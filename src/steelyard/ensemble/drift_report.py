@@ -8,8 +8,6 @@ from steelyard._types import FloatArray, IntArray
 from steelyard.ensemble.expert_ensemble import ExpertEnsemble
 from steelyard.proximal.drift_report import ClassMoments, DriftReport, compare_moments
 
-__all__ = ["labelled_report", "unlabelled_report"]
-
 
 def labelled_report(ensemble: ExpertEnsemble, class_count: IntArray) -> DriftReport:
     """Compare the last labelled rows with earlier rows. With too few rows, no change is reported."""

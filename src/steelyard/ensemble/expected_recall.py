@@ -9,11 +9,9 @@ from typing import Any
 import numpy as np
 from scipy.special import expit, logit
 
+from steelyard import _native
 from steelyard._types import FloatArray
 from steelyard.ensemble.calibration import OnlineCalibration
-from steelyard.ensemble.mixing import platt_scaling
-
-__all__ = ["ExpectedRecall"]
 
 _RECENT_ROWS = 1000  # number of predicted rows among which the expected recall is computed
 _MIN_RECENT_ROWS = 200
@@ -22,17 +20,11 @@ _MIN_SHARE = 1e-6  # smallest share of positives in the prior log-odds
 
 @dataclass(frozen=True)
 class ExpectedRecall:
-    """Calibrated probabilities of scores, and the threshold with a given expected recall; immutable.
+    """Calibrated probabilities of scores, and the threshold with a given expected recall; immutable."""
 
-    Attributes
-    ----------
-    calibration : OnlineCalibration
-        Calibration of the log-odds of :meth:`_log_odds`.
-    centre, scale, slope, bias : float
-        ``slope * (score - centre) / scale + bias`` are the log-odds, fitted to the recent labelled scores.
-    """
-
+    # Calibration of the log-odds of :meth:`_log_odds`.
     calibration: OnlineCalibration = field(default_factory=OnlineCalibration)
+    # The log-odds slope * (score - centre) / scale + bias are fitted to recent labelled scores.
     centre: float = 0.0
     scale: float = 1.0
     slope: float = 1.0
@@ -42,7 +34,7 @@ class ExpectedRecall:
         """Return the state for new recent scores of both classes and a share of positives."""
         scores = np.concatenate([positive, negative])
         centre, scale = float(scores.mean()), float(scores.std()) or 1.0
-        slope, bias = platt_scaling((scores - centre) / scale, len(positive))
+        slope, bias = _native.platt_scaling((scores - centre) / scale, len(positive))
         bias += float(logit(np.clip(share, _MIN_SHARE, 1.0 - _MIN_SHARE)))
         return replace(self, centre=centre, scale=scale, slope=slope, bias=bias)
 

@@ -34,8 +34,6 @@ from steelyard.ensemble.views import Views
 from steelyard.exceptions import DataError
 from steelyard.windowing.sliding import window_size
 
-__all__ = ["EnsembleParams", "ExpertEnsemble"]
-
 
 class EnsembleParams(NamedTuple):
     """Parameters of StreamClassifier, which a user may change between two calls."""

@@ -15,8 +15,6 @@ from steelyard.ensemble.multiclass import MulticlassWeights
 from steelyard.ensemble.online_threshold import RealisedRate, is_promise
 from steelyard.ensemble.settings import SETTINGS
 
-__all__ = ["ClassRecord", "ExpertRecord", "Explanation", "explain_ensemble"]
-
 _PROMISES = {
     "alarms": "share of alarms among the rows",
     "alarms_per_day": "alarms per day",

@@ -18,8 +18,6 @@ import numpy as np
 
 from steelyard._types import FloatArray, IntArray
 
-__all__ = ["Layout"]
-
 # Maximum number of features of linear experts; beyond it, new categories share hash features.
 _MAX_FEATURES = 320
 _MAX_SHARED_FEATURES = 448
@@ -31,33 +29,18 @@ Feature = tuple[int, int, int]  # kind, column, and category code or index of th
 
 @dataclass(frozen=True)
 class Layout:
-    """Columns of coded rows and the features that linear experts derive from them; immutable.
+    """Columns of coded rows and the features that linear experts derive from them; immutable."""
 
-    Attributes
-    ----------
-    n_columns : int
-        Number of columns of a coded row.
-    categorical : tuple of int
-        Columns of category codes.
-    early : tuple of int
-        Columns that had values in the first rows. The numeric ones of these are the first features.
-    added : tuple of Feature
-        Features that were added later, in order.
-    fills : dict of int to float
-        Number that replaces missing values of a column, fixed at the first missing value of the column.
-    shifts : dict of int to float
-        Number that is subtracted from the values of a column that had no values in the first rows.
-    n_first : int
-        Number of columns of the first rows.
-    """
-
-    n_columns: int
-    categorical: tuple[int, ...] = ()
+    n_columns: int  # number of columns of a coded row
+    categorical: tuple[int, ...] = ()  # columns of category codes
+    # Columns with values in the first rows; the numeric ones are the first features.
     early: tuple[int, ...] = ()
-    added: tuple[Feature, ...] = ()
+    added: tuple[Feature, ...] = ()  # features that were added later, in order
+    # Number that replaces missing values of a column, fixed at the first of them.
     fills: Mapping[int, float] = field(default_factory=dict)
+    # Number that is subtracted from the values of a column without values in the first rows.
     shifts: Mapping[int, float] = field(default_factory=dict)
-    n_first: int = 0
+    n_first: int = 0  # number of columns of the first rows
 
     @classmethod
     def of_rows(cls, X: FloatArray, categorical: tuple[int, ...] = ()) -> Layout:

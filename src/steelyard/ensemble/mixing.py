@@ -11,6 +11,9 @@ is kept. The weight of an expert is
 where L is the log-loss with both classes weighted equally and N the log-loss with the observed class shares,
 divided by the entropy of these shares. N is sensitive to the top of the ranking; its factor is 25 in long
 streams. These weights are corrected by a logistic regression with a longer memory, see WeightCorrection.
+
+The loops over rows are native (``native/ensemble/logistic_fits.cpp``), with bit-identical results on every
+machine.
 """
 
 from __future__ import annotations
@@ -23,26 +26,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from steelyard import _native
-from steelyard._threads import one_thread
 from steelyard._types import FloatArray, IntArray
 from steelyard.ensemble.multiclass import MulticlassWeights, weigh_classes
-from steelyard.ensemble.row_buffer import last_rows
 from steelyard.ensemble.score_buffer import ScoreBuffer, ScoreLog, TwoSides, with_new_experts
 from steelyard.ensemble.settings import SETTINGS
 from steelyard.thresholds import choose_threshold, mirrored_threshold
 
-__all__ = ["ExpertWeights", "WeightCorrection", "platt_scaling", "weigh", "weigh_experts"]
-
-_NEWTON_STEPS = 8
-_NEWTON_TOLERANCE = 1e-3
-_MAX_NEWTON_STEP = 3.0
-_SLOPE_PENALTY = 3e-3  # ridge penalty of the slopes
-_MIN_SLOPE = 1e-6
-# Each slope is at least min(0.3, 5 / n) times the other slope, where n is the size of the rarer class.
-_MAX_LEAST_SLOPE, _LEAST_SLOPE_ROWS = 0.3, 5.0
-_MAX_BIAS = 5.0  # limit of the log-odds at the middle between the classes
-# Knots of the calibration tables beyond the linear part, as linear log-odds minus the limit.
-_EXCESS = np.array([0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 1e3, 1e4, 1e6, 1e9])
 _CORRECTION_STEPS = 5  # few steps, starting from 0, keep the correction small
 _MIN_SHARE = 1e-4  # smallest class share in the log-loss at observed shares
 _MOVED_LOG_ODDS = 1.0  # width of the range beyond the threshold and 0 in which the threshold moves decisions
@@ -57,17 +46,10 @@ class WeightCorrection:
     logistic regression of the labels on the out-of-sample log-odds of the experts, for the observed class
     shares; the penalty shrinks the result towards the uncorrected weights. The last 5,000 rows and the last
     100 rows of each class are remembered.
-
-    Attributes
-    ----------
-    values : ndarray of shape (n_experts,)
-        The correction.
-    log : ScoreLog
-        Calibrated log-odds of recent rows for equally frequent classes, class indices and row hashes.
     """
 
-    values: FloatArray
-    log: ScoreLog
+    values: FloatArray  # the correction, shape (n_experts,)
+    log: ScoreLog  # calibrated log-odds of recent rows for equally frequent classes, class indices and hashes
 
     @classmethod
     def none(cls, n_experts: int) -> WeightCorrection:
@@ -80,7 +62,7 @@ class WeightCorrection:
         log, n_rows = self.log.append(rounded[:, :, None], places, keys), SETTINGS.correction_rows
         if log.n > (1.0 + SETTINGS.slack) * n_rows:
             per_class = SETTINGS.score_rows_of_class[1]
-            log = log.take(last_rows(np.arange(log.n), log.rows[1], n_rows, per_class, 0))
+            log = log.take(_native.last_rows(log.rows[1], n_rows, per_class))
         return WeightCorrection(self.values, log)
 
     def without(self, place: int, keys: NDArray[np.uint64]) -> WeightCorrection:
@@ -103,14 +85,9 @@ class WeightCorrection:
         counts = np.bincount(places, minlength=2)
         if counts.min() < SETTINGS.min_scored_rows or len(places) < SETTINGS.min_correction_rows:
             return WeightCorrection(np.zeros(len(weights)), self.log)
-        z, n, ridge = log_odds[:, :, 0], len(places), SETTINGS.correction_ridge
-        row_weights = (n * np.array([1.0 - share, share]) / counts)[places]
-        shift, values = np.log(share) - np.log1p(-share), np.zeros(len(weights))
-        with one_thread():
-            curvature = 0.25 * (z * row_weights[:, None]).T @ z + ridge * np.eye(len(weights))
-            for _ in range(_CORRECTION_STEPS):
-                error = row_weights * (_logistic(z @ (weights + values) + shift) - places)
-                values = values - np.linalg.solve(curvature, z.T @ error + ridge * values)
+        values = _native.solve_correction(
+            log_odds[:, :, 0], places, weights, share, SETTINGS.correction_ridge, _CORRECTION_STEPS
+        )
         return WeightCorrection(values, self.log)
 
     def apply(self, weights: FloatArray, judged: Any) -> FloatArray:
@@ -149,36 +126,17 @@ class WeightCorrection:
 
 @dataclass(frozen=True)
 class ExpertWeights:
-    """Calibration and weight of each expert, and the threshold, for two classes.
+    """Calibration and weight of each expert, and the threshold, for two classes."""
 
-    Attributes
-    ----------
-    tables : list of (ndarray, ndarray)
-        Calibration table of each expert: scores (knots), and the calibrated log-odds at these scores.
-    auc : ndarray of shape (n_experts,)
-        Recent AUC of each expert; NaN if it is unknown.
-    weights : ndarray of shape (n_experts,)
-        Weights of the experts, which sum to one.
-    threshold : float
-        Rows with a larger weighted sum of log-odds belong to the second class.
-    decision_table : (ndarray, ndarray)
-        Knots and values of the piecewise linear function that converts weighted sums to decisions. It is 0
-        at the threshold and the identity beyond the knots, so that the highest decisions of different
-        moments can be compared although the threshold moves.
-    slope, bias : float
-        Coefficients of the log-odds of the second class, ``slope * sum + bias``, for a weighted sum and for
-        equally frequent classes.
-    correction : WeightCorrection or None
-        The correction that ``weights`` include.
-    """
-
-    tables: list[tuple[FloatArray, FloatArray]]
-    auc: FloatArray
-    weights: FloatArray
-    threshold: float
-    slope: float = 1.0
+    tables: list[tuple[FloatArray, FloatArray]]  # scores (knots) of each expert and their calibrated log-odds
+    auc: FloatArray  # recent AUC of each expert; NaN if it is unknown
+    weights: FloatArray  # weights of the experts, which sum to one
+    threshold: float  # rows with a larger weighted sum of log-odds belong to the second class
+    slope: float = 1.0  # slope * sum + bias are the log-odds for equally frequent classes
     bias: float = 0.0
-    correction: WeightCorrection | None = None
+    correction: WeightCorrection | None = None  # the correction that the weights include
+    # Knots and values of the function that converts weighted sums to decisions. It is 0 at the threshold and
+    # the identity beyond the knots, so the highest decisions can be compared although the threshold moves.
     decision_table: tuple[FloatArray, FloatArray] = field(init=False, repr=False, compare=False)
     _flat_tables: tuple[FloatArray, FloatArray, IntArray] = field(init=False, repr=False, compare=False)
 
@@ -198,11 +156,7 @@ class ExpertWeights:
 
     def expert_log_odds(self, raw: FloatArray) -> FloatArray:
         """Return calibrated log-odds of every expert, 0 for NaN scores and for experts without a table."""
-        out = np.zeros(raw.shape)
-        for expert, (knots, values) in enumerate(self.tables):
-            if len(knots) > 1:
-                out[:, expert] = np.interp(raw[:, expert], knots, values)
-        return np.where(np.isnan(out), 0.0, out)
+        return _native.apply_lookups(np.ascontiguousarray(raw), *self._flat_tables)
 
     def decisions(self, totals: FloatArray) -> FloatArray:
         """Return decisions of weighted sums: positive for the second class, increasing with the sum."""
@@ -259,31 +213,18 @@ def _interpolated(x: FloatArray, knots: FloatArray, values: FloatArray) -> Float
 
 
 def weigh(
-    buffer: ScoreBuffer,
-    threshold: Any,
-    priors: FloatArray,
-    *,
-    is_long: bool = False,
-    is_mirrored: bool = False,
-    correction: WeightCorrection | None = None,
+    buffer: ScoreBuffer, threshold: Any, priors: FloatArray, **options: Any
 ) -> ExpertWeights | MulticlassWeights | None:
     """Return weights from recent scores, or None if there are too few. Experts with prior 0 get weight 0.
 
-    ``is_mirrored`` says that the first of two classes is the positive one, for which the threshold is chosen.
+    For two classes ``options`` are the keyword parameters of :func:`weigh_experts`.
     """
     if len(buffer.classes) < 2:
         return None
     if len(buffer.classes) > 2:
         return weigh_classes(buffer, threshold, priors)
     (sides,) = buffer.sides()
-    return weigh_experts(
-        sides,
-        threshold,
-        priors,
-        is_long=is_long,
-        is_mirrored=is_mirrored,
-        correction=correction,
-    )
+    return weigh_experts(sides, threshold, priors, **options)
 
 
 def weigh_experts(
@@ -295,199 +236,34 @@ def weigh_experts(
     is_mirrored: bool = False,
     correction: WeightCorrection | None = None,
 ) -> ExpertWeights | None:
-    """Return the expert weights for two classes, or None if a class has too few recent rows."""
-    n_positive, n_experts = len(sides.positive), len(priors)
-    scores = np.concatenate([sides.positive, sides.negative]).T
-    known = ~np.isnan(scores)
-    n_known = np.stack([known[:, :n_positive].sum(axis=1), known[:, n_positive:].sum(axis=1)])
-    judged = np.flatnonzero((n_known.min(axis=0) >= SETTINGS.min_scored_rows) & (priors > 0.0))
-    if not len(judged):
+    """Return the expert weights for two classes, or None if a class has too few recent rows.
+
+    Experts with prior 0 get weight 0. ``is_mirrored`` says that the first class is the positive one, for
+    which the threshold is chosen.
+    """
+    n_positive, n_negative = len(sides.positive), len(sides.negative)
+    if not n_positive or not n_negative:
         return None
-    fitted = _Calibration.fit(scores[judged], known[judged], n_positive, n_known[:, judged])
-    auc = np.full(n_experts, np.nan)
-    auc[judged] = fitted.auc
-    weights = np.zeros(n_experts)
-    weights[judged] = _weights(fitted, n_positive, sides.share, priors[judged], is_long=is_long)
+    scores = np.ascontiguousarray(np.concatenate([sides.positive, sides.negative]))
+    fitted = _native.ExpertCalibrations(
+        scores, n_positive, priors > 0.0, SETTINGS.min_scored_rows, SETTINGS.linear_log_odds
+    )
+    if not len(fitted):
+        return None
+    auc, share = fitted.auc(), min(max(sides.share, _MIN_SHARE), 1.0 - _MIN_SHARE)
+    balanced, observed = SETTINGS.balanced_loss_sharpness, SETTINGS.observed_loss_sharpness[is_long]
+    sharpness = SETTINGS.auc_sharpness, balanced, observed
+    weights = fitted.weights(share, sharpness, SETTINGS.min_relative_weight, priors)
     if correction is not None:
-        share = min(max(sides.share, _MIN_SHARE), 1.0 - _MIN_SHARE)
         correction = correction.solved(weights, share)
-        is_useful = fitted.auc > min(0.5, fitted.auc.max() - 1e-9)  # better than chance, or the best expert
-        weights = correction.apply(weights, judged[is_useful])
-    tables = [_NO_TABLE] * n_experts
-    for line, expert in enumerate(judged):
-        tables[expert] = fitted.table(line)
-    total = (weights[judged, None] * fitted.log_odds).sum(axis=0)
+        is_useful = auc > min(0.5, np.nanmax(auc) - 1e-9)  # better than chance, or the best expert
+        weights = correction.apply(weights, is_useful)
+    total = fitted.totals(weights)
     choose = mirrored_threshold if is_mirrored and threshold != "gmean" else choose_threshold
     best = choose(total[:n_positive], total[n_positive:], threshold, sides.share)
     if threshold == "gmean":  # the threshold is shrunk towards 0, where both classes are about equally likely
-        is_small = min(n_positive, len(sides.negative)) < SETTINGS.min_threshold_rows
+        is_small = min(n_positive, n_negative) < SETTINGS.min_threshold_rows
         best *= 0.0 if is_small else SETTINGS.threshold_trust
-    slope, bias = platt_scaling(total, n_positive)
+    slope, bias = _native.platt_scaling(total, n_positive)
+    tables = [fitted.table(expert) for expert in range(len(priors))]
     return ExpertWeights(tables, auc, weights, best, slope, bias, correction)
-
-
-@dataclass(frozen=True)
-class _Calibration:
-    """Calibrated scores: one array row per expert and one column per stream row, positives first."""
-
-    middle: FloatArray
-    below: FloatArray  # slope below the middle between the classes
-    above: FloatArray  # slope above the middle between the classes
-    bias: FloatArray
-    # Absolute log-odds up to which the calibration is linear, for positive and for negative log-odds.
-    limits: FloatArray
-    log_odds: FloatArray  # calibrated log-odds; 0 where a score is unknown
-    auc: FloatArray
-
-    @classmethod
-    def fit(cls, scores: FloatArray, known: Any, n_positive: int, n_known: IntArray) -> _Calibration:
-        """Fit the slopes of all experts together by Newton's method."""
-        order = np.argsort(scores, axis=1)
-        ascending, n = np.take_along_axis(scores, order, axis=1), n_known.sum(axis=0)
-        _, in_order = _native.rank_levels(ascending, order, n, n_positive)
-        auc = in_order / (2.0 * n_known[0] * n_known[1])
-        lines = np.arange(len(scores))
-        low, high = ((q * (n - 1)).astype(int) for q in (0.05, 0.95))
-        spread = ascending[lines, high] - ascending[lines, low]
-        spread = np.where(spread > 0.0, spread, ascending[lines, n - 1] - ascending[lines, 0])
-        scale = np.where(spread > 0.0, spread / 3.3, 1.0)
-        medians = [_medians(scores[:, :n_positive], n_known[0]), _medians(scores[:, n_positive:], n_known[1])]
-        middle = 0.5 * (medians[0] + medians[1])
-        x = np.where(known, (scores - middle[:, None]) / scale[:, None], 0.0)
-        below, above, bias = _fit_slopes(x, known, n_positive, n_known)
-        # With few rows a slope may become 0, and the scores below or above the middle would lose their order.
-        least = np.minimum(_MAX_LEAST_SLOPE, _LEAST_SLOPE_ROWS / n_known.min(axis=0))
-        below, above = np.maximum(below, least * above), np.maximum(above, least * below)
-        limits = np.minimum(SETTINGS.linear_log_odds, 1.0 + np.log1p(n_known))
-        bias = np.clip(bias, -limits[1], limits[0])
-        linear = below[:, None] * np.minimum(x, 0.0) + above[:, None] * np.maximum(x, 0.0) + bias[:, None]
-        log_odds = np.where(known, _compressed(linear, limits), 0.0)
-        return cls(middle, below / scale, above / scale, bias, limits, log_odds, auc)
-
-    def table(self, line: int) -> tuple[FloatArray, FloatArray]:
-        """Return the calibration table of an expert: knots, and the log-odds at the knots."""
-        middle, bias = self.middle[line], self.bias[line]
-        up, down = self.limits[:, line]
-        low = middle - (bias + down + _EXCESS) / self.below[line]
-        high = middle + (up + _EXCESS - bias) / self.above[line]
-        beyond = np.log1p(_EXCESS)
-        values = np.concatenate([-(down + beyond)[::-1], [bias], up + beyond])
-        return np.concatenate([low[::-1], [middle], high]), values
-
-
-def _medians(scores: FloatArray, n_known: IntArray) -> FloatArray:
-    """Return the median of each row, whose unknown scores are NaN."""
-    ascending, lines = np.sort(scores, axis=1), np.arange(len(scores))  # NaN comes last
-    low, high = ascending[lines, (n_known - 1) // 2], ascending[lines, n_known // 2]
-    return np.asarray(0.5 * (low + high))
-
-
-def _fit_slopes(x: FloatArray, known: Any, n_positive: int, n_known: IntArray) -> tuple[FloatArray, ...]:
-    """Fit slopes below and above 0 and a bias to each row of ``x`` by logistic regression (Newton's method).
-
-    Both classes are weighted equally. As in Platt scaling, targets are less certain the fewer rows there are.
-    """
-    positive, negative = (count[:, None].astype(np.float64) for count in n_known)
-    is_positive = np.arange(x.shape[1]) < n_positive
-    target = np.where(is_positive, (positive + 1.0) / (positive + 2.0), 1.0 / (negative + 2.0))
-    row_weights = known * np.where(is_positive, 0.5 / positive, 0.5 / negative)
-    below, above = np.minimum(x, 0.0), np.maximum(x, 0.0)
-    squared = np.square(x)
-    is_below = x < 0.0
-    a, b, c = np.ones(len(x)), np.ones(len(x)), np.zeros(len(x))
-    for _ in range(_NEWTON_STEPS):
-        p = _logistic(a[:, None] * below + b[:, None] * above + c[:, None])
-        g, h = row_weights * (p - target), row_weights * p * (1.0 - p)
-        gx, hx, hxx = g * x, h * x, h * squared
-        g_a = np.where(is_below, gx, 0.0).sum(axis=1) + _SLOPE_PENALTY * a
-        g_b = gx.sum(axis=1) - (g_a - _SLOPE_PENALTY * a) + _SLOPE_PENALTY * b
-        h_ac = np.where(is_below, hx, 0.0).sum(axis=1)
-        h_bc = hx.sum(axis=1) - h_ac
-        h_aa = np.where(is_below, hxx, 0.0).sum(axis=1)
-        h_bb = hxx.sum(axis=1) - h_aa + _SLOPE_PENALTY
-        h_aa = h_aa + _SLOPE_PENALTY
-        # The mixed derivative by the two slopes is 0, so both slopes are eliminated from the system.
-        step_c = (g.sum(axis=1) - h_ac * g_a / h_aa - h_bc * g_b / h_bb) / (
-            h.sum(axis=1) + 1e-9 - h_ac * h_ac / h_aa - h_bc * h_bc / h_bb
-        )
-        step_a, step_b = (g_a - h_ac * step_c) / h_aa, (g_b - h_bc * step_c) / h_bb
-        size = np.maximum(np.maximum(np.abs(step_a), np.abs(step_b)), np.abs(step_c))
-        factor = 1.0 / np.maximum(1.0, size / _MAX_NEWTON_STEP)
-        a, b, c = a - factor * step_a, b - factor * step_b, c - factor * step_c
-        if size.max() < _NEWTON_TOLERANCE:
-            break
-    return np.maximum(a, _MIN_SLOPE), np.maximum(b, _MIN_SLOPE), np.clip(c, -_MAX_BIAS, _MAX_BIAS)
-
-
-# NumPy computes tanh, exp and log by vector instructions. The functions of SciPy take three to five times as
-# long.
-
-
-def _logistic(log_odds: FloatArray) -> FloatArray:
-    """Return the probabilities ``1 / (1 + exp(-log_odds))``."""
-    return np.asarray(0.5 + 0.5 * np.tanh(0.5 * log_odds))
-
-
-def _log_loss(log_odds: FloatArray) -> FloatArray:
-    """Return the log-loss ``log(1 + exp(-log_odds))`` of positive rows."""
-    return np.asarray(np.log(1.0 + np.exp(-np.abs(log_odds))) + np.maximum(-log_odds, 0.0))
-
-
-def _compressed(log_odds: FloatArray, limits: FloatArray) -> FloatArray:
-    """Return log-odds that grow only logarithmically beyond the limits, to reduce the effect of outliers."""
-    up, down = limits[:, :, None]
-    inside = np.clip(log_odds, -down, up)
-    beyond = log_odds - inside
-    return inside + np.sign(beyond) * np.log1p(np.abs(beyond))
-
-
-def _weights(
-    fitted: _Calibration, n_positive: int, share: float, priors: FloatArray, *, is_long: bool
-) -> FloatArray:
-    """Return the weights of calibrated experts. Experts worse than chance get 0, unless all are worse."""
-    share = min(max(share, _MIN_SHARE), 1.0 - _MIN_SHARE)
-    entropy = -(share * np.log(share) + (1.0 - share) * np.log1p(-share))
-    shift = np.log(share) - np.log1p(-share)
-
-    def loss(log_odds: FloatArray, positive_share: float) -> FloatArray:
-        positive = _log_loss(log_odds[:, :n_positive]).mean(axis=1)
-        negative = _log_loss(-log_odds[:, n_positive:]).mean(axis=1)
-        return np.asarray(positive_share * positive + (1.0 - positive_share) * negative)
-
-    auc, best = fitted.auc, fitted.auc.max()
-    exponent = (
-        SETTINGS.auc_sharpness * auc
-        - SETTINGS.balanced_loss_sharpness * loss(fitted.log_odds, 0.5)
-        - SETTINGS.observed_loss_sharpness[is_long] * loss(fitted.log_odds + shift, share) / entropy
-    )
-    weights = priors * np.exp(exponent - exponent.max())
-    if best > 0.5:
-        weights[~(auc > 0.5)] = 0.0
-    if not weights.any():
-        weights = (auc == best).astype(np.float64)
-    weights[weights < SETTINGS.min_relative_weight * weights.max()] = 0.0
-    return np.asarray(weights / weights.sum())
-
-
-def platt_scaling(total: FloatArray, n_positive: int) -> tuple[float, float]:
-    """Return slope and bias that convert weighted sums to log-odds (Platt scaling, balanced classes)."""
-    n_negative = len(total) - n_positive
-    is_positive = np.arange(len(total)) < n_positive
-    target = np.where(is_positive, (n_positive + 1.0) / (n_positive + 2.0), 1.0 / (n_negative + 2.0))
-    row_weights = np.where(is_positive, 0.5 / n_positive, 0.5 / n_negative)
-    slope, bias = 1.0, 0.0
-    for _ in range(_NEWTON_STEPS):
-        p = _logistic(slope * total + bias)
-        g, h = row_weights * (p - target), row_weights * p * (1.0 - p)
-        ht = h * total
-        g_slope, g_bias = float((g * total).sum()) + 1e-3 * (slope - 1.0), float(g.sum())
-        h_slope, h_cross, h_bias = float((ht * total).sum()) + 1e-3, float(ht.sum()), float(h.sum()) + 1e-9
-        determinant = h_slope * h_bias - h_cross * h_cross
-        step_slope = (h_bias * g_slope - h_cross * g_bias) / determinant
-        step_bias = (h_slope * g_bias - h_cross * g_slope) / determinant
-        size = max(abs(step_slope), abs(step_bias))
-        factor = 1.0 / max(1.0, size / _MAX_NEWTON_STEP)
-        slope, bias = slope - factor * step_slope, bias - factor * step_bias
-        if size < _NEWTON_TOLERANCE:
-            break
-    return max(slope, 1e-3), bias

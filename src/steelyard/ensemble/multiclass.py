@@ -19,38 +19,21 @@ from steelyard.ensemble.score_buffer import ScoreBuffer, with_new_experts
 from steelyard.ensemble.settings import SETTINGS
 from steelyard.thresholds import choose_threshold
 
-__all__ = ["MulticlassWeights", "softmax_slope", "weigh_classes"]
-
 _MIN_ROWS_OF_CLASS = 5  # with fewer rows, the threshold of a class stays 0
 _NEWTON_STEPS = 30
 
 
 @dataclass(frozen=True)
 class MulticlassWeights:
-    """Weight and scale of each expert, and one threshold per class.
+    """Weight and scale of each expert, and one threshold per class."""
 
-    Attributes
-    ----------
-    classes : list of int
-        Class codes, one per score.
-    recall : ndarray of shape (n_experts,)
-        Mean over the classes of the recent recall of each expert; NaN if it is unknown.
-    weights : ndarray of shape (n_experts,)
-        Weights of the experts, which sum to one.
-    scales : ndarray of shape (n_experts,)
-        Divisor of each expert's scores.
-    thresholds : ndarray of shape (n_classes,)
-        Thresholds to be subtracted from the scores. The class with the largest difference is predicted.
-    slope : float
-        Factor of the differences, whose softmax are the class probabilities for equally frequent classes.
-    """
-
-    classes: list[int]
-    recall: FloatArray
-    weights: FloatArray
-    scales: FloatArray
+    classes: list[int]  # class codes, one per score
+    recall: FloatArray  # mean over the classes of the recent recall of each expert; NaN if it is unknown
+    weights: FloatArray  # weights of the experts, which sum to one
+    scales: FloatArray  # divisor of each expert's scores
+    # Number that is subtracted from the score of each class; the largest result is predicted.
     thresholds: FloatArray
-    slope: float = 1.0
+    slope: float = 1.0  # factor of these results, whose softmax are the probabilities for equal class shares
 
     def scores(self, raw: FloatArray) -> FloatArray:
         """Return log-probabilities for equally frequent classes, which can be compared between rows.

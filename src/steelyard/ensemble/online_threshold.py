@@ -28,15 +28,6 @@ from steelyard.exceptions import DataError
 from steelyard.metrics.confidence import rate_interval
 from steelyard.thresholds import choose_threshold
 
-__all__ = [
-    "OnlineThreshold",
-    "RateControl",
-    "RealisedRate",
-    "continue_log",
-    "is_promise",
-    "plain_scores",
-]
-
 Keys = NDArray[np.uint64]
 Flags = NDArray[np.bool_]
 
@@ -99,18 +90,10 @@ class RealisedRate:
 
 @dataclass(frozen=True)
 class RateControl:
-    """Integral controller of the rate of events, with saturation.
+    """Integral controller of the rate of events, with saturation."""
 
-    Parameters
-    ----------
-    target : float
-        Target share of events.
-    tolerance : float
-        Number of events by which the balance may deviate from zero.
-    """
-
-    target: float
-    tolerance: float
+    target: float  # target share of events
+    tolerance: float  # number of events by which the balance may deviate from zero
 
     def level(self, balance: float) -> float:
         """Return the share of recent scores that count as events at a balance. At the limits it is 0 or 1."""
@@ -159,22 +142,6 @@ class OnlineThreshold:
         self.expected = ExpectedRecall() if self.name == "recall" else None
         # Recent scores of labelled positives and negatives, and the share of positives.
         self._sides: tuple[FloatArray, FloatArray, float] | None = None
-
-    @classmethod
-    def updated(
-        cls, current: OnlineThreshold | None, goal: Any, sign: float | None = None
-    ) -> OnlineThreshold | None:
-        """Return a copy of ``current``, or a new threshold if the goal or the positive class has changed.
-
-        Without ``sign`` the positive class is that of ``current``. Returns None if the goal is not a rate.
-        """
-        if not is_promise(goal):
-            return None
-        if sign is None:
-            sign = 1.0 if current is None else current.sign
-        if current is None or {current.name: current.target} != dict(goal) or current.sign != sign:
-            return cls(goal, sign)
-        return current.copy()
 
     def copy(self) -> OnlineThreshold:
         """Return a copy that shares only the alarm log."""

@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 
 from steelyard._types import FloatArray
 
-__all__ = ["ERROR", "LEVELS", "PrecisionLevels"]
-
 LEVELS: FloatArray = 0.5 ** np.arange(11, 0, -1.0)  # shares of the rows that would raise alarms
 ERROR = 0.05  # maximum probability of ever accepting a level with a precision below the target
 _BETS: FloatArray = np.array([0.2, 0.5, 0.9])  # bets as fractions of the largest possible bet
@@ -34,17 +32,10 @@ class PrecisionLevels:
     hypothesis the wealth is a supermartingale, even with an upper limit, so the probability that it ever
     exceeds ``len(LEVELS) / ERROR`` is at most ``ERROR / len(LEVELS)`` (Ville's inequality). The limit makes
     the test react to drift: a few false alarms revoke the acceptance.
-
-    Parameters
-    ----------
-    target : float
-        The target precision.
-    wealth : ndarray of shape (n_levels, n_bets)
-        Current wealth.
     """
 
-    target: float
-    wealth: FloatArray = field(default_factory=_new_wealth)
+    target: float  # the target precision
+    wealth: FloatArray = field(default_factory=_new_wealth)  # shape (n_levels, n_bets)
 
     def __post_init__(self) -> None:
         if self.wealth.shape != _new_wealth().shape or not (self.wealth >= 0.0).all():

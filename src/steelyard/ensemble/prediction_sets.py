@@ -9,8 +9,6 @@ from scipy.special import log_softmax
 from steelyard._types import FloatArray, IntArray
 from steelyard.exceptions import ParameterError
 
-__all__ = ["check_coverage", "prediction_sets"]
-
 _HALF_LIFE_ROWS = 200.0  # half-life of the weights of recent rows, in rows of the same class
 
 

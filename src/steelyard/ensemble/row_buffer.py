@@ -10,23 +10,13 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from steelyard import _native
 from steelyard._labels import encode_labels
 from steelyard._types import FloatArray, IntArray
 from steelyard._validation import Batch
 from steelyard.ensemble.layout import Layout
 from steelyard.ensemble.row_input import row_keys
 from steelyard.ensemble.score_buffer import with_new_experts
-
-__all__ = [
-    "Block",
-    "PendingRows",
-    "RowBuffer",
-    "last_rows",
-    "union_of_rows",
-    "wide_from_state",
-    "wide_state",
-    "without_rows",
-]
 
 _SAVED = ("X", "codes", "weights", "times", "numbers")
 _COLUMNS = (*_SAVED, "keys")
@@ -183,14 +173,15 @@ class RowBuffer:
 
     def append(self, block: Block) -> RowBuffer:
         """Return a buffer with rows appended."""
-        begin, end, store = self._begin, self._end + len(block), self._store
-        if end > len(store):
-            held = self.block
-            store = _storage(self.n_columns, 2 * (len(held) + len(block)) + 64)
-            _write(store, 0, held)
-            begin, end = 0, len(held) + len(block)
-        _write(store, end - len(block), block)
-        return RowBuffer(store, begin, end)
+        begin, n, n_new, store = self._begin, len(self), len(block), self._store
+        if self._end + n_new > len(store):
+            begin, store = 0, _storage(self.n_columns, 2 * (n + n_new) + 64)
+        for name in _COLUMNS:
+            column = getattr(store, name)
+            if store is not self._store:
+                column[:n] = getattr(self._store, name)[self._begin : self._end]
+            column[begin + n : begin + n + n_new] = getattr(block, name)
+        return RowBuffer(store, begin, begin + n + n_new)
 
     def keep(self, numbers: IntArray, slack: float) -> RowBuffer:
         """Return a buffer with only the rows of the given numbers.
@@ -324,15 +315,9 @@ class PendingRows:
 def last_rows(numbers: IntArray, codes: IntArray, n_rows: int, per_class: int, window_start: int) -> IntArray:
     """Return the last ``n_rows`` numbers and the last ``per_class`` of each class since ``window_start``."""
     first = int(numbers.searchsorted(window_start))
-    begin = max(len(numbers) - n_rows, first)
-    if not per_class or begin == first:
-        return numbers[begin:]
-    older = codes[first:begin]
-    n_lacking = per_class - np.bincount(codes[begin:], minlength=int(older.max()) + 1)
-    older_rows = [np.flatnonzero(older == code)[-n:] for code, n in enumerate(n_lacking.tolist()) if n > 0]
-    if not older_rows:
-        return numbers[begin:]
-    return np.concatenate((numbers[first + np.sort(np.concatenate(older_rows))], numbers[begin:]))
+    if not per_class:
+        return numbers[max(len(numbers) - n_rows, first) :]
+    return numbers[first + _native.last_rows(codes[first:], n_rows, per_class)]
 
 
 def union_of_rows(lists: Sequence[IntArray]) -> IntArray:
@@ -375,8 +360,3 @@ def _storage(n_columns: int, n_rows: int) -> Block:
         np.empty(n_rows, dtype=np.int64),
         np.empty(n_rows, dtype=np.uint64),
     )
-
-
-def _write(store: Block, index: int, block: Block) -> None:
-    for name in _COLUMNS:
-        getattr(store, name)[index : index + len(block)] = getattr(block, name)

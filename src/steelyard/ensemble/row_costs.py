@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from steelyard._types import FloatArray
 from steelyard.exceptions import DataError, ParameterError
 
-__all__ = ["RowCosts", "cost_alarms", "is_prices"]
-
 _HALF_LIFE_ROWS = 1000.0  # half-life of the means, in rows of the same class
 
 
@@ -33,15 +31,9 @@ def _checked_costs(sample_cost: Any, n_rows: int, source: str) -> FloatArray:
 
 @dataclass(frozen=True)
 class RowCosts:
-    """Decayed mean of the costs of recent rows of every class; immutable.
+    """Decayed mean of the costs of recent rows of every class; immutable."""
 
-    Attributes
-    ----------
-    sums : dict of label to (float, float)
-        Decayed sum of costs and decayed number of rows.
-    """
-
-    sums: dict[Any, tuple[float, float]] = field(default_factory=dict)
+    sums: dict[Any, tuple[float, float]] = field(default_factory=dict)  # decayed sum of costs, and of rows
 
     def after(self, sample_cost: Any, y: Any, source: str) -> RowCosts:
         """Return the means updated with more rows; raise DataError for invalid costs."""

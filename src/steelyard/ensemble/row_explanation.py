@@ -33,8 +33,6 @@ from steelyard.explanation.rows import RowExplanations
 if TYPE_CHECKING:
     from steelyard.tables.schema import Schema
 
-__all__ = ["attribution", "explain_snapshot", "remembered_rows", "unhashed", "with_table_values"]
-
 _RECENT_ROWS = 1000  # number of remembered rows used as background of explanations
 _ROWS_OF_CLASS = 200  # minimum number of background rows per class, if there are that many
 

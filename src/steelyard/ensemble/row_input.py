@@ -27,31 +27,17 @@ from steelyard.tables.schema import Schema
 if TYPE_CHECKING:
     from steelyard.base import BatchLearner
 
-__all__ = ["RowInput", "has_feature_names", "row_keys"]
-
 _MISSING_KEY = 1.5e-310  # value that is hashed in place of a missing value
 
 
 @dataclass(frozen=True)
 class RowInput:
-    """Columns that a model has learned, and the conversion of rows to these columns; immutable.
+    """Columns that a model has learned, and the conversion of rows to these columns; immutable."""
 
-    Attributes
-    ----------
-    schema : Schema or None
-        Columns of the learned tables; None for arrays of numbers.
-    first_width : int
-        Number of coded columns of the first rows.
-    hashed : HashedView, HashedTable or None
-        Hash function of rows with too many columns.
-    feature_names : list of str or None
-        Names of the columns of arrays; models of version 0.2 have them.
-    """
-
-    schema: Schema | None = None
-    first_width: int = 0
-    hashed: HashedView | HashedTable | None = None
-    feature_names: list[str] | None = None
+    schema: Schema | None = None  # columns of the learned tables; None for arrays of numbers
+    first_width: int = 0  # number of coded columns of the first rows
+    hashed: HashedView | HashedTable | None = None  # hash function of rows with too many columns
+    feature_names: list[str] | None = None  # names of the columns of arrays, in models of version 0.2
 
     def started(
         self, width: int, seed: int, feature_names: Any = None, *, keeps_wide: bool = True

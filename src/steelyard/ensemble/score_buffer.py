@@ -8,11 +8,10 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from steelyard import _native
 from steelyard._types import FloatArray, IntArray
 from steelyard.base import Label
 from steelyard.ensemble.settings import SETTINGS
-
-__all__ = ["ScoreBuffer", "ScoreLog", "TwoSides", "align", "n_planes", "with_new_experts"]
 
 
 class TwoSides(NamedTuple):
@@ -131,14 +130,7 @@ class ScoreBuffer:
 
     def shorten(self) -> None:
         """Keep only the newest rows, because scores before a drift are misleading."""
-        newest_first = self._log.rows[1][::-1]
-        n_newer = np.zeros(len(newest_first), dtype=np.int64)  # number of newer rows of the same class
-        for place in range(len(self.classes)):
-            of_class = newest_first == place
-            n_newer[of_class] = np.arange(np.count_nonzero(of_class))
-        n_last, per_class = SETTINGS.score_rows_after_drift
-        keep = (np.arange(len(newest_first)) < n_last) | (n_newer < per_class)
-        self._log = self._log.take(keep[::-1])
+        self._log = self._log.take(_native.last_rows(self._log.rows[1], *SETTINGS.score_rows_after_drift))
 
     def drop(self, label: Label, keys: NDArray[np.uint64]) -> None:
         """Remove the scores of forgotten rows of a class."""
@@ -165,17 +157,13 @@ class ScoreBuffer:
         total = counts.sum()
         return counts / total if total > 0.0 else np.full(len(counts), 1.0 / n)
 
-    def _wanted_rows(self) -> NDArray[np.intp]:
+    def _wanted_rows(self) -> IntArray:
         """Return the indices of the last rows of every class, in proportion to its share, oldest first."""
         minimum = int(
             np.clip(SETTINGS.score_rows // max(len(self.classes), 1), *SETTINGS.score_rows_of_class)
         )
         wanted = np.clip(np.rint(SETTINGS.score_rows * self.shares()), minimum, SETTINGS.score_rows)
-        places = self._log.rows[1]
-        by_class = np.argsort(places, kind="stable")
-        places = places[by_class]
-        from_end = np.bincount(places, minlength=len(wanted)).cumsum()[places] - np.arange(len(places))
-        return np.sort(by_class[from_end <= wanted[places]])
+        return _native.last_rows(self._log.rows[1], 0, wanted.astype(np.int64))
 
     def recent(self) -> tuple[IntArray, FloatArray]:
         """Return class indices and scores (n_rows, n_experts, n_planes) of recent rows, oldest first."""

@@ -24,8 +24,6 @@ from steelyard.ensemble.score_buffer import align, n_planes
 from steelyard.ensemble.settings import SETTINGS
 from steelyard.ensemble.views import TransformedRows, Views
 
-__all__ = ["EnsembleSnapshot", "PredictedScores"]
-
 _MIN_ROWS_FOR_THREADS = 500  # fewer rows are scored too quickly for a second thread to pay
 
 
@@ -59,27 +57,13 @@ class JoinedRules:
 
 @dataclass(frozen=True)
 class EnsembleSnapshot:
-    """Rules, weights and transformations that belong to one state of the ensemble.
+    """Rules, weights and transformations that belong to one state of the ensemble."""
 
-    Attributes
-    ----------
-    classes : list of int
-        Class codes in the order of their labels.
-    labels : ndarray of shape (n_classes,)
-        Labels of the classes, sorted.
-    rules : list of Rule or None
-        Decision rule of each expert.
-    weights : ExpertWeights, MulticlassWeights or None
-        Weights that combine the scores, or None while too few rows were scored.
-    views : Views
-        Transformations of rows.
-    """
-
-    classes: list[int]
-    labels: NDArray[Any]
-    rules: list[Rule | None]
-    weights: ExpertWeights | MulticlassWeights | None
-    views: Views
+    classes: list[int]  # class codes in the order of their labels
+    labels: NDArray[Any]  # labels of the classes, sorted
+    rules: list[Rule | None]  # decision rule of each expert
+    weights: ExpertWeights | MulticlassWeights | None  # None while too few rows were scored
+    views: Views  # transformations of rows
     joined: JoinedRules = field(default_factory=JoinedRules, repr=False, compare=False)
 
     def raw_scores(self, X: FloatArray, wide: sp.csr_matrix | None = None) -> FloatArray:

@@ -22,8 +22,6 @@ from steelyard.ensemble.row_input import RowInput
 from steelyard.ensemble.score_buffer import ScoreBuffer
 from steelyard.ensemble.views import Views
 
-__all__ = ["get_state", "restored_ensemble"]
-
 
 def get_state(ensemble: ExpertEnsemble) -> dict[str, Any]:
     """Return the learned state as arrays, plain values and storable learners.

@@ -54,8 +54,6 @@ from steelyard.tables.schema import Schema
 from steelyard.thresholds import ThresholdChoice
 from steelyard.windowing.sliding import window_size
 
-__all__ = ["StreamClassifier"]
-
 _FORMER_PARAMETERS = {"memory": "window", "budget": "compute_budget"}
 
 

@@ -18,8 +18,6 @@ from steelyard.ensemble.prediction_sets import check_coverage, prediction_sets
 from steelyard.ensemble.row_costs import cost_alarms, is_prices
 from steelyard.thresholds import alarm_indices
 
-__all__ = ["ThresholdedClassifier"]
-
 
 class ThresholdedClassifier(Learner):
     """Base class of classifiers that predict by a threshold, at a target rate, or by the costs of rows.

@@ -22,17 +22,6 @@ from steelyard.ensemble.layout import Layout
 from steelyard.explanation.attribution import Attribution
 from steelyard.features import RandomFeatures
 
-__all__ = [
-    "MAX_MAPPED",
-    "CodedView",
-    "HashedTable",
-    "HashedView",
-    "RankView",
-    "TransformedRows",
-    "Views",
-    "n_mapped",
-]
-
 _N_KNOTS = 65  # number of quantiles that represent the distribution of a column
 _MAX_STATISTICS = 3  # maximum number of transformed columns for one categorical column
 _SMOOTHING_ROWS = 2.0  # number of pseudo-rows with the overall class shares that are added to every category
