@@ -8,17 +8,18 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from math import ceil
 from numbers import Integral
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from threadpoolctl import ThreadpoolController
 
 from steelyard.exceptions import ParameterError
 
 __all__ = [
+    "BackgroundTask",
     "check_threads",
     "limit_blas",
     "num_threads",
@@ -32,6 +33,8 @@ __all__ = [
 # On a busy machine BLAS threads wait for each other: order 1,000 took up to 10 times as long.
 _MIN_BLAS_ORDER_FOR_THREADS = 3000
 _CGROUP = Path("/sys/fs/cgroup")
+
+_R = TypeVar("_R")
 
 _single_threaded: contextvars.ContextVar[bool] = contextvars.ContextVar("_single_threaded", default=False)
 _reserved_cores: contextvars.ContextVar[int] = contextvars.ContextVar("_reserved_cores", default=0)
@@ -180,25 +183,18 @@ def run_tasks(tasks: Sequence[Callable[[], Any]], *, parallel: bool) -> list[Any
         The tasks, longest first. The calling thread runs the first task. A signal may end this call while the
         other threads still run, so their tasks must not change objects that outlive the call.
     parallel : bool
-        Whether to use several threads, because there is enough work.
+        Whether to use several threads, because there is enough work. Cores on which background tasks run
+        are not used.
     """
-    n_threads = min(num_threads(), len(tasks)) if parallel else 1
+    n_threads = min(num_threads() - len(_running()), len(tasks)) if parallel else 1
     if n_threads < 2:
         return [task() for task in tasks]
     queue, errors = deque(enumerate(tasks)), dict[int, BaseException]()
     results: list[Any] = [None] * len(tasks)
     first = queue.popleft()
     # New threads are started instead of a pool, so that no idle threads exist during a fork or at exit.
-    others = [
-        threading.Thread(
-            target=contextvars.copy_context().run,
-            args=(_run_queue, queue.popleft(), queue, results, errors),
-            daemon=True,
-        )
-        for _ in range(n_threads - 1)
-    ]
-    for other in others:
-        other.start()
+    taken = [queue.popleft() for _ in range(n_threads - 1)]
+    others = [_started(partial(_run_queue, task, queue, results, errors), daemon=True) for task in taken]
     try:
         _run_queue(first, queue, results, errors)
     finally:
@@ -226,3 +222,89 @@ def _run_queue(
                 current = queue.popleft()
             except IndexError:  # another thread has taken the last task
                 return
+
+
+def _started(function: Callable[[], Any], *, daemon: bool) -> threading.Thread:
+    """Return a new thread that runs a function in the context of the caller.
+
+    ``Thread.start`` returns when the new thread gives up the interpreter lock, which may take 5 ms. So the
+    function only begins after that.
+    """
+    may_begin = threading.Lock()
+
+    def run() -> None:
+        with may_begin:
+            pass
+        function()
+
+    with may_begin:
+        thread = threading.Thread(target=contextvars.copy_context().run, args=(run,), daemon=daemon)
+        thread.start()
+    return thread
+
+
+class BackgroundTask(Generic[_R]):
+    """Function that runs in another thread while the caller goes on.
+
+    With one core, the function runs at once in the calling thread. The function must have no effects besides
+    its result: it may run again, in a forked child or if it has failed, and its result may never be read. A
+    fork and the end of the process wait for it.
+
+    Parameters
+    ----------
+    function : callable
+        The function.
+    starts : bool, default=True
+        Whether to run the function now. Otherwise it runs when the result is needed.
+    """
+
+    def __init__(self, function: Callable[[], _R], *, starts: bool = True) -> None:
+        self._function: Callable[[], _R] | None = function
+        self._results: list[_R] = []  # empty or one result
+        self._thread: threading.Thread | None = None
+        if starts and num_threads() > 1:
+            self._thread = _started(self._run, daemon=False)
+            _background.difference_update(_background - _running())
+            _background.add(self._thread)
+        elif starts:
+            self.result()
+
+    def result(self) -> _R:
+        """Return the result, after waiting for it if necessary. An error of the function is raised here."""
+        function = self._function
+        if self._thread is not None:
+            self._thread.join()
+        if not self._results:
+            assert function is not None
+            self._results.append(function())
+            self._function = None
+        return self._results[0]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_function": None, "_results": [self.result()], "_thread": None}
+
+    def _run(self) -> None:
+        assert self._function is not None
+        try:
+            self._results.append(self._function())
+        except BaseException:  # noqa: BLE001  result() runs the function again, in the thread that needs it
+            return
+        self._function = None  # the arguments of the function are no longer needed
+
+
+_background: set[threading.Thread] = set()  # threads of background tasks, some of which have ended
+
+
+def _running() -> set[threading.Thread]:
+    """Return the threads of the background tasks that have not ended."""
+    return {thread for thread in tuple(_background) if thread.is_alive()}
+
+
+def _wait_for_background() -> None:
+    """Wait for all background tasks, so that a forked child has no lock of a thread that it does not have."""
+    for thread in _running() - {threading.current_thread()}:
+        thread.join()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_wait_for_background)

@@ -199,14 +199,15 @@ class ExpertEnsemble:
         self.recent_scores, self.experts = shallow_copy(self.recent_scores), self.copied_experts()
         if self.pending.n_rows:
             pending, self.pending = self.pending.together(), PendingRows()
-            self._learn_block(*pending)
+            self._learn_block(*pending, may_defer=added is None and forgotten is None)
         if forgotten is not None:
             self._check_forget(added, forgotten)
         begin = 0
         while added is not None and begin < len(added):
             size = min(SETTINGS.max_block_rows, max(SETTINGS.first_block_rows, self.n_seen))
             part = added.take(slice(begin, begin + size))
-            self._learn_block(part, self._score(part))
+            is_only_block = len(part) == len(added) and forgotten is None
+            self._learn_block(part, self._score(part), may_defer=is_only_block)
             begin += size
         if forgotten is not None:
             self._forget_block(forgotten)
@@ -232,9 +233,12 @@ class ExpertEnsemble:
         self.snapshot = self.snapshot.after_labels(block.codes.tolist())
         return True
 
-    def _learn_block(self, block: Block, scores: FloatArray | None) -> None:
-        """Learn rows that :meth:`_score` has scored: the steps record, update, weigh and publish."""
-        stream = self._record(block, scores)
+    def _learn_block(self, block: Block, scores: FloatArray | None, *, may_defer: bool) -> None:
+        """Learn rows that :meth:`_score` has scored: the steps record, update, weigh and publish.
+
+        With ``may_defer``, a long fit that begins now may end after a later block.
+        """
+        stream = self._record(block, scores, may_defer=may_defer)
         weights = self._update_and_weigh(stream, block)
         self._publish(stream, weights)
 
@@ -255,7 +259,7 @@ class ExpertEnsemble:
             scores[is_new] = snapshot.raw_scores(new.X, new.wide)
         return scores
 
-    def _record(self, block: Block, scores: FloatArray | None) -> Stream:
+    def _record(self, block: Block, scores: FloatArray | None, *, may_defer: bool) -> Stream:
         """Add rows to the row buffer and their scores to the score buffer; adjust window and views."""
         n_before, known_classes = self.n_seen, self.snapshot.classes
         self.n_seen += len(block)
@@ -271,7 +275,7 @@ class ExpertEnsemble:
             self._select_experts(budget)
         if any(self.views_at < n <= self.n_seen for n in SETTINGS.view_rows):
             self._fit_views(budget)
-        stream = self.stream(budget, n_before, new_class=classes != known_classes)
+        stream = self.stream(budget, n_before, new_class=classes != known_classes, may_defer=may_defer)
         for expert in self.experts:
             if expert.is_enabled:
                 expert.observe(block, stream)
@@ -485,13 +489,26 @@ class ExpertEnsemble:
         self.experts = [expert.restart() if expert.uses_ranks else expert for expert in self.experts]
 
     def stream(
-        self, budget: CostBudget | None = None, n_before: int | None = None, *, new_class: bool = False
+        self,
+        budget: CostBudget | None = None,
+        n_before: int | None = None,
+        *,
+        new_class: bool = False,
+        may_defer: bool = False,
     ) -> Stream:
         """Return the stream as experts see it; by default between two calls, after all rows were learned."""
         budget, n_before = budget or self._budget(), self.n_seen if n_before is None else n_before
         seed = self.params.random_state
         return Stream(
-            self.rows, self.window_start, self.n_seen, n_before, self.views, budget, seed, new_class
+            self.rows,
+            self.window_start,
+            self.n_seen,
+            n_before,
+            self.views,
+            budget,
+            seed,
+            new_class,
+            may_defer,
         )
 
     # -- forgetting ---------------------------------------------------------------------------------

@@ -63,6 +63,8 @@ class Stream:
         Seed of all sampling.
     new_class : bool
         Whether the set of classes has just changed.
+    may_defer : bool
+        Whether a long fit may end after the call that starts it.
     """
 
     rows: RowBuffer
@@ -73,6 +75,7 @@ class Stream:
     budget: CostBudget
     seed: int = 0
     new_class: bool = False
+    may_defer: bool = False
 
 
 class Rule:

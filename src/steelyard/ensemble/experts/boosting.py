@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from steelyard._threads import BackgroundTask
 from steelyard._types import FloatArray, IntArray
 from steelyard.ensemble.cost import CostBudget
 from steelyard.ensemble.experts.base import ExpertConfig, Rule, Stream, WindowExpert
-from steelyard.ensemble.row_buffer import Block, last_rows, without_rows
+from steelyard.ensemble.row_buffer import Block, last_rows, union_of_rows, without_rows
 from steelyard.ensemble.trees import BoostedTrees, TreeRule, fit_cost_us, trees_per_output
 
 __all__ = ["BoostingExpert"]
@@ -22,6 +25,8 @@ _MAX_ROWS = 80_000
 _MAX_BYTES = 64e6  # maximum memory of the rows of one expert
 # Number of new rows after which the memory is compacted; must be smaller than the row buffer.
 _COMPACT_ROWS = 500
+_DEFER_AFTER_ROWS = 2000  # number of rows after which fits may be deferred
+_DEFERRED_SHARE = 0.05  # a deferred fit ends after this share of the rows between two refits
 _FIRST_ROWS = 500  # in the first rows of a stream, trees are refitted more often than the budget allows
 _REFIT_GROWTH = 0.1  # refit when the memory has grown by this share
 _DISABLE_ABOVE_ROWS = 5000  # an expert with more rows between two refits is disabled
@@ -38,6 +43,39 @@ _SAMPLE_TREES = 20
 _SAMPLE_LEAVES = 16
 
 
+class _FittedTrees(NamedTuple):
+    """Trees, and the number of columns that are not constant in their rows."""
+
+    trees: BoostedTrees
+    n_varying: int
+
+
+@dataclass(frozen=True)
+class DeferredFit:
+    """Trees that are fitted in another thread, and replace those of the expert after a known number of rows.
+
+    Meanwhile the expert predicts with its earlier trees. The new trees and the moment of the replacement
+    depend on the rows alone, so results do not depend on threads: the block that needs the trees waits for
+    them.
+
+    Attributes
+    ----------
+    held : ndarray
+        Numbers of the rows that the trees are fitted to.
+    n_seen : int
+        Number of rows seen when the fit began.
+    ends_at : int
+        Number of rows seen after which a block replaces the earlier trees.
+    task : BackgroundTask
+        The fit.
+    """
+
+    held: IntArray
+    n_seen: int
+    ends_at: int
+    task: BackgroundTask[_FittedTrees]
+
+
 class BoostingExpert(WindowExpert):
     """Gradient-boosted trees, refitted as often as the budget allows.
 
@@ -48,6 +86,9 @@ class BoostingExpert(WindowExpert):
     Trees depend on every row of the memory, so a forgotten row requires a refit. If that takes long, a few
     trees are fitted to a sample of the remaining rows. All trees are then refitted with the next rows, but at
     most once between two regular refits.
+
+    A regular refit that takes longer than the other work for a block runs in another thread while later
+    blocks are learned, see :class:`DeferredFit`. This begins after some thousand rows.
 
     Parameters
     ----------
@@ -97,6 +138,7 @@ class BoostingExpert(WindowExpert):
         self.n_varying = 1  # number of columns that were not constant at the last fit
         self.observed = 0  # number of rows seen when the memory was last compacted
         self.trees: BoostedTrees | None = None
+        self.next_fit: DeferredFit | None = None
         self.is_sampled = False  # whether the trees were fitted to a sample by forget()
         self.is_extra_fit = False  # whether the last fit was an additional one after forget()
 
@@ -114,11 +156,29 @@ class BoostingExpert(WindowExpert):
     def disable(self) -> None:
         super().disable()
         self.memory = self.memory_codes = self.held
-        self.trees, self.is_sampled, self.is_extra_fit = None, False, False
+        self.trees, self.next_fit, self.is_sampled, self.is_extra_fit = None, None, False, False
 
     def observe(self, block: Block, stream: Stream) -> None:  # noqa: ARG002  the rows are in the buffer
         if stream.n_seen - self.observed >= _COMPACT_ROWS:
             self._remember(stream)
+        if self.next_fit is None and self._may_defer(stream):
+            self._remember(stream)
+            n_rows = int(_DEFERRED_SHARE * self._refit_rows(stream.budget, stream.n_seen))
+            if n_rows > 0:
+                self.next_fit = self._deferred(self.memory, stream.n_seen, stream.n_seen + n_rows, stream)
+
+    def _may_defer(self, stream: Stream) -> bool:
+        """Return whether a regular refit is due that may end later."""
+        is_late = stream.n_seen >= _DEFER_AFTER_ROWS and self.starts_at > 0
+        is_late = is_late and stream.may_defer and not stream.new_class
+        is_urgent = self.trees is None or self.is_sampled or self._is_outdated(stream)
+        return is_late and not is_urgent and self._is_regular(stream)
+
+    def _deferred(
+        self, held: IntArray, n_seen: int, ends_at: int, stream: Stream, *, starts: bool = True
+    ) -> DeferredFit:
+        fit = partial(self._fitted, held, stream, is_sampled=False)
+        return DeferredFit(held, n_seen, ends_at, BackgroundTask(fit, starts=starts))
 
     def _remember(self, stream: Stream) -> None:
         """Add the rows since the last call to the memory, and drop rows that are no longer needed."""
@@ -157,6 +217,8 @@ class BoostingExpert(WindowExpert):
         return keep
 
     def is_due(self, stream: Stream) -> bool:
+        if self.next_fit is not None:
+            return stream.n_seen >= self.next_fit.ends_at or self._is_outdated(stream)
         return (self.is_sampled and not self.is_extra_fit) or self._is_regular(stream)
 
     def _is_regular(self, stream: Stream) -> bool:
@@ -164,12 +226,16 @@ class BoostingExpert(WindowExpert):
         waiting = stream.n_seen - self.n_seen_at_update
         if not waiting or stream.n_seen < self.starts_at:
             return False
-        if 10 * int(self.held.searchsorted(stream.window_start)) > len(self.held):
-            return True  # a tenth of the remembered rows has left the window
+        if self._is_outdated(stream):
+            return True
         if not stream.budget.passes_batch(stream.n_before, stream.n_seen):
             return False
         early = 1 + stream.n_seen // (20 if stream.n_seen <= _FIRST_ROWS else 4)
         return waiting >= min(self._refit_rows(stream.budget, stream.n_seen), early)
+
+    def _is_outdated(self, stream: Stream) -> bool:
+        """Return whether a tenth of the remembered rows has left the window."""
+        return 10 * int(self.held.searchsorted(stream.window_start)) > len(self.held)
 
     def _refit_rows(self, budget: CostBudget, n_seen: int) -> float:
         """Return the number of rows between two fits, at least a tenth of the length of a long memory."""
@@ -180,18 +246,28 @@ class BoostingExpert(WindowExpert):
         )
 
     def _fit_cost(self, budget: CostBudget, n_rows: int) -> float:
-        sizes = {"max_bins": self._bins(n_rows), "max_leaves": self.max_leaves}
+        sizes = {"max_bins": self._bins(n_rows, self.n_varying), "max_leaves": self.max_leaves}
         return fit_cost_us(self.n_trees, budget.n_planes, n_rows, self.n_varying, **sizes)
 
-    def _bins(self, n_rows: int) -> int:
+    def _bins(self, n_rows: int, n_varying: int) -> int:
         """Return the number of bins per column; many bins of many columns would not fit into the cache."""
-        is_fine = self.n_varying <= _MAX_FINE_COLUMNS and n_rows >= _MIN_FINE_ROWS
+        is_fine = n_varying <= _MAX_FINE_COLUMNS and n_rows >= _MIN_FINE_ROWS
         return self.max_bins if is_fine else min(self.max_bins, 64)
 
     def update(self, stream: Stream) -> None:
-        if stream.n_seen >= self.starts_at:
+        if stream.n_seen < self.starts_at:
+            return
+        fit, self.next_fit = self.next_fit, None
+        if fit is None or stream.new_class:
             self.is_extra_fit, self.is_sampled = not self._is_regular(stream), False
             super().update(stream)
+        else:
+            self._end(fit)
+            self.trees, self.n_varying = fit.task.result()
+
+    def _end(self, fit: DeferredFit) -> None:
+        """Replace the remembered rows by those of a deferred fit."""
+        self.held, self.n_seen_at_update, self.is_extra_fit = fit.held, fit.n_seen, False
 
     def select(self, stream: Stream) -> IntArray:
         self._remember(stream)
@@ -203,16 +279,19 @@ class BoostingExpert(WindowExpert):
 
     def _fit(self, stream: Stream) -> None:
         self.trees = None
-        if not len(self.held):
-            return
-        n_trees, max_leaves, numbers, factors = self.n_trees, self.max_leaves, self.held, None
-        if self.is_sampled:
+        if len(self.held):
+            self.trees, self.n_varying = self._fitted(self.held, stream, is_sampled=self.is_sampled)
+
+    def _fitted(self, numbers: IntArray, stream: Stream, *, is_sampled: bool) -> _FittedTrees:
+        """Return trees fitted to the rows with the given numbers, or to a sample of them."""
+        n_trees, max_leaves, factors = self.n_trees, self.max_leaves, None
+        if is_sampled:
             n_trees, max_leaves = min(n_trees, _SAMPLE_TREES), min(max_leaves, _SAMPLE_LEAVES)
             rows, factors = _sample(numbers, stream.rows.codes_at(numbers), stream.seed)
             numbers = numbers[rows]
         block = stream.rows.at(numbers)
         X, y, weights = block.X, block.codes, block.weights
-        self.n_varying = int(np.count_nonzero((X[0] != X).any(axis=0)))
+        n_varying = int(np.count_nonzero((X[0] != X).any(axis=0)))
         if factors is not None:
             weights = factors * weights
         n_trees = trees_per_output(n_trees, stream.budget.n_planes)
@@ -220,18 +299,23 @@ class BoostingExpert(WindowExpert):
             n_trees=n_trees,
             learning_rate=max(_MIN_LEARNING_RATE, _TOTAL_LEARNING_RATE / n_trees),
             max_leaves=max_leaves,
-            max_bins=64 if self.is_sampled else self._bins(len(y)),
+            max_bins=64 if is_sampled else self._bins(len(y), n_varying),
             min_rows_per_leaf=_MIN_LEAF_ROWS[len(y) > _SMALL_ROWS],
             class_weight=None,
             categories=_category_columns(X, stream),
             pack_sums=True,
         )
-        self.trees = trees.fit(X, y, weights)
+        return _FittedTrees(trees.fit(X, y, weights), n_varying)
 
     def forget(self, block: Block, stream: Stream) -> None:
         keep = ~np.isin(self.memory, block.numbers)
         self.memory, self.memory_codes = self.memory[keep], self.memory_codes[keep]
-        if np.isin(block.numbers, self.held).any():
+        fit = self.next_fit
+        fitted_rows = self.held if fit is None else union_of_rows([self.held, fit.held])
+        if np.isin(block.numbers, fitted_rows).any():
+            if fit is not None:  # its rows are fitted again, without the forgotten ones
+                self._end(fit)
+                self.next_fit = None
             self.held = without_rows(self.held, block.numbers)
             self.is_sampled = self._fit_cost(stream.budget, len(self.held)) > _FORGET_COST_US
             self._fit(stream)
@@ -241,15 +325,19 @@ class BoostingExpert(WindowExpert):
         return None if trees is None or len(trees.classes_) < 2 else TreeRule.of(trees)
 
     def held_rows(self) -> list[IntArray]:
-        return [self.held, self.memory]
+        rows = [self.held, self.memory]
+        return rows if self.next_fit is None else [*rows, self.next_fit.held]
 
     def get_state(self) -> dict[str, Any]:
+        fit = self.next_fit
+        next_fit = {} if fit is None else {"held": fit.held, "high": fit.n_seen, "ends_at": fit.ends_at}
         return {
             **super().get_state(),
             "memory": self.memory,
             "observed": self.observed,
             "is_sampled": self.is_sampled,
             "is_extra_fit": self.is_extra_fit,
+            "next_fit": next_fit,
         }  # trees are not saved, because they are refitted from the rows
 
     def set_state(self, state: Mapping[str, Any], stream: Stream) -> None:
@@ -264,6 +352,13 @@ class BoostingExpert(WindowExpert):
         if self.is_ready(stream.views):
             self._fit(stream)
             self.refresh_rule(stream)
+        if next_fit := state.get("next_fit"):
+            held, n_seen, ends_at = next_fit["held"], int(next_fit["high"]), int(next_fit["ends_at"])
+            held = np.asarray(held, dtype=np.int64)
+            if not stream.rows.has(held) or not self.n_seen_at_update <= n_seen <= stream.n_seen:
+                raise ValueError("an expert is fitted to rows that are not in the buffer")
+            # The trees are fitted when they are needed, so that loading takes no longer.
+            self.next_fit = self._deferred(held, n_seen, ends_at, stream, starts=False)
 
 
 def _category_columns(X: FloatArray, stream: Stream) -> tuple[int, ...]:
