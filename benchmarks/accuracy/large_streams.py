@@ -18,7 +18,9 @@ highest scores. The AUC of rows 100 to 600 is reported separately. LightGBM pred
 
 ``--handbook`` follows the protocol of the Fraud Detection Handbook (Le Borgne et al., chapters 4 and 5):
 there are four test weeks, labels arrive seven days late, and customers known to be defrauded are excluded.
-The measures are AUC, AP and card precision@100. Learning starts on the first of June.
+The measures are AUC, AP and card precision@100. Learning starts on the first of June. Standard deviations are
+printed for AUC and AP of the first contender, and for its differences to each other contender: customers are
+drawn with replacement.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ import warnings
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -245,15 +247,36 @@ def measured(name: str, contender: str, rows: Rows, late: int) -> dict[str, Any]
 # -- the Fraud Detection Handbook -------------------------------------------------------------------------
 
 FIRST_DAY, TEST_DAYS, DELAY_DAYS = 61, range(108, 136), 8  # labels of day d are used from day d + 8 on
+HANDBOOK_DRAWS = 100
 FOLD_STARTS = (115, 108, 101, 94)  # first training days; the test week starts 14 days later
+
+
+class Payments(NamedTuple):
+    """Payments of the Handbook, in the order of time."""
+
+    day: IntArray
+    customer: IntArray
+    X: FloatArray
+    y: IntArray
+
+    @classmethod
+    def read(cls, folder: Path) -> Payments:
+        frame = pd.read_parquet(folder / "fraud_handbook.parquet")
+        X = frame.drop(columns=["time", "customer", "terminal", "scenario", "target"]).to_numpy(np.float64)
+        day, y = (frame["time"] // 86400).to_numpy(), frame["target"].to_numpy().astype(np.int64)
+        return cls(day, frame["customer"].to_numpy(), X, y)
 
 
 def handbook(folder: Path, contender: str) -> dict[str, float]:
     """Return AUC, AP and card precision@100 of the official protocol, and microseconds per row."""
-    frame = pd.read_parquet(folder / "fraud_handbook.parquet")
-    day = (frame["time"] // 86400).to_numpy()
-    X = frame.drop(columns=["time", "customer", "terminal", "scenario", "target"]).to_numpy(np.float64)
-    y, customer = frame["target"].to_numpy().astype(np.int64), frame["customer"].to_numpy()
+    payments = Payments.read(folder)
+    scores, us = handbook_scores(payments, contender)
+    return {**handbook_measures(payments, scores), "us": round(us, 1)}
+
+
+def handbook_scores(payments: Payments, contender: str) -> tuple[FloatArray, float]:
+    """Return out-of-sample scores from the first day of learning on, and microseconds per row."""
+    day, _, X, y = payments
     model, scores, began = CONTENDERS[contender](), np.zeros(len(y)), time.process_time()
     last_day = TEST_DAYS[-1]
     for today in range(FIRST_DAY, last_day + 1):
@@ -264,26 +287,59 @@ def handbook(folder: Path, contender: str) -> dict[str, float]:
         for begin in range(0, len(labelled), 500):
             part = labelled[begin : begin + 500]
             model.learn(np.ascontiguousarray(X[part]), y[part])
-    us = (time.process_time() - began) / np.count_nonzero((day >= FIRST_DAY) & (day <= last_day)) * 1e6
-    folds = [_fold(start, day, customer, y, scores) for start in FOLD_STARTS]
+    n_rows = int(np.count_nonzero((day >= FIRST_DAY) & (day <= last_day)))
+    return scores, (time.process_time() - began) / n_rows * 1e6
+
+
+def handbook_measures(payments: Payments, scores: FloatArray) -> dict[str, float]:
+    """Return the means over the four test weeks."""
+    folds = [_fold(start, payments, scores) for start in FOLD_STARTS]
     auc, ap, precision = np.mean(folds, axis=0).round(4).tolist()
-    return {"auc": auc, "ap": ap, "card_precision@100": precision, "us": round(us, 1)}
+    return {"auc": auc, "ap": ap, "card_precision@100": precision}
 
 
-def _fold(start: int, day: Any, customer: Any, y: IntArray, scores: FloatArray) -> tuple[float, float, float]:
+def handbook_chance(payments: Payments, ours: FloatArray, theirs: FloatArray) -> dict[str, float]:
+    """Return standard deviations of our measures, and of their differences, if customers are drawn again."""
+    rng, n_customers, draws = np.random.default_rng(0), int(payments.customer.max()) + 1, []
+    tests = [(rows, payments.y[rows]) for rows in (_tested(s, payments)[0] for s in FOLD_STARTS)]
+    for _ in range(HANDBOOK_DRAWS):
+        copies = np.bincount(rng.integers(0, n_customers, n_customers), minlength=n_customers)
+        folds = []
+        for rows, y in tests:
+            weights = copies[payments.customer[rows]]
+            measured = [
+                measure(y, scores[rows], sample_weight=weights)
+                for scores in (ours, theirs)
+                for measure in (roc_auc_score, average_precision_score)
+            ]
+            folds.append(measured)
+        draws.append(np.mean(folds, axis=0))
+    auc, ap, their_auc, their_ap = np.transpose(draws)
+    values = {"auc": auc, "ap": ap, "auc difference": auc - their_auc, "ap difference": ap - their_ap}
+    return {name: round(float(np.std(value)), 4) for name, value in values.items()}
+
+
+def _tested(start: int, payments: Payments) -> tuple[IntArray, list[IntArray]]:
+    """Return the rows of a test week without defrauded customers, and the rows of each of its days."""
+    day, customer, _, y = payments
     defrauded = set(customer[(day >= start) & (day < start + 7) & (y == 1)])
-    rows, precisions, detected = [], [], set[int]()
+    days = []
     for d in range(7):
         defrauded |= set(customer[(day == start + 6 + d) & (y == 1)])
         today = np.flatnonzero(day == start + 14 + d)
-        today = today[~np.isin(customer[today], list(defrauded))]
-        rows.append(today)
+        days.append(today[~np.isin(customer[today], list(defrauded))])
+    return np.concatenate(days), days
+
+
+def _fold(start: int, payments: Payments, scores: FloatArray) -> tuple[float, float, float]:
+    (chosen, days), (_, customer, _, y) = _tested(start, payments), payments
+    precisions, detected = [], set[int]()
+    for today in days:
         cards = pd.DataFrame({"card": customer[today], "score": scores[today], "fraud": y[today]})
         cards = cards.groupby("card").max()
         cards = cards[~cards.index.isin(detected)].sort_values("score", ascending=False).head(100)
         precisions.append(cards["fraud"].sum() / 100.0)
         detected |= set(cards.index[cards["fraud"] == 1])
-    chosen = np.concatenate(rows)
     auc, ap = roc_auc_score(y[chosen], scores[chosen]), average_precision_score(y[chosen], scores[chosen])
     return auc, ap, float(np.mean(precisions))
 
@@ -330,8 +386,7 @@ def main() -> None:
         CONTENDERS.update({name: partial(Ours, us) for name, us in budgets.items()})
         contenders = list(budgets)
     if options.handbook:
-        for contender in contenders:
-            print(contender, handbook(options.data_dir, contender), flush=True)
+        run_handbook(options.data_dir, contenders)
         return
     streams = [s for s in options.stream or LARGE if options.half in {None, _half(s)}]
     for late in options.late:
@@ -344,6 +399,17 @@ def main() -> None:
                     file.write(json.dumps(cells[-1]) + "\n")
                 print(cells[-1], flush=True)
         print(f"labels {late} rows late\n\n{table(cells)}\n")
+
+
+def run_handbook(folder: Path, contenders: list[str]) -> None:
+    """Print the measures of all contenders, and how much of the differences to the first may be chance."""
+    payments, first = Payments.read(folder), None
+    for contender in contenders:
+        scores, us = handbook_scores(payments, contender)
+        print(contender, {**handbook_measures(payments, scores), "us": round(us, 1)}, flush=True)
+        if first is not None:
+            print("  standard deviations:", handbook_chance(payments, first, scores), flush=True)
+        first = scores if first is None else first
 
 
 def _half(stream: str) -> str:

@@ -78,6 +78,21 @@ def test_calibrations_of_real_scores_equal_the_slow_formulas():
     _check_calibrations(np.ascontiguousarray(scores), int((y == 0).sum()), share=0.4)
 
 
+@pytest.mark.parametrize("copies", [2, 4, 10, 40])
+def test_calibrations_do_not_depend_on_the_share_of_a_rare_class(copies):
+    # Scores like those of trees: most negative rows differ little. Both classes have the same weight in the fit.
+    rng = np.random.default_rng(0)
+    positive, negative = rng.normal(-2.0, 2.0, 100), -6.0 + 0.01 * rng.exponential(size=1000)
+    negative[:20] = rng.normal(-2.0, 1.0, 20)
+
+    def log_odds(negative):
+        scores = np.concatenate([positive, negative])[:, None]
+        fitted = _native.ExpertCalibrations(scores, len(positive), np.ones(1, dtype=bool), 2, 6.0)
+        return fitted.totals(np.ones(1))[:1100]
+
+    np.testing.assert_allclose(log_odds(np.tile(negative, copies)), log_odds(negative), atol=0.05)
+
+
 def test_calibrations_leave_out_experts_that_are_no_candidates():
     scores = _scores(0, 30, 200, 3)
     fitted = _native.ExpertCalibrations(scores, 30, np.array([True, False, True]), 2, 6.0)

@@ -131,6 +131,18 @@ def test_score_buffer_keeps_the_last_rows_of_every_class():
     assert sides.share == pytest.approx(0.05, abs=0.03)
 
 
+@pytest.mark.parametrize(("every", "n_rows"), [(20, 1000), (50, 1000), (100, 2000), (150, 3000), (1000, 4000)])
+def test_score_buffer_keeps_more_rows_if_one_class_is_rare(every, n_rows):
+    buffer, n = ScoreBuffer(1), 20_000
+    buffer.set_classes([0, 1])
+    places = (np.arange(n) % every == every // 2).astype(np.int64)
+    for part in np.split(np.arange(n), 40):
+        buffer.push(places[part], np.zeros((500, 1, 1)), part.astype(np.uint64))
+    (sides,) = buffer.sides()
+    assert len(sides.negative) == pytest.approx(n_rows, rel=0.12)
+    assert len(sides.positive) == min(100, n // every)
+
+
 def test_dropping_forgotten_rows_removes_their_scores_from_score_buffer():
     buffer = ScoreBuffer(1)
     buffer.set_classes([0, 1])

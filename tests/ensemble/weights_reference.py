@@ -33,7 +33,9 @@ def calibrate_experts(scores, n_positive, max_linear=6.0):
         middle[expert] = 0.5 * (np.median(high) + np.median(low))
         wins = (high[:, None] > low).sum() + 0.5 * (high[:, None] == low).sum()
         auc[expert] = wins / (len(high) * len(low))
-        ascending = np.sort(line[known[expert]])
+        rare, frequent = sorted((high, low), key=len)
+        copies = max((2 * len(frequent) + 10 * len(rare)) // (20 * len(rare)), 1)
+        ascending = np.sort(np.concatenate([np.repeat(rare, copies), frequent]))
         quantiles = [ascending[int(q * (len(ascending) - 1))] for q in (0.05, 0.95)]
         spread = quantiles[1] - quantiles[0] or ascending[-1] - ascending[0]
         scale[expert] = spread / 3.3 or 1.0

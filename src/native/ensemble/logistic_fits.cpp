@@ -98,7 +98,9 @@ double SlopeFit::newton_step() {
     return size;
 }
 
-// Scores of one expert for the rows of each class, without unknown ones, ascending.
+// Scores of one expert for the rows of each class, without unknown ones, ascending. In `both`, the scores of a rare
+// class are repeated until it has about a tenth as many as the other one. Otherwise both quantiles of scale() would be
+// scores of the frequent class, which may differ little, and the slopes of so large scaled scores would not converge.
 struct SortedSides {
     std::vector<double> positive, negative, both;
 
@@ -110,8 +112,16 @@ struct SortedSides {
         }
         sort_ascending(positive);
         sort_ascending(negative);
-        both.resize(positive.size() + negative.size());
-        std::ranges::merge(positive, negative, both.begin());
+        const bool is_positive_rare = positive.size() < negative.size();
+        const std::vector<double>&rare = is_positive_rare ? positive : negative,
+              &frequent = is_positive_rare ? negative : positive;
+        const std::size_t tenfold = 10 * std::max<std::size_t>(rare.size(), 1);
+        const std::size_t copies = std::max<std::size_t>((frequent.size() + tenfold / 2) / tenfold, 1);
+        std::vector<double> repeated;
+        repeated.reserve(copies * rare.size());
+        for (const double score : rare) repeated.insert(repeated.end(), copies, score);
+        both.resize(repeated.size() + frequent.size());
+        std::ranges::merge(repeated, frequent, both.begin());
     }
 
     // Twice the number of pairs in which the positive row scores higher; a tie counts as half a pair.

@@ -72,7 +72,8 @@ class ScoreLog(NamedTuple):
 class ScoreBuffer:
     """Recent scores of every expert, given before the labels were known.
 
-    The last rows of every class are kept, about 1,000 in total and at least 100 of each class. With two
+    The last rows of every class are kept, about 1,000 in total and at least 100 of each class. If one of two
+    classes has a share below 2 %, the total is 20 divided by this share, at most 4,000. With two
     classes a row has one score, positive for the second class; with more it has one score per class. The
     score is NaN for a class that an expert did not know. Attributes are replaced, never changed in place, so
     a shallow copy can be changed without the original; only one of the two may be appended to.
@@ -158,11 +159,15 @@ class ScoreBuffer:
         return counts / total if total > 0.0 else np.full(len(counts), 1.0 / n)
 
     def _wanted_rows(self) -> IntArray:
-        """Return the indices of the last rows of every class, in proportion to its share, oldest first."""
-        minimum = int(
-            np.clip(SETTINGS.score_rows // max(len(self.classes), 1), *SETTINGS.score_rows_of_class)
-        )
-        wanted = np.clip(np.rint(SETTINGS.score_rows * self.shares()), minimum, SETTINGS.score_rows)
+        """Return the indices of the last rows of every class, in proportion to its share, oldest first.
+
+        If one of two classes is very rare, more rows of the other one show how rare false alarms are.
+        """
+        shares, n_rows, (lowest, highest) = self.shares(), SETTINGS.score_rows, SETTINGS.score_rows_of_class
+        minimum = min(max(n_rows // max(len(self.classes), 1), lowest), highest)
+        if len(shares) == 2 and shares.min() > 0.0:
+            n_rows = min(max(int(lowest / shares.min()), n_rows), SETTINGS.max_score_rows)
+        wanted = np.clip(np.rint(n_rows * shares), minimum, n_rows)
         return _native.last_rows(self._log.rows[1], 0, wanted.astype(np.int64))
 
     def recent(self) -> tuple[IntArray, FloatArray]:

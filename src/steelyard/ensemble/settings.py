@@ -47,6 +47,7 @@ class Settings:
 
     # Score buffer: recent out-of-sample scores.
     score_rows: int = 1000
+    max_score_rows: int = 4000  # number of recent scores if one of two classes is very rare
     # Lower and upper limit of the minimum number of rows per class.
     score_rows_of_class: tuple[int, int] = (20, 100)
     # Numbers of newest rows that are kept after a drift, in total and per class.
