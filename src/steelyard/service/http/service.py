@@ -41,7 +41,7 @@ from steelyard.service.published import PublishedModel
 from steelyard.service.queue import RequestFuture
 from steelyard.service.writer import Writer
 from steelyard.tables.columns import ColumnBatch
-from steelyard.tables.table_stream import seconds_of
+from steelyard.tables.frames import seconds_of
 
 HEADERS = "steelyard.headers"  # key of the request scope for the headers as a dictionary
 _MAX_ROWS_ON_LOOP = 2_000  # larger predictions run in a thread, so that other requests do not wait
