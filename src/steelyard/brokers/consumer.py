@@ -57,12 +57,6 @@ class Consumer:
 
     Parameters
     ----------
-    writer : Writer
-        Writer of the service.
-    model : str
-        Name of the model.
-    feed : Feed
-        Topics of the model.
     role : {"source", "labels"}
         Which topic of the feed is consumed.
     """

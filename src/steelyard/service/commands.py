@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from steelyard.exceptions import FileFormatError
 from steelyard.federated import SiteUpdate
+from steelyard.service.consumption import consume
 from steelyard.service.errors import Conflict
 from steelyard.service.queue import RequestFuture
 from steelyard.service.spec import Spec, check_name
@@ -177,8 +178,6 @@ class Consume(Request):
     skips_known: bool = False
 
     def apply(self, writer: Writer, session: ModelSession, now: float) -> Response:
-        from steelyard.service.consumption import consume  # avoids an import cycle
-
         return consume(session, self, writer.max_remembered, now)
 
 

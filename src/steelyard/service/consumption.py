@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from steelyard.exceptions import DataError, SteelyardError
 from steelyard.service import rows as wire
-from steelyard.service.commands import Consume
 from steelyard.service.errors import Conflict, PositionMoved
 from steelyard.service.session import ModelSession
 from steelyard.service.spec import Spec
 from steelyard.service.stores import EarlyLabel, PendingRow
 from steelyard.streams.predictions import Predictions
 from steelyard.tables.columns import ColumnBatch
+
+if TYPE_CHECKING:
+    from steelyard.service.commands import Consume
 
 
 class TopicConsumer(Protocol):

@@ -60,10 +60,6 @@ class Engine:
 
     Parameters
     ----------
-    name : str
-        Name of the model.
-    spec : Spec
-        Settings of the model.
     own_window : bool
         Whether a learner with a parameter ``window`` drops the rows outside the sliding window by itself. In
         models that were created by earlier versions, the engine forgets these rows instead.

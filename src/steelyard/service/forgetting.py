@@ -13,13 +13,13 @@ import numpy as np
 from steelyard._types import FloatArray
 from steelyard.base import forgetting_scope
 from steelyard.service import rows as wire
-from steelyard.service.commands import Forget
 from steelyard.service.errors import Conflict, NotFoundError
 from steelyard.service.idempotency import ERASED_RESPONSE
 from steelyard.service.rows import missing_column
 from steelyard.tables.columns import ColumnBatch
 
 if TYPE_CHECKING:
+    from steelyard.service.commands import Forget
     from steelyard.service.session import ModelSession
 
 # Maximum number of remaining rows scanned to find out whether the categories of forgotten rows still occur.

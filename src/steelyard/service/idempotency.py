@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING
 
-from steelyard.service.commands import Request, Response
 from steelyard.service.errors import Conflict, GoneError
 from steelyard.service.stores.sql import Store
+
+if TYPE_CHECKING:
+    from steelyard.service.commands import Request, Response
 
 ERASED_RESPONSE = '{"erased": true}'  # replaces a stored response that mentioned a forgotten row
 

@@ -165,11 +165,8 @@ class QualityMonitor:
         monitor.n_counted = int(state["n_counted"])
         monitor.totals = {str(label): int(n) for label, n in state["totals"].items()}
         n_points, since, last = state.get("points", (_N_EARLY_POINTS, 0, 0.0))
-        monitor._n_points, monitor._rows_since_point, monitor._last_point = (
-            int(n_points),
-            int(since),
-            float(last),
-        )
+        monitor._n_points, monitor._rows_since_point = int(n_points), int(since)
+        monitor._last_point = float(last)
         return monitor
 
 

@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -18,7 +18,6 @@ from steelyard.federated import SiteUpdate
 from steelyard.persistence.tree import decode, encode
 from steelyard.service import guards
 from steelyard.service import rows as wire
-from steelyard.service.commands import Challenge, Forget, Release
 from steelyard.service.engine import Engine
 from steelyard.service.errors import Conflict, NotFoundError
 from steelyard.service.forgetting import Forgetting, SplitChunk, row_keys
@@ -28,6 +27,9 @@ from steelyard.service.stores import Event, PendingRow, QuarantinedRow, Snapshot
 from steelyard.service.stores.sql import Store
 from steelyard.streams.predictions import Predictions
 from steelyard.tables.columns import ColumnBatch, as_texts
+
+if TYPE_CHECKING:
+    from steelyard.service.commands import Challenge, Forget, Release
 
 _MAX_SNAPSHOTS = 24
 _MAX_QUARANTINED = 10_000  # maximum number of quarantined rows of a model

@@ -13,15 +13,7 @@ from steelyard.service.writer import Writer
 
 
 class SlowWriter(Writer):
-    """Second writer thread of a process, for models that take long to learn.
-
-    Parameters
-    ----------
-    store : Store
-        A second connection to the store of the first writer.
-    first : Writer
-        The first writer, which forwards the requests for slow models.
-    """
+    """Second writer thread of a process. The first one forwards the requests for slow models to it."""
 
     def __init__(self, store: Store, first: Writer) -> None:
         self._first = first

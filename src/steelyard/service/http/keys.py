@@ -136,38 +136,25 @@ class Keys:
         if rate is not None and not 0 < rate < math.inf:
             raise ParameterError(f"the rate of a key must be positive; got {rate!r}.")
         key, token = _new(Key("", "", tuple(scopes), tuple(models), note, tuple(sites), expires, rate))
-        with _locked(path):
-            known = _parsed(path.read_text("utf-8"), str(path)) if path.exists() else {}
-            _write(path, [*known.values(), key])
+        with _changed(path) as known:
+            known[key.id] = key
         return key, token
 
     @classmethod
     def rotate(cls, path: Path, key_id: str, until: float, expires: float | None = None) -> tuple[Key, str]:
         """Create a new key with the rights of an old key, which then expires no later than ``until``."""
-        with _locked(path):
-            known = cls._with(path, key_id)
+        with _changed(path, key_id) as known:
             old = known[key_id]
             known[key_id] = replace(old, expires=min(until, old.expires or math.inf))
             key, token = _new(replace(old, expires=expires))
-            _write(path, [*known.values(), key])
+            known[key.id] = key
         return key, token
-
-    @classmethod
-    def _with(cls, path: Path, key_id: str) -> dict[str, Key]:
-        """Return all keys; raise ParameterError if no key has the given id."""
-        known = cls(path)._keys
-        if key_id not in known:
-            raise ParameterError(f"there is no key {key_id!r} in {path}.", hint="steelyard serve keys list")
-        return known
 
     @classmethod
     def revoke(cls, path: Path, key_id: str) -> Key:
         """Remove a key and return it."""
-        with _locked(path):
-            known = cls._with(path, key_id)
-            revoked = known.pop(key_id)
-            _write(path, list(known.values()))
-        return revoked
+        with _changed(path, key_id) as known:
+            return known.pop(key_id)
 
 
 def _new(key: Key) -> tuple[Key, str]:
@@ -177,10 +164,11 @@ def _new(key: Key) -> tuple[Key, str]:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Lock the folder of a key file, so that concurrent changes do not undo each other.
+def _changed(path: Path, key_id: str | None = None) -> Iterator[dict[str, Key]]:
+    """Yield the keys of a file by id, and write them back. With ``key_id``, this key must exist.
 
-    The file itself cannot be locked for this, because every change replaces the file by a new one.
+    The folder is locked, so that concurrent changes do not undo each other. The file itself cannot be locked
+    for this, because every change replaces the file by a new one.
     """
     try:
         folder = os.open(path.parent, os.O_RDONLY)
@@ -188,7 +176,11 @@ def _locked(path: Path) -> Iterator[None]:
         raise FileAccessError(f"{error.strerror or error}.", source=str(path.parent)) from error
     try:
         fcntl.flock(folder, fcntl.LOCK_EX)
-        yield
+        known = {key.id: key for key in Keys(path).all()} if path.exists() or key_id is not None else {}
+        if key_id is not None and key_id not in known:
+            raise ParameterError(f"there is no key {key_id!r} in {path}.", hint="steelyard serve keys list")
+        yield known
+        _write(path, list(known.values()))
     finally:
         os.close(folder)
 
