@@ -8,7 +8,7 @@ distributions (:func:`normal_gmean_threshold`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -234,10 +234,6 @@ def _error_rates(positive: FloatArray, negative: FloatArray) -> tuple[FloatArray
     return thresholds, np.append(0.0, missed), np.append(1.0, 1.0 - quiet).clip(min=0.0)
 
 
-def _squared_gmean(misses: FloatArray, alarms: FloatArray, share: float) -> FloatArray:  # noqa: ARG001
-    return (1.0 - misses) * (1.0 - alarms)
-
-
 def _f1(misses: FloatArray, alarms: FloatArray, share: float) -> FloatArray:
     found = share * (1.0 - misses)
     return 2.0 * found / (share + found + (1.0 - share) * alarms)
@@ -250,7 +246,11 @@ def _kappa(misses: FloatArray, alarms: FloatArray, share: float) -> FloatArray:
     return (agreement - by_chance) / np.maximum(1.0 - by_chance, 1e-12)
 
 
-_MEASURES = {"gmean": _squared_gmean, "f1": _f1, "kappa": _kappa}
+_MEASURES: dict[str, Callable[[FloatArray, FloatArray, float], FloatArray]] = {
+    "gmean": lambda misses, alarms, _: (1.0 - misses) * (1.0 - alarms),  # the squared G-mean
+    "f1": _f1,
+    "kappa": _kappa,
+}
 
 
 def __getattr__(name: str) -> Any:
