@@ -8,7 +8,7 @@ distributions (:func:`normal_gmean_threshold`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -219,10 +219,6 @@ def mirrored_threshold(second: FloatArray, first: FloatArray, threshold: Any, sh
     return float(np.nextafter(-best, -np.inf))  # a score of exactly -best belongs to the other class
 
 
-def _squared_gmean(misses: FloatArray, alarms: FloatArray, share: float) -> FloatArray:  # noqa: ARG001
-    return (1.0 - misses) * (1.0 - alarms)
-
-
 def _f1(misses: FloatArray, alarms: FloatArray, share: float) -> FloatArray:
     found = share * (1.0 - misses)
     return 2.0 * found / (share + found + (1.0 - share) * alarms)
@@ -235,7 +231,11 @@ def _kappa(misses: FloatArray, alarms: FloatArray, share: float) -> FloatArray:
     return (agreement - by_chance) / np.maximum(1.0 - by_chance, 1e-12)
 
 
-_MEASURES = {"gmean": _squared_gmean, "f1": _f1, "kappa": _kappa}
+_MEASURES: dict[str, Callable[[FloatArray, FloatArray, float], FloatArray]] = {
+    "gmean": lambda misses, alarms, _: (1.0 - misses) * (1.0 - alarms),  # the squared G-mean
+    "f1": _f1,
+    "kappa": _kappa,
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -64,7 +64,7 @@ class ErrorHandlingGroup(click.Group):
             _discard_output()
             raise click.exceptions.Exit(_BROKEN_PIPE) from None
         except KeyboardInterrupt:
-            click.echo("stopped", err=True)
+            _print_stopped()
             raise click.exceptions.Exit(_INTERRUPTED) from None
 
     def _hint(self, ctx: click.Context, error: SteelyardError) -> str:
@@ -101,9 +101,14 @@ class ErrorHandlingGroup(click.Group):
             _discard_output()
             return 1
         except click.Abort:
-            click.echo("stopped", err=True)
+            _print_stopped()
             return _INTERRUPTED
         return code if isinstance(code, int) else 0
+
+
+def _print_stopped() -> None:
+    """Print that the command was stopped, on a line of its own, because a terminal has printed ^C."""
+    click.echo("\nstopped" if sys.stderr is not None and sys.stderr.isatty() else "stopped", err=True)
 
 
 def _print_error(error: click.ClickException) -> None:

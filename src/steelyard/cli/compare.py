@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
+from steelyard.cli import options as opt
 from steelyard.cli.files import IN_FILE
-from steelyard.cli.options import report_option
 from steelyard.cli.output import emit_json, emit_table, json_option, print_message
 
 _MEASURES = (
@@ -19,7 +19,7 @@ _MEASURES = (
 @click.command("compare")
 @click.argument("first", type=IN_FILE)
 @click.argument("second", type=IN_FILE)
-@report_option
+@opt.report
 @json_option
 def compare_command(*, first: Path, second: Path, report: Path | None, as_json: bool) -> None:
     """Compare two runs, FIRST and SECOND, written by `steelyard stream ... --json > run.json`.

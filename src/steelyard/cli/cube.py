@@ -8,22 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from steelyard.cli import options as opt
 from steelyard.cli.files import IN_FILE, save_model
 from steelyard.cli.model_files import open_source, summary_of
-from steelyard.cli.options import (
-    count_option,
-    drop_option,
-    features_option,
-    how_option,
-    missing_option,
-    out_option,
-    query_option,
-    renamed_options,
-    report_option,
-    settings_option,
-    target_option,
-    time_option,
-)
 from steelyard.cli.output import emit_facts, emit_json, emit_table, json_option, print_message, print_status
 from steelyard.cli.registry import make_models, parse_settings
 from steelyard.exceptions import FileFormatError, ParameterError
@@ -48,19 +35,19 @@ def cube_command() -> None:
 
 @cube_command.command("build")
 @click.argument("source")
-@query_option
+@opt.query
 @click.option("--by", metavar="COL", multiple=True, required=True, help="Column that defines slices.")
-@target_option(required=True)
-@time_option
+@opt.target(required=True)
+@opt.time
 @click.option(
     "--bucket", default="1d", show_default=True, metavar="LENGTH", help="Time bucket, such as 1h, 1d or 4w."
 )
-@features_option
-@drop_option
-@missing_option
-@count_option("--folds", "Cross-validation folds, needed for ask --shrink auto.", minimum=0, default=0)
-@how_option
-@out_option("Output file for the cube.", required=True)
+@opt.features
+@opt.drop
+@opt.missing
+@opt.count("--folds", "Cross-validation folds, needed for ask --shrink auto.", minimum=0, default=0)
+@opt.how
+@opt.out("Output file for the cube.", required=True)
 @json_option
 def build_command(
     *,
@@ -85,7 +72,7 @@ def build_command(
     print_status(f"{cube.n_rows:,.0f} rows in {len(cube.cells):,} cells: {out}")
 
 
-@cube_command.command("ask", cls=renamed_options({"--borrow": "--shrink"}))
+@cube_command.command("ask", cls=opt.renamed({"--borrow": "--shrink"}))
 @click.argument("cube", type=IN_FILE)
 @click.option(
     "--where",
@@ -101,8 +88,8 @@ def build_command(
     help="Shrink the model of a small slice towards the model of all rows: all rows together get the weight "
     "of ROWS rows. auto selects ROWS by cross-validation.",
 )
-@settings_option()
-@out_option("Output file for the model of the slice.")
+@opt.settings()
+@opt.out("Output file for the model of the slice.")
 @json_option
 def ask_command(
     *,
@@ -136,8 +123,8 @@ def ask_command(
 @cube_command.command("compare")
 @click.argument("cube", type=IN_FILE)
 @click.option("--by", metavar="COL", multiple=True, help="Column to slice by. Default: all columns of CUBE.")
-@settings_option()
-@report_option
+@opt.settings()
+@opt.report
 @json_option
 def compare_command(
     *, cube: Path, by: tuple[str, ...], settings: tuple[str, ...], report: Path | None, as_json: bool

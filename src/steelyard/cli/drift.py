@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from steelyard.cli import options as opt
 from steelyard.cli.model_files import load_table_model, open_table
-from steelyard.cli.options import ColumnOptions, column_options, target_option
+from steelyard.cli.options import ColumnOptions
 from steelyard.cli.output import emit_json, emit_text, json_option
 
 if TYPE_CHECKING:
@@ -20,8 +21,8 @@ _SAVED = (".stats", ".steelyard")  # other files are tables
 @click.command("drift")
 @click.argument("before")
 @click.argument("after")
-@target_option("Label column of tables. If one period is a saved file, its label column is used.")
-@column_options
+@opt.target("Label column of tables. If one period is a saved file, its label column is used.")
+@opt.columns
 @json_option
 def drift_command(
     *, before: str, after: str, target: str | None, columns: ColumnOptions, as_json: bool

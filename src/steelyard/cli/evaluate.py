@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from steelyard.cli import options as opt
 from steelyard.cli.files import IN_FILE
 from steelyard.cli.model_files import load_table_model, open_source
-from steelyard.cli.options import chunk_option, limit_option, positive_option, query_option, report_option
 from steelyard.cli.output import emit_facts, emit_json, emit_table, json_option
 from steelyard.cli.positive import positive_of
 from steelyard.cli.runs import finished_result, write_report_to
@@ -24,11 +24,11 @@ _MAX_CONFUSION_CLASSES = 8
 @click.command("evaluate")
 @click.argument("model", type=IN_FILE)
 @click.argument("source")
-@query_option
-@positive_option
-@chunk_option
-@limit_option
-@report_option
+@opt.query
+@opt.positive
+@opt.chunk
+@opt.limit
+@opt.report
 @json_option
 def evaluate_command(
     *,

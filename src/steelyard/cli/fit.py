@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
+from steelyard.cli import options as opt
 from steelyard.cli.files import IN_FILE, save_model
 from steelyard.cli.model_files import (
     check_can_be_saved,
@@ -16,16 +17,7 @@ from steelyard.cli.model_files import (
     open_table,
     summary_of,
 )
-from steelyard.cli.options import (
-    ColumnOptions,
-    column_options,
-    how_option,
-    model_options,
-    out_option,
-    query_option,
-    seed_option,
-    target_option,
-)
+from steelyard.cli.options import ColumnOptions
 from steelyard.cli.output import emit_facts, emit_text, json_option, print_message, print_status
 from steelyard.cli.registry import make_models, parse_settings
 
@@ -39,12 +31,12 @@ _ALLOWED_WITH_CONTINUE = {"source", "out", "base", "query", "weight", "how", "ch
 
 @click.command("fit")
 @click.argument("source")
-@target_option("Label column; required unless --continue is given.")
-@out_option("Output file for the model.")
+@opt.target("Label column; required unless --continue is given.")
+@opt.out("Output file for the model.")
 @click.option("--continue", "base", type=IN_FILE, metavar="MODEL", help="Saved model to train further.")
-@query_option
+@opt.query
 @click.option("--weight", metavar="COL", help="Database column with the weight of each row.")
-@how_option
+@opt.how
 @click.option(
     "--show",
     is_flag=False,
@@ -53,9 +45,9 @@ _ALLOWED_WITH_CONTINUE = {"source", "out", "base", "query", "weight", "how", "ch
     help="Print the SELECT statements that compute the sums, optionally in another SQL dialect, and learn "
     "nothing.",
 )
-@model_options(multiple=False, peers=False, note=" Default: auto; for a database: proximal.")
-@seed_option
-@column_options
+@opt.model(multiple=False, peers=False, note=" Default: auto; for a database: proximal.")
+@opt.seed
+@opt.columns
 @json_option
 def fit_command(
     *,

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from steelyard.cli import options as opt
 from steelyard.cli.files import IN_FILE, OUT_FILE, rollback_on_error, save_model
 from steelyard.cli.model_files import load_table_model, summary_of
-from steelyard.cli.options import out_option
 from steelyard.cli.output import emit_facts, json_option, print_status
 from steelyard.exceptions import ParameterError
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @click.command("forget")
 @click.argument("model", type=IN_FILE)
 @click.argument("rows")
-@out_option("Output file; the default replaces MODEL.")
+@opt.out("Output file; the default replaces MODEL.")
 @click.option("--again", is_flag=True, help="Forget rows again that were learned more than once.")
 @click.option(
     "--certificate", type=OUT_FILE, metavar="FILE", help="Write a JSON certificate, for `steelyard verify`."

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from steelyard.cli import options as opt
 from steelyard.cli.endpoints import ENDPOINT, key_option, open_endpoint, open_folder, round_option
 from steelyard.cli.files import ANY_FILE, save_model
-from steelyard.cli.options import address_options, out_option, target_option
 from steelyard.cli.output import emit_json, emit_table, json_option, print_message
 from steelyard.cli.separate_labels import parse_labels
 from steelyard.exceptions import ParameterError, SteelyardError
@@ -44,7 +44,7 @@ def hub_command() -> None:
 
 @hub_command.command("collect")
 @click.argument("endpoint", metavar=ENDPOINT)
-@out_option("Output file for the pooled model.", required=True)
+@opt.out("Output file for the pooled model.", required=True)
 @round_option("Use the sum of this secure-aggregation round.")
 @click.option(
     "--wait", type=click.FloatRange(0), default=0.0, show_default=True, help="Seconds to wait for the round."
@@ -115,7 +115,7 @@ def drop_command(*, endpoint: str, site: str, key: str | None) -> None:
 @click.argument("folder", metavar="FOLDER")
 @round_option("Name of the round; it must be new.", required=True)
 @click.option("--site", "sites", multiple=True, required=True, metavar="SITE", help="Name of a site.")
-@target_option(required=True)
+@opt.target(required=True)
 @click.option(
     "--label",
     "labels",
@@ -178,7 +178,7 @@ def _parse_category(text: str) -> tuple[str, list[str]]:
 
 @hub_command.command("serve")
 @click.argument("folder", required=False, metavar="[FOLDER]")
-@out_option("Output file for the pooled model of FOLDER.")
+@opt.out("Output file for the pooled model of FOLDER.")
 @click.option(
     "--every",
     type=click.FloatRange(0.01),
@@ -190,8 +190,8 @@ def _parse_category(text: str) -> tuple[str, list[str]]:
 @click.option(
     "--model", "model", default="pooled", show_default=True, metavar="NAME", help="Name of the pooled model."
 )
-@target_option("Label column; needed once, to create the model.")
-@address_options
+@opt.target("Label column; needed once, to create the model.")
+@opt.address
 @click.option(
     "--keys", "keys_file", type=ANY_FILE, metavar="FILE", help="Keys of the sites, from `serve keys add`."
 )

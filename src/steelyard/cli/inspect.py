@@ -7,15 +7,15 @@ from typing import Any
 
 import click
 
+from steelyard.cli import options as opt
 from steelyard.cli.files import IN_FILE
 from steelyard.cli.model_files import class_counts, inner_learner, summary_of
-from steelyard.cli.options import count_option
 from steelyard.cli.output import emit_facts, emit_json, emit_table, json_option
 
 
 @click.command("inspect")
 @click.argument("file", type=IN_FILE)
-@count_option("--top", "Number of features to list.", default=10)
+@opt.count("--top", "Number of features to list.", default=10)
 @json_option
 def inspect_command(file: Path, top: int, as_json: bool) -> None:
     """Show the contents of FILE: a model (classes, important features, history) or statistics.

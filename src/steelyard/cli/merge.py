@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from steelyard.cli import options as opt
 from steelyard.cli.files import IN_FILE, save_model
 from steelyard.cli.model_files import summary_of, wrong_kind_error
-from steelyard.cli.options import out_option, settings_option
 from steelyard.cli.output import emit_facts, json_option, print_status
 from steelyard.cli.registry import parse_settings
 from steelyard.exceptions import DataError, ParameterError, SteelyardError
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 @click.command("merge")
 @click.argument("files", nargs=-1, required=True, type=IN_FILE)
-@out_option("Output file.", required=True)
-@settings_option()
+@opt.out("Output file.", required=True)
+@opt.settings()
 @json_option
 def merge_command(files: tuple[Path, ...], out: Path, settings: tuple[str, ...], as_json: bool) -> None:
     """Merge FILES into one model that has learned all their rows.

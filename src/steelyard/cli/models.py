@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from steelyard.cli.options import complete_models
-from steelyard.cli.output import emit_facts, emit_json, emit_table, json_option
+from steelyard.cli.output import emit_facts, emit_json, emit_table, json_option, print_status, standard_output
 from steelyard.cli.registry import Entry, available
 from steelyard.exceptions import ParameterError
 
@@ -30,7 +30,11 @@ def models_command(name: str | None, as_json: bool) -> None:
             return
         for row in rows:
             row["takes"] = ", ".join(row["parameters"])
-        emit_table(["name", "streams", "forgets", "merges", "exact", "bounded", "summary", "takes"], rows)
+        # A terminal is too narrow for the parameters.
+        is_narrow = standard_output().isatty()
+        columns = ["name", "streams", "forgets", "merges", "exact", "bounded", "summary"]
+        emit_table(columns if is_narrow else [*columns, "takes"], rows)
+        print_status("`steelyard models NAME` describes the parameters of a model")
         return
     if name not in entries:
         raise ParameterError(f"there is no model {name!r}; the models are {', '.join(entries)}.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import wraps
 from typing import Any, TypeVar
@@ -32,7 +32,7 @@ def complete_models(_ctx: click.Context, _param: click.Parameter, incomplete: st
     return [name for name in names if name.startswith(incomplete)]
 
 
-def renamed_options(new_names: Mapping[str, str]) -> type[click.Command]:
+def renamed(new_names: Mapping[str, str]) -> type[click.Command]:
     """Return a command class that also accepts old option names, with a deprecation message."""
 
     class RenamedOptionsCommand(click.Command):
@@ -50,7 +50,7 @@ def renamed_options(new_names: Mapping[str, str]) -> type[click.Command]:
 
 @dataclass(frozen=True)
 class ColumnOptions:
-    """Values of the options that :func:`column_options` adds: column roles, and how rows are read."""
+    """Values of the options that :func:`columns` adds: column roles, and how rows are read."""
 
     time: str | None
     features: tuple[str, ...]
@@ -91,7 +91,7 @@ def _in_order(*options: Decorator) -> Decorator:
     return decorate
 
 
-def count_option(name: str, text: str, *, minimum: int = 1, default: int | None = None) -> Decorator:
+def count(name: str, text: str, *, minimum: int = 1, default: int | None = None) -> Decorator:
     """Return an option for an integer N of at least ``minimum``."""
     return click.option(
         name,
@@ -103,61 +103,58 @@ def count_option(name: str, text: str, *, minimum: int = 1, default: int | None 
     )
 
 
-def target_option(text: str = "Label column.", *, required: bool = False) -> Decorator:
+def choice(*names: str, among: Sequence[str], default: str, text: str) -> Decorator:
+    """Return an option with a few allowed values."""
+    return click.option(*names, type=click.Choice(among), default=default, show_default=True, help=text)
+
+
+def target(text: str = "Label column.", *, required: bool = False) -> Decorator:
     """Return the option for the label column."""
     return click.option("--target", metavar="COL", required=required, help=text)
 
 
-def out_option(text: str, *, required: bool = False, metavar: str = "FILE") -> Decorator:
+def out(text: str, *, required: bool = False, metavar: str = "FILE") -> Decorator:
     """Return the option for the output file."""
     return click.option("-o", "--out", type=OUT_FILE, metavar=metavar, required=required, help=text)
 
 
-def settings_option(text: str = "Model parameter, for example C=10.") -> Decorator:
+def settings(text: str = "Model parameter, for example C=10.") -> Decorator:
     """Return the option for model parameters."""
     return click.option("--set", "settings", metavar="NAME=VALUE", multiple=True, help=text)
 
 
-time_option: Decorator = click.option("--time", metavar="COL", help="Column with the time of each row.")
-features_option: Decorator = click.option(
+time: Decorator = click.option("--time", metavar="COL", help="Column with the time of each row.")
+features: Decorator = click.option(
     "--feature", "features", metavar="COL", multiple=True, help="Use only these columns."
 )
-drop_option: Decorator = click.option(
-    "--drop", metavar="COL", multiple=True, help="Do not use these columns."
-)
-missing_option: Decorator = click.option(
+drop: Decorator = click.option("--drop", metavar="COL", multiple=True, help="Do not use these columns.")
+missing: Decorator = choice(
     "--missing",
-    type=click.Choice(MISSING),
+    among=MISSING,
     default="indicator",
-    show_default=True,
-    help="Treatment of missing values: add an indicator feature, report an error, use the running mean of "
+    text="Treatment of missing values: add an indicator feature, report an error, use the running mean of "
     "the column, or use zero.",
 )
-positive_option: Decorator = click.option(
+positive: Decorator = click.option(
     "--positive",
     metavar="LABEL",
     help="Positive class. Default: 1 or true, otherwise the rarer of two classes.",
 )
-report_option: Decorator = click.option(
-    "--report", type=OUT_FILE, metavar="FILE.html", help="Write an HTML report."
-)
-query_option: Decorator = click.option(
+report: Decorator = click.option("--report", type=OUT_FILE, metavar="FILE.html", help="Write an HTML report.")
+query: Decorator = click.option(
     "--query", metavar="SELECT", help="Read the rows of this query; SOURCE is the address of the database."
 )
-how_option: Decorator = click.option(
+how: Decorator = choice(
     "--how",
-    type=click.Choice(("auto", "pushed", "streamed")),
+    among=("auto", "pushed", "streamed"),
     default="auto",
-    show_default=True,
-    help="For databases: compute the sums inside the database (pushed) or read its rows (streamed). The "
+    text="For databases: compute the sums inside the database (pushed) or read its rows (streamed). The "
     "results are bit-identical.",
 )
-seed_option: Decorator = count_option(
-    "--seed", "Random seed of the models that use one.", minimum=0, default=0
-)
-chunk_option: Decorator = count_option("--chunk", "Rows read at a time.", default=1000)
-limit_option: Decorator = count_option("--limit", "Stop after N rows.")
-address_options: Decorator = _in_order(
+seed: Decorator = count("--seed", "Random seed of the models that use one.", minimum=0, default=0)
+chunk: Decorator = count("--chunk", "Rows read at a time.", default=1000)
+limit: Decorator = count("--limit", "Stop after N rows.")
+address: Decorator = _in_order(
     click.option(
         "--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Address to listen on."
     ),
@@ -174,14 +171,12 @@ address_options: Decorator = _in_order(
 )
 
 
-def measure_window_option(note: str = "", default: int | None = None) -> Decorator:
+def measure_window(note: str = "", default: int | None = None) -> Decorator:
     """Return the option for the window of the running measures."""
-    return count_option(
-        "--measure-window", f"Window of the running measures, in rows.{note}", default=default
-    )
+    return count("--measure-window", f"Window of the running measures, in rows.{note}", default=default)
 
 
-k_option: Decorator = count_option(
+k: Decorator = count(
     "--k",
     "Precision and recall at k use the N highest scores of each window or, with --time, of each day.",
     default=100,
@@ -190,29 +185,27 @@ k_option: Decorator = count_option(
 
 def _column_options(chunk: Decorator) -> Decorator:
     return _in_order(
-        time_option,
-        features_option,
-        drop_option,
+        time,
+        features,
+        drop,
         click.option(
             "--categorical",
             metavar="COL",
             multiple=True,
             help="Treat these columns as categories even if they contain numbers.",
         ),
-        missing_option,
-        count_option(
-            "--max-classes", "Report an error if there are more than N classes.", minimum=2, default=500
-        ),
+        missing,
+        count("--max-classes", "Report an error if there are more than N classes.", minimum=2, default=500),
         chunk,
-        limit_option,
+        limit,
         collect_options(ColumnOptions, "columns"),
     )
 
 
-column_options: Decorator = _column_options(chunk_option)
+columns: Decorator = _column_options(chunk)
 # In commands that test rows before learning them, the chunk size is also a delay of the labels.
-prequential_column_options: Decorator = _column_options(
-    count_option(
+prequential_columns: Decorator = _column_options(
+    count(
         "--chunk",
         "Predict N rows before the first of them is learned, so labels are up to N rows late. With smaller "
         "values models adapt sooner; larger values are faster.",
@@ -221,9 +214,7 @@ prequential_column_options: Decorator = _column_options(
 )
 
 
-def model_options(
-    *, multiple: bool, peers: bool = True, default: str | None = None, note: str = ""
-) -> Decorator:
+def model(*, multiple: bool, peers: bool = True, default: str | None = None, note: str = "") -> Decorator:
     """Return the options for the model and its parameters.
 
     If ``peers`` is true, the help mentions models of other packages, which can be tested but not saved.
@@ -242,5 +233,5 @@ def model_options(
             shell_complete=complete_models,
             help=f"A model listed by `steelyard models`{by_path}.{several}{note}",
         ),
-        settings_option("Model parameter, for example C=10, or LABEL.C=10 for one of several models."),
+        settings("Model parameter, for example C=10, or LABEL.C=10 for one of several models."),
     )

@@ -66,11 +66,11 @@ def wrap_lines(text: str) -> str:
 
 def emit_text(text: str) -> None:
     """Print text to standard output. On a terminal, control characters are escaped."""
-    output = _standard_output()
+    output = standard_output()
     output.write(visible(text, keep="\r\n") if output.isatty() else text)
 
 
-def _standard_output() -> IO[str]:
+def standard_output() -> IO[str]:
     if sys.stdout is None or sys.stdout.closed:
         raise FileAccessError("standard output is closed.")
     return sys.stdout
@@ -78,7 +78,7 @@ def _standard_output() -> IO[str]:
 
 def emit_json(data: Any) -> None:
     """Print one JSON document."""
-    _standard_output()
+    standard_output()
     click.echo(json_text(data, indent=2))
 
 
@@ -99,7 +99,7 @@ def emit_table(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> Non
     """Print rows as an aligned table on a terminal, otherwise as tab-separated values."""
     lines = [[_cell(row.get(column)) for column in columns] for row in rows]
     heads = [visible(column) for column in columns]
-    if _standard_output().isatty():
+    if standard_output().isatty():
         _draw_table(heads, lines)
         return
     for line in [heads, *lines]:
@@ -117,8 +117,8 @@ def _draw_table(heads: list[str], lines: list[list[str]]) -> None:
         # The table is transposed, so that it fits into the terminal.
         heads, *lines = [list(column) for column in zip(heads, *lines, strict=True)]
     table = Table(box=None, header_style="bold", pad_edge=False)
-    for head in heads:
-        table.add_column(Text(head))  # rich would interpret brackets in a str as markup
+    for index, head in enumerate(heads):  # rich would interpret brackets in a str as markup
+        table.add_column(Text(head), no_wrap=index == 0, overflow="fold")
     for line in lines:
         table.add_row(*map(Text, line))
     console.print(table)
@@ -129,7 +129,7 @@ def emit_facts(facts: Mapping[str, Any], *, as_json: bool) -> None:
     if as_json:
         emit_json(facts)
         return
-    width = max(map(len, facts), default=0) if _standard_output().isatty() else 0
+    width = max(map(len, facts), default=0) if standard_output().isatty() else 0
     for name, value in facts.items():
         click.echo(f"{visible(name):<{width}}\t{_cell(value)}")
 

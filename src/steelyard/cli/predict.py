@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from steelyard.cli import options as opt
 from steelyard.cli.decision import Cost, Decision, cost_option, probabilities, threshold_option
 from steelyard.cli.files import IN_FILE
 from steelyard.cli.model_files import load_table_model, open_source
-from steelyard.cli.options import chunk_option, limit_option, out_option, positive_option, query_option
 from steelyard.cli.output import emit_text, json_option, json_text, print_status
 from steelyard.cli.positive import positive_of
 
@@ -27,8 +27,8 @@ Lines = list[dict[str, Any]]
 @click.command("predict")
 @click.argument("model", type=IN_FILE)
 @click.argument("source", required=False)
-@query_option
-@out_option(
+@opt.query
+@opt.out(
     "Output file: Parquet (.parquet), JSON lines (.jsonl) or CSV, by its suffix. Default: standard output."
 )
 @click.option(
@@ -55,9 +55,9 @@ Lines = list[dict[str, Any]]
 )
 @threshold_option
 @cost_option
-@positive_option
-@chunk_option
-@limit_option
+@opt.positive
+@opt.chunk
+@opt.limit
 @json_option
 def predict_command(
     *,

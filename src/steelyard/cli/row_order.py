@@ -32,7 +32,7 @@ def _shuffled(stream: TableStream, seed: int) -> Iterator[Chunk]:
     chunks = list(stream)
     rows = _joined(chunks)
     unlabelled = [chunk.unlabelled for chunk in chunks if chunk.unlabelled is not None]
-    rows = rows.rearranged(np.random.default_rng(seed).permutation(len(rows)))
+    rows = rows.select(np.random.default_rng(seed).permutation(len(rows)))
     for begin in range(0, len(rows), stream.chunk):
         part = rows.take(begin, begin + stream.chunk)
         if unlabelled and begin + stream.chunk >= len(rows):

@@ -17,8 +17,8 @@ from typing import Any
 
 import click
 
+from steelyard.cli import options as opt
 from steelyard.cli.files import ANY_FILE, read_file
-from steelyard.cli.options import address_options
 from steelyard.cli.output import emit_facts, emit_json, emit_table, json_option, print_message
 from steelyard.cli.row_order import parse_seconds
 from steelyard.exceptions import FileAccessError, FileFormatError, ParameterError
@@ -47,12 +47,11 @@ def _check_installed() -> None:
     metavar="FILE.db",
     help="SQLite file, or postgresql://HOST/DATABASE.",
 )
-@click.option(
+@opt.choice(
     "--role",
-    type=click.Choice(["learner", "predictor"]),
+    among=("learner", "predictor"),
     default="learner",
-    show_default=True,
-    help="A predictor only predicts, with the models of the learner. With PostgreSQL, several learners share "
+    text="A predictor only predicts, with the models of the learner. With PostgreSQL, several learners share "
     "the models.",
 )
 @click.option(
@@ -60,7 +59,7 @@ def _check_installed() -> None:
     metavar="URL",
     help="Address at which other learners reach this one. Default: host and port.",
 )
-@address_options
+@opt.address
 @click.option(
     "--keys",
     "keys_file",
@@ -76,20 +75,18 @@ def _check_installed() -> None:
     metavar="NAME.toml",
     help="File that describes a model, which is created unless it exists.",
 )
-@click.option(
+@opt.choice(
     "--log",
     "log_level",
-    type=click.Choice(["problems", "requests"]),
+    among=("problems", "requests"),
     default="problems",
-    show_default=True,
-    help="Log warnings and errors to standard error, or also one JSON line per request, without row values.",
+    text="Log warnings and errors to standard error, or also one JSON line per request, without row values.",
 )
-@click.option(
+@opt.choice(
     "--log-format",
-    type=click.Choice(["text", "json"]),
+    among=("text", "json"),
     default="text",
-    show_default=True,
-    help="Format of warnings and errors: text, or one JSON object per line.",
+    text="Format of warnings and errors: text, or one JSON object per line.",
 )
 @click.option(
     "--audit-days",

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from steelyard.cli import options as opt
 from steelyard.cli.endpoints import ENDPOINT, key_option, open_endpoint, open_folder, round_option
 from steelyard.cli.files import ANY_FILE, read_file
-from steelyard.cli.options import count_option, renamed_options, target_option
 from steelyard.cli.output import emit_facts, json_option, print_message
 from steelyard.exceptions import FileAccessError
 
@@ -29,14 +29,14 @@ def site_command() -> None:
 
 
 @site_command.command(
-    "publish", cls=renamed_options({"--least-rows": "--min-rows", "--least-change": "--min-change"})
+    "publish", cls=opt.renamed({"--least-rows": "--min-rows", "--least-change": "--min-change"})
 )
 @click.argument("data")
 @_name_option
 @_to_option
-@target_option("Label column; with --round, the round defines it.")
-@count_option("--min-rows", "Do not publish classes with fewer rows.", default=20)
-@count_option("--min-change", "Do not publish changes of a class by fewer rows.", minimum=0, default=10)
+@opt.target("Label column; with --round, the round defines it.")
+@opt.count("--min-rows", "Do not publish classes with fewer rows.", default=20)
+@opt.count("--min-change", "Do not publish changes of a class by fewer rows.", minimum=0, default=10)
 @round_option("Publish masked statistics in this secure-aggregation round.")
 @click.option(
     "--receipt",

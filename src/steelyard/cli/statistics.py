@@ -8,18 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from steelyard.cli import options as opt
 from steelyard.cli.files import IN_FILE, save_model
 from steelyard.cli.model_files import load_table_model, open_table, wrong_kind_error
-from steelyard.cli.options import (
-    ColumnOptions,
-    collect_options,
-    column_options,
-    count_option,
-    out_option,
-    renamed_options,
-    settings_option,
-    target_option,
-)
+from steelyard.cli.options import ColumnOptions, collect_options
 from steelyard.cli.output import emit_json, json_option, print_status
 from steelyard.cli.registry import make_models, parse_settings
 from steelyard.exceptions import ParameterError
@@ -52,9 +44,9 @@ class FeatureMapOptions:
         return RandomFeatures(self.random_features, gamma=list(self.gamma), random_state=self.seed)
 
 
-@click.command("statistics", cls=renamed_options({"--retire": "--forget"}))
+@click.command("statistics", cls=opt.renamed({"--retire": "--forget"}))
 @click.argument("data", required=False)
-@target_option("Label column; with --like, the label column of that file is used.")
+@opt.target("Label column; with --like, the label column of that file is used.")
 @click.option(
     "--forget", metavar="DATA", help="Table of rows to forget, which must have been learned before."
 )
@@ -65,9 +57,9 @@ class FeatureMapOptions:
     help="Use the columns, parameters and quantizer of this model or these statistics; needed to forget "
     "rows exactly.",
 )
-@out_option("Output file.", required=True, metavar="FILE.stats")
-@settings_option("Model parameter, for example C=10 or C=auto.")
-@count_option("--random-features", "Use a random feature map with N features.", minimum=2)
+@opt.out("Output file.", required=True, metavar="FILE.stats")
+@opt.settings("Model parameter, for example C=10 or C=auto.")
+@opt.count("--random-features", "Use a random feature map with N features.", minimum=2)
 @click.option(
     "--gamma",
     type=float,
@@ -75,9 +67,9 @@ class FeatureMapOptions:
     metavar="G",
     help="Kernel width of the feature map, equal on all machines; may be repeated.",
 )
-@count_option("--seed", "Random seed of the feature map, equal on all machines.", minimum=0, default=0)
+@opt.count("--seed", "Random seed of the feature map, equal on all machines.", minimum=0, default=0)
 @collect_options(FeatureMapOptions, "feature_map")
-@column_options
+@opt.columns
 @json_option
 def statistics_command(
     *,
@@ -126,21 +118,17 @@ def statistics_command(
 
 def _read(part: StatisticsPart, table: str, columns: ColumnOptions) -> dict[str, Any]:
     """Learn a table and return the id, the number and the class counts of its rows."""
-    from steelyard.streams.predictions import learn_chunk
-    from steelyard.tables.row_digest import RowDigest
-
-    model, digest = part.model, RowDigest()
-    fresh = not hasattr(model.encoder, "columns_")
-    stream = open_table(table, model.target, columns, encoder=None if fresh else model.encoder)
-    for chunk in stream:
-        learn_chunk(model.estimator, chunk)
-        digest.add(chunk.X, chunk.y, categories=stream.encoder.categories_of(chunk.X))
+    model = part.model
+    stream = open_table(
+        table, model.target, columns, encoder=model.encoder if model.encoder.is_fitted else None
+    )
     model.encoder = stream.encoder
-    model.note("learned", stream.name, digest.n_rows, digest.id)
-    part.note(digest, stream.name)
+    n_rows = model.learn(stream)
+    rows_id = model.history[-1]["id"]
+    part.sources[rows_id] = stream.name
     learner = model.estimator
     counts = dict(zip(learner.classes_.tolist(), learner.class_count_.tolist(), strict=True))
-    return {"id": digest.id, "rows": digest.n_rows, "classes": counts}
+    return {"id": rows_id, "rows": n_rows, "classes": counts}
 
 
 def _new_model(

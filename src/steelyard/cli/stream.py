@@ -10,25 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from steelyard.cli import options as opt
 from steelyard.cli.decision import Cost, cost_option
 from steelyard.cli.files import IN_FILE, OUT_FILE, save_model
 from steelyard.cli.interrupts import StopOnInterrupt
 from steelyard.cli.live_display import LiveDisplay
 from steelyard.cli.model_files import check_can_be_saved, open_source, open_table
-from steelyard.cli.options import (
-    ColumnOptions,
-    collect_options,
-    complete_models,
-    count_option,
-    k_option,
-    measure_window_option,
-    model_options,
-    positive_option,
-    prequential_column_options,
-    query_option,
-    report_option,
-    target_option,
-)
+from steelyard.cli.options import ColumnOptions, collect_options, complete_models
 from steelyard.cli.output import emit_json, emit_table, json_option, print_message, print_status
 from steelyard.cli.positive import check_positive, positive_error
 from steelyard.cli.registry import make_models, parse_settings
@@ -144,13 +132,13 @@ class StreamOptions:
 
 @click.command("stream")
 @click.argument("source", required=False)
-@query_option
-@target_option("Label column of SOURCE, or of the file given with --labels.")
+@opt.query
+@opt.target("Label column of SOURCE, or of the file given with --labels.")
 @click.option(
     "--labels", type=IN_FILE, metavar="FILE", help="Table with the labels, joined to the rows by --id."
 )
 @click.option("--id", "id_column", metavar="COL", help="Column of SOURCE and --labels that identifies a row.")
-@model_options(multiple=True)
+@opt.model(multiple=True)
 @click.option(
     "--versus",
     metavar="[LABEL=]NAME",
@@ -167,28 +155,27 @@ class StreamOptions:
     help="Delay of the labels: N rows or, with --time, a time span such as 3d, 12h or 90m. Default: 0; for "
     "the built-in payments: 2d.",
 )
-@count_option("--warmup", "Learn N rows before the first test.", minimum=0, default=0)
-@positive_option
+@opt.count("--warmup", "Learn N rows before the first test.", minimum=0, default=0)
+@opt.positive
 @cost_option
-@measure_window_option(" Default: 1000; for the built-in payments: 4000.")
-@k_option
-@prequential_column_options
-@click.option(
+@opt.measure_window(" Default: 1000; for the built-in payments: 4000.")
+@opt.k
+@opt.prequential_columns
+@opt.choice(
     "--on-bad-row",
-    type=click.Choice(("stop", "skip")),
+    among=("stop", "skip"),
     default="stop",
-    show_default=True,
-    help="End the run at a row that cannot be parsed, or skip and list such rows.",
+    text="End the run at a row that cannot be parsed, or skip and list such rows.",
 )
-@count_option("--seed", "Random seed of models, samples and the built-in stream. Default: 0.", minimum=0)
+@opt.count("--seed", "Random seed of models, samples and the built-in stream. Default: 0.", minimum=0)
 @shuffle_option
-@report_option
+@opt.report
 @click.option("--table", type=OUT_FILE, metavar="FILE.csv", help="Write the measures over time as CSV.")
 @click.option(
     "-o", "--save", "save_to", type=OUT_FILE, metavar="FILE", help="Save the model (the first of several)."
 )
-@count_option("--report-every", "Rewrite the report after every N rows.")
-@count_option("--save-every", "Save the model after every N rows.")
+@opt.count("--report-every", "Rewrite the report after every N rows.")
+@opt.count("--save-every", "Save the model after every N rows.")
 @json_option
 @collect_options(StreamOptions, "options")
 def stream_command(options: StreamOptions, columns: ColumnOptions) -> None:

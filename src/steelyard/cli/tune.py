@@ -9,21 +9,10 @@ from typing import Any
 
 import click
 
+from steelyard.cli import options as opt
 from steelyard.cli.files import save_model
 from steelyard.cli.model_files import check_can_be_saved, open_source, open_table
-from steelyard.cli.options import (
-    ColumnOptions,
-    k_option,
-    measure_window_option,
-    model_options,
-    out_option,
-    positive_option,
-    prequential_column_options,
-    query_option,
-    report_option,
-    seed_option,
-    target_option,
-)
+from steelyard.cli.options import ColumnOptions
 from steelyard.cli.output import emit_json, emit_table, json_option, print_status
 from steelyard.cli.positive import check_positive
 from steelyard.cli.registry import make_models, parse_settings
@@ -40,8 +29,8 @@ _MEASURES = (
 
 @click.command("tune")
 @click.argument("source")
-@query_option
-@target_option(required=True)
+@opt.query
+@opt.target(required=True)
 @click.option(
     "--grid",
     metavar="NAME=V1,V2,...",
@@ -55,15 +44,15 @@ _MEASURES = (
     help="Measure that chooses the best values, for example average_precision or log_loss. Default: "
     "mean_g_mean, or mean_macro_recall without a positive class.",
 )
-@positive_option
-@measure_window_option(default=1000)
-@k_option
-@model_options(multiple=False, default="proximal")
-@seed_option
+@opt.positive
+@opt.measure_window(default=1000)
+@opt.k
+@opt.model(multiple=False, default="proximal")
+@opt.seed
 @shuffle_option
-@prequential_column_options
-@out_option("Save the best model, which has learned all rows.")
-@report_option
+@opt.prequential_columns
+@opt.out("Save the best model, which has learned all rows.")
+@opt.report
 @json_option
 def tune_command(
     *,

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
 
 from steelyard._types import FloatArray
-from steelyard.compat._linear import LinearModel
-from steelyard.exceptions import ParameterError
+from steelyard._validation import check_started
+from steelyard.base import Label
+from steelyard.exceptions import DataError, ParameterError
+from steelyard.proximal import ProximalSVC
+from steelyard.tables import TableModel
 
 __all__ = ["c_header"]
 
@@ -43,7 +49,7 @@ def c_header(model: Any, name: str = "model") -> str:
     """
     if not _IDENTIFIER.fullmatch(name):
         raise ParameterError(f"name must be a C identifier; got {name!r}.", source="c_header")
-    linear = LinearModel.of(model, "c_header")
+    linear = _LinearModel.of(model)
     # In the templates, @ is a placeholder for the name. _text escapes @ in labels and feature names.
     parts = [_TOP, _numbers(linear), _SCORES, _class(linear)]
     if linear.categories:
@@ -51,6 +57,47 @@ def c_header(model: Any, name: str = "model") -> str:
     body = "\n".join(parts).replace("@UPPER@", name.upper()).replace("@", name)
     guard = f"STEELYARD_{name.upper()}_H"
     return f"#ifndef {guard}\n#define {guard}\n\n{body}\n#endif\n"
+
+
+@dataclass(frozen=True, slots=True)
+class _LinearModel:
+    """Coefficients, labels and feature names of a linear model; features of categories come last."""
+
+    # Shape (n_planes, n_features), where n_planes is 1 for up to two classes, else n_classes.
+    coef: FloatArray
+    intercept: FloatArray  # one intercept per plane, shape (n_planes,)
+    classes: list[Label]
+    features: list[str]
+    categories: list[tuple[str, str]]
+
+    @classmethod
+    def of(cls, model: Any) -> Self:
+        """Return the coefficients of a learner or table model; raise DataError if it is not linear."""
+        learner = model.estimator if isinstance(model, TableModel) else model
+        if not isinstance(learner, ProximalSVC) or learner.feature_map is not None:
+            raise DataError(
+                f"only a fitted ProximalSVC without a feature map is linear; got {type(learner).__name__}"
+                f"{' with a feature map' if isinstance(learner, ProximalSVC) else ''}.",
+                source="c_header",
+            )
+        check_started(learner, "c_header")
+        coef = np.atleast_2d(learner.coef_)
+        n_features = coef.shape[1]
+        names = learner.__dict__.get("feature_names_in_", learner.__dict__.get("_keys", ()))
+        categories: list[tuple[str, str]] = []
+        if isinstance(model, TableModel):
+            late = model.encoder.numbers[len(model.encoder.numeric_) :]
+            if late:
+                raise DataError(
+                    f"column {late[0]!r} was added to the model later, and cannot be exported.",
+                    source="c_header",
+                    hint="fit a model to a table that has all columns from the start",
+                )
+            names = model.feature_names[:n_features]
+            categories = model.encoder.categories_[: n_features - len(model.encoder.numeric_)]
+        features = [str(name) for name in names] or [f"x{column}" for column in range(n_features)]
+        intercept = np.atleast_1d(learner.intercept_)
+        return cls(coef, intercept, learner.classes_.tolist(), features, categories)
 
 
 _TOP = """/* A linear model, written by steelyard.
@@ -70,7 +117,7 @@ static inline void @_scores(const double *x, double *scores) {
 """
 
 
-def _numbers(linear: LinearModel) -> str:
+def _numbers(linear: _LinearModel) -> str:
     rows = ",\n".join(f"    {{{_row(row)}}}" for row in linear.coef)
     return f"""#define @UPPER@_FEATURES {linear.coef.shape[1]}
 #define @UPPER@_CLASSES {len(linear.classes)}
@@ -85,7 +132,7 @@ static const double @_intercept[] = {{{_row(linear.intercept)}}};
 """
 
 
-def _class(linear: LinearModel) -> str:
+def _class(linear: _LinearModel) -> str:
     if len(linear.classes) == 1:
         rule = "    (void)x;\n    return 0;"
     elif len(linear.coef) == 1:
@@ -105,7 +152,7 @@ static inline int @_class(const double *x) {{
 """
 
 
-def _categories(linear: LinearModel) -> str:
+def _categories(linear: _LinearModel) -> str:
     first = len(linear.features) - len(linear.categories)
     pairs = ",\n".join(f"    {{{_text(column)}, {_text(value)}}}" for column, value in linear.categories)
     return f"""#include <string.h>

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -138,9 +138,6 @@ class Splits:
 
     def __len__(self) -> int:
         return 5 * self.folds.shape[1]
-
-    def __iter__(self) -> Iterator[Split]:
-        return (self[number] for number in range(len(self)))
 
     def __getitem__(self, number: int) -> Split:
         if not 0 <= number < len(self):

@@ -85,10 +85,6 @@ def _along_lane(rng: np.random.Generator, end: float) -> FloatArray:
     return np.column_stack([x, rng.choice(_LANES) + rng.normal(scale=1.0) + bend])
 
 
-def _go_straight(rng: np.random.Generator) -> FloatArray:
-    return _along_lane(rng, _LENGTH)
-
-
 def _parking(rng: np.random.Generator) -> FloatArray:
     """Return a path along a lane, sometimes past the slot and back, and around the corner into the slot."""
     path = _along_lane(rng, rng.uniform(15.0, 90.0))
@@ -136,6 +132,6 @@ _PATHS: dict[str, Callable[[np.random.Generator], FloatArray]] = {
     "circling": _circling,
     "zigzag": _zigzag,
     "back-and-forth": _back_and_forth,
-    "go-straight": _go_straight,
+    "go-straight": lambda rng: _along_lane(rng, _LENGTH),
     "parking": _parking,
 }

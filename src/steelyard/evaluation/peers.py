@@ -54,6 +54,9 @@ class SklearnPeer:
         self.n_refused_ = 0
         self._buffered: list[tuple[FloatArray, NDArray[Any]]] = []
 
+    def __repr__(self) -> str:
+        return f"SklearnPeer({self.estimator!r}, scale={self.scaler is not None})"
+
     @property
     def classes_(self) -> NDArray[Any]:
         """Labels that the estimator has learned."""
@@ -126,6 +129,9 @@ class RiverPeer:
         self._labels: dict[Any, Any] = {}  # label of the stream for each label of the river model
         for label in labels:
             self._river_label(label)
+
+    def __repr__(self) -> str:
+        return f"RiverPeer({self.model!r})"
 
     @property
     def classes_(self) -> NDArray[Any]:

@@ -49,26 +49,17 @@ Pair = tuple[float, float]
 _NAN_PAIR = math.nan, math.nan
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Record:
     """Counts of the window that ends at one row of the stream, independent of the positive class."""
 
     row: int
-    blocks: NDArray[np.int32]  # counts of the window, shape (n_blocks, 3, n_classes)
+    n_predicted: int  # number of predicted rows up to the end of the window
+    rows_per_second: float
+    memory_mb: float
     scores: dict[str, Pair]  # measures that are computed from scores, such as auc and pmauc
-    rows_per_second: float
-    memory_mb: float
-
-
-@dataclass(frozen=True, slots=True)
-class _PendingRecord:
-    """Record whose window has not been counted yet."""
-
-    n_rows: int  # number of predicted rows up to the end of the window
-    row: int
-    pmauc: float | None  # None for two classes, for which the PMAUC is the AUC
-    rows_per_second: float
-    memory_mb: float
+    # Counts of the window, of shape (n_blocks, 3, n_classes), as soon as its rows are counted.
+    blocks: NDArray[np.int32] = field(default_factory=lambda: np.zeros((0, 3, 0), dtype=np.int32))
 
 
 @dataclass(slots=True)
@@ -117,7 +108,7 @@ class Tracker:
         self._losses = np.zeros(3)  # number of rows with probabilities, sums of log-losses and Brier scores
         self._records: list[Record] = []
         self._pending = _PendingRows()
-        self._pending_records: list[_PendingRecord] = []
+        self._n_complete = 0  # number of records whose windows have been counted
         # Mask of the rows of the last update that have a prediction, or None if all have one.
         self._has_prediction: NDArray[np.bool_] | None = None
         self._draws: dict[int, FloatArray] = {}
@@ -198,15 +189,16 @@ class Tracker:
         n_rows = self.n_scored - ago
         if not n_rows:
             return False
-        pmauc = self._pmauc(table, ago) if self._score_tables or len(table) > _MAX_PMAUC_CLASSES else None
-        self._pending_records.append(_PendingRecord(n_rows, row, pmauc, rows_per_second, memory_mb))
-        if len(self._records) + len(self._pending_records) > _max_records(
-            min(n_rows, self.window), len(table)
-        ):
-            self._flush()
-            self._records = self._records[1::2]
-            return True
-        return False
+        scores = {}
+        if self._score_tables or len(table) > _MAX_PMAUC_CLASSES:
+            scores["pmauc"] = (self._pmauc(table, ago),) * 2
+        self._records.append(Record(row, n_rows, rows_per_second, memory_mb, scores))
+        if len(self._records) <= _max_records(min(n_rows, self.window), len(table)):
+            return False
+        self._flush()
+        self._records = self._records[1::2]
+        self._n_complete = len(self._records)
+        return True
 
     def _flush(self) -> None:
         """Count the buffered rows and complete the pending records."""
@@ -219,14 +211,13 @@ class Tracker:
             if calibration:
                 _add_calibration(self._bins, self._losses, calibration)
             pending.columns, pending.n_rows = [], 0
-        for record in self._pending_records:
-            ago = self._counter.n_rows - record.n_rows
+        for record in self._records[self._n_complete :]:
+            ago = self._counter.n_rows - record.n_predicted
             values = self._score_values(self._counter.window(ago))
             if "pmauc" in self.metrics:
-                values["pmauc"] = values["auc"] if record.pmauc is None else (record.pmauc,) * 2
-            blocks = self._counter.window_blocks(ago).astype(np.int32)
-            self._records.append(Record(record.row, blocks, values, record.rows_per_second, record.memory_mb))
-        self._pending_records = []
+                values["pmauc"] = record.scores.get("pmauc", values["auc"])
+            record.scores, record.blocks = values, self._counter.window_blocks(ago).astype(np.int32)
+        self._n_complete = len(self._records)
 
     def _score_values(self, window: slice) -> dict[str, Pair]:
         """Return the measures of scores and probabilities of a window."""

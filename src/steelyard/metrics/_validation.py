@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Iterable
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -11,9 +12,6 @@ from numpy.typing import ArrayLike, NDArray
 from steelyard._labels import LabelEncoder, encode_labels
 from steelyard.exceptions import DataError
 from steelyard.params import MAX_COUNT, Integer, check_value
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 Label: TypeAlias = Any  # any hashable and sortable value: str, int, bool, integral float, ...
 Codes: TypeAlias = NDArray[np.intp]

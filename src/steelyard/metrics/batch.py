@@ -8,9 +8,8 @@ example ``precision_score(..., average="macro")``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+from numpy.typing import ArrayLike
 
 from steelyard.metrics import formulas
 from steelyard.metrics._validation import (
@@ -23,9 +22,6 @@ from steelyard.metrics._validation import (
     sort_labels,
 )
 from steelyard.params import Positive, check_value
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
 
 
 def sensitivity_score(

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from steelyard._types import FloatArray
 from steelyard.exceptions import DataError, ParameterError
@@ -31,9 +32,6 @@ from steelyard.metrics._validation import (
     sort_labels,
 )
 from steelyard.metrics.score_measures import Ranking, ReliabilityBins, ReliabilityCurve
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
 
 
 def roc_auc_score(

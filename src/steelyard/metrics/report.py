@@ -5,20 +5,17 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.exceptions import UndefinedMetricWarning
 
 from steelyard.metrics import formulas
+from steelyard.metrics._validation import Label, Weights
 from steelyard.metrics.batch import confusion_table
 from steelyard.metrics.batch_scores import average_precision_score, pmauc_score, roc_auc_score
 from steelyard.params import Positive, check_value
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-
-    from steelyard.metrics._validation import Label, Weights
 
 
 @dataclass(frozen=True, slots=True)

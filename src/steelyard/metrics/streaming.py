@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from numpy.typing import ArrayLike
 
 from steelyard.exceptions import ParameterError
+from steelyard.metrics._validation import Label
 from steelyard.metrics.base import StreamingMetric
 from steelyard.metrics.confusion import CumulativeConfusion, FadingConfusion, WindowConfusion
 from steelyard.metrics.window_auc import SCORE_MEASURES, WindowAUC, WindowPMAUC, WindowScores
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-
-    from steelyard.metrics._validation import Label
 
 
 def streaming_metric(

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from itertools import combinations
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from steelyard._native import AucWindow
 from steelyard.exceptions import DataError, ParameterError
@@ -24,9 +25,6 @@ from steelyard.metrics._validation import (
     sort_labels,
 )
 from steelyard.metrics.base import RowWindow, StreamingMetric, check_codes, stored_array
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
 
 
 class _ScoredWindow(StreamingMetric):

@@ -11,22 +11,15 @@ from typing import Any
 from markupsafe import Markup
 
 from steelyard.exceptions import DataError, FileAccessError
+from steelyard.report import text
 from steelyard.report.charts import axis_minimum, stream_chart
 from steelyard.report.svg import GAP
-from steelyard.report.text import (
-    MEASURES,
-    RANKING_COLUMNS,
-    best_value,
-    format_parameters,
-    in_sentence,
-    ranked,
-)
 
 _REQUIRED = ("stream", "rows", "summary", "table", "leading")
 _SHOWN_CLASSES = 30
 _EQUAL_DIFFERENCE = 0.0005  # smaller differences would be printed as 0.000
 _COLUMNS = (
-    "sensitivity", "specificity", "g_mean", "mean_g_mean", "lowest_g_mean", "f1", *RANKING_COLUMNS,
+    "sensitivity", "specificity", "g_mean", "mean_g_mean", "lowest_g_mean", "f1", *text.RANKING_COLUMNS,
     "rows_per_second",
 )  # fmt: skip
 _COLUMNS_OF_MANY = (
@@ -88,7 +81,7 @@ def compare_runs(
     lines = [
         {"run": name, **line}
         for name, run in zip(names, (a, b), strict=True)
-        for line in ranked(run["summary"], leading)
+        for line in text.ranked(run["summary"], leading)
     ]
     best = [next(line for line in lines if line["run"] == name) for name in names]
     figures = [_figure(line, leading) for line in best]
@@ -122,7 +115,7 @@ def render_comparison(a: Mapping[str, Any], b: Mapping[str, Any], names: tuple[s
     found = compare_runs(a, b, names)
     many = found["leading"] == "macro_recall"
     columns = {
-        key: MEASURES["mean_f1" if many and key == "f1" else key]
+        key: text.MEASURES["mean_f1" if many and key == "f1" else key]
         for key in (_COLUMNS_OF_MANY if many else _COLUMNS)
         if any(line.get(key) is not None for line in found["lines"])
     }
@@ -148,7 +141,7 @@ def render_comparison(a: Mapping[str, Any], b: Mapping[str, Any], names: tuple[s
         warnings=found["warnings"],
         columns=columns,
         lines=lines,
-        leading=MEASURES[found["leading"]],
+        leading=text.MEASURES[found["leading"]],
         names=titles,
         chart=_chart(curves, titles, max(a["rows"], b["rows"])),
         classes=classes,
@@ -183,13 +176,13 @@ def _intervals_overlap(a: Mapping[str, Any], b: Mapping[str, Any], leading: str)
 def _is_best(line: Mapping[str, Any], lines: list[dict[str, Any]], columns: list[str]) -> dict[str, bool]:
     return {
         key: line.get(key) is not None
-        and line[key] == best_value(key, [x[key] for x in lines if x.get(key) is not None])
+        and line[key] == text.best_value(key, [x[key] for x in lines if x.get(key) is not None])
         for key in columns
     }
 
 
 def _headline(found: Mapping[str, Any], names: tuple[str, str]) -> str:
-    name, difference = in_sentence(found["leading"]), found["difference"]
+    name, difference = text.in_sentence(found["leading"]), found["difference"]
     if math.isnan(difference):
         return "One run has too few rows to be compared"
     if abs(difference) < _EQUAL_DIFFERENCE:
@@ -200,7 +193,7 @@ def _headline(found: Mapping[str, Any], names: tuple[str, str]) -> str:
 
 
 def _story(found: Mapping[str, Any], a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
-    name, sentences = in_sentence(found["leading"]), []
+    name, sentences = text.in_sentence(found["leading"]), []
     for line, run in zip(found["best"], (a, b), strict=True):
         figure = _figure(line, found["leading"])
         sentences.append(
@@ -237,7 +230,7 @@ def _differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[tuple[str, 
         record["parameters"] = {
             name: values
             if all(set(other.get(name, ())) == set(values) for other in models)
-            else format_parameters(values)
+            else text.format_parameters(values)
             for name, values in own.items()
         }
     flat = [_flat(record) for record in records]

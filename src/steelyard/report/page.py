@@ -20,20 +20,8 @@ from steelyard.evaluation import PrequentialResult
 from steelyard.evaluation.contributions import contributions
 from steelyard.explanation.rows import value_text
 from steelyard.persistence.files import write_atomically
-from steelyard.report import charts
+from steelyard.report import charts, text
 from steelyard.report.svg import GAP, number
-from steelyard.report.text import (
-    MEASURES,
-    RANKING_COLUMNS,
-    best_value,
-    describe_events,
-    format_parameters,
-    headline,
-    per_hundred,
-    ranked,
-    summary_sentences,
-    time_of_row,
-)
 
 _SHOWN_CLASSES = 12
 _CONFUSION_CLASSES = 8
@@ -78,26 +66,28 @@ def render_report(result: PrequentialResult) -> str:
     -------
     str
     """
-    order = [line["model"] for line in ranked(result.summary(), result.leading)]
+    order = [line["model"] for line in text.ranked(result.summary(), result.leading)]
     measured = any(result.records(name) for name in result.models)
     lead, models = order[0], _models(result)
     return render(
         "report.html",
         title=f"Report: {result.stream_name}",
-        headline=headline(result),
-        story=summary_sentences(result),
+        headline=text.headline(result),
+        story=text.summary_sentences(result),
         result=result,
         lead=lead,
         measured=measured,
         tiles=_tiles(result),
         columns=_columns(models, _COLUMNS if result.positive is not None else _COLUMNS_OF_MANY),
-        ranking_columns=_columns(models, RANKING_COLUMNS),
+        ranking_columns=_columns(models, text.RANKING_COLUMNS),
         models=models,
         promises=_promises(result, lead),
         alarms=_alarms(result, lead),
         days=_days(result, lead),
         over_time=_over_time(result, lead) if measured and len(result.labels) > 1 else None,
-        events=[{**event, "when": _when(result, event["row"])} for event in describe_events(result, lead)],
+        events=[
+            {**event, "when": _when(result, event["row"])} for event in text.describe_events(result, lead)
+        ],
         drift=_drift(result, lead),
         importance=_importance(result, lead),
         details=[{"name": name, **_model_details(result, name)} for name in order],
@@ -121,9 +111,9 @@ def _environment() -> Environment:
         n=number,
         measure=_measure,
         percent=lambda share: GAP if math.isnan(share) else f"{share:.1%}",
-        per_hundred=per_hundred,
+        per_hundred=text.per_hundred,
     )
-    environment.globals["measures"] = MEASURES
+    environment.globals["measures"] = text.MEASURES
     return environment
 
 
@@ -186,7 +176,7 @@ def _columns(lines: list[dict[str, Any]], wanted: Sequence[str]) -> list[str]:
 def _models(result: PrequentialResult) -> list[dict[str, Any]]:
     """Return the lines of the model table, best first."""
     lines = []
-    for row in ranked(result.summary(), result.leading):
+    for row in text.ranked(result.summary(), result.leading):
         by_class = {line["label"]: line for line in result.by_class(row["model"])}
         positive = by_class.get(result.positive)
         values = {**row, "precision": positive["precision"] if positive else math.nan}
@@ -194,14 +184,16 @@ def _models(result: PrequentialResult) -> list[dict[str, Any]]:
             values["mean_f1"] = row.get("f1", math.nan)
         bands = {
             key: f"95% confidence interval: {row[f'{key}_low']:.3f} to {row[f'{key}_high']:.3f}"
-            for key in MEASURES
+            for key in text.MEASURES
             if not math.isnan(row.get(f"{key}_low", math.nan))
         }
         lines.append({"name": row["model"], "values": values, "bands": bands})
-    for key in MEASURES:
+    for key in text.MEASURES:
         known = [line["values"][key] for line in lines if not math.isnan(line["values"].get(key, math.nan))]
         for line in lines:
-            is_best = bool(known) and len(lines) > 1 and line["values"].get(key) == best_value(key, known)
+            is_best = (
+                bool(known) and len(lines) > 1 and line["values"].get(key) == text.best_value(key, known)
+            )
             line.setdefault("best", {})[key] = is_best
     return lines
 
@@ -235,7 +227,7 @@ def _alarms(result: PrequentialResult, lead: str) -> list[dict[str, Any]]:
 
 def _over_time(result: PrequentialResult, lead: str) -> dict[str, Any]:
     """Return the charts over time: a large one for the main measure, and small ones for the others."""
-    leading = MEASURES[result.leading]
+    leading = text.MEASURES[result.leading]
     wanted = (
         ("sensitivity", "specificity", "auc", "f1", "average_precision", "brier")
         if result.positive is not None
@@ -243,7 +235,7 @@ def _over_time(result: PrequentialResult, lead: str) -> dict[str, Any]:
     )
     small = [
         (
-            MEASURES["mean_f1" if result.positive is None and key == "f1" else key],
+            text.MEASURES["mean_f1" if result.positive is None and key == "f1" else key],
             charts.measure_chart(result, key, lead=lead, height=180, small=True),
         )
         for key in wanted
@@ -279,7 +271,7 @@ def _others(n_classes: int) -> list[str]:
 
 
 def _when(result: PrequentialResult, row: float) -> str | None:
-    formatted = time_of_row(result)
+    formatted = text.time_of_row(result)
     return None if formatted is None else formatted(row)
 
 
@@ -412,7 +404,7 @@ def _provenance(result: PrequentialResult) -> list[tuple[str, str]]:
     ]
     shown = [(name, str(value)) for name, value in lines if value is not None]
     for name, parameters in known.get("parameters", {}).items():
-        shown.append((f"parameters of “{name}”", format_parameters(parameters)))
+        shown.append((f"parameters of “{name}”", text.format_parameters(parameters)))
     return shown
 
 

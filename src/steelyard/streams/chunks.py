@@ -80,39 +80,31 @@ class Chunk:
 
         ``unlabelled`` belongs to the part that begins at row 0.
         """
-        return Chunk(
-            self.X[begin:end],
-            self.y[begin:end],
-            self.first_row + begin,
-            None if self.time is None else self.time[begin:end],
-            None if self.fixed is None else self.fixed[begin:end],
-            None if self.codes is None else self.codes[begin:end],
-            self.table,
-            {name: values[begin:end] for name, values in self.kept.items()},
-            None if begin else self.unlabelled,
-            self.columns_at(slice(begin, end)),
-        )
+        part = self.select(slice(begin, end))
+        part.first_row += begin
+        part.unlabelled = None if begin else self.unlabelled
+        return part
 
     def split(self, is_labelled: NDArray[np.bool_]) -> Chunk:
         """Return a chunk of the labelled rows; its attribute ``unlabelled`` contains the other rows."""
         if is_labelled.all():
             return self
-        labelled = self._select(is_labelled)
-        labelled.unlabelled = self._select(~is_labelled)
+        labelled = self.select(is_labelled)
+        labelled.unlabelled = self.select(~is_labelled)
         return labelled
 
-    def rearranged(self, order: NDArray[np.intp]) -> Chunk:
-        """Return the rows in another order."""
-        return self._select(order)
-
-    def _select(self, rows: NDArray[Any]) -> Chunk:
-        kept = {name: values[rows] for name, values in self.kept.items()}
-        columns = (self.X, self.y, self.time, self.fixed, self.codes)
-        X, y, time, fixed, codes = (None if column is None else column[rows] for column in columns)
-        assert X is not None
-        assert y is not None
+    def select(self, rows: Any) -> Chunk:
+        """Return some rows in the given order, selected by slice, mask or index, without ``unlabelled``."""
         return Chunk(
-            X, y, self.first_row, time, fixed, codes, self.table, kept, columns=self.columns_at(rows)
+            self.X[rows],
+            self.y[rows],
+            self.first_row,
+            None if self.time is None else self.time[rows],
+            None if self.fixed is None else self.fixed[rows],
+            None if self.codes is None else self.codes[rows],
+            self.table,
+            {name: values[rows] for name, values in self.kept.items()},
+            columns=None if self.columns is None else self.columns_at(rows),
         )
 
     def columns_at(self, rows: Any) -> Any:

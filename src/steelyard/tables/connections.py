@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
-from typing import Any
+from typing import Any, ClassVar
 
 from steelyard.exceptions import DataError, DataTypeError
 from steelyard.tables.postgres_copy import Column, arrays_of, can_copy
@@ -168,20 +168,29 @@ class _DuckDB(Connection):
         return bool(first == second)
 
 
-class _Psycopg(Connection):
+class _Psycopg2(Connection):
+    _options: ClassVar[Mapping[str, bool]] = {}
+
+    def rows(self, query: str, parameters: Sequence[Any] = ()) -> Iterator[list[tuple[Any, ...]]]:
+        # A named cursor leaves its rows on the server, while an unnamed one would fetch all rows.
+        with self.raw.cursor("steelyard_rows", **self._options) as cursor:
+            cursor.execute(query, tuple(parameters) or None, **self._options)
+            while rows := cursor.fetchmany(_BATCH_ROWS):
+                yield rows
+
+    def escaped(self, text: str) -> str:
+        return text.replace("%", "%%")
+
+
+class _Psycopg(_Psycopg2):
+    # The binary format is used, because single-precision numbers sent as text become different doubles.
+    _options: ClassVar[Mapping[str, bool]] = {"binary": True}
+
     def kind(self, type_code: Any, values: Sequence[Any]) -> str:
         return _POSTGRES_KINDS.get(type_code) or super().kind(type_code, values)
 
     def run(self, query: str, parameters: Sequence[Any] = ()) -> Any:
-        # The binary format is used, because single-precision numbers sent as text become different doubles.
-        return self.raw.cursor(binary=True).execute(query, tuple(parameters) or None)
-
-    def rows(self, query: str, parameters: Sequence[Any] = ()) -> Iterator[list[tuple[Any, ...]]]:
-        # A named cursor leaves its rows on the server, while an unnamed one would fetch all rows.
-        with self.raw.cursor("steelyard_rows", binary=True) as cursor:
-            cursor.execute(query, tuple(parameters) or None, binary=True)
-            while rows := cursor.fetchmany(_BATCH_ROWS):
-                yield rows
+        return self.raw.cursor(**self._options).execute(query, tuple(parameters) or None)
 
     def columns(
         self, query: str, parameters: Sequence[Any] = ()
@@ -212,20 +221,6 @@ class _Psycopg(Connection):
                 "SET LOCAL jit = off"
             )  # JIT compilation of hundreds of sums takes longer than computing them
             yield
-
-    def escaped(self, text: str) -> str:
-        return text.replace("%", "%%")
-
-
-class _Psycopg2(Connection):
-    def rows(self, query: str, parameters: Sequence[Any] = ()) -> Iterator[list[tuple[Any, ...]]]:
-        with self.raw.cursor("steelyard_rows") as cursor:
-            cursor.execute(query, tuple(parameters) or None)
-            while rows := cursor.fetchmany(_BATCH_ROWS):
-                yield rows
-
-    def escaped(self, text: str) -> str:
-        return text.replace("%", "%%")
 
 
 @dataclass(frozen=True)
