@@ -325,19 +325,23 @@ def checked_times(time: Any, n_rows: int) -> FloatArray:
     return times
 
 
+def first_nonfinite(X: Any) -> tuple[int, int, Any]:
+    """Return row, column and value of the first value of an array or CSR matrix that is not finite."""
+    if sp.issparse(X):
+        position = int(np.flatnonzero(~np.isfinite(X.data))[0])
+        row = int(np.searchsorted(X.indptr, position, side="right")) - 1
+        return row, int(X.indices[position]), X.data[position]
+    row, column = map(int, np.argwhere(~np.isfinite(X))[0])
+    return row, column, X[row, column]
+
+
 def nonfinite_error(learner: BatchLearner, X: Any, method: str) -> DataError:
     """Return the error for the first NaN or infinite value, or for finite values that are too large."""
     source = _source(learner, method)
     values = X.data if sp.issparse(X) else X
     if np.isfinite(values).all():
         return _overflow_error(learner, X, source)
-    if sp.issparse(X):
-        position = int(np.flatnonzero(~np.isfinite(X.data))[0])
-        row = int(np.searchsorted(X.indptr, position, side="right")) - 1
-        column, value = int(X.indices[position]), X.data[position]
-    else:
-        row, column = map(int, np.argwhere(~np.isfinite(X))[0])
-        value = X[row, column]
+    row, column, value = first_nonfinite(X)
     is_missing = bool(np.isnan(value))
     kind = "NaN" if is_missing else "inf (infinity)"
     names = learner.__dict__.get("feature_names_in_")

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from steelyard import ProximalSVC
 from steelyard.exceptions import DataError, FileFormatError
-from steelyard.federated import Folder, Hub, Site, SiteUpdate, resolution
+from steelyard.federated import Folder, Hub, Site, SiteUpdate
+from steelyard.federated.site import quantized
 from tests.federated.data import OPEN, table
 
 STEPS = (
@@ -125,7 +126,7 @@ def test_publish_few_rows_contains_no_raw_value():
     assert needle in site.model.estimator.statistics_.to_bytes(), "control: the estimator buffers the raw row"
     site_update = site.publish()
     assert needle not in site_update.to_bytes()
-    assert site_update.statistics.digest() == resolution.quantized(site.model.estimator.statistics_).digest()
+    assert site_update.statistics.digest() == quantized(site.model.estimator.statistics_).digest()
 
 
 def test_resume_after_reading_rows_again_continues_versions_and_policy():

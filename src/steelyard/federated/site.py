@@ -226,7 +226,7 @@ class Site:
     def _statistics(self) -> ClassStatistics:
         if "columns_" not in vars(self.model.encoder):
             raise DataError("this site has learned no rows yet.", source=f"Site {self.name!r}")
-        statistics = _quantized(self.model.estimator.statistics_).copy()
+        statistics = quantized(self.model.estimator.statistics_).copy()
         statistics.fold()  # adds buffered rows to the sums, so that no single row is published
         width = len(self.model.encoder.feature_names)
         return statistics.grow(width) if statistics.n_features < width else statistics
@@ -277,7 +277,7 @@ def _with_quantizer(estimator: ProximalSVC) -> ProximalSVC:
     return fresh.partial_fit(rows, labels, sample_weight=weights)
 
 
-def _quantized(statistics: ClassStatistics) -> ClassStatistics:
+def quantized(statistics: ClassStatistics) -> ClassStatistics:
     """Return statistics with a quantizer: their own, or the default quantizer of a site."""
     if statistics.is_frozen:
         return statistics

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from steelyard import _native
-from steelyard._validation import canonical_csr
+from steelyard._validation import canonical_csr, first_nonfinite
 from steelyard.exceptions import DataError, DataTypeError
 
 Floats = NDArray[Any]  # float32 or float64
@@ -67,13 +67,7 @@ def _sparse_rows(X: Any) -> Any:
 
 
 def _first_nonfinite(rows: Any) -> str:
-    if sparse.issparse(rows):
-        entries = rows.tocoo()
-        position = int(np.flatnonzero(~np.isfinite(entries.data))[0])
-        row, column, value = entries.row[position], entries.col[position], entries.data[position]
-    else:
-        row, column = np.argwhere(~np.isfinite(rows))[0]
-        value = rows[row, column]
+    row, column, value = first_nonfinite(rows)
     return f"all values must be finite; got {value} in row {row}, column {column}."
 
 

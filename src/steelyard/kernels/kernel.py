@@ -125,7 +125,7 @@ class Kernel:
         values = {
             "kernel": "polynomial" if isinstance(kernel, str) and kernel == "poly" else kernel,
             "gamma": float(gamma) if Finite().accepts(gamma) else gamma,
-            "degree": degree,
+            "degree": int(degree) if Integer(0).accepts(degree) else degree,
             "coef0": float(coef0) if Finite().accepts(coef0) else coef0,
         }
         for name, value in values.items():

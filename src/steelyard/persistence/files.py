@@ -154,20 +154,13 @@ def describe(path: PathOrFile) -> dict[str, Any]:
     Parameters
     ----------
     path : str, os.PathLike or binary file
-        The file, which is read and validated completely.
+        As for :func:`load`. The file is read and validated completely.
 
     Returns
     -------
     dict
         ``format``, ``class``, ``parameters``, ``versions`` (of the libraries that wrote the file), ``arrays``
         (type and shape of each array) and ``n_bytes``.
-
-    Raises
-    ------
-    FileFormatError
-        If the file is damaged, foreign or of a newer format.
-    FileAccessError
-        If the file cannot be read.
     """
     return _read(path, "describe", describe_bytes)
 
