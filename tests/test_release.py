@@ -11,7 +11,8 @@ ROOT = Path(__file__).parents[1]
 SCREEN_LINES = 45
 NATIVE = sorted(path for path in (ROOT / "src" / "native").rglob("*.[ch]pp"))
 EXTENSION = re.compile(
-    r"__builtin_|__attribute__|\[\[(gnu|clang)::|__int128|__extension__|#pragma (GCC|clang)|__typeof"
+    r"__builtin_|__attribute|\[\[(gnu|clang)::|__int128|__float128|__extension__|__restrict"
+    r"|__GNUC__|__clang__|#pragma (?!once)|_Pragma|\btypeof\b|__typeof|\bvector_size\b|\basm\b|\b__asm"
 )
 
 
@@ -30,6 +31,15 @@ def test_changelog_links_existing_pages():
     pages = set(re.findall(r"\bdocs/[\w/]+\.md", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")))
     assert pages
     assert [page for page in sorted(pages) if not (ROOT / page).exists()] == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["__builtin_ctz(x)", "#pragma GCC unroll 4", "[[gnu::noinline]]", 'asm("" : "+v"(x))', "__restrict"],
+)
+def test_compiler_extension_is_found_in_a_line(line):
+    assert EXTENSION.search(line)
+    assert not EXTENSION.search("#pragma once  // STEELYARD_RESTRICT, STEELYARD_VECTOR(32), constructor")
 
 
 def test_compiler_extensions_occur_only_in_the_compiler_header():
