@@ -1,7 +1,8 @@
-"""Limits of the changelog, and the compiler extensions of the native code."""
+"""Limits of the changelog, compiler extensions of the native code, and the list of needed packages."""
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from pathlib import Path
 
@@ -49,3 +50,15 @@ def test_compiler_extensions_occur_only_in_the_compiler_header():
         if EXTENSION.search(path.read_text())
     }
     assert found == {"common/compiler.hpp"}
+
+
+def test_needed_packages_contain_those_of_nested_extras_once(tmp_path):
+    (tmp_path / "pyproject.toml").write_text(
+        '[project]\ndependencies = ["numpy>=1"]\n[project.optional-dependencies]\n'
+        'tables = ["pandas", "numpy>=1"]\ndev = ["pytest", "steelyard[tables,docs]"]\ndocs = ["sphinx"]\n'
+    )
+    spec = importlib.util.spec_from_file_location("needed_script", ROOT / ".ci" / "needed.py")
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    assert script.needed(tmp_path, []) == ["numpy>=1"]
+    assert script.needed(tmp_path, ["dev"]) == ["numpy>=1", "pytest", "pandas", "sphinx"]
