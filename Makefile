@@ -66,25 +66,32 @@ $(VENV)/.created:
 	$(PYTHON) -m venv $(VENV)
 	@touch $@
 
-# NEEDED prints the dependencies of pyproject.toml without extras. FIRST_IMPORT compiles modules by importing them.
-NEEDED := import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["dependencies"], sep="\n")
+# FIRST_IMPORT compiles modules by importing them.
 FIRST_IMPORT := import jinja2, rich.live, rich.table, scipy.stats, sklearn.linear_model, sklearn.svm
 
 $(VENV)/.tools: $(VENV)/.created
 	$(PIP) $(BUILD_TOOLS)
 	@touch $@
 
+# The extension is compiled with -Werror for tests and lint, which also need the dependencies of an extra.
+test test-native lint: export CMAKE_ARGS := $(CMAKE_ARGS) -DSTEELYARD_WERROR=ON
+test lint: EXTRA := dev
+test: AFTER_BUILD = $(build_native_tests)
+
 # Builds the package, again after changes of native code or pyproject.toml. Dependencies are downloaded while the
-# compiler runs.
+# compiler runs. Those of an extra contain the build tools, which are therefore installed before.
 $(VENV)/.built: $(VENV)/.created $(NATIVE)
-	@$(BIN)/python -c '$(NEEDED)' > $(VENV)/needed.txt
-	@{ $(PIP) --requirement $(VENV)/needed.txt && $(BIN)/python -c '$(FIRST_IMPORT)'; } & needed=$$!; \
-	  $(MAKE) --no-print-directory $(VENV)/.tools && { $(INSTALL) . --no-deps $(PROGRESS); } && wait $$needed
+	@$(if $(EXTRA),$(MAKE) --no-print-directory $(VENV)/.tools && $(PIP) $(OLD_BUILD_TOOLS))
+	@$(BIN)/python .ci/needed.py $(EXTRA) > $(VENV)/needed.txt
+	@{ $(PIP) $(if $(EXTRA),--no-build-isolation) --requirement $(VENV)/needed.txt && $(BIN)/python -c '$(FIRST_IMPORT)'; } & needed=$$!; \
+	  $(MAKE) --no-print-directory $(VENV)/.tools && { $(INSTALL) . --no-deps $(PROGRESS); } && \
+	  { $(or $(AFTER_BUILD),true); } && wait $$needed
 	@touch $@
 
-$(VENV)/.dev: $(VENV)/.built pyproject.toml
+$(VENV)/.dev: $(VENV)/.built
 	$(PIP) $(OLD_BUILD_TOOLS)
-	@$(INSTALL) ".[dev]" $(PROGRESS)
+	@$(BIN)/python .ci/needed.py dev > $(VENV)/needed.txt
+	$(PIP) --no-build-isolation --requirement $(VENV)/needed.txt
 	@touch $@
 
 # -- jobs ---------------------------------------------------------------------------------------------
@@ -120,9 +127,6 @@ $(VENV)/.brokers: $(VENV)/.built pyproject.toml
 broker-demo: $(VENV)/.brokers
 	$(BIN)/python examples/broker.py || test $$? = 130  # 130: stopped with Ctrl-C
 
-# An extension that is built for tests or lint is compiled with -Werror.
-test test-native lint: export CMAKE_ARGS := $(CMAKE_ARGS) -DSTEELYARD_WERROR=ON
-
 # Each worker has one BLAS thread, because BLAS threads that wait for each other take processor time.
 WORKERS ?= 2
 test: $(VENV)/.dev test-native
@@ -141,9 +145,13 @@ WHEEL_TAG = $$($(BIN)/python -c 'import sys, sysconfig; \
   version = "cp312-abi3" if sys.version_info >= (3, 12) else "cp311-cp311"; \
   print(version, sysconfig.get_platform().translate(str.maketrans("-.", "__")), sep="-")')
 
+define build_native_tests
+$(BIN)/cmake build/$(WHEEL_TAG) $(CMAKE_ARGS) > /dev/null && \
+  $(BIN)/cmake --build build/$(WHEEL_TAG) --target steelyard_native_tests
+endef
+
 test-native: $(VENV)/.built
-	$(BIN)/cmake build/$(WHEEL_TAG) $(CMAKE_ARGS) > /dev/null
-	$(BIN)/cmake --build build/$(WHEEL_TAG) --target steelyard_native_tests
+	$(build_native_tests)
 	build/$(WHEEL_TAG)/src/native/steelyard_native_tests
 
 # Native tests with another compiler and for another processor. Debian packages: clang, g++-aarch64-linux-gnu,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import re
 import sys
 from pathlib import Path
 
@@ -67,6 +68,16 @@ def test_table_lists_cases_in_which_stream_classifier_is_not_first(referees):
     assert lines[0] == "Not first in 1 of 2 cases: a: F1."
     assert lines[4] == "| a: F1 | .800 | peer .900 | peer .700 | 2 of 3 |"
     assert lines[5] == "| b: F1 | **.900** | none | peer .900 | 1 of 2 |"
+
+
+def test_first_paragraph_of_the_page_counts_the_cases_in_which_we_are_not_first():
+    page = (ACCURACY.parents[1] / "docs" / "referees.md").read_text(encoding="utf-8")
+    table = page.partition("## Run for this page")[2].partition("The peers of a case")[0]
+    lines = [line.strip("| ").split(" | ") for line in table.splitlines() if re.match(r"\|.*\d of \d", line)]
+    ranks = [int(cells[4].split(" of ")[0]) for cells in lines]
+    behind = sum(rank > 1 for rank in ranks)
+    assert f"It is **not first** in {behind} of the {len(ranks)} cases" in page
+    assert [cells[1].startswith("**") for cells in lines] == [rank == 1 for rank in ranks]  # bold: first
 
 
 def test_referee_predicts_rows_before_it_learns_them(referees):

@@ -1,7 +1,8 @@
-"""Limits of the changelog, and the compiler extensions of the native code."""
+"""Limits of the changelog, compiler extensions of the native code, and the list of needed packages."""
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from pathlib import Path
 
@@ -11,7 +12,8 @@ ROOT = Path(__file__).parents[1]
 SCREEN_LINES = 45
 NATIVE = sorted(path for path in (ROOT / "src" / "native").rglob("*.[ch]pp"))
 EXTENSION = re.compile(
-    r"__builtin_|__attribute__|\[\[(gnu|clang)::|__int128|__extension__|#pragma (GCC|clang)|__typeof"
+    r"__builtin_|__attribute|\[\[(gnu|clang)::|__int128|__float128|__extension__|__restrict"
+    r"|__GNUC__|__clang__|#pragma (?!once)|_Pragma|\btypeof\b|__typeof|\bvector_size\b|\basm\b|\b__asm"
 )
 
 
@@ -32,6 +34,15 @@ def test_changelog_links_existing_pages():
     assert [page for page in sorted(pages) if not (ROOT / page).exists()] == []
 
 
+@pytest.mark.parametrize(
+    "line",
+    ["__builtin_ctz(x)", "#pragma GCC unroll 4", "[[gnu::noinline]]", 'asm("" : "+v"(x))', "__restrict"],
+)
+def test_compiler_extension_is_found_in_a_line(line):
+    assert EXTENSION.search(line)
+    assert not EXTENSION.search("#pragma once  // STEELYARD_RESTRICT, STEELYARD_VECTOR(32), constructor")
+
+
 def test_compiler_extensions_occur_only_in_the_compiler_header():
     found = {
         path.relative_to(ROOT / "src" / "native").as_posix()
@@ -39,3 +50,15 @@ def test_compiler_extensions_occur_only_in_the_compiler_header():
         if EXTENSION.search(path.read_text())
     }
     assert found == {"common/compiler.hpp"}
+
+
+def test_needed_packages_contain_those_of_nested_extras_once(tmp_path):
+    (tmp_path / "pyproject.toml").write_text(
+        '[project]\ndependencies = ["numpy>=1"]\n[project.optional-dependencies]\n'
+        'tables = ["pandas", "numpy>=1"]\ndev = ["pytest", "steelyard[tables,docs]"]\ndocs = ["sphinx"]\n'
+    )
+    spec = importlib.util.spec_from_file_location("needed_script", ROOT / ".ci" / "needed.py")
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    assert script.needed(tmp_path, []) == ["numpy>=1"]
+    assert script.needed(tmp_path, ["dev"]) == ["numpy>=1", "pytest", "pandas", "sphinx"]

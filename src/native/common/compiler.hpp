@@ -46,6 +46,20 @@
 #define STEELYARD_SHUFFLE(a, b, ...) __builtin_shuffle(a, b, decltype((a) < (b)){__VA_ARGS__})
 #endif
 
+#define STEELYARD_RESTRICT __restrict
+
+// Optimization barrier: the compiler must compute the vector here, so it cannot fuse a product with a later sum.
+// Expands to nothing for processors without fused multiply-add.
+#if defined(__x86_64__) && defined(__FMA__)
+#define STEELYARD_COMPUTE_HERE(vector) asm("" : "+v"(vector))
+#elif defined(__aarch64__)
+#define STEELYARD_COMPUTE_HERE(vector) asm("" : "+w"(vector))
+#elif defined(__FP_FAST_FMA)
+#define STEELYARD_COMPUTE_HERE(vector) asm("" : "+m"(vector))
+#else
+#define STEELYARD_COMPUTE_HERE(vector) static_cast<void>(0)
+#endif
+
 #define STEELYARD_PRAGMA(text) _Pragma(#text)
 #define STEELYARD_UNROLL(times) STEELYARD_PRAGMA(GCC unroll times)  // written before a loop
 

@@ -10,12 +10,14 @@ namespace steelyard::STEELYARD_LEVEL {
 
 constexpr size_t kMaxSplits = 256;
 
-static void split_subtract(std::int64_t* __restrict larger, const std::int64_t* __restrict smaller, size_t n) {
+static void split_subtract(std::int64_t* STEELYARD_RESTRICT larger, const std::int64_t* STEELYARD_RESTRICT smaller,
+                           size_t n) {
     for (size_t i = 0; i < n; ++i) larger[i] -= smaller[i];
 }
 
 // Writes the bins begin..end that exceed the gain, and returns their number.
-static size_t split_list(const std::int64_t* exceeds, size_t begin, size_t end, std::uint16_t* __restrict chosen) {
+static size_t split_list(const std::int64_t* exceeds, size_t begin, size_t end,
+                         std::uint16_t* STEELYARD_RESTRICT chosen) {
     size_t n = 0;
     for (size_t b = begin; b < end; ++b) {
         chosen[n] = static_cast<std::uint16_t>(b);
@@ -24,7 +26,8 @@ static size_t split_list(const std::int64_t* exceeds, size_t begin, size_t end, 
     return n;
 }
 
-static size_t split_scan(const SplitQuery& query, std::int64_t* __restrict left, std::uint16_t* __restrict chosen) {
+static size_t split_scan(const SplitQuery& query, std::int64_t* STEELYARD_RESTRICT left,
+                         std::uint16_t* STEELYARD_RESTRICT chosen) {
     const SplitQuery q = query;  // local copy that the output cannot alias
     std::int64_t gradient = q.start[0], hessian_and_rows = q.start[1];
     for (size_t b = 0; b < q.n; ++b) {
@@ -50,8 +53,8 @@ static size_t split_scan(const SplitQuery& query, std::int64_t* __restrict left,
     return any == 0 ? 0 : split_list(exceeds, begin, end, chosen);
 }
 
-static size_t split_scan_packed(const PackedSplitQuery& query, std::int64_t* __restrict left,
-                                std::uint16_t* __restrict chosen) {
+static size_t split_scan_packed(const PackedSplitQuery& query, std::int64_t* STEELYARD_RESTRICT left,
+                                std::uint16_t* STEELYARD_RESTRICT chosen) {
     const PackedSplitQuery q = query;  // local copy that the output cannot alias
     std::int64_t sum = q.start;
     for (size_t b = 0; b < q.n; ++b) left[b] = sum += q.bins[b];

@@ -66,13 +66,7 @@ STEELYARD_ALWAYS_INLINE static inline V shuffled(V a, V b) {
 
 // Optimization barrier: returns its argument and prevents the compiler from fusing a product with a sum.
 STEELYARD_ALWAYS_INLINE static inline VecD rounded(VecD product) {
-#if defined(__x86_64__) && defined(__FMA__)
-    asm("" : "+v"(product));
-#elif defined(__aarch64__)
-    asm("" : "+w"(product));
-#elif defined(__FP_FAST_FMA)
-    asm("" : "+m"(product));
-#endif
+    STEELYARD_COMPUTE_HERE(product);
     return product;
 }
 
