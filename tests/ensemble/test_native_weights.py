@@ -80,7 +80,7 @@ def test_calibrations_of_real_scores_equal_the_slow_formulas():
 
 @pytest.mark.parametrize("copies", [2, 4, 10, 40])
 def test_calibrations_do_not_depend_on_the_share_of_a_rare_class(copies):
-    # Scores like those of trees: most negative rows differ little. Both classes have the same weight in the fit.
+    # Scores like those of trees: most negative rows differ little. Both classes have equal weight in the fit.
     rng = np.random.default_rng(0)
     positive, negative = rng.normal(-2.0, 2.0, 100), -6.0 + 0.01 * rng.exponential(size=1000)
     negative[:20] = rng.normal(-2.0, 1.0, 20)

@@ -131,7 +131,9 @@ def test_score_buffer_keeps_the_last_rows_of_every_class():
     assert sides.share == pytest.approx(0.05, abs=0.03)
 
 
-@pytest.mark.parametrize(("every", "n_rows"), [(20, 1000), (50, 1000), (100, 2000), (150, 3000), (1000, 4000)])
+@pytest.mark.parametrize(
+    ("every", "n_rows"), [(20, 1000), (50, 1000), (100, 2000), (150, 3000), (1000, 4000)]
+)
 def test_score_buffer_keeps_more_rows_if_one_class_is_rare(every, n_rows):
     buffer, n = ScoreBuffer(1), 20_000
     buffer.set_classes([0, 1])
