@@ -252,7 +252,7 @@ def test_published_number_has_the_same_value_on_every_page(name):
     pattern = figure["pattern"].replace("{}", r"(?P<value>[\d.,]*\d)")
     for page in figure["pages"]:
         assert re.search(pattern, text_of(page)), f"{page} does not contain {pattern}"
-    for page in ["README.md", *(str(path.relative_to(ROOT)) for path in DOCS.rglob("*.md"))]:
+    for page in ["README.md", "CHANGELOG.md", *(str(path.relative_to(ROOT)) for path in DOCS.rglob("*.md"))]:
         for match in re.finditer(pattern, text_of(page)):
             assert match["value"] == figure["value"], f"{page}: {match[0]}"
 

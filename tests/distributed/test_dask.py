@@ -464,10 +464,12 @@ def test_predict_before_fit_raises(rng):
         engine.predict(ProximalSVC(), dask_array(imbalanced(rng)[0], []))
 
 
-def test_cross_validate_with_one_fold_raises(rng):
+def test_cross_validate_with_too_few_folds_raises(rng):
     X, y = imbalanced(rng)
     with pytest.raises(ParameterError, match="folds must be an integer of at least 2; got 1"):
         engine.cross_validate(ProximalSVC(), dask_array(X, []), y, 1)
+    with pytest.raises(ParameterError, match='folds must be an integer of at least 3 with C="auto"; got 2'):
+        engine.cross_validate(ProximalSVC(C="auto"), dask_array(X, []), y, 2)
 
 
 def test_cross_validate_is_independent_of_partitions(rng):

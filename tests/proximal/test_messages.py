@@ -192,3 +192,7 @@ def test_cross_validate_uses_the_folds_of_a_message(rng):
     assert all(len(values) == 5 for values in measured.values())
     with pytest.raises(DataError, match=r"^ProximalSVC.cross_validate: the statistics have one fold"):
         ProximalSVC().cross_validate(ProximalSVC().fit(X, y).statistics())
+    two_folds = ProximalSVC(C="auto", n_folds=2).fit(X, y).statistics()
+    assert len(ProximalSVC(C=0.5).cross_validate(two_folds)["test_auc"]) == 2
+    with pytest.raises(DataError, match=r"^ProximalSVC.cross_validate: the statistics have two folds"):
+        ProximalSVC(C="auto").cross_validate(two_folds)

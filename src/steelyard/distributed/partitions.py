@@ -272,9 +272,12 @@ def add_up(messages: Iterable[Message]) -> Message:
 
 def fold_probe(model: ProximalSVC, folds: int) -> ProximalSVC:
     """Return an unfitted model that computes statistics per fold, for cross-validation."""
-    if isinstance(folds, bool) or not isinstance(folds, int) or folds < 2:
+    least = 3 if model.C == "auto" else 2  # C is selected by the folds that remain for training
+    if isinstance(folds, bool) or not isinstance(folds, int) or folds < least:
+        with_auto = ' with C="auto"' if least == 3 else ""
         raise ParameterError(
-            f"folds must be an integer of at least 2; got {folds!r}.", source="cross_validate"
+            f"folds must be an integer of at least {least}{with_auto}; got {folds!r}.",
+            source="cross_validate",
         )
     check_parameters(model)
     return ProximalSVC(**{**model.get_params(deep=False), "C": "auto", "n_folds": folds})

@@ -634,6 +634,12 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
             See :func:`steelyard.proximal.model_selection.validate_folds`.
         """
         statistics.state.check_has_folds("ProximalSVC.cross_validate")
+        if self.C == "auto" and statistics.state.n_folds == 2:
+            raise DataError(
+                'the statistics have two folds, and C="auto" needs two besides the tested one.',
+                source="ProximalSVC.cross_validate",
+                hint="use a number for C, or statistics with n_folds=3 or more",
+            )
         return validate_folds(self._rule(statistics.state), statistics.state)
 
     @transactional
