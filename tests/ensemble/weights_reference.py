@@ -47,16 +47,18 @@ def calibrate_experts(scores, n_positive, max_linear=6.0):
     bias = np.clip(bias, -down, up)
     linear = below[:, None] * np.minimum(x, 0.0) + above[:, None] * np.maximum(x, 0.0) + bias[:, None]
     inside = np.clip(linear, -down[:, None], up[:, None])
-    log_odds = inside + np.sign(linear - inside) * np.log1p(np.abs(linear - inside))
+    growth = np.minimum(1.0, np.where(linear > 0.0, n[0][:, None], n[1][:, None]) / 10.0)
+    log_odds = inside + growth * np.sign(linear - inside) * np.log1p(np.abs(linear - inside))
     slopes = zip(below / scale, above / scale, strict=True)
-    tables = [_table(*numbers) for numbers in zip(middle, slopes, bias, up, down, strict=True)]
+    limits = zip(up, down, *np.minimum(1.0, n / 10.0), strict=True)
+    tables = [_table(*numbers) for numbers in zip(middle, slopes, bias, limits, strict=True)]
     return Calibrations(auc, np.where(known, log_odds, 0.0), tables)
 
 
-def _table(middle, slopes, bias, up, down):
-    beyond = np.log1p(EXCESS)
+def _table(middle, slopes, bias, limits):
+    (up, down, growth_up, growth_down), beyond = limits, np.log1p(EXCESS)
     low, high = middle - (bias + down + EXCESS) / slopes[0], middle + (up + EXCESS - bias) / slopes[1]
-    values = np.concatenate([-(down + beyond)[::-1], [bias], up + beyond])
+    values = np.concatenate([-(down + growth_down * beyond)[::-1], [bias], up + growth_up * beyond])
     return np.stack([np.concatenate([low[::-1], [middle], high]), values])
 
 

@@ -24,6 +24,7 @@ constexpr double kPlattPenalty = 1e-3;  // ridge penalty that pulls the slope of
 constexpr double kMinSlope = 1e-6, kMinPlattSlope = 1e-3;
 // Each slope is at least min(0.3, 5 / n) times the other slope, where n is the size of the rarer class.
 constexpr double kMaxLeastSlope = 0.3, kLeastSlopeRows = 5.0;
+constexpr double kRowsForGrowth = 10.0;   // number of scores of a class for full growth beyond its limit
 constexpr double kMaxBias = 5.0;          // limit of the log-odds at the middle between the classes
 constexpr double kNormalQuantiles = 3.3;  // distance of the quantiles 0.05 and 0.95 of the normal distribution
 constexpr double kMinShare = 1e-4;        // smallest class share in the log-loss at observed shares
@@ -150,10 +151,14 @@ double median(const std::vector<double>& ascending) {
     return 0.5 * (ascending[(n - 1) / 2] + ascending[n / 2]);
 }
 
-double compressed(double log_odds, double up, double down) {
-    if (log_odds > up) return up + portable_log(1.0 + (log_odds - up));
-    if (log_odds < -down) return -down - portable_log(1.0 + (-down - log_odds));
+double compressed(double log_odds, const Limit& up, const Limit& down) {
+    if (log_odds > up.value) return up.value + up.growth * portable_log(1.0 + (log_odds - up.value));
+    if (log_odds < -down.value) return -down.value - down.growth * portable_log(1.0 + (-down.value - log_odds));
     return log_odds;
+}
+
+Limit limit_of(double n_rows, double max_linear) {
+    return {std::min(max_linear, 1.0 + portable_log(1.0 + n_rows)), std::min(1.0, n_rows / kRowsForGrowth)};
 }
 
 // A calibration before its slopes are fitted, and its regression.
@@ -189,9 +194,8 @@ void finish(PendingCalibration& made, Rows<double> scores, double max_linear) {
     const double least = std::min(kMaxLeastSlope, kLeastSlopeRows / std::min(n_positive, n_negative));
     result.below = std::max(below, least * above);
     result.above = std::max(above, least * below);
-    result.up = std::min(max_linear, 1.0 + portable_log(1.0 + n_positive));
-    result.down = std::min(max_linear, 1.0 + portable_log(1.0 + n_negative));
-    result.bias = std::clamp(std::clamp(fit.c, -kMaxBias, kMaxBias), -result.down, result.up);
+    result.up = limit_of(n_positive, max_linear), result.down = limit_of(n_negative, max_linear);
+    result.bias = std::clamp(std::clamp(fit.c, -kMaxBias, kMaxBias), -result.down.value, result.up.value);
     result.log_odds.resize(scores.n_rows);
     for (std::size_t i = 0; i < scores.n_rows; ++i) {
         const double x = (scores.data[i * scores.n_features + result.expert] - result.middle) / result.scale;
@@ -309,9 +313,10 @@ void calibration_table(const ExpertCalibration& fitted, double* knots, double* v
     knots[n] = fitted.middle, values[n] = fitted.bias;
     for (std::size_t k = 0; k < n; ++k) {
         const double excess = kTableExcess[k], beyond = portable_log(1.0 + excess);
-        knots[n - 1 - k] = fitted.middle - (fitted.bias + fitted.down + excess) / below;
-        knots[n + 1 + k] = fitted.middle + (fitted.up + excess - fitted.bias) / above;
-        values[n - 1 - k] = -(fitted.down + beyond), values[n + 1 + k] = fitted.up + beyond;
+        knots[n - 1 - k] = fitted.middle - (fitted.bias + fitted.down.value + excess) / below;
+        knots[n + 1 + k] = fitted.middle + (fitted.up.value + excess - fitted.bias) / above;
+        values[n - 1 - k] = -(fitted.down.value + fitted.down.growth * beyond);
+        values[n + 1 + k] = fitted.up.value + fitted.up.growth * beyond;
     }
 }
 

@@ -20,13 +20,18 @@ struct PlattScaling {
 // The first `n_positive` scores are those of positive rows. There is at least one row of each class.
 PlattScaling platt_scaling(std::span<const double> scores, std::size_t n_positive);
 
+// Log-odds up to which a calibration is linear, and the factor of the logarithmic growth beyond.
+struct Limit {
+    double value, growth;
+};
+
 // Calibration of one expert: log-odds with one slope below and one above the middle between the classes, compressed to
 // logarithmic growth beyond the limits.
 struct ExpertCalibration {
     std::size_t expert;
     double middle, scale;       // x = (score - middle) / scale
     double below, above, bias;  // log-odds = below * min(x, 0) + above * max(x, 0) + bias
-    double up, down;            // limits of positive and of negative log-odds
+    Limit up, down;             // of positive and of negative log-odds
     double auc;
     std::vector<double> log_odds;  // one number per row; 0 if the score is unknown
 };
@@ -38,7 +43,9 @@ struct RecentScores {
 };
 
 // Fits the calibrations of the experts with `is_candidate` and at least `min_rows` known scores of each class.
-// Log-odds are linear up to 1 + log(1 + number of known scores of the class), at most `max_linear`.
+// Log-odds are linear up to 1 + log(1 + number of known scores of the class), at most `max_linear`. They grow
+// logarithmically beyond, and less if there are fewer than ten scores: early false alarms would else keep the highest
+// scores of the stream.
 std::vector<ExpertCalibration> fit_calibrations(const RecentScores& recent, std::span<const bool> is_candidate,
                                                 std::size_t min_rows, double max_linear);
 
