@@ -21,7 +21,9 @@ __all__ = ["EXPERTS", "Expert", "ExpertConfig", "Rule", "Stream"]
 
 EXPERTS = (
     ExpertConfig("linear", "proximal SVM over all rows", 1.0, LinearExpert),
-    ExpertConfig("recent", "proximal SVM over the last 200 rows", 1.0, RecentLinearExpert),
+    ExpertConfig(
+        "recent", "proximal SVM over the last 200 rows, more with many classes", 1.0, RecentLinearExpert
+    ),
     ExpertConfig("mapped", "proximal SVM over 300 random features, all rows", 1.0, MappedLinearExpert),
     ExpertConfig(
         "kernel", "kernel SVM over the last 1,000 rows and the last 200 of each class", 4.0, KernelExpert
