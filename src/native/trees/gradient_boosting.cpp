@@ -107,7 +107,7 @@ STEELYARD_TARGET_AVX512 void quantize_avx512(const GradientQuery<Format>& query)
 
 // Returns the version for the active SIMD level. All versions compute the same bits.
 template <class Format>
-auto gradient_version(std::string_view level) -> void (*)(const GradientQuery<Format>&) {
+auto gradient_version([[maybe_unused]] std::string_view level) -> void (*)(const GradientQuery<Format>&) {
 #if defined(__x86_64__)
     if (level == "avx512") return quantize_avx512<Format>;
     if (level == "avx2") return quantize_avx2<Format>;
