@@ -483,8 +483,7 @@ def encoded_chunk(
     table = encoder.encode_table(batch, REQUEST, 0, learn=learn)
     names = spec.feature_names(batch.columns)
     known = names if learn else [name for name in names if name in encoder.columns_]
-    columns = {name: table[name] for name in known}
-    return Chunk(np.empty((batch.n_rows, 0)), labels, 0, times, columns=columns)
+    return Chunk(np.empty((batch.n_rows, 0)), labels, 0, times, columns=table.choose(known))
 
 
 def check_features(spec: Spec, encoder: TableEncoder, batch: ColumnBatch) -> None:

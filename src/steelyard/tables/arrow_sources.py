@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from steelyard.exceptions import DataError, DataTypeError
-from steelyard.tables.columns import Coded, ColumnBatch, Columns, Place, as_texts
+from steelyard.tables.columns import Coded, ColumnBatch, Columns, Place, Values, as_texts
 from steelyard.tables.files import ByteSource
 
 _BUFFER_BYTES = 1 << 19
@@ -176,7 +176,7 @@ def _checked_table(make: Callable[[Any], Any], table: Any) -> Any:
 
 
 def arrow_values(column: Any, name: str) -> NDArray[Any]:
-    """Return a column as an array: numbers as float64 (nan if missing), text as object (None if missing)."""
+    """Return a column as an array: numbers as float64, times as datetime64, text as object."""
     import pyarrow as pa
 
     kind = column.type
@@ -189,8 +189,7 @@ def arrow_values(column: Any, name: str) -> NDArray[Any]:
     if types.is_boolean(kind) or types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
         return _floats(column)
     if _is_time(kind):
-        micros = column.cast(pa.timestamp("us")).to_numpy(zero_copy_only=False)
-        return np.where(np.isnat(micros), np.nan, micros.astype(np.int64) / 1e6)
+        return np.asarray(column.cast(pa.timestamp("us")).to_numpy(zero_copy_only=False))
     if types.is_duration(kind) or types.is_time(kind):
         return _seconds(column)
     if pa.types.is_null(kind):
@@ -243,19 +242,14 @@ def arrow_batch(found: Mapping[str, Any], kinds: Mapping[str, str], n_rows: int)
         rows = pa.RecordBatch.from_arrays(list(found.values()), names=list(found))
         matrix = rows.to_tensor(null_to_nan=True, row_major=False).to_numpy()
         return ColumnBatch.from_matrix(list(found), matrix)
-    columns, coded = {}, {}
+    cells: dict[str, Values | Coded] = {}
     for name, column in found.items():
-        if kinds[name] != "text":
-            columns[name] = arrow_values(column, name)
-            continue
-        made = _coded(column)
-        if made is None:
-            columns[name] = np.array(as_texts(arrow_values(column, name)), dtype=object)
-        else:
-            coded[name] = made
-            columns[name] = np.array(made[0], dtype=object).take(made[1])
-    times = [name for name, column in found.items() if name not in coded and _is_time(column.type)]
-    return ColumnBatch(columns, n_rows, coded, times=times)
+        made = _coded(column) if kinds[name] == "text" else None
+        cells[name] = arrow_values(column, name) if made is None else made
+        if kinds[name] == "text" and made is None:
+            values = ColumnBatch.of_cells({name: cells[name]}, n_rows).columns[name]
+            cells[name] = np.array(as_texts(values), dtype=object)
+    return ColumnBatch.of_cells(cells, n_rows)
 
 
 def _coded(column: Any) -> Coded | None:

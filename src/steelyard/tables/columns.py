@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -99,24 +99,59 @@ class ColumnBatch:
         columns = dict(zip(names, matrix.T, strict=True))
         return cls(columns, len(matrix), matrix=matrix, matrix_names=names)
 
+    @classmethod
+    def of_cells(cls, found: Mapping[str, Values | Coded], n_rows: int) -> ColumnBatch:
+        """Return a batch of numbers (float64), times (datetime64), texts (object) and coded texts."""
+        columns, coded, times = dict[str, Values](), dict[str, Coded](), []
+        for name, values in found.items():
+            if isinstance(values, tuple):
+                coded[name] = values
+                columns[name] = np.array(values[0], dtype=object).take(values[1])
+            elif values.dtype.kind == "M":
+                columns[name] = in_seconds(values)
+                times.append(name)
+            else:
+                columns[name] = values
+        return cls(columns, n_rows, coded, times=times)
+
     @property
     def is_matrix(self) -> bool:
         """Whether all columns are numeric and stored in ``matrix``."""
         return self.matrix is not None and len(self.matrix_names) == len(self.columns)
 
+    def kind(self, name: str) -> str:
+        """Return the kind of a column: number, time, category, or unknown if all values are missing."""
+        values = self.columns[name]
+        if is_empty(values):
+            return "unknown"
+        return "category" if values.dtype == object else "time" if name in self.times else "number"
+
     def take(self, begin: int, end: int) -> ColumnBatch:
         """Return the rows from ``begin`` to ``end`` (exclusive), without copying."""
         if begin == 0 and end >= self.n_rows:
             return self
-        part = slice(begin, min(end, self.n_rows))
+        return self.select(slice(begin, min(end, self.n_rows)))
+
+    def select(self, rows: Any) -> ColumnBatch:
+        """Return some rows, selected by slice, mask or index."""
         return ColumnBatch(
-            {name: values[part] for name, values in self.columns.items()},
-            max(0, part.stop - begin),
-            {name: (values, codes[part]) for name, (values, codes) in self.coded.items()},
-            matrix=None if self.matrix is None else self.matrix[part],
+            {name: values[rows] for name, values in self.columns.items()},
+            len(range(self.n_rows)[rows]) if isinstance(rows, slice) else len(np.arange(self.n_rows)[rows]),
+            {name: (values, codes[rows]) for name, (values, codes) in self.coded.items()},
+            matrix=None if self.matrix is None else self.matrix[rows],
             matrix_names=self.matrix_names,
             times=self.times,
         )
+
+    def choose(self, names: Iterable[str]) -> ColumnBatch:
+        """Return some columns in the given order."""
+        columns = {name: self.columns[name] for name in names}
+        coded = {name: self.coded[name] for name in columns if name in self.coded}
+        return ColumnBatch(columns, self.n_rows, coded, times=self.times)
+
+    def without(self, name: str) -> ColumnBatch:
+        """Return all columns except one."""
+        return self.choose(other for other in self.columns if other != name)
 
     def to_matrix(self, names: Sequence[str]) -> FloatArray:
         """Return numeric columns as a C-contiguous matrix, which may share memory with the batch."""
@@ -145,9 +180,7 @@ class ColumnBatch:
         if values.dtype != object:
             found, codes = np.unique(values, return_inverse=True)
             return as_texts(found), codes
-        index: dict[Any, int] = {}
-        codes = np.array([index.setdefault(value, len(index)) for value in values.tolist()], dtype=np.int64)
-        return list(index), codes
+        return encode_texts(values.tolist())
 
     @staticmethod
     def concat(parts: Sequence[ColumnBatch]) -> ColumnBatch:
@@ -253,6 +286,48 @@ class Columns:
     def wanted(self, features: Sequence[str]) -> list[str]:
         """Return the columns that must be read: features, target and time."""
         return [*features, *(name for name in (self.target, self.time) if name is not None)]
+
+
+def encode_texts(texts: Iterable[str | None]) -> Coded:
+    """Return the distinct texts, in order of appearance, and the index of each text."""
+    index: dict[Any, int] = {}
+    codes = np.array([index.setdefault(text, len(index)) for text in texts], dtype=np.int64)
+    return list(index), codes
+
+
+def in_seconds(times: Values) -> FloatArray:
+    """Return times or durations of NumPy in seconds, with NaN for missing values."""
+    micros = times.astype(times.dtype.kind + "8[us]")
+    return np.where(np.isnat(micros), np.nan, micros.astype(np.int64) / 1e6)
+
+
+def is_empty(values: Values) -> bool:
+    """Return whether all values of a column are missing."""
+    if values.dtype == object:
+        return all(value is None for value in values)
+    return bool(np.isnan(values).all())
+
+
+def new_values(coded: Coded, known: Container[Any]) -> list[tuple[int, Any]]:
+    """Return the values that are not in ``known``, each with its first row, in the order of these rows."""
+    values, codes = coded
+    unknown = [code for code, value in enumerate(values) if value is not None and value not in known]
+    if not unknown:
+        return []
+    first_rows = np.full(len(values), len(codes))
+    np.minimum.at(first_rows, codes, np.arange(len(codes)))
+    return sorted((int(first_rows[code]), values[code]) for code in unknown if first_rows[code] < len(codes))
+
+
+def erased_codes(codes: Mapping[str, int], texts: Container[str]) -> dict[str, int]:
+    """Return the codes of texts, in which some texts are replaced by placeholders."""
+    found: dict[str, int] = {}
+    for text, code in codes.items():
+        new = f"(erased {code})" if text in texts else text
+        while new != text and (new in codes or new in found):
+            new += "'"
+        found[new] = code
+    return found
 
 
 def as_texts(values: Values) -> list[str | None]:

@@ -26,10 +26,10 @@ from steelyard.persistence import from_bytes, storable, to_bytes
 from steelyard.proximal import Certificate, DriftReport, ProximalSVC, compare_statistics
 from steelyard.streams.chunks import Chunk
 from steelyard.streams.predictions import Predictions, is_ready, learn_chunk, predict_chunk, rows_for_model
-from steelyard.tables.columns import Place
+from steelyard.tables.columns import ColumnBatch, Place
 from steelyard.tables.encoding import TableEncoder
 from steelyard.tables.explanation import explain_encoded
-from steelyard.tables.frames import concat_tables, is_table, memory_batch, table_columns
+from steelyard.tables.frames import concat_tables, is_table, memory_batch, table_batch
 from steelyard.tables.labels import LabelReader
 from steelyard.tables.row_digest import RowDigest
 from steelyard.tables.table_stream import TableStream, open_stream
@@ -349,7 +349,7 @@ class TableModel(ClassifierMixin, TransformerMixin, BaseEstimator):
     def explain_chunk(self, chunk: Chunk, changes: bool | None = None) -> RowExplanations:
         """Explain the predictions for a chunk of :meth:`rows`, read with all columns in ``keep``."""
         rows = rows_for_model(self.estimator, chunk)
-        if isinstance(rows, Mapping):  # the estimator reads tables itself
+        if isinstance(rows, ColumnBatch):  # the estimator reads tables itself
             explained: RowExplanations = self.estimator.explain(rows, changes=changes)
             return explained
         is_fixed = not hasattr(self.estimator, "grow")
@@ -400,9 +400,9 @@ class TableModel(ClassifierMixin, TransformerMixin, BaseEstimator):
 
     def _without_time(self, X: Any, source: str) -> tuple[Any, NDArray[np.float64] | None]:
         """Return a table without its column of times, and the times in seconds."""
-        if self.time is None or not is_table(X) or self.time not in (columns := table_columns(X, source)):
+        if self.time is None or not is_table(X) or self.time not in (table := table_batch(X, source)).columns:
             return X, None
-        return columns, columns.pop(self.time).values
+        return table.without(self.time), table.columns[self.time]
 
     def _labelled_chunks(self, X: Any, y: Any, method: str, *, learn: bool) -> tuple[list[Chunk], str]:
         """Return the labelled rows of a table as chunks, and the name of the table."""
@@ -418,10 +418,9 @@ class TableModel(ClassifierMixin, TransformerMixin, BaseEstimator):
             return list(stream), stream.name  # reads all rows before learning
         if y is None:
             source = f"TableModel.{method}"
-            columns = table_columns(X, source)
-            target = memory_batch({self.target: columns.pop(self.target)}, source).columns[self.target]
-            y = LabelReader(self.target, _MAX_CLASSES).read(target, Place(source), 0)
-            X = columns
+            table = table_batch(X, source)
+            y = LabelReader(self.target, _MAX_CLASSES).read(table.columns[self.target], Place(source), 0)
+            X = table.without(self.target)
         return [self._memory_chunk(X, y, method, learn=learn)], "table"
 
     def _learn_table(self, X: Any, y: Any, sample_weight: Any, method: str, classes: Any = None) -> None:
