@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Self
 
@@ -238,20 +239,15 @@ class StatisticsCube:
         self, source: Any, features: Sequence[str] | None, drop: Sequence[str]
     ) -> Iterable[ColumnBatch]:
         reader = open_source(source)
-        is_fitted = "columns_" in vars(self._encoder)
-        chosen = list(self._encoder.columns_) if is_fitted else features
-        columns = Columns(
-            self.target,
-            self.time,
-            None if chosen is None else tuple(chosen),
-            () if is_fitted else (*self.by, *drop),
-            (*self.by, *(self._encoder.categorical_ if is_fitted else ())),
-        )
+        columns = Columns.of(self.target, self.time, features=features, drop=(*self.by, *drop))
+        if self._encoder.is_fitted:
+            columns = self._encoder.roles(self.target, self.time)
+        columns = replace(columns, categorical=(*self.by, *columns.categorical))
         try:
             names = columns.chosen(reader.names, reader.place.source, getattr(reader, "index_names", ()))
             wanted = [*columns.wanted(names), *self.by]
             for batch in reader.batches(wanted, reader.kinds(columns, wanted)):
-                if "columns_" not in vars(self._encoder):
+                if not self._encoder.is_fitted:
                     self._encoder.fit_columns(batch, names, ())
                 yield batch
         finally:

@@ -224,7 +224,7 @@ def _encode_first_rows(
     parts = []
     with closing(source.batches(names, kinds, FIRST_ROWS)) as batches:
         for batch in batches:
-            if "columns_" not in vars(encoder):
+            if not encoder.is_fitted:
                 encoder.fit_columns(batch, names, columns.categorical)
             parts.append(encoder.encode(batch, source.place, 0, learn=True)[0])
     if not parts:

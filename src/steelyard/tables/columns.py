@@ -246,6 +246,20 @@ class Columns:
     drop: tuple[str, ...] = ()
     categorical: tuple[str, ...] = ()
 
+    @classmethod
+    def of(
+        cls,
+        target: str | None,
+        time: str | None = None,
+        *,
+        features: str | Sequence[str] | None = None,
+        drop: str | Sequence[str] = (),
+        categorical: str | Sequence[str] = (),
+    ) -> Columns:
+        """Return the roles of columns, each given as one name or several."""
+        chosen = None if features is None else _names(features)
+        return cls(target, time, chosen, _names(drop), _names(categorical))
+
     def chosen(self, names: Sequence[str], source: str, index: Sequence[str] = ()) -> list[str]:
         """Return the names of the features in a source; raise an error for names that do not exist.
 
@@ -286,6 +300,10 @@ class Columns:
     def wanted(self, features: Sequence[str]) -> list[str]:
         """Return the columns that must be read: features, target and time."""
         return [*features, *(name for name in (self.target, self.time) if name is not None)]
+
+
+def _names(names: str | Sequence[str]) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else tuple(names)
 
 
 def encode_texts(texts: Iterable[str | None]) -> Coded:

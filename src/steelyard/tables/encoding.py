@@ -16,7 +16,16 @@ from steelyard._types import FloatArray
 from steelyard.exceptions import DataError, ParameterError
 from steelyard.params import Integer, check_value
 from steelyard.persistence import storable
-from steelyard.tables.columns import Coded, ColumnBatch, Place, RowError, as_texts, erased_codes, new_values
+from steelyard.tables.columns import (
+    Coded,
+    ColumnBatch,
+    Columns,
+    Place,
+    RowError,
+    as_texts,
+    erased_codes,
+    new_values,
+)
 from steelyard.tables.frames import first_unreadable, with_dates
 
 MISSING = ("indicator", "refuse", "mean", "zero")
@@ -159,6 +168,10 @@ class TableEncoder(BaseEstimator):
     def is_fitted(self) -> bool:
         """Whether the columns are known, so that rows can be encoded."""
         return "columns_" in vars(self)
+
+    def roles(self, target: str | None, time: str | None = None) -> Columns:
+        """Return the roles of the columns in a source with the learned columns."""
+        return Columns(target, time, tuple(self.columns_), (), tuple(self.categorical_))
 
     @property
     def feature_names(self) -> list[str]:

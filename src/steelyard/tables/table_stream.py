@@ -263,12 +263,10 @@ def open_stream(
     [[1.5 1.  0. ]
      [2.5 0.  1. ]] ['no' 'yes'] ['amount', 'country=NZ', 'country=AU']
     """
+    columns = Columns.of(target, time, features=features, drop=drop, categorical=categorical)
     is_fitted = encoder is not None and encoder.is_fitted
     if encoder is not None and is_fitted:
-        features, categorical = encoder.columns_, encoder.categorical_
-    columns = Columns(
-        target, time, None if features is None else _names(features), _names(drop), _names(categorical)
-    )
+        columns = replace(encoder.roles(target, time), drop=columns.drop)
     return TableStream(
         open_source(source),
         columns,
@@ -320,10 +318,6 @@ def has_label(source: Any, target: str, text: str, limit: int | None = None) -> 
     except (DataError, KeyError):  # KeyError: the target column does not exist
         return True, labels.table.labels
     return labels.table.find(text) is not None, labels.table.labels
-
-
-def _names(names: str | Sequence[str]) -> tuple[str, ...]:
-    return (names,) if isinstance(names, str) else tuple(names)
 
 
 def open_source(source: Any) -> Any:
