@@ -244,7 +244,7 @@ class StatisticsCube:
             columns = self._encoder.roles(self.target, self.time)
         columns = replace(columns, categorical=(*self.by, *columns.categorical))
         try:
-            names = columns.chosen(reader.names, reader.place.source, getattr(reader, "index_names", ()))
+            names = columns.chosen(reader.names, reader.place.source, reader.index_names)
             wanted = [*columns.wanted(names), *self.by]
             for batch in reader.batches(wanted, reader.kinds(columns, wanted)):
                 if not self._encoder.is_fitted:

@@ -137,9 +137,13 @@ def plan_pushdown(
         )
     numbers = [replace(number, bits=bounds.bits(number)) for number in numbers]
     fractions = weight is not None and bool(bounds["off", weight])
+    arithmetic = ARITHMETICS[dialect or str(source.connection.engine)]
+    writer = Writer(arithmetic, source.given(arithmetic.dialect), columns.target, weight)
+    writer.weight_exponent = -WEIGHT_FRACTION_BITS if fractions else 0
+    writer.cells = cells
     plan = PushdownPlan(
         source,
-        _writer_for(source, dialect, columns.target, weight, fractions=fractions),
+        writer,
         encoder,
         found,
         tuple(numbers),
@@ -147,7 +151,6 @@ def plan_pushdown(
         0 if weight is None else bounds.weight_bits(weight, fractions=fractions),
         fractions,
     )
-    plan.writer.cells = cells
     _check_size(plan)
     return plan
 
@@ -198,16 +201,6 @@ def _check_steps(numbers: Sequence[Number], source: str) -> None:
             source=source,
             hint='use how="auto", which reads the rows',
         )
-
-
-def _writer_for(
-    source: DatabaseSource, dialect: str | None, target: str, weight: str | None, *, fractions: bool
-) -> Writer:
-    arithmetic = ARITHMETICS[dialect or str(source.connection.engine)]
-    writer = Writer(arithmetic, source.given(arithmetic.dialect), target, weight)
-    if fractions:
-        writer.weight_exponent = -WEIGHT_FRACTION_BITS
-    return writer
 
 
 def _encode_first_rows(
@@ -433,11 +426,11 @@ def execute(
     n_cells = len(plan.writer.cells)
     width = plan.quantizer.n_features
     triangles: dict[Label, list[int]] = {}
-    read_label = _LabelCache(plan, max_classes)
+    label_of = _labels_of(plan, max_classes)
     total_weight: int | None = None
     for number, query in enumerate(plan.queries()):
         for row in run_query(plan.source, query.text):
-            label = read_label(row[0])
+            label = label_of(row[0])
             if name_of is not None:
                 label = name_of(texts_of(row[1 : 1 + n_cells]).tolist(), label)
             triangle = triangles.setdefault(label, [0] * triangle_size(width))
@@ -455,23 +448,21 @@ def execute(
     return ClassStatistics.from_sums(plan.quantizer, nonempty, fractions=plan.fractions)
 
 
-class _LabelCache:
-    """Conversion of label values of the database to the labels that streamed rows have, with a cache."""
+def _labels_of(plan: PushdownPlan, max_classes: int) -> Callable[[Any], Label]:
+    """Return a function that converts a label of the database to the label of a streamed row."""
+    target, place = plan.writer.target, plan.source.place
+    reader = LabelReader(target, max_classes)
+    known: dict[Any, Label] = {}
 
-    def __init__(self, plan: PushdownPlan, max_classes: int) -> None:
-        target = plan.writer.target
-        self._reader = LabelReader(target, max_classes)
-        self._place = plan.source.place
-        self._is_text = plan.source.declared[target] == "text"
-        self._known: dict[Any, Label] = {}
-
-    def __call__(self, value: Any) -> Label:
+    def label_of(value: Any) -> Label:
         key = (type(value), value)
-        if key not in self._known:
-            is_text = self._is_text or isinstance(value, str)
+        if key not in known:
+            is_text = plan.source.declared[target] == "text" or isinstance(value, str)
             values = texts_of([value]) if is_text else np.array([number_of(value)])
-            self._known[key] = self._reader.read(values, self._place, _LABEL_ROW).tolist()[0]
-        return self._known[key]
+            known[key] = reader.read(values, place, _LABEL_ROW).tolist()[0]
+        return known[key]
+
+    return label_of
 
 
 def _add_row(

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterator, Mapping
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from steelyard.exceptions import DataError, DataTypeError
-from steelyard.tables.columns import Coded, ColumnBatch, Columns, Place, Values, as_texts
+from steelyard.tables.columns import Coded, ColumnBatch, Place, Values, as_texts
 from steelyard.tables.files import ByteSource
+from steelyard.tables.source import TableSource
 
 _BUFFER_BYTES = 1 << 19
 _BATCH_ROWS = 1 << 14
@@ -27,34 +27,24 @@ def has_pyarrow() -> bool:
     return True
 
 
-class ArrowSource:
+class ArrowSource(TableSource):
     """Reader of Arrow record batches, whose columns have declared types."""
 
     def __init__(
         self, batches: Any, schema: Any, name: str, n_rows: int | None, close: Callable[[], None]
     ) -> None:
+        super().__init__(Place(name))
         self._batches = batches
-        self.close = close
+        self.close = close  # type: ignore[method-assign]
         self.names = schema.names
-        self._schema = schema
+        self.time_names = [field.name for field in schema if _is_time(field.type)]
         # A pandas index is stored as columns, which are features only if the user names them.
         index = (schema.pandas_metadata or {}).get("index_columns", [])
         self.index_names = [column for column in index if isinstance(column, str)]
-        self.place = Place(name)
         self.n_rows = n_rows
         self._n_read = 0
 
-    @cached_property
-    def time_names(self) -> list[str]:
-        """Names of the columns that contain dates or timestamps."""
-        return [field.name for field in self._schema if _is_time(field.type)]
-
-    def kinds(self, columns: Columns, wanted: list[str]) -> dict[str, str]:
-        """Return the kind of each column: ``"text"`` for categories, ``"declared"`` for all others."""
-        return {name: "text" if name in columns.categorical else "declared" for name in wanted}
-
     def batches(self, wanted: list[str], kinds: Mapping[str, str]) -> Iterator[ColumnBatch]:
-        """Yield the rows as batches of columns."""
         for batch in self._read(wanted):
             yield arrow_batch({name: batch.column(name) for name in wanted}, kinds, batch.num_rows)
             self._n_read += batch.num_rows
@@ -75,7 +65,6 @@ class ArrowSource:
             ) from error
 
     def fraction_read(self) -> float | None:
-        """Return the fraction of the rows that have been read."""
         return self._n_read / self.n_rows if self.n_rows else None
 
 

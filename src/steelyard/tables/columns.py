@@ -78,7 +78,7 @@ class ColumnBatch:
         Numeric columns whose declared type is a date or time.
     """
 
-    __slots__ = ("coded", "columns", "matrix", "matrix_names", "n_rows", "times")
+    __slots__ = ("coded", "columns", "is_matrix", "matrix", "matrix_names", "n_rows", "times")
 
     def __init__(
         self,
@@ -92,12 +92,17 @@ class ColumnBatch:
     ) -> None:
         self.columns, self.n_rows, self.coded = columns, n_rows, coded or {}
         self.matrix, self.matrix_names, self.times = matrix, list(matrix_names), times
+        # Whether all columns are numeric and stored in the matrix.
+        self.is_matrix = matrix is not None and len(self.matrix_names) == len(columns)
 
     @classmethod
     def from_matrix(cls, names: Sequence[str], matrix: FloatArray) -> ColumnBatch:
         """Return a batch of numeric columns from a matrix of shape (n_rows, n_names)."""
         columns = dict(zip(names, matrix.T, strict=True))
         return cls(columns, len(matrix), matrix=matrix, matrix_names=names)
+
+    def __len__(self) -> int:
+        return self.n_rows
 
     @classmethod
     def of_cells(cls, found: Mapping[str, Values | Coded], n_rows: int) -> ColumnBatch:
@@ -113,11 +118,6 @@ class ColumnBatch:
             else:
                 columns[name] = values
         return cls(columns, n_rows, coded, times=times)
-
-    @property
-    def is_matrix(self) -> bool:
-        """Whether all columns are numeric and stored in ``matrix``."""
-        return self.matrix is not None and len(self.matrix_names) == len(self.columns)
 
     def kind(self, name: str) -> str:
         """Return the kind of a column: number, time, category, or unknown if all values are missing."""

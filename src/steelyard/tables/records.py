@@ -12,13 +12,14 @@ from numpy.typing import NDArray
 
 from steelyard.exceptions import DataError
 from steelyard.tables.columns import ColumnBatch, Columns, Place
+from steelyard.tables.source import TableSource
 
 LABEL = "label"  # name of the label column
 _SAMPLE_ROWS = 1000
 _BATCH_ROWS = 1000
 
 
-class RecordSource:
+class RecordSource(TableSource):
     """Reader of (mapping, label) pairs, whose columns are the fields of the first thousand records.
 
     If a record lacks a field, its value is missing.
@@ -35,7 +36,7 @@ class RecordSource:
         iterator = iter(pairs)
         self._sample = list(islice(iterator, _SAMPLE_ROWS))
         self._pairs = chain(self._sample, iterator)
-        self.place = Place(name)
+        super().__init__(Place(name))
         fields = dict.fromkeys(str(field) for record, _ in self._sample for field in record)
         if not fields:
             raise DataError("there are no rows.", source=name)
@@ -44,7 +45,6 @@ class RecordSource:
         self.names = [*fields, LABEL]
 
     def kinds(self, columns: Columns, wanted: list[str]) -> dict[str, str]:
-        """Return ``"number"`` for columns of numbers and booleans, ``"text"`` for all others."""
         kinds = {}
         for name in wanted:
             values = [value for value in self._values(self._sample, name) if value is not None]
@@ -53,7 +53,6 @@ class RecordSource:
         return kinds
 
     def batches(self, wanted: list[str], kinds: Mapping[str, str]) -> Iterator[ColumnBatch]:
-        """Yield the records as columns."""
         known, n_rows = set(self.names), 0
         while batch := list(islice(self._pairs, _BATCH_ROWS)):
             for row, (record, _) in enumerate(batch):
@@ -66,13 +65,6 @@ class RecordSource:
             columns = {name: self._column(batch, name, kinds[name]) for name in wanted}
             yield ColumnBatch(columns, len(batch))
             n_rows += len(batch)
-
-    def fraction_read(self) -> float | None:
-        """Return None, because the number of records is not known."""
-        return None
-
-    def close(self) -> None:
-        """Do nothing, because no file is open."""
 
     def _column(self, batch: list[Any], name: str, kind: str) -> NDArray[Any]:
         values = self._values(batch, name)

@@ -32,6 +32,7 @@ from steelyard.tables.explanation import explain_encoded
 from steelyard.tables.frames import concat_tables, is_table, memory_batch, table_batch
 from steelyard.tables.labels import LabelReader
 from steelyard.tables.row_digest import RowDigest
+from steelyard.tables.source import TableSource
 from steelyard.tables.table_stream import TableStream, open_stream
 
 _MAX_ROWS_PER_CHUNK = 1 << 20  # chunk size for tables in memory
@@ -745,7 +746,7 @@ def _not_fitted(method: str) -> NotFittedError:
 
 def _is_source(X: Any) -> bool:
     """Return whether a table is read from a file, a stream or a database."""
-    return isinstance(X, str | PathLike) or hasattr(X, "read") or hasattr(X, "batches")
+    return isinstance(X, str | PathLike | TableSource) or hasattr(X, "read")
 
 
 def _has_column(X: Any, name: str) -> bool:
