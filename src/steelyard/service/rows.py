@@ -400,8 +400,8 @@ def joined(parts: Sequence[ColumnBatch]) -> ColumnBatch:
     records = RecordColumns.of_all([part.columns for part in parts])
     if records is not None:
         return ColumnBatch(records, len(records.records))
-    names = parts[0].matrix_names
-    if all(part.is_matrix and part.matrix_names == names for part in parts):
+    names = list(parts[0].columns)
+    if all(part.is_matrix and list(part.columns) == names for part in parts):
         return ColumnBatch.concat(parts)
     is_text: dict[str, bool] = {}
     for part in parts:

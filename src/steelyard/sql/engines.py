@@ -46,15 +46,7 @@ def add_partitions(
 
 
 def _filled(message: bytes, part: Any) -> bytes:
-    """Return the cube of one partition. This function runs in a worker.
-
-    Parameters
-    ----------
-    message : bytes
-        An empty cube with the columns and the quantizer.
-    part : DataFrame
-        The rows of the partition.
-    """
+    """Return the cube of one partition, filled from an empty one. This function runs in a worker."""
     return to_bytes(from_bytes(message).add(part) if len(part) else from_bytes(message))
 
 

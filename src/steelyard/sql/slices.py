@@ -37,14 +37,7 @@ def shrink(all_rows: ClassStatistics, borrow: float) -> ClassStatistics:
 def select_shrinkage(cells: Cells, own: Mapping[Any, Any], parameters: Mapping[str, Any]) -> float:
     """Return the weight of all rows of the cube that minimizes the cross-validated error on a slice.
 
-    Parameters
-    ----------
-    cells : Cells
-        All cells.
-    own : mapping of label to label
-        The cells of the slice, and the class of each.
-    parameters : mapping
-        Parameters of the ProximalSVC.
+    ``own`` contains the cells of the slice with their classes, ``parameters`` those of the ProximalSVC.
     """
     errors = dict.fromkeys(_CANDIDATE_ROWS, 0.0)
     for fold in range(cells.n_folds):
@@ -112,14 +105,7 @@ def summarize_slices(
 ) -> list[SliceSummary]:
     """Return the summaries of all slices, sorted by decreasing number of rows.
 
-    Parameters
-    ----------
-    all_rows : ClassStatistics
-        Statistics of the common model.
-    slices : mapping of value or tuple of values to ClassStatistics
-        Statistics of the slices.
-    parameters : mapping
-        Parameters of the ProximalSVC of both models.
+    ``all_rows`` are the statistics of the common model. Both models have the given parameters.
     """
     common = ProximalSVC(**parameters).merge(all_rows)
     summaries = []

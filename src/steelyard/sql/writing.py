@@ -24,21 +24,8 @@ def write_answers(
 ) -> int:
     """Write predictions for rows of a database to a new table of the same database in one transaction.
 
-    Parameters
-    ----------
-    address : str
-        Address of the rows, as for :func:`~steelyard.tables.databases.open_database`.
-    query : str, optional
-        A SELECT, instead of a table.
-    into : str
-        Name of the new table. An existing table is an error.
-    answers : callable
-        Takes a table of rows and yields lists of prediction lines.
-
-    Returns
-    -------
-    int
-        Number of lines written.
+    ``answers`` takes the rows at ``address`` (or of ``query``) and yields lists of prediction lines. An
+    existing table ``into`` is an error. Returns the number of lines written.
     """
     writing = connect(address, writes=True)
     # SQLite would deadlock with two connections.

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from steelyard.exceptions import DataError, DataTypeError
-from steelyard.tables.columns import Coded, ColumnBatch, Place, Values, as_texts
+from steelyard.tables.columns import Coded, ColumnBatch, Place, Values, as_texts, in_seconds
 from steelyard.tables.files import ByteSource
 from steelyard.tables.source import TableSource
 
@@ -231,14 +231,22 @@ def arrow_batch(found: Mapping[str, Any], kinds: Mapping[str, str], n_rows: int)
         rows = pa.RecordBatch.from_arrays(list(found.values()), names=list(found))
         matrix = rows.to_tensor(null_to_nan=True, row_major=False).to_numpy()
         return ColumnBatch.from_matrix(list(found), matrix)
-    cells: dict[str, Values | Coded] = {}
-    for name, column in found.items():
-        made = _coded(column) if kinds[name] == "text" else None
-        cells[name] = arrow_values(column, name) if made is None else made
-        if kinds[name] == "text" and made is None:
-            values = ColumnBatch.of_cells({name: cells[name]}, n_rows).columns[name]
-            cells[name] = np.array(as_texts(values), dtype=object)
+    cells = {name: arrow_cells(column, name, as_text=kinds[name] == "text") for name, column in found.items()}
     return ColumnBatch.of_cells(cells, n_rows)
+
+
+def arrow_cells(column: Any, name: str, *, as_text: bool) -> Values | Coded:
+    """Return a column as numbers, times or coded texts; with ``as_text``, numbers and times become text."""
+    import pyarrow as pa
+
+    if as_text or pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        coded = _coded(column)
+        if coded is not None:
+            return coded
+    values = arrow_values(column, name)
+    if not as_text:
+        return values
+    return np.array(as_texts(in_seconds(values) if values.dtype.kind == "M" else values), dtype=object)
 
 
 def _coded(column: Any) -> Coded | None:

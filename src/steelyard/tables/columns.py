@@ -70,15 +70,13 @@ class ColumnBatch:
         Number of rows.
     coded : mapping of str to (list, ndarray), optional
         Dictionary-encoded text columns, see :meth:`dictionary_encode`.
-    matrix : ndarray of shape (n_rows, n_names), optional
-        Numeric columns that are stored together; their entries in ``columns`` are views of it.
-    matrix_names : list of str
-        Names of the columns of ``matrix``.
+    matrix : ndarray of shape (n_rows, n_columns), optional
+        All columns together, if all are numeric; ``columns`` then contains views of it.
     times : collection of str
         Numeric columns whose declared type is a date or time.
     """
 
-    __slots__ = ("coded", "columns", "is_matrix", "matrix", "matrix_names", "n_rows", "times")
+    __slots__ = ("coded", "columns", "matrix", "n_rows", "times")
 
     def __init__(
         self,
@@ -87,19 +85,20 @@ class ColumnBatch:
         coded: Mapping[str, Coded] | None = None,
         *,
         matrix: FloatArray | None = None,
-        matrix_names: Sequence[str] = (),
         times: Collection[str] = (),
     ) -> None:
         self.columns, self.n_rows, self.coded = columns, n_rows, coded or {}
-        self.matrix, self.matrix_names, self.times = matrix, list(matrix_names), times
-        # Whether all columns are numeric and stored in the matrix.
-        self.is_matrix = matrix is not None and len(self.matrix_names) == len(columns)
+        self.matrix, self.times = matrix, times
 
     @classmethod
     def from_matrix(cls, names: Sequence[str], matrix: FloatArray) -> ColumnBatch:
         """Return a batch of numeric columns from a matrix of shape (n_rows, n_names)."""
-        columns = dict(zip(names, matrix.T, strict=True))
-        return cls(columns, len(matrix), matrix=matrix, matrix_names=names)
+        return cls(dict(zip(names, matrix.T, strict=True)), len(matrix), matrix=matrix)
+
+    @property
+    def is_matrix(self) -> bool:
+        """Whether all columns are numeric and stored in ``matrix``."""
+        return self.matrix is not None
 
     def __len__(self) -> int:
         return self.n_rows
@@ -134,12 +133,12 @@ class ColumnBatch:
 
     def select(self, rows: Any) -> ColumnBatch:
         """Return some rows, selected by slice, mask or index."""
+        if self.matrix is not None:
+            return self.from_matrix(list(self.columns), self.matrix[rows])
         return ColumnBatch(
             {name: values[rows] for name, values in self.columns.items()},
             len(range(self.n_rows)[rows]) if isinstance(rows, slice) else len(np.arange(self.n_rows)[rows]),
             {name: (values, codes[rows]) for name, (values, codes) in self.coded.items()},
-            matrix=None if self.matrix is None else self.matrix[rows],
-            matrix_names=self.matrix_names,
             times=self.times,
         )
 
@@ -156,7 +155,7 @@ class ColumnBatch:
     def to_matrix(self, names: Sequence[str]) -> FloatArray:
         """Return numeric columns as a C-contiguous matrix, which may share memory with the batch."""
         names = list(names)
-        if self.matrix is not None and names == self.matrix_names[: len(names)]:
+        if self.matrix is not None and names == list(self.columns)[: len(names)]:
             return np.ascontiguousarray(self.matrix[:, : len(names)])
         X = np.empty((self.n_rows, len(names)))
         if names:
@@ -165,7 +164,7 @@ class ColumnBatch:
 
     def first_text(self, names: Sequence[str]) -> str | None:
         """Return the first of the given columns that contains text, or None if all columns are numeric."""
-        if self.is_matrix:
+        if self.matrix is not None:
             return None
         return next((name for name in names if self.columns[name].dtype == object), None)
 
@@ -188,29 +187,14 @@ class ColumnBatch:
         first = parts[0]
         if len(parts) == 1:
             return first
-        n_rows = sum(part.n_rows for part in parts)
-        matrices = [part.matrix for part in parts if part.matrix is not None]
-        together = len(matrices) == len(parts) and all(p.matrix_names == first.matrix_names for p in parts)
-        columns: dict[str, Values] = {}
-        matrix = np.concatenate(matrices) if together else None
-        if matrix is not None:
-            columns = dict(zip(first.matrix_names, matrix.T, strict=True))
-        columns |= {
-            name: np.concatenate([part.columns[name] for part in parts])
-            for name in first.columns
-            if name not in columns
-        }
+        names = list(first.columns)
+        matrices = [part.matrix for part in parts if part.matrix is not None and list(part.columns) == names]
+        if len(matrices) == len(parts):
+            return ColumnBatch.from_matrix(names, np.concatenate(matrices))
+        columns = {name: np.concatenate([part.columns[name] for part in parts]) for name in names}
         is_coded = [name for name in first.coded if all(name in part.coded for part in parts)]
         coded = {name: _concat_coded([part.coded[name] for part in parts]) for name in is_coded}
-        names = first.matrix_names if together else ()
-        return ColumnBatch(
-            {name: columns[name] for name in first.columns},
-            n_rows,
-            coded,
-            matrix=matrix,
-            matrix_names=names,
-            times=first.times,
-        )
+        return ColumnBatch(columns, sum(part.n_rows for part in parts), coded, times=first.times)
 
 
 def _concat_coded(parts: Sequence[Coded]) -> Coded:

@@ -329,15 +329,7 @@ def unknown_table(table: str | None, existing: list[str], source: str, hint: str
 
 
 def connect(address: str, *, writes: bool = False) -> Any:
-    """Open a connection to the database at an address, read-only unless ``writes`` is set.
-
-    Parameters
-    ----------
-    address : str
-        As for :func:`open_database`.
-    writes : bool, default=False
-        Whether the connection may write.
-    """
+    """Open a connection to the database at an address, read-only unless ``writes`` is set."""
     scheme = urlsplit(address).scheme
     try:
         return _driver_connection(address, writes=writes)

@@ -268,7 +268,7 @@ def _pandas_objects(series: Any, name: Any) -> Cells:
 def _arrow_columns(X: Any, source: str) -> tuple[list[Any], Iterable[Cells]]:
     import pyarrow as pa
 
-    from steelyard.tables.arrow_sources import arrow_stream, arrow_values
+    from steelyard.tables.arrow_sources import arrow_cells, arrow_stream
 
     expected = "a table of pandas, polars or pyarrow, a list of dictionaries or an array"
     table = pa.RecordBatchReader.from_stream(arrow_stream(X, expected, source)).read_all()
@@ -277,10 +277,7 @@ def _arrow_columns(X: Any, source: str) -> tuple[list[Any], Iterable[Cells]]:
         kind, values = values.type, values.combine_chunks()
         if isinstance(values, pa.ChunkedArray):  # an empty column stays chunked
             values = values.chunk(0) if values.num_chunks else pa.array([], type=kind)
-        found = arrow_values(values, name)
-        if found.dtype == object or pa.types.is_dictionary(kind):
-            return encode_texts([None if _is_missing(value) else _text(value) for value in found.tolist()])
-        return found
+        return arrow_cells(values, name, as_text=pa.types.is_dictionary(kind))
 
     return table.column_names, (
         column(name, values) for name, values in zip(table.column_names, table.columns, strict=True)

@@ -22,14 +22,7 @@ _BATCH_ROWS = 1000
 class RecordSource(TableSource):
     """Reader of (mapping, label) pairs, whose columns are the fields of the first thousand records.
 
-    If a record lacks a field, its value is missing.
-
-    Parameters
-    ----------
-    pairs : iterable of (mapping, label)
-        The records.
-    name : str
-        Name in error messages.
+    If a record lacks a field, its value is missing. ``name`` is the name of the source in error messages.
     """
 
     def __init__(self, pairs: Iterable[tuple[Mapping[Any, Any], Any]], name: str) -> None:

@@ -1,13 +1,25 @@
-"""Base class of the readers of tables."""
+"""Base class of the readers of tables, and their treatment of bad rows.
+
+A row is bad if its line cannot be parsed, if a cell is not valid in its column, or if a value cannot be
+learned. The first bad row ends the stream, or bad rows are skipped and counted. All rows before a bad row are
+returned before its error is raised.
+"""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, TypeVar
 
-from steelyard.tables.bad_rows import BadRows
-from steelyard.tables.columns import ColumnBatch, Columns, Place
+import numpy as np
+from numpy.typing import NDArray
+
+from steelyard.exceptions import DataError
+from steelyard.tables.columns import ColumnBatch, Columns, Place, RowError
+
+Made = TypeVar("Made")
+_MAX_MESSAGES = 1000
 
 
 class TableSource:
@@ -52,3 +64,86 @@ class TableSource:
 
     def close(self) -> None:
         """Close the file or the connection, if any."""
+
+
+class BadRows:
+    """Policy for the bad rows of a source (raise or skip), and a record of the skipped rows.
+
+    Attributes
+    ----------
+    skip : bool
+        Whether bad rows are skipped; otherwise the first one raises an error.
+    n_skipped : int
+        Number of skipped rows.
+    messages : list of str
+        Error messages of the first thousand skipped rows.
+    """
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self.skip = False
+        self.n_skipped, self.messages = 0, list[str]()
+
+    def handle(self, error: DataError, row: int | None = None) -> None:
+        """Raise the error or skip the row.
+
+        If the row is not counted in the indices of later rows, its index ``row`` must be given. Otherwise the
+        line numbers in later error messages would be wrong.
+        """
+        if not self.skip:
+            raise error
+        self.n_skipped += 1
+        if len(self.messages) < _MAX_MESSAGES:
+            self.messages.append(error.summary)
+        if row is not None:
+            self.place.skip(row)
+
+    def usable(
+        self, n_rows: int, errors: Mapping[int, DataError], first_row: int
+    ) -> tuple[NDArray[np.bool_], DataError | None]:
+        """Return a mask of the usable rows, and the error to raise after these rows, or None.
+
+        ``errors`` maps the index of each bad row to its error.
+        """
+        good = np.ones(n_rows, dtype=bool)
+        if errors and not self.skip:
+            first = min(errors)
+            good[first:] = False
+            return good, errors[first]
+        for row in sorted(errors, reverse=True):
+            good[row] = False
+            self.handle(errors[row], first_row + row)
+        return good, None
+
+    def good_parts(
+        self, batch: ColumnBatch, first_row: int, make: Callable[[ColumnBatch, int], Made]
+    ) -> Iterator[Made]:
+        """Yield ``make(rows, first_row)`` for each run of good rows.
+
+        The function ``make`` raises RowError for a bad row.
+        """
+        while batch.n_rows:
+            bad, good = None, batch
+            while good.n_rows:
+                try:
+                    made = make(good, first_row)
+                except RowError as error:  # earlier rows may be bad in other columns, so they are tried next
+                    bad, good = error, good.take(0, error.row - first_row)
+                else:
+                    yield made
+                    break
+            if bad is None:
+                return
+            self.handle(bad)
+            first_row += good.n_rows + 1
+            batch = batch.take(good.n_rows + 1, batch.n_rows)
+
+
+def rows_before_error(rows: Iterator[Any], max_rows: int) -> tuple[list[Any], DataError | None]:
+    """Return the next rows (at most ``max_rows``), and the error that ended them early or None."""
+    found: list[Any] = []
+    try:
+        found.extend(islice(rows, max_rows))
+    except DataError as error:
+        return found, error
+    return found, None

@@ -13,11 +13,10 @@ from typing import Any
 import numpy as np
 
 from steelyard.exceptions import DataError
-from steelyard.tables.bad_rows import rows_before_error
 from steelyard.tables.columns import ColumnBatch, Columns, Place
 from steelyard.tables.csv_parsers import block_parsers
 from steelyard.tables.files import ByteSource, without_header
-from steelyard.tables.source import TableSource
+from steelyard.tables.source import TableSource, rows_before_error
 
 BLOCK_BYTES = 1 << 19
 _BATCH_ROWS = 4096
@@ -37,15 +36,7 @@ def is_missing(text: str) -> bool:
 
 
 class TextSource(TableSource):
-    """Base class of the readers of text files.
-
-    Parameters
-    ----------
-    data : ByteSource
-        The file.
-    first_line : int
-        Line number of the first row.
-    """
+    """Base class of the readers of text files; ``first_line`` is the line number of the first row."""
 
     def __init__(self, data: ByteSource, first_line: int) -> None:
         super().__init__(Place(data.name, first_line))
@@ -68,13 +59,6 @@ class CsvSource(TextSource):
 
     Blocks of lines are parsed by a native parser or by pyarrow. A block that both reject is parsed with the
     ``csv`` module: all rows before a bad line are returned, then the line is reported.
-
-    Parameters
-    ----------
-    data : ByteSource
-        The file.
-    delimiter : str
-        One character.
     """
 
     def __init__(self, data: ByteSource, delimiter: str) -> None:
