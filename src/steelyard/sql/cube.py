@@ -33,7 +33,7 @@ from steelyard.sql.cells import (
     missing_last,
     seconds,
 )
-from steelyard.sql.slices import Cells, SliceSummary, select_shrinkage, shrink, summarize_slices
+from steelyard.sql.slices import SliceSummary, select_shrinkage, shrink, summarize_slices
 from steelyard.streams.chunks import padded
 from steelyard.tables import TableEncoder, TableModel
 from steelyard.tables.columns import ColumnBatch, Columns, Place, near
@@ -411,9 +411,8 @@ class StatisticsCube:
             raise ParameterError(
                 'borrow="auto" needs folds.', source=_SOURCE, hint="create the cube with folds=5"
             )
-        keys = self._keys()
-        cells = Cells(self._regrouped, {label: (key[-2], key[-1]) for label, key in keys.items()}, self.folds)
-        return select_shrinkage(cells, own, _parameters(estimator))
+        cells = {label: (key[-2], key[-1]) for label, key in self._keys().items()}
+        return select_shrinkage(self._regrouped, cells, own, self.folds, _parameters(estimator))
 
     @renamed_parameters(learner="estimator")
     @snapshot_read

@@ -285,21 +285,7 @@ def source(
 def learn(
     model: TableModel, rows: DatabaseSource, columns: Columns, *, weight: str | None = None, how: str = "auto"
 ) -> TableModel:
-    """Learn the rows of a source by push-down or streaming, and close it. A failing call learns no row.
-
-    Parameters
-    ----------
-    model : TableModel
-        The model to update.
-    rows : DatabaseSource
-        The rows.
-    columns : Columns
-        Roles of the columns.
-    weight : str, optional
-        The column of weights.
-    how : {"auto", "pushed", "streamed"}
-        As for :func:`fit`.
-    """
+    """Learn the rows of a source by push-down or streaming, and close it. A failing call learns no row."""
     try:
         if _streaming_reason(model, rows, columns, weight, how) is None:
             try:

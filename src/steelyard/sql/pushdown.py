@@ -97,25 +97,9 @@ def plan_pushdown(
 ) -> PushdownPlan:
     """Return the push-down plan for database rows; raise PushdownNotSupported if sums would not be exact.
 
-    Parameters
-    ----------
-    source : DatabaseSource
-        The rows.
-    columns : Columns
-        Roles of the columns.
-    encoder : TableEncoder
-        Encoder of the columns, not modified. :attr:`PushdownPlan.encoder` is a copy that also knows the
-        categories of these rows.
-    weight : str, optional
-        The column of weights.
-    quantizer : Quantizer, optional
-        Quantizer of the features. By default the first rows determine it.
-    max_classes : int
-        Maximum number of distinct labels.
-    dialect : str, optional
-        Engine for which the queries are written. By default the engine of the source.
-    cells : tuple of str
-        Columns that define cells; sums are computed for each cell.
+    ``encoder`` is not modified: :attr:`PushdownPlan.encoder` is a copy that also knows the categories of
+    these rows. By default the first rows determine the quantizer, and the queries are written for the engine
+    of the source. With ``cells``, sums are computed for each combination of values of these columns.
     """
     names = columns.chosen(source.names, source.place.source, source.index_names)
     encoder, first = _encode_first_rows(source, columns, names, encoder)
@@ -414,14 +398,8 @@ def execute(
 ) -> ClassStatistics:
     """Return the statistics of all rows, computed inside the database.
 
-    Parameters
-    ----------
-    plan : PushdownPlan
-        Result of :func:`plan_pushdown` in the same database snapshot.
-    max_classes : int
-        Maximum number of distinct labels.
-    name_of : callable, optional
-        Returns the name under which a class in a cell is stored.
+    The plan must have been made in the same database snapshot. ``name_of`` returns the name under which a
+    class in a cell is stored.
     """
     n_cells = len(plan.writer.cells)
     width = plan.quantizer.n_features

@@ -252,11 +252,14 @@ class Columns:
         if len(set(names)) < len(names):
             repeated = next(name for k, name in enumerate(names) if name in names[:k])
             raise DataError(f"two columns have the name {repeated!r}; names must be unique.", source=source)
-        self._check(names, source, "target", [self.target] if self.target is not None else [])
-        self._check(names, source, "time", [self.time] if self.time is not None else [])
-        self._check(names, source, "feature", self.features or ())
-        self._check(names, source, "dropped", self.drop)
-        self._check(names, source, "categorical", self.categorical)
+        for kind, wanted in (
+            ("target", () if self.target is None else (self.target,)),
+            ("time", () if self.time is None else (self.time,)),
+            ("feature", self.features or ()),
+            ("dropped", self.drop),
+            ("categorical", self.categorical),
+        ):
+            check_exist(names, source, kind, wanted)
         excluded = {self.target, self.time, *self.drop}
         candidates = self.features or [name for name in names if name not in set(index)]
         features = [name for name in candidates if name not in excluded]
@@ -266,21 +269,6 @@ class Columns:
             )
         return features
 
-    def check_kept(self, names: Sequence[str], source: str, keep: Sequence[str]) -> None:
-        """Raise an error if a column of ``keep`` does not exist."""
-        self._check(names, source, "kept", keep)
-
-    def _check(self, names: Sequence[str], source: str, kind: str, wanted: Sequence[str]) -> None:
-        existing = set(names) if wanted else ()
-        for name in wanted:
-            if name not in existing:
-                closest = near(str(name), names)
-                raise DataError(
-                    f"the {kind} column {name!r} does not exist; the columns are {listed(names)}.",
-                    source=source,
-                    hint=f"did you mean {closest!r}?" if closest else None,
-                )
-
     def wanted(self, features: Sequence[str]) -> list[str]:
         """Return the columns that must be read: features, target and time."""
         return [*features, *(name for name in (self.target, self.time) if name is not None)]
@@ -288,6 +276,19 @@ class Columns:
 
 def _names(names: str | Sequence[str]) -> tuple[str, ...]:
     return (names,) if isinstance(names, str) else tuple(names)
+
+
+def check_exist(names: Sequence[str], source: str, kind: str, wanted: Sequence[str]) -> None:
+    """Raise DataError if one of the columns ``wanted``, which are of some kind, is not in ``names``."""
+    existing = set(names) if wanted else ()
+    for name in wanted:
+        if name not in existing:
+            closest = near(str(name), names)
+            raise DataError(
+                f"the {kind} column {name!r} does not exist; the columns are {listed(names)}.",
+                source=source,
+                hint=f"did you mean {closest!r}?" if closest else None,
+            )
 
 
 def encode_texts(texts: Iterable[str | None]) -> Coded:

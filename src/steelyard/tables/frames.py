@@ -75,21 +75,11 @@ def numeric_frame(X: Any) -> tuple[list[str], FloatArray] | None:
 def memory_batch(
     X: Any, source: str, known: Sequence[str] = (), categorical: Sequence[str] = (), *, extend: bool = False
 ) -> ColumnBatch:
-    """Return a table in memory as a batch of columns.
+    """Return a table in memory as a batch of columns; an array of numbers has the columns x0, x1 and so on.
 
-    Parameters
-    ----------
-    X : table, list of dict or array
-        The table; an array of numbers has the columns x0, x1 and so on.
-    source : str
-        Name of the caller in error messages.
-    known : sequence of str
-        The expected columns; the values of columns that the table does not have are missing. If it is empty,
-        all columns with at least one value are returned.
-    categorical : sequence of str
-        Columns that contained categories in earlier tables.
-    extend : bool, default=False
-        Whether to also return further columns, if they have at least one value, after the expected ones.
+    The columns are those in ``known`` (with missing values if the table does not have them), or all with at
+    least one value if ``known`` is empty. With ``extend``, other columns with at least one value follow.
+    ``categorical`` are the columns that contained categories in earlier tables.
     """
     if not is_table(X):
         X = _matrix(X, source)

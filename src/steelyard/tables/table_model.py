@@ -242,12 +242,10 @@ class TableModel(ClassifierMixin, TransformerMixin, BaseEstimator):
         ----------
         X : table, list of dict or array
             Columns as before; new columns and categories are allowed.
-        y : array-like of shape (n_rows,), optional
-            Labels; by default the column ``target`` of the table.
+        y, sample_weight : array-like of shape (n_rows,), optional
+            As for :meth:`fit`.
         classes : array-like, optional
             All labels, for estimators that need them in the first call.
-        sample_weight : array-like of shape (n_rows,), optional
-            Weight of each row; 1 if not given.
 
         Returns
         -------
@@ -472,10 +470,8 @@ class TableModel(ClassifierMixin, TransformerMixin, BaseEstimator):
         ----------
         X : table, list of dict or array
             Rows with exactly the values that were learned.
-        y : array-like of shape (n_rows,), optional
-            Labels of the rows; by default the column ``target`` of the table.
-        sample_weight : array-like of shape (n_rows,), optional
-            The weights that were learned.
+        y, sample_weight : array-like of shape (n_rows,), optional
+            The labels and weights that were learned.
         again : bool, default=False
             Whether the rows may have been forgotten before, because they were learned more than once. By
             default, forgetting the same rows twice raises an error.

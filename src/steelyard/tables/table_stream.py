@@ -16,7 +16,7 @@ from steelyard.streams.chunks import Chunk, RowStream, check_chunk
 from steelyard.tables.arrow_sources import arrow_file_source, has_pyarrow, table_source
 from steelyard.tables.batching import BatchReader, first_rows
 from steelyard.tables.column_checks import ColumnChecks
-from steelyard.tables.columns import ColumnBatch, Columns
+from steelyard.tables.columns import ColumnBatch, Columns, check_exist
 from steelyard.tables.databases import is_address, open_database
 from steelyard.tables.encoding import TableEncoder
 from steelyard.tables.files import ByteSource, open_bytes
@@ -112,7 +112,7 @@ class TableStream(RowStream):
     def keep(self, names: Sequence[str]) -> Self:
         """Return the given columns unchanged in ``chunk.kept``, whether or not they are features."""
         try:
-            self.columns.check_kept(self._source.names, self.name, names)
+            check_exist(self._source.names, self.name, "kept", names)
         except DataError:
             self._source.close()
             raise
@@ -280,26 +280,10 @@ def open_stream(
 
 
 def has_label(source: Any, target: str, text: str, limit: int | None = None) -> tuple[bool, list[Any]]:
-    """Return whether a label occurs in the label column of a table.
+    """Return whether a label occurs in the label column of a table, and the labels that were found.
 
-    Reading stops at the label. If the table cannot be read to its end, the result is True: the error is
-    reported when the rows are read.
-
-    Parameters
-    ----------
-    source : path or table
-        As for :func:`open_stream`; it must be readable more than once.
-    target : str
-        The column of labels.
-    text : str
-        The label as text.
-    limit : int, optional
-        Maximum number of rows to search.
-
-    Returns
-    -------
-    bool, list
-        Whether the label occurs, and the labels that were found.
+    ``text`` is the label as text. Reading stops at the label or after ``limit`` rows. If the table cannot be
+    read to its end, the result is True: the error is reported when the rows are read.
     """
     labels = LabelReader(target, _MAX_SEARCHED_LABELS, "keep")
     try:
