@@ -357,13 +357,7 @@ def _learn_categories(source: DatabaseSource, writer: Writer, encoder: TableEnco
         texts = texts_of([value for value, _ in values])
         found = {(name, text): int(first) for text, (_, first) in zip(texts, values, strict=True)}
         n_values = len({*found, *(pair for pair in known if pair[0] == name)})
-        if n_values > encoder.max_categories:
-            raise DataError(
-                f"column {name!r} has more than {encoder.max_categories:,} distinct values, "
-                "too many for one feature each.",
-                source=source.place.source,
-                hint=f"leave the column out: drop={name!r} (--drop {name} on the command line)",
-            )
+        encoder.check_few_categories(name, n_values, source.place.source)
         new += [(first, order, *pair) for pair, first in found.items() if pair not in known]
     encoder.add_categories((name, value) for _, _, name, value in sorted(new))
 

@@ -286,6 +286,8 @@ class TableEncoder(BaseEstimator):
         keeps_gaps = self.missing == "indicator"
         if not self.categorical_ and not self.late_ and not self.times_ and not named:
             return batch.to_matrix(self.numeric_) if keeps_gaps and X.shape[1] > len(self.numeric_) else None
+        if keeps_gaps and batch.is_matrix and list(batch.columns) == self.columns_:
+            return batch
         numbers = with_dates(batch, self.numbers).columns
         if not keeps_gaps:
             numbers = dict(zip(self.feature_names, X.T, strict=False))
@@ -370,15 +372,19 @@ class TableEncoder(BaseEstimator):
         for order, (name, coded) in enumerate(columns.items()):
             known = self._codes[name]
             found = [(row, order, name, value) for row, value in new_values(coded, known)]
-            if len(known) + len(found) > self.max_categories:
-                raise DataError(
-                    f"column {name!r} has more than {self.max_categories:,} distinct values, "
-                    "too many for one feature each.",
-                    source=place.source,
-                    hint=f"leave the column out: drop={name!r} (--drop {name} on the command line)",
-                )
+            self.check_few_categories(name, len(known) + len(found), place.source)
             new += found
         self.add_categories((name, value) for _, _, name, value in sorted(new))
+
+    def check_few_categories(self, name: str, n_values: int, source: str) -> None:
+        """Raise DataError if a column has too many categories."""
+        if n_values > self.max_categories:
+            raise DataError(
+                f"column {name!r} has more than {self.max_categories:,} distinct values, "
+                "too many for one feature each.",
+                source=source,
+                hint=f"leave the column out: drop={name!r} (--drop {name} on the command line)",
+            )
 
     def _with_gaps(self, gaps: Gaps) -> list[tuple[str, NDArray[np.bool_]]]:
         """Return numeric columns of the first table that have missing values, each with a mask of them."""

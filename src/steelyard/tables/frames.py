@@ -62,16 +62,6 @@ def _is_numeric(X: NDArray[Any]) -> bool:
     return True
 
 
-def numeric_frame(X: Any) -> tuple[list[str], FloatArray] | None:
-    """Return column names and values of a pandas data frame of plain numbers, or None for other tables."""
-    pandas = sys.modules.get("pandas")
-    if pandas is None or not isinstance(X, pandas.DataFrame) or not len(X):
-        return None
-    if not all(isinstance(dtype, np.dtype) and dtype.kind in _NUMPY_NUMBERS for dtype in X.dtypes):
-        return None
-    return [str(name) for name in X.columns], X.to_numpy(dtype=np.float64)
-
-
 def memory_batch(
     X: Any, source: str, known: Sequence[str] = (), categorical: Sequence[str] = (), *, extend: bool = False
 ) -> ColumnBatch:
@@ -92,6 +82,8 @@ def memory_batch(
     names = list(known)
     if extend or not known:
         names += [name for name in found.columns if name not in known and found.kind(name) != "unknown"]
+    if names == list(found.columns) and not categorical:
+        return found
     absent = {name: np.full(found.n_rows, np.nan) for name in names if name not in found.columns}
     columns = {**found.columns, **absent}
     for name in categorical:
@@ -155,8 +147,8 @@ def table_batch(X: Any, source: str) -> ColumnBatch:
         return X
     names, columns = _columns(X, source)
     texts = [str(name) for name in names]
-    repeated = next((name for k, name in enumerate(texts) if name in texts[:k]), None)
-    if repeated is not None:
+    if len(set(texts)) < len(texts):
+        repeated = next(name for k, name in enumerate(texts) if name in texts[:k])
         raise DataError(
             f"two columns have the name {repeated!r}; names must be unique.",
             source=source,
@@ -164,6 +156,9 @@ def table_batch(X: Any, source: str) -> ColumnBatch:
         )
     if not texts:
         raise DataError("X has no columns (0 feature(s)); at least one is needed.", source=source)
+    matrix = _numeric_matrix(X)
+    if matrix is not None:
+        return ColumnBatch.from_matrix(texts, matrix)
     try:
         found = dict(zip(texts, columns, strict=True))
     except DataError as error:
@@ -182,6 +177,16 @@ def table_batch(X: Any, source: str) -> ColumnBatch:
     coded = {name: batch.coded[name] for name in batch.coded if name not in empty}
     times = [name for name in batch.times if name not in empty]
     return ColumnBatch({**batch.columns, **empty}, n_rows, coded, times=times)
+
+
+def _numeric_matrix(X: Any) -> FloatArray | None:
+    """Return a copy of the values of a pandas data frame of plain numbers, or None for other tables."""
+    pandas = sys.modules.get("pandas")
+    if pandas is None or not isinstance(X, pandas.DataFrame) or not len(X):
+        return None
+    if not all(isinstance(dtype, np.dtype) and dtype.kind in _NUMPY_NUMBERS for dtype in X.dtypes):
+        return None
+    return np.array(X.to_numpy(dtype=np.float64), order="C")
 
 
 # A column of a table: numbers, datetime64, texts with None for missing values, or coded texts.

@@ -24,7 +24,6 @@ from steelyard.tables.columns import ColumnBatch, Values, erased_codes, new_valu
 from steelyard.tables.frames import (
     check_some_known,
     first_unreadable,
-    numeric_frame,
     table_batch,
     time_texts,
     with_dates,
@@ -124,10 +123,9 @@ class Schema:
         -------
         ndarray of shape (n_rows, width)
         """
-        plain = numeric_frame(X) if self.kinds else None
-        if plain is not None and self._is_plain(plain[0]):
-            return np.array(plain[1], order="C")
         batch = table_batch(X, source)
+        if batch.is_matrix and self._is_plain(batch.columns):
+            return batch.to_matrix(self.names)
         check_some_known(batch.columns, self.kinds, source)
         known = self.kinds.get
         batch = with_dates(batch, [x for x in batch.columns if known(x, "unknown") in {"time", "unknown"}])
@@ -141,9 +139,9 @@ class Schema:
                 self._write(coded, name, kind, batch, source)
         return coded
 
-    def _is_plain(self, names: list[str]) -> bool:
+    def _is_plain(self, names: Iterable[str]) -> bool:
         """Return whether all columns are numeric and have the given names in the given order."""
-        return names == self.names and all(kind == "number" for kind in self.kinds.values())
+        return list(names) == self.names and all(kind == "number" for kind in self.kinds.values())
 
     def _extend(self, name: str, kind: str, batch: ColumnBatch) -> None:
         if self.kinds.get(name, "unknown") == "unknown":
