@@ -137,7 +137,7 @@ class ColumnBatch:
             return self.from_matrix(list(self.columns), self.matrix[rows])
         return ColumnBatch(
             {name: values[rows] for name, values in self.columns.items()},
-            len(range(self.n_rows)[rows]) if isinstance(rows, slice) else len(np.arange(self.n_rows)[rows]),
+            len(np.arange(self.n_rows)[rows]),
             {name: (values, codes[rows]) for name, (values, codes) in self.coded.items()},
             times=self.times,
         )

@@ -29,7 +29,14 @@ from steelyard.streams.predictions import Predictions, is_ready, learn_chunk, pr
 from steelyard.tables.columns import ColumnBatch, Place
 from steelyard.tables.encoding import TableEncoder
 from steelyard.tables.explanation import explain_encoded
-from steelyard.tables.frames import concat_tables, is_table, memory_batch, table_batch
+from steelyard.tables.frames import (
+    column_seconds,
+    concat_tables,
+    is_table,
+    memory_batch,
+    table_batch,
+    with_dates,
+)
 from steelyard.tables.labels import LabelReader
 from steelyard.tables.row_digest import RowDigest
 from steelyard.tables.source import TableSource
@@ -401,7 +408,10 @@ class TableModel(ClassifierMixin, TransformerMixin, BaseEstimator):
         """Return a table without its column of times, and the times in seconds."""
         if self.time is None or not is_table(X) or self.time not in (table := table_batch(X, source)).columns:
             return X, None
-        return table.without(self.time), table.columns[self.time]
+        times = with_dates(table, [self.time]).columns[self.time]
+        if times.dtype == object:
+            times = column_seconds(times, self.time, Place(source).of_row)
+        return table.without(self.time), times
 
     def _labelled_chunks(self, X: Any, y: Any, method: str, *, learn: bool) -> tuple[list[Chunk], str]:
         """Return the labelled rows of a table as chunks, and the name of the table."""
