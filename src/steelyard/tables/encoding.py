@@ -216,7 +216,8 @@ class TableEncoder(BaseEstimator):
         indicator features of the column.
         """
         numbers = self._encode_numbers(batch, place, first_row, learn=learn)
-        gaps = None if self.missing != "indicator" or _native.all_finite(numbers) else np.isnan(numbers)
+        keeps_gaps = self.missing == "indicator"
+        gaps = np.isnan(numbers) if keeps_gaps and not _native.all_finite(numbers) else None
         columns = {name: batch.dictionary_encode(name) for name in self.categorical_}
         if columns and self.missing == "refuse":
             self._check_present(columns, place, first_row)
@@ -224,7 +225,7 @@ class TableEncoder(BaseEstimator):
             self._add_new(columns, gaps, place)
         if gaps is not None:
             numbers = np.where(gaps, self._fills, numbers)
-        if not self.categories_ and not self.categorical_ and not self.fixed_gaps:
+        if not (self.categories_ or self.categorical_ or (keeps_gaps and self._first_gaps)):
             return numbers, None
         return self._growing(numbers, gaps, columns), self._fixed(numbers, gaps, columns)
 
@@ -286,7 +287,7 @@ class TableEncoder(BaseEstimator):
         keeps_gaps = self.missing == "indicator"
         if not self.categorical_ and not self.late_ and not self.times_ and not named:
             return batch.to_matrix(self.numeric_) if keeps_gaps and X.shape[1] > len(self.numeric_) else None
-        if keeps_gaps and batch.is_matrix and list(batch.columns) == self.columns_:
+        if keeps_gaps and batch.matrix is not None and list(batch.columns) == self.columns_:
             return batch
         numbers = with_dates(batch, self.numbers).columns
         if not keeps_gaps:
@@ -312,7 +313,7 @@ class TableEncoder(BaseEstimator):
 
     def _encode_numbers(self, batch: ColumnBatch, place: Place, first_row: int, *, learn: bool) -> FloatArray:
         names = self.numbers
-        if not batch.is_matrix:  # a matrix has only numbers
+        if batch.matrix is None:  # a matrix has only numbers
             batch = with_dates(batch, names)
             text = batch.first_text(names)
             if text is not None:
