@@ -137,9 +137,8 @@ def _columns_of(model: TableModel, columns: ColumnOptions, weight: str | None) -
     """Return the columns of a saved model or, for a new model, the columns that the options define."""
     from steelyard.tables.columns import Columns
 
-    encoder = model.encoder
-    if "columns_" in vars(encoder):
-        return Columns(model.target, None, tuple(encoder.columns_), (), tuple(encoder.categorical_))
+    if model.encoder.is_fitted:
+        return model.encoder.roles(model.target)
     drop = (*columns.drop, *(() if weight is None else (weight,)))
     return Columns(model.target, None, columns.features or None, drop, columns.categorical)
 

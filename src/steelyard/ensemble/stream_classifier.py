@@ -316,7 +316,7 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
         """
         if not self._is_started() or self._schema is not None:
             return True
-        return not isinstance(rows, Mapping) and rows.shape[1] == self.n_features_in_
+        return isinstance(rows, np.ndarray) and rows.shape[1] == self.n_features_in_
 
     @transactional
     def erase_categories(self, categories: Iterable[tuple[str, str]]) -> None:

@@ -413,7 +413,7 @@ class Engine:
         """Return encoded rows, padded to the current number of features of the learner, and their labels."""
         labels = self._labels(batch)
         X = encoded_chunk(self, batch, labels).rows_for(self.learner)
-        if isinstance(X, Mapping):
+        if isinstance(X, ColumnBatch):
             return X, labels
         return padded(X, max(self.n_features, X.shape[1])), labels
 

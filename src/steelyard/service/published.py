@@ -6,7 +6,6 @@ import copy
 import hashlib
 import math
 import time
-from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -203,7 +202,7 @@ class PublishedModel:
         """Return the explanation of each row as JSON values, without the values of remembered rows."""
         self._check_ready("explain")
         X = rows_for_model(self.learner, encoded_chunk(self, batch))
-        if isinstance(X, Mapping):  # the learner reads tables
+        if isinstance(X, ColumnBatch):  # the learner reads tables
             found = self.learner.explain(X)
         else:
             found = explain_encoded(self.learner, self.encoder, X, batch.columns, is_fixed=self._is_fixed)

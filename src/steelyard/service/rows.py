@@ -400,8 +400,8 @@ def joined(parts: Sequence[ColumnBatch]) -> ColumnBatch:
     records = RecordColumns.of_all([part.columns for part in parts])
     if records is not None:
         return ColumnBatch(records, len(records.records))
-    names = parts[0].matrix_names
-    if all(part.is_matrix and part.matrix_names == names for part in parts):
+    names = list(parts[0].columns)
+    if all(part.is_matrix and list(part.columns) == names for part in parts):
         return ColumnBatch.concat(parts)
     is_text: dict[str, bool] = {}
     for part in parts:
@@ -483,8 +483,7 @@ def encoded_chunk(
     table = encoder.encode_table(batch, REQUEST, 0, learn=learn)
     names = spec.feature_names(batch.columns)
     known = names if learn else [name for name in names if name in encoder.columns_]
-    columns = {name: table[name] for name in known}
-    return Chunk(np.empty((batch.n_rows, 0)), labels, 0, times, columns=columns)
+    return Chunk(np.empty((batch.n_rows, 0)), labels, 0, times, columns=table.choose(known))
 
 
 def check_features(spec: Spec, encoder: TableEncoder, batch: ColumnBatch) -> None:
