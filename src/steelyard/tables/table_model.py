@@ -473,8 +473,8 @@ class TableModel(ClassifierMixin, TransformerMixin, BaseEstimator):
         return len(y)
 
     @transactional
-    def forget(self, X: Any, y: Any = None, sample_weight: Any = None, *, again: bool = False) -> int:
-        """Forget the rows of a table and return their number; a failing call changes nothing.
+    def forget(self, X: Any, y: Any = None, sample_weight: Any = None, *, again: bool = False) -> Self:
+        """Forget the rows of a table; a failing call changes nothing.
 
         Parameters
         ----------
@@ -488,11 +488,12 @@ class TableModel(ClassifierMixin, TransformerMixin, BaseEstimator):
 
         Returns
         -------
-        int
+        self
         """
         self._check_forgets()
         self._copy_state()
-        return self._forget(X, y, self.estimator.forget, sample_weight, again=again)[0]
+        self._forget(X, y, self.estimator.forget, sample_weight, again=again)
+        return self
 
     @transactional
     def update(self, *, add: Any = None, forget: Any = None) -> Self:
@@ -529,7 +530,7 @@ class TableModel(ClassifierMixin, TransformerMixin, BaseEstimator):
                 hint="use ProximalSVC",
             )
         self._copy_state()
-        certificate: Certificate = self._forget(source, None, self.estimator.certify_forget, again=again)[1]
+        certificate: Certificate = self._forget(source, None, self.estimator.certify_forget, again=again)
         return replace(certificate, table=self._empty_model())
 
     def _empty_model(self) -> str:
@@ -565,7 +566,7 @@ class TableModel(ClassifierMixin, TransformerMixin, BaseEstimator):
 
     def _forget(
         self, X: Any, y: Any, forget: Callable[..., Any], sample_weight: Any = None, *, again: bool
-    ) -> tuple[int, Any]:
+    ) -> Any:
         chunks, source = self._labelled_chunks(X, y, "forget", learn=False)
         digest = self._digest(chunks, sample_weight)
         if not again:
@@ -574,7 +575,7 @@ class TableModel(ClassifierMixin, TransformerMixin, BaseEstimator):
         labels = np.concatenate([chunk.y for chunk in chunks])
         result = forget(rows, labels, **({} if sample_weight is None else {"sample_weight": sample_weight}))
         self.note("forgot", source, len(labels), digest.id)
-        return len(labels), result
+        return result
 
     def _digest(self, chunks: list[Chunk], sample_weight: Any = None) -> RowDigest:
         digest = RowDigest()
