@@ -8,6 +8,7 @@ import json
 import math
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import cached_property
 from html import escape
@@ -21,6 +22,7 @@ import numpy as np
 from steelyard._deprecation import renamed_method
 from steelyard.evaluation.tracking import ScoreSample, Tracker, flat_bands
 from steelyard.exceptions import ParameterError, SteelyardError
+from steelyard.metrics.formulas import ratio
 from steelyard.persistence.files import write_atomically
 from steelyard.proximal.drift_report import renamed_event
 from steelyard.streams.predictions import rows_for_model
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from steelyard.streams.chunks import RowStream
 
 _CHANGE_Z_SCORE = 4.5  # minimum z-score of a significant change of recall
+_MIN_ROWS_OF_Z_TEST = 10  # minimum number of rows of a class before and after a change
 _MIN_EXPECTED_CHANGES = 20  # minimum number of expected label changes; smaller tables are not checked
 # Rows count as sorted if the number of label changes is below this fraction of the expected number.
 _SORTED_RATIO = 0.05
@@ -87,7 +90,7 @@ class PrequentialResult:
         self.moments = list(evaluator.times)
         self.ended: str | None = None
         self.notices: list[str] = list(getattr(stream, "notices", ()))
-        warning = label_order_warning(evaluator.label_counts, evaluator.n_label_changes)
+        warning = label_order_warning(list(evaluator.labels.values()), evaluator.n_label_changes)
         self.order_notices = [] if warning is None else [warning]
         self.notices += self.order_notices
         self.n_unlabelled = evaluator.n_unlabelled
@@ -478,16 +481,16 @@ class PrequentialResult:
         return None if curve is None else {name: x.tolist() for name, x in curve._asdict().items()}
 
 
-def label_order_warning(counts: np.ndarray[Any, Any], n_changes: int) -> str | None:
+def label_order_warning(counts: Sequence[int], n_changes: int) -> str | None:
     """Return a warning if rows are sorted by label, or None.
 
     If rows are sorted by label, a model that always predicts the previous label is nearly always right, even
     if the features are noise. ``counts`` contains the rows of each class, and ``n_changes`` is the number of
     label changes between consecutive rows.
     """
-    n_rows = int(counts.sum())
+    n_rows = sum(counts)
     # In random order, neighbouring rows differ with probability 1 - sum of squared class shares.
-    expected = (n_rows - 1) * (1 - float(np.square(counts / max(n_rows, 1)).sum()))
+    expected = (n_rows - 1) * (1 - sum((n / n_rows) ** 2 for n in counts))
     if expected < _MIN_EXPECTED_CHANGES or n_changes >= _SORTED_RATIO * expected:
         return None
     return (
@@ -504,30 +507,24 @@ def _significant_changes(blocks: np.ndarray[Any, Any], block_rows: int) -> list[
     """
     n_blocks = len(blocks)
     width = max(2, n_blocks // 20)
-    zeros = np.zeros(blocks.shape[2])
-    hits, rows = (np.cumsum(np.vstack([zeros, blocks[:, part]]), axis=0) for part in (0, 1))
+    hits, rows = (np.pad(blocks[:, part].cumsum(axis=0), ((1, 0), (0, 0))) for part in (0, 1))
+    borders = np.arange(width, n_blocks - width + 1)
+    (h1, n1), (h2, n2) = (
+        [counts[borders + end] - counts[borders + end - width] for counts in (hits, rows)]
+        for end in (0, width)
+    )
+    pooled = ratio(h1 + h2, n1 + n2)
+    spread = np.sqrt(np.maximum(pooled * (1 - pooled), 1e-12) * (ratio(1, n1) + ratio(1, n2)))
+    is_enough = np.minimum(n1, n2) >= _MIN_ROWS_OF_Z_TEST
+    scores = np.where(is_enough, np.abs(ratio(h1, n1) - ratio(h2, n2)) / spread, 0.0)
     found: list[tuple[float, int]] = []
-    for border in range(width, n_blocks - width + 1):
-        before, after = slice(border - width, border), slice(border, border + width)
-        score = max(
-            (_z_score(hits[:, k], rows[:, k], before, after) for k in range(hits.shape[1])), default=0.0
-        )
+    for border, score in zip(borders.tolist(), scores.max(axis=1, initial=0.0).tolist(), strict=True):
         if score > _CHANGE_Z_SCORE:
             if found and border - found[-1][1] <= width:
                 found[-1] = max(found[-1], (score, border))
             else:
                 found.append((score, border))
     return [border * block_rows for _, border in found]
-
-
-def _z_score(hits: Any, rows: Any, before: slice, after: slice) -> float:
-    h1, n1 = hits[before.stop] - hits[before.start], rows[before.stop] - rows[before.start]
-    h2, n2 = hits[after.stop] - hits[after.start], rows[after.stop] - rows[after.start]
-    if min(n1, n2) < 10:
-        return 0.0
-    pooled = (h1 + h2) / (n1 + n2)
-    spread = math.sqrt(max(pooled * (1 - pooled), 1e-12) * (1 / n1 + 1 / n2))
-    return float(abs(h1 / n1 - h2 / n2) / spread)
 
 
 def _over_time(columns: dict[str, Any]) -> dict[str, float]:

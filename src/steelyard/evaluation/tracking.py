@@ -23,21 +23,14 @@ from steelyard.metrics.blocks import (
     pad_classes,
     rows_per_block,
 )
-from steelyard.metrics.score_measures import (
-    Ranking,
-    ReliabilityBins,
-    ReliabilityCurve,
-    rankings_of_both_classes,
-)
+from steelyard.metrics.score_measures import PROBABILITY_MEASURES, Ranking, ReliabilityBins, ReliabilityCurve
 from steelyard.streams.predictions import Predictions
 
 _RANKING_METRICS = ("auc", "average_precision", "precision_at_k", "recall_at_k")
-PROBABILITY_METRICS = ("log_loss", "brier", "expected_calibration_error")
-LOSSES = PROBABILITY_METRICS  # measures for which lower values are better
-METRICS = (*MEASURES, "auc", "pmauc", *_RANKING_METRICS[1:], *PROBABILITY_METRICS)
+LOSSES = PROBABILITY_MEASURES  # measures for which lower values are better
+METRICS = (*MEASURES, "auc", "pmauc", *_RANKING_METRICS[1:], *PROBABILITY_MEASURES)
 _N_RESAMPLES = 200
-# Buffered rows are counted when both limits (windows, rows) are reached.
-_MIN_FLUSH_WINDOWS, _MIN_FLUSH_ROWS = 2, 8000
+_MIN_FLUSH_ROWS = 8000  # buffered rows are counted when they are as many as this and as two windows
 # Maximum number of classes for PMAUC; with more, all pairs would take longer than learning.
 _MAX_PMAUC_CLASSES = 30
 # Maximum number of records of a model with few classes; beyond it, every other record is removed.
@@ -60,16 +53,6 @@ class Record:
     scores: dict[str, Pair]  # measures that are computed from scores, such as auc and pmauc
     # Counts of the window, of shape (n_blocks, 3, n_classes), as soon as its rows are counted.
     blocks: NDArray[np.int32] = field(default_factory=lambda: np.zeros((0, 3, 0), dtype=np.int32))
-
-
-@dataclass(slots=True)
-class _PendingRows:
-    """Buffer of rows that are not counted yet, all with the same classes and the same scored class."""
-
-    n_classes: int = 0
-    scored_class: int | None = None
-    columns: list[tuple[NDArray[Any], ...]] = field(default_factory=list)
-    n_rows: int = 0
 
 
 class Tracker:
@@ -99,15 +82,16 @@ class Tracker:
         self.metrics, self.window = metrics, window
         self.n_scored = 0
         self.scored_class: int | None = None
-        self.wants_probabilities = any(name in PROBABILITY_METRICS for name in metrics)
+        self.wants_probabilities = any(name in PROBABILITY_MEASURES for name in metrics)
         self.k, self._seed = k, seed
         self._days = DayMeasures(k)
         self._counter = BlockConfusion(window)
         self._sample = ScoreSample(seed=seed)
         self._bins = ReliabilityBins()
-        self._losses = np.zeros(3)  # number of rows with probabilities, sums of log-losses and Brier scores
         self._records: list[Record] = []
-        self._pending = _PendingRows()
+        # Columns of rows that are not counted yet, all with the same classes and the same scored class.
+        self._pending: list[tuple[NDArray[Any], ...]] = []
+        self._pending_classes: tuple[int, int | None] = 0, None  # number of classes, scored class
         self._n_complete = 0  # number of records whose windows have been counted
         # Mask of the rows of the last update that have a prediction, or None if all have one.
         self._has_prediction: NDArray[np.bool_] | None = None
@@ -136,11 +120,11 @@ class Tracker:
             time = None if time is None else time[answered]
         if not len(true):
             return
-        pending = self._pending
-        is_same = pending.n_classes == len(table) and pending.scored_class == scored_class
-        if not is_same or pending.n_rows >= max(_MIN_FLUSH_WINDOWS * self.window, _MIN_FLUSH_ROWS):
+        n_pending = self.n_scored - self._counter.n_rows
+        classes = len(table), scored_class
+        if classes != self._pending_classes or n_pending >= max(2 * self.window, _MIN_FLUSH_ROWS):
             self._flush()
-            pending = self._pending = _PendingRows(len(table), scored_class)
+            self._pending_classes = classes
         scores = np.zeros(len(true))
         if scored_class is not None:
             self.scored_class = scored_class
@@ -150,8 +134,7 @@ class Tracker:
         columns: tuple[NDArray[Any], ...] = (true, predicted, scores)
         if self.wants_probabilities:
             columns += self._calibration_columns(true, predicted, predictions, table)
-        pending.columns.append(columns)
-        pending.n_rows += len(true)
+        self._pending.append(columns)
         self.n_scored += len(true)
         if "pmauc" in self.metrics and 2 < len(table) <= _MAX_PMAUC_CLASSES:
             self._score_tables.append((true, predictions))
@@ -202,39 +185,40 @@ class Tracker:
 
     def _flush(self) -> None:
         """Count the buffered rows and complete the pending records."""
-        pending = self._pending
-        if pending.columns:
-            true, predicted, scores, *calibration = map(np.concatenate, zip(*pending.columns, strict=True))
-            self._counter.update(true, predicted, pending.n_classes, scores, *calibration)
-            if pending.scored_class is not None:
+        if self._pending:
+            true, predicted, scores, *calibration = map(np.concatenate, zip(*self._pending, strict=True))
+            n_classes, scored_class = self._pending_classes
+            self._counter.update(true, predicted, n_classes, scores, *calibration)
+            if scored_class is not None:
                 self._sample.update(true, scores)
             if calibration:
-                _add_calibration(self._bins, self._losses, calibration)
-            pending.columns, pending.n_rows = [], 0
+                self._bins.update(calibration[0], calibration[1], losses=calibration[2:])
+            self._pending = []
         for record in self._records[self._n_complete :]:
-            ago = self._counter.n_rows - record.n_predicted
-            values = self._score_values(self._counter.window(ago))
+            columns, tallies = self._counter.window(self._counter.n_rows - record.n_predicted)
+            values = self._score_values(columns)
             if "pmauc" in self.metrics:
                 values["pmauc"] = record.scores.get("pmauc", values["auc"])
-            record.scores, record.blocks = values, self._counter.window_blocks(ago).astype(np.int32)
+            record.scores, record.blocks = values, tallies.astype(np.int32)
         self._n_complete = len(self._records)
 
-    def _score_values(self, window: slice) -> dict[str, Pair]:
+    def _score_values(self, columns: list[NDArray[Any]]) -> dict[str, Pair]:
         """Return the measures of scores and probabilities of a window."""
-        true, _, scores, *calibration = (column[window] for column in self._counter.recent)
+        true, _, scores, *calibration = columns
         values: dict[str, Pair] = {"auc": _NAN_PAIR}
         if self.scored_class is not None and {"pmauc", *_RANKING_METRICS} & {*self.metrics}:
-            one, other = rankings_of_both_classes(true == self.scored_class, scores)
+            one = Ranking.of(true == self.scored_class, scores)
+            other = one.of_other_class()
+            precisions, recalls = zip(one.at_k(self.k), other.at_k(self.k), strict=True)
             values = {
                 "auc": (one.auc(),) * 2,
                 "average_precision": (one.average_precision(), other.average_precision()),
-                "precision_at_k": (one.precision_at_k(self.k), other.precision_at_k(self.k)),
-                "recall_at_k": (one.recall_at_k(self.k), other.recall_at_k(self.k)),
+                "precision_at_k": precisions,
+                "recall_at_k": recalls,
             }
         if calibration:
-            bins, losses = ReliabilityBins(), np.zeros(3)
-            _add_calibration(bins, losses, calibration)
-            values |= {name: (_loss(name, bins, losses),) * 2 for name in PROBABILITY_METRICS}
+            bins = ReliabilityBins().update(calibration[0], calibration[1], losses=calibration[2:])
+            values |= {name: (value,) * 2 for name, value in bins.measures().items()}
         return values
 
     # -- reading of measures ------------------------------------------------------------------------
@@ -273,7 +257,7 @@ class Tracker:
         values = measures(np.array(windows).reshape(len(windows), 3, width), positive)
         side = int(self.is_mirrored(positive))
         for name in METRICS[len(MEASURES) :]:
-            defined = positive is not None or name in {"pmauc", *PROBABILITY_METRICS}
+            defined = positive is not None or name in {"pmauc", *PROBABILITY_MEASURES}
             pairs = [r.scores.get(name, _NAN_PAIR) if defined else _NAN_PAIR for r in self.records]
             values[name] = np.array([pair[side] for pair in pairs])
         return values
@@ -293,8 +277,8 @@ class Tracker:
         for name in self.metrics:
             if name in {"auc", "average_precision"}:
                 values[name] = self._sampled(name, positive)
-            elif name in PROBABILITY_METRICS:
-                values[name] = _loss(name, self._bins, self._losses)
+            elif name in PROBABILITY_MEASURES:
+                values[name] = self._bins.measures()[name]
             elif name in _RANKING_METRICS:
                 values[name] = self._mean_at_k(name, positive)
         return {**values, **flat_bands(self._bands(self.counter.blocks()[0], positive), values)}
@@ -312,7 +296,7 @@ class Tracker:
     def reliability(self, positive: int | None) -> ReliabilityCurve | None:
         """Return the reliability curve of all rows, or None if there are no probabilities."""
         self._flush()
-        if not self._losses[0]:
+        if not self._bins.sums.any():
             return None
         curve = self._bins.curve()
         if not self.is_mirrored(positive):
@@ -359,21 +343,6 @@ class Tracker:
             is_positive, scores = ~is_positive, -scores
         ranking = Ranking.of(is_positive, scores, weights)
         return ranking.auc() if name == "auc" else ranking.average_precision()
-
-
-def _add_calibration(bins: ReliabilityBins, losses: FloatArray, columns: list[FloatArray]) -> None:
-    """Add the rows that have a probability to bins and to sums of rows, log-losses and Brier scores."""
-    known = ~np.isnan(columns[0])
-    probability, event, log_losses, briers = (column[known] for column in columns)
-    bins.update(probability, event > 0)
-    losses += (len(probability), log_losses.sum(), briers.sum())
-
-
-def _loss(name: str, bins: ReliabilityBins, losses: FloatArray) -> float:
-    """Return a measure of probabilities, or nan if there are no rows with probabilities."""
-    if name == "expected_calibration_error" or not losses[0]:
-        return bins.expected_calibration_error()
-    return float(losses[1 if name == "log_loss" else 2] / losses[0])
 
 
 def _max_records(n_rows: int, n_classes: int) -> int:

@@ -173,21 +173,18 @@ class BlockConfusion:
         padded = [pad_classes(block, self.n_classes) for block in full]
         return np.array(padded, dtype=np.int64).reshape(len(full), 3, self.n_classes), self._block_rows
 
-    def window(self, ago: int = 0) -> slice:
-        """Return the slice of ``recent`` for the window that ends ``ago`` rows before the last row.
+    def window(self, ago: int = 0) -> tuple[list[NDArray[Any]], Tallies]:
+        """Return the rows of the window that ends ``ago`` rows before the last row, and their tallies.
 
-        The end of the window must be within the rows of the last update.
+        The rows are parts of the columns of ``recent``. The tallies are those of at most 20 blocks, of which
+        the first may be shorter. The end of the window must be within the rows of the last update.
         """
         end = len(self.recent[0]) - ago
-        return slice(max(end - self.window_rows, 0), end)
-
-    def window_blocks(self, ago: int = 0) -> Tallies:
-        """Return the tallies of the blocks of a window, which are at most 20; the first may be shorter."""
-        true, predicted = (column[self.window(ago)] for column in self.recent[:2])
-        rows = rows_per_block(len(true))
-        blocks = np.arange(-len(true), 0) // rows  # -1 for the rows of the last block
+        columns = [column[max(end - self.window_rows, 0) : end] for column in self.recent]
+        true, predicted = columns[:2]
+        blocks = np.arange(-len(true), 0) // rows_per_block(len(true))  # -1 for the rows of the last block
         n_blocks = -int(blocks[0])
-        return block_tallies(true, predicted, blocks + n_blocks, n_blocks, self.n_classes)
+        return columns, block_tallies(true, predicted, blocks + n_blocks, n_blocks, self.n_classes)
 
 
 def rows_per_block(n_rows: int) -> int:

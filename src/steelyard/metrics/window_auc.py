@@ -271,10 +271,8 @@ class WindowPMAUC(_ScoredWindow):
 
 
 SCORE_MEASURES = (
-    "average_precision", "precision_at_k", "recall_at_k", "log_loss", "brier",
-    "expected_calibration_error",
+    "average_precision", "precision_at_k", "recall_at_k", *score_measures.PROBABILITY_MEASURES,
 )  # fmt: skip
-_OF_PROBABILITIES = frozenset({"log_loss", "brier", "expected_calibration_error"})
 
 
 class WindowScores(_BinaryWindow):
@@ -335,24 +333,15 @@ class WindowScores(_BinaryWindow):
         float
         """
         codes, scores = self._window.content()
-        is_positive, score = codes == self._positive_code, scores[:, 0]
-        if self.measure == "expected_calibration_error":
-            bins = score_measures.ReliabilityBins(self.n_bins).update(score, is_positive)
-            value = bins.expected_calibration_error()
-        elif not len(score):
-            value = math.nan
-        elif self.measure == "log_loss":
-            value = float(score_measures.log_loss(np.where(is_positive, score, 1.0 - score)).mean())
-        elif self.measure == "brier":
-            value = float(score_measures.brier(score, is_positive).mean())
-        else:
-            options = () if self.measure == "average_precision" else (self.k,)
-            value = getattr(score_measures.Ranking.of(is_positive, score), self.measure)(*options)
+        value = score_measures.value_of(
+            self.measure, codes == self._positive_code, scores[:, 0], k=self.k, n_bins=self.n_bins
+        )
         return formulas.defined_or_warn(self.measure, value)
 
     def _check_scores(self, y_score: ArrayLike, n_rows: int, source: str) -> NDArray[np.float64]:
         scores = super()._check_scores(y_score, n_rows, source)
-        return check_probabilities(scores, source) if self.measure in _OF_PROBABILITIES else scores
+        is_probability = self.measure in score_measures.PROBABILITY_MEASURES
+        return check_probabilities(scores, source) if is_probability else scores
 
 
 class _ScoreWindow(RowWindow):
