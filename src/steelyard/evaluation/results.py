@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from steelyard._deprecation import renamed_method
+from steelyard._visible import json_value
 from steelyard.evaluation.tracking import ScoreSample, Tracker, flat_bands
 from steelyard.exceptions import ParameterError, SteelyardError
 from steelyard.metrics.formulas import ratio
@@ -427,19 +428,16 @@ class PrequentialResult:
 
     def as_dict(self) -> dict[str, Any]:
         """Return all results as plain Python values; nan becomes None."""
-        return _plain(
+        found: dict[str, Any] = json_value(
             {
                 "stream": self.stream_name,
                 "rows": self.n_rows,
                 "positive": self.positive,
                 "unlabelled": {
                     "rows": self.n_unlabelled,
-                    "predicted": {
-                        name: {str(label): n for label, n in counts.items()}
-                        for name, counts in self.unlabelled_predictions().items()
-                    },
+                    "predicted": self.unlabelled_predictions(),
                 },
-                "labels": {str(label): n for label, n in self.labels.items()},
+                "labels": self.labels,
                 "window": self.window,
                 "delay": self.delay,
                 "k": self.k,
@@ -448,8 +446,8 @@ class PrequentialResult:
                 "leading": self.leading,
                 "ended": self.ended,
                 "notices": self.notices,
-                "moments": [list(moment) for moment in self.moments],
-                "known_drifts": [list(drift) for drift in self.known_drifts],
+                "moments": self.moments,
+                "known_drifts": self.known_drifts,
                 "bad_rows": self.bad_rows,
                 "events": [self._event_dict(event) for event in self.events],
                 "promises": {name: [rate.as_dict() for rate in self.promises(name)] for name in self.models},
@@ -457,13 +455,20 @@ class PrequentialResult:
                 "provenance": self.provenance,
                 "by_class": {name: self.by_class(name) for name in self.models},
                 "changes": {name: self.changes(name) for name in self.models},
-                "confusion": {name: self._confusion_dict(name) for name in self.models},
-                "reliability": {name: self._reliability_dict(name) for name in self.models},
+                "confusion": {
+                    name: dict(zip(("labels", "counts"), self.confusion(name), strict=True))
+                    for name in self.models
+                },
+                "reliability": {
+                    name: None if curve is None else curve._asdict()
+                    for name, curve in ((name, self.reliability(name)) for name in self.models)
+                },
                 "days": {name: self.days(name) for name in self.models},
                 "summary": self.summary(),
                 "table": self.table,
             }
         )
+        return found
 
     def _event_dict(self, event: Event) -> dict[str, Any]:
         """Return an event as plain values, with column names in place of indices."""
@@ -471,14 +476,6 @@ class PrequentialResult:
             return asdict(event)
         change = renamed_event(event.change, self.feature_names or ())
         return {**asdict(event), "text": change["text"], "change": dict(change)}
-
-    def _confusion_dict(self, model: str) -> dict[str, Any]:
-        labels, counts = self.confusion(model)
-        return {"labels": labels, "counts": counts.astype(int).tolist()}
-
-    def _reliability_dict(self, model: str) -> dict[str, Any] | None:
-        curve = self.reliability(model)
-        return None if curve is None else {name: x.tolist() for name, x in curve._asdict().items()}
 
 
 def label_order_warning(counts: Sequence[int], n_changes: int) -> str | None:
@@ -557,16 +554,6 @@ def _shown_line(values: list[Any]) -> list[str]:
 
 def _cell(value: Any) -> Any:
     return "" if isinstance(value, float) and math.isnan(value) else value
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _plain(item) for name, item in value.items()}
-    if isinstance(value, list):
-        return [_plain(item) for item in value]
-    if isinstance(value, np.generic):
-        value = value.item()
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _written(text: str, path: str | Path | None) -> str:
