@@ -120,13 +120,8 @@ def render_comparison(a: Mapping[str, Any], b: Mapping[str, Any], names: tuple[s
         if any(line.get(key) is not None for line in found["lines"])
     }
     lines = [
-        {
-            "run": line["run"],
-            "model": line["model"],
-            "values": line,
-            "best": _is_best(line, found["lines"], list(columns)),
-        }
-        for line in found["lines"]
+        {"run": line["run"], "model": line["model"], "values": line, "best": best}
+        for line, best in zip(found["lines"], text.best_cells(found["lines"], columns), strict=True)
     ]
     classes, more = _classes(a, b, found["best"])
     curves = [
@@ -171,14 +166,6 @@ def _intervals_overlap(a: Mapping[str, Any], b: Mapping[str, Any], leading: str)
     if any(line.get(end) is None for line in (a, b) for end in (low, high)):
         return False
     return bool(a[low] <= b[high] and b[low] <= a[high])
-
-
-def _is_best(line: Mapping[str, Any], lines: list[dict[str, Any]], columns: list[str]) -> dict[str, bool]:
-    return {
-        key: line.get(key) is not None
-        and line[key] == text.best_value(key, [x[key] for x in lines if x.get(key) is not None])
-        for key in columns
-    }
 
 
 def _headline(found: Mapping[str, Any], names: tuple[str, str]) -> str:

@@ -188,13 +188,10 @@ def _models(result: PrequentialResult) -> list[dict[str, Any]]:
             if not math.isnan(row.get(f"{key}_low", math.nan))
         }
         lines.append({"name": row["model"], "values": values, "bands": bands})
-    for key in text.MEASURES:
-        known = [line["values"][key] for line in lines if not math.isnan(line["values"].get(key, math.nan))]
-        for line in lines:
-            is_best = (
-                bool(known) and len(lines) > 1 and line["values"].get(key) == text.best_value(key, known)
-            )
-            line.setdefault("best", {})[key] = is_best
+    for line, best in zip(
+        lines, text.best_cells([line["values"] for line in lines], text.MEASURES), strict=True
+    ):
+        line["best"] = best if len(lines) > 1 else dict.fromkeys(best, False)
     return lines
 
 
