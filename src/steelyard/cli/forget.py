@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from steelyard.cli import options as opt
-from steelyard.cli.files import IN_FILE, OUT_FILE, rollback_on_error, save_model
-from steelyard.cli.model_files import load_table_model, summary_of
+from steelyard.cli.files import IN_FILE, OUT_FILE, load_table_model, rollback_on_error, save_model, summary_of
 from steelyard.cli.output import emit_facts, json_option, print_status
 from steelyard.exceptions import ParameterError
 

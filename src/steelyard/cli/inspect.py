@@ -8,8 +8,7 @@ from typing import Any
 import click
 
 from steelyard.cli import options as opt
-from steelyard.cli.files import IN_FILE
-from steelyard.cli.model_files import class_counts, inner_learner, summary_of
+from steelyard.cli.files import IN_FILE, class_counts, inner_learner, summary_of
 from steelyard.cli.output import emit_facts, emit_json, emit_table, json_option
 
 

@@ -11,19 +11,22 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from steelyard.cli import options as opt
-from steelyard.cli.decision import Cost, cost_option
-from steelyard.cli.files import IN_FILE, OUT_FILE, save_model
+from steelyard.cli.decision import Cost, check_positive, cost_option, positive_error
+from steelyard.cli.files import IN_FILE, OUT_FILE, check_can_be_saved, open_source, open_table, save_model
 from steelyard.cli.interrupts import StopOnInterrupt
 from steelyard.cli.live_display import LiveDisplay
-from steelyard.cli.model_files import check_can_be_saved, open_source, open_table
 from steelyard.cli.options import ColumnOptions, collect_options, complete_models
 from steelyard.cli.output import emit_json, emit_table, json_option, print_message, print_status
-from steelyard.cli.positive import check_positive, positive_error
 from steelyard.cli.registry import make_models, parse_settings
-from steelyard.cli.row_order import delayed_by_time, ordered_chunks, parse_delay, shuffle_option
-from steelyard.cli.runs import print_notes, run_result
-from steelyard.cli.separate_labels import join_labels, read_labels
-from steelyard.cli.versus import versus_sentences
+from steelyard.cli.row_order import (
+    delayed_by_time,
+    join_labels,
+    parse_delay,
+    read_labels,
+    shuffle_option,
+    shuffled,
+)
+from steelyard.cli.runs import print_notes, run_result, versus_sentences
 from steelyard.exceptions import DataError, ParameterError, SteelyardError
 
 if TYPE_CHECKING:
@@ -275,7 +278,7 @@ def _chunks(stream: RowStream, options: StreamOptions) -> Iterable[Chunk]:
     if not isinstance(stream, TableStream):
         return stream
     if options.labels is None or options.id_column is None or options.target is None:
-        return ordered_chunks(stream, options.shuffle)
+        return stream if options.shuffle is None else shuffled(stream, options.shuffle)
     labels = read_labels(options.labels, options.id_column, options.target)
     return join_labels(stream, labels, options.id_column, options.target)
 

@@ -10,13 +10,12 @@ from typing import Any
 import click
 
 from steelyard.cli import options as opt
-from steelyard.cli.files import save_model
-from steelyard.cli.model_files import check_can_be_saved, open_source, open_table
+from steelyard.cli.decision import check_positive
+from steelyard.cli.files import check_can_be_saved, open_source, open_table, save_model
 from steelyard.cli.options import ColumnOptions
 from steelyard.cli.output import emit_json, emit_table, json_option, print_status
-from steelyard.cli.positive import check_positive
 from steelyard.cli.registry import make_models, parse_settings
-from steelyard.cli.row_order import ordered_chunks, shuffle_option
+from steelyard.cli.row_order import shuffle_option, shuffled
 from steelyard.cli.runs import finished_result, print_notes, write_report_to
 from steelyard.exceptions import DataError, ParameterError
 
@@ -96,7 +95,7 @@ def tune_command(
     evaluator = PrequentialEvaluator(
         candidates, window=measure_window, positive=positive, k=k, seed=seed, explains=report is not None
     )
-    evaluator.run(small_first(ordered_chunks(stream, shuffle)))
+    evaluator.run(small_first(stream if shuffle is None else shuffled(stream, shuffle)))
     result = finished_result(evaluator, stream, positive)
     print_notes(result)
     by = by or f"mean_{result.leading}"
