@@ -146,8 +146,12 @@ def _maker(name: str) -> tuple[Any, dict[str, Any], Callable[..., Any] | None]:
     path, parameters = _SHORT_NAMES.get(name, (name, {}))
     package, colon, class_path = path.partition(":")
     if colon and package in _PACKAGES:
+        from steelyard.evaluation import RiverPeer, SklearnPeer
+        from steelyard.windowing import Refit
+
         found = _peer_class(package, class_path, name)
-        return found, dict(parameters), _adapter(package, found)
+        adapter = RiverPeer if package == "river" else SklearnPeer if hasattr(found, "partial_fit") else Refit
+        return found, dict(parameters), adapter
     entry = LEARNERS.get(name)
     if entry is None:
         raise ParameterError(
@@ -156,16 +160,6 @@ def _maker(name: str) -> tuple[Any, dict[str, Any], Callable[..., Any] | None]:
             "river:naive_bayes.GaussianNB",
         )
     return entry.learner, dict(entry.parameters), entry.wrapper_class
-
-
-def _adapter(package: str, found: type) -> Callable[..., Any]:
-    """Return the adapter that turns a model of another package into a stream learner."""
-    from steelyard.evaluation import RiverPeer, SklearnPeer
-    from steelyard.windowing import Refit
-
-    if package == "river":
-        return RiverPeer
-    return SklearnPeer if hasattr(found, "partial_fit") else Refit
 
 
 def _peer_class(package: str, path: str, name: str) -> Any:

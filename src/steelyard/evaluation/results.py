@@ -225,7 +225,7 @@ class PrequentialResult:
                     "row": record.row,
                     "model": model,
                     **values,
-                    **flat_bands(tracker.window_bands(record, self._positive_code), values),
+                    **flat_bands(tracker.bands(record.blocks, self._positive_code), values),
                     "rows_per_second": record.rows_per_second,
                     "memory_mb": record.memory_mb,
                     "class_counts": dict(
@@ -362,18 +362,16 @@ class PrequentialResult:
                     "row": chunk.first_row,
                     "time": None if chunk.time is None else float(chunk.time[0]),
                     "label": chunk.y[0],
-                    "probability": self._probability(learner, rows),
+                    "probability": float(
+                        learner.predict_proba(rows)[0, learner.classes_.tolist().index(self.positive)]
+                    )
+                    if hasattr(learner, "predict_proba")
+                    else None,
                     "score": explained.of_class(0, self.positive)[2],
                     "columns": [list(column) for column in explained.largest(0, n_columns, self.positive)],
                 }
             )
         return found
-
-    def _probability(self, learner: Any, rows: Any) -> float | None:
-        """Return the probability that one row is positive, or None if the learner has no probabilities."""
-        if not hasattr(learner, "predict_proba"):
-            return None
-        return float(learner.predict_proba(rows)[0, learner.classes_.tolist().index(self.positive)])
 
     def time_of(self, row: float) -> float | None:
         """Return the time of a row in seconds since 1970, or None if the stream has no times."""

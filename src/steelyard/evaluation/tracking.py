@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.exceptions import UndefinedMetricWarning
 
 from steelyard._labels import Codes, LabelEncoder
 from steelyard._types import FloatArray
@@ -176,7 +174,9 @@ class Tracker:
         if self._score_tables or len(table) > _MAX_PMAUC_CLASSES:
             scores["pmauc"] = (self._pmauc(table, ago),) * 2
         self._records.append(Record(row, n_rows, rows_per_second, memory_mb, scores))
-        if len(self._records) <= _max_records(min(n_rows, self.window), len(table)):
+        n_window = min(n_rows, self.window)
+        cells = 3 * len(table) * -(-n_window // rows_per_block(n_window))
+        if len(self._records) <= max(100, min(_MAX_RECORDS, _MAX_CELLS // max(cells, 1))):
             return False
         self._flush()
         self._records = self._records[1::2]
@@ -262,10 +262,6 @@ class Tracker:
             values[name] = np.array([pair[side] for pair in pairs])
         return values
 
-    def window_bands(self, record: Record, positive: int | None) -> dict[str, tuple[float, float]]:
-        """Return the confidence bands of the measures of a recorded window."""
-        return self._bands(record.blocks, positive)
-
     def total(self, positive: int | None) -> dict[str, float]:
         """Return the measures of all rows with their confidence bands.
 
@@ -281,7 +277,7 @@ class Tracker:
                 values[name] = self._bins.measures()[name]
             elif name in _RANKING_METRICS:
                 values[name] = self._mean_at_k(name, positive)
-        return {**values, **flat_bands(self._bands(self.counter.blocks()[0], positive), values)}
+        return {**values, **flat_bands(self.bands(self.counter.blocks()[0], positive), values)}
 
     def _mean_at_k(self, name: str, positive: int | None) -> float:
         days, side = self.days, int(self.is_mirrored(positive))
@@ -309,7 +305,8 @@ class Tracker:
         # A positive class that has not occurred yet counts as a class without rows.
         return max(self.counter.n_classes, 0 if positive is None else positive + 1)
 
-    def _bands(self, blocks: NDArray[Any], positive: int | None) -> dict[str, tuple[float, float]]:
+    def bands(self, blocks: NDArray[Any], positive: int | None) -> dict[str, tuple[float, float]]:
+        """Return the confidence bands of the measures over all rows of some blocks."""
         n = len(blocks)
         if n < 2:
             return {}
@@ -328,11 +325,9 @@ class Tracker:
             return math.nan
         classes = [table.labels[code] for code in present]
         scores = np.concatenate([part.score_table(classes) for _, part in self._score_tables])[last]
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UndefinedMetricWarning)  # an undefined value is nan
-            columns = scores if len(classes) > 2 else scores[:, 1]
-            codes = np.searchsorted(present, true[last])
-            return float(pmauc_score(codes, columns, labels=list(range(len(present)))))
+        columns = scores if len(classes) > 2 else scores[:, 1]
+        codes = np.searchsorted(present, true[last])
+        return float(pmauc_score(codes, columns, labels=list(range(len(present)))))
 
     def _sampled(self, name: str, positive: int | None) -> float:
         sample = self.sample
@@ -343,12 +338,6 @@ class Tracker:
             is_positive, scores = ~is_positive, -scores
         ranking = Ranking.of(is_positive, scores, weights)
         return ranking.auc() if name == "auc" else ranking.average_precision()
-
-
-def _max_records(n_rows: int, n_classes: int) -> int:
-    """Return the maximum number of records for windows of ``n_rows`` rows."""
-    cells = 3 * n_classes * -(-n_rows // rows_per_block(n_rows))
-    return max(100, min(_MAX_RECORDS, _MAX_CELLS // max(cells, 1)))
 
 
 def flat_bands(bands: dict[str, tuple[float, float]], values: dict[str, float]) -> dict[str, float]:

@@ -43,7 +43,8 @@ def measures(tallies: NDArray[Any], positive: int | None) -> dict[str, FloatArra
     dict of str to ndarray
         One array for each of :data:`MEASURES`, with the leading axes of ``tallies``.
     """
-    counts = formulas.ClassCounts.of_tallies(tallies)
+    tallies = np.asarray(tallies, dtype=np.float64)
+    counts = formulas.ClassCounts(tallies[..., 0, :], tallies[..., 1, :], tallies[..., 2, :])
     names = ("accuracy", "imbalance_ratio", "macro_recall", "cohen_kappa")
     values = {name: formulas.ALL_CLASSES[name](counts) for name in names}
     if positive is None:

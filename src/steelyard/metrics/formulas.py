@@ -30,12 +30,6 @@ class ClassCounts:
     true: FloatArray
     predicted: FloatArray
 
-    @classmethod
-    def of_tallies(cls, tallies: Any) -> ClassCounts:
-        """Return the counts stored in an array of shape (..., 3, n_classes)."""
-        counts = np.asarray(tallies, dtype=np.float64)
-        return cls(counts[..., 0, :], counts[..., 1, :], counts[..., 2, :])
-
     def one_vs_rest(self, positive: int) -> BinaryCounts:
         """Return the counts of one class against all others."""
         tp, n_positive, n_predicted = (part[..., positive] for part in (self.hits, self.true, self.predicted))
