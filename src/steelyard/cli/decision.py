@@ -148,22 +148,11 @@ def probabilities(learner: Any, X: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True)
 class Decision:
-    """Choice of labels from the scores or probabilities of a model.
-
-    Parameters
-    ----------
-    positive : label or None
-        The positive class.
-    threshold : float or OnlineThreshold, optional
-        Rows whose score for the positive class is higher are labelled positive. An online threshold adapts to
-        keep a target share of positive labels.
-    cost : Cost, optional
-        Rows are labelled positive if the positive label has the lower expected cost.
-    """
+    """Choice of labels from the scores or probabilities of a model."""
 
     positive: Any = None
-    threshold: float | OnlineThreshold | None = None
-    cost: Cost | None = None
+    threshold: float | OnlineThreshold | None = None  # rows with a higher score are labelled positive
+    cost: Cost | None = None  # rows are labelled positive if this label has the lower expected cost
 
     def __post_init__(self) -> None:
         if self.threshold is not None and self.cost is not None:

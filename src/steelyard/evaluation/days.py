@@ -35,11 +35,6 @@ class DayMeasures:
 
     Only the rows of the current day are stored. Late rows of an earlier day produce a second entry for that
     day.
-
-    Parameters
-    ----------
-    k : int
-        Number of rows that can be checked in a day.
     """
 
     def __init__(self, k: int) -> None:

@@ -57,23 +57,9 @@ class Tracker:
     """Counts of the predictions of one model, and the measures that follow from them.
 
     Rows are buffered and counted together, so many small chunks take little more time than a few large ones.
-    All buffered rows are counted before a result is read.
-
-    Parameters
-    ----------
-    metrics : sequence of str
-        Names out of :data:`METRICS`.
-    window : int
-        Length of the window of the running measures, in rows.
-    seed : int
-        Random seed of the score sample and of the confidence bands.
-    k : int, default=100
-        Number of highest scores for ``precision_at_k`` and ``recall_at_k``.
-
-    Attributes
-    ----------
-    scored_class : int or None
-        The class whose scores are stored. With two classes, the scores of the other class are the negatives.
+    All buffered rows are counted before a result is read. ``metrics`` are names out of :data:`METRICS`, and
+    ``seed`` is that of the score sample and of the confidence bands. ``scored_class`` is the class whose
+    scores are stored; with two classes, the scores of the other class are the negatives.
     """
 
     def __init__(self, metrics: tuple[str, ...], window: int, seed: int, k: int = 100) -> None:
@@ -357,14 +343,8 @@ class ScoreSample:
     """Reservoir sample of the scores of each class, in bounded memory.
 
     Each row of a class is in the sample with the same probability. Classes are sampled separately, so the
-    sample contains all rows of a rare class; ``counts`` is the true number of rows of each class.
-
-    Parameters
-    ----------
-    size : int, default=4000
-        Maximum number of rows of each class.
-    seed : int, default=0
-        Random seed.
+    sample contains all rows of a rare class; ``counts`` is the true number of rows of each class, ``size``
+    the maximum number of sampled rows.
     """
 
     def __init__(self, size: int = 4000, seed: int = 0) -> None:

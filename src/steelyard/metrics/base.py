@@ -123,12 +123,8 @@ class StreamingMetric(ABC):
 class RowWindow:
     """The last ``size`` rows of a stream, stored as parallel columns in ring buffers.
 
-    Parameters
-    ----------
-    size : int
-        Number of rows. The buffers grow on demand; row t of the stream is stored at index t % size.
-    columns : ndarrays
-        Empty arrays with the types and shapes of the columns.
+    The buffers grow on demand; row t of the stream is stored at index t % size. The constructor gets empty
+    arrays with the types and shapes of the columns.
     """
 
     def __init__(self, size: int, *columns: NDArray[Any]) -> None:

@@ -28,20 +28,10 @@ _MAX_STREAM_BLOCKS = 256  # maximum number of blocks; beyond it, adjacent blocks
 
 
 def measures(tallies: NDArray[Any], positive: int | None) -> dict[str, FloatArray]:
-    """Return the measures of one or several tallies, or nan if a denominator is zero.
+    """Return the measures of one or several tallies by name, or nan if a denominator is zero.
 
-    Parameters
-    ----------
-    tallies : ndarray of shape (..., 3, n_classes)
-        Hits, true rows and predicted rows of each class.
-    positive : int or None
-        The positive class. With None all classes count equally: sensitivity is the mean recall, f1 is the
-        mean F1 of all classes, and specificity and rs are nan.
-
-    Returns
-    -------
-    dict of str to ndarray
-        One array for each of :data:`MEASURES`, with the leading axes of ``tallies``.
+    Without a positive class all classes count equally: sensitivity is the mean recall, f1 is the mean F1 of
+    all classes, and specificity and rs are nan.
     """
     tallies = np.asarray(tallies, dtype=np.float64)
     counts = formulas.ClassCounts(tallies[..., 0, :], tallies[..., 1, :], tallies[..., 2, :])
@@ -73,17 +63,8 @@ def bootstrap_bands(
 ) -> dict[str, tuple[float, float]]:
     """Return the central 95 % interval of the bootstrap values of each measure.
 
-    The bootstrap draws whole blocks, because neighbouring rows are correlated; with single rows the bands
-    would be too narrow.
-
-    Parameters
-    ----------
-    blocks : ndarray of shape (n_blocks, 3, n_classes)
-        Tallies of consecutive blocks of rows.
-    draws : ndarray of shape (n_resamples, n_blocks)
-        Number of times that each block is drawn.
-    positive : int or None
-        As for :func:`measures`.
+    The bootstrap draws whole blocks of consecutive rows, because neighbouring rows are correlated; with
+    single rows the bands would be too narrow. ``draws[r, b]`` is how often resample r contains block b.
     """
     drawn = (draws @ blocks.reshape(len(blocks), -1)).reshape(len(draws), *blocks.shape[1:])
     values = measures(drawn, positive)
@@ -115,25 +96,14 @@ class BlockConfusion:
 
     Memory is bounded: earlier rows are stored as counts of blocks, and adjacent blocks are merged if there
     are too many. Only the rows of the last update and of the window before it are stored individually.
-
-    Parameters
-    ----------
-    window : int
-        Number of rows of a window.
-
-    Attributes
-    ----------
-    confusion : ndarray of shape (n_classes, n_classes)
-        Counts of all rows, indexed by true and predicted class.
-    recent : list of ndarray
-        Codes of true and predicted labels and further columns, for the last update and the window before it.
     """
 
     def __init__(self, window: int) -> None:
         self.window_rows = window
         self.n_rows = 0
         self.n_classes = 0
-        self.confusion: Tallies = np.zeros((0, 0), dtype=np.int64)
+        self.confusion: Tallies = np.zeros((0, 0), dtype=np.int64)  # by true and predicted class
+        # Codes of true and predicted labels and further columns, of the last update and the window before it.
         self.recent: list[NDArray[Any]] = []
         self._block_rows = max(1, window // _BLOCKS_PER_WINDOW)
         self._blocks: list[Tallies] = []

@@ -83,27 +83,14 @@ def _isolated(points: Sequence[Point]) -> list[Point]:
 class Frame:
     """Chart with linear scales. Methods add shapes, and :meth:`svg` renders them.
 
-    Parameters
-    ----------
-    width, height : float
-        Size in SVG units; the page scales the chart.
-    x_range, y_range : pairs of float
-        Values at the edges of the plot area.
-    title : str
-        Description for screen readers.
-    x_label, y_label : str
-        Axis labels.
-    left, right, top, bottom : float
-        Margins of the plot area, in pixels.
-    along : bool
-        Whether the x axis is the row number; if so, the script of the page adds a tooltip and zoom.
+    Sizes and margins are in SVG units; the page scales the chart.
     """
 
     width: float
     height: float
-    x_range: tuple[float, float]
+    x_range: tuple[float, float]  # values at the edges of the plot area
     y_range: tuple[float, float]
-    title: str
+    title: str  # description for screen readers
     x_label: str = ""
     y_label: str = ""
     left: float = 44
@@ -112,7 +99,7 @@ class Frame:
     bottom: float = 36
     x_format: Callable[[float], str] = number
     y_format: Callable[[float], str] = number
-    along: bool = False
+    along: bool = False  # whether the x axis is the row number; the page then adds a tooltip and zoom
     _shapes: list[Markup] = field(default_factory=list)
 
     def x(self, value: float) -> float:
