@@ -23,7 +23,7 @@ from steelyard._deprecation import renamed_method
 from steelyard._visible import json_value
 from steelyard.evaluation.tracking import ScoreSample, Tracker, flat_bands
 from steelyard.exceptions import ParameterError, SteelyardError
-from steelyard.metrics.formulas import ratio
+from steelyard.metrics.formulas import ConfusionTable, f1_scores, precisions, ratio, recalls
 from steelyard.persistence.files import write_atomically
 from steelyard.proximal.drift_report import renamed_event
 from steelyard.streams.predictions import rows_for_model
@@ -263,27 +263,26 @@ class PrequentialResult:
         ``support`` is the number of tested rows of the class, ``answered`` the number of rows predicted as
         the class. A measure is nan if its denominator is zero.
         """
-        labels, counts = self.confusion(model)
-        hits, true, predicted = counts.diagonal(), counts.sum(axis=1), counts.sum(axis=0)
-        lines = [
-            {
-                "label": label,
-                "support": int(n),
-                "answered": int(m),
-                "recall": float(hit / n) if n else math.nan,
-                "precision": float(hit / m) if m else math.nan,
-                "f1": float(2 * hit / (n + m)) if n + m else math.nan,
-            }
-            for label, hit, n, m in zip(labels, hits, true, predicted, strict=True)
-        ]
+        table = self._confusion_table(model)
+        by_class = table.by_class
+        columns = {
+            "label": table.labels,
+            "support": by_class.true.tolist(),
+            "answered": by_class.predicted.tolist(),
+            "recall": recalls(by_class).tolist(),
+            "precision": precisions(by_class).tolist(),
+            "f1": f1_scores(by_class).tolist(),
+        }
+        lines = [dict(zip(columns, line, strict=True)) for line in zip(*columns.values(), strict=True)]
         return sorted(lines, key=lambda line: -line["support"])
 
     def confusion(self, model: str) -> tuple[list[Any], np.ndarray[Any, Any]]:
         """Return the labels and the confusion matrix of all tested rows, indexed by [true, predicted]."""
-        counts = self._tracker(model).counter.confusion
-        used = np.flatnonzero(counts.any(axis=0) | counts.any(axis=1)).tolist()
-        order = sorted(used, key=self._label_table.labels.__getitem__)
-        return [self._label_table.labels[code] for code in order], counts[np.ix_(order, order)]
+        table = self._confusion_table(model)
+        return table.labels, table.counts
+
+    def _confusion_table(self, model: str) -> ConfusionTable:
+        return ConfusionTable.of_present(self._label_table.labels, self._tracker(model).counter.confusion)
 
     def score_sample(self, model: str) -> ScoreSample:
         """Return a sample of the scores of each class. High scores indicate the positive class."""

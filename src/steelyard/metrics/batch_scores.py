@@ -12,6 +12,7 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from steelyard._labels import LabelEncoder
 from steelyard._types import FloatArray
 from steelyard.exceptions import DataError, ParameterError
 from steelyard.metrics import formulas, score_measures
@@ -27,7 +28,6 @@ from steelyard.metrics._validation import (
     encode,
     plain,
     plain_labels,
-    positions,
     sort_labels,
 )
 from steelyard.metrics.score_measures import PROBABILITY_MEASURES, Ranking, ReliabilityBins, ReliabilityCurve
@@ -477,4 +477,5 @@ def _by_column(
     scores = check_scores(y_score, len(codes), 1 if is_flat else len(columns), source)
     if is_probability:
         check_probabilities(scores, source)
-    return columns, positions(present, columns)[codes], scores[:, 0] if is_flat else scores, weights
+    codes = LabelEncoder(columns).numbers(present)[codes]
+    return columns, codes, scores[:, 0] if is_flat else scores, weights

@@ -52,10 +52,12 @@ class ConfusionStream(StreamingMetric):
         predicted_labels, predicted = encode(y_pred, self._source, "y_pred")
         check_same_length(len(codes), len(predicted), self._source, "y_pred")
         weights = check_weights(inputs["sample_weight"], len(codes), self._source)
-        if not all(label in self._encoder for label in (*labels, *predicted_labels)):
-            sort_labels([*self._encoder.labels, *labels, *predicted_labels], self._source)
+        all_labels = [*labels, *predicted_labels]
+        if not all(map(self._encoder.__contains__, all_labels)):
+            sort_labels([*self._encoder.labels, *all_labels], self._source)
         if len(codes):
-            true, predicted = self._code(labels)[codes], self._code(predicted_labels)[predicted]
+            known = self._code(all_labels)
+            true, predicted = known[codes], known[len(labels) :][predicted]
             self._count(true, predicted, np.ones(len(true)) if weights is None else weights)
 
     def get(self, measure: str | None = None) -> float:
@@ -103,7 +105,7 @@ class ConfusionStream(StreamingMetric):
     def _code(self, labels: list[Label]) -> Codes:
         """Return the codes of labels. New labels get new rows and columns of the counts."""
         codes = self._encoder.numbers(labels)
-        n_new = len(self._encoder) - len(self._counts)
+        n_new = len(self._encoder.labels) - len(self._counts)
         if n_new:
             self._counts = np.pad(self._counts, ((0, n_new), (0, n_new)))
         return codes

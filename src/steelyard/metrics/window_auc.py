@@ -37,12 +37,13 @@ class _ScoredWindow(StreamingMetric):
     _n_columns: int
 
     def _add(self, labels: list[Label], codes: Codes, **inputs: Any) -> None:
+        source = self._source
         if inputs["sample_weight"] is not None:
             raise DataError(
-                "every row of the window has weight 1; sample_weight must be None.", source=self._source
+                "every row of the window has weight 1; sample_weight must be None.", source=source
             )
-        y_score = required(inputs["y_score"], self._source, "y_score")
-        scores = self._check_scores(y_score, len(codes), self._source)
+        y_score = required(inputs["y_score"], source, "y_score")
+        scores = self._check_scores(y_score, len(codes), source)
         codes_of_labels = self._codes_of(labels)  # this is the last step that can raise an error
         if len(codes):
             self._window.push(codes_of_labels[codes], scores)

@@ -124,9 +124,6 @@ def render_comparison(a: Mapping[str, Any], b: Mapping[str, Any], names: tuple[s
         for line, best in zip(found["lines"], text.best_cells(found["lines"], columns), strict=True)
     ]
     classes, more = _classes(a, b, found["best"])
-    curves = [
-        _curve(run, line["model"], found["leading"]) for run, line in zip((a, b), found["best"], strict=True)
-    ]
     titles = [f"{line['run']}: {line['model']}" for line in found["best"]]
     return render(
         "compare.html",
@@ -138,7 +135,7 @@ def render_comparison(a: Mapping[str, Any], b: Mapping[str, Any], names: tuple[s
         lines=lines,
         leading=text.MEASURES[found["leading"]],
         names=titles,
-        chart=_chart(curves, titles, max(a["rows"], b["rows"])),
+        chart=_chart((a, b), found, titles),
         classes=classes,
         more_classes=more,
         runs=[{"name": name} for name in names],
@@ -265,15 +262,19 @@ def _classes(
     return lines, max(0, len(labels) - _SHOWN_CLASSES)
 
 
-def _curve(run: Mapping[str, Any], model: str, leading: str) -> tuple[list[float], list[float]]:
-    lines = [line for line in run["table"] if line["model"] == model]
-    values = [math.nan if line.get(leading) is None else float(line[leading]) for line in lines]
-    return [float(line["row"]) for line in lines], values
-
-
-def _chart(curves: list[tuple[list[float], list[float]]], titles: list[str], n_rows: int) -> Markup | None:
-    if not any(rows for rows, _ in curves):
+def _chart(
+    runs: tuple[Mapping[str, Any], Mapping[str, Any]], found: Mapping[str, Any], titles: list[str]
+) -> Markup | None:
+    """Return a chart with the curve of the best model of each run, or None if neither has records."""
+    series = []
+    for title, run, best in zip(titles, runs, found["best"], strict=True):
+        lines = [line for line in run["table"] if line["model"] == best["model"]]
+        values = [math.nan if (v := line.get(found["leading"])) is None else float(v) for line in lines]
+        series.append((title, [float(line["row"]) for line in lines], values))
+    if not any(rows for _, rows, _ in series):
         return None
-    series = [(title, rows, values) for title, (rows, values) in zip(titles, curves, strict=True)]
-    known = [value for _, values in curves for value in values if not math.isnan(value)]
-    return stream_chart(series, title="both runs over time", n_rows=n_rows, y_bottom=axis_minimum(known))
+    known = [value for *_, values in series for value in values if not math.isnan(value)]
+    n_rows = max(run["rows"] for run in runs)
+    return stream_chart(
+        series, title="both runs over time", n_rows=n_rows, y_range=(axis_minimum(known), 1.0)
+    )
