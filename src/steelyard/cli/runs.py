@@ -85,10 +85,8 @@ def _positive_predictions(result: PrequentialResult) -> str:
 
 def write_report_to(path: Path | None, result: PrequentialResult) -> None:
     """Write the report of a run if a path was given."""
-    from steelyard.report import write_report
-
     if path is not None:
-        write_report(result, path)
+        result.report(path)
         print_message(f"report: {path}")
 
 

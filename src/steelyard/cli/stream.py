@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -316,13 +316,6 @@ def _with_prices(models: dict[str, Any], cost: Cost | None) -> dict[str, Any]:
     return models
 
 
-def _sample_cost(options: StreamOptions, stream: RowStream) -> Callable[[Chunk], Any] | None:
-    """Return a function that computes the cost of missing each row of a chunk, if --cost names a column."""
-    if options.cost is None or options.cost.column is None:
-        return None
-    return partial(options.cost.of_rows, feature_names=stream.feature_names or ())
-
-
 def _built_in_models(stream: _BuiltInStream, settings: dict[str, Any], seed: int) -> dict[str, Any]:
     """Return the models that are compared on a built-in stream, all with the same threshold parameter."""
     from steelyard import AdaptiveThresholdClassifier
@@ -355,7 +348,7 @@ def _run(
     from steelyard.evaluation.evaluator import DEFAULT_METRICS
     from steelyard.streams.chunks import small_first
 
-    built_in = options.built_in
+    built_in, cost = options.built_in, options.cost
     delay_rows, delay_seconds = parse_delay(options.delay or "0")
     if options.delay is None:
         delay_seconds = getattr(stream, "label_delay_seconds", None)
@@ -368,7 +361,9 @@ def _run(
         k=options.k,
         positive=options.positive,
         seed=options.seed or 0,
-        sample_cost=_sample_cost(options, stream),
+        sample_cost=None
+        if cost is None or cost.column is None
+        else partial(cost.of_rows, feature_names=stream.feature_names or ()),
         explains=options.report is not None,
     )
     error: SteelyardError | None = None
@@ -399,16 +394,17 @@ class _Outputs:
 
     def __init__(self, stream: RowStream, options: StreamOptions, columns: ColumnOptions) -> None:
         self._stream, self._options, self._columns = stream, options, columns
-        self._next_row = {"report": options.report_every, "save": options.save_every}
+        self._next_row = {"report": options.report_every or 0, "save": options.save_every or 0}
 
     def write_due(self, evaluator: PrequentialEvaluator) -> None:
         """Write the report or the model if --report-every or --save-every rows have passed."""
-        for name, every in (("report", self._options.report_every), ("save", self._options.save_every)):
-            due = self._next_row[name]
-            if every is not None and due is not None and evaluator.n_rows >= due:
+        for name, every, write in (
+            ("report", self._options.report_every, self._write_report),
+            ("save", self._options.save_every, self._save),
+        ):
+            if every is not None and evaluator.n_rows >= self._next_row[name]:
                 self._next_row[name] = (evaluator.n_rows // every + 1) * every
-                result = run_result(evaluator, self._stream)
-                self._write_report(result) if name == "report" else self._save(result)
+                write(run_result(evaluator, self._stream))
 
     def finish(self, evaluator: PrequentialEvaluator, ended: str | None) -> None:
         """Print the summary, then write the files, so that a full disk does not suppress the summary."""
@@ -444,10 +440,8 @@ class _Outputs:
         save_model(model.note("streamed", self._stream.name, result.n_rows), self._options.save_to)
 
     def _write_report(self, result: PrequentialResult) -> None:
-        from steelyard.report import write_report
-
         if self._options.report is not None:
-            write_report(result, self._options.report)
+            result.report(self._options.report)
 
 
 def _print_bad_rows(stream: RowStream) -> None:

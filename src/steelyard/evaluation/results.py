@@ -99,6 +99,7 @@ class PrequentialResult:
         self.bad_rows: list[str] = list(getattr(stream, "bad_rows", ()))
         self.command: str | None = None  # command line that computed this result, or None
         self._stream, self._seed, self._started_at = stream, evaluator.seed, evaluator.started_at
+        self._lines: dict[str, list[dict[str, Any]]] = {}  # records of the models that were read
 
     @cached_property
     def provenance(self) -> dict[str, Any]:
@@ -206,20 +207,13 @@ class PrequentialResult:
 
     def records(self, model: str) -> list[dict[str, Any]]:
         """Return the measures of one model over time, with the class counts of each window."""
-        if model not in self._lines:
-            self._lines[model] = self._read_records(self._tracker(model), model)
-        return self._lines[model]
-
-    @cached_property
-    def _lines(self) -> dict[str, list[dict[str, Any]]]:
-        return {}
-
-    def _read_records(self, tracker: Tracker, model: str) -> list[dict[str, Any]]:
-        columns = tracker.window_measures(self._positive_code)
-        lines = []
+        if model in self._lines:
+            return self._lines[model]
+        tracker = self._tracker(model)
+        columns, lines = tracker.window_measures(self._positive_code), []
         for index, record in enumerate(tracker.records):
             values = {name: float(columns[name][index]) for name in self.metrics}
-            rows = record.blocks[:, 1].sum(axis=0).tolist()
+            rows = zip(self._label_table.labels, record.blocks[:, 1].sum(axis=0).tolist(), strict=False)
             lines.append(
                 {
                     "row": record.row,
@@ -228,11 +222,10 @@ class PrequentialResult:
                     **flat_bands(tracker.bands(record.blocks, self._positive_code), values),
                     "rows_per_second": record.rows_per_second,
                     "memory_mb": record.memory_mb,
-                    "class_counts": dict(
-                        sorted((x, n) for x, n in zip(self._label_table.labels, rows, strict=False) if n)
-                    ),
+                    "class_counts": dict(sorted((label, n) for label, n in rows if n)),
                 }
             )
+        self._lines[model] = lines
         return lines
 
     def summary(self) -> list[dict[str, Any]]:
