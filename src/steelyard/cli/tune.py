@@ -83,7 +83,7 @@ def tune_command(
 
     fixed = parse_settings(settings)
     candidates = {
-        _label(values): as_stream_learner(
+        ", ".join(f"{name}={value}" for name, value in values.items()): as_stream_learner(
             make_models([f"candidate={model_name}"], {**fixed, **values}, seed)["candidate"]
         )
         for values in _combinations(grid or ("C=0.01,0.1,1,10,100",))
@@ -139,7 +139,3 @@ def _combinations(grids: tuple[str, ...]) -> list[dict[str, Any]]:
             )
         choices.append([parse_settings([f"{name}={value}"]) for value in values.split(",")])
     return [{name: value for part in parts for name, value in part.items()} for parts in product(*choices)]
-
-
-def _label(values: dict[str, Any]) -> str:
-    return ", ".join(f"{name}={value}" for name, value in values.items())

@@ -177,8 +177,10 @@ class ReliabilityBins:
         return ReliabilityCurve(probabilities / rows, positives / rows, rows)
 
     def measures(self) -> dict[str, float]:
-        """Return the mean losses, and the expected calibration error: the mean difference between predicted
-        and observed frequency. They are nan without rows.
+        """Return log-loss, Brier score and expected calibration error; they are nan without rows.
+
+        The calibration error is the mean difference between predicted and observed frequency over the rows.
+        The other two are known only if all updates had losses.
         """
         rows, probabilities, positives = self.sums
         sums = (*self._losses, np.abs(probabilities - positives).sum())
