@@ -36,18 +36,12 @@ class Cost:
     @classmethod
     def parse(cls, text: str) -> Cost:
         """Parse ``miss=20,alarm=1`` or ``miss=amount,alarm=5``. A cost that is not given is 1."""
-        costs: dict[str, Any] = {"miss": 1.0, "alarm": 1.0}
-        for part in text.split(","):
-            name, _, cost = (word.strip() for word in part.partition("="))
-            try:
-                costs[name] = float(cost)
-            except ValueError:
-                costs[name] = cost
-            if set(costs) != {"miss", "alarm"} or costs[name] == "" or isinstance(costs["alarm"], str):
-                raise click.BadParameter(
-                    f"expected miss=A,alarm=B; got {text!r}.\n"
-                    "hint: for example --cost miss=20,alarm=1, or with a column --cost miss=amount,alarm=5"
-                )
+        costs: dict[str, Any] = {"miss": 1.0, "alarm": 1.0, **_pairs(text)}
+        if set(costs) != {"miss", "alarm"} or costs["miss"] == "" or isinstance(costs["alarm"], str):
+            raise click.BadParameter(
+                f"expected miss=A,alarm=B; got {text!r}.\n"
+                "hint: for example --cost miss=20,alarm=1, or with a column --cost miss=amount,alarm=5"
+            )
         numbers = [cost for cost in costs.values() if not isinstance(cost, str)]
         if not all(math.isfinite(cost) and cost > 0 for cost in numbers):
             raise click.BadParameter(f"costs must be positive numbers; got {text!r}.")
@@ -98,13 +92,24 @@ def parse_goal(text: str) -> Any:
     """
     if "=" not in text:
         return text
-    parts = [part.partition("=") for part in text.split(",")]
-    try:
-        return {name.strip(): float(number) for name, _, number in parts}
-    except ValueError:
+    pairs = _pairs(text)
+    if any(isinstance(value, str) for value in pairs.values()):
         raise ParameterError(
             f"threshold: expected NAME=NUMBER; got {text!r}.", hint="for example threshold=alarms=0.01"
-        ) from None
+        )
+    return pairs
+
+
+def _pairs(text: str) -> dict[str, float | str]:
+    """Parse NAME=VALUE,... ; values that are no numbers are strings."""
+    pairs: dict[str, float | str] = {}
+    for part in text.split(","):
+        name, _, value = (word.strip() for word in part.partition("="))
+        try:
+            pairs[name] = float(value)
+        except ValueError:
+            pairs[name] = value
+    return pairs
 
 
 def online_or_fixed_threshold(text: str) -> float | OnlineThreshold:

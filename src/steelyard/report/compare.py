@@ -116,8 +116,7 @@ def render_comparison(a: Mapping[str, Any], b: Mapping[str, Any], names: tuple[s
     many = found["leading"] == "macro_recall"
     columns = {
         key: text.MEASURES["mean_f1" if many and key == "f1" else key]
-        for key in (_COLUMNS_OF_MANY if many else _COLUMNS)
-        if any(line.get(key) is not None for line in found["lines"])
+        for key in text.known_columns(found["lines"], _COLUMNS_OF_MANY if many else _COLUMNS)
     }
     lines = [
         {"run": line["run"], "model": line["model"], "values": line, "best": best}

@@ -121,6 +121,11 @@ def best_cells(lines: Sequence[Mapping[str, Any]], columns: Iterable[str]) -> li
     ]
 
 
+def known_columns(lines: Sequence[Mapping[str, Any]], wanted: Sequence[str]) -> list[str]:
+    """Return the measures in ``wanted`` that are known in at least one line."""
+    return [key for key in wanted if not all(is_missing(line.get(key)) for line in lines)]
+
+
 def is_missing(value: float | None) -> bool:
     """Return whether a measure is unknown: nan, or None in a run that was read from JSON."""
     return value is None or math.isnan(value)
