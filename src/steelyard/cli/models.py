@@ -1,9 +1,11 @@
-"""``steelyard models``: available models, their capabilities and parameters."""
+"""``steelyard models`` lists models and their parameters, ``steelyard version`` versions of packages."""
 
 from __future__ import annotations
 
 import inspect
+import platform
 import re
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import click
@@ -12,6 +14,8 @@ from steelyard.cli.options import complete_models
 from steelyard.cli.output import emit_facts, emit_json, emit_table, json_option, print_status, standard_output
 from steelyard.cli.registry import LEARNERS, Entry
 from steelyard.exceptions import ParameterError
+
+_PACKAGES = ("steelyard", "numpy", "scipy", "scikit-learn", "pyarrow", "pandas", "polars", "river")
 
 
 @click.command("models")
@@ -86,3 +90,21 @@ def _describe(name: str, entry: Entry) -> dict[str, Any]:
             for key, parameter in inspect.signature(entry.learner).parameters.items()
         },
     }
+
+
+@click.command("version")
+@json_option
+def version_command(as_json: bool) -> None:
+    """Print the versions of steelyard and its dependencies."""
+    versions: dict[str, str | None] = {"python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            versions[package] = None
+    if as_json:
+        emit_json(versions)
+        return
+    click.echo(f"steelyard {versions.pop('steelyard')}")
+    for package, number in versions.items():
+        click.echo(f"{package} {number or 'not installed'}")

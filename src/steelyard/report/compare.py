@@ -29,17 +29,7 @@ _COLUMNS_OF_MANY = (
 
 
 def read_run(path: str | Path) -> dict[str, Any]:
-    """Read a run from a JSON file.
-
-    Parameters
-    ----------
-    path : str or Path
-        A file with the output of ``steelyard stream --json`` or of ``PrequentialResult.to_json``.
-
-    Returns
-    -------
-    dict
-    """
+    """Read a run from the output of ``steelyard stream --json`` or ``PrequentialResult.to_json``."""
     try:
         run = json.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
@@ -60,22 +50,12 @@ def read_run(path: str | Path) -> dict[str, Any]:
 def compare_runs(
     a: Mapping[str, Any], b: Mapping[str, Any], names: tuple[str, str] = ("a", "b")
 ) -> dict[str, Any]:
-    """Compare two runs.
+    """Compare two runs of :func:`read_run`.
 
-    Parameters
-    ----------
-    a, b : mapping
-        Two runs, as returned by :func:`read_run`.
-    names : pair of str
-        Names of the runs.
-
-    Returns
-    -------
-    dict
-        ``leading`` (the measure that ranks models), ``lines`` (one per run and model), ``best`` (the best
-        line of each run), ``difference`` (leading measure of the second run minus that of the first),
-        ``clear`` (whether the 95% confidence intervals over all rows are disjoint), ``warnings`` and
-        ``differences`` (settings that differ).
+    The result has ``leading`` (the measure that ranks models), ``lines`` (one per run and model), ``best``
+    (the best line of each run), ``difference`` (leading measure of the second run minus that of the first),
+    ``clear`` (whether the 95% confidence intervals over all rows are disjoint), ``warnings`` and
+    ``differences`` (settings that differ).
     """
     leading = a["leading"] if a["leading"] == b["leading"] else "g_mean"
     lines = [
