@@ -78,7 +78,8 @@ class Ranking(NamedTuple):
         if not len(self.rows):
             return math.nan, math.nan
         hits = float(np.interp(k, np.append(0.0, self.rows), np.append(0.0, self.positives)))
-        return hits / min(k, self.rows[-1]), hits / self.positives[-1] if self.positives[-1] else math.nan
+        n_rows, n_positive = float(self.rows[-1]), float(self.positives[-1])
+        return hits / min(k, n_rows), hits / n_positive if n_positive else math.nan
 
 
 def log_loss(true_class_probabilities: FloatArray) -> FloatArray:
