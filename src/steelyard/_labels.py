@@ -150,16 +150,12 @@ class LabelEncoder:
         return code
 
     def numbers(self, labels: Iterable[Label]) -> Codes:
-        """Return the codes of a list of labels and add new labels."""
-        return np.array([self.add(label) for label in labels], dtype=np.intp)
-
-    def texts(self, y: NDArray[Any]) -> Codes:
-        """Return the codes of an object array of strings. New labels are added in the order of the rows."""
-        codes, values = self._codes, y.tolist()
+        """Return the codes of a list of labels. New labels are added in the order of the list."""
+        codes, labels = self._codes, list(labels)
         try:
-            return np.array([codes[label] for label in values], dtype=np.intp)
+            return np.array([codes[label] for label in labels], dtype=np.intp)
         except KeyError:
-            return self.numbers(values)
+            return np.array([self.add(label) for label in labels], dtype=np.intp)
 
     def array(self) -> NDArray[Any]:
         """Return the labels as an array."""

@@ -9,12 +9,13 @@ import click
 from click.core import ParameterSource
 
 from steelyard.cli import options as opt
-from steelyard.cli.files import IN_FILE, save_model
-from steelyard.cli.model_files import (
+from steelyard.cli.files import (
+    IN_FILE,
     check_can_be_saved,
     load_table_model,
     open_source,
     open_table,
+    save_model,
     summary_of,
 )
 from steelyard.cli.options import ColumnOptions

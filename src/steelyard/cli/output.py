@@ -17,7 +17,7 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from steelyard._visible import CONTROL_CHARACTERS, visible
+from steelyard._visible import CONTROL_CHARACTERS, json_value, visible
 from steelyard.exceptions import FileAccessError
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def emit_json(data: Any) -> None:
 
 def json_text(data: Any, indent: int | None = None) -> str:
     """Return JSON in which control characters are escaped."""
-    text = json.dumps(to_json_value(data), ensure_ascii=False, indent=indent, allow_nan=False, default=repr)
+    text = json.dumps(json_value(data), ensure_ascii=False, indent=indent, allow_nan=False, default=repr)
     return CONTROL_CHARACTERS.sub(_json_escape, text)
 
 
@@ -147,23 +147,10 @@ def _format_value(value: Any) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(map(_format_value, value)) or "-"
     if isinstance(value, Mapping):
-        return ", ".join(f"{name}: {_format_count(item)}" for name, item in value.items()) or "-"
+        # Numbers of a mapping are usually counts, such as the rows of each class, so 1.0 becomes 1.
+        shown = (
+            f"{item:,.0f}" if isinstance(item, float) and item.is_integer() else _format_value(item)
+            for item in value.values()
+        )
+        return ", ".join(f"{name}: {item}" for name, item in zip(value, shown, strict=True)) or "-"
     return str(value)
-
-
-def _format_count(value: Any) -> str:
-    """Format a number that is usually a count, such as the number of rows of a class. 1.0 becomes 1."""
-    return f"{value:,.0f}" if isinstance(value, float) and value.is_integer() else _format_value(value)
-
-
-def to_json_value(value: Any) -> Any:
-    """Return the value with JSON types only. NaN and infinity become null."""
-    if isinstance(value, Mapping):
-        return {str(key): to_json_value(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [to_json_value(item) for item in value]
-    if hasattr(value, "tolist"):  # NumPy arrays and scalars
-        return to_json_value(value.tolist())
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value

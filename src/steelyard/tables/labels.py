@@ -41,7 +41,7 @@ class LabelReader:
             values = np.where(known, values, values[known.argmax()])
         if values.dtype == object:
             self._check_present(~self.is_labelled(values), place, first_row)
-            codes = self.table.texts(values)
+            codes = self.table.numbers(values.tolist())
             labels = self.table.array()[codes]
         else:
             labels, codes = self._integers(values, place, first_row)
