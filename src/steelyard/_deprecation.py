@@ -19,13 +19,7 @@ _SINCE, _GONE_IN = "0.3.0", "0.4.0"  # names that changed in 0.3 are removed in 
 
 
 def renamed_parameters(**new_names: str) -> Callable[[Thing], Thing]:
-    """Decorate a class or function to accept former parameter names with a ``FutureWarning``.
-
-    Parameters
-    ----------
-    **new_names : str
-        Maps each former name to the current name.
-    """
+    """Decorate a class or function to accept former parameter names, mapped to the current names."""
 
     def wrap(call: Any, name: str) -> Any:
         @functools.wraps(call)

@@ -14,21 +14,8 @@ CONTROL_CHARACTERS = re.compile(
 
 
 def visible(text: object, *, keep: str = "") -> str:
-    r"""Return text with every control character replaced by its Python escape sequence.
+    r"""Return text in which every control character except those to ``keep`` is a Python escape sequence.
 
-    Parameters
-    ----------
-    text : object
-        The text; other objects are converted with str().
-    keep : str
-        Characters that are not replaced, such as line breaks.
-
-    Returns
-    -------
-    str
-
-    Examples
-    --------
     >>> print(visible("fraud\x1b]52;c;Zm9v\x07"))
     fraud\x1b]52;c;Zm9v\x07
     """

@@ -166,13 +166,7 @@ def RandomSeed() -> Constraint:
 
 
 def absent_parameters(**advice: tuple[str, str]) -> Callable[[type[T]], type[T]]:
-    """Decorate a class with hints for parameters that similar classes have but this class does not.
-
-    Parameters
-    ----------
-    **advice : tuple of str
-        Maps the name of a parameter to the reason why it is absent, and to a hint.
-    """
+    """Decorate a class with a reason and a hint for each parameter that only similar classes have."""
 
     def mark(thing: type[T]) -> type[T]:
         init = thing.__init__

@@ -18,16 +18,7 @@ def rbf_magnification(factor: Callable[[FloatArray], FloatArray], X: FloatArray,
     at z = x. The metric of the Gaussian kernel is :math:`2 \gamma I`; that of the kernel D(x) D(z) k(x, z) is
     :math:`2 \gamma D^2 I + \nabla D \nabla D^\top`. The volume element is the square root of the determinant
     of the metric, so the ratio is
-    :math:`D^d \sqrt{1 + |\nabla D|^2 / (2 \gamma D^2)}`.
-
-    Parameters
-    ----------
-    factor : callable
-        Function that returns D(x) for each row of an array.
-    X : ndarray of shape (n_samples, n_features)
-        Rows.
-    gamma : float
-        Coefficient of the Gaussian kernel.
+    :math:`D^d \sqrt{1 + |\nabla D|^2 / (2 \gamma D^2)}`. The function ``factor`` returns D(x) for each row.
     """
     step = _STEP / np.sqrt(gamma)
     D, squares = factor(X), np.zeros(len(X))

@@ -90,19 +90,8 @@ def write_atomically(
 ) -> None:
     """Write any file atomically; missing folders are created.
 
-    Parameters
-    ----------
-    path : str or os.PathLike
-        The destination; an existing device or pipe is written to directly.
-    parts : iterable of bytes
-        The content; may be a generator. If it raises an exception, the previous file is kept.
-    source : str
-        Name of the caller for error messages.
-
-    Raises
-    ------
-    FileAccessError
-        If the file cannot be written.
+    An existing device or pipe is written to directly. If the iterable of parts raises an exception, the
+    previous file is kept. Error messages name the ``source``.
     """
     name = _file_name(path, source)
     target = os.path.realpath(name)
