@@ -24,7 +24,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import column_or_1d
 
 from steelyard._concurrency import FrozenState, lock_of, snapshot_read, synchronized, transactional
-from steelyard._deprecation import private_name, renamed_class, renamed_parameters, warn_renamed
+from steelyard._deprecation import former_names, renamed_parameters, warn_renamed
 from steelyard._labels import (
     Label,
     numpy_labels,
@@ -547,10 +547,10 @@ def check_same_features(features: Mapping[str, Any], other: Mapping[str, Any], s
         )
 
 
-_FORMER = {"all_or_nothing": "transactional", "in_turn": "synchronized", "of_one_moment": "snapshot_read"}
-
-
-def __getattr__(name: str) -> Any:
-    if name in _FORMER:
-        return renamed_class(__name__, _FORMER, name)
-    return private_name(__name__, {"encode_labels": "steelyard._labels.encode_labels"}, name)
+__getattr__ = former_names(
+    __name__,
+    all_or_nothing="transactional",
+    encode_labels="steelyard._labels.encode_labels",
+    in_turn="synchronized",
+    of_one_moment="snapshot_read",
+)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from steelyard import _native
-from steelyard._deprecation import renamed_class
+from steelyard._deprecation import former_names
 from steelyard._types import FloatArray
 from steelyard.params import NonNegative, Positive
 
@@ -237,7 +237,9 @@ _MEASURES: dict[str, Callable[[FloatArray, FloatArray, float], FloatArray]] = {
     "kappa": _kappa,
 }
 
-
-def __getattr__(name: str) -> Any:
-    former = ("gmean_cut", "normal_gmean_cut", "smooth_gmean_cut")
-    return renamed_class(__name__, {old: old.replace("cut", "threshold") for old in former}, name)
+__getattr__ = former_names(
+    __name__,
+    gmean_cut="gmean_threshold",
+    normal_gmean_cut="normal_gmean_threshold",
+    smooth_gmean_cut="smooth_gmean_threshold",
+)
