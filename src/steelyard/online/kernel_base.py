@@ -64,11 +64,10 @@ class KernelParameters:
             self.gamma = "median"
 
 
-class KernelRowsMixin:
-    """Mixin of kernel learners. Native models process the rows of ``X``, or indices of sequences."""
+class KernelLearner(OnlineLearner):
+    """Base class of kernel learners. Native models process the rows of ``X``, or indices of sequences."""
 
     _items: ItemTable | None  # table of sequences, or None if rows are numbers
-    n_features_in_: int
 
     @abstractmethod
     def _used_kernels(self) -> list[Kernel]:
@@ -85,9 +84,6 @@ class KernelRowsMixin:
     @abstractmethod
     def _stored_rows(self) -> NDArray[Any]:
         """Return the support vectors as rows, in the format that the native learners store."""
-
-    @abstractmethod
-    def _copy_machines(self) -> None: ...
 
     def _create_item_table(self) -> None:
         kernels = self._used_kernels()
@@ -112,7 +108,7 @@ class KernelRowsMixin:
 
     def _learn(self, batch: Batch) -> None:
         check_kernel_range(self._used_kernels(), batch.X, type(self).__name__)
-        super()._learn(batch)  # type: ignore[misc]
+        super()._learn(batch)
 
     def _sweep(self, X: Any, signs: Signs) -> None:
         if self._items is None:
@@ -127,7 +123,7 @@ class KernelRowsMixin:
             )
 
 
-class KernelExpansionLearner(KernelParameters, KernelRowsMixin, OnlineLearner):
+class KernelExpansionLearner(KernelParameters, KernelLearner):
     """Base class of NORMA, RBP, Forgetron and Projectron: one kernel expansion per target.
 
     A subclass implements the update rule in ``_learn_rows``. A gamma of "median" or "scale" is

@@ -5,13 +5,11 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
-from numpy.typing import NDArray
-
 from steelyard import _native
 from steelyard._shared_text import expand_shared_text
 from steelyard.base import Traits
 from steelyard.exceptions import ParameterError
-from steelyard.online.base import Signs, draw_seed
+from steelyard.online.base import Signs
 from steelyard.online.kernel_base import KernelExpansionLearner
 from steelyard.params import (
     MAX_COUNT,
@@ -169,10 +167,6 @@ class RBP(KernelExpansionLearner):
     budget: int = 100
     _: KW_ONLY
     random_state: Any = None
-
-    def _start_machines(self, X: NDArray[Any]) -> None:
-        super()._start_machines(X)
-        self._seed = draw_seed(self.random_state)
 
     def _learn_rows(self, rows: Any, signs: Signs) -> None:
         _native.random_budget_sweep(self._expansions, rows, signs, budget=int(self.budget), seed=self._seed)

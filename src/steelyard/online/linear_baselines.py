@@ -19,7 +19,7 @@ from steelyard._types import FloatArray
 from steelyard._validation import check_magnitude
 from steelyard.base import Batch
 from steelyard.explanation.attribution import Attribution, explain_linear
-from steelyard.online.base import OnlineLearner, Signs, draw_seed
+from steelyard.online.base import OnlineLearner, Signs
 from steelyard.params import MAX_COUNT, Constraint, Integer, NonNegative, Positive, RandomSeed
 from steelyard.persistence import storable
 from steelyard.thresholds import gmean_threshold
@@ -227,7 +227,7 @@ class OAM(LinearLearner):
 
     def _start_machines(self, X: NDArray[Any]) -> None:
         super()._start_machines(X)
-        self._budget, self._seed = int(self.budget), draw_seed(self.random_state)
+        self._budget = int(self.budget)
 
     def _shapes(self, n_features: int) -> Shapes:
         return {
