@@ -108,6 +108,11 @@ def Instance(*types: type, description: str | None = None) -> Constraint:
     return _Test(text, lambda value: isinstance(value, types))
 
 
+def Function(description: str) -> Constraint:
+    """Constraint: a function, described for error messages."""
+    return _Test(description, callable)
+
+
 def ListOf(item: Constraint) -> Constraint:
     """Constraint: a non-empty list, tuple or array whose items satisfy another constraint."""
     return _Test(

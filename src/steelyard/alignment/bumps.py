@@ -16,7 +16,7 @@ from sklearn.metrics.pairwise import euclidean_distances, manhattan_distances
 from steelyard import _native
 from steelyard._threads import num_threads
 from steelyard._types import FloatArray
-from steelyard.alignment.view import Indices, InputDistances, Variant, View, blocks, combined
+from steelyard.alignment.view import Indices, InputDistances, Variant, View, blocks
 
 _N_NEAREST = 5  # number of nearest boundary points that determine a width if neighbours="nearest"
 
@@ -41,7 +41,7 @@ class Bumps(ABC):
         result = np.empty(view.n_rows)
         for rows in blocks(view.n_rows, len(self.widths)):
             bumps = np.exp(-self.squared_distances(view, rows) / self.widths)
-            result[rows] = combined(bumps, self.combine)
+            result[rows] = getattr(bumps, self.combine)(axis=1)  # maximum, mean or sum
         return self._scaled(result)
 
     def _scaled(self, bumps: FloatArray) -> FloatArray:

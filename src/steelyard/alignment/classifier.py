@@ -21,7 +21,7 @@ from steelyard._validation import check_finite, check_started, nonfinite_error, 
 from steelyard.alignment.boundary import COST_NAMES, DEFAULT_COSTS, Costs
 from steelyard.alignment.bumps import input_distances
 from steelyard.alignment.diagnostics import rbf_magnification, target_alignment
-from steelyard.alignment.machine import Machine, Round, Settings, constant_machine, deal_splits, train_machine
+from steelyard.alignment.machine import Machine, Round, deal_splits, train_machine
 from steelyard.alignment.rough import Matrix, Problem
 from steelyard.alignment.state import (
     check_number,
@@ -32,18 +32,19 @@ from steelyard.alignment.state import (
     round_to_tree,
     unpack_rows,
 )
-from steelyard.alignment.view import Variant, VariantConstraint, blocks
+from steelyard.alignment.view import VariantConstraint, blocks
 from steelyard.base import Batch, BatchLearner, Traits, sorted_classes
 from steelyard.exceptions import DataError, ParameterError
 from steelyard.explanation.neighbors import RememberedRows
 from steelyard.kernels.blocks import count
 from steelyard.kernels.items import take
-from steelyard.kernels.kernel import GAMMA, Function, Kernel, check_kernel_range
+from steelyard.kernels.kernel import GAMMA, Kernel, check_kernel_range
 from steelyard.params import (
     AnyOf,
     ClassWeight,
     Constraint,
     Fraction,
+    Function,
     Integer,
     NonNegative,
     OneOf,
@@ -275,27 +276,18 @@ class AlignedSVC(BatchLearner):
         signs = np.where(batch.codes == positive, 1.0, -1.0)
         active = np.flatnonzero(weights > 0)
         if np.ptp(signs[active]) == 0.0:
-            return constant_machine(active, signs[active][0]), [Round(None, None, (0, 0), None)], None
+            side = float(signs[active][0])  # the model always predicts the only class with rows
+            constant = Machine(active[:1], [], [np.ones(1)], np.zeros(1), side, 0.0)
+            return constant, [Round(None, None, (0, 0), None)], None
         if (signs[active] > 0).sum() > (signs[active] < 0).sum():
             signs = -signs
         if self.class_weight == "balanced":
             weights = weights * _balance(signs, weights)
         problem = Problem(matrix, signs, weights, distances)
-        settings = Settings(
-            self.C,
-            self.alignment,
-            self.pairing,
-            self.shift,
-            self.max_iter,
-            self.tol,
-            self.early_stopping,
-            (self.class_costs[0], self.class_costs[1]),
-            Variant.from_parameter(self.variant),
-        )
         splits = []
         if self.alignment is not None and (self.shift or self.max_iter):
             splits = deal_splits(signs, active, self.validation_fraction, self._random())
-        machine, rounds, svc = train_machine(problem, active, splits, settings)
+        machine, rounds, svc = train_machine(problem, active, splits, self)
         return replace(machine, sign=float(signs[batch.codes == positive][0])), rounds, svc
 
     def _random(self) -> Any:

@@ -120,13 +120,6 @@ class View:
         return np.asarray(self.diagonal * self.row_factor**2)
 
 
-def combined(bumps: FloatArray, how: str) -> FloatArray:
-    """Combine the bumps at each row to one number: their maximum, mean or sum."""
-    if how == "max":
-        return np.asarray(bumps.max(axis=1))
-    return np.asarray(bumps.mean(axis=1) if how == "mean" else bumps.sum(axis=1))
-
-
 def blocks(n_rows: int, n_columns: int) -> Iterator[slice]:
     """Yield consecutive slices of rows whose matrix blocks have a bounded number of entries."""
     step = max(1, _MAX_BLOCK_ENTRIES // max(1, n_columns))

@@ -29,19 +29,9 @@ from steelyard.kernels.blocks import (
 )
 from steelyard.kernels.precomputed import PrecomputedKernel
 from steelyard.kernels.sequences import SequenceKernel
-from steelyard.params import AnyOf, Constraint, Finite, Integer, OneOf, Positive, check_params
+from steelyard.params import AnyOf, Constraint, Finite, Function, Integer, OneOf, Positive, check_params
 
 _STORABLE = (SequenceKernel, PrecomputedKernel)  # callable kernels that model files can store
-
-
-@dataclass(frozen=True)
-class Function:
-    """Constraint: a function."""
-
-    description: str
-
-    def accepts(self, value: object) -> bool:
-        return callable(value)
 
 
 # Parameters that each kernel uses. All other parameters are ignored.
