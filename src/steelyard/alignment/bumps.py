@@ -84,10 +84,10 @@ class BoundaryBumps(Bumps):
     def factor(self, view: View) -> FloatArray:
         if self.combine != "max":
             return super().factor(view)
-        largest = np.empty(view.n_rows)
+        largest, is_symmetric = np.empty(view.n_rows), view.row_factor is view.reference_factor
         _native.largest_exponents(
             *view.arrays(), self.rare, self.other, self.beta, self.lengths, self.widths,
-            largest, view.is_symmetric, num_threads(),
+            largest, is_symmetric, num_threads(),
         )  # fmt: skip
         return self._scaled(np.exp(largest))
 
@@ -95,40 +95,26 @@ class BoundaryBumps(Bumps):
 def make_boundary_bumps(
     view: View, pairs: tuple[Indices, Indices], beta: float, margin: float, variant: Variant
 ) -> BoundaryBumps:
-    """Return bumps centred between the rows of each pair. The kernel view must be symmetric."""
+    """Return bumps centred between the rows of each pair. The kernel view must be symmetric.
+
+    The squared width of a bump is the mean squared distance of its boundary point to its neighbours (equation
+    7 of the paper). Unlike in the paper, boundary points at the same location are not counted as neighbours
+    of each other. This matters at beta = 1, where many points share a row. A point without neighbours gets
+    the squared distance to the nearest point at another location. If all points coincide, it gets the squared
+    distance of its two rows, or 1 if this is 0.
+    """
     rare, other = pairs
     own, between = view.self_similarity(), view.pair_values(rare, other)
     lengths = (1.0 - beta) ** 2 * own[rare] + beta**2 * own[other] + 2.0 * beta * (1.0 - beta) * between
     gaps = own[rare] + own[other] - 2.0 * between
-    widths = bump_widths(view, pairs, beta, lengths, margin=margin, neighbours=variant.neighbours)
-    # If all points coincide, the squared width is the squared distance of the two rows, or 1 if this is 0.
+    limit = {"margin": margin**2, "printed": margin}.get(variant.neighbours, np.inf)
+    max_neighbours = _N_NEAREST if variant.neighbours == "nearest" else len(lengths)
+    widths, (kernel, factor, _, _) = np.empty(len(lengths)), view.arrays()
+    _native.mean_near_distances(
+        kernel, factor, rare, other, beta, lengths, limit, max_neighbours, widths, num_threads()
+    )  # a width is 0 if all points coincide
     widths = np.where(widths > 0.0, widths, np.where(gaps > 0.0, gaps, 1.0))
     return BoundaryBumps(rare, other, beta, lengths, widths, variant.combine, variant.floor)
-
-
-def bump_widths(
-    view: View,
-    pairs: tuple[Indices, Indices],
-    beta: float,
-    lengths: FloatArray,
-    *,
-    margin: float,
-    neighbours: str,
-) -> FloatArray:
-    """Return the mean squared distance of each boundary point to its neighbours (equation 7 of the paper).
-
-    Unlike in the paper, boundary points at the same location are not counted as neighbours of each other.
-    This matters at beta = 1, where many points share a row. A point without neighbours gets the squared
-    distance to the nearest point at another location, or 0 if all points coincide.
-    """
-    kernel, factor, _, _ = view.arrays()
-    limit = {"margin": margin**2, "printed": margin}.get(neighbours, np.inf)
-    max_neighbours = _N_NEAREST if neighbours == "nearest" else len(lengths)
-    widths = np.empty(len(lengths))
-    _native.mean_near_distances(
-        kernel, factor, *pairs, beta, lengths, limit, max_neighbours, widths, num_threads()
-    )
-    return widths
 
 
 @dataclass(frozen=True)

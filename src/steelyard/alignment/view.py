@@ -93,11 +93,6 @@ class View:
     def n_rows(self) -> int:
         return len(self.diagonal)
 
-    @property
-    def is_symmetric(self) -> bool:
-        """Return whether the rows are the reference rows, so that the matrix is symmetric."""
-        return self.row_factor is self.reference_factor
-
     def values(self, rows: slice | Indices, reference: Indices) -> FloatArray:
         """Return the current kernel values between selected rows and selected reference rows."""
         chosen = (
