@@ -47,10 +47,8 @@ class NORMA(KernelExpansionLearner):
 
     Attributes
     ----------
-    classes_, support_vectors_, dual_coef_
+    classes_, support_vectors_, dual_coef_, n_features_in_, feature_names_in_
         As in all online kernel learners.
-    n_features_in_, feature_names_in_
-        As in all learners.
 
     Notes
     -----
@@ -72,12 +70,9 @@ class NORMA(KernelExpansionLearner):
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from steelyard.online import NORMA
-    >>> rng = np.random.default_rng(0)
-    >>> y = (rng.random(500) < 0.3).astype(int)
-    >>> X = rng.normal(size=(500, 2)) + 3.0 * y[:, None]
-    >>> bool(NORMA().partial_fit(X, y).score(X, y) > 0.9)
+    rows X of two classes y
+        As in all examples of online learners.
+    >>> bool(online.NORMA().partial_fit(X, y).score(X, y) > 0.9)
     True
     """
 
@@ -133,10 +128,8 @@ class RBP(KernelExpansionLearner):
 
     Attributes
     ----------
-    classes_, support_vectors_, dual_coef_
+    classes_, support_vectors_, dual_coef_, n_features_in_, feature_names_in_
         As in all online kernel learners.
-    n_features_in_, feature_names_in_
-        As in all learners.
 
     Notes
     -----
@@ -150,12 +143,9 @@ class RBP(KernelExpansionLearner):
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from steelyard.online import RBP
-    >>> rng = np.random.default_rng(0)
-    >>> y = (rng.random(500) < 0.3).astype(int)
-    >>> X = rng.normal(size=(500, 2)) + 3.0 * y[:, None]
-    >>> bool(RBP(random_state=0).partial_fit(X, y).score(X, y) > 0.9)
+    rows X of two classes y
+        As in all examples of online learners.
+    >>> bool(online.RBP(random_state=0).partial_fit(X, y).score(X, y) > 0.9)
     True
     """
 
@@ -187,10 +177,8 @@ class Forgetron(KernelExpansionLearner):
 
     Attributes
     ----------
-    classes_, support_vectors_, dual_coef_
+    classes_, support_vectors_, dual_coef_, n_features_in_, feature_names_in_
         As in all online kernel learners.
-    n_features_in_, feature_names_in_
-        As in all learners.
 
     Notes
     -----
@@ -213,12 +201,9 @@ class Forgetron(KernelExpansionLearner):
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from steelyard.online import Forgetron
-    >>> rng = np.random.default_rng(0)
-    >>> y = (rng.random(500) < 0.3).astype(int)
-    >>> X = rng.normal(size=(500, 2)) + 3.0 * y[:, None]
-    >>> bool(Forgetron().partial_fit(X, y).score(X, y) > 0.9)
+    rows X of two classes y
+        As in all examples of online learners.
+    >>> bool(online.Forgetron().partial_fit(X, y).score(X, y) > 0.9)
     True
     """
 
@@ -250,10 +235,8 @@ class Projectron(KernelExpansionLearner):
 
     Attributes
     ----------
-    classes_, support_vectors_, dual_coef_
+    classes_, support_vectors_, dual_coef_, n_features_in_, feature_names_in_
         As in all online kernel learners.
-    n_features_in_, feature_names_in_
-        As in all learners.
 
     Notes
     -----
@@ -279,12 +262,9 @@ class Projectron(KernelExpansionLearner):
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from steelyard.online import Projectron
-    >>> rng = np.random.default_rng(0)
-    >>> y = (rng.random(500) < 0.3).astype(int)
-    >>> X = rng.normal(size=(500, 2)) + 3.0 * y[:, None]
-    >>> bool(Projectron().partial_fit(X, y).score(X, y) > 0.9)
+    rows X of two classes y
+        As in all examples of online learners.
+    >>> bool(online.Projectron().partial_fit(X, y).score(X, y) > 0.9)
     True
     """
 
