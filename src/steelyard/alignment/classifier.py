@@ -20,7 +20,6 @@ from steelyard._types import FloatArray
 from steelyard._validation import check_finite, check_started, nonfinite_error, validate_rows
 from steelyard.alignment.boundary import COST_NAMES, DEFAULT_COSTS, Costs
 from steelyard.alignment.bumps import input_distances
-from steelyard.alignment.diagnostics import rbf_magnification, target_alignment
 from steelyard.alignment.machine import Machine, Round, deal_splits, train_machine
 from steelyard.alignment.rough import Matrix, Problem
 from steelyard.alignment.state import (
@@ -56,6 +55,7 @@ from steelyard.params import (
 )
 from steelyard.persistence import storable
 
+_GRADIENT_STEP = 1e-4  # step of the central differences, relative to the kernel width 1 / sqrt(gamma)
 _KERNEL_NAMES = ("linear", "poly", "polynomial", "rbf", "laplacian", "sigmoid", "precomputed")
 
 
@@ -355,10 +355,9 @@ class AlignedSVC(BatchLearner):
 
     @snapshot_read
     def magnification(self, X: ArrayLike) -> FloatArray:
-        """Return the Riemannian magnification: the factor by which KBA enlarges a small volume at each row.
+        r"""Return the Riemannian magnification: the factor by which KBA enlarges a small volume at each row.
 
-        Equation 2 of the paper defines it by second derivatives of the kernel. KBA should give large
-        values along the class boundary.
+        KBA should give large values along the class boundary.
 
         Parameters
         ----------
@@ -369,6 +368,14 @@ class AlignedSVC(BatchLearner):
         -------
         ndarray of shape (n_samples,)
             Ratio of the volume elements with and without transformation; 1 if no round was kept.
+
+        Notes
+        -----
+        Equation 2 of the paper defines the metric
+        :math:`g_{ij} = \partial^2 k(x, z) / \partial x_i \partial z_j` at z = x. The metric of the Gaussian
+        kernel is :math:`2 \gamma I`; that of the kernel D(x) D(z) k(x, z) is
+        :math:`2 \gamma D^2 I + \nabla D \nabla D^\top`. The volume element is the square root of the
+        determinant of the metric, so the ratio is :math:`D^d \sqrt{1 + |\nabla D|^2 / (2 \gamma D^2)}`.
         """
         check_started(self, "magnification")
         if self.kernel != "rbf" or len(self._machines) > 1:
@@ -380,7 +387,13 @@ class AlignedSVC(BatchLearner):
             )
         rows = self._finite_rows(X, "magnification")
         rows = np.asarray(rows.toarray() if sp.issparse(rows) else rows, dtype=np.float64)
-        return rbf_magnification(self.alignment_factor, rows, float(self._kernel.gamma))
+        gamma = float(self._kernel.gamma)
+        step = _GRADIENT_STEP / np.sqrt(gamma)
+        D, squares = self.alignment_factor(rows), np.zeros(len(rows))
+        for shift in step * np.eye(rows.shape[1]):
+            difference = self.alignment_factor(rows + shift) - self.alignment_factor(rows - shift)
+            squares += np.square(difference / (2.0 * step))
+        return np.asarray(D ** rows.shape[1] * np.sqrt(1.0 + squares / (2.0 * gamma * np.square(D))))
 
     @snapshot_read
     def kernel_target_alignment(self, X: ArrayLike, y: ArrayLike) -> tuple[float, float]:
@@ -416,7 +429,7 @@ class AlignedSVC(BatchLearner):
                 f"expected one label for each of {len(K)} rows; got {len(signs)}.",
                 source="AlignedSVC.kernel_target_alignment",
             )
-        return target_alignment(K, signs), target_alignment(K * np.outer(factors, factors), signs)
+        return _target_alignment(K, signs), _target_alignment(K * np.outer(factors, factors), signs)
 
     def _evaluate(self, X: Any, method: str, function: Callable[..., FloatArray]) -> FloatArray:
         """Call ``function`` for every binary model on the given rows. Return one column per model."""
@@ -512,6 +525,12 @@ class AlignedSVC(BatchLearner):
         if len(self._machines) != (1 if len(self.classes_) == 2 else len(self.classes_)):
             raise ValueError("the number of binary models does not match the number of classes")
         self._set_attributes(rounds, None)
+
+
+def _target_alignment(K: FloatArray, signs: FloatArray) -> float:
+    """Return <K, yy'> / (n |K|) for the n labels y, with the Frobenius norm |K|."""
+    norm = float(np.linalg.norm(K))
+    return float(signs @ K @ signs) / (len(signs) * norm) if norm else 0.0
 
 
 def _balance(signs: FloatArray, weights: FloatArray) -> FloatArray:
