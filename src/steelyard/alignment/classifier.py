@@ -31,7 +31,7 @@ from steelyard.alignment.state import (
     round_to_tree,
     unpack_rows,
 )
-from steelyard.alignment.view import VariantConstraint, blocks
+from steelyard.alignment.view import VARIANT, blocks
 from steelyard.base import Batch, BatchLearner, Traits, sorted_classes
 from steelyard.exceptions import DataError, ParameterError
 from steelyard.explanation.neighbors import RememberedRows
@@ -196,7 +196,7 @@ class AlignedSVC(BatchLearner):
         "class_weight": ClassWeight(),
         "alignment": OneOf("kba", "act", None),
         "norm": OneOf("l2", "l1"),
-        "variant": VariantConstraint(),
+        "variant": VARIANT,
         "class_costs": PairOf(AnyOf(OneOf(*COST_NAMES), Function("a function of margins"))),
         "pairing": OneOf("nearest", "all"),
         "shift": Switch(),

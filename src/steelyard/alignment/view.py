@@ -62,17 +62,15 @@ _CHOICES: dict[str, Constraint] = {
 }
 
 
-class VariantConstraint:
-    """Constraint on the parameter ``variant``."""
-
-    description = "'adapted', 'printed' or a dict with some of " + ", ".join(
-        f"{name!r} ({choice.description})" for name, choice in _CHOICES.items()
-    )
-
-    def accepts(self, value: object) -> bool:
-        if isinstance(value, Mapping):
-            return all(name in _CHOICES and _CHOICES[name].accepts(value[name]) for name in value)
-        return isinstance(value, str) and value in {"adapted", "printed"}
+VARIANT = Constraint(
+    "'adapted', 'printed' or a dict with some of "
+    + ", ".join(f"{name!r} ({choice.description})" for name, choice in _CHOICES.items()),
+    lambda value: (
+        all(name in _CHOICES and _CHOICES[name].accepts(value[name]) for name in value)
+        if isinstance(value, Mapping)
+        else isinstance(value, str) and value in {"adapted", "printed"}
+    ),
+)
 
 
 @dataclass(frozen=True)

@@ -72,7 +72,7 @@ class SequenceKernel(BaseEstimator):
             own = values.diagonal().copy()
             return self._finish(values, own, own)
         right = self._pack(Z)
-        self._check_pair(left, right)
+        self._check_widths([packed.elements for packed in (left, right) if len(packed)])
         values = np.empty((len(left), len(right)))
         if values.size:
             self._loops.block(*self._numbers(), *left.arrays, *right.arrays, values, num_threads())
@@ -130,8 +130,14 @@ class SequenceKernel(BaseEstimator):
             )
         return values
 
-    def _check_pair(self, left: _Packed, right: _Packed) -> None:
-        """Raise DataError if sequences of the two collections cannot be compared."""
+    def _check_widths(self, arrays: Sequence[NDArray[Any]]) -> None:
+        """Raise DataError unless the elements of all sequences have the same number of dimensions."""
+        widths = sorted({width for array in arrays for width in array.shape[1:]})
+        if len(widths) > 1:
+            raise DataError(
+                f"all trajectories must have the same number of dimensions; got {widths}.",
+                source=type(self).__name__,
+            )
 
     @abstractmethod
     def _item(self, x: Any, position: int, source: str) -> Any: ...
@@ -238,22 +244,9 @@ class GlobalAlignmentKernel(SequenceKernel):
 
     def _pack(self, X: Any) -> _Packed:
         trajectories = [_as_trajectory(x, i) for i, x in enumerate(_items(X, "GlobalAlignmentKernel"))]
-        widths = {t.shape[1] for t in trajectories}
-        if len(widths) > 1:
-            raise DataError(
-                f"all trajectories must have the same number of dimensions; got {sorted(widths)}.",
-                source="GlobalAlignmentKernel",
-            )
+        self._check_widths(trajectories)
         elements = np.concatenate(trajectories) if trajectories else np.empty((0, 1))
         return _Packed(elements, [len(t) for t in trajectories])
-
-    def _check_pair(self, left: _Packed, right: _Packed) -> None:
-        widths = left.elements.shape[1], right.elements.shape[1]
-        if len(left) and len(right) and widths[0] != widths[1]:
-            raise DataError(
-                f"all trajectories must have the same number of dimensions; got {widths[0]} and {widths[1]}.",
-                source="GlobalAlignmentKernel",
-            )
 
 
 @storable("EditKernel")
