@@ -76,13 +76,6 @@ class KoilLearner(KernelLearner):
     threshold: str = "gmean"
     random_state: Any = None
 
-    @abstractmethod
-    def _make_kernels(self, X: NDArray[Any]) -> list[Kernel]:
-        """Return the kernels. If their gamma is not a number, it is computed from ``X``, the first rows."""
-
-    def _used_kernels(self) -> list[Kernel]:
-        return self._kernels
-
     def _stored_rows(self) -> NDArray[Any]:
         return self._ensemble.vectors
 
@@ -131,8 +124,7 @@ class KoilLearner(KernelLearner):
             )
 
     def _start_machines(self, X: NDArray[Any]) -> None:
-        self._kernels = self._make_kernels(X)
-        self._create_item_table()
+        super()._start_machines(X)
         self._policy = self.policy
         self._set_ensemble(self._ensemble_type(X)(self._width(), self._specs(), self._budgets, self._seed))
 
@@ -305,8 +297,7 @@ class KoilLearner(KernelLearner):
             raise ValueError(f"unknown policy {state['policy']!r}")
         if state["dtype"] not in {"float32", "float64"}:
             raise ValueError("support vectors must be float32 or float64")
-        self._kernels = [Kernel.from_tree(kernel) for kernel in state["kernels"]]
-        self._create_item_table()
+        self._set_kernels([Kernel.from_tree(kernel) for kernel in state["kernels"]])
         # Files of version 0.1 store one budget for both classes.
         first, second = state["budgets"] if "budgets" in state else (state["budget"], state["budget"])
         self._policy, self._budgets = state["policy"], (int(first), int(second))
@@ -439,9 +430,6 @@ class KOIL(KernelParameters, KoilLearner):
     _constraints: ClassVar[dict[str, Constraint]] = KoilLearner._constraints | KernelParameters._constraints
 
     C: float = 1.0
-
-    def _make_kernels(self, X: NDArray[Any]) -> list[Kernel]:
-        return [self._resolved_kernel(X)]
 
     def _set_machines_state(self, state: dict[str, Any]) -> None:
         self._convert_former_gamma()
