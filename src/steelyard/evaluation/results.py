@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from steelyard._deprecation import renamed_method
+from steelyard._visible import json_value
 from steelyard.evaluation.tracking import ScoreSample, Tracker, flat_bands
 from steelyard.exceptions import ParameterError, SteelyardError
 from steelyard.persistence.files import write_atomically
@@ -424,7 +425,7 @@ class PrequentialResult:
 
     def as_dict(self) -> dict[str, Any]:
         """Return all results as plain Python values; nan becomes None."""
-        return _plain(
+        return json_value(
             {
                 "stream": self.stream_name,
                 "rows": self.n_rows,
@@ -560,16 +561,6 @@ def _shown_line(values: list[Any]) -> list[str]:
 
 def _cell(value: Any) -> Any:
     return "" if isinstance(value, float) and math.isnan(value) else value
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _plain(item) for name, item in value.items()}
-    if isinstance(value, list):
-        return [_plain(item) for item in value]
-    if isinstance(value, np.generic):
-        value = value.item()
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _written(text: str, path: str | Path | None) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from steelyard._types import FloatArray
+from steelyard._visible import json_value
 from steelyard.ensemble import StreamClassifier
 from steelyard.ensemble.online_threshold import RealisedRate
 from steelyard.evaluation.contributions import strengths_of
@@ -209,7 +210,7 @@ class PublishedModel:
             found = explain_encoded(self.learner, self.encoder, X, batch.columns, is_fixed=self._is_fixed)
         rows = found.to_dicts()
         for row, plain in enumerate(rows):
-            plain["values"] = dict(zip(found.column_names, map(_json_value, found.values[row]), strict=True))
+            plain["values"] = dict(zip(found.column_names, map(json_value, found.values[row]), strict=True))
             for remembered in plain.get("nearest", ()):
                 remembered.pop("values", None)
         return rows
@@ -267,8 +268,3 @@ def class_counts(learner: Any) -> dict[str, float]:
 
 def _realised_rates(learner: Any) -> list[RealisedRate]:
     return learner.realised_rates_ if is_ready(learner) and hasattr(learner, "realised_rates_") else []
-
-
-def _json_value(value: Any) -> Any:
-    value = value.item() if isinstance(value, np.generic) else value
-    return None if isinstance(value, float) and not math.isfinite(value) else value
