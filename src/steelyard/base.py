@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.metaestimators import available_if
@@ -31,12 +32,20 @@ from steelyard._labels import (
     sorted_classes,
     winners,
 )
+from steelyard._memory import check_fits_memory
 from steelyard._types import FloatArray
-from steelyard._validation import MAX_FEATURE, Batch, check_started, validate_batch, validate_rows
+from steelyard._validation import (
+    MAX_FEATURE,
+    Batch,
+    check_finite,
+    check_started,
+    validate_batch,
+    validate_rows,
+)
 from steelyard.exceptions import DataError
 from steelyard.explanation import RowExplanations
 from steelyard.explanation.attribution import Attribution, explain_function
-from steelyard.explanation.explain import column_names, dense_rows, explain_rows
+from steelyard.explanation.explain import explain_rows
 from steelyard.explanation.neighbors import RememberedRows
 from steelyard.params import Constraint, check_params
 
@@ -225,12 +234,28 @@ class BatchLearner(ClassifierMixin, BaseEstimator):
         return explain_rows(self, X, background, changes)
 
     def _explained_rows(self, X: Any) -> FloatArray:
-        """Return validated rows with one number per column."""
-        return dense_rows(self, X)
+        """Return validated (finite, dense) rows of float64."""
+        rows = validate_rows(self, X, "explain")
+        if isinstance(rows, list) or self.__dict__.get("kernel") == "precomputed":
+            raise DataError(
+                "explain() needs rows with columns; this learner takes sequences or precomputed kernel "
+                "values.",
+                source=f"{type(self).__name__}.explain",
+            )
+        rows = check_finite(self, rows, "explain")
+        if sp.issparse(rows):
+            check_fits_memory(
+                24 * rows.shape[0] * rows.shape[1],
+                f"the contributions of {rows.shape[0]:,} x {rows.shape[1]:,} values",
+                "explain fewer rows at a time",
+            )
+            rows = rows.toarray()
+        return np.ascontiguousarray(rows, dtype=np.float64)
 
     def _explained_names(self, n_columns: int) -> list[str]:
-        """Return the names of the columns of explained rows."""
-        return column_names(self, n_columns)
+        """Return the column names that the learner has seen, or x0, x1, ... if there were none."""
+        names = getattr(self, "feature_names_in_", None)
+        return [f"x{k}" for k in range(n_columns)] if names is None else [str(name) for name in names]
 
     def _explained_scores(self, X: FloatArray) -> tuple[FloatArray, NDArray[Any]]:
         """Return scores (one column per decision function) and classes without recording a prediction."""

@@ -36,7 +36,7 @@ from steelyard.ensemble.state import get_state, restored_ensemble
 from steelyard.ensemble.thresholded import ThresholdedClassifier
 from steelyard.exceptions import SteelyardError
 from steelyard.explanation.attribution import Attribution
-from steelyard.explanation.explain import dense_rows, explain_rows
+from steelyard.explanation.explain import explain_rows
 from steelyard.explanation.neighbors import RememberedRows
 from steelyard.params import (
     AnyOf,
@@ -508,7 +508,7 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
 
     def _explained_rows(self, X: Any) -> FloatArray:
         if sp.issparse(X):
-            return dense_rows(self, X)
+            return super()._explained_rows(X)
         rows = np.ascontiguousarray(validate_rows(self, X, "explain"), dtype=np.float64)
         check_not_infinite(self, rows, "explain")
         return rows
