@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -85,10 +84,12 @@ def dict_row(
     """Return a row with the values of known features; a missing feature is zero."""
     # Fast path: the row has the known features in the same order.
     if len(x) == len(keys) and list(x) == list(keys):
-        with suppress(TypeError, ValueError):  # the following loop reports wrong types and shapes
+        try:
             values = np.array(list(x.values()), dtype=np.float64)
             if values.ndim == 1:
                 return values[None]
+        except (TypeError, ValueError):
+            pass  # the following loop reports wrong types and shapes
     row = np.zeros((1, len(keys)))
     for name, value in x.items():
         column = keys.get(name)

@@ -29,7 +29,7 @@ from steelyard.kernels.items import ItemTable, distinct, is_sequence_kernel, tak
 TOLERANCE = 1e-6  # tolerance of the optimality conditions, relative to the squared radius
 CACHE_BYTES = 256 << 20
 MAX_STEPS = 10_000_000
-_POINT_RADIUS = 1e-100  # replaces the radius 0 of a body that contains a single point
+POINT_RADIUS = 1e-100  # replaces the radius 0 of a body that contains a single point
 _BLOCK_ROWS = 4096
 _MAX_EXPLICIT_FEATURES = 512  # up to this number of features, one axis per feature is cheap even for few rows
 _MIN_RELATIVE_EIGENVALUE = 1e-12  # eigenvalues below this fraction of the largest one are rounding errors
@@ -440,7 +440,7 @@ def nearest_bodies(bodies: list[Body], X: FloatArray) -> tuple[IntArray, FloatAr
 
 
 def _radii(bodies: list[Body]) -> FloatArray:
-    return np.array([max(body.ball.radius, _POINT_RADIUS) for body in bodies])
+    return np.array([max(body.ball.radius, POINT_RADIUS) for body in bodies])
 
 
 def _in_blocks(bodies: list[Body], X: FloatArray) -> Iterator[tuple[slice, FloatArray]]:

@@ -79,9 +79,9 @@ class KoilLearner(KernelLearner):
     def _stored_rows(self) -> NDArray[Any]:
         return self._ensemble.vectors
 
-    def _kernel_options(self) -> dict[str, Any]:
-        """Return the arguments of the native call that depend on the number of kernels."""
-        return {"decay": True, "weight_rate": self.learning_rate * self.C, "n_threads": 1}
+    def _kernel_options(self) -> tuple[bool, float, int]:
+        """Return whether support vectors decay, the rate of the kernel weights, and the number of threads."""
+        return True, self.learning_rate * self.C, 1
 
     # -- learning ---------------------------------------------------------------------------------------
 
@@ -159,6 +159,7 @@ class KoilLearner(KernelLearner):
         super()._learn(batch)
 
     def _learn_rows(self, rows: Any, signs: Signs) -> None:
+        decay, weight_rate, n_threads = self._kernel_options()
         self._ensemble.learn(
             rows,
             signs,
@@ -166,11 +167,13 @@ class KoilLearner(KernelLearner):
             learning_rate=float(self.learning_rate),
             n_neighbors=int(min(self.n_neighbors, 2**32)),
             smooth=self.loss == "smooth",
+            decay=decay,
             policy=self._policy,
+            weight_rate=weight_rate,
             rate_decay=float(self.rate_decay),
             nearest_first=self.select_first == "nearest",
             store_all=bool(self.store_all),
-            **self._kernel_options(),
+            n_threads=n_threads,
         )
 
     def _convert_rows(self, X: NDArray[Any]) -> Any:

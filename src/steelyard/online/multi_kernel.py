@@ -130,10 +130,10 @@ class MultiKernelKOIL(KoilLearner):
     weight_rate: float | None = None
     n_threads: int | None = 1
 
-    def _kernel_options(self) -> dict[str, Any]:
+    def _kernel_options(self) -> tuple[bool, float, int]:
         n_threads = num_threads() if self.n_threads is None else min(self.n_threads, num_threads())
         weight_rate = self.learning_rate * self.C if self.weight_rate is None else float(self.weight_rate)
-        return {"decay": self.decay, "weight_rate": weight_rate, "n_threads": n_threads}
+        return self.decay, weight_rate, n_threads
 
     def _make_kernels(self, X: NDArray[Any]) -> list[Kernel]:
         if self.kernels is None:
