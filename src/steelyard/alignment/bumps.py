@@ -6,6 +6,7 @@ Symbols of the papers and their names in this module: beta is ``beta``, tau_b^2 
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
@@ -181,3 +182,40 @@ def input_distances(X: Any, reference: Any, norm: str = "l2") -> InputDistances:
         return np.asarray(euclidean_distances(X[rows], reference[positions], squared=True))
 
     return distances
+
+
+# -- persistence ---------------------------------------------------------------------------------------
+
+_KINDS: dict[str, type[Any]] = {kind.kind: kind for kind in (BoundaryBumps, SupportBumps)}
+
+
+def restore_bumps(tree: dict[str, Any], n_reference: int) -> Bumps:
+    """Return the bumps of a model file. Raise ValueError if they are not valid."""
+    content = dict(tree)
+    bumps: Bumps = _KINDS[content.pop("kind")](**content)
+    for name in ("floor", "scale", *(["beta"] if isinstance(bumps, BoundaryBumps) else [])):
+        check_number(getattr(bumps, name), name)
+    arrays = [bumps.widths, *([bumps.lengths] if isinstance(bumps, BoundaryBumps) else [])]
+    if any(array.dtype != np.float64 or array.shape != bumps.widths.shape for array in arrays):
+        raise ValueError("the widths and lengths of bumps differ in shape or are not float64")
+    if bumps.combine not in {"max", "mean", "sum"}:
+        raise ValueError(f"unknown value of combine: {bumps.combine!r}")
+    for positions in bumps.centers_in_reference():
+        check_positions(positions, n_reference)
+        if positions.shape != bumps.widths.shape:
+            raise ValueError("the numbers of bumps and widths differ")
+    return bumps
+
+
+def check_number(value: Any, name: str) -> float:
+    """Return a finite number from a file as float. Raise ValueError for any other value."""
+    if not isinstance(value, float | int) or isinstance(value, bool) or not math.isfinite(value):
+        raise ValueError(f"{name} is not a finite number")
+    return float(value)
+
+
+def check_positions(positions: Any, n_rows: int) -> None:
+    """Raise ValueError for an array from a file that does not consist of row indices."""
+    valid = positions.ndim == 1 and positions.dtype.kind == "i" and positions.size
+    if not valid or positions.min() < 0 or positions.max() >= n_rows:
+        raise ValueError("row indices are out of range")

@@ -19,18 +19,9 @@ from steelyard._threads import num_threads
 from steelyard._types import FloatArray
 from steelyard._validation import check_finite, check_started, nonfinite_error, validate_rows
 from steelyard.alignment.boundary import COST_NAMES, DEFAULT_COSTS, Costs
-from steelyard.alignment.bumps import input_distances
+from steelyard.alignment.bumps import check_number, input_distances
 from steelyard.alignment.machine import Machine, Round, deal_splits, train_machine
 from steelyard.alignment.rough import Matrix, Problem
-from steelyard.alignment.state import (
-    check_number,
-    machine_from_tree,
-    machine_to_tree,
-    pack_rows,
-    round_from_tree,
-    round_to_tree,
-    unpack_rows,
-)
 from steelyard.alignment.view import VARIANT, blocks
 from steelyard.base import Batch, BatchLearner, Traits, sorted_classes
 from steelyard.exceptions import DataError, ParameterError
@@ -500,11 +491,12 @@ class AlignedSVC(BatchLearner):
             "classes": self.classes_,
             "gamma": self._kernel.gamma,
             "kernel": None if isinstance(self._kernel.kernel, str) else self._kernel.kernel,
-            "reference": pack_rows(self._reference),
+            "reference": _packed(self._reference),
             "self_similarity": self._self_similarity,
-            "machines": [machine_to_tree(machine) for machine in self._machines],
+            "machines": [machine.to_tree() for machine in self._machines],
             "rounds": [
-                list(map(round_to_tree, one)) for one in (self.rounds_ if several else [self.rounds_])
+                [{**vars(one), "n_support": list(one.n_support)} for one in rounds]
+                for rounds in (self.rounds_ if several else [self.rounds_])
             ],
         }
 
@@ -516,12 +508,15 @@ class AlignedSVC(BatchLearner):
             raise ValueError("the classes are not a one-dimensional array")
         kernel = self.kernel if state["kernel"] is None else state["kernel"]
         self._kernel = Kernel(kernel, gamma=state["gamma"])
-        self._reference = unpack_rows(state["reference"])
+        self._reference = _unpacked(state["reference"])
         similarity = state["self_similarity"]
         self._self_similarity = None if similarity is None else check_number(similarity, "self_similarity")
         n_reference = count(self._reference)
-        self._machines = [machine_from_tree(tree, n_reference) for tree in state["machines"]]
-        rounds = [list(map(round_from_tree, one)) for one in state["rounds"]]
+        self._machines = [Machine.from_tree(tree, n_reference) for tree in state["machines"]]
+        rounds = [
+            [Round(**{**tree, "n_support": tuple(tree["n_support"])}) for tree in trees]
+            for trees in state["rounds"]
+        ]
         if len(self._machines) != (1 if len(self.classes_) == 2 else len(self.classes_)):
             raise ValueError("the number of binary models does not match the number of classes")
         self._set_attributes(rounds, None)
@@ -575,3 +570,22 @@ def _check_matrix(K: Any, learner: AlignedSVC) -> FloatArray:
             source="AlignedSVC.fit",
         )
     return matrix
+
+
+def _packed(X: Any) -> Any:
+    """Return rows as a tree of arrays for a model file."""
+    if sp.issparse(X):
+        return {"data": X.data, "indices": X.indices, "indptr": X.indptr, "n_columns": int(X.shape[1])}
+    return X
+
+
+def _unpacked(tree: Any) -> Any:
+    """Restore rows from the result of :func:`_packed`. Raise ValueError if the tree is not valid."""
+    if not isinstance(tree, dict):
+        return tree
+    indptr = tree["indptr"]
+    rows = sp.csr_matrix(
+        (tree["data"], tree["indices"], indptr), shape=(len(indptr) - 1, int(tree["n_columns"]))
+    )
+    rows.check_format()
+    return rows

@@ -19,7 +19,14 @@ from sklearn.svm import SVC
 
 from steelyard._types import FloatArray
 from steelyard.alignment.boundary import boundary_shift, match_pairs
-from steelyard.alignment.bumps import Bumps, make_boundary_bumps, make_support_bumps
+from steelyard.alignment.bumps import (
+    Bumps,
+    check_number,
+    check_positions,
+    make_boundary_bumps,
+    make_support_bumps,
+    restore_bumps,
+)
 from steelyard.alignment.rough import Problem, RoughSolver, Solution
 from steelyard.alignment.view import Indices, InputDistances, Variant, View
 from steelyard.thresholds import smooth_gmean_threshold
@@ -196,6 +203,26 @@ class Machine:
         products = kernel @ (self.dual * self.factors[-1])
         scores = self.factor(kernel, diagonal, distances) * products + self.intercept
         return np.asarray(self.sign * scores)
+
+    def to_tree(self) -> dict[str, Any]:
+        """Return the model as a tree of arrays and plain values for a model file."""
+        bumps = [{"kind": one.kind, **vars(one)} for one in self.bumps]
+        return {**vars(self), "bumps": bumps, "factors": list(self.factors)}
+
+    @classmethod
+    def from_tree(cls, tree: dict[str, Any], n_reference: int) -> Machine:
+        """Restore the model from the result of :meth:`to_tree`. Raise ValueError if it is not valid."""
+        n_own = len(tree["reference"])
+        machine = cls(**{**tree, "bumps": [restore_bumps(part, n_own) for part in tree["bumps"]]})
+        check_positions(machine.reference, n_reference)
+        arrays = [machine.dual, *machine.factors]
+        if len(machine.factors) != len(machine.bumps) + 1 or any(
+            array.shape != (n_own,) or array.dtype != np.float64 for array in arrays
+        ):
+            raise ValueError("the arrays of a binary model do not match in shape")
+        for name in ("intercept", "shift", "sign"):
+            check_number(getattr(machine, name), name)
+        return machine
 
 
 def train_machine(
