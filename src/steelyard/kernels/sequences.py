@@ -59,6 +59,7 @@ class SequenceKernel(BaseEstimator):
 
     takes_collections = True  # learners pass collections of samples to the kernel unchanged
     _loops: ClassVar[_Loops]
+    _no_elements: ClassVar[NDArray[Any]]  # elements of an empty collection
     _constraints: ClassVar[dict[str, Constraint]] = {}
     normalize: bool
 
@@ -93,7 +94,10 @@ class SequenceKernel(BaseEstimator):
         Comparing the returned sequences with other sequences of the same width never raises an error.
         """
         check_params(self, self._constraints)
-        items = [self._item(x, position, source) for position, x in enumerate(_items(X, source))]
+        items = []
+        for position, x in enumerate(_items(X, source)):
+            elements = self._elements(x, position, source)
+            items.append(x if isinstance(x, str | bytes) else np.array(elements))
         self._pack(items)  # raises an error unless all elements have the same number of components
         if not self.normalize:  # by the Cauchy-Schwarz inequality, the diagonal bounds all kernel values
             self.resolve(items).diagonal(items)
@@ -139,10 +143,16 @@ class SequenceKernel(BaseEstimator):
                 source=type(self).__name__,
             )
 
+    def _pack(self, X: Any) -> _Packed:
+        source = type(self).__name__
+        arrays = [self._elements(x, position, source) for position, x in enumerate(_items(X, source))]
+        self._check_widths(arrays)
+        return _Packed(np.concatenate(arrays) if arrays else self._no_elements, [len(a) for a in arrays])
+
     @abstractmethod
-    def _item(self, x: Any, position: int, source: str) -> Any: ...
-    @abstractmethod
-    def _pack(self, X: Any) -> _Packed: ...
+    def _elements(self, x: Any, position: int, source: str) -> NDArray[Any]:
+        """Return the elements of a sequence in the form that the native loops use."""
+
     @abstractmethod
     def _numbers(self) -> tuple[float, float]:
         """Return the parameters in the form that the native loops use."""
@@ -206,6 +216,7 @@ class GlobalAlignmentKernel(SequenceKernel):
         "normalize": Switch(),
     }
     _loops = _Loops(_native.log_alignment_matrix, _native.log_alignment_block, _native.log_alignment_diagonal)
+    _no_elements = np.empty((0, 1))
 
     gamma: float | str = "median"
     _: KW_ONLY
@@ -235,18 +246,28 @@ class GlobalAlignmentKernel(SequenceKernel):
             )
         return float(self.gamma), int(self.band or 0)
 
-    def _item(self, x: Any, position: int, source: str) -> FloatArray:
-        return np.array(_as_trajectory(x, position, source))
+    def _elements(self, x: Any, position: int, source: str) -> FloatArray:
+        try:
+            values = np.asarray(x, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise DataTypeError(
+                f"trajectory {position} is not an array of numbers: {error}.", source=source
+            ) from error
+        if values.ndim == 1:
+            values = values[:, None]
+        if values.ndim != 2 or not values.size:
+            raise DataError(
+                "a trajectory must be an array of at least one row, one column per dimension; "
+                f"trajectory {position} has shape {values.shape}.",
+                source=source,
+            )
+        if not np.isfinite(values).all():
+            raise DataError(f"trajectory {position} contains values that are not finite.", source=source)
+        return values
 
     def width(self, items: list[Any]) -> int:
         """Return the number of dimensions of the trajectories."""
         return int(items[0].shape[1]) if items else 1
-
-    def _pack(self, X: Any) -> _Packed:
-        trajectories = [_as_trajectory(x, i) for i, x in enumerate(_items(X, "GlobalAlignmentKernel"))]
-        self._check_widths(trajectories)
-        elements = np.concatenate(trajectories) if trajectories else np.empty((0, 1))
-        return _Packed(elements, [len(t) for t in trajectories])
 
 
 @storable("EditKernel")
@@ -293,6 +314,7 @@ class EditKernel(SequenceKernel):
         "normalize": Switch(),
     }
     _loops = _Loops(_native.log_edit_matrix, _native.log_edit_block, _native.log_edit_diagonal)
+    _no_elements = np.empty(0, np.int32)
 
     gamma: float = 1.0
     _: KW_ONLY
@@ -306,14 +328,24 @@ class EditKernel(SequenceKernel):
         weights = np.exp([-self.gamma * self.substitution, -self.gamma * self.gap])
         return float(max(smallest, weights[0])), float(max(smallest, weights[1]))
 
-    def _item(self, x: Any, position: int, source: str) -> Any:
-        symbols = _as_symbols(x, position, source)
-        return x if isinstance(x, str | bytes) else symbols
-
-    def _pack(self, X: Any) -> _Packed:
-        strings = [_as_symbols(x, i) for i, x in enumerate(_items(X, "EditKernel"))]
-        symbols = np.concatenate(strings) if strings else np.empty(0, np.int32)
-        return _Packed(symbols, [len(s) for s in strings])
+    def _elements(self, x: Any, position: int, source: str) -> NDArray[np.int32]:
+        if isinstance(x, str):
+            return np.frombuffer(x.encode("utf-32-le"), dtype="<i4").astype(np.int32)
+        if isinstance(x, bytes):
+            return np.frombuffer(x, dtype=np.uint8).astype(np.int32)
+        values = np.asarray(x)
+        if values.ndim != 1 or (values.dtype.kind not in "iu" and values.size):
+            raise DataTypeError(
+                f"a string must be a str, bytes or a one-dimensional array of integers; "
+                f"item {position} is {type(x).__name__} of shape {values.shape} and type {values.dtype}.",
+                source=source,
+            )
+        limits = np.iinfo(np.int32)
+        if values.size and not limits.min <= int(values.min()) <= int(values.max()) <= limits.max:
+            raise DataError(
+                f"symbols must fit in 32 bits; item {position} has larger symbols.", source=source
+            )
+        return values.astype(np.int32)
 
 
 def sequence_key(item: Any) -> Any:
@@ -331,41 +363,3 @@ def _items(X: Any, source: str) -> list[Any]:
             hint="pass a single sequence as [sequence]",
         )
     return list(X)
-
-
-def _as_trajectory(x: Any, position: int, source: str = "GlobalAlignmentKernel") -> FloatArray:
-    try:
-        values = np.asarray(x, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise DataTypeError(
-            f"trajectory {position} is not an array of numbers: {error}.", source=source
-        ) from error
-    if values.ndim == 1:
-        values = values[:, None]
-    if values.ndim != 2 or not values.size:
-        raise DataError(
-            "a trajectory must be an array of at least one row, one column per dimension; "
-            f"trajectory {position} has shape {values.shape}.",
-            source=source,
-        )
-    if not np.isfinite(values).all():
-        raise DataError(f"trajectory {position} contains values that are not finite.", source=source)
-    return values
-
-
-def _as_symbols(x: Any, position: int, source: str = "EditKernel") -> NDArray[np.int32]:
-    if isinstance(x, str):
-        return np.frombuffer(x.encode("utf-32-le"), dtype="<i4").astype(np.int32)
-    if isinstance(x, bytes):
-        return np.frombuffer(x, dtype=np.uint8).astype(np.int32)
-    values = np.asarray(x)
-    if values.ndim != 1 or (values.dtype.kind not in "iu" and values.size):
-        raise DataTypeError(
-            f"a string must be a str, bytes or a one-dimensional array of integers; "
-            f"item {position} is {type(x).__name__} of shape {values.shape} and type {values.dtype}.",
-            source=source,
-        )
-    limits = np.iinfo(np.int32)
-    if values.size and not limits.min <= int(values.min()) <= int(values.max()) <= limits.max:
-        raise DataError(f"symbols must fit in 32 bits; item {position} has larger symbols.", source=source)
-    return values.astype(np.int32)
