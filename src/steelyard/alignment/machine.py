@@ -133,8 +133,10 @@ class Chain:
             svc.fit(current, self.problem.signs[rows], self.problem.weights[rows])
         dual, intercept = np.zeros(len(factor)), float(svc.intercept_[0])
         dual[rows[svc.support_]] = svc.dual_coef_[0]
-        if len(rows) < len(self.rows):
-            _restore_positions(svc, np.searchsorted(self.rows, rows), len(self.rows))
+        if len(rows) < len(self.rows):  # the indices of the SVM become indices of all training rows
+            positions = np.searchsorted(self.rows, rows)
+            svc.support_ = positions[svc.support_].astype(svc.support_.dtype)
+            svc.n_features_in_, svc.shape_fit_ = len(self.rows), (len(self.rows), len(self.rows))
         scores = factor * matrix.weighted_sum(dual * factor) + intercept
         return Solution(dual, intercept, scores), svc
 
@@ -154,13 +156,6 @@ class Chain:
         scale = _scale(factor[self.rows], view.self_similarity()[self.rows], variant.normalize)
         self.bumps.append(replace(bumps, scale=scale))
         self.factors.append(self.factor * factor * scale)
-
-
-def _restore_positions(svc: SVC, positions: Indices, n_rows: int) -> None:
-    """Convert the row indices of an SVM that was trained on a subset to indices of all rows."""
-    svc.support_ = positions[svc.support_].astype(svc.support_.dtype)
-    svc.shape_fit_ = (n_rows, n_rows)
-    svc.n_features_in_ = n_rows
 
 
 def _scale(factor: FloatArray, similarity: FloatArray, how: str | None) -> float:

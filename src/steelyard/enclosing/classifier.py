@@ -254,11 +254,6 @@ class EnclosingClassifier(MergingMixin, Learner):
         if not self._is_started():
             self._set_features(other._features())
             self._classes = {}
-        self._check_mergeable(other)
-        self._classes = self._classes | other._classes
-        return self
-
-    def _check_mergeable(self, other: EnclosingClassifier) -> None:
         self._check_same_features(other, "merge")
         shared = [label for label in other._classes if label in self._classes]
         if shared:
@@ -268,6 +263,8 @@ class EnclosingClassifier(MergingMixin, Learner):
                 hint="forget the class in one learner, or pass its rows to partial_fit() of the other",
             )
         check_sortable([*self._classes, *other._classes], "EnclosingClassifier.merge")
+        self._classes = self._classes | other._classes
+        return self
 
     # -- prediction ---------------------------------------------------------------------------------
 

@@ -150,17 +150,20 @@ class KernelExpansionLearner(KernelParameters, KernelLearner):
         self._expansions.append(_expansion_type(self._dtype)(self._specs()[0], self._width()))
 
     def _copy_target(self) -> None:
-        self._expansions.append(self._build(_describe(self._expansions[0])))
+        self._expansions += self._copied()[:1]
 
     def _copy_machines(self) -> None:
         if self._items is not None:
             self._items = self._items.copy()
-        self._expansions = [self._build(_describe(expansion)) for expansion in self._expansions]
+        self._expansions = self._copied()
+
+    def _copied(self, dtype: np.dtype[Any] | None = None) -> list[Any]:
+        return [self._build(_describe(expansion), dtype) for expansion in self._expansions]
 
     def _convert_rows(self, X: NDArray[Any]) -> NDArray[Any]:
         if self._dtype == np.float32 and X.dtype == np.float64:
             self._dtype = X.dtype
-            self._expansions = [self._build(_describe(expansion)) for expansion in self._expansions]
+            self._expansions = self._copied()
         return X.astype(self._dtype, copy=False)
 
     def _target_scores(self, X: NDArray[Any]) -> FloatArray:
@@ -168,7 +171,7 @@ class KernelExpansionLearner(KernelParameters, KernelLearner):
             return np.array([self._sequence_scores(expansion, X) for expansion in self._expansions])
         expansions: list[Any] = list(self._expansions)
         if self._dtype == np.float32 and X.dtype == np.float64:
-            expansions = [self._build(_describe(expansion), X.dtype) for expansion in expansions]
+            expansions = self._copied(X.dtype)
         rows = X if self._dtype == np.float32 else X.astype(self._dtype, copy=False)
         return np.array([expansion.scores(rows, num_threads()) for expansion in expansions])
 
