@@ -23,27 +23,20 @@ class Variant:
     """Settings of kernel boundary alignment for which the paper is ambiguous or its formula works poorly.
 
     The defaults gave the best results.
-
-    Attributes
-    ----------
-    combine : {"max", "mean", "sum"}
-        How the bumps are combined into one factor. The paper uses the mean, but then the factor is nearly
-        constant.
-    normalize : {"trace", "peak", None}
-        How the factor is scaled. "trace" preserves the trace of the kernel matrix, so C keeps its meaning
-        from round to round. "peak" makes the largest factor 1. None does not scale the factor, as in the
-        paper.
-    neighbours : {"nearest", "printed", "margin", "all"}
-        Boundary points that determine the width of a bump: the nearest five; those with a *squared* distance
-        below the margin (equation 7 of the paper); those with a distance below the margin; or all.
-    floor : float
-        Constant part of the factor. With a positive floor, similarities far from all boundary points decrease
-        but do not vanish.
     """
 
+    # How the bumps are combined into one factor: "max", "mean" or "sum". The paper uses the mean, but then
+    # the factor is nearly constant.
     combine: str = "max"
+    # How the factor is scaled. "trace" preserves the trace of the kernel matrix, so C keeps its meaning from
+    # round to round. "peak" makes the largest factor 1. None does not scale the factor, as in the paper.
     normalize: str | None = "trace"
+    # Boundary points that determine the width of a bump: the "nearest" five; those with a *squared* distance
+    # below the margin ("printed", equation 7 of the paper); those with a distance below the margin
+    # ("margin"); or "all".
     neighbours: str = "nearest"
+    # Constant part of the factor. With a positive floor, similarities far from all boundary points decrease
+    # but do not vanish.
     floor: float = 0.3
 
     @classmethod
