@@ -73,7 +73,8 @@ class SequenceKernel(BaseEstimator):
             own = values.diagonal().copy()
             return self._finish(values, own, own)
         right = self._pack(Z)
-        self._check_widths([packed.elements for packed in (left, right) if len(packed)])
+        if len(left) and len(right) and left.elements.shape[1:] != right.elements.shape[1:]:
+            raise self._width_error([left.elements, right.elements])
         values = np.empty((len(left), len(right)))
         if values.size:
             self._loops.block(*self._numbers(), *left.arrays, *right.arrays, values, num_threads())
@@ -134,20 +135,22 @@ class SequenceKernel(BaseEstimator):
             )
         return values
 
-    def _check_widths(self, arrays: Sequence[NDArray[Any]]) -> None:
-        """Raise DataError unless the elements of all sequences have the same number of dimensions."""
-        widths = sorted({width for array in arrays for width in array.shape[1:]})
-        if len(widths) > 1:
-            raise DataError(
-                f"all trajectories must have the same number of dimensions; got {widths}.",
-                source=type(self).__name__,
-            )
-
     def _pack(self, X: Any) -> _Packed:
         source = type(self).__name__
         arrays = [self._elements(x, position, source) for position, x in enumerate(_items(X, source))]
-        self._check_widths(arrays)
-        return _Packed(np.concatenate(arrays) if arrays else self._no_elements, [len(a) for a in arrays])
+        try:
+            elements = np.concatenate(arrays) if arrays else self._no_elements
+        except ValueError:
+            raise self._width_error(arrays) from None
+        return _Packed(elements, [len(array) for array in arrays])
+
+    def _width_error(self, arrays: Sequence[NDArray[Any]]) -> DataError:
+        """Return the error for sequences whose elements have different numbers of dimensions."""
+        widths = sorted({array.shape[1] for array in arrays})
+        return DataError(
+            f"all trajectories must have the same number of dimensions; got {widths}.",
+            source=type(self).__name__,
+        )
 
     @abstractmethod
     def _elements(self, x: Any, position: int, source: str) -> NDArray[Any]:
