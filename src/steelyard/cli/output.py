@@ -147,10 +147,10 @@ def _format_value(value: Any) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(map(_format_value, value)) or "-"
     if isinstance(value, Mapping):
-        # Numbers of a mapping are usually counts, such as the rows of each class, so 1.0 becomes 1.
-        shown = (
-            f"{item:,.0f}" if isinstance(item, float) and item.is_integer() else _format_value(item)
-            for item in value.values()
-        )
-        return ", ".join(f"{name}: {item}" for name, item in zip(value, shown, strict=True)) or "-"
+        return ", ".join(f"{name}: {_format_count(item)}" for name, item in value.items()) or "-"
     return str(value)
+
+
+def _format_count(value: Any) -> str:
+    """Format a number that is usually a count, such as the number of rows of a class. 1.0 becomes 1."""
+    return f"{value:,.0f}" if isinstance(value, float) and value.is_integer() else _format_value(value)

@@ -28,7 +28,6 @@ from steelyard.base import (
 from steelyard.exceptions import DataError, DataTypeError, ParameterError
 from steelyard.explanation import RowExplanations
 from steelyard.explanation.attribution import Attribution
-from steelyard.explanation.explain import dense_rows
 from steelyard.keyed.planes import GroupSystem
 from steelyard.keyed.sums import Key, KeyedRows, KeyedSums, Triangles
 from steelyard.params import AnyOf, Constraint, Instance, Integer, OneOf, Positive
@@ -529,7 +528,7 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
     def _explained_rows(self, X: Any) -> FloatArray:
         """Return validated rows with each key replaced by its internal number."""
         X, texts = self._split_texts(X, "explain")
-        rows = dense_rows(self, X).copy()
+        rows = super()._explained_rows(X).copy()
         self._check_key_type("explain", is_text=bool(texts))
         rows[:, self._place] = self._state.frozen().numbers(self._separated(rows, texts)[1])
         return rows

@@ -20,8 +20,8 @@ from steelyard.base import Batch, ForgettingMixin, Label, Traits, sorted_classes
 from steelyard.exceptions import DataError
 from steelyard.explanation.attribution import Attribution, explain_kernel_sum
 from steelyard.explanation.neighbors import RememberedRows
-from steelyard.kernels.kernel import GAMMA, Function, Kernel
-from steelyard.params import AnyOf, ClassWeight, Constraint, Integer, OneOf, Positive
+from steelyard.kernels.kernel import GAMMA, Kernel
+from steelyard.params import AnyOf, ClassWeight, Constraint, Function, Integer, OneOf, Positive
 from steelyard.persistence import storable
 from steelyard.svm.expansion import KernelExpansion
 from steelyard.svm.state import SupportState
