@@ -153,7 +153,7 @@ def serve_command(
     app = make_app(writer, keys=keys, consumers=_consumers(writer, created))
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(message)s")
     if log_format == "json":
-        from steelyard.service.http.logs import JsonFormatter
+        from steelyard.service.system import JsonFormatter
 
         for handler in logging.getLogger().handlers:
             handler.setFormatter(JsonFormatter())

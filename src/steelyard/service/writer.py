@@ -16,7 +16,6 @@ import msgspec
 from steelyard._threads import one_blas_thread, reserve_core
 from steelyard.exceptions import FileAccessError, SteelyardError
 from steelyard.service.audit import AuditLog
-from steelyard.service.clock import SteadyClock
 from steelyard.service.commands import Adopt, Delete, Learn, Rename, Request, Response, Tick
 from steelyard.service.errors import Conflict, Unavailable, follower_error, stopping_error
 from steelyard.service.idempotency import store_response, stored_response
@@ -30,6 +29,7 @@ from steelyard.service.speculation import Speculation
 from steelyard.service.statistics import WriterStatistics
 from steelyard.service.stores import CommitOutcomeUnknown, reason_of
 from steelyard.service.stores.sql import Store
+from steelyard.service.system import SteadyClock
 
 if TYPE_CHECKING:
     from steelyard.service.slow_writer import SlowWriter

@@ -24,10 +24,9 @@ from starlette.types import Receive, Scope, Send
 
 from steelyard.exceptions import SteelyardError
 from steelyard.service.consumption import TopicConsumer
-from steelyard.service.http import federated, health, inference, models, operations, page  # noqa: F401  routes
+from steelyard.service.http import federated, inference, models, process  # noqa: F401  routes
 from steelyard.service.http.keys import Keys
-from steelyard.service.http.problems import Problem, problem_of, respond
-from steelyard.service.http.responses import JSON
+from steelyard.service.http.responses import JSON, Problem, problem_of, respond
 from steelyard.service.http.routes import MODEL, MODELS, ROUTES
 from steelyard.service.http.routes import Route as RouteInfo
 from steelyard.service.http.service import HEADERS, Limits, Service

@@ -11,7 +11,7 @@ import numpy as np
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
-from steelyard.service.http.problems import Problem
+from steelyard.service.http.responses import Problem
 from steelyard.service.http.routes import MODEL, route
 from steelyard.service.published import PublishedModel
 from steelyard.streams.predictions import Predictions

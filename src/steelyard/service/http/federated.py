@@ -14,8 +14,7 @@ from steelyard.federated import SiteUpdate
 from steelyard.persistence import to_bytes
 from steelyard.service import commands
 from steelyard.service.errors import StaleVersionError
-from steelyard.service.http.problems import Problem
-from steelyard.service.http.responses import file_response
+from steelyard.service.http.responses import Problem, file_response
 from steelyard.service.http.routes import BINARY, MODEL, route
 from steelyard.service.pool import PublishedPooledModel
 

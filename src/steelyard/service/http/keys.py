@@ -1,4 +1,4 @@
-"""API keys: random tokens that are shown once, stored as hashes, and limited to scopes and models."""
+"""API keys: random tokens, stored as hashes and limited to scopes, models and rates; limits of rates."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import math
 import os
 import secrets
 import stat
+import time
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from steelyard.exceptions import FileAccessError, FileFormatError, ParameterError, SteelyardError
+from steelyard.service.errors import QueueFullError
 
 SCOPES = ("predict", "learn", "forget", "site", "admin")
 _PREFIX = "sy"
@@ -258,3 +260,30 @@ def _set_owner(path: Path, descriptor: int) -> None:
 
 def _toml(text: str) -> str:
     return '"' + "".join(f"\\u{ord(c):04x}" if c in '"\\' or ord(c) < 32 else c for c in text) + '"'
+
+
+class RateLimits:
+    """Token buckets: a rate of r allows r requests per second and bursts of up to r requests.
+
+    Parameters
+    ----------
+    clock : callable
+        Returns the time in seconds; it must not go backwards.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        # Remaining requests and time of the last update, by (kind, name).
+        self._buckets: dict[tuple[str, str], tuple[float, float]] = {}
+
+    def check(self, kind: str, name: str, rate: float) -> None:
+        """Count one request; raise QueueFullError if the rate is exceeded."""
+        now, burst = self._clock(), max(rate, 1.0)
+        left, then = self._buckets.get((kind, name), (burst, now))
+        left = min(burst, left + (now - then) * rate)
+        self._buckets[kind, name] = (max(left - 1.0, 0.0) if left >= 1.0 else left, now)
+        if left < 1.0:
+            raise QueueFullError(
+                f"the rate limit of this {kind} is {rate:g} requests per second; nothing was changed.",
+                hint="send rows in batches, or ask an administrator for a higher rate",
+            )

@@ -21,7 +21,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from steelyard.persistence.tree import decode
-from steelyard.service import commands, systemd
+from steelyard.service import commands, system
 from steelyard.service import rows as wire
 from steelyard.service.audit import AuditEntry
 from steelyard.service.consumption import TopicConsumer, pending_rows
@@ -30,15 +30,13 @@ from steelyard.service.errors import NotFoundError, NotJSONError, Unavailable
 from steelyard.service.http.event_streams import EventStreams
 from steelyard.service.http.explanations import RecentAlarms
 from steelyard.service.http.forwarding import Forwarder
-from steelyard.service.http.keys import Key, Keys
-from steelyard.service.http.memory import MemoryReturner
+from steelyard.service.http.keys import Key, Keys, RateLimits
 from steelyard.service.http.metrics import Metrics
-from steelyard.service.http.problems import Problem, respond
-from steelyard.service.http.quotas import RateLimits
-from steelyard.service.http.responses import prediction, write_prediction
+from steelyard.service.http.responses import Problem, prediction, respond, write_prediction
 from steelyard.service.http.routes import MODEL, route
 from steelyard.service.published import PublishedModel
 from steelyard.service.queue import RequestFuture
+from steelyard.service.system import MemoryReturner
 from steelyard.service.writer import Writer
 from steelyard.tables.columns import ColumnBatch
 from steelyard.tables.frames import seconds_of
@@ -323,10 +321,10 @@ class Service:
 
     async def _watchdog(self) -> None:
         """Notify the systemd watchdog regularly while the event loop and the writer are running."""
-        seconds = systemd.watchdog_seconds()
+        seconds = system.watchdog_seconds()
         while seconds is not None:
             if self.writer.is_alive:
-                systemd.notify("WATCHDOG=1")
+                system.notify("WATCHDOG=1")
             await asyncio.sleep(seconds)
 
     async def http_problem(self, request: Request, error: HTTPException) -> Response:
@@ -349,13 +347,13 @@ class Service:
         self.writer.start()
         for consumer in self.consumers:
             consumer.start()
-        systemd.notify("READY=1")
+        system.notify("READY=1")
         watchdog = asyncio.create_task(self._watchdog())
         try:
             yield
         finally:
             watchdog.cancel()
-            systemd.notify("STOPPING=1")
+            system.notify("STOPPING=1")
             gc.set_threshold(*thresholds)
             for consumer in self.consumers:
                 await run_in_threadpool(consumer.stop)
