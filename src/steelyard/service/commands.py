@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from steelyard.exceptions import FileFormatError
+from steelyard.exceptions import FileFormatError, SteelyardError
 from steelyard.federated import SiteUpdate
 from steelyard.service.consumption import consume
-from steelyard.service.errors import Conflict
+from steelyard.service.errors import Conflict, GoneError
 from steelyard.service.queue import RequestFuture
 from steelyard.service.spec import Spec, check_name
-from steelyard.service.stores import PendingRow, RowReference
+from steelyard.service.stores import ERASED_RESPONSE, PendingRow, RowReference
 from steelyard.tables.columns import ColumnBatch
 
 if TYPE_CHECKING:
@@ -75,6 +75,27 @@ class Request:
     def mentioned_rows(self, response: Response) -> list[RowReference]:
         """Return the rows that the response mentions. Forgetting one of them erases the stored response."""
         return [(row_id, None) for row_id in response.get("unknown", ())]
+
+    def changed_models(self, _: Response) -> Sequence[str]:
+        """Return the models that the request has changed."""
+        return [self.model]
+
+    def repeat(self, fingerprint: str, body: str) -> Response | SteelyardError:
+        """Return the stored response to a repeated request, or an error if it cannot be used again."""
+        self.is_repeated = True
+        if fingerprint != self.fingerprint:
+            return Conflict(
+                f"the idempotency key {self.key!r} was used for another request; nothing was changed.",
+                hint="use a new key for each request",
+            )
+        if body == ERASED_RESPONSE:
+            return GoneError(
+                "the response to this request was erased, because it mentioned a row that was forgotten; "
+                "the request took effect when it was first sent, and nothing was changed now.",
+                hint="use a new idempotency key for a new request",
+            )
+        response: Response = json.loads(body)
+        return response
 
 
 # -- rows -------------------------------------------------------------------------------------------
@@ -320,6 +341,9 @@ class Rename(Request):
         session.snapshot(now)
         return {"name": new_name, "former_name": name, "version": engine.version}
 
+    def changed_models(self, _: Response) -> Sequence[str]:
+        return [self.model, self.new_name]
+
 
 @dataclass
 class Challenge(Request):
@@ -382,3 +406,6 @@ class Tick(Request):
                 writer.next_tick = time.monotonic() + _NEXT_SLICE_SECONDS
         writer.store.drop_audit(now - writer.audit_seconds)
         return {"expired": expired}
+
+    def changed_models(self, response: Response) -> Sequence[str]:
+        return response["expired"]

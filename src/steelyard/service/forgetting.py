@@ -14,7 +14,6 @@ from steelyard._types import FloatArray
 from steelyard.base import forgetting_scope
 from steelyard.service import rows as wire
 from steelyard.service.errors import Conflict, NotFoundError
-from steelyard.service.idempotency import ERASED_RESPONSE
 from steelyard.service.rows import missing_column
 from steelyard.tables.columns import ColumnBatch
 
@@ -70,7 +69,7 @@ class Forgetting:
         n_pending = self.store.drop_pending(self.name, **selection)
         session.n_pending -= n_pending
         self.store.drop_early_labels(self.name, request.ids or ())
-        n_quarantined = self.store.drop_quarantined(self.name, **selection)
+        n_quarantined = self.store.drop_pending(self.name, **selection, table="quarantine")
         counts = {
             "forgotten": sum(batch.n_rows for batch in unlearned),
             "waiting_dropped": n_pending,
@@ -159,19 +158,19 @@ class Forgetting:
     def _erase_responses(self, unlearned: Sequence[ColumnBatch]) -> int:
         """Overwrite stored responses that mention the forgotten rows; return their number."""
         request, id_column = self.request, self.spec.id
-        blank = partial(self.store.blank_responses, self.name, ERASED_RESPONSE)
+        erase = partial(self.store.erase_responses, self.name)
         if request.request_key is not None:
-            self.store.blank_response(self.name, ERASED_RESPONSE, request.request_key)
+            self.store.erase_response(self.name, request.request_key)
         if request.subject is not None:
-            n_responses = blank(subject=request.subject)
+            n_responses = erase(subject=request.subject)
         elif request.before is not None or (request.batch is not None and id_column is None):
             # Rows without ids cannot be matched with responses, so all responses are erased.
-            n_responses = blank(before=np.inf if request.before is None else request.before)
+            n_responses = erase(before=np.inf if request.before is None else request.before)
         else:
-            n_responses = blank(ids=list(request.ids or ()))
+            n_responses = erase(ids=list(request.ids or ()))
         parts = [part for part in unlearned if id_column in part.columns]
         ids = [row_id for part in parts for row_id in wire.texts(part, id_column)]
-        return n_responses + blank(ids=[row_id for row_id in ids if row_id is not None])
+        return n_responses + erase(ids=[row_id for row_id in ids if row_id is not None])
 
     def _affected_chunks(self) -> dict[int, SplitChunk]:
         """Return the chunks that lose rows, each split into rows to remove and rows to keep."""

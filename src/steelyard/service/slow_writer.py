@@ -20,12 +20,12 @@ class SlowWriter(Writer):
         super().__init__(
             store,
             clock=first.clock,
-            max_waiting=first._queue.max_requests,
+            max_waiting=first.queue.max_requests,
             max_models=first.max_models,
             max_remembered=first.max_remembered,
             audit_days=first.audit_seconds / 86_400.0,
         )
-        self.statistics, self._group_times = first.statistics, first._group_times
+        self.statistics, self.group_times = first.statistics, first.group_times
         self.published, self.listeners, self.slow_models = first.published, first.listeners, set()
 
     def _is_own(self, name: str) -> bool:
@@ -55,9 +55,9 @@ class SlowWriter(Writer):
 
     def _balance(self, group: Sequence[Request]) -> None:
         """Hand back models that are no longer slow. Many models are slow only with their first rows."""
-        queued = {request.model for request in self._queue.first(self._queue.max_requests)}
+        queued = {request.model for request in self.queue.first(self.queue.max_requests)}
         for name in ({request.model for request in group} & self.sessions.keys()) - queued:
-            if not self._group_times.is_slow(name, self._first.sessions, was_slow=True):
+            if not self.group_times.is_slow(name, self._first.sessions, was_slow=True):
                 self._hand_back(name)
 
     def process(self, requests: list[Request], *, seconds: float = math.inf) -> None:  # noqa: ARG002
@@ -93,7 +93,7 @@ class SlowWriter(Writer):
             self.store.release_leases([name])
             try:
                 if session is not None:
-                    self._first._queue.put(Adopt(name, session))  # queued before the forwarded requests
+                    self._first.queue.put(Adopt(name, session))  # queued before the forwarded requests
             except SteelyardError:
                 self._first._handed_over = None
                 raise  # the queue is full, and the next request loads the model again

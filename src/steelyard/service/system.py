@@ -1,4 +1,4 @@
-"""What the service needs of its system: a steady clock, systemd, log lines, and memory that is returned."""
+"""Adapters to the system: steady clock, systemd messages, log lines, and the return of unused memory."""
 
 from __future__ import annotations
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -18,7 +19,6 @@ from steelyard.exceptions import FileAccessError, SteelyardError
 from steelyard.service.audit import AuditLog
 from steelyard.service.commands import Adopt, Delete, Learn, Rename, Request, Response, Tick
 from steelyard.service.errors import Conflict, Unavailable, follower_error, stopping_error
-from steelyard.service.idempotency import store_response, stored_response
 from steelyard.service.model_owner import POLL_SECONDS, ModelOwner, location
 from steelyard.service.pool import new_session
 from steelyard.service.published import PublishedModel
@@ -87,14 +87,14 @@ class Writer(ModelOwner):
         self.next_tick = time.monotonic() + _TICK_SECONDS
         self._slow_writer: SlowWriter | None = None
         self._move_lock = threading.Lock()  # held while a model moves to the other writer thread
-        self._group_times = GroupTimes()
-        self._queue = RequestQueue(max_waiting)
-        self._speculation = Speculation(self._queue, self.clock, self._group_times, _MAX_GROUP_REQUESTS)
+        self.group_times = GroupTimes()
+        self.queue = RequestQueue(max_waiting)
+        self._speculation = Speculation(self)
         self._thread: threading.Thread | None = None
         self._closing = False
         self._erase_pending = False  # whether forgotten rows may still be in the files of the store
-        self._needs_recovery = False  # whether the models in memory may differ from the store
-        self._is_leader = True  # assumed until another process is found to hold the write lock
+        self.needs_recovery = False  # whether the models in memory may differ from the store
+        self.leads = True  # whether this process holds the write lock; assumed until it is found not to
         self._followed_at, self._can_follow = time.monotonic(), True
         self.recover()
 
@@ -104,12 +104,12 @@ class Writer(ModelOwner):
         """Load all models from the store."""
         self._speculation.invalidate()
         super().recover()
-        self._needs_recovery = False
+        self.needs_recovery = False
 
     def start(self) -> None:
         """Start the thread, as leader or as follower."""
         had_lock = self.store.holds_write_lock
-        self._is_leader = self.may_learn and self.store.acquire_write_lock()
+        self.leads = self.may_learn and self.store.acquire_write_lock()
         if not had_lock:
             self.recover()  # another process may have written to the store since the models were loaded
         self._thread = threading.Thread(target=self._run, name="steelyard-writer", daemon=True)
@@ -121,12 +121,12 @@ class Writer(ModelOwner):
             return
         self._closing = True
         if self._thread is not None and self._thread.is_alive():
-            self._queue.close()
+            self.queue.close()
             self._thread.join()
         if self._slow_writer is not None:
             self._slow_writer.close()
             self._slow_writer.store.close()
-        if self._needs_recovery or not self._is_leader:
+        if self.needs_recovery or not self.leads:
             return
         with suppress(Exception), self.store.transaction():
             for session in self.sessions.values():
@@ -140,19 +140,14 @@ class Writer(ModelOwner):
         return is_alive and (self._slow_writer is None or self._slow_writer.is_alive)
 
     @property
-    def leads(self) -> bool:
-        """Whether this process holds the write lock."""
-        return self._is_leader
-
-    @property
     def behind(self) -> float:
         """Seconds since a follower last read the store, or 0 for the leader."""
-        return 0.0 if self._is_leader else time.monotonic() - self._followed_at
+        return 0.0 if self.leads else time.monotonic() - self._followed_at
 
     @property
     def n_waiting(self) -> int:
         """Number of queued requests."""
-        return len(self._queue) + (0 if self._slow_writer is None else len(self._slow_writer._queue))
+        return len(self.queue) + (0 if self._slow_writer is None else len(self._slow_writer.queue))
 
     def check_not_damaged(self, name: str) -> None:
         """Raise Unavailable if the stored data of a model is damaged."""
@@ -166,7 +161,7 @@ class Writer(ModelOwner):
 
     def waiting_labels(self) -> dict[str, int]:
         """Return the number of rows that wait for labels, by model. The result is empty in a follower."""
-        return {name: s.n_pending for name, s in self._all_sessions()} if self._is_leader else {}
+        return {name: s.n_pending for name, s in self._all_sessions()} if self.leads else {}
 
     def snapshot_times(self) -> dict[str, float]:
         """Return the time of the last snapshot of each model that has one."""
@@ -181,9 +176,9 @@ class Writer(ModelOwner):
             raise Unavailable("the writer thread has ended; nothing was changed.", hint="restart the service")
         if request.model in self.slow_models and self._slow_writer is not None:
             return self._slow_writer.submit(request)
-        if not self._is_leader:
+        if not self.leads:
             raise follower_error()
-        self._queue.put(request)
+        self.queue.put(request)
         return request
 
     def _run(self) -> None:
@@ -197,16 +192,16 @@ class Writer(ModelOwner):
     def _step(self) -> bool:
         """Process the next group, or follow the leader; return whether the thread has finished."""
         try:
-            if not self._is_leader:
+            if not self.leads:
                 self._follow()
             elif group := self._next_group():
                 own = self._own_requests(group) if self.slow_models else group
                 self.process(_by_model(own) if len(own) > 1 else own, seconds=_MAX_GROUP_SECONDS)
-                if self._speculation.batch is None:
+                if not self._speculation.requests:
                     self._balance(group)
             else:
                 self.store.acquire_write_lock()  # raises if the connection to the database is lost
-                if self._needs_recovery:
+                if self.needs_recovery:
                     self.recover()
                 self._rebalance()
                 if self.problem is not None:
@@ -215,50 +210,42 @@ class Writer(ModelOwner):
         except Exception as error:  # noqa: BLE001  the thread must survive
             if self.problem is None:
                 _log.error("the writer failed: %s; models are loaded again", location(error))
-            self._needs_recovery = True
-        if self._is_leader and not self.store.holds_write_lock:
+            self.needs_recovery = True
+        if self.leads and not self.store.holds_write_lock:
             self._step_down()
-        if self._queue.is_closed and not self._is_leader:
+        if self.queue.is_closed and not self.leads:
             self._reject_queued(stopping_error)
-        return self._queue.is_closed and not self._queue and self._speculation.batch is None
+        return self.queue.is_closed and not self.queue and not self._speculation.requests
 
     # -- slow models in a second thread -------------------------------------------------------------
 
     def _balance(self, group: Sequence[Request]) -> None:
-        """Hand slow models to the second thread, and at intervals rebalance models between processes."""
-        if len(self.sessions) > 1:
-            self._hand_over_slow_models(group)
-        if time.monotonic() > self._next_balance:
-            self._rebalance()
-
-    def _hand_over_slow_models(self, group: Sequence[Request]) -> None:
-        """Hand models that are much slower than the others to a second writer thread.
+        """Hand slow models to the second thread, and at intervals rebalance models between processes.
 
         A model with a thousand columns takes a tenth of a second per row, and the other models must not wait.
         """
         for name in {request.model for request in group} & self.sessions.keys():
-            if self._group_times.is_slow(name, self.sessions) and self._start_slow_writer() is not None:
+            if self.group_times.is_slow(name, self.sessions):
                 self._hand_over(name)
+        if time.monotonic() > self._next_balance:
+            self._rebalance()
 
-    def _start_slow_writer(self) -> SlowWriter | None:
+    def _hand_over(self, name: str) -> None:
+        """Hand a model to the second writer thread, which is started if it is needed for the first time."""
         if self._slow_writer is None:
             from steelyard.service.slow_writer import SlowWriter  # avoids an import cycle
 
             store = self.store.sibling()
             if store is None or not store.acquire_write_lock():
-                return None
+                return
             self._slow_writer = SlowWriter(store, self)
             self._slow_writer.start()
-        return self._slow_writer
-
-    def _hand_over(self, name: str) -> None:
-        assert self._slow_writer is not None
         with self._move_lock:
             self._handed_over = name  # requests that arrive now are queued here and forwarded later
             session = self.sessions.pop(name)
             self.store.release_leases([name])
             # This request is queued before any request for the model that is submitted from now on.
-            self._slow_writer._queue.put(Adopt(name, session))
+            self._slow_writer.queue.put(Adopt(name, session))
             self.slow_models.add(name)
             self._handed_over = None
         _log.warning("the model %r is slow and moves to the second writer thread", name)
@@ -288,7 +275,7 @@ class Writer(ModelOwner):
         try:
             if self.may_learn and self.store.acquire_write_lock():
                 self.recover()
-                self._is_leader = True
+                self.leads = True
                 _log.warning("this process has the write lock now and learns")
                 return
             self.store.wait_for_changes(POLL_SECONDS)
@@ -308,12 +295,12 @@ class Writer(ModelOwner):
     def _step_down(self) -> None:
         """Become a follower because the write lock is lost."""
         _log.warning("this process has lost the write lock and follows")
-        self._is_leader, self._followed_at = False, time.monotonic()
+        self.leads, self._followed_at = False, time.monotonic()
         if self._speculation.reject(follower_error):
             self.sessions = {}  # the models contain rows that will not be written, so they are loaded again
 
     def _reject_queued(self, error: Callable[[], Unavailable]) -> None:
-        for request in self._queue.take(len(self._queue)):
+        for request in self.queue.take(len(self.queue)):
             if request.future.set_running():
                 request.future.set_exception(error())
 
@@ -321,15 +308,15 @@ class Writer(ModelOwner):
 
     def _next_group(self) -> list[Request]:
         """Return the requests of the speculative batch, a tick if it is due, or the next queued requests."""
-        if self._speculation.batch is not None:
-            return list(self._speculation.batch.requests)
+        if self._speculation.requests:
+            return list(self._speculation.requests)
         wait = self.next_tick - time.monotonic()
         if wait <= 0:
             self.next_tick = time.monotonic() + _TICK_SECONDS
             if self._erase_pending:
                 self._erase()
             return [Tick("")]
-        return self._queue.next_group(_MAX_GROUP_REQUESTS, min(wait, POLL_SECONDS))
+        return self.queue.next_group(_MAX_GROUP_REQUESTS, min(wait, POLL_SECONDS))
 
     def process(self, requests: list[Request], *, seconds: float = math.inf) -> None:
         """Process requests in one transaction, publish changed models, then resolve the futures.
@@ -341,9 +328,9 @@ class Writer(ModelOwner):
         end = time.monotonic() + seconds
         requests = [request for request in requests if request.future.set_running()]
         outcomes: list[Outcome] = []
-        learned = None if self._speculation.batch is None else self._speculation.take(requests)
+        learned = self._speculation.take(requests)
         try:
-            if self._needs_recovery or self._speculation.has_failed:
+            if self.needs_recovery:
                 self.recover()
                 learned = None  # the recovered model does not contain these rows
             with self.store.transaction(self._background_work):
@@ -352,7 +339,7 @@ class Writer(ModelOwner):
                     if time.monotonic() > end:
                         break
                 if len(outcomes) < len(requests):
-                    self._queue.put_back(requests[len(outcomes) :])
+                    self.queue.put_back(requests[len(outcomes) :])
                     del requests[len(outcomes) :]
                 self._write_snapshots()
                 self.audit.write(outcomes, self.clock())
@@ -368,9 +355,9 @@ class Writer(ModelOwner):
         self._release_removed([request for request, _ in succeeded])
         is_erased = not any(request.erases for request, _ in succeeded) or self._erase()
         try:
-            self._publish(name for request, o in succeeded for name in _changed_models(request, o))
+            self._publish(name for request, o in succeeded for name in request.changed_models(o))
         except Exception as error:  # noqa: BLE001
-            self._needs_recovery = True
+            self.needs_recovery = True
             _log.error("changed models could not be published: %s", location(error))
         for request, outcome in outcomes:
             if isinstance(outcome, Exception):
@@ -384,7 +371,8 @@ class Writer(ModelOwner):
         return self._speculation.committed_model(name)
 
     def _background_work(self) -> Callable[[], None] | None:
-        return None if self._closing or not self._queue else self._speculation.prepare(self.sessions)
+        is_idle = self._closing or not self.queue
+        return None if is_idle else self._speculation.prepare(_MAX_GROUP_REQUESTS)
 
     def _erase(self) -> bool:
         """Erase deleted data from the files of the store. After an error, the next tick tries again."""
@@ -406,13 +394,13 @@ class Writer(ModelOwner):
         if is_store_error:
             self._set_problem(reason_of(error))
         _log.error("a group of %d requests failed: %s (%s)", len(requests), reason_of(error), location(error))
-        self._needs_recovery = True
+        self.needs_recovery = True
         failure = _failure(error, is_store_error=is_store_error)
         try:
             self.recover()
         except Exception as trouble:  # noqa: BLE001  the next group tries again
             _log.error("models could not be loaded: %s", location(trouble))
-        retry = not self._needs_recovery and len(requests) > 1 and not is_store_error
+        retry = not self.needs_recovery and len(requests) > 1 and not is_store_error
         for request in requests:
             if retry:  # requests are retried one at a time, so that only the failing request fails again
                 self.process([request])
@@ -444,7 +432,7 @@ class Writer(ModelOwner):
         if outcomes is None:
             outcomes = [(request, self._outcome(request)) for request in requests]
         ahead = 0.0 if learned is None else learned.seconds
-        self._group_times.add(requests[0].model, ahead + time.thread_time() - begin)
+        self.group_times.add(requests[0].model, ahead + time.thread_time() - begin)
         return outcomes
 
     def _outcome(self, request: Request) -> Response | SteelyardError:
@@ -457,9 +445,10 @@ class Writer(ModelOwner):
                 self.adopt(request.model)  # the lease is needed before the stored responses are read
             known = self.store.response_to(request.model, request.key)
             if known is not None:
-                return stored_response(request, *known)
+                return request.repeat(*known)
             response = request.run(self, now)
-            store_response(self.store, request, response, now)
+            rows, body = request.mentioned_rows(response), json.dumps(response)
+            self.store.put_response(request.model, request.key, request.fingerprint, body, at=now, rows=rows)
         except SteelyardError as error:
             return error
         return response
@@ -480,27 +469,14 @@ class Writer(ModelOwner):
             except SteelyardError:
                 return None  # a request has bad rows; it is found when requests are learned one by one
         version = session.engine.version if learned is None else session.write(learned)
-        responses: list[Response] = [{"learned": r.batch.n_rows, "version": version} for r in rows]
+        outcomes: list[Outcome] = [(r, {"learned": r.batch.n_rows, "version": version}) for r in rows]
         if not keys:
-            return list(zip(requests, responses, strict=True))
-        return self._keyed_outcomes(requests, dict(zip(map(id, rows), responses, strict=True)), known)
-
-    def _keyed_outcomes(
-        self,
-        requests: list[Request],
-        responses: Mapping[int, Response],
-        known: Mapping[str, tuple[str, str]],
-    ) -> list[Outcome]:
-        """Store the responses of requests with keys; repeated requests get the responses in ``known``."""
+            return outcomes
         encode = msgspec.json.encode
-        new = [
-            (r.key, r.fingerprint, encode(responses[id(r)]).decode())
-            for r in requests
-            if r.key is not None and id(r) in responses
-        ]
+        new = [(r.key, r.fingerprint, encode(o).decode()) for r, o in outcomes if r.key is not None]
         if new:
             self.store.put_responses(requests[0].model, new, at=self.clock())
-        return [(r, responses.get(id(r)) or _repeated(r, known)) for r in requests]
+        return outcomes + [(r, r.repeat(*known[r.key])) for r in requests if r.key in known]
 
     def create(self, name: str, spec: Spec, now: float) -> ModelSession:
         """Create a model that does not exist yet."""
@@ -530,7 +506,7 @@ class Writer(ModelOwner):
         names = [request.model for request in requests if isinstance(request, Delete | Rename)]
         gone = [name for name in names if name not in self.sessions and self.store.holds_lease(name)]
         for name in gone:
-            self._group_times.drop(name)
+            self.group_times.drop(name)
         if gone:
             with suppress(*self.store.errors):  # a lost session has no leases any more
                 self.store.release_leases(gone)
@@ -553,20 +529,6 @@ def _by_model(requests: Sequence[Request]) -> list[Request]:
         for same in by_model.values():
             ordered += same
     return ordered
-
-
-def _changed_models(request: Request, response: Response) -> list[str]:
-    if isinstance(request, Rename):
-        return [request.model, request.new_name]
-    return list(response.get("expired", [request.model]))
-
-
-def _repeated(request: Request, known: Mapping[str, tuple[str, str]]) -> Response | SteelyardError:
-    """Return the stored response of a repeated request, or the error that it raises."""
-    try:
-        return stored_response(request, *known[str(request.key)])
-    except SteelyardError as error:
-        return error
 
 
 def _failure(error: Exception, *, is_store_error: bool) -> Unavailable:

@@ -11,6 +11,7 @@ _DISK_FULL_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _DISK_FULL_ERRORS = frozenset({"FullError", "DiskFull"})  # names of exceptions of apsw and psycopg
 # Function that is called when a commit begins and returns work to do during the commit, or None.
 BackgroundWork = Callable[[], Callable[[], None] | None]
+ERASED_RESPONSE = '{"erased": true}'  # replaces a stored response that mentioned a forgotten row
 RowReference = tuple[str | None, str | None]  # id and subject of a row that a stored response mentions
 
 
