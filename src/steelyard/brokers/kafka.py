@@ -23,7 +23,7 @@ from confluent_kafka import (
 )
 
 from steelyard.brokers.address import Address
-from steelyard.brokers.interface import BrokerError, Message, PositionedSource, Sink, client_errors
+from steelyard.brokers.interface import BrokerError, Message, Sink, Source, client_errors
 
 _CONNECT_SECONDS = 5.0
 _SEND_SECONDS = 30.0
@@ -49,42 +49,32 @@ def _config(address: Address, **more: Any) -> dict[str, Any]:
     return config
 
 
-class KafkaSource(PositionedSource):
+class KafkaSource(Source):
     """Reader of all partitions of a topic."""
 
-    def __init__(self, address: Address, positions: Mapping[str, str]) -> None:
-        super().__init__(address)
+    errors = (KafkaException,)
+
+    def _connect(self) -> None:
         settings = {
-            "group.id": address.options.get("group", "steelyard"),
+            "group.id": self._address.options.get("group", "steelyard"),
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
             "auto.offset.reset": "error",
             "isolation.level": "read_committed",
             "queued.max.messages.kbytes": _QUEUED_KILOBYTES,
         }
-        with client_errors(address, KafkaException):
-            self._consumer = Consumer(_config(address, **settings))
-        try:
-            with client_errors(address, KafkaException):
-                self._open(positions)
-        except BaseException:
-            self._consumer.close()
-            raise
+        self._consumer = Consumer(_config(self._address, **settings))
 
     def _open(self, positions: Mapping[str, str]) -> None:
         default = OFFSET_END if self._address.options.get("start") == "end" else OFFSET_BEGINNING
-        partitions = self._partitions()
-        self._next: dict[int, int] = {}
+        if positions:  # a partition that was added after the first start is read from its beginning
+            default = OFFSET_BEGINNING
         self._ends: dict[int, int] = {}
-        assigned = []
-        for number in partitions:
-            # A partition that was added after the first start is read from its beginning.
-            offset = default if not positions else OFFSET_BEGINNING
-            if str(number) in positions:
-                offset = int(positions[str(number)])
-            offset = self._checked(number, offset)
-            self._next[number] = offset
-            assigned.append(TopicPartition(self._address.topic, number, offset))
+        self._next = {
+            number: self._checked(number, int(positions.get(str(number), default)))
+            for number in self._partitions()
+        }
+        assigned = [TopicPartition(self._address.topic, *position) for position in self._next.items()]
         self._next_check = time.monotonic() + _PARTITIONS_SECONDS
         self._consumer.assign(assigned)
 

@@ -11,8 +11,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from steelyard.exceptions import FileFormatError, SteelyardError
 from steelyard.federated import SiteUpdate
+from steelyard.persistence.tree import encode
+from steelyard.service import rows as wire
 from steelyard.service.consumption import consume
-from steelyard.service.errors import Conflict, GoneError
+from steelyard.service.errors import Conflict, GoneError, NotFoundError
+from steelyard.service.forgetting import Forgetting
+from steelyard.service.pool import PooledSession
 from steelyard.service.queue import RequestFuture
 from steelyard.service.spec import Spec, check_name
 from steelyard.service.stores import ERASED_RESPONSE, PendingRow, RowReference
@@ -229,7 +233,7 @@ class Forget(Request):
         return next(name for name, value in options.items() if value is not None)
 
     def apply(self, _: Writer, session: ModelSession, now: float) -> Response:
-        certificate = session.forget(self, now=now)
+        certificate = Forgetting(session, self, now).run()
         return {
             "forgotten": certificate["forgotten"],
             "version": session.engine.version,
@@ -246,11 +250,26 @@ class Release(Request):
     numbers: Sequence[int]
     learn: bool
 
-    def apply(self, _: Writer, session: ModelSession, now: float) -> Response:
-        return session.release(self, now=now)
+    def apply(self, writer: Writer, session: ModelSession, now: float) -> Response:
+        rows = writer.store.take_quarantined(self.model, self.numbers)
+        if len(rows) < len(set(self.numbers)):
+            raise NotFoundError("some of these rows are not in quarantine; nothing was changed.")
+        if self.learn:
+            batch = wire.joined([wire.unpack(row.body)[0] for row in rows])
+            session.learn(batch, now=now, guarded=False)
+        return {"released": len(rows), "learned": self.learn, "version": session.engine.version}
 
 
 # -- federated models -------------------------------------------------------------------------------
+
+
+def _federated(session: ModelSession) -> PooledSession:
+    if not isinstance(session, PooledSession):
+        raise Conflict(
+            f"the model {session.engine.name!r} learns rows and has no sites; nothing was changed.",
+            hint="create a model with sites = true",
+        )
+    return session
 
 
 @dataclass
@@ -262,7 +281,7 @@ class Publish(Request):
     site_update: SiteUpdate
 
     def apply(self, _: Writer, session: ModelSession, now: float) -> Response:
-        return session.receive(self.site_update, now=now)
+        return _federated(session).receive(self.site_update, now=now)
 
 
 @dataclass
@@ -274,7 +293,7 @@ class Drop(Request):
     site: str
 
     def apply(self, _: Writer, session: ModelSession, now: float) -> Response:
-        return session.drop(self.site, now=now)
+        return _federated(session).drop(self.site, now=now)
 
 
 # -- models -----------------------------------------------------------------------------------------
@@ -353,7 +372,16 @@ class Challenge(Request):
     replay: bool = True  # whether the challenger first learns the stored rows of the model
 
     def apply(self, _: Writer, session: ModelSession, now: float) -> Response:
-        return {"version": session.challenge(self, now=now)}
+        engine = session.engine
+        if self.spec is not None:
+            history = session.history() if self.replay and engine.spec.keeps_rows else ()
+            engine.start_challenger(self.spec, history, at=now)
+        elif engine.challenger is None:
+            raise NotFoundError(f"the model {engine.name!r} has no challenger.")
+        else:
+            engine.end_challenger()
+        session.snapshot(now)  # the snapshot, not an event, stores the challenger
+        return {"version": engine.version}
 
 
 @dataclass
@@ -361,10 +389,16 @@ class Promote(Request):
     """Swap a model and its challenger."""
 
     def apply(self, writer: Writer, session: ModelSession, now: float) -> Response:
-        version = session.promote(now=now)
+        if session.engine.challenger is None:
+            raise NotFoundError(
+                f"the model {self.model!r} has no challenger; nothing was changed.",
+                hint="PUT /v1/models/NAME/challenger starts one",
+            )
+        session.engine = session.engine.promote()
+        session.snapshot(now)
         values = session.engine.spec.as_dict()
         writer.store.put_model(self.model, json.dumps(values), now)
-        return {"version": version, "spec": values}
+        return {"version": session.engine.version, "spec": values}
 
 
 # -- requests of the writer itself ------------------------------------------------------------------
@@ -401,7 +435,7 @@ class Tick(Request):
             if is_due and session.row_windows.expired_chunks():
                 session.snapshot(now)  # deletes expired rows from the store
             if session.engine.spec.limit("megabytes") < math.inf:
-                session.measure_state()
+                session.state_bytes = len(encode(session.engine.state()))
             if writer.store.drop_responses(name, now - _RESPONSE_SECONDS):
                 writer.next_tick = time.monotonic() + _NEXT_SLICE_SECONDS
         writer.store.drop_audit(now - writer.audit_seconds)

@@ -78,7 +78,7 @@ def _learn(session: ModelSession, batch: ColumnBatch, now: float, *, skips_known
     if spec.quarantines and batch.n_rows:
         batch = session.quarantine(batch, now=now)
     if batch.n_rows:
-        session.engine.check_known_values(batch)
+        wire.check_known_values(spec, session.engine.encoder, batch)
         session.learn(batch, now=now)
     return batch.n_rows
 

@@ -7,9 +7,9 @@ recovered by replaying its events. Every event is atomic.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,6 @@ from steelyard.service.published import PublishedModel, class_counts, digest_of
 from steelyard.service.rows import (
     REQUEST,
     check_features,
-    check_known_values,
     encoded_chunk,
     extend_columns,
     missing_column,
@@ -85,7 +84,10 @@ class Engine:
         # Column names of the last rows if the model needs exactly these columns, otherwise None.
         self._usual_names: list[str] | None = None
         if spec.columns != "auto":
-            self._fix_columns(dict(spec.columns))  # type: ignore[arg-type]
+            kinds = dict(spec.columns)  # type: ignore[arg-type]
+            empty = {name: np.empty(0, object if k == "category" else float) for name, k in kinds.items()}
+            times = [name for name, kind in kinds.items() if kind == "time"]
+            self.encoder.fit_columns(ColumnBatch(empty, 0, times=times), list(kinds), ())
 
     # -- columns of the rows ------------------------------------------------------------------------
 
@@ -114,14 +116,6 @@ class Engine:
         """Number of encoded features, which is 0 before the first rows are learned."""
         return int(getattr(self.learner, "n_features_in_", 0))
 
-    def _fix_columns(self, kinds: Mapping[str, str]) -> None:
-        empty = {
-            name: np.empty(0, dtype=object if kind == "category" else np.float64)
-            for name, kind in kinds.items()
-        }
-        times = [name for name, kind in kinds.items() if kind == "time"]
-        self.encoder.fit_columns(ColumnBatch(empty, 0, times=times), list(kinds), ())
-
     def check_rows(self, batch: ColumnBatch, *, labelled: bool) -> None:
         """Raise DataError if rows lack a column that this model needs."""
         spec, columns = self.spec, batch.columns
@@ -132,7 +126,7 @@ class Engine:
                 raise missing_column(name, columns)
         if self.encoder.is_fitted:
             check_features(spec, self.encoder, batch)
-        if not self.encoder.is_fitted and labelled and not self.feature_names(batch):
+        if not self.encoder.is_fitted and labelled and not spec.feature_names(columns):
             raise DataError("there is no feature column.", source="the request")
 
     def _extend_columns(self, batch: ColumnBatch) -> None:
@@ -142,14 +136,6 @@ class Engine:
         needed = {spec.target, spec.time, spec.subject, spec.id, *self.encoder.columns_} - {None}
         is_complete = needed.issuperset(spec.feature_names(names)) and needed.issubset(names)
         self._usual_names = names if is_complete else None
-
-    def check_known_values(self, batch: ColumnBatch) -> None:
-        """Raise RowError for a row that has no value in any known column."""
-        check_known_values(self.spec, self.encoder, batch)
-
-    def feature_names(self, batch: ColumnBatch) -> list[str]:
-        """Return the names of the columns that are features."""
-        return self.spec.feature_names(batch.columns)
 
     # -- changes of the model -----------------------------------------------------------------------
 
@@ -174,10 +160,8 @@ class Engine:
         try:
             if list(add.columns) != self._usual_names:
                 self._extend_columns(add)
-            labels, costs = (
-                self._labels(add),
-                None if self.spec.cost is None else row_costs(add, self.spec.cost),
-            )
+            labels = self._labels(add)
+            costs = None if self.spec.cost is None else row_costs(add, self.spec.cost)
             chunk = encoded_chunk(self, add, labels, learn=True, times=ascending)
             current = None  # predictions of the current model, unless only earlier ones are needed
             if (predictions is None or self.challenger is not None) and is_ready(self.learner):
@@ -199,9 +183,14 @@ class Engine:
         self._text_labels = labels.dtype.kind == "U"
         if answers is not None:
             self.monitor.count(labels, answers, row=self.n_learned, at=at)
-        if self.challenger is not None:
-            learn_too = partial(self._learn_too, add=add, labels=labels, answers=current, at=at, times=times)
-            self._challenge(partial(learn_too, self.challenger))
+        with self._challenger() as rival:
+            if rival is not None:
+                n_counted = rival.engine.monitor.n_counted
+                rival.engine.learn(add, at=at, times=times)
+                # The rows are counted only if both models have predicted them.
+                if current is not None and rival.engine.monitor.n_counted > n_counted:
+                    rival.monitor.count(labels, current, row=self.n_learned, at=at)
+                rival.monitor.new_points = rival.engine.monitor.new_points = []
         self.recent.add(add)
         self._newest = float(ascending[-1])
         self.n_rows += add.n_rows
@@ -209,38 +198,13 @@ class Engine:
         self.version += 1
         return self.version
 
-    def _learn_too(
-        self,
-        rival: Challenger,
-        *,
-        add: ColumnBatch,
-        labels: NDArray[Any],
-        answers: Predictions | None,
-        at: float,
-        times: FloatArray,
-    ) -> None:
-        counted = rival.engine.monitor.n_counted
-        rival.engine.learn(add, at=at, times=times)
-        # The rows are counted only if both models have predicted them.
-        if answers is not None and rival.engine.monitor.n_counted > counted:
-            rival.monitor.count(labels, answers, row=self.n_learned, at=at)
-            rival.monitor.new_points = []
-        rival.engine.monitor.new_points = []
-
-    def _challenge(self, change: Callable[[], Any]) -> None:
-        """Apply a change to the challenger. If the change fails, end the challenger, as it lacks rows."""
-        try:
-            change()
-        except SteelyardError as error:
-            self.challenger, self.challenger_ended = None, type(error).__name__
-
     def forget(self, batch: ColumnBatch, *, pause: Callable[[], None] | None = None) -> int:
         """Call ``pause``, then forget rows; return the new version."""
         n_before = self.n_rows
         self._unlearn(batch, pause)
-        if self.challenger is not None:
-            rival = self.challenger.engine
-            self._forget_too(rival, partial(rival.forget, batch), n_before)
+        with self._challenger(n_before) as rival:
+            if rival is not None:
+                rival.engine.forget(batch)
         return self._next()
 
     def expire(self, batch: ColumnBatch, *, pause: Callable[[], None] | None = None) -> int:
@@ -252,16 +216,13 @@ class Engine:
         if n_dropped < batch.n_rows:
             self._unlearn(batch.take(n_dropped, batch.n_rows), pause)
         self.n_rows -= n_dropped
-        if self.challenger is not None:
-            self._challenge(partial(self.challenger.engine.expire, batch))
+        with self._challenger() as rival:
+            if rival is not None:
+                rival.engine.expire(batch)
         return self._next()
 
     def _unlearn(self, batch: ColumnBatch, pause: Callable[[], None] | None) -> None:
-        if not self.can_forget:
-            raise DataError(
-                f"a model of class {type(self.learner).__name__} cannot forget rows; nothing was changed.",
-                hint="learners that can: ProximalSVC, IncrementalSVC, StreamClassifier",
-            )
+        self._check_can_forget("cannot forget rows")
         if not self.encoder.is_fitted or self.n_rows < batch.n_rows:
             raise DataError(
                 f"{batch.n_rows:,} rows cannot be forgotten, because the model has only {self.n_rows:,}; "
@@ -275,20 +236,16 @@ class Engine:
         self.learner.forget(X, y)
         self.n_rows -= batch.n_rows
 
-    def _forget_too(self, rival: Engine, change: Callable[[], Any], n_rows: int) -> None:
-        if rival.n_rows == n_rows:
-            self._challenge(change)
-        else:  # the challenger has not learned all rows of the model, and perhaps not the forgotten rows
-            self.challenger, self.challenger_ended = None, "rows were forgotten"
+    def _check_can_forget(self, problem: str) -> None:
+        if not self.can_forget:
+            raise DataError(
+                f"a model of class {type(self.learner).__name__} {problem}; nothing was changed.",
+                hint="learners that can: ProximalSVC, IncrementalSVC, StreamClassifier",
+            )
 
     def check_correction(self, right: ColumnBatch) -> None:
         """Raise DataError if the learner cannot forget or if a corrected label is not a known class."""
-        if not self.can_forget:
-            raise DataError(
-                f"a model of class {type(self.learner).__name__} cannot forget rows, so labels cannot be "
-                "corrected; nothing was changed.",
-                hint="learners that can: ProximalSVC, IncrementalSVC, StreamClassifier",
-            )
+        self._check_can_forget("cannot forget rows, so labels cannot be corrected")
         known = {str(label) for label in np.asarray(self.learner.classes_).tolist()}
         known |= self.spec.allowed_labels or set()
         unknown = next((x for x in self._labels(right).tolist() if str(x) not in known), None)
@@ -307,12 +264,26 @@ class Engine:
             learn_chunk(self.learner, encoded_chunk(self, right, self._labels(right)))
         except SteelyardError as error:  # the learner may be partly changed, so the writer recovers the model
             raise RuntimeError(f"labels could not be corrected: {error}") from error
-        if self.challenger is not None:
-            rival = self.challenger.engine
-            self._forget_too(rival, partial(rival.correct, wrong, right), self.n_rows)
+        with self._challenger(self.n_rows) as rival:
+            if rival is not None:
+                rival.engine.correct(wrong, right)
         return self._next()
 
     # -- challenger ---------------------------------------------------------------------------------
+
+    @contextmanager
+    def _challenger(self, n_rows: int | None = None) -> Iterator[Challenger | None]:
+        """Yield the challenger, if there is one, to apply a change to it.
+
+        The challenger ends if the change fails, because it then lacks rows. It also ends if rows are removed
+        from the model, which had ``n_rows`` rows, and the challenger has not learned all of these rows.
+        """
+        if self.challenger is not None and n_rows not in {None, self.challenger.engine.n_rows}:
+            self.challenger, self.challenger_ended = None, "rows were forgotten"
+        try:
+            yield self.challenger
+        except SteelyardError as error:
+            self.challenger, self.challenger_ended = None, type(error).__name__
 
     def start_challenger(
         self, spec: Spec, history: Iterable[tuple[ColumnBatch, FloatArray]], *, at: float
@@ -444,6 +415,7 @@ class Engine:
 
     def state(self) -> dict[str, Any]:
         """Return the complete state in a form that :func:`steelyard.persistence.encode` accepts."""
+        rival = self.challenger
         return {
             "spec": self.spec.as_dict(),
             "version": self.version,
@@ -454,15 +426,11 @@ class Engine:
             "learner": to_bytes(self.learner),
             "gauge": self.monitor.state(),
             "newest": self._newest,
-            "challenger": self._challenger_state(),
+            "challenger": None
+            if rival is None
+            else {"engine": rival.engine.state(), "gauge": rival.monitor.state(), "since": rival.since},
             "challenger_ended": self.challenger_ended,
         }
-
-    def _challenger_state(self) -> dict[str, Any] | None:
-        rival = self.challenger
-        if rival is None:
-            return None
-        return {"engine": rival.engine.state(), "gauge": rival.monitor.state(), "since": rival.since}
 
     @classmethod
     def from_state(cls, name: str, state: Mapping[str, Any]) -> Engine:

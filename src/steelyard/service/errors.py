@@ -50,6 +50,14 @@ def stopping_error() -> Unavailable:
     return Unavailable("the service is stopping; nothing was changed.", hint="try again shortly")
 
 
+def federated_error(name: str) -> Conflict:
+    """Return the error for rows that are sent to a federated model."""
+    return Conflict(
+        f"the model {name!r} is federated and learns no rows; nothing was changed.",
+        hint="learn and forget rows at their site, then publish its update",
+    )
+
+
 def follower_error() -> Unavailable:
     """Return the error for requests that another process must answer."""
     return Unavailable(

@@ -13,7 +13,7 @@ import numpy as np
 from steelyard._types import FloatArray
 from steelyard.base import forgetting_scope
 from steelyard.service import rows as wire
-from steelyard.service.errors import Conflict, NotFoundError
+from steelyard.service.errors import Conflict, NotFoundError, federated_error
 from steelyard.service.rows import missing_column
 from steelyard.tables.columns import ColumnBatch
 
@@ -46,6 +46,8 @@ class Forgetting:
     def run(self) -> dict[str, Any]:
         """Remove the rows from the model and erase them from the store; return the certificate."""
         session, request, engine, now = self.session, self.request, self.engine, self.now
+        if self.spec.sites:
+            raise federated_error(self.name)
         before, affected = session.statement(), self._affected_chunks()
         unlearned = [chunk.unlearn for chunk in affected.values() if chunk.unlearn.n_rows]
         if request.batch is not None and not self.spec.keeps_rows:

@@ -63,7 +63,7 @@ def check_rows(spec: Spec, batch: ColumnBatch) -> None:
 def check_quota(engine: Engine, batch: ColumnBatch, state_bytes: int) -> None:
     """Raise Conflict if learning the rows of ``batch`` would exceed a quota of the model."""
     spec = engine.spec
-    n_new = len(set(engine.feature_names(batch)) - engine.column_kinds().keys())
+    n_new = len(set(spec.feature_names(batch.columns)) - engine.column_kinds().keys())
     used: dict[str, float] = {"columns": engine.n_features + n_new}
     if spec.window is None:
         used["rows"] = engine.n_rows + batch.n_rows

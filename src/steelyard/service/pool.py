@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, NoReturn, cast
+from typing import Any, cast
 
 from steelyard.exceptions import DataError
 from steelyard.federated import Hub, SiteUpdate
@@ -195,15 +195,6 @@ class PooledSession(ModelSession):
         }
         self.store.add_certificate(engine.name, engine.version, now, json.dumps(certificate))
         return {"dropped": site, "model_version": engine.version, "certificate": certificate}
-
-    def learn(self, *_: Any, **__: Any) -> NoReturn:
-        """Raise Conflict, because a federated model combines updates of sites and stores no rows."""
-        raise Conflict(
-            f"the model {self.engine.name!r} is federated and learns no rows; nothing was changed.",
-            hint="learn and forget rows at their site, then publish its update",
-        )
-
-    forget = learn
 
     def snapshot(self, now: float, keep: int = 1, encoded: Snapshot | None = None) -> None:  # noqa: ARG002
         """Write a snapshot of the version and the dropped sites. Site updates stay in their chunks."""

@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -14,22 +14,18 @@ from numpy.typing import NDArray
 
 from steelyard._types import FloatArray
 from steelyard.exceptions import DataError, FileFormatError, SteelyardError
-from steelyard.federated import SiteUpdate
 from steelyard.persistence.tree import decode, encode
 from steelyard.service import guards
 from steelyard.service import rows as wire
 from steelyard.service.engine import Engine
-from steelyard.service.errors import Conflict, NotFoundError
-from steelyard.service.forgetting import Forgetting, SplitChunk, row_keys
+from steelyard.service.errors import Conflict, federated_error
+from steelyard.service.forgetting import SplitChunk, row_keys
 from steelyard.service.row_windows import RowRange, RowWindowIndex
 from steelyard.service.spec import Spec
 from steelyard.service.stores import Event, PendingRow, QuarantinedRow, Snapshot
 from steelyard.service.stores.sql import Store
 from steelyard.streams.predictions import Predictions
 from steelyard.tables.columns import ColumnBatch, as_texts
-
-if TYPE_CHECKING:
-    from steelyard.service.commands import Challenge, Forget, Release
 
 _MAX_SNAPSHOTS = 24
 _MAX_QUARANTINED = 10_000  # maximum number of quarantined rows of a model
@@ -160,11 +156,15 @@ class ModelSession:
         ranges: list[RowRange] = []
         if event.kind == "learn":
             batch, extra = self.unpacked(body["chunk"])
+            given = extra.get("given")
+            if given is not None:
+                scores = np.asarray(given["scores"])
+                given = Predictions.of(np.array(given["labels"]), list(given["classes"]), scores)
             self.engine.learn(
                 batch,
                 at=event.at,
                 times=np.asarray(extra["times"]),
-                predictions=_from_values(extra.get("given")),
+                predictions=given,
             )
             self.rows_since_snapshot += batch.n_rows
         elif event.kind == "retire":
@@ -191,6 +191,8 @@ class ModelSession:
 
         ``key`` is the idempotency key of the request.
         """
+        if self.engine.spec.sites:
+            raise federated_error(self.engine.name)
         learned = self.learn_in_memory(batch, now=now, predictions=predictions, guarded=guarded)
         return self.write(learned if key is None else learned._replace(batch=key))
 
@@ -260,10 +262,13 @@ class ModelSession:
         # The learned state is written instead of the rows if it is much smaller.
         n_bytes = 8 * batch.n_rows * len(batch.columns)
         if spec.keeps_rows or not 0 < _MIN_SIZE_RATIO * self.state_bytes < n_bytes:
-            extra = {
-                "times": times.tolist(),
-                "given": None if predictions is None else _as_values(predictions),
-            }
+            extra: dict[str, Any] = {"times": times.tolist(), "given": None}
+            if predictions is not None:
+                extra["given"] = {
+                    "labels": predictions.labels.tolist(),
+                    "scores": predictions.scores,
+                    "classes": predictions.classes,
+                }
             if batches:
                 extra["batches"] = batches
             body = wire.pack(batch, extra)
@@ -509,16 +514,6 @@ class ModelSession:
         )
         return wire.select(batch, [row for row in range(batch.n_rows) if row not in found])
 
-    def release(self, request: Release, *, now: float) -> dict[str, Any]:
-        """Learn or delete rows in quarantine."""
-        rows = self.store.take_quarantined(self.engine.name, request.numbers)
-        if len(rows) < len(set(request.numbers)):
-            raise NotFoundError("some of these rows are not in quarantine; nothing was changed.")
-        if request.learn:
-            batch = wire.joined([wire.unpack(row.body)[0] for row in rows])
-            self.learn(batch, now=now, guarded=False)
-        return {"released": len(rows), "learned": request.learn, "version": self.engine.version}
-
     def remember(self, rows: Sequence[PendingRow], max_pending: int) -> None:
         """Store predicted rows until their labels arrive; raise Conflict if there would be too many."""
         name = self.engine.name
@@ -550,42 +545,9 @@ class ModelSession:
             )
         return [row for row in rows if row.id not in pending]
 
-    # -- federated models ---------------------------------------------------------------------------
-
-    def receive(self, site_update: SiteUpdate, *, now: float) -> dict[str, Any]:  # noqa: ARG002
-        """Apply a site update; raise Conflict, because this model is not federated."""
-        raise _no_sites(self.engine.name)
-
-    def drop(self, site: str, *, now: float) -> dict[str, Any]:  # noqa: ARG002
-        """Remove a site; raise Conflict, because this model is not federated."""
-        raise _no_sites(self.engine.name)
-
     # -- challenger ---------------------------------------------------------------------------------
 
-    def challenge(self, request: Challenge, *, now: float) -> int:
-        """Start or end a challenger; return the version."""
-        if request.spec is not None:
-            history = self._history() if request.replay and self.engine.spec.keeps_rows else ()
-            self.engine.start_challenger(request.spec, history, at=now)
-        elif self.engine.challenger is None:
-            raise NotFoundError(f"the model {self.engine.name!r} has no challenger.")
-        else:
-            self.engine.end_challenger()
-        self.snapshot(now)  # the snapshot, not an event, stores the challenger
-        return self.engine.version
-
-    def promote(self, *, now: float) -> int:
-        """Swap model and challenger; return the version."""
-        if self.engine.challenger is None:
-            raise NotFoundError(
-                f"the model {self.engine.name!r} has no challenger; nothing was changed.",
-                hint="PUT /v1/models/NAME/challenger starts one",
-            )
-        self.engine = self.engine.promote()
-        self.snapshot(now)
-        return self.engine.version
-
-    def _history(self) -> Iterator[tuple[ColumnBatch, FloatArray]]:
+    def history(self) -> Iterator[tuple[ColumnBatch, FloatArray]]:
         """Yield batches of the rows in the window and their times, oldest chunk first."""
         parts: list[ColumnBatch] = []
         times: list[FloatArray] = []
@@ -600,10 +562,6 @@ class ModelSession:
             yield wire.joined(parts), np.concatenate(times)
 
     # -- forgetting ---------------------------------------------------------------------------------
-
-    def forget(self, request: Forget, *, now: float) -> dict[str, Any]:
-        """Remove rows from the model and erase them from the store; return the certificate."""
-        return Forgetting(self, request, now).run()
 
     def statement(self) -> dict[str, Any]:
         """Return the number of rows, the classes and the digest of the model, for a certificate."""
@@ -694,10 +652,6 @@ class ModelSession:
         self.snapshot(now)
         self._temporary_snapshot, self.rows_since_snapshot = self.engine.version, n_rows
 
-    def measure_state(self) -> None:
-        """Measure the size of the learned state, for the quota."""
-        self.state_bytes = len(encode(self.engine.state()))
-
     def configure(self, spec: Spec, *, now: float) -> int:
         """Change settings; return the version."""
         version = self.engine.configure(spec)
@@ -706,13 +660,6 @@ class ModelSession:
             self.row_windows = RowWindowIndex()
             self.snapshot(now)  # deletes stored rows
         return self.expire_rows(now) or version
-
-
-def _no_sites(name: str) -> Conflict:
-    return Conflict(
-        f"the model {name!r} learns rows and has no sites; nothing was changed.",
-        hint="create a model with sites = true",
-    )
 
 
 def _no_pause() -> None:
@@ -768,18 +715,6 @@ def _is_same(row: PendingRow, other: PendingRow, spec: Spec) -> bool:
     if row.subject != other.subject or names[0] != names[1]:
         return False
     return row_keys(batches[0], names[0]) == row_keys(batches[1], names[0])
-
-
-def _as_values(predictions: Predictions) -> dict[str, Any]:
-    """Return predictions as they are stored with the rows."""
-    labels = predictions.labels.tolist()
-    return {"labels": labels, "scores": predictions.scores, "classes": predictions.classes}
-
-
-def _from_values(values: Mapping[str, Any] | None) -> Predictions | None:
-    if values is None:
-        return None
-    return Predictions.of(np.array(values["labels"]), list(values["classes"]), np.asarray(values["scores"]))
 
 
 def _combined(stored: list[dict[str, Any]]) -> Predictions:
