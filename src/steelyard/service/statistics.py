@@ -28,6 +28,20 @@ class HistogramCounts:
         self.counts[bisect_left(self.bounds, value)] += 1
         self.sum += value
 
+    @property
+    def n_values(self) -> int:
+        """Number of values."""
+        return sum(self.counts)
+
+    def quantile(self, share: float, unit: float = 1.0) -> float | None:
+        """Return the upper bound of the interval of a quantile, times ``unit``, or None without values."""
+        reached, total = 0, self.n_values
+        for bound, count in zip(self.bounds, self.counts, strict=False):
+            reached += count
+            if total and reached >= share * total:
+                return unit * bound
+        return 2.0 * unit * self.bounds[-1] if total else None
+
     def cumulative(self) -> list[tuple[str, float]]:
         """Return pairs of an upper bound and the number of values up to this bound, as Prometheus expects."""
         total, found = 0, []
