@@ -75,7 +75,11 @@ class PublishedModel:
         """Return missing values, drift and importance of each column over recent rows."""
         if not self.is_ready:
             return {"rows": 0, "columns": []}
-        return column_statistics(self._recent, self.columns, self._scores)
+
+        def scores(batch: ColumnBatch) -> FloatArray:
+            return np.asarray(predict_chunk(self.learner, encoded_chunk(self, batch)).scores, dtype=float)
+
+        return column_statistics(self._recent, self.columns, scores)
 
     def agreement(self, other: PublishedModel) -> dict[str, Any]:
         """Return the fraction of recently learned rows for which two versions predict the same label."""
@@ -84,9 +88,6 @@ class PublishedModel:
             return {"rows": 0, "same": None}
         labels = [model.predict(rows)[0].labels for model in (self, other)]
         return {"rows": rows.n_rows, "same": float(np.mean(labels[0] == labels[1]))}
-
-    def _scores(self, batch: ColumnBatch) -> FloatArray:
-        return np.asarray(predict_chunk(self.learner, encoded_chunk(self, batch)).scores, dtype=np.float64)
 
     def comparison(self) -> dict[str, Any] | None:
         """Return settings and quality of the model and its challenger, or None if there is no challenger."""

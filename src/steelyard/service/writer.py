@@ -506,7 +506,7 @@ class Writer(ModelOwner):
         names = [request.model for request in requests if isinstance(request, Delete | Rename)]
         gone = [name for name in names if name not in self.sessions and self.store.holds_lease(name)]
         for name in gone:
-            self.group_times.drop(name)
+            self.group_times.seconds.pop(name, None)
         if gone:
             with suppress(*self.store.errors):  # a lost session has no leases any more
                 self.store.release_leases(gone)

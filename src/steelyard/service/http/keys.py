@@ -24,6 +24,7 @@ from steelyard.service.errors import QueueFullError
 
 SCOPES = ("predict", "learn", "forget", "site", "admin")
 _PREFIX = "sy"
+_LISTS = ("scopes", "models", "sites")  # settings of a key that are lists of texts
 _log = logging.getLogger("steelyard.service")
 
 
@@ -152,8 +153,8 @@ class Keys:
             known[key.id] = key
         return key, token
 
-    @classmethod
-    def revoke(cls, path: Path, key_id: str) -> Key:
+    @staticmethod
+    def revoke(path: Path, key_id: str) -> Key:
         """Remove a key and return it."""
         with _changed(path, key_id) as known:
             return known.pop(key_id)
@@ -202,7 +203,7 @@ def _parsed(text: str, name: str) -> dict[str, Key]:
 
 
 def _key(entry: dict[str, Any]) -> Key:
-    lists = {name: tuple(map(str, entry[name])) for name in ("scopes", "models", "sites") if name in entry}
+    lists = {name: tuple(map(str, entry[name])) for name in _LISTS if name in entry}
     rate = entry.get("rate")
     return Key(
         id=str(entry["id"]),
@@ -227,8 +228,7 @@ def _write(path: Path, keys: Sequence[Key]) -> None:
     for key in keys:
         lines.append("[[keys]]")
         lines += [f"{name} = {_toml(getattr(key, name))}" for name in ("id", "hash", "note")]
-        for name in ("scopes", "models", "sites"):
-            lines.append(f"{name} = [{', '.join(map(_toml, getattr(key, name)))}]")
+        lines += [f"{name} = [{', '.join(map(_toml, getattr(key, name)))}]" for name in _LISTS]
         if key.expires is not None:
             lines.append(f"expires = {datetime.fromtimestamp(key.expires, UTC).isoformat()}")
         if key.rate is not None:

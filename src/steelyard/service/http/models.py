@@ -19,7 +19,6 @@ from steelyard.service.http.responses import JSON, Problem, file_response
 from steelyard.service.http.routes import BINARY, MODEL, MODELS, route
 from steelyard.service.http.service import seconds
 from steelyard.service.spec import Spec
-from steelyard.service.stores import QuarantinedRow
 from steelyard.tables.columns import as_texts
 
 if TYPE_CHECKING:
@@ -233,7 +232,12 @@ async def quarantine(service: Service, request: Request, name: str) -> dict[str,
     service.model(name)
     after = _integer(request, "after", 0)
     found = await run_in_threadpool(service.writer.store.quarantined, name, after, _MAX_ENTRIES)
-    return {"rows": [_quarantined(row) for row in found]}
+    rows = []
+    for row in found:
+        columns = wire.unpack(row.body)[0].columns.items()
+        values = {n: as_texts(c)[0] if c.dtype == object else float(c[0]) for n, c in columns}
+        rows.append({"number": row.number, "at": row.at, "reason": row.reason, "row": values})
+    return {"rows": rows}
 
 
 @route("POST", f"{MODEL}/quarantine", "admin", response="Released", body="Release", is_idempotent=True)
@@ -277,12 +281,3 @@ def _integer(request: Request, name: str, default: int) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) < 19):
         raise Problem(422, f"{name} must be a whole number; got {text[:40]!r}.")
     return int(text)
-
-
-def _quarantined(row: QuarantinedRow) -> dict[str, Any]:
-    batch, _ = wire.unpack(row.body)
-    values = {
-        name: as_texts(column)[0] if column.dtype == object else float(column[0])
-        for name, column in batch.columns.items()
-    }
-    return {"number": row.number, "at": row.at, "reason": row.reason, "row": values}
