@@ -312,7 +312,7 @@ class Engine:
         self.challenger, self.monitor = None, rival.monitor
         promoted.recent = self.recent
         promoted.challenger = Challenger(self, monitor, rival.since)
-        promoted.monitor = monitor.copy()
+        promoted.monitor = QualityMonitor.from_state(monitor.state())
         return promoted
 
     def categories_in(self, batch: ColumnBatch) -> set[tuple[str, str]]:

@@ -66,36 +66,26 @@ class RequestLimits:
 
     def check_json(self, body: bytes) -> None:
         """Raise TooLargeError if JSON has more objects and lists than the row limit allows."""
-        n_found, limit = body.count(b"[") + body.count(b"{"), 2 * self.rows + 1_000
-        if n_found > limit:
-            raise TooLargeError(
-                f"a request may have {limit:,} JSON objects and lists; got {n_found:,}. Nothing was changed.",
-                hint=SPLIT_HINT,
-            )
+        limit = 2 * self.rows + 1_000
+        _check_limit(limit, "JSON objects and lists", body.count(b"[") + body.count(b"{"))
 
     def check_unpacked(self, n_bytes: int) -> None:
         """Raise TooLargeError if decompressed data is too large."""
-        if n_bytes > self.unpacked:
-            raise TooLargeError(
-                f"a request may have {self.unpacked:,} bytes after decompression; got {n_bytes:,}. "
-                "Nothing was changed.",
-                hint=SPLIT_HINT,
-            )
+        _check_limit(self.unpacked, "bytes after decompression", n_bytes)
 
     def check(self, n_rows: int, n_columns: int) -> None:
         """Raise TooLargeError if a limit is exceeded."""
-        if n_rows <= self.rows and n_columns <= self.columns and n_rows * n_columns <= self.values:
-            return
-        for what, found, limit in (
-            ("rows", n_rows, self.rows),
-            ("columns", n_columns, self.columns),
-            ("values", n_rows * n_columns, self.values),
-        ):
-            if found > limit:
-                raise TooLargeError(
-                    f"a request may have {limit:,} {what}; got {found:,} or more. Nothing was changed.",
-                    hint=SPLIT_HINT,
-                )
+        _check_limit(self.rows, "rows", n_rows, " or more")
+        _check_limit(self.columns, "columns", n_columns, " or more")
+        _check_limit(self.values, "values", n_rows * n_columns, " or more")
+
+
+def _check_limit(limit: int, what: str, found: int, more: str = "") -> None:
+    if found > limit:
+        raise TooLargeError(
+            f"a request may have {limit:,} {what}; got {found:,}{more}. Nothing was changed.",
+            hint=SPLIT_HINT,
+        )
 
 
 # -- bodies of requests -----------------------------------------------------------------------------
@@ -328,9 +318,8 @@ def _column(name: str, values: Sequence[Any], *, as_text: bool) -> Values:
 def _text_of(value: float) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, int):
-        return str(value)
-    return str(int(value)) if value.is_integer() and abs(value) < _MAX_EXACT_INTEGER else repr(value)
+    is_integer = isinstance(value, int) or (value.is_integer() and abs(value) < _MAX_EXACT_INTEGER)
+    return str(int(value)) if is_integer else repr(value)
 
 
 def _position(row: int, column: str | None = None) -> str:
@@ -474,17 +463,21 @@ def encoded_chunk(
     absent = [name for name in encoder.columns_ if name not in batch.columns]
     if absent:
         check_features(spec, encoder, batch)
-        batch = _with_missing_columns(encoder, batch, absent)
-    if not batch.is_matrix:  # a matrix has no text
-        batch = _as_numbers(encoder, batch)
+        texts = set(encoder.categorical_)
+        columns = {name: np.full(batch.n_rows, None if name in texts else np.nan) for name in absent}
+        batch = ColumnBatch({**batch.columns, **columns}, batch.n_rows, batch.coded, times=batch.times)
+    names = [name for name in encoder.numbers if name not in encoder.times_]
+    if not batch.is_matrix and batch.first_text(names) is not None:  # a matrix has no text
+        numbers = {n: _numbers(n, batch.columns[n]) for n in names if batch.columns[n].dtype == object}
+        batch = ColumnBatch({**batch.columns, **numbers}, batch.n_rows, batch.coded, times=batch.times)
     if not reads_tables(learner):
         X, fixed = encoder.encode(batch, REQUEST, 0, learn=learn)
         return Chunk(X, labels, 0, times, fixed)
     table = encoder.encode_table(batch, REQUEST, 0, learn=learn)
     names = spec.feature_names(batch.columns)
     known = names if learn else [name for name in names if name in encoder.columns_]
-    columns = {name: table[name] for name in known}
-    return Chunk(np.empty((batch.n_rows, 0)), labels, 0, times, columns=columns)
+    empty = np.empty((batch.n_rows, 0))
+    return Chunk(empty, labels, 0, times, columns={name: table[name] for name in known})
 
 
 def check_features(spec: Spec, encoder: TableEncoder, batch: ColumnBatch) -> None:
@@ -543,20 +536,14 @@ def extend_columns(spec: Spec, encoder: TableEncoder, batch: ColumnBatch) -> Non
     """Fit the encoder to the first rows, or add the columns that have their first value in these rows."""
     names = spec.feature_names(batch.columns)
     if not encoder.is_fitted:
-        filled = (
-            [name for name in names if _has_value(batch.columns[name])] if spec.columns_may_change else []
-        )
-        encoder.fit_columns(batch, filled or names, (), dates=True)
+        filled = [name for name in names if has_values(batch.columns[name]).any()]
+        encoder.fit_columns(batch, (spec.columns_may_change and filled) or names, (), dates=True)
     elif spec.columns_may_change:
         known = set(encoder.columns_)
-        new = [name for name in names if name not in known and _has_value(batch.columns[name])]
+        new = [name for name in names if name not in known and has_values(batch.columns[name]).any()]
         if new:
             columns = {name: batch.columns[name] for name in new}
             encoder.add_columns(ColumnBatch(columns, batch.n_rows, times=batch.times))
-
-
-def _has_value(values: Values) -> bool:
-    return bool(has_values(values).any())
 
 
 def has_values(values: Values) -> NDArray[np.bool_]:
@@ -564,25 +551,6 @@ def has_values(values: Values) -> NDArray[np.bool_]:
     if values.dtype == object:
         return np.array([value is not None for value in values.tolist()], dtype=bool)
     return ~np.isnan(values)
-
-
-def _with_missing_columns(encoder: TableEncoder, batch: ColumnBatch, absent: list[str]) -> ColumnBatch:
-    """Return the batch with missing values in the columns that it does not have."""
-    texts = set(encoder.categorical_)
-    columns = {name: np.full(batch.n_rows, None if name in texts else np.nan) for name in absent}
-    return ColumnBatch({**batch.columns, **columns}, batch.n_rows, batch.coded, times=batch.times)
-
-
-def _as_numbers(encoder: TableEncoder, batch: ColumnBatch) -> ColumnBatch:
-    """Convert text in numeric columns to numbers; raise RowError if a text is not a number."""
-    names = [name for name in encoder.numbers if name not in encoder.times_]
-    if batch.first_text(names) is None:
-        return batch
-    columns = dict(batch.columns)
-    for name in names:
-        if columns[name].dtype == object:
-            columns[name] = _numbers(name, columns[name])
-    return ColumnBatch(columns, batch.n_rows, batch.coded, times=batch.times)
 
 
 def _numbers(name: str, values: Values) -> FloatArray:
@@ -601,12 +569,9 @@ def _numbers(name: str, values: Values) -> FloatArray:
 
 # A stored chunk is a header, a MessagePack map and one block of doubles with the numeric columns.
 # The checksum in the header covers the map and the block.
-# Version 1 has a tree of :mod:`steelyard.persistence` in place of the map, and a checksum of only the block.
-# Chunks of formats before version 1 consist only of such a tree.
+# Version 0.2 wrote only a tree of :mod:`steelyard.persistence`.
 _MAGIC = b"\x93ROWS\0\0\2"
-_MAGIC_1 = b"\x93ROWS\0\0\1"
 _HEADER = struct.Struct("<8sQQ")  # magic, CRC-32, length of the map in bytes
-_DAMAGED = "the checksum of stored rows is wrong: the store is damaged."
 
 
 def pack(batch: ColumnBatch, extra: Mapping[str, Any] | None = None) -> bytes:
@@ -634,41 +599,24 @@ def pack(batch: ColumnBatch, extra: Mapping[str, Any] | None = None) -> bytes:
 
 def unpack(data: bytes) -> tuple[ColumnBatch, dict[str, Any]]:
     """Restore rows and additional values from the result of :func:`pack` in this or an earlier version."""
-    if data.startswith(_MAGIC):
-        view = memoryview(data)
-        _, checksum, length = _HEADER.unpack_from(view)
-        if zlib.crc32(view[_HEADER.size :]) != checksum:
-            raise FileFormatError(_DAMAGED)
-        tree = msgspec.msgpack.decode(view[_HEADER.size : _HEADER.size + length])
-        begin = _HEADER.size + length + -length % 8
-        return _batch_of(tree, tree["names"], np.frombuffer(view[begin:])), tree["extra"]
-    return _unpack_old(data)
-
-
-def _batch_of(tree: dict[str, Any], names: list[str], block: FloatArray) -> ColumnBatch:
-    n_rows, others = tree["n"], {name: _object_array(values) for name, values in tree["columns"].items()}
-    block = block.reshape(len(names) - len(others), n_rows)
+    if not data.startswith(_MAGIC):  # version 0.2
+        tree = decode(data)
+        columns = {name: _object_array(values) for name, values in tree.pop("columns").items()}
+        return ColumnBatch(columns, tree.pop("n")), tree
+    view = memoryview(data)
+    _, checksum, length = _HEADER.unpack_from(view)
+    if zlib.crc32(view[_HEADER.size :]) != checksum:
+        raise FileFormatError("the checksum of stored rows is wrong: the store is damaged.")
+    tree = msgspec.msgpack.decode(view[_HEADER.size : _HEADER.size + length])
+    begin = _HEADER.size + length + -length % 8
+    names, n_rows, extra = tree["names"], tree["n"], tree["extra"]
+    others = {name: _object_array(values) for name, values in tree["columns"].items()}
+    block = np.frombuffer(view[begin:]).reshape(len(names) - len(others), n_rows)
     if not others and "times" not in tree:
-        return ColumnBatch.from_matrix(names, block.T)
+        return ColumnBatch.from_matrix(names, block.T), extra
     numeric = iter(block)
     columns = {name: others[name] if name in others else next(numeric) for name in names}
-    return ColumnBatch(columns, n_rows, times=tree.get("times", ()))
-
-
-def _unpack_old(data: bytes) -> tuple[ColumnBatch, dict[str, Any]]:
-    if data.startswith(_MAGIC_1):
-        view = memoryview(data)
-        _, checksum, length = _HEADER.unpack_from(view)
-        begin = _HEADER.size + length + -length % 8
-        if zlib.crc32(view[begin:]) != checksum:
-            raise FileFormatError(_DAMAGED)
-        tree, block = decode(view[_HEADER.size : _HEADER.size + length]), np.frombuffer(view[begin:])
-    else:
-        tree = decode(data)
-        block = np.array(tree.pop("block", ()))
-    names = msgspec.json.decode(tree["names"]) if "names" in tree else list(tree["columns"])
-    extra = {name: value for name, value in tree.items() if name not in {"n", "names", "columns"}}
-    return _batch_of(tree, names, block), extra
+    return ColumnBatch(columns, n_rows, times=tree.get("times", ())), extra
 
 
 def unpack_event(data: bytes) -> Any:

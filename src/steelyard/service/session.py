@@ -286,7 +286,10 @@ class ModelSession:
         if expired:
             self._unlearn(expired)
         if rows.body is None:
-            self._write_temporary_snapshot(rows.now)
+            n_rows = self.rows_since_snapshot
+            self.snapshot(rows.now)
+            # The next snapshot replaces this one, so that the history does not fill up.
+            self._temporary_snapshot, self.rows_since_snapshot = version, n_rows
         else:
             chunk = self.store.add_chunk(engine.name, rows.n_rows, rows.body, rows.now, rows.batch)
             if rows.batches and spec.keeps_rows:
@@ -645,12 +648,6 @@ class ModelSession:
         pause()
         self.snapshot_at = now
         self.rows_since_snapshot = self.events_since_snapshot = 0
-
-    def _write_temporary_snapshot(self, now: float) -> None:
-        """Write a snapshot that the next snapshot replaces, so that the history does not fill up."""
-        n_rows = self.rows_since_snapshot
-        self.snapshot(now)
-        self._temporary_snapshot, self.rows_since_snapshot = self.engine.version, n_rows
 
     def configure(self, spec: Spec, *, now: float) -> int:
         """Change settings; return the version."""

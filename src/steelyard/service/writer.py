@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -21,7 +21,6 @@ from steelyard.service.commands import Adopt, Delete, Learn, Rename, Request, Re
 from steelyard.service.errors import Conflict, Unavailable, follower_error, stopping_error
 from steelyard.service.model_owner import POLL_SECONDS, ModelOwner, location
 from steelyard.service.pool import new_session
-from steelyard.service.published import PublishedModel
 from steelyard.service.queue import GroupTimes, RequestQueue
 from steelyard.service.session import LearnedRows, ModelSession
 from steelyard.service.spec import Spec
@@ -267,6 +266,37 @@ class Writer(ModelOwner):
                 own.append(request)
         return own
 
+    def _rebalance(self) -> None:
+        """Take over models whose process has died, and release models if other processes have fewer."""
+        if not self.store.has_leases:
+            return
+        self._next_balance = time.monotonic() + POLL_SECONDS
+        taken = self._take_share()
+        with self.store.read_snapshot():
+            for name in taken:
+                self._recover_model(name, str(self.store.spec_of(name)))
+        self._publish(taken)
+        names = list(self.sessions)
+        learners = self.store.learners(names)
+        if learners is not None and not taken:
+            n_held = learners.n_leases.get(self.store.address, 0)
+            n_fewest = min(learners.n_leases.values(), default=n_held)
+            self._release(names[: (n_held - n_fewest) // 2])
+
+    def _release(self, names: Sequence[str]) -> None:
+        """Release models to other processes. Snapshots are written first, which makes loading fast."""
+        if not names:
+            return
+        with self.store.transaction():
+            for name in names:
+                if self.sessions[name].events_since_snapshot:
+                    self.sessions[name].snapshot(self.clock())
+        for name in names:
+            del self.sessions[name]
+            self.published.pop(name, None)
+        self.store.release_leases(names)
+        _log.warning("%d models are now learned by another process", len(names))
+
     # -- following ----------------------------------------------------------------------------------
 
     def _follow(self) -> None:
@@ -367,8 +397,27 @@ class Writer(ModelOwner):
             else:
                 request.future.set_result(outcome)
 
-    def _committed_model(self, name: str) -> PublishedModel | None:
-        return self._speculation.committed_model(name)
+    def _publish(self, names: Iterable[str]) -> None:
+        """Replace the published models whose version changed, and notify the listeners."""
+        for name in dict.fromkeys(names):
+            session, current = self.sessions.get(name), self.published.get(name)
+            if session is None:
+                if self.published.pop(name, None) is not None:
+                    self._notify(name, {"deleted": True})
+                continue
+            committed = self._speculation.committed_model(name)
+            if current is not None and current.version == (committed or session.engine).version:
+                continue
+            published = committed or session.engine.published()
+            if current is not None:
+                published.warm_up(current)
+            self.published[name] = published
+            self._notify(name, {"version": published.version, "rows": published.n_rows})
+
+    def _notify(self, name: str, change: dict[str, Any]) -> None:
+        for listener in list(self.listeners):
+            with suppress(Exception):  # an error in a listener must not affect the responses
+                listener(name, change)
 
     def _background_work(self) -> Callable[[], None] | None:
         is_idle = self._closing or not self.queue
