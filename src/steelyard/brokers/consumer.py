@@ -53,13 +53,7 @@ class StoppedError(Exception):
 
 
 class Consumer:
-    """Thread that consumes one topic for a model.
-
-    Parameters
-    ----------
-    role : {"source", "labels"}
-        Which topic of the feed is consumed.
-    """
+    """Thread that consumes one topic of a feed for a model: its "source" or its "labels"."""
 
     def __init__(self, writer: Writer, model: str, feed: Feed, role: str) -> None:
         self.writer, self.model, self.feed, self.role = writer, model, feed, role

@@ -33,22 +33,13 @@ class Message(NamedTuple):
 
 
 class Source:
-    """Reader of a topic, the base of the readers of all brokers.
+    """Reader of a topic, the base of the readers of all brokers."""
 
-    Attributes
-    ----------
-    has_positions : bool
-        Whether a topic can be read again from a stored position. If False, a message that was not
-        acknowledged is delivered again, even if it has been learned.
-    missed : str or None
-        A text that says which messages the broker deleted before they were read.
-    errors : tuple of exception types
-        Errors of the client library.
-    """
-
+    # Whether a topic can be read again from a stored position. If not, a message that was not acknowledged is
+    # delivered again, even if it has been learned.
     has_positions = True
-    missed: str | None = None
-    errors: tuple[type[BaseException], ...]
+    missed: str | None = None  # text that says which messages the broker deleted before they were read
+    errors: tuple[type[BaseException], ...]  # errors of the client library
 
     def __init__(self, address: Address, positions: Mapping[str, str]) -> None:
         """Connect, and open the topic at the positions given for its partitions."""

@@ -23,33 +23,18 @@ _MAX_BATCH_ROWS = 100_000
 
 @dataclass(frozen=True)
 class Feed:
-    """Topics of one model.
+    """Topics of one model."""
 
-    Parameters
-    ----------
-    source : Address
-        Topic that contains the rows.
-    labels : Address, optional
-        Topic that contains labels. They are joined to the rows by the ``id`` column of the model.
-    sink : Address, optional
-        Topic to which predictions are sent.
-    dead_letter : Address, optional
-        Topic to which unusable messages are sent. Without this topic, an unusable message stops the feed.
-    batch : int
-        Maximum number of messages in one transaction.
-    wait_seconds : float
-        Time that a label waits for its row before the label is sent to the dead-letter topic.
-    alarms_only : bool
-        Whether to send only the predictions of classes other than the most frequent one.
-    """
-
-    source: Address
+    source: Address  # topic that contains the rows
+    # Topic that contains labels. They are joined to the rows by the ``id`` column of the model.
     labels: Address | None = None
-    sink: Address | None = None
+    sink: Address | None = None  # topic to which predictions are sent
+    # Topic to which unusable messages are sent. Without this topic, an unusable message stops the feed.
     dead_letter: Address | None = None
-    batch: int = 5_000
+    batch: int = 5_000  # maximum number of messages in one transaction
+    # Time that a label waits for its row before the label is sent to the dead-letter topic.
     wait_seconds: float = 86_400.0
-    alarms_only: bool = False
+    alarms_only: bool = False  # whether to send only predictions of classes other than the most frequent one
 
 
 def split_settings(values: Mapping[str, Any]) -> tuple[dict[str, Any], Feed | None]:

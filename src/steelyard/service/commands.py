@@ -42,28 +42,18 @@ class Origin(NamedTuple):
 
 @dataclass
 class Request:
-    """One request of a client.
-
-    Parameters
-    ----------
-    model : str
-        Name of the model.
-    key : str, optional
-        Idempotency key: a repeated request with the same key gets the stored response of the first request.
-    fingerprint : str
-        Hash of the request; a key cannot be used again with another fingerprint.
-    origin : Origin, optional
-        Sender of the request, for the audit log.
-    """
+    """One request of a client."""
 
     erases: ClassVar[bool] = False  # whether deleted data must be erased from disk before the response
     takes_key: ClassVar[bool] = True  # whether the request can have an idempotency key
     is_internal: ClassVar[bool] = False  # whether the writer itself submits the request, which is not audited
 
     model: str
+    # Idempotency key: a repeated request with the same key gets the stored response of the first request.
     key: str | None = field(default=None, kw_only=True)
+    # Hash of the request; a key cannot be used again with another fingerprint.
     fingerprint: str = field(default="", kw_only=True)
-    origin: Origin | None = field(default=None, kw_only=True)
+    origin: Origin | None = field(default=None, kw_only=True)  # sender of the request, for the audit log
     # Whether the stored response of an earlier request was returned.
     is_repeated: bool = field(default=False, init=False)
     future: RequestFuture = field(default_factory=RequestFuture, kw_only=True, repr=False)
@@ -173,33 +163,19 @@ class Label(Request):
 
 @dataclass
 class Consume(Request):
-    """Apply messages of a topic and move the position in the topic, in one transaction.
+    """Apply messages of a topic and move the position in the topic, in one transaction."""
 
-    Parameters
-    ----------
-    topic : str
-        Name of the topic in the store.
-    moves : mapping of str to (str or None, str)
-        For each partition of the topic, the positions before and after the messages. If the stored position
-        is not the position before, the request raises PositionMoved and changes nothing.
-    learn : ColumnBatch, optional
-        Labelled rows.
-    remember : sequence of PendingRow
-        Rows that wait for their labels. Rows whose labels have already arrived are learned.
-    labels : mapping of str to label
-        Labels by row id. Labels of unknown rows are stored until the rows arrive.
-    unused : sequence of str
-        Ids of stored labels to delete.
-    skips_known : bool
-        Whether to skip rows that were learned before, because the broker may deliver messages again.
-    """
-
-    topic: str
+    topic: str  # name of the topic in the store
+    # For each partition, the positions before and after the messages. If the stored position is not the
+    # position before, the request raises PositionMoved and changes nothing.
     moves: Mapping[str, tuple[str | None, str]]
-    learn: ColumnBatch | None = None
+    learn: ColumnBatch | None = None  # labelled rows
+    # Rows that wait for their labels. Rows whose labels have already arrived are learned.
     remember: Sequence[PendingRow] = ()
+    # Labels by row id. Labels of unknown rows are stored until the rows arrive.
     labels: Mapping[str, Any] = field(default_factory=dict)
-    unused: Sequence[str] = ()
+    unused: Sequence[str] = ()  # ids of stored labels to delete
+    # Whether to skip rows that were learned before, because the broker may deliver messages again.
     skips_known: bool = False
 
     def apply(self, writer: Writer, session: ModelSession, now: float) -> Response:

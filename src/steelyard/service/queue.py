@@ -121,11 +121,6 @@ class RequestQueue:
     Clients whose requests were committed together send their next requests at nearly the same time. Every
     commit costs one disk sync, however many requests it contains. :meth:`next_group` therefore waits for as
     many new requests as the last group had. It stops waiting when no new request arrives for a short time.
-
-    Parameters
-    ----------
-    max_requests : int
-        Maximum length; further requests raise QueueFullError.
     """
 
     def __init__(self, max_requests: int) -> None:

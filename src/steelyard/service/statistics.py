@@ -12,10 +12,7 @@ _COMMIT_BOUNDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 
 class HistogramCounts:
     """Histogram: counts of values between bounds, and the sum of the values.
 
-    Parameters
-    ----------
-    bounds : sequence of float
-        Upper bounds of the intervals; larger values are counted in a last interval.
+    ``bounds`` are the upper bounds of the intervals; larger values are counted in a last interval.
     """
 
     def __init__(self, bounds: Sequence[float]) -> None:

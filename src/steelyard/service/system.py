@@ -34,11 +34,6 @@ class SteadyClock:
     The service deletes rows and stored responses by age, but not because the system clock is set ahead by
     mistake. If the wall clock jumps by more than a minute compared with the monotonic clock, this clock
     ignores the jump and logs a warning. If the jump lasts for an hour, the new wall clock time is accepted.
-
-    Parameters
-    ----------
-    wall, monotonic : callable
-        Functions that return a time in seconds.
     """
 
     def __init__(

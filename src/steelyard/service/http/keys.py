@@ -57,13 +57,7 @@ class Key:
 
 
 class Keys:
-    """API keys in a file.
-
-    Parameters
-    ----------
-    path : path
-        A TOML file written by ``steelyard serve keys add``. It is read again when it changes.
-    """
+    """API keys in a TOML file written by ``steelyard serve keys add``; it is read again when it changes."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -263,13 +257,7 @@ def _toml(text: str) -> str:
 
 
 class RateLimits:
-    """Token buckets: a rate of r allows r requests per second and bursts of up to r requests.
-
-    Parameters
-    ----------
-    clock : callable
-        Returns the time in seconds; it must not go backwards.
-    """
+    """Token buckets: a rate of r allows r requests per second and bursts of up to r requests."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

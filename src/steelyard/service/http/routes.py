@@ -16,40 +16,18 @@ Handler = Callable[..., Awaitable[Any]]
 
 @dataclass(frozen=True)
 class Route:
-    """One route of the service. The first line of the docstring of its handler is its OpenAPI summary.
-
-    Parameters
-    ----------
-    method, path : str
-        HTTP method and path.
-    handler : callable
-        Returns a response, or a value that is sent as JSON.
-    scope : str or None
-        Scope that the key of a request needs. None if the handler checks the key, or if no key is needed.
-    response : str or None
-        OpenAPI schema of the response, ``ANY`` or ``BINARY``. None if the route is not in the description.
-    body : str or None
-        OpenAPI schema of the body.
-    takes_rows : bool
-        Whether the body can have any format of rows, such as CSV.
-    is_idempotent : bool
-        Whether the request can have an idempotency key.
-    query : mapping of str to schema
-        OpenAPI schemas of the query parameters.
-    statuses : mapping of int to str
-        Further statuses and their descriptions.
-    """
+    """One route of the service. The first line of the docstring of its handler is its OpenAPI summary."""
 
     method: str
     path: str
-    handler: Handler
-    scope: str | None = None
-    response: str | None = None
-    body: str | None = None
-    takes_rows: bool = False
-    is_idempotent: bool = False
-    query: Mapping[str, Any] | None = None
-    statuses: Mapping[int, str] | None = None
+    handler: Handler  # returns a response, or a value that is sent as JSON
+    scope: str | None = None  # scope that the key needs; None if the handler checks the key, or for no key
+    response: str | None = None  # schema, ANY or BINARY; None if the route is not in the OpenAPI description
+    body: str | None = None  # OpenAPI schema of the body
+    takes_rows: bool = False  # whether the body can have any format of rows, such as CSV
+    is_idempotent: bool = False  # whether the request can have an idempotency key
+    query: Mapping[str, Any] | None = None  # OpenAPI schemas of the query parameters
+    statuses: Mapping[int, str] | None = None  # further statuses and their descriptions
 
     @property
     def is_audited(self) -> bool:
