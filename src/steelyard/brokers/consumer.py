@@ -144,13 +144,18 @@ class Consumer:
         self._positions = self.writer.store.positions(self.model, self.topic)
         source = open_source(self.address, self._positions)
         try:
-            self._note_open(source)
+            if self.error:
+                _log.warning("%s of model %r is read again", self.topic, self.model)
+            if source.missed:
+                _log.error("%s of model %r: %s", self.topic, self.model, source.missed)
+            self.state, self.error = "reads", source.missed or ""
             batch: _Batch | None = None
             while True:
                 if not self.writer.leads:
                     return
                 is_stopping = self._stopping.is_set()
-                messages = [] if is_stopping else source.read(self._max_messages(), _READ_SECONDS)
+                limit = max(1, min(self.feed.batch, int(_BATCH_BYTES / max(self._mean_bytes, 1.0))))
+                messages = [] if is_stopping else source.read(limit, _READ_SECONDS)
                 parsed = self._parse(messages)
                 if batch is not None:
                     batch.finish()  # the next batch was read and parsed while this one was committed
@@ -165,16 +170,6 @@ class Consumer:
                 self._send_unused_labels()
         finally:
             source.close()
-
-    def _note_open(self, source: Source) -> None:
-        if self.error:
-            _log.warning("%s of model %r is read again", self.topic, self.model)
-        if source.missed:
-            _log.error("%s of model %r: %s", self.topic, self.model, source.missed)
-        self.state, self.error = "reads", source.missed or ""
-
-    def _max_messages(self) -> int:
-        return max(1, min(self.feed.batch, int(_BATCH_BYTES / max(self._mean_bytes, 1.0))))
 
     def _parse(self, messages: list[Message]) -> tuple[list[ParsedMessages], list[BadMessage]]:
         if not messages:

@@ -47,7 +47,10 @@ def consume(session: ModelSession, request: Consume, max_pending: int, now: floa
     if request.learn is not None:
         n_learned = _learn(session, request.learn, now, skips_known=request.skips_known)
     # After this line, message contents cannot raise errors: refused labels are stored with the reason.
-    rows = _not_learned(session, request.remember) if request.skips_known else list(request.remember)
+    rows = list(request.remember)
+    if request.skips_known:
+        learned = set(store.known_ids(engine.name, [row.id for row in rows]))
+        rows = [row for row in rows if row.id not in learned]
     if rows:
         session.remember(rows, max_pending)
     ids = [row.id for row in rows]
@@ -95,11 +98,6 @@ def _new_rows(session: ModelSession, batch: ColumnBatch, column: str) -> ColumnB
     return batch if all(is_new) else wire.select(batch, np.array(is_new))
 
 
-def _not_learned(session: ModelSession, rows: Sequence[PendingRow]) -> list[PendingRow]:
-    known = set(session.store.known_ids(session.engine.name, [row.id for row in rows]))
-    return [row for row in rows if row.id not in known]
-
-
 def _label(session: ModelSession, labels: Mapping[str, Any], now: float) -> int:
     """Learn pending rows with their labels; store labels that are refused or have no pending row."""
     if not labels:
@@ -124,18 +122,15 @@ def _learn_labels(
     session: ModelSession, rows: Sequence[PendingRow], labels: Mapping[str, Any], now: float
 ) -> dict[str, str]:
     """Learn pending rows; return the error messages of refused rows, keyed by row id."""
-    if not rows:
-        return {}
     try:
-        session.label(rows, labels, now=now)
+        if rows:
+            session.label(rows, labels, now=now)
     except SteelyardError as error:
         if len(rows) == 1:
             return {rows[0].id: error.summary}
         half = len(rows) // 2
-        return {
-            **_learn_labels(session, rows[:half], labels, now),
-            **_learn_labels(session, rows[half:], labels, now),
-        }
+        refused = _learn_labels(session, rows[:half], labels, now)
+        return refused | _learn_labels(session, rows[half:], labels, now)
     return {}
 
 
@@ -159,11 +154,8 @@ def pending_rows(spec: Spec, batch: ColumnBatch, answers: Predictions | None, no
     for row, row_id in enumerate(ids):
         predicted: dict[str, Any] = {}
         if answers is not None:
-            predicted = {
-                "label": labels[row],
-                "scores": np.asarray(answers.scores[row]),
-                "classes": list(answers.classes),
-            }
+            scores, classes = np.asarray(answers.scores[row]), list(answers.classes)
+            predicted = {"label": labels[row], "scores": scores, "classes": classes}
         values = wire.fill_missing(batch.take(row, row + 1), {spec.id: row_id, spec.time: now})
         rows.append(PendingRow(row_id, now, subjects[row], wire.pack(values, predicted)))
     return rows

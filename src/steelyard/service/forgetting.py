@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -80,7 +80,12 @@ class Forgetting:
         }
         if deletes_history:
             session.snapshot(now, keep=1, encoded=snapshot)
-        n_unknown = self._n_unknown(affected, n_pending + n_quarantined)
+        n_found = sum(split.n_selected for split in affected.values()) + n_pending + n_quarantined
+        n_unknown = 0  # how many of the given ids or subjects match no row
+        if request.ids is not None:
+            n_unknown = max(0, len(set(request.ids)) - n_found)
+        elif request.subject is not None:
+            n_unknown = int(not n_found)
         certificate = self._certificate(counts, n_unknown, kept_columns) | {"before": before, "after": after}
         if certificate["found"]:
             self.store.add_certificate(self.name, engine.version, now, json.dumps(certificate))
@@ -133,7 +138,9 @@ class Forgetting:
             parts = [request.batch]
         left = set().union(*map(self.engine.categories_in, parts))
         n_scanned = 0
-        for rows in self._remaining_rows(affected) if keeps_rows and left else ():
+        # The active rows that are not forgotten, newest first.
+        for chunk in reversed(self.session.row_windows.chunks()) if keeps_rows and left else ():
+            rows = affected[chunk].keep if chunk in affected else self.session.active_rows(chunk)[0]
             left -= self.engine.categories_in(rows)
             n_scanned += rows.n_rows
             if not left or n_scanned > _MAX_SCANNED_ROWS:
@@ -143,19 +150,6 @@ class Forgetting:
         if left:
             self.engine.erase_categories(left)
         return []
-
-    def _remaining_rows(self, affected: Mapping[int, SplitChunk]) -> Iterator[ColumnBatch]:
-        """Yield the active rows that are not forgotten, newest first."""
-        for chunk in reversed(self.session.row_windows.chunks()):
-            yield affected[chunk].keep if chunk in affected else self.session.active_rows(chunk)[0]
-
-    def _n_unknown(self, affected: Mapping[int, SplitChunk], n_dropped: int) -> int:
-        """Return how many of the given ids or subjects match no learned, pending or quarantined row."""
-        request = self.request
-        if request.ids is None and request.subject is None:
-            return 0
-        n_found = sum(split.n_selected for split in affected.values()) + n_dropped
-        return max(0, len(set(request.ids)) - n_found) if request.ids is not None else int(not n_found)
 
     def _erase_responses(self, unlearned: Sequence[ColumnBatch]) -> int:
         """Overwrite stored responses that mention the forgotten rows; return their number."""

@@ -282,7 +282,7 @@ class ModelSession:
         spec, engine, version = self.engine.spec, self.engine, rows.version
         # Slow steps come before the first write, because a write locks the SQLite file.
         has_window = self._has_window
-        expired = self._expired_by(rows) if has_window else []
+        expired = self._expired(rows.now, rows) if has_window else []
         if expired:
             self._unlearn(expired)
         if rows.body is None:
@@ -317,16 +317,16 @@ class ModelSession:
             self.engine.has_own_window and self.engine.spec.keeps_rows
         )
 
-    def _expired_by(self, rows: LearnedRows) -> list[RowRange]:
-        """Return the stored rows that leave the window when ``rows`` are added."""
-        window = self.engine.spec.window
+    def _expired(self, now: float, added: LearnedRows | None = None) -> list[RowRange]:
+        """Return the stored rows outside the window, at present or after ``added`` are added."""
+        window, newest = self.engine.spec.window, self.row_windows.newest()
+        ranges: list[RowRange] = []
         if isinstance(window, int):
-            ranges = self.row_windows.expired(window - rows.n_rows, rows.now) if rows.n_rows < window else []
+            n_left = window if added is None else window - added.n_rows
+            ranges = self.row_windows.expired(n_left, now) if n_left > 0 else []
         elif window is not None:
-            newest = max(self.row_windows.newest(), float(rows.times[-1]))
-            ranges = self.row_windows.expired(window, rows.now if self.engine.spec.time is None else newest)
-        else:
-            ranges = []
+            newest = newest if added is None else max(newest, float(added.times[-1]))
+            ranges = self.row_windows.expired(window, now if self.engine.spec.time is None else newest)
         return self._with_dropped(ranges)
 
     def _with_dropped(self, ranges: list[RowRange]) -> list[RowRange]:
@@ -348,11 +348,7 @@ class ModelSession:
 
     def expire_rows(self, now: float) -> int | None:
         """Forget the rows outside the window; return the new version, or None if no row has expired."""
-        window = self.engine.spec.window
-        if not self._has_window:
-            return None
-        moment = now if self.engine.spec.time is None else self.row_windows.newest()
-        ranges = self._with_dropped([] if window is None else self.row_windows.expired(window, moment))
+        ranges = self._expired(now) if self._has_window else []
         if not ranges:
             return None
         version = self._unlearn(ranges)

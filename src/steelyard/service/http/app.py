@@ -184,9 +184,8 @@ def _with_errors(route: RouteInfo, service: Service) -> Handler:
         response.raw_headers.append((b"x-request-id", request_id.encode()))
         if service.memory.is_due_after(service.release_bytes(request)):
             # Memory is released after this coroutine ends, because its local variables hold the rows.
-            asyncio.get_running_loop().call_later(
-                _RELEASE_SECONDS, asyncio.get_running_loop().run_in_executor, None, service.memory.release
-            )
+            loop = asyncio.get_running_loop()
+            loop.call_later(_RELEASE_SECONDS, loop.run_in_executor, None, service.memory.release)
         if response.status_code >= 400 and route.is_audited:
             service.audit_refusal(request, route.path, response.status_code)
         seconds = time.perf_counter() - begin

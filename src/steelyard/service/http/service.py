@@ -19,6 +19,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Scope
 
 from steelyard.persistence.tree import decode
 from steelyard.service import commands, system
@@ -220,11 +221,9 @@ class Service:
 
     async def _json_object(self, body: bytes) -> dict[str, Any]:
         """Return the JSON object of a body. Large bodies are parsed in a thread."""
+        decode_body = partial(wire.decoded_json, body, self.limits)
         try:
-            if len(body) < _MAX_BYTES_ON_LOOP:
-                value = wire.decoded_json(body, self.limits)
-            else:
-                value = await run_in_threadpool(wire.decoded_json, body, self.limits)
+            value = decode_body() if len(body) < _MAX_BYTES_ON_LOOP else await run_in_threadpool(decode_body)
         except NotJSONError as error:
             raise Problem(400, error.message) from error
         if not isinstance(value, dict):
@@ -264,10 +263,7 @@ class Service:
         """Set the origin of a command and, if the request has one, its idempotency key and fingerprint."""
         scope, headers = request.scope, request.scope[HEADERS]
         scope["steelyard.audited"] = True  # the writer adds the audit entry
-        client = scope.get("client")
-        command.origin = commands.Origin(
-            scope.get("steelyard.key"), client[0] if client else None, scope.get("steelyard.id", "")
-        )
+        command.origin = _origin_of(scope)
         if b"idempotency-key" not in headers or not command.takes_key:
             return
         key = headers[b"idempotency-key"].decode("latin-1")
@@ -303,19 +299,10 @@ class Service:
         scope = request.scope
         if "steelyard.audited" in scope or (self.keys is not None and "steelyard.key" not in scope):
             return
-        client = scope.get("client")
-        entry = AuditEntry(
-            self.writer.clock(),
-            request.path_params.get("model", "")[:_MAX_NAME],
-            f"{request.method.lower()} {path.rpartition('}')[2].strip('/')}".strip(),
-            scope.get("steelyard.key"),
-            client[0] if client else None,
-            scope["steelyard.id"],
-            f"status {status}",
-            0,
-            None,
-        )
-        self.writer.audit.add(entry)
+        name = request.path_params.get("model", "")[:_MAX_NAME]
+        verb = f"{request.method.lower()} {path.rpartition('}')[2].strip('/')}".strip()
+        outcome = (f"status {status}", 0, None)
+        self.writer.audit.add(AuditEntry(self.writer.clock(), name, verb, *_origin_of(scope), *outcome))
 
     # -- the service itself -------------------------------------------------------------------------
 
@@ -362,6 +349,13 @@ class Service:
             self.writer.store.close()
 
 
+def _origin_of(scope: Scope) -> commands.Origin:
+    client = scope.get("client")
+    return commands.Origin(
+        scope.get("steelyard.key"), client[0] if client else None, scope.get("steelyard.id", "")
+    )
+
+
 def _too_large(max_bytes: int) -> Problem:
     detail = f"the body is larger than {max_bytes:,} bytes; nothing was changed."
     return Problem(413, detail, wire.SPLIT_HINT)
@@ -374,14 +368,11 @@ def format_of(request: Request) -> str:
     type or with a simple type, a browser sends no preflight request to other origins.
     """
     content_type = request.scope[HEADERS].get(b"content-type", b"").decode("latin-1")
-    form = wire.CONTENT_TYPES.get(content_type)
-    if form is None:
-        content_type = content_type.partition(";")[0].strip().lower()
-        form = wire.CONTENT_TYPES.get(content_type)
-    if form is None:
+    content_type = content_type.partition(";")[0].strip().lower()
+    if content_type not in wire.CONTENT_TYPES:
         known = ", ".join(wire.CONTENT_TYPES)
         raise Problem(415, f"the content type {content_type!r} is not supported.", f"use one of {known}")
-    return form
+    return wire.CONTENT_TYPES[content_type]
 
 
 def seconds(value: Any) -> float:
@@ -500,9 +491,8 @@ def _selection(way: str, value: Any) -> dict[str, Any]:
         return {"request_key": value}
     if not isinstance(value, dict) or not value or not set(value) <= {"since", "until"}:
         raise Problem(422, 'learned must be {"since": time, "until": time}.')
-    since, until = value.get("since"), value.get("until")
-    begin = -_MAX_TIME_SECONDS if since is None else seconds(since)
-    return {"learned": (begin, _MAX_TIME_SECONDS if until is None else seconds(until))}
+    given = {name: seconds(moment) for name, moment in value.items() if moment is not None}
+    return {"learned": (given.get("since", -_MAX_TIME_SECONDS), given.get("until", _MAX_TIME_SECONDS))}
 
 
 def _check_identifiers(names: Iterable[str]) -> list[str]:
