@@ -108,7 +108,10 @@ class KafkaSource(Source):
 
     def read(self, max_messages: int, seconds: float) -> list[Message]:
         with client_errors(self._address, KafkaException):
-            self._check_partitions()
+            if time.monotonic() >= self._next_check:
+                self._next_check = time.monotonic() + _PARTITIONS_SECONDS
+                if len(self._partitions()) != len(self._next):
+                    raise BrokerError("the topic has new partitions.", source=str(self._address))
             found = self._consumer.consume(1, timeout=seconds)
             if found and max_messages > 1:  # consume() waits for all messages, so the timeout is short
                 found += self._consumer.consume(max_messages - 1, timeout=_MORE_SECONDS)
@@ -124,13 +127,6 @@ class KafkaSource(Source):
             name = f"{self._address.topic}/{number}/{offset}"
             messages.append(Message(one.value() or b"", name, str(number), str(offset + 1)))
         return messages
-
-    def _check_partitions(self) -> None:
-        if time.monotonic() < self._next_check:
-            return
-        self._next_check = time.monotonic() + _PARTITIONS_SECONDS
-        if len(self._partitions()) != len(self._next):
-            raise BrokerError("the topic has new partitions.", source=str(self._address))
 
     def lag(self) -> int | None:
         with client_errors(self._address, KafkaException):

@@ -13,7 +13,7 @@ from steelyard.tables.columns import ColumnBatch
 
 _ARROW_STREAM = b"\xff\xff\xff\xff"
 _MAX_ROWS = 200_000  # maximum number of rows in a message
-_LIMITS = wire.RequestLimits(rows=_MAX_ROWS)
+_LIMITS = wire.Limits(rows=_MAX_ROWS)
 
 
 class BadMessage(NamedTuple):

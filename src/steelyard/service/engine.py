@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from steelyard._types import FloatArray
 from steelyard.exceptions import DataError, ParameterError, SteelyardError
+from steelyard.federated import Hub
 from steelyard.persistence import from_bytes, to_bytes
 from steelyard.service.monitor import QualityMonitor, RecentRows
 from steelyard.service.published import PublishedModel, class_counts, digest_of
@@ -67,6 +68,7 @@ class Engine:
     def __init__(self, name: str, spec: Spec, *, own_window: bool = True) -> None:
         self.name = name
         self.spec = spec
+        self.hub: Hub | None = None  # updates of the sites of a federated model
         self.version = 0
         self.n_rows = 0  # number of rows in the model
         self.n_learned = 0  # number of rows learned since the model was created

@@ -16,7 +16,6 @@ from steelyard.persistence.tree import decode, encode
 from steelyard.service import rows as wire
 from steelyard.service.engine import Engine
 from steelyard.service.errors import Conflict, NotFoundError, StaleVersionError
-from steelyard.service.published import PublishedModel
 from steelyard.service.session import ModelSession
 from steelyard.service.spec import Spec
 from steelyard.service.stores import Snapshot
@@ -26,16 +25,10 @@ from steelyard.tables.encoding import TableEncoder
 _MAX_SITES = 10_000
 
 
-class PublishedPooledModel(PublishedModel):
-    """Read-only copy of a federated model and its hub."""
-
-    def __init__(self, engine: PooledEngine) -> None:
-        super().__init__(engine)
-        self.hub = engine.hub.copy()
-
-
 class PooledEngine(Engine):
     """Engine of a federated model."""
+
+    hub: Hub
 
     def __init__(self, name: str, spec: Spec) -> None:
         super().__init__(name, spec)
@@ -85,10 +78,6 @@ class PooledEngine(Engine):
             self.encoder, self.learner = TableEncoder(), self.spec.make_learner()
             self.n_rows = self.n_learned = 0
         return self._next()
-
-    def published(self) -> PublishedPooledModel:
-        """Return a read-only copy."""
-        return PublishedPooledModel(self)
 
     def state(self) -> dict[str, Any]:
         """Return the state without the site updates."""

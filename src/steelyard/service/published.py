@@ -46,6 +46,7 @@ class PublishedModel:
         self.n_rows, self.n_learned = engine.n_rows, engine.n_learned
         self.text_columns = engine.text_columns
         self.columns = engine.column_kinds()
+        self.hub = None if engine.hub is None else engine.hub.copy()
         self._monitor, self._recent = engine.monitor, engine.recent
         # Later changes replace the encoder of the engine by a copy. Callers must not change either.
         self.encoder, self.learner = engine.encoder, copy.deepcopy(engine.learner)

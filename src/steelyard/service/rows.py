@@ -48,8 +48,8 @@ _MAX_EXACT_INTEGER = 2**53  # larger integers cannot be represented exactly as d
 
 
 @dataclass(frozen=True)
-class RequestLimits:
-    """Maximum size of one request, checked before memory is allocated for it.
+class Limits:
+    """Limits on requests, checked before memory is allocated for them.
 
     Parameters
     ----------
@@ -57,12 +57,21 @@ class RequestLimits:
         Maximum numbers of rows, columns and values.
     unpacked : int
         Maximum number of bytes of an Arrow stream after decompression (buffers and texts).
+    body : int
+        Maximum number of bytes in a body.
+    listeners : int
+        Maximum number of concurrent event streams.
+    all_bodies : int
+        Maximum total number of bytes of all bodies in memory. A body counts until the response.
     """
 
     rows: int = 200_000
     columns: int = 10_000
     values: int = 50_000_000
     unpacked: int = 512 << 20
+    body: int = 64 << 20
+    listeners: int = 100
+    all_bodies: int = 512 << 20
 
     def check_json(self, body: bytes) -> None:
         """Raise TooLargeError if JSON has more objects and lists than the row limit allows."""
@@ -96,14 +105,14 @@ def from_body(
     kind: str,
     text_columns: Sequence[str],
     *,
-    limits: RequestLimits | None = None,
+    limits: Limits | None = None,
     value: Any = None,
 ) -> ColumnBatch:
     """Return the rows of a body. The columns ``text_columns`` are read as text.
 
     ``value`` is the JSON value of the body if it is already decoded.
     """
-    limits = limits or RequestLimits()
+    limits = limits or Limits()
     if kind in {"json", "jsonl"}:
         value = decoded_json(body, limits, lines=kind == "jsonl") if value is None else value
         rows = value.get("rows") if isinstance(value, dict) else value
@@ -140,7 +149,7 @@ def _n_characters(batch: ColumnBatch) -> int:
     return sum(len(text) for texts in columns for text in texts if text is not None)
 
 
-def _arrow_stream(body: bytes, limits: RequestLimits) -> ArrowSource:
+def _arrow_stream(body: bytes, limits: Limits) -> ArrowSource:
     import pyarrow as pa
 
     try:
@@ -164,7 +173,7 @@ def _check_signature(body: bytes, kind: str) -> None:
         )
 
 
-def decoded_json(body: bytes, limits: RequestLimits, *, lines: bool = False) -> Any:
+def decoded_json(body: bytes, limits: Limits, *, lines: bool = False) -> Any:
     """Return the value of a JSON body, or the list of values of JSON lines."""
     if len(body) > limits.rows:  # a body has at most one object or list per byte
         limits.check_json(body)
@@ -210,7 +219,7 @@ def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> None:
 
 
 def from_records(
-    records: list[Any], text_columns: Iterable[str] = (), limits: RequestLimits | None = None
+    records: list[Any], text_columns: Iterable[str] = (), limits: Limits | None = None
 ) -> ColumnBatch:
     """Convert records to columns. Absent fields become missing values."""
     if not records:

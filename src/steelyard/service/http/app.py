@@ -29,7 +29,8 @@ from steelyard.service.http.keys import Keys
 from steelyard.service.http.responses import JSON, Problem, problem_of, respond
 from steelyard.service.http.routes import MODEL, MODELS, ROUTES
 from steelyard.service.http.routes import Route as RouteInfo
-from steelyard.service.http.service import HEADERS, Limits, Service
+from steelyard.service.http.service import HEADERS, Service
+from steelyard.service.rows import Limits
 from steelyard.service.writer import Writer
 
 _log = logging.getLogger("steelyard.service")

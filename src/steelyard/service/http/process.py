@@ -11,9 +11,8 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from steelyard.service.http.openapi import description
 from steelyard.service.http.responses import JSON, Problem
-from steelyard.service.http.routes import ANY, ROUTES, route
+from steelyard.service.http.routes import ANY, description, route
 
 if TYPE_CHECKING:
     from steelyard.service.http.service import Service
@@ -105,7 +104,7 @@ async def metrics_text(service: Service, request: Request) -> Response:
 @route("GET", "/openapi.json")
 async def openapi(_service: Service, _request: Request) -> dict[str, Any]:
     """Return the OpenAPI description."""
-    return description(ROUTES)
+    return description()
 
 
 # -- web page, with a strict content security policy ------------------------------------------------

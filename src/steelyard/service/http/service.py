@@ -10,7 +10,6 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -59,30 +58,11 @@ _MAX_NAME = 64  # maximum length of the name of a model in the audit log
 _MAX_PAST_MODELS = 8  # maximum number of earlier model versions in memory
 
 
-@dataclass(frozen=True)
-class Limits(wire.RequestLimits):
-    """Limits on requests.
-
-    Parameters
-    ----------
-    body : int
-        Maximum number of bytes in a body.
-    listeners : int
-        Maximum number of concurrent event streams.
-    all_bodies : int
-        Maximum total number of bytes of all bodies in memory. A body counts until the response.
-    """
-
-    body: int = 64 << 20
-    listeners: int = 100
-    all_bodies: int = 512 << 20
-
-
 class Service:
     """The state that all handlers share."""
 
     def __init__(
-        self, writer: Writer, keys: Keys | None, limits: Limits, consumers: Sequence[TopicConsumer] = ()
+        self, writer: Writer, keys: Keys | None, limits: wire.Limits, consumers: Sequence[TopicConsumer] = ()
     ) -> None:
         self.writer, self.keys, self.limits, self.consumers = writer, keys, limits, consumers
         self.metrics = Metrics(writer, consumers)
