@@ -51,7 +51,7 @@ def test_store_finds_snapshots_by_version_or_time_and_keeps_newest(store):
         for version in (2, 5, 9):
             store.put_snapshot("m", snapshot(version, at=10.0 * version), keep=2)
         store.put_snapshot("m", snapshot(9, at=91.0), keep=2)
-    assert store.snapshot("m") == store.last_snapshot("m") == snapshot(9, at=91.0)
+    assert store.snapshot("m") == store.snapshot("m", committed=False) == snapshot(9, at=91.0)
     assert store.snapshot("m", version=8) == store.snapshot("m", at=60.0) == snapshot(5, at=50.0)
     assert store.snapshot("m", version=4) is None
     assert store.last_versions()["m"] == 9

@@ -38,6 +38,7 @@ from steelyard.tables.encoding import TableEncoder
 from steelyard.tables.labels import LabelReader
 
 _MAX_CLASSES = 500
+_MIN_ROWS_TO_YIELD = 200  # smaller batches are learned too fast to delay predictions
 # Above this number of classes, LabelReader is faster than comparing with each known integer class.
 _MAX_CLASSES_TO_COMPARE = 8
 
@@ -68,6 +69,8 @@ class Engine:
     def __init__(self, name: str, spec: Spec, *, own_window: bool = True) -> None:
         self.name = name
         self.spec = spec
+        # Called between long steps, so that requests for predictions can run.
+        self.yield_to_readers: Callable[[], None] | None = None
         self.hub: Hub | None = None  # updates of the sites of a federated model
         self.version = 0
         self.n_rows = 0  # number of rows in the model
@@ -90,6 +93,11 @@ class Engine:
             empty = {name: np.empty(0, object if k == "category" else float) for name, k in kinds.items()}
             times = [name for name, kind in kinds.items() if kind == "time"]
             self.encoder.fit_columns(ColumnBatch(empty, 0, times=times), list(kinds), ())
+
+    def pause(self, n_rows: int) -> None:
+        """Let requests for predictions run before a step with ``n_rows`` rows, unless the step is short."""
+        if n_rows >= _MIN_ROWS_TO_YIELD and self.yield_to_readers is not None:
+            self.yield_to_readers()
 
     # -- columns of the rows ------------------------------------------------------------------------
 
@@ -148,12 +156,11 @@ class Engine:
         at: float,
         times: FloatArray | None = None,
         predictions: Predictions | None = None,
-        pause: Callable[[], None] | None = None,
     ) -> int:
         """Evaluate predictions for the rows, then learn the rows; return the new version.
 
         ``times`` are the times of the rows. By default all rows have the time ``at``. Without earlier
-        ``predictions``, the rows are predicted now. ``pause`` is called before the learner changes.
+        ``predictions``, the rows are predicted now.
         """
         times = np.full(add.n_rows, at) if times is None else times
         # Learners expect ascending times, so a late row gets the latest time so far.
@@ -169,8 +176,7 @@ class Engine:
             if (predictions is None or self.challenger is not None) and is_ready(self.learner):
                 current = predict_chunk(self.learner, chunk, sample_cost=costs)
             answers = current if predictions is None else predictions
-            if pause is not None:
-                pause()
+            self.pause(add.n_rows)
             if (
                 predictions is not None
                 and hasattr(self.learner, "_keep_decisions")
@@ -185,8 +191,8 @@ class Engine:
         self._text_labels = labels.dtype.kind == "U"
         if answers is not None:
             self.monitor.count(labels, answers, row=self.n_learned, at=at)
-        with self._challenger() as rival:
-            if rival is not None:
+        if (rival := self.challenger) is not None:
+            with self._end_challenger_on_error():
                 n_counted = rival.engine.monitor.n_counted
                 rival.engine.learn(add, at=at, times=times)
                 # The rows are counted only if both models have predicted them.
@@ -200,30 +206,30 @@ class Engine:
         self.version += 1
         return self.version
 
-    def forget(self, batch: ColumnBatch, *, pause: Callable[[], None] | None = None) -> int:
-        """Call ``pause``, then forget rows; return the new version."""
+    def forget(self, batch: ColumnBatch) -> int:
+        """Forget rows; return the new version."""
         n_before = self.n_rows
-        self._unlearn(batch, pause)
-        with self._challenger(n_before) as rival:
-            if rival is not None:
+        self._unlearn(batch)
+        if (rival := self._complete_challenger(n_before)) is not None:
+            with self._end_challenger_on_error():
                 rival.engine.forget(batch)
         return self._next()
 
-    def expire(self, batch: ColumnBatch, *, pause: Callable[[], None] | None = None) -> int:
+    def expire(self, batch: ColumnBatch) -> int:
         """Forget rows that leave the sliding window, in the order of arrival; return the new version.
 
         The learner may have already dropped the first rows of the batch by itself.
         """
         n_dropped = min(self.n_dropped, batch.n_rows)
         if n_dropped < batch.n_rows:
-            self._unlearn(batch.take(n_dropped, batch.n_rows), pause)
+            self._unlearn(batch.take(n_dropped, batch.n_rows))
         self.n_rows -= n_dropped
-        with self._challenger() as rival:
-            if rival is not None:
-                rival.engine.expire(batch)
+        if self.challenger is not None:
+            with self._end_challenger_on_error():
+                self.challenger.engine.expire(batch)
         return self._next()
 
-    def _unlearn(self, batch: ColumnBatch, pause: Callable[[], None] | None) -> None:
+    def _unlearn(self, batch: ColumnBatch) -> None:
         self._check_can_forget("cannot forget rows")
         if not self.encoder.is_fitted or self.n_rows < batch.n_rows:
             raise DataError(
@@ -233,8 +239,7 @@ class Engine:
         if self.spec.target not in batch.columns:
             raise DataError(f"the column {self.spec.target!r} is missing.", source="the request")
         X, y = self._encoded(batch)
-        if pause is not None:
-            pause()
+        self.pause(batch.n_rows)
         self.learner.forget(X, y)
         self.n_rows -= batch.n_rows
 
@@ -266,26 +271,26 @@ class Engine:
             learn_chunk(self.learner, encoded_chunk(self, right, self._labels(right)))
         except SteelyardError as error:  # the learner may be partly changed, so the writer recovers the model
             raise RuntimeError(f"labels could not be corrected: {error}") from error
-        with self._challenger(self.n_rows) as rival:
-            if rival is not None:
+        if (rival := self._complete_challenger(self.n_rows)) is not None:
+            with self._end_challenger_on_error():
                 rival.engine.correct(wrong, right)
         return self._next()
 
     # -- challenger ---------------------------------------------------------------------------------
 
     @contextmanager
-    def _challenger(self, n_rows: int | None = None) -> Iterator[Challenger | None]:
-        """Yield the challenger, if there is one, to apply a change to it.
-
-        The challenger ends if the change fails, because it then lacks rows. It also ends if rows are removed
-        from the model, which had ``n_rows`` rows, and the challenger has not learned all of these rows.
-        """
-        if self.challenger is not None and n_rows not in {None, self.challenger.engine.n_rows}:
-            self.challenger, self.challenger_ended = None, "rows were forgotten"
+    def _end_challenger_on_error(self) -> Iterator[None]:
+        """End the challenger if a change of it fails, because it then lacks rows."""
         try:
-            yield self.challenger
+            yield
         except SteelyardError as error:
             self.challenger, self.challenger_ended = None, type(error).__name__
+
+    def _complete_challenger(self, n_rows: int) -> Challenger | None:
+        """Return the challenger; end it if it has not learned all ``n_rows`` rows of the model."""
+        if self.challenger is not None and self.challenger.engine.n_rows != n_rows:
+            self.challenger, self.challenger_ended = None, "rows were forgotten"
+        return self.challenger
 
     def start_challenger(
         self, spec: Spec, history: Iterable[tuple[ColumnBatch, FloatArray]], *, at: float
@@ -312,7 +317,7 @@ class Engine:
         promoted.name = self.name  # the model may have been renamed since the challenger started
         promoted.version, promoted.n_learned = self.version + 1, self.n_learned
         self.challenger, self.monitor = None, rival.monitor
-        promoted.recent = self.recent
+        promoted.recent, promoted.yield_to_readers = self.recent, self.yield_to_readers
         promoted.challenger = Challenger(self, monitor, rival.since)
         promoted.monitor = QualityMonitor.from_state(monitor.state())
         return promoted

@@ -71,7 +71,7 @@ class ModelOwner:
 
     def add_session(self, name: str, session: ModelSession) -> None:
         """Add a model to this thread."""
-        session.yield_to_readers = partial(self._yield_to_readers, name)
+        session.engine.yield_to_readers = partial(self._yield_to_readers, name)
         self.sessions[name] = session
 
     def _yield_to_readers(self, name: str) -> None:

@@ -97,7 +97,7 @@ class PooledSession(ModelSession):
     def recover(cls, store: Store, name: str, spec: str) -> PooledSession:
         """Restore a model from its site updates, its snapshot and the events after the snapshot."""
         session = cls(store, PooledEngine(name, Spec.from_store(json.loads(spec))))
-        snapshot = store.last_snapshot(name)
+        snapshot = store.snapshot(name, committed=False)
         state: dict[str, Any] = {"version": 0, "gone": {}} if snapshot is None else decode(snapshot.body)
         version, gone = int(state["version"]), {site: tuple(age) for site, age in state["gone"].items()}
         for event in store.events_after(name, version):

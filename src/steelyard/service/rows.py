@@ -84,6 +84,8 @@ class Limits:
 
     def check(self, n_rows: int, n_columns: int) -> None:
         """Raise TooLargeError if a limit is exceeded."""
+        if n_rows <= self.rows and n_columns <= self.columns and n_rows * n_columns <= self.values:
+            return
         _check_limit(self.rows, "rows", n_rows, " or more")
         _check_limit(self.columns, "columns", n_columns, " or more")
         _check_limit(self.values, "values", n_rows * n_columns, " or more")

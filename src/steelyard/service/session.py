@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -30,7 +30,6 @@ from steelyard.tables.columns import ColumnBatch, as_texts
 _MAX_SNAPSHOTS = 24
 _MAX_QUARANTINED = 10_000  # maximum number of quarantined rows of a model
 _REPLAY_ROWS = 1_000  # number of rows that a new challenger learns at a time
-_MIN_ROWS_TO_YIELD = 200  # smaller batches are learned too fast to delay predictions
 # A snapshot is stored in place of rows that are larger than the learned state by more than this factor.
 _MIN_SIZE_RATIO = 4
 
@@ -56,7 +55,6 @@ class ModelSession:
 
     def __init__(self, store: Store, engine: Engine) -> None:
         self.store, self.engine = store, engine
-        self.yield_to_readers: Callable[[], None] = _no_pause  # called between long steps
         self.row_windows = RowWindowIndex()
         self.rows_since_snapshot = 0
         self.events_since_snapshot = 0
@@ -70,7 +68,7 @@ class ModelSession:
     @classmethod
     def recover(cls, store: Store, name: str, spec: str) -> ModelSession:
         """Restore a model from its last snapshot and the events after the snapshot."""
-        snapshot = store.last_snapshot(name)
+        snapshot = store.snapshot(name, committed=False)
         if snapshot is None:
             # A model whose learner has its own window gets a snapshot at its creation, so this one has none.
             session = cls(store, Engine(name, Spec.from_store(json.loads(spec)), own_window=False))
@@ -256,8 +254,7 @@ class ModelSession:
         if spec.id is not None:
             self._check_new(ids)
         batches = _positions_by_key(sources, order) if sources and spec.keeps_rows else {}
-        pause = self.yield_to_readers if batch.n_rows >= _MIN_ROWS_TO_YIELD else _no_pause
-        pause()
+        engine.pause(batch.n_rows)
         body = None
         # The learned state is written instead of the rows if it is much smaller.
         n_bytes = 8 * batch.n_rows * len(batch.columns)
@@ -272,9 +269,9 @@ class ModelSession:
             if batches:
                 extra["batches"] = batches
             body = wire.pack(batch, extra)
-        pause()
-        version = engine.learn(batch, at=now, times=times, predictions=predictions, pause=pause)
-        pause()
+        engine.pause(batch.n_rows)
+        version = engine.learn(batch, at=now, times=times, predictions=predictions)
+        engine.pause(batch.n_rows)
         return LearnedRows(version, now, batch.n_rows, times, ids, subjects, body, None, batches)
 
     def write(self, rows: LearnedRows) -> int:
@@ -358,13 +355,12 @@ class ModelSession:
     def _unlearn(self, ranges: Sequence[RowRange]) -> int:
         """Forget rows that have expired; return the version."""
         rows = self._rows_of(ranges)
-        pause = self.yield_to_readers if rows.n_rows >= _MIN_ROWS_TO_YIELD else _no_pause
-        pause()
+        self.engine.pause(rows.n_rows)
         try:
-            version = self.engine.expire(rows, pause=pause)
+            version = self.engine.expire(rows)
         except DataError as error:  # the client is not at fault, because these rows were learned before
             raise RuntimeError(f"rows outside the window could not be forgotten: {error}") from error
-        pause()
+        self.engine.pause(rows.n_rows)
         return version
 
     def _append_expiry(self, ranges: Sequence[RowRange], now: float) -> None:
@@ -622,14 +618,14 @@ class ModelSession:
     def snapshot(self, now: float, keep: int = _MAX_SNAPSHOTS, encoded: Snapshot | None = None) -> None:
         """Write a snapshot; delete the events before it and the rows that are no longer needed."""
         engine = self.engine
-        pause = self.yield_to_readers if self.rows_since_snapshot >= _MIN_ROWS_TO_YIELD else _no_pause
-        pause()
+        n_rows = self.rows_since_snapshot
+        engine.pause(n_rows)
         snapshot = encoded or self.encoded_snapshot(now)
-        pause()
+        engine.pause(n_rows)
         self.state_bytes = len(snapshot.body)
         self.store.put_snapshot(engine.name, snapshot, keep, self._temporary_snapshot)
         self._temporary_snapshot = None
-        pause()
+        engine.pause(n_rows)
         self.store.drop_events(engine.name, engine.version)
         if engine.spec.keeps_rows:
             unneeded = self.row_windows.expired_chunks()
@@ -641,7 +637,7 @@ class ModelSession:
         else:
             unneeded = [chunk for chunk, _, _ in self.store.chunks(engine.name)]
         self.store.drop_chunks(unneeded)
-        pause()
+        engine.pause(n_rows)
         self.snapshot_at = now
         self.rows_since_snapshot = self.events_since_snapshot = 0
 
@@ -653,10 +649,6 @@ class ModelSession:
             self.row_windows = RowWindowIndex()
             self.snapshot(now)  # deletes stored rows
         return self.expire_rows(now) or version
-
-
-def _no_pause() -> None:
-    """Do nothing, because the step is short."""
 
 
 def _latest_readable(store: Store, name: str) -> Engine | None:

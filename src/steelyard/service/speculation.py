@@ -80,7 +80,7 @@ class Speculation:
 
     def take(self, requests: list[Request]) -> LearnedRows | None:
         """End the batch if it consists of ``requests``; return its learned rows, or None."""
-        if not self.requests or not requests or self.requests[0] is not requests[0]:
+        if not requests or self.requests[0] is not requests[0]:
             return None
         learned, self.requests = self.learned, []
         self.invalidate()

@@ -353,7 +353,7 @@ class Writer(ModelOwner):
         end = time.monotonic() + seconds
         requests = [request for request in requests if request.future.set_running()]
         outcomes: list[Outcome] = []
-        learned = self._speculation.take(requests)
+        learned = self._speculation.take(requests) if self._speculation.requests else None
         try:
             if self.needs_recovery:
                 self.recover()

@@ -18,7 +18,6 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Scope
 
 from steelyard.persistence.tree import decode
 from steelyard.service import commands, system
@@ -243,7 +242,8 @@ class Service:
         """Set the origin of a command and, if the request has one, its idempotency key and fingerprint."""
         scope, headers = request.scope, request.scope[HEADERS]
         scope["steelyard.audited"] = True  # the writer adds the audit entry
-        command.origin = _origin_of(scope)
+        client = scope.get("client") or (None,)
+        command.origin = commands.Origin(scope.get("steelyard.key"), client[0], scope.get("steelyard.id", ""))
         if b"idempotency-key" not in headers or not command.takes_key:
             return
         key = headers[b"idempotency-key"].decode("latin-1")
@@ -281,8 +281,9 @@ class Service:
             return
         name = request.path_params.get("model", "")[:_MAX_NAME]
         verb = f"{request.method.lower()} {path.rpartition('}')[2].strip('/')}".strip()
-        outcome = (f"status {status}", 0, None)
-        self.writer.audit.add(AuditEntry(self.writer.clock(), name, verb, *_origin_of(scope), *outcome))
+        client, key = scope.get("client") or (None,), scope.get("steelyard.key")
+        origin, outcome = (key, client[0], scope["steelyard.id"]), (f"status {status}", 0, None)
+        self.writer.audit.add(AuditEntry(self.writer.clock(), name, verb, *origin, *outcome))
 
     # -- the service itself -------------------------------------------------------------------------
 
@@ -327,13 +328,6 @@ class Service:
             await run_in_threadpool(self.writer.close)
             await self.forwarder.close()
             self.writer.store.close()
-
-
-def _origin_of(scope: Scope) -> commands.Origin:
-    client = scope.get("client")
-    return commands.Origin(
-        scope.get("steelyard.key"), client[0] if client else None, scope.get("steelyard.id", "")
-    )
 
 
 def _too_large(max_bytes: int) -> Problem:

@@ -58,15 +58,8 @@ ALTER TABLE snapshots ALTER COLUMN body SET STORAGE EXTERNAL;
 """
 _TABLES_WITH_ROWS = frozenset(
     [
-        "chunks",
-        "row_index",
-        "waiting",
-        "events",
-        "snapshots",
-        "answers",
-        "answer_index",
-        "quarantine",
-        "batches",
+        *("chunks", "row_index", "waiting", "events", "snapshots"),
+        *("answers", "answer_index", "quarantine", "batches"),
     ]
 )
 

@@ -34,7 +34,8 @@ _TABLES_BY_MODEL = (
 
 
 @functools.cache
-def _insertion(table: str, columns: str, replace: str) -> str:
+def _insert_sql(table: str, columns: str, replace: str = "") -> str:
+    """Return an INSERT statement, which overwrites a row with the same values in the columns ``replace``."""
     names = columns.split(", ")
     sql = f"INSERT INTO {table} ({columns}) VALUES ({', '.join('?' * len(names))})"  # noqa: S608  constants
     if replace:
@@ -183,10 +184,6 @@ class Store:
         """Run a query on the connection of the readers, which sees only committed data."""
         raise NotImplementedError
 
-    def _insert(self, table: str, columns: str, rows: Iterable[Sequence[Any]], replace: str = "") -> None:
-        """Insert rows. A row with the same values in the columns ``replace`` is overwritten."""
-        self._do_many(_insertion(table, columns, replace), rows)
-
     # -- models, events, snapshots ------------------------------------------------------------------
 
     def models(self) -> list[tuple[str, str]]:
@@ -218,7 +215,7 @@ class Store:
 
     def put_former_version(self, name: str, version: int) -> None:
         """Store the last version of a deleted or renamed model, so that no version of this name is reused."""
-        self._insert("former_models", "name, version", [(name, version)], replace="name")
+        self._do_many(_insert_sql("former_models", "name, version", replace="name"), [(name, version)])
 
     def former_version(self, name: str) -> int:
         """Return the last version of a deleted or renamed model, or -1 if there was none."""
@@ -226,8 +223,8 @@ class Store:
         return int(found[0][0]) if found else -1
 
     def append(self, model: str, event: Event) -> None:
-        row = (model, event.version, event.at, event.kind, event.body)
-        self._insert("events", "model, version, at, kind, body", [row])
+        sql = _insert_sql("events", "model, version, at, kind, body")
+        self._do(sql, model, event.version, event.at, event.kind, event.body)
 
     def events_after(self, model: str, version: int) -> Iterator[Event]:
         sql = "SELECT version, at, kind, body FROM events WHERE model = ? AND version > ? ORDER BY version"
@@ -247,18 +244,12 @@ class Store:
         versions = (snapshot.version, snapshot.version if replaced_version is None else replaced_version)
         self._do("DELETE FROM snapshots WHERE model = ? AND version IN (?, ?)", model, *versions)
         row = (model, snapshot.version, snapshot.at, snapshot.digest, snapshot.body)
-        self._insert("snapshots", "model, version, at, digest, body", [row])
+        self._do_many(_insert_sql("snapshots", "model, version, at, digest, body"), [row])
         sql = (
             "DELETE FROM snapshots WHERE model = ? AND version NOT IN "
             "(SELECT version FROM snapshots WHERE model = ? ORDER BY version DESC LIMIT ?)"
         )
         self._do(sql, model, model, keep)
-
-    def last_snapshot(self, model: str) -> Snapshot | None:
-        """Return the newest snapshot, including uncommitted changes of the writer."""
-        sql = "SELECT version, at, digest, body FROM snapshots WHERE model = ? ORDER BY version DESC LIMIT 1"
-        found = self._do(sql, model)
-        return Snapshot(*found[0]) if found else None
 
     def last_versions(self) -> dict[str, int]:
         """Return the version of the newest event or snapshot of every model that has any."""
@@ -270,13 +261,17 @@ class Store:
         )
         return dict(self._do(sql))
 
-    def snapshot(self, model: str, *, version: int | None = None, at: float | None = None) -> Snapshot | None:
+    def snapshot(
+        self, model: str, *, version: int | None = None, at: float | None = None, committed: bool = True
+    ) -> Snapshot | None:
+        """Return the newest snapshot up to a version or time, as of the last commit or of the writer."""
         sql = "SELECT version, at, digest, body FROM snapshots WHERE model = ?"
         values: list[Any] = [model]
         for column, limit in (("version", version), ("at", at)):
             if limit is not None:
                 sql, values = f"{sql} AND {column} <= ?", [*values, limit]
-        found = self._read(f"{sql} ORDER BY version DESC LIMIT 1", *values)
+        run = self._read if committed else self._do
+        found = run(f"{sql} ORDER BY version DESC LIMIT 1", *values)
         return Snapshot(*found[0]) if found else None
 
     def snapshots(self, model: str, limit: int) -> list[tuple[int, float, str, int]]:
@@ -311,7 +306,9 @@ class Store:
     def index_batches(self, model: str, chunk: int, batches: Sequence[str]) -> None:
         """Store the idempotency keys of the requests that share a chunk."""
         if batches:
-            self._insert("chunk_keys", "chunk, model, keys", [(chunk, model, key_hashes(batches))])
+            self._do_many(
+                _insert_sql("chunk_keys", "chunk, model, keys"), [(chunk, model, key_hashes(batches))]
+            )
 
     def chunks_learned(self, model: str, since: float, until: float) -> list[int]:
         """Return the chunks that arrived from ``since`` to ``until`` (inclusive)."""
@@ -350,7 +347,7 @@ class Store:
             for position, (row_id, subject) in enumerate(zip(ids, subjects, strict=True))
             if row_id is not None or subject is not None
         ]
-        self._insert("row_index", "model, id, subject, chunk, position", rows)
+        self._do_many(_insert_sql("row_index", "model, id, subject, chunk, position"), rows)
 
     def find_rows(
         self, model: str, *, ids: Sequence[str] = (), subject: str | None = None
@@ -378,7 +375,7 @@ class Store:
 
     def put_pending(self, model: str, rows: Sequence[PendingRow]) -> None:
         values = [(model, row.id, row.at, row.subject, row.body) for row in rows]
-        self._insert("waiting", "model, id, at, subject, body", values, replace="model, id")
+        self._do_many(_insert_sql("waiting", "model, id, at, subject, body", replace="model, id"), values)
 
     def pending(self, model: str, ids: Sequence[str]) -> list[PendingRow]:
         sql = "SELECT id, at, subject, body FROM waiting WHERE model = ? AND id IN (...)"
@@ -413,7 +410,7 @@ class Store:
 
     def add_quarantined(self, model: str, rows: Sequence[QuarantinedRow]) -> None:
         values = [(model, row.at, row.id, row.subject, row.reason, row.body) for row in rows]
-        self._insert("quarantine", "model, at, id, subject, reason, body", values)
+        self._do_many(_insert_sql("quarantine", "model, at, id, subject, reason, body"), values)
 
     def quarantined(self, model: str, after: int, limit: int) -> list[QuarantinedRow]:
         """Return committed rows in quarantine, oldest first."""
@@ -444,7 +441,7 @@ class Store:
 
     def add_audit(self, rows: Sequence[tuple[float, str, str, str]]) -> None:
         """Store audit entries: time, model, verb, and a JSON list of the requests."""
-        self._insert("audit", "at, model, verb, body", rows)
+        self._do_many(_insert_sql("audit", "at, model, verb, body"), rows)
 
     def audit(
         self, *, model: str | None, since: float, until: float, before: int, limit: int
@@ -508,11 +505,15 @@ class Store:
         if not rows:
             self.put_responses(model, [(key, fingerprint, body)], at=at)
             return
-        self._insert("answers", "model, key, fingerprint, body, at", [(model, key, fingerprint, body, at)])
+        self._do_many(
+            _insert_sql("answers", "model, key, fingerprint, body, at"), [(model, key, fingerprint, body, at)]
+        )
         self._index_response(model, key, rows)
 
     def _index_response(self, model: str, key: str, rows: Sequence[RowReference]) -> None:
-        self._insert("answer_index", "model, key, id, subject", [(model, key, *row) for row in rows])
+        self._do_many(
+            _insert_sql("answer_index", "model, key, id, subject"), [(model, key, *row) for row in rows]
+        )
 
     def erase_responses(
         self,
@@ -591,11 +592,13 @@ class Store:
 
     def put_positions(self, model: str, topic: str, positions: Mapping[str, str]) -> None:
         rows = [(model, topic, part, position) for part, position in positions.items()]
-        self._insert("positions", "model, topic, part, position", rows, replace="model, topic, part")
+        self._do_many(
+            _insert_sql("positions", "model, topic, part, position", replace="model, topic, part"), rows
+        )
 
     def put_early_labels(self, model: str, labels: Sequence[EarlyLabel]) -> None:
         rows = [(model, label.id, label.at, json.dumps(label.label), label.reason) for label in labels]
-        self._insert("early_labels", "model, id, at, label, reason", rows, replace="model, id")
+        self._do_many(_insert_sql("early_labels", "model, id, at, label, reason", replace="model, id"), rows)
 
     def early_labels(self, model: str, ids: Sequence[str]) -> dict[str, Any]:
         """Return the stored labels that wait for the rows ``ids``."""
@@ -622,7 +625,7 @@ class Store:
 
     def add_points(self, model: str, points: Sequence[dict[str, Any]]) -> None:
         rows = [(model, point["at"], point["row"], json.dumps(point)) for point in points]
-        self._insert("points", "model, at, row, body", rows)
+        self._do_many(_insert_sql("points", "model, at, row, body"), rows)
 
     def points(self, model: str, since: float | None, limit: int) -> list[dict[str, Any]]:
         later, values = ("", []) if since is None else (" AND at >= ?", [since])
@@ -636,7 +639,7 @@ class Store:
         return [json.loads(row[0]) for row in found]
 
     def add_certificate(self, model: str, version: int, at: float, body: str) -> None:
-        self._insert("certificates", "model, version, at, body", [(model, version, at, body)])
+        self._do_many(_insert_sql("certificates", "model, version, at, body"), [(model, version, at, body)])
 
     def certificates(self, model: str, limit: int) -> list[dict[str, Any]]:
         sql = "SELECT body FROM certificates WHERE model = ? ORDER BY version DESC, at DESC LIMIT ?"
