@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from steelyard.exceptions import DataError
 from steelyard.service import rows as wire
 from steelyard.service.commands import Consume, Forget, Put
-from steelyard.service.consumption import pending_rows
 from steelyard.service.errors import PositionMoved
+from steelyard.service.session import pending_rows
 from tests.service.data import n_early_labels, records, spec
 from tests.service.sessions import ModelSession, batch
 

@@ -26,10 +26,10 @@ from steelyard.brokers.settings import Feed
 from steelyard.exceptions import DataError, SteelyardError
 from steelyard.service import rows as wire
 from steelyard.service.commands import Consume, Origin
-from steelyard.service.consumption import pending_rows
 from steelyard.service.errors import Conflict, PositionMoved, QueueFullError, Unavailable
 from steelyard.service.published import PublishedModel
 from steelyard.service.queue import RequestFuture
+from steelyard.service.session import pending_rows
 from steelyard.service.stores import PendingRow
 from steelyard.service.writer import Writer
 from steelyard.streams.predictions import Predictions

@@ -9,17 +9,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+import numpy as np
+
 from steelyard.exceptions import FileFormatError, SteelyardError
 from steelyard.federated import SiteUpdate
 from steelyard.persistence.tree import encode
 from steelyard.service import rows as wire
-from steelyard.service.consumption import consume
-from steelyard.service.errors import Conflict, GoneError, NotFoundError
+from steelyard.service.errors import Conflict, GoneError, NotFoundError, PositionMoved
 from steelyard.service.forgetting import Forgetting
 from steelyard.service.pool import PooledSession
 from steelyard.service.queue import RequestFuture
 from steelyard.service.spec import Spec, check_name
-from steelyard.service.stores import ERASED_RESPONSE, PendingRow, RowReference
+from steelyard.service.stores import ERASED_RESPONSE, EarlyLabel, PendingRow, RowReference
 from steelyard.tables.columns import ColumnBatch
 
 if TYPE_CHECKING:
@@ -179,7 +180,102 @@ class Consume(Request):
     skips_known: bool = False
 
     def apply(self, writer: Writer, session: ModelSession, now: float) -> Response:
-        return consume(session, self, writer.max_remembered, now)
+        """Apply the messages. If an error is raised, nothing has changed."""
+        store, engine = session.store, session.engine
+        _check_positions(session, self)
+        limit = min(writer.max_remembered, engine.spec.limit("waiting"))
+        if session.n_pending + len(self.remember) > limit:
+            n_waiting = f"{session.n_pending:,} rows wait for their labels"
+            raise Conflict(f"{n_waiting}; at most {limit:,.0f} may wait.")
+        n_learned = 0
+        if self.learn is not None:
+            n_learned = _learn(session, self.learn, now, skips_known=self.skips_known)
+        # After this line, message contents cannot raise errors: refused labels are stored with the reason.
+        rows = list(self.remember)
+        if self.skips_known:
+            learned = set(store.known_ids(engine.name, [row.id for row in rows]))
+            rows = [row for row in rows if row.id not in learned]
+        if rows:
+            session.remember(rows, writer.max_remembered)
+        ids = [row.id for row in rows]
+        waiting = store.early_labels(engine.name, ids) if ids else {}
+        n_labelled = _label(session, {**waiting, **self.labels}, now)
+        store.drop_early_labels(engine.name, self.unused)
+        after = {part: position for part, (_, position) in self.moves.items()}
+        store.put_positions(engine.name, self.topic, after)
+        counts = {"learned": n_learned, "labelled": n_labelled, "remembered": len(ids)}
+        return {**counts, "version": engine.version}
+
+
+def _check_positions(session: ModelSession, request: Consume) -> None:
+    stored = session.store.positions(session.engine.name, request.topic, committed=False)
+    for part, (before, _) in request.moves.items():
+        if stored.get(part) != before:
+            raise PositionMoved(
+                f"the position in {request.topic!r} is {stored.get(part)!r}, not {before!r}; "
+                "nothing was changed.",
+                hint="read the topic again from the stored position",
+            )
+
+
+def _learn(session: ModelSession, batch: ColumnBatch, now: float, *, skips_known: bool) -> int:
+    spec = session.engine.spec
+    if skips_known and spec.id is not None and spec.id in batch.columns:
+        batch = _new_rows(session, batch, spec.id)
+    if spec.quarantines and batch.n_rows:
+        batch = session.quarantine(batch, now=now)
+    if batch.n_rows:
+        wire.check_known_values(spec, session.engine.encoder, batch)
+        session.learn(batch, now=now)
+    return batch.n_rows
+
+
+def _new_rows(session: ModelSession, batch: ColumnBatch, column: str) -> ColumnBatch:
+    """Return the rows with new ids, which are neither in the store nor repeated in the batch."""
+    ids = wire.identifiers(batch, column)
+    seen = set(session.store.known_ids(session.engine.name, [row_id for row_id in ids if row_id]))
+    is_new = []
+    for row_id in ids:
+        is_new.append(row_id is None or row_id not in seen)
+        if row_id is not None:
+            seen.add(row_id)
+    return batch if all(is_new) else wire.select(batch, np.array(is_new))
+
+
+def _label(session: ModelSession, labels: Mapping[str, Any], now: float) -> int:
+    """Learn pending rows with their labels; store labels that are refused or have no pending row."""
+    if not labels:
+        return 0
+    store, name = session.store, session.engine.name
+    found = store.pending(name, list(labels))
+    known = {row.id for row in found}
+    others = [row_id for row_id in labels if row_id not in known]
+    learned = set(store.known_ids(name, others))
+    reasons: dict[str, str | None] = {
+        row_id: "this row was learned with a label before" if row_id in learned else None for row_id in others
+    }
+    reasons |= _learn_labels(session, found, labels, now)
+    store.drop_early_labels(name, [row_id for row_id in labels if row_id not in reasons])
+    store.put_early_labels(
+        name, [EarlyLabel(row_id, now, labels[row_id], reason) for row_id, reason in reasons.items()]
+    )
+    return len(labels) - len(reasons)
+
+
+def _learn_labels(
+    session: ModelSession, rows: Sequence[PendingRow], labels: Mapping[str, Any], now: float
+) -> dict[str, str]:
+    """Learn pending rows; return the error messages of refused rows, keyed by row id."""
+    try:
+        if rows:
+            session.label(rows, labels, now=now)
+    except SteelyardError as error:
+        if len(rows) == 1:
+            return {rows[0].id: error.summary}
+        half = len(rows) // 2
+        refused = _learn_labels(session, rows[:half], labels, now)
+        return refused | _learn_labels(session, rows[half:], labels, now)
+    return {}
 
 
 @dataclass

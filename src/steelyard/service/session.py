@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -711,3 +712,30 @@ def _combined(stored: list[dict[str, Any]]) -> Predictions:
         lowest = min(known.values(), default=0.0) - 1.0
         scores[row] = [known.get(label, lowest) for label in classes]
     return Predictions.of(np.array([one["label"] for one in stored]), classes, scores)
+
+
+def pending_rows(spec: Spec, batch: ColumnBatch, answers: Predictions | None, now: float) -> list[PendingRow]:
+    """Return rows and their predictions, if any, as :class:`PendingRow` objects that wait for labels."""
+    if spec.rows == "none":
+        raise Conflict('this model stores no rows (rows = "none"), so no row can wait for its label.')
+    if spec.subject is not None and spec.subject not in batch.columns:
+        raise DataError(f"rows to remember need the subject column {spec.subject!r}.")
+    if spec.time is not None and spec.time in batch.columns:
+        present = [time is not None for time in wire.texts(batch, spec.time)]
+        times = wire.times(wire.select(batch, np.array(present)), spec.time)
+        wire.check_not_in_future(times, spec.time, now + spec.max_future_seconds)
+    id_column = spec.id if spec.id in batch.columns else None
+    ids = [row_id or uuid.uuid4().hex for row_id in wire.identifiers(batch, id_column)]
+    if len(set(ids)) < len(ids):
+        raise DataError("two of the rows have the same id; nothing was changed.", hint="ids must be unique")
+    subjects = wire.identifiers(batch, spec.subject)
+    labels = [] if answers is None else answers.labels.tolist()
+    rows = []
+    for row, row_id in enumerate(ids):
+        predicted: dict[str, Any] = {}
+        if answers is not None:
+            scores, classes = np.asarray(answers.scores[row]), list(answers.classes)
+            predicted = {"label": labels[row], "scores": scores, "classes": classes}
+        values = wire.fill_missing(batch.take(row, row + 1), {spec.id: row_id, spec.time: now})
+        rows.append(PendingRow(row_id, now, subjects[row], wire.pack(values, predicted)))
+    return rows

@@ -23,9 +23,9 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from steelyard.exceptions import SteelyardError
-from steelyard.service.consumption import TopicConsumer
 from steelyard.service.http import federated, inference, models, process  # noqa: F401  routes
 from steelyard.service.http.keys import Keys
+from steelyard.service.http.metrics import TopicConsumer
 from steelyard.service.http.responses import JSON, Problem, problem_of, respond
 from steelyard.service.http.routes import MODEL, MODELS, ROUTES
 from steelyard.service.http.routes import Route as RouteInfo

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import version
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, generate_latest
@@ -19,7 +19,6 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from steelyard.service.consumption import TopicConsumer
 from steelyard.service.http.activity import LABEL_DELAY_BOUNDS, Activity
 from steelyard.service.statistics import HistogramCounts
 from steelyard.service.writer import Writer
@@ -70,6 +69,21 @@ _COUNTERS_OF_TOPIC = {
 }
 # Values by name and labels. A value None is left out.
 Values = dict[str, dict[tuple[str, ...], float | None]]
+
+
+class TopicConsumer(Protocol):
+    """Thread that feeds a model from a topic while the service runs."""
+
+    model: str
+
+    def start(self) -> None:
+        """Start consuming."""
+
+    def stop(self) -> None:
+        """Finish the messages in progress and stop."""
+
+    def describe(self) -> dict[str, Any]:
+        """Return role, address without credentials, state, error, lag, counts and throughput."""
 
 
 class Metrics(Collector):

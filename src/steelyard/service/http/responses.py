@@ -17,14 +17,6 @@ from starlette.responses import Response
 
 from steelyard._types import FloatArray
 from steelyard.exceptions import FileAccessError, FileFormatError, SteelyardError
-from steelyard.service.errors import (
-    Conflict,
-    GoneError,
-    NotFoundError,
-    QueueFullError,
-    TooLargeError,
-    Unavailable,
-)
 from steelyard.service.http.routes import BINARY
 from steelyard.service.spec import Spec
 from steelyard.streams.predictions import Predictions
@@ -49,17 +41,6 @@ _TITLES = {
     500: "Internal error",
     503: "Not available",
 }
-_STATUS: tuple[tuple[type[SteelyardError], int], ...] = (
-    (NotFoundError, 404),
-    (GoneError, 410),
-    (TooLargeError, 413),
-    (Conflict, 409),
-    (QueueFullError, 429),
-    (Unavailable, 503),
-    (FileAccessError, 500),
-    (FileFormatError, 500),
-    (SteelyardError, 422),
-)
 _ARROW = "application/vnd.apache.arrow.stream"
 _SETTINGS = frozenset(field.name for field in fields(Spec))
 # Matches an argument such as missing="zero", track_rows=True or key=0.
@@ -169,7 +150,8 @@ class Problem(Exception):  # noqa: N818  the term of RFC 9457
 
 def problem_of(error: SteelyardError) -> Problem:
     """Convert an error of the library to a problem."""
-    status = next(status for kind, status in _STATUS if isinstance(error, kind))
+    is_internal = isinstance(error, FileAccessError | FileFormatError)
+    status = getattr(error, "status", 500 if is_internal else 422)
     more: dict[str, Any] = {}
     if isinstance(error, RowError):
         more["row"] = error.row

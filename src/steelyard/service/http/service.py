@@ -23,18 +23,18 @@ from steelyard.persistence.tree import decode
 from steelyard.service import commands, system
 from steelyard.service import rows as wire
 from steelyard.service.audit import AuditEntry
-from steelyard.service.consumption import TopicConsumer, pending_rows
 from steelyard.service.engine import Engine
 from steelyard.service.errors import NotFoundError, NotJSONError, Unavailable
 from steelyard.service.http.event_streams import EventStreams
 from steelyard.service.http.explanations import RecentAlarms
 from steelyard.service.http.forwarding import Forwarder
 from steelyard.service.http.keys import Key, Keys, RateLimits
-from steelyard.service.http.metrics import Metrics
+from steelyard.service.http.metrics import Metrics, TopicConsumer
 from steelyard.service.http.responses import Problem, prediction, respond, write_prediction
 from steelyard.service.http.routes import MODEL, route
 from steelyard.service.published import PublishedModel
 from steelyard.service.queue import RequestFuture
+from steelyard.service.session import pending_rows
 from steelyard.service.system import MemoryReturner
 from steelyard.service.writer import Writer
 from steelyard.tables.columns import ColumnBatch
