@@ -12,7 +12,6 @@ from __future__ import annotations
 import logging
 import threading
 import time
-import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -27,6 +26,7 @@ from steelyard.exceptions import DataError, SteelyardError
 from steelyard.service import rows as wire
 from steelyard.service.commands import Consume, Origin
 from steelyard.service.errors import Conflict, PositionMoved, QueueFullError, Unavailable
+from steelyard.service.model_owner import location
 from steelyard.service.published import PublishedModel
 from steelyard.service.queue import RequestFuture
 from steelyard.service.session import pending_rows
@@ -133,11 +133,7 @@ class Consumer:
         self.state = "stopped"
 
     def _failed(self, error: Exception) -> None:
-        if isinstance(error, SteelyardError):
-            reason = str(error)
-        else:  # the message of an unexpected error may contain values of rows
-            last = traceback.extract_tb(error.__traceback__)[-1]
-            reason = f"{type(error).__name__} in {last.name}, line {last.lineno}"
+        reason = str(error) if isinstance(error, SteelyardError) else location(error)
         if reason != self.error:
             _log.error("%s of model %r: %s", self.topic, self.model, reason)
         self.state, self.error = "retries", reason

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 # Upper bounds in seconds.
@@ -53,12 +54,7 @@ class WriterStatistics:
 
     def __init__(self) -> None:
         self.commit_seconds = HistogramCounts(_COMMIT_BOUNDS)
-        self.write_failures: dict[str, int] = {}  # number of failed transactions for each kind of error
+        self.write_failures: Counter[str] = Counter()  # number of failed transactions for each kind of error
         self.erase_failures = 0
         # Callback with the name of the model and the delays in seconds.
         self.on_labels: Callable[[str, list[float]], None] | None = None
-
-    def write_failed(self, error: Exception) -> None:
-        """Count a group of requests that could not be written."""
-        kind = type(error.__cause__ or error).__name__
-        self.write_failures[kind] = self.write_failures.get(kind, 0) + 1

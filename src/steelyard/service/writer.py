@@ -177,6 +177,13 @@ class Writer(ModelOwner):
         self.queue.put(request)
         return request
 
+    def accept(self, request: Request) -> None:
+        """Queue a request that another writer thread forwards; fail the request if that is not possible."""
+        try:
+            self.submit(request)
+        except SteelyardError as error:
+            request.future.set_exception(error)
+
     def _run(self) -> None:
         # One core is left free for predictions. A second BLAS thread would occupy it, mostly by waiting:
         # learning 500 features took 2.8 times the CPU time, and two learner threads on two cores were slower
@@ -253,10 +260,7 @@ class Writer(ModelOwner):
         for request in group:
             is_slow = request.model in self.slow_models and not isinstance(request, Adopt)
             if is_slow and self._slow_writer is not None:
-                try:
-                    self._slow_writer.submit(request)
-                except SteelyardError as error:
-                    request.future.set_exception(error)
+                self._slow_writer.accept(request)
             else:
                 own.append(request)
         return own
@@ -434,7 +438,7 @@ class Writer(ModelOwner):
     def _undo(self, requests: list[Request], error: Exception) -> None:
         """Restore the models from the store after a failed transaction, and retry or fail its requests."""
         is_store_error = isinstance(error, (CommitOutcomeUnknown, FileAccessError, *self.store.errors))
-        self.statistics.write_failed(error)
+        self.statistics.write_failures[type(error.__cause__ or error).__name__] += 1
         if is_store_error:
             self._set_problem(reason_of(error))
         _log.error("a group of %d requests failed: %s (%s)", len(requests), reason_of(error), location(error))
@@ -625,9 +629,10 @@ class SlowWriter(Writer):
             try:
                 if self._is_own(name):
                     self._hand_back(name)
-                self._first.submit(request)
             except SteelyardError as error:
                 request.future.set_exception(error)
+            else:
+                self._first.accept(request)
 
     def _hand_back(self, name: str) -> None:
         """Hand a model back to the first writer, which also renames and deletes models."""

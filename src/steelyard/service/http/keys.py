@@ -80,12 +80,11 @@ class Keys:
 
     def problem(self) -> str | None:
         """Return the reason why the file cannot be read, or None if it can. A new problem is logged."""
+        problem = None
         try:
             self._refresh()
         except SteelyardError as error:
-            problem: str | None = str(error)
-        else:
-            problem = None
+            problem = str(error)
         if problem is not None and problem != self._problem:
             _log.error("requests are refused: %s", problem)
         self._problem = problem
