@@ -128,7 +128,10 @@ class Service:
             return current
         if current.spec.sites:
             raise Problem(410, "a federated model has no earlier versions.")
-        version, at = _version_or_time(as_of)
+        is_version = isinstance(as_of, int) or (
+            isinstance(as_of, str) and as_of.isdecimal() and len(as_of) < 19
+        )
+        version, at = (int(as_of), None) if is_version else (None, seconds(as_of))
         if version is not None and not 0 <= version <= current.version:
             raise Problem(404, f"the latest version of {name!r} is {current.version}; got {str(as_of)[:60]}.")
         if version == current.version or (at is not None and at >= self.writer.clock()):
@@ -359,12 +362,6 @@ def seconds(value: Any) -> float:
     if not abs(found) < _MAX_TIME_SECONDS or len(str(value)) > 64:
         raise Problem(422, f"expected a time; got {str(value)[:60]!r}.", "for example 2026-01-31T12:30:00Z")
     return found
-
-
-def _version_or_time(as_of: Any) -> tuple[int | None, float | None]:
-    if isinstance(as_of, int) or (isinstance(as_of, str) and as_of.isdecimal() and len(as_of) < 19):
-        return int(as_of), None
-    return None, seconds(as_of)
 
 
 # -- handlers of requests with rows -----------------------------------------------------------------

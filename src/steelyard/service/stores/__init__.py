@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 _DISK_FULL_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _DISK_FULL_ERRORS = frozenset({"FullError", "DiskFull"})  # names of exceptions of apsw and psycopg
@@ -29,16 +28,14 @@ def reason_of(error: BaseException) -> str:
     return "out of memory" if isinstance(error, MemoryError) else type(error).__name__
 
 
-@dataclass(frozen=True)
-class Learners:
+class Learners(NamedTuple):
     """Learner processes, and the models of which they hold leases."""
 
     n_leases: dict[str, int]  # number of leases of each live learner process, by address
     owners: dict[str, str]  # address of the learner process of each model, if it has one
 
 
-@dataclass(frozen=True)
-class Event:
+class Event(NamedTuple):
     """One change of a model; events are ordered by version."""
 
     version: int
@@ -47,8 +44,7 @@ class Event:
     body: bytes
 
 
-@dataclass(frozen=True)
-class Snapshot:
+class Snapshot(NamedTuple):
     """The complete state of a model at one version."""
 
     version: int
@@ -57,8 +53,7 @@ class Snapshot:
     body: bytes
 
 
-@dataclass(frozen=True)
-class PendingRow:
+class PendingRow(NamedTuple):
     """Predicted row that is stored until its label arrives."""
 
     id: str
@@ -67,8 +62,7 @@ class PendingRow:
     body: bytes
 
 
-@dataclass(frozen=True)
-class QuarantinedRow:
+class QuarantinedRow(NamedTuple):
     """Labelled row that violates a guard of its model and waits for a decision of an operator."""
 
     number: int
@@ -79,8 +73,7 @@ class QuarantinedRow:
     body: bytes
 
 
-@dataclass(frozen=True)
-class EarlyLabel:
+class EarlyLabel(NamedTuple):
     """Label from a topic that waits for its row, or that was refused for the given reason."""
 
     id: str

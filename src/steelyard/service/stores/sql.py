@@ -215,7 +215,7 @@ class Store:
 
     def put_former_version(self, name: str, version: int) -> None:
         """Store the last version of a deleted or renamed model, so that no version of this name is reused."""
-        self._do_many(_insert_sql("former_models", "name, version", replace="name"), [(name, version)])
+        self._do(_insert_sql("former_models", "name, version", replace="name"), name, version)
 
     def former_version(self, name: str) -> int:
         """Return the last version of a deleted or renamed model, or -1 if there was none."""
@@ -224,7 +224,7 @@ class Store:
 
     def append(self, model: str, event: Event) -> None:
         sql = _insert_sql("events", "model, version, at, kind, body")
-        self._do(sql, model, event.version, event.at, event.kind, event.body)
+        self._do(sql, model, *event)
 
     def events_after(self, model: str, version: int) -> Iterator[Event]:
         sql = "SELECT version, at, kind, body FROM events WHERE model = ? AND version > ? ORDER BY version"
@@ -243,8 +243,7 @@ class Store:
         """
         versions = (snapshot.version, snapshot.version if replaced_version is None else replaced_version)
         self._do("DELETE FROM snapshots WHERE model = ? AND version IN (?, ?)", model, *versions)
-        row = (model, snapshot.version, snapshot.at, snapshot.digest, snapshot.body)
-        self._do_many(_insert_sql("snapshots", "model, version, at, digest, body"), [row])
+        self._do(_insert_sql("snapshots", "model, version, at, digest, body"), model, *snapshot)
         sql = (
             "DELETE FROM snapshots WHERE model = ? AND version NOT IN "
             "(SELECT version FROM snapshots WHERE model = ? ORDER BY version DESC LIMIT ?)"
@@ -306,9 +305,7 @@ class Store:
     def index_batches(self, model: str, chunk: int, batches: Sequence[str]) -> None:
         """Store the idempotency keys of the requests that share a chunk."""
         if batches:
-            self._do_many(
-                _insert_sql("chunk_keys", "chunk, model, keys"), [(chunk, model, key_hashes(batches))]
-            )
+            self._do(_insert_sql("chunk_keys", "chunk, model, keys"), chunk, model, key_hashes(batches))
 
     def chunks_learned(self, model: str, since: float, until: float) -> list[int]:
         """Return the chunks that arrived from ``since`` to ``until`` (inclusive)."""
@@ -374,7 +371,7 @@ class Store:
     # -- pending rows -------------------------------------------------------------------------------
 
     def put_pending(self, model: str, rows: Sequence[PendingRow]) -> None:
-        values = [(model, row.id, row.at, row.subject, row.body) for row in rows]
+        values = [(model, *row) for row in rows]
         self._do_many(_insert_sql("waiting", "model, id, at, subject, body", replace="model, id"), values)
 
     def pending(self, model: str, ids: Sequence[str]) -> list[PendingRow]:
@@ -409,7 +406,7 @@ class Store:
     # -- quarantine ---------------------------------------------------------------------------------
 
     def add_quarantined(self, model: str, rows: Sequence[QuarantinedRow]) -> None:
-        values = [(model, row.at, row.id, row.subject, row.reason, row.body) for row in rows]
+        values = [(model, *row[1:]) for row in rows]  # the database numbers the rows
         self._do_many(_insert_sql("quarantine", "model, at, id, subject, reason, body"), values)
 
     def quarantined(self, model: str, after: int, limit: int) -> list[QuarantinedRow]:
@@ -505,9 +502,8 @@ class Store:
         if not rows:
             self.put_responses(model, [(key, fingerprint, body)], at=at)
             return
-        self._do_many(
-            _insert_sql("answers", "model, key, fingerprint, body, at"), [(model, key, fingerprint, body, at)]
-        )
+        sql = _insert_sql("answers", "model, key, fingerprint, body, at")
+        self._do(sql, model, key, fingerprint, body, at)
         self._index_response(model, key, rows)
 
     def _index_response(self, model: str, key: str, rows: Sequence[RowReference]) -> None:
@@ -639,7 +635,7 @@ class Store:
         return [json.loads(row[0]) for row in found]
 
     def add_certificate(self, model: str, version: int, at: float, body: str) -> None:
-        self._do_many(_insert_sql("certificates", "model, version, at, body"), [(model, version, at, body)])
+        self._do(_insert_sql("certificates", "model, version, at, body"), model, version, at, body)
 
     def certificates(self, model: str, limit: int) -> list[dict[str, Any]]:
         sql = "SELECT body FROM certificates WHERE model = ? ORDER BY version DESC, at DESC LIMIT ?"
