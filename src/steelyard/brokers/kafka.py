@@ -175,20 +175,19 @@ class KafkaSink(Sink):
 
         with client_errors(self._address, KafkaException, BufferError):
             for name, payload in messages:
-                self._produce(name, payload, delivered)
+                while not self._produce(name, payload, delivered):
+                    self._producer.poll(0.1)  # the queue of the client library is full
             n_left = self._producer.flush(_SEND_SECONDS)
         if errors or n_left:
             reason = errors[0].str() if errors else f"{n_left} messages were not accepted in time"
             raise BrokerError(f"{reason}.", source=str(self._address))
 
-    def _produce(self, name: str, payload: bytes, delivered: Any) -> None:
-        while True:
-            try:
-                self._producer.produce(self._address.topic, payload, key=name, on_delivery=delivered)
-            except BufferError:
-                self._producer.poll(0.1)
-            else:
-                return
+    def _produce(self, name: str, payload: bytes, delivered: Any) -> bool:
+        try:
+            self._producer.produce(self._address.topic, payload, key=name, on_delivery=delivered)
+        except BufferError:
+            return False
+        return True
 
     def close(self) -> None:
         self._producer.purge()

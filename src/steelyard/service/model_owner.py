@@ -12,7 +12,7 @@ from typing import Any
 
 from steelyard.exceptions import SteelyardError
 from steelyard.service.errors import NotFoundError, Unavailable, follower_error
-from steelyard.service.pool import recover_session, repair_model
+from steelyard.service.pool import recover_session
 from steelyard.service.published import PublishedModel
 from steelyard.service.session import ModelSession
 from steelyard.service.stores.sql import Store
@@ -175,7 +175,7 @@ class ModelOwner:
     def repair(self, name: str) -> dict[str, int]:
         """Rebuild a damaged model from its readable rows; return the numbers of kept and lost rows."""
         with self.store.transaction():
-            found = repair_model(self.store, name, dict(self.store.models())[name], self.clock())
+            found = ModelSession.repair(self.store, name, dict(self.store.models())[name], self.clock())
         self.store.erase()
         self.recover()
         return found

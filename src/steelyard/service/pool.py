@@ -203,16 +203,6 @@ def new_session(store: Store, name: str, spec: Spec) -> ModelSession:
     return ModelSession(store, Engine(name, spec))
 
 
-def repair_model(store: Store, name: str, spec: str, now: float) -> dict[str, int]:
-    """Rebuild a damaged model; raise Conflict for a federated model, whose sites must publish again."""
-    if Spec.from_store(json.loads(spec)).sites:
-        raise Conflict(
-            f"the federated model {name!r} cannot be repaired here.",
-            hint="create it under another name; its sites publish their statistics again",
-        )
-    return ModelSession.repair(store, name, spec, now)
-
-
 def recover_session(store: Store, name: str, spec: str) -> ModelSession:
     """Restore the session of a model from the store."""
     kind = PooledSession if Spec.from_store(json.loads(spec)).sites else ModelSession

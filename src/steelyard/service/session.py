@@ -119,6 +119,11 @@ class ModelSession:
             Numbers of ``kept`` and ``lost`` rows. Rows of unreadable snapshots are not counted.
         """
         settings = Spec.from_store(json.loads(spec))
+        if settings.sites:
+            raise Conflict(
+                f"the federated model {name!r} cannot be repaired here.",
+                hint="create it under another name; its sites publish their statistics again",
+            )
         session, version = cls(store, Engine(name, settings)), store.last_versions().get(name, 0)
         if not settings.keeps_rows:
             session = cls(store, _latest_readable(store, name) or session.engine)

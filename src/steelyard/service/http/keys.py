@@ -188,8 +188,7 @@ def _hash(secret: str) -> str:
 
 def _parsed(text: str, name: str) -> dict[str, Key]:
     try:
-        entries = tomllib.loads(text).get("keys", [])
-        keys = [_key(entry) for entry in entries]
+        keys = [_key(entry) for entry in tomllib.loads(text).get("keys", [])]
     except (tomllib.TOMLDecodeError, KeyError, TypeError, AttributeError, ValueError) as error:
         raise FileFormatError(f"this is not a file of keys: {error}.", source=name) from error
     return {key.id: key for key in keys}
