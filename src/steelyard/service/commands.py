@@ -294,15 +294,9 @@ class Forget(Request):
     @property
     def by(self) -> str:
         """Selection of the rows: "ids", "subject", "time", "rows", "batch" or "arrival"."""
-        options = {
-            "ids": self.ids,
-            "subject": self.subject,
-            "time": self.before,
-            "rows": self.batch,
-            "batch": self.request_key,
-            "arrival": self.learned,
-        }
-        return next(name for name, value in options.items() if value is not None)
+        names = {"before": "time", "batch": "rows", "request_key": "batch", "learned": "arrival"}
+        given = ("ids", "subject", *names)
+        return next(names.get(name, name) for name in given if getattr(self, name) is not None)
 
     def apply(self, _: Writer, session: ModelSession, now: float) -> Response:
         certificate = Forgetting(session, self, now).run()

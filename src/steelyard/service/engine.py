@@ -198,7 +198,7 @@ class Engine:
                 # The rows are counted only if both models have predicted them.
                 if current is not None and rival.engine.monitor.n_counted > n_counted:
                     rival.monitor.count(labels, current, row=self.n_learned, at=at)
-                rival.monitor.new_points = rival.engine.monitor.new_points = []
+                rival.monitor.new_points, rival.engine.monitor.new_points = [], []
         self.recent.add(add)
         self._newest = float(ascending[-1])
         self.n_rows += add.n_rows
@@ -324,7 +324,11 @@ class Engine:
 
     def categories_in(self, batch: ColumnBatch) -> set[tuple[str, str]]:
         """Return the known categories that occur in the rows, as pairs (column, text)."""
-        known = self._known_categories
+        schema = getattr(self.learner, "_schema", None) if is_ready(self.learner) else None
+        if schema is not None:
+            known = {(name, text) for name, codes in schema.codes.items() for text in codes}
+        else:
+            known = set(self.encoder.categories_) if self.encoder.is_fitted else set()
         columns = self.encoder.categorical_ if self.encoder.is_fitted else []
         found: set[tuple[str, Any]] = {
             (name, text)
@@ -334,13 +338,6 @@ class Engine:
         }
         found = {(name, text) for name, text in found if text is not None} & known
         return found if self.challenger is None else found | self.challenger.engine.categories_in(batch)
-
-    @property
-    def _known_categories(self) -> set[tuple[str, str]]:
-        schema = getattr(self.learner, "_schema", None) if is_ready(self.learner) else None
-        if schema is not None:
-            return {(name, text) for name, codes in schema.codes.items() for text in codes}
-        return set(self.encoder.categories_) if self.encoder.is_fitted else set()
 
     def erase_categories(self, categories: set[tuple[str, str]]) -> None:
         """Erase the texts of categories that no longer occur in any row."""
