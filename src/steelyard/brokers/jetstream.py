@@ -102,19 +102,19 @@ class JetStreamSource(Source):
                 hint=f"nats stream add --subjects {address.topic}",
             ) from None
         self._stream_name = name
-        self._sequence = state.last_seq if address.options.get("start") == "end" else state.first_seq - 1
+        sequence = state.last_seq if address.options.get("start") == "end" else state.first_seq - 1
         if position is not None:
-            self._sequence = int(position)
-            if self._sequence > state.last_seq:
-                raise self._recreated("the stream", f"message {state.last_seq:,}", f"{self._sequence:,}")
-            if state.first_seq > self._sequence + 1:
+            sequence = int(position)
+            if sequence > state.last_seq:
+                raise self._recreated("the stream", f"message {state.last_seq:,}", f"{sequence:,}")
+            if state.first_seq > sequence + 1:
                 self.missed = (
-                    f"messages {self._sequence + 1:,} to {state.first_seq - 1:,} of {address} were deleted "
+                    f"messages {sequence + 1:,} to {state.first_seq - 1:,} of {address} were deleted "
                     "before they were read"
                 )
         config = ConsumerConfig(
             deliver_policy=DeliverPolicy.BY_START_SEQUENCE,
-            opt_start_seq=max(self._sequence, 0) + 1,
+            opt_start_seq=max(sequence, 0) + 1,
             ack_policy=AckPolicy.NONE,
             filter_subject=address.topic,
             inactive_threshold=_INACTIVE_SECONDS,
@@ -130,8 +130,6 @@ class JetStreamSource(Source):
         for one in found:
             sequence = _sequence(one.reply)
             messages.append(Message(one.data, f"{self._stream_name}/{sequence}", "", str(sequence)))
-        if messages:
-            self._sequence = int(messages[-1].position)
         return messages
 
     async def _fetch(self, max_messages: int, seconds: float) -> None:

@@ -137,19 +137,13 @@ class PublishedModel:
 
         Alarms are counted over the rows of prediction requests or, if there are more, over the learned rows.
         """
-        pairs = zip(_realised_rates(self.learner), self._rates_of_learning, strict=False)
-        found = [max(pair, key=lambda one: one.n_rows) for pair in pairs]
-        return [
-            {
-                "name": one.name,
-                "rate": one.rate,
-                "interval": list(one.interval),
-                "promised": one.target,
-                "rows": one.n_rows,
-            }
-            for one in found
-            if one.n_rows
-        ]
+        rates = []
+        for pair in zip(_realised_rates(self.learner), self._rates_of_learning, strict=False):
+            one = max(pair, key=lambda rate: rate.n_rows)
+            numbers = {"rate": one.rate, "interval": list(one.interval), "promised": one.target}
+            if one.n_rows:
+                rates.append({"name": one.name, **numbers, "rows": one.n_rows})
+        return rates
 
     @property
     def drift_gauges(self) -> tuple[int, float] | None:
