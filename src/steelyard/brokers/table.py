@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from steelyard.brokers.address import Address
 from steelyard.brokers.interface import Message, open_source
-from steelyard.brokers.payloads import BadMessage, parse
+from steelyard.brokers.payloads import parse
 from steelyard.exceptions import DataError
 from steelyard.service import rows as wire
 from steelyard.tables.columns import ColumnBatch, Columns, Place
@@ -76,13 +76,10 @@ class TopicTable(TableSource):
             parsed, bad = parse(messages, texts, self._address.options.get("columns"))
             for one in parsed:
                 yield _with_columns(one.batch, wanted, texts, self.place)
-            self._handle(bad)
+            for bad_one in bad:
+                source = f"{self.place.source}, message {bad_one.message.id}"
+                self.bad_rows.handle(DataError(bad_one.reason, source=source))
             messages = self._read()
-
-    def _handle(self, bad: Sequence[BadMessage]) -> None:
-        for one in bad:
-            source = f"{self.place.source}, message {one.message.id}"
-            self.bad_rows.handle(DataError(one.reason, source=source))
 
     def _read(self) -> list[Message]:
         """Return the next messages, or an empty list at the end."""

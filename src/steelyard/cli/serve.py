@@ -172,7 +172,7 @@ def serve_command(
 def _configure_logging(log_format: str, log_level: str) -> None:
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(message)s")
     if log_format == "json":
-        from steelyard.service.http.logs import JsonFormatter
+        from steelyard.service.system import JsonFormatter
 
         for handler in logging.getLogger().handlers:
             handler.setFormatter(JsonFormatter())

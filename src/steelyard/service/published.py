@@ -46,6 +46,7 @@ class PublishedModel:
         self.n_rows, self.n_learned = engine.n_rows, engine.n_learned
         self.text_columns = engine.text_columns
         self.columns = engine.column_kinds()
+        self.hub = None if engine.hub is None else engine.hub.copy()
         self._monitor, self._recent = engine.monitor, engine.recent
         # Later changes replace the encoder of the engine by a copy. Callers must not change either.
         self.encoder, self.learner = engine.encoder, copy.deepcopy(engine.learner)
@@ -75,7 +76,11 @@ class PublishedModel:
         """Return missing values, drift and importance of each column over recent rows."""
         if not self.is_ready:
             return {"rows": 0, "columns": []}
-        return column_statistics(self._recent, self.columns, self._scores)
+
+        def scores(batch: ColumnBatch) -> FloatArray:
+            return np.asarray(predict_chunk(self.learner, encoded_chunk(self, batch)).scores, dtype=float)
+
+        return column_statistics(self._recent, self.columns, scores)
 
     def agreement(self, other: PublishedModel) -> dict[str, Any]:
         """Return the fraction of recently learned rows for which two versions predict the same label."""
@@ -84,9 +89,6 @@ class PublishedModel:
             return {"rows": 0, "same": None}
         labels = [model.predict(rows)[0].labels for model in (self, other)]
         return {"rows": rows.n_rows, "same": float(np.mean(labels[0] == labels[1]))}
-
-    def _scores(self, batch: ColumnBatch) -> FloatArray:
-        return np.asarray(predict_chunk(self.learner, encoded_chunk(self, batch)).scores, dtype=np.float64)
 
     def comparison(self) -> dict[str, Any] | None:
         """Return settings and quality of the model and its challenger, or None if there is no challenger."""
@@ -135,19 +137,13 @@ class PublishedModel:
 
         Alarms are counted over the rows of prediction requests or, if there are more, over the learned rows.
         """
-        pairs = zip(_realised_rates(self.learner), self._rates_of_learning, strict=False)
-        found = [max(pair, key=lambda one: one.n_rows) for pair in pairs]
-        return [
-            {
-                "name": one.name,
-                "rate": one.rate,
-                "interval": list(one.interval),
-                "promised": one.target,
-                "rows": one.n_rows,
-            }
-            for one in found
-            if one.n_rows
-        ]
+        rates = []
+        for pair in zip(_realised_rates(self.learner), self._rates_of_learning, strict=False):
+            one = max(pair, key=lambda rate: rate.n_rows)
+            numbers = {"rate": one.rate, "interval": list(one.interval), "promised": one.target}
+            if one.n_rows:
+                rates.append({"name": one.name, **numbers, "rows": one.n_rows})
+        return rates
 
     @property
     def drift_gauges(self) -> tuple[int, float] | None:
