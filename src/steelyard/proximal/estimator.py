@@ -52,7 +52,7 @@ from steelyard.params import (
     prior_factors,
 )
 from steelyard.persistence import storable
-from steelyard.proximal.buffering import BufferedRows, BufferingState
+from steelyard.proximal.buffering import BufferedRows
 from steelyard.proximal.certificate import Certificate
 from steelyard.proximal.drift_report import DriftReport, compare_statistics
 from steelyard.proximal.folds import FoldedStatistics, FoldState, mapped_blocks
@@ -256,7 +256,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
             return
         self._check_range(batch.X, "partial_fit")
         buffer = BufferedRows.start(features, batch.X.shape[1])
-        self._set_empty(BufferingState.of(buffer, self.n_folds if self.C == "auto" else 1))
+        self._set_empty(FoldState.of_buffer(buffer, self.n_folds if self.C == "auto" else 1))
 
     def _start(self, batch: Batch) -> None:
         feature_map = None

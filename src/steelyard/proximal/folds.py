@@ -18,12 +18,12 @@ from steelyard.exceptions import DataError, DataTypeError, FileFormatError
 from steelyard.features import RandomFeatures
 from steelyard.persistence.tree import decode, encode
 from steelyard.proximal import serialization
+from steelyard.proximal.buffering import BufferedRows, batch_rows
 from steelyard.proximal.quantizer import Quantizer
 from steelyard.proximal.row_ledger import FoldLabel, RowLedger, fold_numbers
 from steelyard.proximal.statistics import ClassStatistics, ClassSubset, never_learned
 
 if TYPE_CHECKING:
-    from steelyard.proximal.buffering import BufferedRows
     from steelyard.proximal.model_selection import SelectedC
     from steelyard.proximal.planes import SingleRowModel
 
@@ -80,6 +80,10 @@ class FoldState:
     every change applies to all folds at once. ``add`` changes the state in place by one native call; all
     methods named by a participle (such as ``merged``) return a new state.
 
+    While ``buffer`` has the first rows of a stream, the feature map is preliminary, and the statistics are
+    those of the buffered rows. The result depends neither on the sizes of the batches nor on rows that have
+    been forgotten. When the buffer is full, the final map is fitted and ``buffer`` becomes None.
+
     Parameters
     ----------
     statistics : ClassStatistics
@@ -104,7 +108,7 @@ class FoldState:
         self.feature_map = feature_map
         self.omitted_map = omitted_map
         self.is_plain = feature_map is None and n_folds == 1
-        self.buffer: BufferedRows | None = None  # used only by BufferingState
+        self.buffer: BufferedRows | None = None
         self.selected_C: SelectedC | None = None  # stays valid while rows are added but not removed
         self.single_row: SingleRowModel | None = None
         self.last_predict_version: int | None = (
@@ -130,18 +134,31 @@ class FoldState:
             quantizer = Quantizer.uniform(width, feature_map.step, rounds=False)
         return cls(ClassStatistics(width, quantizer=quantizer), n_folds, feature_map)
 
+    @classmethod
+    def of_buffer(cls, buffer: BufferedRows, n_folds: int) -> Self:
+        """Return the state of the buffered rows; the feature map is final if the buffer is full."""
+        state = cls.start(buffer.X.shape[1], n_folds, buffer.fitted_map())
+        if len(buffer):
+            state.add(buffer.batch())
+        state.buffer = None if buffer.is_full else buffer
+        return state
+
     def empty(self) -> FoldState:
         """Return a state without rows that has the same folds, feature map and quantizer."""
-        return self._with(self.statistics.empty())
+        if self.buffer is not None:
+            return self.of_buffer(self.buffer.empty(), self.n_folds)
+        return self.copy(self.statistics.empty())
 
-    def copy(self) -> FoldState:
-        """Return an independent copy (copy-on-write) without cached results, except for the class labels."""
-        result = self._with(self.statistics.copy())  # a state with buffered rows returns another class
-        result._class_labels = self._class_labels
+    def copy(self, statistics: ClassStatistics | None = None) -> FoldState:
+        """Return an independent copy (copy-on-write), with other statistics if they are given.
+
+        Of the cached results it has only the class labels.
+        """
+        if statistics is None:
+            statistics = self.statistics.copy()
+        result = FoldState(statistics, self.n_folds, self.feature_map, self.omitted_map)
+        result.buffer, result._class_labels = self.buffer, self._class_labels
         return result
-
-    def _with(self, statistics: ClassStatistics) -> FoldState:
-        return FoldState(statistics, self.n_folds, self.feature_map, self.omitted_map)
 
     @property
     def n_features(self) -> int:
@@ -171,6 +188,9 @@ class FoldState:
         if self.is_plain:  # fast path for single rows
             self.statistics.add_batch(batch)
             return
+        if self.buffer is not None:
+            self._add_to_buffer(self.buffer, batch)
+            return
         n_rows = batch.X.shape[0]
         one_block = self.feature_map is None or n_rows <= _BLOCK_ROWS
         statistics = self.statistics if one_block else self.statistics.copy()
@@ -182,6 +202,27 @@ class FoldState:
         self.statistics = statistics
         if total is not None:
             self._cache["total"] = (self.version, None), total
+
+    def _add_to_buffer(self, before: BufferedRows, batch: Batch) -> None:
+        """Add the first rows of a batch to the buffer, and the others to the state that follows from it."""
+        n = min(before.capacity, batch.X.shape[0])
+        first = batch_rows(batch, slice(0, n))
+        buffer = before.with_rows(first)
+        if buffer.is_full or buffer.n_preliminary != before.n_preliminary:
+            result = self.of_buffer(buffer, self.n_folds)
+        else:
+            result = self.copy()
+            result.buffer = None
+            result.add(first)
+            result.buffer = buffer
+        if n < batch.X.shape[0]:
+            result.add(batch_rows(batch, slice(n, None)))
+        self._replace_by(result)
+
+    def _replace_by(self, other: FoldState) -> None:
+        selected_C = self.selected_C if other.feature_map is self.feature_map else None
+        # A single assignment is atomic for other threads.
+        self.__dict__ = {**other.__dict__, "selected_C": selected_C}
 
     def _updated_total(self, batch: Batch, block: Batch) -> ClassStatistics | None:
         """Return the total with a batch added, or None if the total is not cached."""
@@ -198,6 +239,9 @@ class FoldState:
 
         After an error the state may have changed, so callers work on a copy and discard it.
         """
+        if self.buffer is not None:
+            self._replace_by(self.of_buffer(self.buffer.without_rows(batch, source), self.n_folds))
+            return
         for block in (batch,) if self.is_plain else self._blocks(batch):
             self.statistics.remove_batch(block, source)
 
@@ -286,7 +330,7 @@ class FoldState:
         Buffered rows of one state are learned by the other.
         """
         if other.buffer is None and self.buffer is None:
-            return self._with(self.statistics + other.statistics)
+            return self.copy(self.statistics + other.statistics)
         result, rows = (self, other.buffer) if other.buffer is not None else (other, self.buffer)
         assert rows is not None
         result = result.copy()
@@ -303,7 +347,7 @@ class FoldState:
                 source="FoldedStatistics.difference",
                 hint="fit one feature map first, RandomFeatures(...).fit(X), and pass it to all learners",
             )
-        return self._with(self.statistics - other.statistics)
+        return self.copy(self.statistics - other.statistics)
 
     def subtracted(self, other: FoldState, source: str) -> FoldState:
         """Return the state without the rows of ``other``; raise DataError for unknown rows."""
@@ -313,7 +357,7 @@ class FoldState:
             return result
         if self.buffer is not None:
             raise never_learned(source, other.total.classes[0] if other.total.classes else None)
-        return self._with(self.statistics.copy().subtract(other.statistics, source))
+        return self.copy(self.statistics.copy().subtract(other.statistics, source))
 
     def widened(self, n_features: int) -> FoldState:
         """Return the state with more features appended, which are zero in all rows so far."""
@@ -323,7 +367,7 @@ class FoldState:
                 source="ProximalSVC.grow",
                 hint="reserve features for new categories before the map, for example by hashing",
             )
-        return self._with(self.statistics.copy().grow(n_features))
+        return self.copy(self.statistics.copy().grow(n_features))
 
     def permuted(self, places: Sequence[int], n_features: int) -> FoldState:
         """Return the state with feature ``k`` moved to position ``places[k]``."""
@@ -332,15 +376,17 @@ class FoldState:
                 "the order of features before a feature map cannot change.",
                 source="ProximalSVC.permute_features",
             )
-        return self._with(self.statistics.permute_features(places, n_features))
+        return self.copy(self.statistics.permute_features(places, n_features))
 
     def decayed(self, factor: float, drop_below: float) -> FoldState:
         """Return the state with weights times ``factor``, without classes of weight below ``drop_below``."""
-        result = self._with(self.statistics.copy().scale(factor))
+        result = self.copy(self.statistics.copy().scale(factor))
         total = result.total
         for label in [label for label in total.classes if total.count(label) < drop_below]:
             for fold in range(self.n_folds):
                 result.statistics.forget_class(label if self.n_folds == 1 else FoldLabel(label, fold))
+        if result.buffer is not None:
+            result.buffer = result.buffer.decayed(factor, result.total.classes)
         return result
 
     # -- checks, saving and loading -----------------------------------------------------------------
@@ -371,12 +417,13 @@ class FoldState:
 
     def get_state(self) -> dict[str, Any]:
         """Return the state as arrays and plain values, for files and messages."""
-        return {
+        state = {
             "map": self.feature_map,
             "left_map": None if self.omitted_map is None else self.omitted_map.digest,
             "n_folds": self.n_folds,
             "statistics": serialization.get_state(self.statistics),
         }
+        return state if self.buffer is None else {**state, "gathered": self.buffer.get_state()}
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> FoldState:
@@ -386,12 +433,10 @@ class FoldState:
         if not 1 <= n_folds <= _MAX_FOLDS:
             raise ValueError(f"the number of folds must be from 1 to {_MAX_FOLDS}")
         if state.get("gathered") is not None:
-            from steelyard.proximal.buffering import BufferedRows, BufferingState  # avoids an import cycle
-
             buffer = BufferedRows.from_state(state["gathered"])
             if buffer.X.shape[1] != n_features:
                 raise ValueError("the buffered rows do not have one column per feature")
-            return BufferingState.of(buffer, n_folds)
+            return cls.of_buffer(buffer, n_folds)
         if "folds" in state:  # version 0.1 wrote one statistics object per fold
             statistics = _joined(state["folds"])
         else:
