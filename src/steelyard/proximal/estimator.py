@@ -694,21 +694,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
     def _predictor(self) -> Predictor:
         """Return planes and classes of the current rows, cached for the current version of the state."""
         rule, state = self._rule(), self._state
-
-        def make() -> Predictor:
-            classes, total = state.class_labels(), state.total
-            C = self._selected_C(rule, state).C if rule.C == "auto" else float(rule.C)
-            return Predictor(classes, rule.planes(total, C, classes.labels), state.feature_map)
-
-        return state.cached("predictor", rule, make, lock_of(self))
-
-    @staticmethod
-    def _selected_C(rule: PlaneRule, state: FoldState) -> SelectedC:
-        """Return the C that was selected for ``state``, or select it now."""
-        n_rows = state.statistics.n_rows
-        if state.selected_C is None or not state.selected_C.is_valid(rule, n_rows):
-            state.selected_C = SelectedC(rule.select_C(state.total, state), rule, n_rows)
-        return state.selected_C
+        return state.cached("predictor", rule, rule.predictor, lock_of(self))
 
     # -- prediction ---------------------------------------------------------------------------------
 

@@ -261,7 +261,7 @@ class FoldState:
         """Statistics of all rows."""
         if self.n_folds == 1:
             return self.statistics
-        return self.cached("total", None, self._merged_folds, nullcontext())
+        return self.cached("total", None, FoldState._merged_folds, nullcontext())
 
     def _merged_folds(self) -> ClassStatistics:
         return self.statistics.regrouped({key: key.label for key in self.statistics.classes})
@@ -288,15 +288,15 @@ class FoldState:
         """Return a mapping from class keys to labels for all keys of the given folds."""
         return {key: key.label for key in self.statistics.classes if key.fold in folds}
 
-    def cached(self, name: str, key: Any, make: Callable[[], T], lock: AbstractContextManager[Any]) -> T:
-        """Return ``make()``; the result is cached until the statistics or ``key`` change.
+    def cached(self, name: str, key: Any, make: Callable[[Self], T], lock: AbstractContextManager[Any]) -> T:
+        """Return ``make(self)``; the result is cached until the statistics or ``key`` change.
 
         A valid cache entry is returned without the lock, so it does not wait for calls that learn.
         """
         entry = self._cache.get(name)
         if entry is None or entry[0] != (self.version, key):
             with lock:
-                entry = (self.version, key), make()
+                entry = (self.version, key), make(self)
                 self._cache[name] = entry
         value: T = entry[1]
         return value

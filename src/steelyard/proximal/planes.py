@@ -24,7 +24,7 @@ from steelyard.exceptions import ParameterError
 from steelyard.features import RandomFeatures
 from steelyard.params import class_factors
 from steelyard.proximal.folds import ClassLabels, FoldState
-from steelyard.proximal.model_selection import select_C
+from steelyard.proximal.model_selection import SelectedC, select_C
 from steelyard.proximal.solver import (
     PlaneEquations,
     all_score_moments,
@@ -153,24 +153,27 @@ class PlaneRule:
     threshold: str
     penalize_intercept: bool
 
+    def predictor(self, state: FoldState) -> Predictor:
+        """Return the planes and classes of the current rows."""
+        classes = state.class_labels()
+        C = float(self.C) if self.C != "auto" else self._selected_C(state)
+        return Predictor(classes, self.planes(state.total, C, classes.labels), state.feature_map)
+
     def planes(self, statistics: ClassStatistics, C: float, labels: list[Label] | None = None) -> Planes:
         """Return the planes for one value of C. ``labels`` are the classes, if the caller knows them."""
         labels = labels or _labels(statistics)
-        if uses_native_solver(self, statistics.n_features, len(labels)):
-            planes = self.native_planes(statistics, C, labels)
-            if planes is not None:
-                return planes
-        return self.reference_planes(statistics, C)
-
-    def native_planes(self, statistics: ClassStatistics, C: float, labels: list[Label]) -> Planes | None:
-        """Return the planes computed by the native solver, or None if a matrix is not positive definite."""
         d, n_classes = statistics.n_features, len(labels)
-        n_planes = n_classes if n_classes > 2 else 1
-        coef, intercept = np.empty((n_planes, d)), np.empty(n_planes)
-        threads = num_threads() if d >= _MIN_FEATURES_FOR_THREADS else 1
-        sums, slots = statistics.slots_of(labels)
-        slope = _native.solve_planes(sums, slots, coef, intercept, *self.native_arguments(C, labels), threads)
-        return Planes(coef, intercept, slope, C) if slope >= 0.0 else None
+        if uses_native_solver(self, d, n_classes):
+            n_planes = n_classes if n_classes > 2 else 1
+            coef, intercept = np.empty((n_planes, d)), np.empty(n_planes)
+            threads = num_threads() if d >= _MIN_FEATURES_FOR_THREADS else 1
+            sums, slots = statistics.slots_of(labels)
+            parameters = self.native_arguments(C, labels)
+            slope = _native.solve_planes(sums, slots, coef, intercept, *parameters, threads)
+            if slope >= 0.0:
+                return Planes(coef, intercept, slope, C)
+            # A matrix is not positive definite in floating-point arithmetic.
+        return self.reference_planes(statistics, C)
 
     def native_arguments(
         self, C: float, labels: list[Label]
@@ -193,6 +196,13 @@ class PlaneRule:
             system = self._system(statistics)
             equations = self._equations(system)
             return self._finish(system, equations, solve(equations, C), C)
+
+    def _selected_C(self, state: FoldState) -> float:
+        """Return the C that was selected for ``state``, or select it now."""
+        n_rows = state.statistics.n_rows
+        if state.selected_C is None or not state.selected_C.is_valid(self, n_rows):
+            state.selected_C = SelectedC(self.select_C(state.total, state), self, n_rows)
+        return state.selected_C.C
 
     def select_C(
         self, statistics: ClassStatistics, state: FoldState, folds: Sequence[int] | None = None
