@@ -237,12 +237,14 @@ class IncrementalSVC(ForgettingMixin):
     @property
     def classes_(self) -> NDArray[Any]:
         """Labels of the classes that currently have rows."""
-        return sorted_classes(self._learned("classes_").labels.classes)
+        self._need("classes_")
+        return sorted_classes(self._state.labels.classes)
 
     @property
     def class_count_(self) -> NDArray[np.int64]:
         """Current number of rows of each class."""
-        labels = self._learned("class_count_").labels
+        self._need("class_count_")
+        labels = self._state.labels
         return np.array([labels.counts[labels.codes[label]] for label in labels.classes], dtype=np.int64)
 
     @property
@@ -253,15 +255,16 @@ class IncrementalSVC(ForgettingMixin):
     @property
     def support_(self) -> NDArray[np.int64]:
         """Row numbers of the support vectors."""
+        self._need("support_")
         with lock_of(self):
-            return self._learned("support_").support()[0]
+            return self._state.support()[0]
 
     @property
     def n_support_(self) -> NDArray[np.int64]:
         """Number of support vectors of each class."""
+        self._need("n_support_")
         with lock_of(self):
-            state = self._learned("n_support_")
-            codes, labels = state.support()[1], state.labels
+            codes, labels = self._state.support()[1], self._state.labels
             counts = [np.sum(codes == labels.codes[label]) for label in labels.classes]
             return np.array(counts, dtype=np.int64)
 
@@ -291,8 +294,9 @@ class IncrementalSVC(ForgettingMixin):
     @property
     def margin_size_(self) -> int:
         """Number of rows in the margin sets of all planes."""
+        self._need("margin_size_")
         with lock_of(self):
-            return self._learned("margin_size_").margin_size
+            return self._state.margin_size
 
     def kkt_violation(self) -> float:
         """Return the largest violation of the optimality (KKT) conditions, computed from all rows.
@@ -307,12 +311,9 @@ class IncrementalSVC(ForgettingMixin):
         with lock_of(self):
             return self._state.violation()
 
-    def _learned(self, attribute: str) -> SupportState:
-        self._need(attribute)
-        return self._state
-
     def _expansion(self, attribute: str) -> KernelExpansion:
-        return self._learned(attribute).predictor(lock_of(self), self.threshold).expansion
+        self._need(attribute)
+        return self._state.predictor(lock_of(self), self.threshold).expansion
 
     # -- prediction ---------------------------------------------------------------------------------
 
