@@ -223,7 +223,7 @@ class LandmarkMap:
             # All partial sums are integers below 2**53, so the result is bit-identical with every BLAS.
             with limit_blas(len(self.root)):
                 np.matmul(kernel, self.root, out=block)
-            self._round(block)
+            _native.round_to_step(block, self._step_ratio, self.quantum, num_threads())
         return out
 
     def map_intermediates(self, X: FloatArray) -> FloatArray:
@@ -250,16 +250,17 @@ class LandmarkMap:
         """Compute the output features from kernel values."""
         out = np.empty(intermediates.shape)
         _native.linear_scores(intermediates, self._root_columns, np.zeros(len(self.root)), out, num_threads())
-        self._round(out)
+        _native.round_to_step(out, self._step_ratio, self.quantum, num_threads())
         return out
 
     @cached_property
     def _root_columns(self) -> FloatArray:
         return np.ascontiguousarray(self.root.T)
 
-    def _round(self, out: FloatArray) -> None:
-        factor = self.step * 2.0**-KERNEL_BITS / self.quantum
-        _native.round_to_step(out, factor, self.quantum, num_threads())
+    @cached_property
+    def _step_ratio(self) -> float:
+        """Step of the products of kernel values and root, in units of the step of the output values."""
+        return self.step * 2.0**-KERNEL_BITS / self.quantum
 
 
 def _check_finite(*parts: Any) -> None:

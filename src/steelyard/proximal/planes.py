@@ -1,6 +1,6 @@
 """Planes of the proximal SVM: computation from statistics, and scores.
 
-Two solvers compute the planes. Only :func:`uses_native_solver` chooses between them.
+Two solvers compute the planes. Only :meth:`PlaneRule.native_arguments` chooses between them.
 """
 
 from __future__ import annotations
@@ -51,6 +51,11 @@ _MIN_ROWS_FOR_THREADS = 17  # minimum number of rows to score with several threa
 _MAX_LEVERAGE = 0.95  # upper limit of a mean leverage; a class with a single row has leverage 1
 _TARGETS = np.array([1.0, -1.0])
 _MEAN_TOLERANCE = 1e-12  # relative rounding error of mean scores
+
+
+NativeArguments = tuple[
+    _native.ExactSums, list[int], tuple[float, bool, bool, bool, bool, bool, list[float]]
+]  # sums, slots of the classes, and the parameters of the native solver
 
 
 @dataclass(frozen=True)
@@ -125,23 +130,6 @@ class Predictor:
     feature_map: RandomFeatures | None
 
 
-def uses_native_solver(rule: PlaneRule, n_features: int, n_classes: int) -> bool:
-    """Return whether the native solver (``src/native/proximal/planes.cpp``) computes the planes.
-
-    The native solver is faster for small systems, such as those of a stream of single rows. The reference
-    solver, :mod:`steelyard.proximal.solver`, uses LAPACK and also solves systems that are not positive
-    definite in floating-point arithmetic. The choice depends only on the parameters and on sizes, so equal
-    rows give equal planes.
-    """
-    if rule.threshold == "gmean" and (
-        rule.objective == "auc" or (n_classes == 2 and n_features > _MAX_NATIVE_FEATURES_LEAVE_ONE_OUT)
-    ):
-        return False
-    if n_classes <= _MAX_NATIVE_CLASSES:
-        return n_features <= _MAX_NATIVE_FEATURES
-    return rule.objective == "margin" and n_features <= _MAX_NATIVE_FEATURES_MANY_CLASSES
-
-
 @dataclass(frozen=True)
 class PlaneRule:
     """Parameters of :class:`~steelyard.ProximalSVC` that determine the planes for given statistics."""
@@ -162,13 +150,12 @@ class PlaneRule:
     def planes(self, statistics: ClassStatistics, C: float, labels: list[Label] | None = None) -> Planes:
         """Return the planes for one value of C. ``labels`` are the classes, if the caller knows them."""
         labels = labels or _labels(statistics)
-        d, n_classes = statistics.n_features, len(labels)
-        if uses_native_solver(self, d, n_classes):
-            n_planes = n_classes if n_classes > 2 else 1
+        arguments = self.native_arguments(statistics, C, labels)
+        if arguments is not None:
+            (sums, slots, parameters), d = arguments, statistics.n_features
+            n_planes = len(labels) if len(labels) > 2 else 1
             coef, intercept = np.empty((n_planes, d)), np.empty(n_planes)
             threads = num_threads() if d >= _MIN_FEATURES_FOR_THREADS else 1
-            sums, slots = statistics.slots_of(labels)
-            parameters = self.native_arguments(C, labels)
             slope = _native.solve_planes(sums, slots, coef, intercept, *parameters, threads)
             if slope >= 0.0:
                 return Planes(coef, intercept, slope, C)
@@ -176,11 +163,25 @@ class PlaneRule:
         return self.reference_planes(statistics, C)
 
     def native_arguments(
-        self, C: float, labels: list[Label]
-    ) -> tuple[float, bool, bool, bool, bool, bool, list[float]]:
-        """Return C and the other parameters in the form that the functions of the native solver expect."""
+        self, statistics: ClassStatistics, C: float, labels: list[Label]
+    ) -> NativeArguments | None:
+        """Return sums, slots and parameters for the native solver, or None if the reference solver is used.
+
+        The native solver, ``src/native/proximal/planes.cpp``, is faster for small systems, such as those of a
+        stream of single rows. The reference solver, :mod:`steelyard.proximal.solver`, uses LAPACK and also
+        solves systems that are not positive definite in floating-point arithmetic. The choice depends only on
+        the parameters and on sizes, so equal rows give equal planes.
+        """
+        d, n_classes = statistics.n_features, len(labels)
+        leaves_out = self.threshold == "gmean" and n_classes == 2
+        if n_classes > _MAX_NATIVE_CLASSES:
+            max_features = _MAX_NATIVE_FEATURES_MANY_CLASSES if self.objective == "margin" else 0
+        else:
+            max_features = _MAX_NATIVE_FEATURES_LEAVE_ONE_OUT if leaves_out else _MAX_NATIVE_FEATURES
+        if d > max_features or (self.threshold == "gmean" and self.objective == "auc"):
+            return None
         weights = self.class_weight
-        return (
+        parameters = (
             C,
             weights == "balanced",
             self.standardize,
@@ -189,6 +190,7 @@ class PlaneRule:
             self.threshold == "gmean",
             [] if weights is None or weights == "balanced" else class_factors(weights, labels).tolist(),
         )
+        return *statistics.slots_of(labels), parameters
 
     def reference_planes(self, statistics: ClassStatistics, C: float) -> Planes:
         """Return the planes computed by the LAPACK solver, which supports every case."""
@@ -299,9 +301,10 @@ class SingleRowModel(_native.SingleRowModel):
             return None
         version, classes = state.statistics.version, state.class_labels()
         labels = classes.labels
-        if not uses_native_solver(rule, state.statistics.n_features, len(labels)):
+        arguments = rule.native_arguments(state.statistics, float(rule.C), labels)
+        if arguments is None:
             return None
-        sums, slots = state.statistics.slots_of(labels)
+        sums, slots, native_parameters = arguments
         return cls(
             sums,
             version,
@@ -310,7 +313,7 @@ class SingleRowModel(_native.SingleRowModel):
             dict(zip(labels, slots, strict=True)) if can_learn else {},
             dict(parameters),
             "feature_names_in_",
-            *rule.native_arguments(float(rule.C), labels),
+            *native_parameters,
         )
 
 

@@ -51,6 +51,11 @@ class ClassStatistics:
         Steps of the features. If not given, the first 256 rows determine them. Until then the rows are
         stored, and all results are computed with the steps that the rows so far determine.
 
+    Attributes
+    ----------
+    n_features : int
+        Number of features.
+
     Notes
     -----
     The rows of a class with few rows are stored individually. Memory is at most
@@ -93,7 +98,8 @@ class ClassStatistics:
                 f"n_features must be {Integer(1).description}; got {n_features!r}.", source="ClassStatistics"
             )
         _check_fits_memory(n_features, 1)
-        self._sums = _native.ExactSums(int(n_features))
+        self.n_features = int(n_features)
+        self._sums = _native.ExactSums(self.n_features)
         self._slots: dict[Label, int] = {}  # native slot of every known label, including labels without rows
         self.from_floats = False  # whether the sums come from a version 0.1 file with floating-point sums
         if quantizer is not None:
@@ -139,11 +145,6 @@ class ClassStatistics:
         return serialization.from_sums(quantizer, sums, cls, fractions=fractions)
 
     # -- reading the statistics ---------------------------------------------------------------------
-
-    @property
-    def n_features(self) -> int:
-        """Number of features."""
-        return self._sums.n_features
 
     @property
     def version(self) -> int:
@@ -401,13 +402,8 @@ class ClassStatistics:
         if not self.is_frozen:  # all subsets share one quantizer, even while it is preliminary
             sums = sums.copy()
             sums.freeze_quantizer()
-        result = self._with(sums.regrouped(places, len(slots), num_threads()))
-        result._slots = slots
-        return result
-
-    def _with(self, sums: _native.ExactSums) -> ClassStatistics:
-        result = object.__new__(ClassStatistics)
-        result._sums, result._slots, result.from_floats = sums, self._slots, self.from_floats
+        result = self.copy()
+        result._sums, result._slots = sums.regrouped(places, len(slots), num_threads()), slots
         return result
 
     def empty(self) -> ClassStatistics:
@@ -416,10 +412,11 @@ class ClassStatistics:
 
     def copy(self) -> ClassStatistics:
         """Return an independent copy; unchanged matrices are shared (copy-on-write)."""
-        return self._with(self._sums.copy())
+        result = object.__new__(ClassStatistics)
+        result.__dict__ = {**self.__dict__, "_sums": self._sums.copy()}
+        return result
 
-    def __copy__(self) -> ClassStatistics:
-        return self.copy()
+    __copy__ = copy
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ClassStatistics:
         return self.copy()
@@ -462,7 +459,9 @@ class ClassStatistics:
         _check_fits_memory(n_features, 2 * max(1, len(self.classes)))
         sources = np.full(n_features, -1, dtype=np.int64)
         sources[list(places)] = np.arange(self.n_features)
-        return self._with(self._sums.permute_features(sources))
+        result = self.copy()
+        result.n_features, result._sums = n_features, self._sums.permute_features(sources)
+        return result
 
     def forget_class(self, label: Label) -> Self:
         """Remove all rows of a class, if there are any."""
@@ -478,7 +477,7 @@ class ClassStatistics:
                 source="ClassStatistics.grow",
             )
         if n_features > self.n_features:
-            self._sums = self.permute_features(range(self.n_features), int(n_features))._sums
+            self.__dict__ = self.permute_features(range(self.n_features), int(n_features)).__dict__
         return self
 
     # -- files and messages -------------------------------------------------------------------------

@@ -23,8 +23,7 @@ from steelyard.explanation.neighbors import RememberedRows
 from steelyard.kernels.kernel import GAMMA, Function, Kernel
 from steelyard.params import AnyOf, ClassWeight, Constraint, Integer, OneOf, Positive
 from steelyard.persistence import storable
-from steelyard.svm.expansion import KernelExpansion
-from steelyard.svm.state import SupportState
+from steelyard.svm.state import Predictor, SupportState
 
 _MEGABYTE = 1 << 20
 _MAX_CACHE_MEGABYTES = 1 << 40  # far more memory than any machine has
@@ -250,7 +249,8 @@ class IncrementalSVC(ForgettingMixin):
     @property
     def support_vectors_(self) -> Any:
         """Rows with a nonzero coefficient in any plane."""
-        return self._expansion("support_vectors_").vectors
+        self._need("support_vectors_")
+        return self._predictor().expansion.vectors
 
     @property
     def support_(self) -> NDArray[np.int64]:
@@ -271,7 +271,8 @@ class IncrementalSVC(ForgettingMixin):
     @property
     def coef_(self) -> FloatArray:
         """Normals of the planes, for the linear kernel only."""
-        expansion = self._expansion("coef_")
+        self._need("coef_")
+        expansion = self._predictor().expansion
         if self.kernel != "linear":
             raise AttributeError(
                 f"IncrementalSVC.coef_: only the linear kernel has coefficients of features; got "
@@ -284,12 +285,14 @@ class IncrementalSVC(ForgettingMixin):
     @property
     def dual_coef_(self) -> FloatArray:
         """Coefficients of the support vectors, one row per plane."""
-        return self._expansion("dual_coef_").coef
+        self._need("dual_coef_")
+        return self._predictor().expansion.coef
 
     @property
     def intercept_(self) -> FloatArray:
         """Intercepts of the decision functions."""
-        return self._expansion("intercept_").intercept
+        self._need("intercept_")
+        return self._predictor().expansion.intercept
 
     @property
     def margin_size_(self) -> int:
@@ -311,9 +314,9 @@ class IncrementalSVC(ForgettingMixin):
         with lock_of(self):
             return self._state.violation()
 
-    def _expansion(self, attribute: str) -> KernelExpansion:
-        self._need(attribute)
-        return self._state.predictor(lock_of(self), self.threshold).expansion
+    def _predictor(self) -> Predictor:
+        """Return classes and decision functions of the current rows."""
+        return self._state.predictor(lock_of(self), self.threshold)
 
     # -- prediction ---------------------------------------------------------------------------------
 
@@ -328,7 +331,7 @@ class IncrementalSVC(ForgettingMixin):
         return super().predict(X)
 
     def _scored(self, X: Any, method: str) -> tuple[FloatArray, NDArray[Any]]:
-        X, predictor = validate_rows(self, X, method), self._state.predictor(lock_of(self), self.threshold)
+        X, predictor = validate_rows(self, X, method), self._predictor()
         if not len(predictor.classes):
             raise all_forgotten_error(f"IncrementalSVC.{method}")
         self._need_finite(X, method)
@@ -348,7 +351,7 @@ class IncrementalSVC(ForgettingMixin):
             return self._state.remembered_rows()
 
     def _attribution(self, X: FloatArray, background: FloatArray | None) -> Attribution:
-        e = self._state.predictor(lock_of(self), self.threshold).expansion
+        e = self._predictor().expansion
         return explain_kernel_sum(X, e.kernel, e.vectors, e.coef, e.intercept, background=background)
 
     # -- saving and loading -------------------------------------------------------------------------
