@@ -5,6 +5,7 @@ The state has the class statistics of each fold and the feature map of the rows.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from hashlib import blake2b
@@ -21,7 +22,7 @@ from steelyard.proximal import serialization
 from steelyard.proximal.buffering import BufferedRows, batch_rows
 from steelyard.proximal.quantizer import Quantizer
 from steelyard.proximal.row_ledger import FoldLabel, RowLedger, fold_numbers
-from steelyard.proximal.statistics import ClassStatistics, ClassSubset, never_learned
+from steelyard.proximal.statistics import ClassStatistics, never_learned
 
 if TYPE_CHECKING:
     from steelyard.proximal.model_selection import SelectedC
@@ -261,10 +262,7 @@ class FoldState:
         """Statistics of all rows."""
         if self.n_folds == 1:
             return self.statistics
-        return self.cached("total", None, FoldState._merged_folds, nullcontext())
-
-    def _merged_folds(self) -> ClassStatistics:
-        return self.statistics.regrouped({key: key.label for key in self.statistics.classes})
+        return self.cached("total", None, lambda state: state.subset(range(state.n_folds)), nullcontext())
 
     def class_labels(self) -> ClassLabels:
         """Return the class labels; the same object is returned until the classes change."""
@@ -278,15 +276,20 @@ class FoldState:
         """Statistics of the rows of each fold."""
         if self.n_folds == 1:
             return [self.statistics]
-        return [self.statistics.regrouped(self._labels_in({fold})) for fold in range(self.n_folds)]
+        return [self.subset({fold}) for fold in range(self.n_folds)]
 
-    def subset(self, folds: Container[int]) -> ClassSubset:
-        """Return a view of the rows of some folds."""
-        return ClassSubset(self.statistics, self._labels_in(folds))
+    def subset(self, folds: Container[int]) -> ClassStatistics:
+        """Return the statistics of the rows of some of several folds."""
+        labels = {key: key.label for key in self.statistics.classes if key.fold in folds}
+        return self.statistics.regrouped(labels)
 
-    def _labels_in(self, folds: Container[int]) -> dict[Label, Label]:
-        """Return a mapping from class keys to labels for all keys of the given folds."""
-        return {key: key.label for key in self.statistics.classes if key.fold in folds}
+    def keys_of(self, folds: Container[int]) -> dict[Label, list[FoldLabel]]:
+        """Return the keys of each class that has rows in some folds."""
+        keys: defaultdict[Label, list[FoldLabel]] = defaultdict(list)
+        for key in self.statistics.classes:
+            if key.fold in folds:
+                keys[key.label].append(key)
+        return keys
 
     def cached(self, name: str, key: Any, make: Callable[[Self], T], lock: AbstractContextManager[Any]) -> T:
         """Return ``make(self)``; the result is cached until the statistics or ``key`` change.

@@ -5,7 +5,7 @@ Two solvers compute the planes. Only :meth:`PlaneRule.native_arguments` chooses 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -27,9 +27,9 @@ from steelyard.proximal.folds import ClassLabels, FoldState
 from steelyard.proximal.model_selection import SelectedC, select_C
 from steelyard.proximal.solver import (
     PlaneEquations,
-    all_score_moments,
     auc_equations,
     margin_equations,
+    score_moments,
     solve,
     solve_path,
 )
@@ -225,10 +225,20 @@ class PlaneRule:
         # Decomposing a wide system is slow, and two of five folds select a C that is about as good.
         # On twelve data sets with 600 mapped features, mean AUC and G-mean differed by 0.0003.
         tested = folds if statistics.n_features <= _MAX_FEATURES_FOR_ALL_FOLDS else folds[::3][:2]
-        splits = ((state.subset({fold}), state.subset({*folds} - {fold})) for fold in tested)
+        splits = self._splits(state, folds, tested)
         with limit_blas(statistics.n_features):
             system = self._system(statistics)
             return select_C(splits, system, self._equations(system), self._equations)
+
+    def _splits(
+        self, state: FoldState, folds: Sequence[int], tested: Sequence[int]
+    ) -> Iterator[tuple[System, System]]:
+        """Yield the systems of each tested fold and of all other folds, if both have rows."""
+        for fold in tested:
+            test, training = state.keys_of({fold}), state.keys_of({*folds} - {fold})
+            if test and training:
+                statistics, standardize = state.statistics, self.standardize
+                yield System(statistics, test), System(statistics, training, standardize=standardize)
 
     def path(self, statistics: ClassStatistics, Cs: FloatArray) -> list[Planes]:
         """Return the planes for several values of C."""
@@ -241,7 +251,8 @@ class PlaneRule:
             ]
 
     def _system(self, statistics: ClassStatistics) -> System:
-        return System(statistics, _labels(statistics), standardize=self.standardize)
+        _labels(statistics)  # raises an error if there are no rows
+        return System(statistics, standardize=self.standardize)
 
     def _equations(self, system: System) -> PlaneEquations:
         regularizer = system.regularizer(
@@ -263,7 +274,7 @@ class PlaneRule:
         """Convert solutions of the linear system to planes in raw units with thresholds and slopes."""
         if not equations.has_intercept:
             solutions = np.column_stack([solutions, np.zeros(len(solutions))])
-        moments = all_score_moments(system, equations.classes, solutions)
+        moments = score_moments(system, equations.classes, solutions)
         positive, negative = moments[:, 0], moments[:, 1]
         if len(system.labels) == 1:
             threshold = np.zeros(1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, Self
@@ -193,10 +192,15 @@ class ClassStatistics:
             return Quantizer(np.zeros(self.n_features), rounds=np.zeros(self.n_features))
         return Quantizer(exponents, origins, rounds, mixed)
 
-    def view(self, labels: Sequence[Label] | None = None) -> _native.ExactView:
-        """Return counts, sums and matrices of classes (default: all) as correctly rounded doubles."""
-        sums, slots = self.slots_of(self.classes if labels is None else labels)
-        return _native.ExactView(sums, [[slot] for slot in slots], num_threads())
+    def view(self, groups: Sequence[Sequence[Label]] | None = None) -> _native.ExactView:
+        """Return counts, sums and matrices as correctly rounded doubles.
+
+        They are those of groups of classes; by default, every class is a group.
+        """
+        if groups is None:
+            groups = [[label] for label in self.classes]
+        slots = [self.slots_of(labels)[1] for labels in groups]
+        return _native.ExactView(self._sums, slots, num_threads())
 
     def slots_of(self, labels: Sequence[Label]) -> tuple[_native.ExactSums, list[int]]:
         """Return the native object with all sums, and the slot of each given class."""
@@ -209,7 +213,7 @@ class ClassStatistics:
                 f"there is no class {label!r}; there are {_first_labels(self.classes)}.",
                 source="ClassStatistics.gram",
             )
-        view = self.view([label])
+        view = self.view([[label]])
         lower = view.matrix(0)
         units, origin = np.append(np.ldexp(1.0, view.units), 1.0), view.origin
         full = (lower + np.tril(lower, -1).T) * units * units[:, None]
@@ -234,7 +238,7 @@ class ClassStatistics:
         """
         name = blake2b(f"steelyard class statistics, {self.n_features} features".encode(), digest_size=16)
         classes = self.classes
-        view = self.view(classes)
+        view = self.view([[label] for label in classes])
         name.update((view.origin + 0.0).tobytes())  # adding 0.0 turns -0.0 into 0.0
         for k, label in enumerate(classes):
             name.update(label_bytes(label))
@@ -499,35 +503,6 @@ class ClassStatistics:
         counts = {label: self.count(label) for label in classes[:10]}
         more = "" if len(classes) <= 10 else f", and {len(classes) - 10} more classes"
         return f"ClassStatistics(n_features={self.n_features}, counts={counts}{more})"
-
-
-class ClassSubset:
-    """View of some classes under new labels, without a copy. Classes with equal new labels are merged.
-
-    Parameters
-    ----------
-    statistics : ClassStatistics
-        Statistics of all classes.
-    labels : mapping of label to label
-        New label of each class in the subset; all these classes have rows.
-    """
-
-    def __init__(self, statistics: ClassStatistics, labels: Mapping[Label, Label]) -> None:
-        self._statistics = statistics
-        self._members: defaultdict[Label, list[Label]] = defaultdict(list)
-        for member, label in labels.items():
-            self._members[label].append(member)
-
-    @property
-    def classes(self) -> list[Label]:
-        """New labels of the classes, sorted."""
-        return sorted(self._members)
-
-    def view(self, labels: Sequence[Label]) -> _native.ExactView:
-        """Return counts, sums and matrices of some classes as correctly rounded doubles."""
-        sums, _ = self._statistics.slots_of(())
-        groups = [self._statistics.slots_of(self._members[label])[1] for label in labels]
-        return _native.ExactView(sums, groups, num_threads())
 
 
 def never_learned(source: str, label: Label, hint: str | None = None) -> DataError:
