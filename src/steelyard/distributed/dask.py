@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from steelyard._threads import num_threads
+from steelyard._validation import check_started
 from steelyard.distributed.partitions import (
     MAP_ROWS,
     Message,
@@ -24,7 +25,6 @@ from steelyard.distributed.partitions import (
     Pass,
     StatisticsConfig,
     as_rows,
-    check_fitted,
     fold_probe,
     learn_partition,
     merge_parts,
@@ -213,7 +213,7 @@ def predict(model: ProximalSVC, X: Any) -> Any:
     dask array, dask series or list of delayed
         Labels, partitioned like the rows.
     """
-    check_fitted(model, "predict")
+    check_started(model, "predict")
     frozen = copy.deepcopy(model)
     dtype = frozen.classes_.dtype
     kind = _container(X, "predict")

@@ -220,14 +220,6 @@ def message_of(learner: ProximalSVC) -> Message:
     return message.without_map() if message.statistics.classes else None
 
 
-def check_fitted(model: ProximalSVC, method: str) -> None:
-    """Raise NotFittedError if the model has not learned any rows."""
-    try:
-        model.statistics()
-    except NotFittedError as error:
-        raise error.with_source(f"ProximalSVC.{method}") from error
-
-
 def _check_width(configs: Sequence[StatisticsConfig], X: Any, where: str) -> None:
     """Raise DataError if the number of features differs from that of the quantizer."""
     width = X.shape[1] if len(getattr(X, "shape", ())) == 2 else None
