@@ -15,6 +15,7 @@ from scipy.linalg import eigh
 from steelyard import _native
 from steelyard._threads import limit_blas, num_threads, one_blas_thread
 from steelyard._types import FloatArray
+from steelyard._validation import canonical_csr
 
 # Output values have 20 bits including the sign. Intermediate sums have at most 53 bits and are not rounded.
 _VALUE_BITS = 19
@@ -62,7 +63,7 @@ class ProjectionMap(ABC):
         out = np.empty((X.shape[0], len(self.starts)))
         numbers = (*self._numbers(), num_threads())
         if sp.issparse(X):
-            rows = X if X.has_canonical_format else _canonical(X)
+            rows = canonical_csr(X)
             _native.map_sparse_rows(
                 self.function, np.asarray(rows.data, dtype=np.float64),
                 rows.indices.astype(np.int64), rows.indptr.astype(np.int64),
@@ -285,12 +286,6 @@ def _check_shapes(fitted: ProjectionMap | LandmarkMap, weights: FloatArray, outp
 
 def _rows(X: Any) -> FloatArray:
     return np.ascontiguousarray(X, dtype=np.float64)
-
-
-def _canonical(X: Any) -> Any:
-    rows = X.copy()
-    rows.sum_duplicates()
-    return rows
 
 
 def _shifted(

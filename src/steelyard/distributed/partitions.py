@@ -20,7 +20,7 @@ import scipy.sparse as sp
 
 from steelyard._threads import one_thread
 from steelyard.base import check_parameters
-from steelyard.exceptions import DataError, DataTypeError, NotFittedError, ParameterError
+from steelyard.exceptions import DataError, DataTypeError, NotFittedError, ParameterError, SteelyardError
 from steelyard.features import RandomFeatures
 from steelyard.proximal import FoldedStatistics, ProximalSVC, Quantizer
 from steelyard.proximal.folds import FoldState
@@ -273,6 +273,21 @@ def fold_probe(model: ProximalSVC, folds: int) -> ProximalSVC:
         )
     check_parameters(model)
     return ProximalSVC(**{**model.get_params(deep=False), "C": "auto", "n_folds": folds})
+
+
+def no_rows_error() -> ParameterError:
+    """Return the error for an update without rows."""
+    return ParameterError("rows to add, rows to forget, or both are required; got neither.", source="update")
+
+
+def as_triple(rows: Any, what: str, source: str, error: type[SteelyardError] = DataTypeError) -> Any:
+    """Return (X, y) or (X, y, sample_weight) as a triple; raise an error that calls it ``what``."""
+    if not isinstance(rows, tuple) or len(rows) not in {2, 3}:
+        raise error(
+            f"{what} must be a tuple (X, y) or (X, y, sample_weight); got {type(rows).__name__}.",
+            source=source,
+        )
+    return rows if len(rows) == 3 else (*rows, None)
 
 
 def as_rows(X: Any) -> Any:

@@ -27,6 +27,7 @@ from steelyard.distributed.partitions import (
     fold_probe,
     learn_rows,
     message_of,
+    no_rows_error,
 )
 from steelyard.distributed.spark_streaming import ModelCheckpoint, learn_keyed, learn_sample
 from steelyard.ensemble import StreamClassifier
@@ -84,7 +85,7 @@ def fit(
     DataError
         If a value is missing or not finite; the message names the partition and column. No model is changed.
     """
-    return _run(models, "fit", [_Side(df, _columns(df, features, label, weight, "fit"), "fit")])
+    return _run(models, "fit", [_side(df, features, label, weight, "fit")])
 
 
 def partial_fit(
@@ -98,18 +99,14 @@ def partial_fit(
     if isinstance(models, KeyedClassifier):
         _learn_keyed(models, df, _columns(df, features, label, weight, "partial_fit", model=models))
         return models
-    return _run(
-        models,
-        "partial_fit",
-        [_Side(df, _columns(df, features, label, weight, "partial_fit"), "partial_fit")],
-    )
+    return _run(models, "partial_fit", [_side(df, features, label, weight, "partial_fit")])
 
 
 def forget(
     models: Models, df: Any, *, features: Features, label: str = "y", weight: str | None = None
 ) -> Models:
     """Forget rows that were learned before; the parameters are those of :func:`fit`."""
-    return _run(models, "forget", [_Side(df, _columns(df, features, label, weight, "forget"), "forget")])
+    return _run(models, "forget", [_side(df, features, label, weight, "forget")])
 
 
 def update(
@@ -147,14 +144,11 @@ def update(
         and column. No model is changed.
     """
     if add is None and forget is None:
-        raise ParameterError(
-            "rows to add, rows to forget, or both are required; got neither.", source="update"
-        )
-    sides = [
-        _Side(df, _columns(df, features, label, weight, f"update ({name})"), f"update ({name})", is_forgotten)
-        for name, df, is_forgotten in (("add", add, False), ("forget", forget, True))
-        if df is not None
-    ]
+        raise no_rows_error()
+    columns = features, label, weight
+    sides = [] if add is None else [_side(add, *columns, "update (add)")]
+    if forget is not None:
+        sides.append(_side(forget, *columns, "update (forget)", is_forgotten=True))
     return _run(models, "update", sides)
 
 
@@ -432,6 +426,12 @@ class _Side:
         return self.rows.mapInArrow(work, _MESSAGES)
 
 
+def _side(
+    df: Any, features: Features, label: str, weight: str | None, method: str, *, is_forgotten: bool = False
+) -> _Side:
+    return _Side(df, _columns(df, features, label, weight, method), method, is_forgotten)
+
+
 def _run(models: Any, method: str, sides: Sequence[_Side]) -> Any:
     work = Pass(models, method)
     work.fit_maps(lambda: _first_rows(sides[0].rows, sides[0].columns))
@@ -499,7 +499,8 @@ def _statistics(
         except SteelyardError as error:
             for _ in batches:  # Spark requires that the whole input is consumed
                 pass
-            yield _message(partition // bucket, partition, first, error=_serialized(error, where))
+            described = json.dumps({"source": where, "message": error.message, "hint": error.hint})
+            yield _message(partition // bucket, partition, first, error=described)
             return
         seen += batch.num_rows
     for config, learner in enumerate(learners, start=first):
@@ -535,10 +536,6 @@ def _message(
         "error": pa.array([error], pa.string()),
     }
     return pa.RecordBatch.from_pydict(columns)
-
-
-def _serialized(error: SteelyardError, where: str) -> str:
-    return json.dumps({"source": where, "message": error.message, "hint": error.hint})
 
 
 def _pack_rows(columns: SparkColumns, batches: Iterable[Any]) -> Iterator[Any]:

@@ -370,7 +370,8 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
         """Model of all rows."""
         self._need("group_")
         with lock_of(self):
-            return self._cached("group", self._make_group)
+            statistics = self._state.frozen().group_statistics
+            return self._cached("group", lambda: ProximalSVC(C=self.C).merge(statistics()))
 
     @property
     def borrow_(self) -> float:
@@ -399,9 +400,6 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
         """
         check_started(self, "digest")
         return self._state.frozen().digest()
-
-    def _make_group(self) -> ProximalSVC:
-        return ProximalSVC(C=self.C).merge(self._state.frozen().group_statistics())
 
     def _system(self) -> GroupSystem:
         sums = self._state.frozen()
@@ -444,10 +442,7 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
 
     # -- prediction ---------------------------------------------------------------------------------
 
-    @synchronized
-    def decision_function(self, X: ArrayLike) -> FloatArray:
-        # The docstring is inherited from the base class.
-        return super().decision_function(X)
+    decision_function = synchronized(ForgettingMixin.decision_function)
 
     @synchronized
     def predict_proba(self, X: ArrayLike, *, prior: str | Mapping[Label, float] = "observed") -> FloatArray:

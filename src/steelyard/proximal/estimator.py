@@ -844,10 +844,8 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
     unmerge = renamed_method("subtract", "unmerge")
 
 
-@lru_cache(maxsize=64, typed=True)
-def _cached_rule(*parameters: Any) -> PlaneRule:
-    """Return the plane parameters as a cached object, because every row of a stream needs it."""
-    return PlaneRule(*parameters)
+# Every row of a stream needs the plane parameters.
+_cached_rule = lru_cache(maxsize=64, typed=True)(PlaneRule)
 
 
 def _ledger_of(other: Any) -> RowLedger:
