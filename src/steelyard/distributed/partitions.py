@@ -98,8 +98,8 @@ class StatisticsConfig:
         if self.n_features is None:
             return learner
         state = FoldState.start(self.n_features, self.n_folds, self.feature_map, self.quantizer)
-        ledger = RowLedger() if self.track_rows else None
-        return learner.merge(FoldedStatistics.of(state, self.feature_names, ledger))
+        state.ledger = RowLedger() if self.track_rows else None
+        return learner.merge(FoldedStatistics.of(state, self.feature_names))
 
     def equals(self, other: StatisticsConfig) -> bool:
         """Return whether models with this and the other configuration can share statistics."""

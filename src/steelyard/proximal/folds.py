@@ -21,7 +21,7 @@ from steelyard.persistence.tree import decode, encode
 from steelyard.proximal import serialization
 from steelyard.proximal.buffering import BufferedRows, batch_rows
 from steelyard.proximal.quantizer import Quantizer
-from steelyard.proximal.row_ledger import FoldLabel, RowLedger, fold_numbers
+from steelyard.proximal.row_ledger import FoldLabel, RowLedger, batch_hashes, fold_numbers
 from steelyard.proximal.statistics import ClassStatistics, never_learned
 
 if TYPE_CHECKING:
@@ -95,6 +95,8 @@ class FoldState:
         The fitted map that transforms every row.
     omitted_map : OmittedMap, optional
         Description of the map, if the map itself was left out of a message.
+    ledger : RowLedger, optional
+        Hashes of all rows, if the learner tracks rows.
     """
 
     def __init__(
@@ -103,11 +105,13 @@ class FoldState:
         n_folds: int = 1,
         feature_map: RandomFeatures | None = None,
         omitted_map: OmittedMap | None = None,
+        ledger: RowLedger | None = None,
     ) -> None:
         self.statistics = statistics
         self.n_folds = n_folds
         self.feature_map = feature_map
         self.omitted_map = omitted_map
+        self.ledger = ledger
         self.is_plain = feature_map is None and n_folds == 1
         self.buffer: BufferedRows | None = None
         self.selected_C: SelectedC | None = None  # stays valid while rows are added but not removed
@@ -157,7 +161,7 @@ class FoldState:
         """
         if statistics is None:
             statistics = self.statistics.copy()
-        result = FoldState(statistics, self.n_folds, self.feature_map, self.omitted_map)
+        result = FoldState(statistics, self.n_folds, self.feature_map, self.omitted_map, self.ledger)
         result.buffer, result._class_labels = self.buffer, self._class_labels
         return result
 
@@ -185,7 +189,7 @@ class FoldState:
     # -- adding and removing rows ------------------------------------------------------------------------
 
     def add(self, batch: Batch) -> None:
-        """Add a validated batch in place; on error nothing changes."""
+        """Add a validated batch in place; on error nothing changes. The ledger does not change."""
         if self.is_plain:  # fast path for single rows
             self.statistics.add_batch(batch)
             return
@@ -223,7 +227,7 @@ class FoldState:
     def _replace_by(self, other: FoldState) -> None:
         selected_C = self.selected_C if other.feature_map is self.feature_map else None
         # A single assignment is atomic for other threads.
-        self.__dict__ = {**other.__dict__, "selected_C": selected_C}
+        self.__dict__ = {**other.__dict__, "selected_C": selected_C, "ledger": self.ledger}
 
     def _updated_total(self, batch: Batch, block: Batch) -> ClassStatistics | None:
         """Return the total with a batch added, or None if the total is not cached."""
@@ -240,6 +244,8 @@ class FoldState:
 
         After an error the state may have changed, so callers work on a copy and discard it.
         """
+        if self.ledger is not None:
+            self.ledger = self.ledger.without_hashes(batch_hashes(batch), source)
         if self.buffer is not None:
             self._replace_by(self.of_buffer(self.buffer.without_rows(batch, source), self.n_folds))
             return
@@ -328,21 +334,26 @@ class FoldState:
     # -- derived states -----------------------------------------------------------------------------
 
     def merged(self, other: FoldState) -> FoldState:
-        """Return a state with the rows of both states.
+        """Return a state with the rows of both states, and with a ledger if both have one.
 
         Buffered rows of one state are learned by the other.
         """
         if other.buffer is None and self.buffer is None:
-            return self.copy(self.statistics + other.statistics)
-        result, rows = (self, other.buffer) if other.buffer is not None else (other, self.buffer)
-        assert rows is not None
-        result = result.copy()
-        if len(rows):
-            result.add(rows.batch())
+            result = self.copy(self.statistics + other.statistics)
+        else:
+            result, rows = (self, other.buffer) if other.buffer is not None else (other, self.buffer)
+            assert rows is not None
+            result = result.copy()
+            if len(rows):
+                result.add(rows.batch())
+        result.ledger = self.ledger and other.ledger and self.ledger.with_hashes(other.ledger.to_array())
         return result
 
     def difference(self, other: FoldState) -> FoldState:
-        """Return the sums of this state minus those of ``other``; counts may be negative."""
+        """Return the sums of this state minus those of ``other``, without a ledger.
+
+        Counts may be negative.
+        """
         if self.buffer is not None or other.buffer is not None:
             raise DataError(
                 "a difference needs two messages with a final feature map; the first rows of one message are "
@@ -350,17 +361,26 @@ class FoldState:
                 source="FoldedStatistics.difference",
                 hint="fit one feature map first, RandomFeatures(...).fit(X), and pass it to all learners",
             )
-        return self.copy(self.statistics - other.statistics)
+        result = self.copy(self.statistics - other.statistics)
+        result.ledger = None
+        return result
 
     def subtracted(self, other: FoldState, source: str) -> FoldState:
-        """Return the state without the rows of ``other``; raise DataError for unknown rows."""
+        """Return the state without the rows of ``other``; raise DataError for unknown rows.
+
+        It has a ledger if both states have one.
+        """
+        result = self.copy()
+        ledger = self.ledger and other.ledger and self.ledger.without_hashes(other.ledger.to_array(), source)
+        result.ledger = None
         if other.buffer is not None:
-            result = self.copy()
             result.remove(other.buffer.batch(), source)
-            return result
-        if self.buffer is not None:
+        elif self.buffer is not None:
             raise never_learned(source, other.total.classes[0] if other.total.classes else None)
-        return self.copy(self.statistics.copy().subtract(other.statistics, source))
+        else:
+            result.statistics.subtract(other.statistics, source)
+        result.ledger = ledger
+        return result
 
     def widened(self, n_features: int) -> FoldState:
         """Return the state with more features appended, which are zero in all rows so far."""
@@ -426,12 +446,15 @@ class FoldState:
             "n_folds": self.n_folds,
             "statistics": serialization.get_state(self.statistics),
         }
-        return state if self.buffer is None else {**state, "gathered": self.buffer.get_state()}
+        if self.buffer is not None:
+            state["gathered"] = self.buffer.get_state()
+        return {**state, "ledger": None if self.ledger is None else self.ledger.to_array()}
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> FoldState:
         """Restore a state from the result of :meth:`get_state`; raise ValueError for invalid values."""
         n_features = int(state["n_features"])
+        ledger = None if state.get("ledger") is None else RowLedger.of(state["ledger"])
         n_folds = len(state["folds"]) if "folds" in state else int(state["n_folds"])
         if not 1 <= n_folds <= _MAX_FOLDS:
             raise ValueError(f"the number of folds must be from 1 to {_MAX_FOLDS}")
@@ -439,7 +462,9 @@ class FoldState:
             buffer = BufferedRows.from_state(state["gathered"])
             if buffer.X.shape[1] != n_features:
                 raise ValueError("the buffered rows do not have one column per feature")
-            return cls.of_buffer(buffer, n_folds)
+            result = cls.of_buffer(buffer, n_folds)
+            result.ledger = ledger
+            return result
         if "folds" in state:  # version 0.1 wrote one statistics object per fold
             statistics = _joined(state["folds"])
         else:
@@ -450,11 +475,11 @@ class FoldState:
             raise ValueError("the width of the statistics does not match the number of features")
         if any(isinstance(key, FoldLabel) != (n_folds > 1) for key in statistics.classes):
             raise ValueError("the number of folds does not match the statistics")
-        return cls(statistics, n_folds, state["map"], omitted)
+        return cls(statistics, n_folds, state["map"], omitted, ledger)
 
 
 class FoldedStatistics:
-    """Message of a ProximalSVC: its state, feature names and row ledger.
+    """Message of a ProximalSVC: its state and feature names.
 
     :meth:`steelyard.ProximalSVC.statistics` returns it and :meth:`steelyard.ProximalSVC.merge` accepts it.
     Messages with equal feature maps and numbers of folds can be added with ``+``; ``-`` removes the rows of
@@ -495,19 +520,15 @@ class FoldedStatistics:
         feature_names: Any = None,
         ledger: RowLedger | None = None,
     ) -> None:
-        self.state = FoldState(statistics, n_folds, feature_map)
+        self.state = FoldState(statistics, n_folds, feature_map, ledger=ledger)
         self.feature_names = feature_names
-        self.ledger = ledger
         self.is_difference = False  # whether difference() returned this message
 
     @classmethod
-    def of(
-        cls, state: FoldState, feature_names: Any = None, ledger: RowLedger | None = None
-    ) -> FoldedStatistics:
+    def of(cls, state: FoldState, feature_names: Any = None) -> FoldedStatistics:
         """Return a message that contains ``state``, which must not be changed afterwards."""
         message = cls.__new__(cls)
-        message.state, message.feature_names, message.ledger = state, feature_names, ledger
-        message.is_difference = False
+        message.state, message.feature_names, message.is_difference = state, feature_names, False
         return message
 
     @property
@@ -534,6 +555,11 @@ class FoldedStatistics:
     def feature_map(self) -> RandomFeatures | None:
         """Feature map of the message, or None if the map was omitted."""
         return self.state.feature_map
+
+    @property
+    def ledger(self) -> RowLedger | None:
+        """Hashes of the rows, or None if the learner does not track rows."""
+        return self.state.ledger
 
     @property
     def n_features(self) -> int:
@@ -563,8 +589,8 @@ class FoldedStatistics:
         if state.feature_map is None:
             return self
         omitted = OmittedMap(state.n_features, state.feature_map.digest())
-        state = FoldState(state.statistics, state.n_folds, omitted_map=omitted)
-        return self.of(state, self.feature_names, self.ledger)
+        state = FoldState(state.statistics, state.n_folds, None, omitted, state.ledger)
+        return self.of(state, self.feature_names)
 
     def with_map(self, feature_map: RandomFeatures | None) -> FoldedStatistics:
         """Return the message with the given feature map; raise DataError if another map was omitted."""
@@ -573,20 +599,18 @@ class FoldedStatistics:
             return self
         if feature_map is None or state.omitted_map.digest not in {None, feature_map.digest()}:
             raise _different_maps()
-        state = FoldState(state.statistics, state.n_folds, feature_map)
-        return self.of(state, self.feature_names, self.ledger)
+        state = FoldState(state.statistics, state.n_folds, feature_map, None, state.ledger)
+        return self.of(state, self.feature_names)
 
     def __add__(self, other: FoldedStatistics) -> FoldedStatistics:
         """Return the message that contains the rows of both messages."""
         names = self._check_addable(other)
-        ledger = self.ledger and other.ledger and self.ledger.with_hashes(other.ledger.to_array())
-        return self.of(self.state.merged(other.state), names, ledger)
+        return self.of(self.state.merged(other.state), names)
 
     def __sub__(self, other: FoldedStatistics) -> FoldedStatistics:
         """Return this message without the rows of ``other``; raise DataError for unknown rows."""
-        names, source = self._check_addable(other), "FoldedStatistics"
-        ledger = self.ledger and other.ledger and self.ledger.without_hashes(other.ledger.to_array(), source)
-        return self.of(self.state.subtracted(other.state, source), names, ledger)
+        names = self._check_addable(other)
+        return self.of(self.state.subtracted(other.state, "FoldedStatistics"), names)
 
     def difference(self, other: FoldedStatistics) -> FoldedStatistics:
         """Return a message that, when merged, adds the rows of this message and removes those of ``other``.
@@ -655,15 +679,13 @@ class FoldedStatistics:
 
     def get_state(self) -> dict[str, Any]:
         """Return the message as arrays and plain values, as model files store it."""
-        ledger = None if self.ledger is None else self.ledger.to_array()
-        state = {**self.features, **self.state.get_state(), "ledger": ledger}
+        state = {**self.features, **self.state.get_state()}
         return {**state, "is_difference": True} if self.is_difference else state
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> FoldedStatistics:
         """Restore statistics from the result of :meth:`get_state`; raise ValueError for invalid values."""
-        ledger = None if state.get("ledger") is None else RowLedger.of(state["ledger"])
-        message = cls.of(FoldState.from_state(state), state["feature_names"], ledger)
+        message = cls.of(FoldState.from_state(state), state["feature_names"])
         message.is_difference = bool(state.get("is_difference", False))
         return message
 
