@@ -19,8 +19,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from steelyard._threads import one_thread
+from steelyard._validation import check_started
 from steelyard.base import check_parameters
-from steelyard.exceptions import DataError, DataTypeError, NotFittedError, ParameterError, SteelyardError
+from steelyard.exceptions import DataError, DataTypeError, ParameterError, SteelyardError
 from steelyard.features import RandomFeatures
 from steelyard.proximal import FoldedStatistics, ProximalSVC, Quantizer
 from steelyard.proximal.folds import FoldState
@@ -49,15 +50,12 @@ class StatisticsConfig:
     @classmethod
     def of(cls, model: ProximalSVC, method: str) -> StatisticsConfig:
         """Return the configuration for a model. With the method "fit", earlier statistics are discarded."""
-        try:
-            current = model.statistics()
-        except NotFittedError as error:
-            if method in {"forget", "update"}:
-                raise error.with_source(f"ProximalSVC.{method}") from error
-            current = None
-        if method == "fit" or current is None:
+        if method in {"forget", "update"}:
+            check_started(model, method)
+        if method == "fit" or not model.__sklearn_is_fitted__():
             n_folds = model.n_folds if model.C == "auto" else 1
             return cls(n_folds, model.feature_map, model.quantizer, model.track_rows)
+        current = model.statistics()
         known = method == "forget" or current.statistics.is_frozen
         quantizer = current.statistics.quantizer if known else model.quantizer
         return cls(
@@ -213,10 +211,9 @@ def learn_partition(
 
 def message_of(learner: ProximalSVC) -> Message:
     """Return the statistics that a worker sends, or None if its learner has seen no rows."""
-    try:
-        message = learner.statistics()
-    except NotFittedError:
+    if not learner.__sklearn_is_fitted__():
         return None
+    message = learner.statistics()
     return message.without_map() if message.statistics.classes else None
 
 
