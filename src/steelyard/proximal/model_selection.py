@@ -171,8 +171,7 @@ def validate_folds(rule: PlaneRule, state: FoldState) -> dict[str, FloatArray]:
 
 def measure(model: Any, statistics: ClassStatistics) -> dict[str, float]:
     """Return the measures of :func:`validate_folds` for a fitted learner on the rows of ``statistics``."""
-    found = _measures(model.coef_, model.intercept_, model.classes_.tolist(), statistics)
-    return {name.removeprefix("test_"): value for name, value in found.items()}
+    return _measures(model.coef_, model.intercept_, model.classes_.tolist(), statistics)
 
 
 def compare_with_own_model(
@@ -202,28 +201,26 @@ def _validate_fold(
             hint="use more rows or fewer folds",
         )
     planes = rule.planes(training, rule.select_C(training, state, others))
-    return {**_measures(planes.coef, planes.intercept, training.classes, folds[test]), "C": planes.C}
+    measures = _measures(planes.coef, planes.intercept, training.classes, folds[test])
+    return {**{f"test_{name}": value for name, value in measures.items()}, "C": planes.C}
 
 
 def _measures(
     coefs: FloatArray, intercepts: FloatArray, labels: list[object], fold: ClassStatistics
 ) -> dict[str, float]:
     if not fold.classes:
-        return {**{f"test_{name}": np.nan for name in _MEASURES}, "test_rows": 0.0}
+        return {**dict.fromkeys(_MEASURES, np.nan), "rows": 0.0}
     test = System(fold)
     rows = [
         _plane_measures(coef, intercept, test, labels[index])
         for index, coef, intercept in zip(plane_classes(len(labels)), coefs, intercepts, strict=True)
     ]
-    means = np.mean(rows, axis=0)
-    return {
-        **{f"test_{name}": float(mean) for name, mean in zip(_MEASURES, means, strict=True)},
-        "test_rows": test.n_rows,
-    }
+    means = np.mean(rows, axis=0).tolist()
+    return {**dict(zip(_MEASURES, means, strict=True)), "rows": test.n_rows}
 
 
 def _plane_measures(coef: FloatArray, intercept: float, test: System, label: object) -> FloatArray:
-    """Return the five ``test_`` measures of :func:`validate_folds` for one plane."""
+    """Return the five measures of :func:`validate_folds` for one plane."""
     if label not in test.labels or len(test.labels) < 2:
         return np.full(len(_MEASURES), np.nan)
     # Coordinates relative to the origin of the fold.
