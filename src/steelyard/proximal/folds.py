@@ -1,6 +1,6 @@
 """Learned state of ProximalSVC, and the message that contains it.
 
-The state has the class statistics of each fold and the feature map of the rows.
+The state has the class statistics of each fold, the feature map of the rows and the row ledger.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class OmittedMap(NamedTuple):
 
 
 class FoldState:
-    """Learned state of ProximalSVC: class statistics by fold, and the feature map.
+    """Learned state of ProximalSVC: class statistics by fold, the feature map and the row ledger.
 
     All folds share one quantizer and one :class:`ClassStatistics` with the class keys :class:`FoldLabel`, so
     every change applies to all folds at once. ``add`` changes the state in place by one native call; all
