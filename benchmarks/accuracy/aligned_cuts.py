@@ -13,6 +13,7 @@ methods use its held-out scores.
 from __future__ import annotations
 
 import argparse
+import sys
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from scipy.special import ndtr
 from scipy.stats import ttest_1samp
 from sklearn.model_selection import StratifiedKFold, StratifiedShuffleSplit
 
+sys.path.insert(0, str(Path(__file__).parents[2]))
 from papers.kba.methods import PENALTIES, WIDTHS, Parts, measures, parts_of
 from steelyard.alignment import AlignedSVC
 from steelyard.alignment.boundary import boundary_shift

@@ -10,6 +10,7 @@ a higher AUC. Nothing is tuned: each learner has a few settings, and the result 
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
+sys.path.insert(0, str(Path(__file__).parents[2]))
 from papers import Context
 from papers.kba.uci import SETS, features
 from steelyard import AlignedSVC, ProximalSVC

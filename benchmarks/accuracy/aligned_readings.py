@@ -11,6 +11,7 @@ kernel, and C has a few values, with and without balanced penalties.
 from __future__ import annotations
 
 import argparse
+import sys
 from itertools import product
 from pathlib import Path
 
@@ -18,6 +19,7 @@ import numpy as np
 from scipy.stats import wilcoxon
 from sklearn.model_selection import StratifiedShuffleSplit
 
+sys.path.insert(0, str(Path(__file__).parents[2]))
 from papers.kba.methods import PENALTIES, Variant, aligned, measures, parts_of, plain, printed
 from papers.kba.uci import SETS, features
 from steelyard.datasets import load

@@ -10,7 +10,9 @@ shrinkage of Ledoit and Wolf is shown for comparison.
 from __future__ import annotations
 
 import argparse
+import sys
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 from sklearn.covariance import ledoit_wolf_shrinkage
@@ -19,6 +21,7 @@ from sklearn.metrics import f1_score
 from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import StandardScaler
 
+sys.path.insert(0, str(Path(__file__).parents[2]))
 from papers import mhe
 from steelyard import EnclosingClassifier, datasets
 from steelyard.exceptions import DatasetUnavailable
