@@ -204,9 +204,9 @@ def explain_ensemble(ensemble: ExpertEnsemble) -> Explanation:
     shown = np.where([expert.rule is None for expert in experts], 0.0, shown)
     budget, records = stream.budget, []
     for expert, q, w in zip(experts, quality, shown, strict=True):
-        if not expert.is_applicable:
-            continue
         limit = expert.limits(budget)
+        if limit is None:
+            continue
         name, description = expert.config.name, expert.config.description
         records.append(ExpertRecord(name, description, float(q), float(w), expert.n_rows, limit))
     limits = {record.name: record.limits for record in records if record.limits}

@@ -273,8 +273,8 @@ class BoostingExpert(WindowExpert):
         self._remember(stream)
         return self.memory
 
-    def learn(self, new: Block, leaving: Block | None, stream: Stream) -> None:
-        if len(new) or leaving is not None:
+    def learn(self, before: IntArray, forgotten: Block | None, stream: Stream) -> None:  # noqa: ARG002
+        if not np.array_equal(before, self.held):
             self._fit(stream)
 
     def _fit(self, stream: Stream) -> None:

@@ -33,7 +33,6 @@ class LabelFrequencyExpert(WindowExpert):
     """
 
     uses_features = False
-    has_learner = False
 
     def __init__(self, config: ExpertConfig, half_life_rows: float) -> None:
         super().__init__(config)

@@ -26,7 +26,6 @@ class NearestNeighborExpert(WindowExpert):
     """Weighted vote of the 5 nearest rows (by ranks) among the last 200 and the last 20 of each class."""
 
     uses_ranks = True
-    has_learner = False
     min_new_rows = 10
     window_rows: int = 200
 

@@ -47,11 +47,9 @@ class WideExpert(WindowExpert):
         super().__init__(config)
         self.blocks: tuple[Block, ...] = ()  # the remembered rows, without hashed columns
 
-    @property
-    def is_applicable(self) -> bool:
-        return bool(self.blocks)
-
-    def limits(self, budget: CostBudget) -> str:
+    def limits(self, budget: CostBudget) -> str | None:
+        if not self.blocks:
+            return None
         return f"refitted every {max(self._refit_rows(budget), 1.0):.0f} rows or so"
 
     def disable(self) -> None:
