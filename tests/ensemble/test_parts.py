@@ -17,7 +17,7 @@ from steelyard.ensemble.experts.kernel import KernelExpert, evenly_sampled
 from steelyard.ensemble.experts.linear import LinearRule, MappedLinearRule
 from steelyard.ensemble.experts.neighbors import NearestNeighborRule
 from steelyard.ensemble.mixing import weigh_experts
-from steelyard.ensemble.row_buffer import Block, RowBuffer
+from steelyard.ensemble.row_buffer import Block, RowBuffer, last_rows
 from steelyard.ensemble.score_buffer import ScoreBuffer, TwoSides, align
 from steelyard.ensemble.views import HashedView, RankView, TransformedRows, Views
 from steelyard.features import RandomFeatures
@@ -45,9 +45,9 @@ def test_row_buffer_matches_a_list_after_the_same_operations():
         wanted = {n for n, _ in plain[-7:]} | {
             n for code in (0, 1) for n in [number for number, c in plain if c == code][-5:]
         }
-        assert buffer.last(7, 5, 20).tolist() == sorted(n for n in wanted if n >= 20)
+        assert last_rows(buffer.numbers, buffer.codes, 7, 5, 20).tolist() == sorted(n for n in wanted if n >= 20)
         if step % 7 == 6:
-            kept = buffer.last(30, 2)
+            kept = last_rows(buffer.numbers, buffer.codes, 30, 2)
             buffer = buffer.keep(kept, 0.0)
             plain = [row for row in plain if row[0] in set(kept.tolist())]
 
@@ -74,7 +74,7 @@ def test_append_to_row_buffer_leaves_previous_buffer_unchanged():
 def test_row_buffer_find_matches_duplicates_one_to_one_oldest_first():
     rng = np.random.default_rng(1)
     block = _block(rng, 4)
-    twice = block.joined(block.numbered(4))
+    twice = block.joined(replace(block, numbers=block.numbers + 4))
     buffer = RowBuffer.empty(3).append(twice)
     wanted = block.take(np.array([2, 2, 2]))
     assert buffer.find(wanted).tolist() == [2, 6, -1]

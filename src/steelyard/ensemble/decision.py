@@ -46,20 +46,20 @@ class DecisionState:
         return replace(self, online_threshold=current.copy() if is_same else OnlineThreshold(goal, sign))
 
     def after(
-        self, snapshot: EnsembleSnapshot, block: Block, totals: FloatArray, threshold: float, prior: float
+        self, snapshot: EnsembleSnapshot, block: Block, totals: FloatArray, shares: FloatArray
     ) -> DecisionState:
         """Return the state updated with labelled rows of two classes and their combined out-of-sample scores.
 
-        ``prior`` is the log-odds of the second class, computed from the class shares of recent rows.
+        ``shares`` are the class shares of recent rows.
         """
         promise = self.online_threshold
         if promise is not None:
             is_positive = block.codes == snapshot.classes[0 if promise.sign < 0.0 else 1]
-            promise.learn(totals, threshold, block.keys, is_positive)
+            promise.learn(totals, snapshot.threshold, block.keys, is_positive)
         if not isinstance(snapshot.weights, ExpertWeights):
             return self
-        is_second = block.codes == snapshot.classes[1]
-        return replace(self, calibration=self.calibration.after(totals + prior, is_second))
+        log_odds, is_second = totals + _log_odds(shares), block.codes == snapshot.classes[1]
+        return replace(self, calibration=self.calibration.after(log_odds, is_second))
 
     def goal_for(self, threshold: Any, labels: Sequence[Label]) -> Any:
         """Return the goal for choosing the threshold between the given classes."""
@@ -74,16 +74,22 @@ class DecisionState:
         """Return whether the first of two classes is the positive one."""
         return len(labels) == 2 and bool(labels[0] == self.positive)
 
-    def log_odds(self, snapshot: EnsembleSnapshot, decisions: FloatArray, prior: float) -> FloatArray:
-        """Return calibrated log-probabilities up to a constant, for equally frequent classes."""
+    def log_odds(
+        self, snapshot: EnsembleSnapshot, decisions: FloatArray, shares: FloatArray
+    ) -> FloatArray:
+        """Return calibrated log-probabilities up to a constant, for equally frequent classes.
+
+        ``shares`` are the class shares of recent rows.
+        """
         weights = snapshot.weights
         if not isinstance(weights, ExpertWeights):
             return snapshot.log_odds(decisions)
+        prior = _log_odds(shares)
         second = self.calibration.log_odds(weights.totals_of(decisions[:, 0]) + prior) - prior
         return np.stack([np.zeros_like(second), second], axis=1)
 
 
-def prior_log_odds(shares: FloatArray) -> float:
+def _log_odds(shares: FloatArray) -> float:
     """Return the log-odds of the second of two classes with the given shares."""
     first, second = np.maximum(shares, _MIN_SHARE)
     return float(np.log(second / first))

@@ -11,8 +11,9 @@ from steelyard.proximal.drift_report import ClassMoments, DriftReport, compare_m
 
 def labelled_report(ensemble: ExpertEnsemble, class_count: IntArray) -> DriftReport:
     """Compare the last labelled rows with earlier rows. With too few rows, no change is reported."""
-    changes = ensemble.changes
-    report = changes.report(ensemble.input.monitored_names)
+    changes, has_gaps = ensemble.changes, ensemble.views.layout is not None
+    _, names = ensemble.input.monitored(ensemble.rows.block.X[:0], has_gaps=has_gaps)
+    report = changes.report(names)
     if report is not None:
         return report
     counts = class_count.astype(np.float64)
@@ -25,8 +26,8 @@ def unlabelled_report(ensemble: ExpertEnsemble, X: FloatArray) -> DriftReport:
     """Compare unlabelled rows and their scores with the rows in the row buffer."""
     snapshot, both = ensemble.snapshot, [ensemble.rows.block.X, X]
     has_gaps = ensemble.views.layout is not None
-    known, new = (ensemble.input.monitored(rows, has_gaps=has_gaps) for rows in both)
-    names = ensemble.input.monitored_names or [f"x{k}" for k in range(new.shape[1])]
+    (known, _), (new, names) = (ensemble.input.monitored(rows, has_gaps=has_gaps) for rows in both)
+    names = names or [f"x{k}" for k in range(new.shape[1])]
     if len(snapshot.classes) == 2:
         scores = [snapshot.decide(snapshot.raw_scores(rows)) for rows in both]
         known, new = np.hstack([known, scores[0]]), np.hstack([new, scores[1]])

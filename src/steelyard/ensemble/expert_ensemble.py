@@ -19,13 +19,13 @@ from steelyard._types import FloatArray, IntArray
 from steelyard._validation import checked_times
 from steelyard.ensemble.change_monitor import ChangeMonitor, DriftDetector
 from steelyard.ensemble.cost import CostBudget
-from steelyard.ensemble.decision import DecisionState, prior_log_odds
+from steelyard.ensemble.decision import DecisionState
 from steelyard.ensemble.experts import EXPERTS, Expert, Stream
 from steelyard.ensemble.experts.labels import LabelRun
 from steelyard.ensemble.layout import Layout
 from steelyard.ensemble.mixing import ExpertWeights, WeightCorrection, weigh
 from steelyard.ensemble.multiclass import MulticlassWeights
-from steelyard.ensemble.row_buffer import Block, PendingRows, RowBuffer, union_of_rows
+from steelyard.ensemble.row_buffer import Block, PendingRows, RowBuffer, last_rows, union_of_rows
 from steelyard.ensemble.row_input import RowInput
 from steelyard.ensemble.score_buffer import ScoreBuffer, align, n_planes
 from steelyard.ensemble.settings import SETTINGS
@@ -265,7 +265,7 @@ class ExpertEnsemble:
         self.n_seen += len(block)
         if scores is not None:
             self._record_decisions(block, scores)
-        block = block.numbered(n_before)
+        block = replace(block, numbers=np.arange(n_before, self.n_seen))
         self._count(block, 1)
         self.rows = self.rows.append(block)
         if self.params.window != "auto":
@@ -286,9 +286,8 @@ class ExpertEnsemble:
         """Compare the decisions for labelled rows with the labels: calibration, target rate, drift."""
         snapshot, codes = self.snapshot, block.codes
         if len(snapshot.classes) == 2:
-            totals, threshold = snapshot.score_and_threshold(scores)
-            prior = prior_log_odds(self.shares())
-            self.decision = self.decision.after(snapshot, block, totals, threshold, prior)
+            totals, threshold = snapshot.totals(scores), snapshot.threshold
+            self.decision = self.decision.after(snapshot, block, totals, self.shares())
             first, second = snapshot.classes
             predicted = np.where(totals > (0.0 if np.isnan(threshold) else threshold), second, first)
         else:
@@ -382,9 +381,8 @@ class ExpertEnsemble:
 
     def _monitor(self, block: Block) -> None:
         """Test the columns and class frequencies of new rows for changes."""
-        row_input = self.input
-        X = row_input.monitored(block.X, has_gaps=self.views.layout is not None)
-        self.changes = self.changes.after(X, block.codes, self.labels, row_input.monitored_names, block.times)
+        X, names = self.input.monitored(block.X, has_gaps=self.views.layout is not None)
+        self.changes = self.changes.after(X, block.codes, self.labels, names, block.times)
 
     def _weigh(self, stream: Stream, has_rule: list[bool]) -> ExpertWeights | MulticlassWeights | None:
         """Return new weights if enough rows have arrived since the last update, else the current weights."""
@@ -441,18 +439,19 @@ class ExpertEnsemble:
 
     def _drop_rows(self, budget: CostBudget, max_rows: float) -> None:
         """Drop rows that no expert needs. With the window "auto", up to ``max_rows`` of them are kept."""
-        held = [numbers for expert in self.experts for numbers in expert.held_rows()]
+        rows, held = self.rows, [numbers for expert in self.experts for numbers in expert.held_rows()]
         if self.params.window == "auto":
-            if len(self.rows) <= max_rows + (1.0 + SETTINGS.slack) * sum(map(len, held)):
+            if len(rows) <= max_rows + (1.0 + SETTINGS.slack) * sum(map(len, held)):
                 return
             per_class = SETTINGS.buffer_rows_of_classes // max(budget.n_classes, 2)
-            numbers, slack = self.rows.last(SETTINGS.buffer_rows, per_class), SETTINGS.slack
+            numbers = last_rows(rows.numbers, rows.codes, SETTINGS.buffer_rows, per_class)
+            slack = SETTINGS.slack
         else:
             first = [row for expert in self.experts if (row := expert.first_row()) is not None]
             start = min([self.window_start, *first])
-            numbers, slack = self.rows.last(len(self.rows), window_start=start), 0.0
-            held = [rows[: rows.searchsorted(start)] for rows in held]  # newer rows are in the window
-        self.rows = self.rows.keep(union_of_rows([*held, numbers]), slack)
+            numbers, slack = rows.numbers[rows.numbers.searchsorted(start) :], 0.0
+            held = [older[: older.searchsorted(start)] for older in held]  # newer rows are in the window
+        self.rows = rows.keep(union_of_rows([*held, numbers]), slack)
 
     def new_snapshot(self, weights: ExpertWeights | MulticlassWeights | None) -> EnsembleSnapshot:
         """Return a snapshot of the current classes, rules and views with the given weights."""
@@ -520,7 +519,9 @@ class ExpertEnsemble:
             for expert in self.experts:
                 expert.check_forget(add, forget, self.stream())
             return
-        rows = self.rows if add is None else self.rows.append(add.numbered(self.n_seen))
+        rows = self.rows
+        if add is not None:
+            rows = rows.append(replace(add, numbers=np.arange(self.n_seen, self.n_seen + len(add))))
         places = rows.find(forget)
         is_unknown = places < 0
         is_unknown[~is_unknown] = rows.numbers[places[~is_unknown]] < self.window_start

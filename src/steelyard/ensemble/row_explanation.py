@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from steelyard._types import FloatArray, IntArray
 from steelyard.ensemble.expert_ensemble import ExpertEnsemble
 from steelyard.ensemble.mixing import ExpertWeights
-from steelyard.ensemble.row_buffer import Block
+from steelyard.ensemble.row_buffer import Block, last_rows
 from steelyard.ensemble.score_buffer import align
 from steelyard.ensemble.settings import SETTINGS
 from steelyard.ensemble.snapshot import EnsembleSnapshot
@@ -78,7 +78,8 @@ def remembered_rows(ensemble: ExpertEnsemble, dense: Callable[[FloatArray], Floa
 def _recent_rows(ensemble: ExpertEnsemble) -> Block:
     """Return the last rows, and the last rows of each class, in the row buffer."""
     rows = ensemble.rows
-    recent = rows.at(rows.last(_RECENT_ROWS, _ROWS_OF_CLASS, ensemble.window_start))
+    numbers = last_rows(rows.numbers, rows.codes, _RECENT_ROWS, _ROWS_OF_CLASS, ensemble.window_start)
+    recent = rows.at(numbers)
     return recent if len(recent) else rows.block
 
 

@@ -131,10 +131,11 @@ class RowInput:
         """Whether an expert also learns the columns before hashing."""
         return isinstance(self.hashed, HashedView) and self.hashed.keeps_wide
 
-    def monitored(self, X: FloatArray, *, has_gaps: bool) -> FloatArray:
+    def monitored(self, X: FloatArray, *, has_gaps: bool) -> tuple[FloatArray, list[str] | None]:
         """Return the columns of X that are tested for drift: those that the first learned rows had.
 
-        Missing values become 0. Columns of times become 0 too, because their values always increase.
+        The second result has their names, or is None if they have no names or are hashed. Missing values
+        become 0. Columns of times become 0 too, because their values always increase.
         """
         X = X[:, : min(self.first_width, X.shape[1])]
         X = np.nan_to_num(X) if has_gaps else X
@@ -143,14 +144,8 @@ class RowInput:
             times = [place for (name, _), place in schema.places.items() if schema.kinds[name] == "time"]
             X = X.copy()
             X[:, [place for place in times if place < X.shape[1]]] = 0.0
-        return np.ascontiguousarray(X)
-
-    @property
-    def monitored_names(self) -> list[str] | None:
-        """Names of the monitored columns, or None if they have no names or are hashed."""
-        if self.hashed is not None:
-            return None
-        return self.feature_names if self.schema is None else self.schema.coded_names[: self.first_width]
+        names = self.feature_names if schema is None else schema.coded_names[: self.first_width]
+        return np.ascontiguousarray(X), None if self.hashed is not None else names
 
 
 def row_keys(

@@ -27,16 +27,14 @@ from steelyard.ensemble.views import TransformedRows, Views
 _MIN_ROWS_FOR_THREADS = 500  # fewer rows are scored too quickly for a second thread to pay
 
 
+@dataclass(slots=True, eq=False)
 class JoinedRules:
     """Native scorer of the rules that have a native form, constructed when the first rows are scored.
 
     Snapshots that differ only in label frequency rules share one scorer.
     """
 
-    __slots__ = ("_joined",)
-
-    def __init__(self) -> None:
-        self._joined: tuple[_native.RowExperts, list[int]] | None = None
+    _joined: tuple[_native.RowExperts, list[int]] | None = None
 
     def of(self, snapshot: EnsembleSnapshot, n_features: int) -> tuple[_native.RowExperts, list[int]]:
         """Return the native scorer, and the indices of the rules that must be scored separately."""
@@ -131,10 +129,10 @@ class EnsembleSnapshot:
         weights = self.weights
         return weights.scores(raw) if isinstance(weights, ExpertWeights) else self.decide(raw)[:, 0]
 
-    def score_and_threshold(self, raw: FloatArray) -> tuple[FloatArray, float]:
-        """Return the result of :meth:`totals`, and the threshold, which is NaN before there are weights."""
-        weights = self.weights
-        return self.totals(raw), weights.threshold if isinstance(weights, ExpertWeights) else float("nan")
+    @property
+    def threshold(self) -> float:
+        """Threshold of :meth:`totals` for two classes; NaN before there are weights."""
+        return self.weights.threshold if isinstance(self.weights, ExpertWeights) else float("nan")
 
     def predict_codes(self, raw: FloatArray) -> IntArray:
         """Return the codes of the predicted classes."""

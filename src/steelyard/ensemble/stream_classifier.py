@@ -24,7 +24,6 @@ from steelyard._validation import (
     validate_rows,
 )
 from steelyard.base import Batch, ForgettingMixin, Label, Traits, snapshot_read, transactional
-from steelyard.ensemble.decision import prior_log_odds
 from steelyard.ensemble.drift_report import labelled_report, unlabelled_report
 from steelyard.ensemble.expert_ensemble import EnsembleParams, ExpertEnsemble
 from steelyard.ensemble.explanation import explain_ensemble
@@ -412,7 +411,7 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
         decisions = snapshot.decide(raw)
         is_recorded = method in {"predict", "decision_function"} and len(snapshot.classes) == 2
         if promise is not None and not promise.decides_rows and is_recorded:
-            promise.record(*snapshot.score_and_threshold(raw), raw, keys, snapshot.totals)
+            promise.record(snapshot.totals(raw), snapshot.threshold, raw, keys, snapshot.totals)
             if snapshot.weights is None:
                 decisions = promise.without_threshold(decisions)
         return decisions, snapshot.labels
@@ -451,8 +450,7 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
         factors = prior_factors(prior, labels, ensemble.shares, f"{type(self).__name__}.predict_proba")
         if len(labels) == 1:
             return np.ones((len(scores), 1))
-        log_prior = prior_log_odds(ensemble.shares()) if len(labels) == 2 else 0.0
-        log_odds = ensemble.decision.log_odds(snapshot, scores, log_prior)
+        log_odds = ensemble.decision.log_odds(snapshot, scores, ensemble.shares())
         powers = np.exp(log_odds - log_odds.max(axis=1, keepdims=True))
         powers = powers if factors is None else powers * factors
         result: FloatArray = powers / powers.sum(axis=1, keepdims=True)

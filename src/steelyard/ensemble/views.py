@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -366,40 +367,29 @@ class TransformedRows:
         wide: sp.csr_matrix | None = None,
         ranks: FloatArray | None = None,
     ) -> None:
-        self.X = X
-        self.wide = wide
-        self._views = views
-        self._ranks = ranks
-        self._intermediates: FloatArray | None = None
-        self._linear: FloatArray | None = None
+        self.X, self.wide, self._views = X, wide, views
+        if ranks is not None:
+            self.ranks = ranks
 
     def __len__(self) -> int:
         return len(self.X)
 
-    @property
+    @cached_property
     def linear(self) -> FloatArray:
         """Features of linear experts, which are the rows themselves if all columns are plain numbers."""
-        if self._views.layout is None:
-            return self.X
-        if self._linear is None:
-            self._linear = self._views.layout.expand(self.X)
-        return self._linear
+        return self.X if self._views.layout is None else self._views.layout.expand(self.X)
 
-    @property
+    @cached_property
     def ranks(self) -> FloatArray:
         """Rank-transformed rows."""
-        if self._ranks is None:
-            assert self._views.ranks is not None
-            self._ranks = self._views.ranks.apply(self.X)
-        return self._ranks
+        assert self._views.ranks is not None
+        return self._views.ranks.apply(self.X)
 
-    @property
+    @cached_property
     def map_intermediates(self) -> FloatArray:
         """Intermediate values of the random feature map, on which mapped linear rules are evaluated."""
-        if self._intermediates is None:
-            assert self._views.map is not None
-            self._intermediates = self._views.map.map_intermediates(self.ranks)
-        return self._intermediates
+        assert self._views.map is not None
+        return self._views.map.map_intermediates(self.ranks)
 
     def mapped(self) -> FloatArray:
         """Return the rows after the rank transformation and the random feature map."""

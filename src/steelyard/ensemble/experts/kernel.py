@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 
 from steelyard import _native
-from steelyard._concurrency import FrozenState, shallow_copy
+from steelyard._concurrency import FrozenState, lock_of, shallow_copy
 from steelyard._types import FloatArray, IntArray
 from steelyard.ensemble.cost import CostBudget
 from steelyard.ensemble.experts.base import Expert, ExpertConfig, IncrementalWindowExpert, Rule, Stream
@@ -54,16 +54,13 @@ class KernelExpert(IncrementalWindowExpert):
     @staticmethod
     def sampled_share(budget: CostBudget) -> float:
         """Return the share of the rows that the budget covers, or 0 if the expert must be disabled."""
-
-        def share(microseconds: float) -> float:
-            fixed, each = _ROW_COST_US
-            return (microseconds - _OTHER_EXPERTS_US) / max(fixed, each * budget.n_planes)
-
-        if share(budget.first_microseconds) < _MIN_SAMPLED_SHARE:
+        fixed, each = _ROW_COST_US
+        row_cost = max(fixed, each * budget.n_planes)
+        if (budget.first_microseconds - _OTHER_EXPERTS_US) / row_cost < _MIN_SAMPLED_SHARE:
             return 0.0
         if budget.is_long and budget.is_auto:  # a long stream has a smaller sample
             return _MIN_SAMPLED_SHARE
-        return min(max(share(budget.microseconds), _MIN_SAMPLED_SHARE), 1.0)
+        return min(max((budget.microseconds - _OTHER_EXPERTS_US) / row_cost, _MIN_SAMPLED_SHARE), 1.0)
 
     def is_affordable(self, budget: CostBudget) -> bool:
         return budget.weighs_experts and self.sampled_share(budget) > 0.0
@@ -134,10 +131,10 @@ class KernelExpert(IncrementalWindowExpert):
         self._note_version()
 
     def make_rule(self, stream: Stream) -> Rule | None:  # noqa: ARG002
-        learner = self.learner
-        if learner is None or len(classes := learner.classes_.tolist()) < 2:
+        if self.learner is None:
             return None
-        return KernelRule(classes, learner._expansion("support_vectors_"))
+        learned = self.learner._state.predictor(lock_of(self.learner))
+        return KernelRule(learned.classes.tolist(), learned.expansion) if len(learned.classes) > 1 else None
 
     def held_rows(self) -> list[IntArray]:
         return [self.sampled]

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from steelyard._types import FloatArray, IntArray
 from steelyard.ensemble.experts.base import ExpertConfig, Rule, Stream, WindowExpert
+from steelyard.ensemble.row_buffer import last_rows
 from steelyard.ensemble.settings import SETTINGS
 from steelyard.ensemble.views import TransformedRows
 from steelyard.explanation.attribution import Attribution
@@ -39,7 +40,8 @@ class LabelFrequencyExpert(WindowExpert):
         self._decay = float(np.exp2(-1.0 / half_life_rows))
 
     def select(self, stream: Stream) -> IntArray:
-        return stream.rows.last(_WINDOW_ROWS, window_start=stream.window_start)
+        rows = stream.rows
+        return last_rows(rows.numbers, rows.codes, _WINDOW_ROWS, window_start=stream.window_start)
 
     def make_rule(self, stream: Stream) -> Rule | None:
         codes = stream.rows.codes_at(self.held)[::-1]

@@ -19,7 +19,7 @@ from steelyard.ensemble.experts.base import (
     Rule,
     Stream,
 )
-from steelyard.ensemble.row_buffer import Block
+from steelyard.ensemble.row_buffer import Block, last_rows
 from steelyard.ensemble.score_buffer import n_planes
 from steelyard.ensemble.settings import SETTINGS
 from steelyard.ensemble.views import MAX_MAPPED, TransformedRows, Views, n_mapped
@@ -188,7 +188,7 @@ class RecentLinearExpert(_LinearExpert, IncrementalWindowExpert):
         n = min(
             max(self.window_rows, _RECENT_ROWS_OF_CLASS * n_classes), _MAX_WINDOW_FACTOR * self.window_rows
         )
-        return stream.rows.last(n, window_start=stream.window_start)
+        return last_rows(stream.rows.numbers, stream.rows.codes, n, window_start=stream.window_start)
 
     def limits(self, budget: CostBudget) -> str:
         n = min(_RECENT_ROWS_OF_CLASS * budget.n_classes, _MAX_WINDOW_FACTOR * self.window_rows)
