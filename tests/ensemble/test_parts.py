@@ -45,7 +45,9 @@ def test_row_buffer_matches_a_list_after_the_same_operations():
         wanted = {n for n, _ in plain[-7:]} | {
             n for code in (0, 1) for n in [number for number, c in plain if c == code][-5:]
         }
-        assert last_rows(buffer.numbers, buffer.codes, 7, 5, 20).tolist() == sorted(n for n in wanted if n >= 20)
+        assert last_rows(buffer.numbers, buffer.codes, 7, 5, 20).tolist() == sorted(
+            n for n in wanted if n >= 20
+        )
         if step % 7 == 6:
             kept = last_rows(buffer.numbers, buffer.codes, 30, 2)
             buffer = buffer.keep(kept, 0.0)

@@ -74,9 +74,7 @@ class DecisionState:
         """Return whether the first of two classes is the positive one."""
         return len(labels) == 2 and bool(labels[0] == self.positive)
 
-    def log_odds(
-        self, snapshot: EnsembleSnapshot, decisions: FloatArray, shares: FloatArray
-    ) -> FloatArray:
+    def log_odds(self, snapshot: EnsembleSnapshot, decisions: FloatArray, shares: FloatArray) -> FloatArray:
         """Return calibrated log-probabilities up to a constant, for equally frequent classes.
 
         ``shares`` are the class shares of recent rows.

@@ -190,18 +190,19 @@ class AdaptiveWindows(WindowWrapper):
         self._need("scores_")
         return [record.score()[0] for record in self._records]
 
-    def _scores_of(self, estimator: Any, rows: Any) -> FloatArray:
-        """Return the scores of the best window, or the weighted average over all windows."""
-        if self.rule == "best" or not self._totals:
-            return super()._scores_of(estimator, rows)
-        has_same_classes = [np.array_equal(total.classes_, estimator.classes_) for total in self._totals]
+    def _ask(self, estimator: Any, method: str, rows: Any) -> NDArray[Any]:
+        """Return the result of the best window, or of the weighted average of the scores of all windows."""
+        classes = estimator.classes_
+        if self.rule == "best" or not self._totals or (method == "predict" and len(classes) == 1):
+            return super()._ask(estimator, method, rows)
+        has_same_classes = [np.array_equal(total.classes_, classes) for total in self._totals]
         weights = np.exp(np.array(self.scores_) * _BLEND_SHARPNESS) * has_same_classes
         scores = sum(
             weight * total.decision_function(rows)
             for weight, total in zip(weights / weights.sum(), self._totals, strict=True)
             if weight > 0.0
         )
-        return np.asarray(scores)
+        return np.asarray(scores if method != "predict" else classes[winners(scores, len(classes))])
 
     def _attribution(self, X: FloatArray, background: FloatArray | None) -> Attribution:
         if self.rule == "best" or not self._totals:
@@ -210,12 +211,6 @@ class AdaptiveWindows(WindowWrapper):
 
     def _can_delegate(self, attributes: dict[str, Any], X: object) -> bool:
         return attributes["rule"] == "best" and super()._can_delegate(attributes, X)
-
-    def _labels_of(self, estimator: Any, rows: Any) -> NDArray[Any]:
-        classes = estimator.classes_
-        if self.rule == "best" or len(classes) == 1:
-            return super()._labels_of(estimator, rows)
-        return np.asarray(classes[winners(self._scores_of(estimator, rows), len(classes))])
 
     def _has_probabilities(self) -> bool:
         return self.rule == "best" and super()._has_probabilities()
