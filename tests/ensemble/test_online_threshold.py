@@ -15,7 +15,7 @@ import steelyard
 from steelyard import AdaptiveThresholdClassifier, ProximalSVC, StreamClassifier
 from steelyard.ensemble.alarm_log import AlarmLog
 from steelyard.ensemble.online_threshold import OnlineThreshold, RateControl, plain_scores
-from steelyard.ensemble.precision_levels import ERROR, LEVELS, PrecisionLevels
+from steelyard.ensemble.rate_estimates import ERROR, LEVELS, PrecisionLevels
 from steelyard.exceptions import DataError, ParameterError
 from steelyard.streams import ArrayStream
 from steelyard.streams.predictions import learn_chunk, predict_chunk

@@ -204,9 +204,9 @@ def test_mapped_linear_rule_matches_decision_function_of_mapped_rows():
     X, y = rng.normal(size=(600, 6)), rng.integers(0, 3, 600)
     views = Views(RankView.fit(X), RandomFeatures(80).fit(RankView.fit(X).apply(X)))
     rows = TransformedRows(X, views)
-    learner = ProximalSVC(standardize=False).fit(rows.mapped(), y)
+    learner = ProximalSVC(standardize=False).fit(rows.mapped, y)
     rule = MappedLinearRule.over(views.map, LinearRule([0, 1, 2], learner.coef_, learner.intercept_))
-    expected = learner.decision_function(rows.mapped())
+    expected = learner.decision_function(rows.mapped)
     np.testing.assert_allclose(rule.scores(rows), expected, rtol=0.0, atol=1e-3 * np.abs(expected).max())
 
 

@@ -24,9 +24,8 @@ from steelyard._validation import (
     validate_rows,
 )
 from steelyard.base import Batch, ForgettingMixin, Label, Traits, snapshot_read, transactional
-from steelyard.ensemble.drift_report import labelled_report, unlabelled_report
 from steelyard.ensemble.expert_ensemble import EnsembleParams, ExpertEnsemble
-from steelyard.ensemble.explanation import explain_ensemble
+from steelyard.ensemble.explanation import explain_ensemble, labelled_report, unlabelled_report
 from steelyard.ensemble.online_threshold import OnlineThreshold
 from steelyard.ensemble.row_buffer import Block
 from steelyard.ensemble.row_explanation import attribution, remembered_rows, with_table_values

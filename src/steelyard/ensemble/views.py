@@ -391,8 +391,9 @@ class TransformedRows:
         assert self._views.map is not None
         return self._views.map.map_intermediates(self.ranks)
 
+    @property
     def mapped(self) -> FloatArray:
-        """Return the rows after the rank transformation and the random feature map."""
+        """Rows after the rank transformation and the random feature map."""
         assert self._views.map is not None
         return self._views.map.map_rows_without_blas(self.ranks)
 

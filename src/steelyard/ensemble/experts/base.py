@@ -298,20 +298,18 @@ class WindowExpert(Expert):
 class IncrementalExpert(Expert):
     """Expert whose learner learns and forgets batches of rows; None before the first rows."""
 
+    features: str  # attribute of TransformedRows that the learner learns
+
     def new_learner(self, n_features: int) -> Any:
         """Return an unfitted learner."""
-        raise NotImplementedError
-
-    def features(self, rows: TransformedRows) -> FloatArray:
-        """Return the features that the learner learns."""
         raise NotImplementedError
 
     def _batch(self, block: Block | None, views: Views) -> Batch | None:
         if block is None or not len(block):
             return None
-        return block.batch(self.features(TransformedRows(block.X, views)))
+        return block.batch(getattr(TransformedRows(block.X, views), self.features))
 
-    def fit(self, block: Block, views: Views) -> None:
+    def fit(self, block: Block | None, views: Views) -> None:
         """Replace the learner by a new one that has learned the given rows."""
         batch = self._batch(block, views)
         self.learner = None
@@ -321,6 +319,9 @@ class IncrementalExpert(Expert):
 
     def apply(self, add: Block | None, forget: Block | None, views: Views) -> None:
         """Replace the learner by a copy that has learned and forgotten rows; new features were 0 before."""
+        if self.learner is None:
+            self.fit(add, views)
+            return
         batches = self._batch(add, views), self._batch(forget, views)
         widths = [batch.X.shape[1] for batch in batches if batch is not None]
         if widths:
@@ -341,12 +342,12 @@ class IncrementalWindowExpert(IncrementalExpert, WindowExpert):
 
     def learn(self, before: IntArray, forgotten: Block | None, stream: Stream) -> None:
         new, old = _differences(self.held, before)
-        if self.learner is None or not len(self.held):
-            self.fit(stream.rows.at(self.held), stream.views)
-            return
         leaving = stream.rows.at(old)
         if forgotten is not None:
             leaving = leaving.joined(forgotten)
+        if self.learner is None or not len(self.held):
+            self.fit(stream.rows.at(self.held), stream.views)
+            return
         try:
             self.apply(stream.rows.at(new), leaving, stream.views)
         except DataError:

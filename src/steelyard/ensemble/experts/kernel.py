@@ -37,6 +37,7 @@ class KernelExpert(IncrementalWindowExpert):
     version counter of the learner shows whether another call has changed the solver.
     """
 
+    features = "ranks"
     uses_ranks = True
     is_expensive = True
     updates_in_place = True
@@ -122,9 +123,6 @@ class KernelExpert(IncrementalWindowExpert):
     def new_learner(self, n_features: int) -> IncrementalSVC:
         gamma = 1.0 / n_features
         return IncrementalSVC(kernel="laplacian", gamma=gamma, class_weight="balanced", tol=1e-3)
-
-    def features(self, rows: TransformedRows) -> FloatArray:
-        return rows.ranks
 
     def learn(self, before: IntArray, forgotten: Block | None, stream: Stream) -> None:
         super().learn(before, forgotten, stream)

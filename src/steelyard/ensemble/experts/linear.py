@@ -22,7 +22,7 @@ from steelyard.ensemble.experts.base import (
 from steelyard.ensemble.row_buffer import Block, last_rows
 from steelyard.ensemble.score_buffer import n_planes
 from steelyard.ensemble.settings import SETTINGS
-from steelyard.ensemble.views import MAX_MAPPED, TransformedRows, Views, n_mapped
+from steelyard.ensemble.views import MAX_MAPPED, TransformedRows, n_mapped
 from steelyard.exceptions import DataError
 from steelyard.explanation.attribution import Attribution, explain_linear
 from steelyard.features import RandomFeatures
@@ -39,13 +39,11 @@ _MAX_WINDOW_FACTOR = 10  # largest factor by which many classes enlarge the wind
 class _LinearExpert(IncrementalExpert):
     """Base class of linear experts, which decides when to solve for hyperplanes and derives the rules."""
 
+    features = "linear"
     learner: ProximalSVC | None
 
     def new_learner(self, n_features: int) -> ProximalSVC:  # noqa: ARG002
         return ProximalSVC()
-
-    def features(self, rows: TransformedRows) -> FloatArray:
-        return rows.linear
 
     def needs_rule(self, stream: Stream) -> bool:
         if self.rule is None or self.learner is None:
@@ -60,17 +58,13 @@ class _LinearExpert(IncrementalExpert):
             1.0, wait / 10.0 if stream.new_class else wait
         )
 
-    def make_rule(self, stream: Stream) -> Rule | None:
+    def make_rule(self, stream: Stream) -> LinearRule | None:  # noqa: ARG002
         learner = self.learner
         if learner is None or len(classes := learner.classes_.tolist()) < 2:
             return None
         planes = learner._predictor().planes
         coef, intercept = np.ascontiguousarray(planes.coef), np.ascontiguousarray(planes.intercept)
-        return self.over_view(LinearRule(classes, coef, intercept), stream.views)
-
-    def over_view(self, planes: LinearRule, views: Views) -> LinearRule:  # noqa: ARG002
-        """Return a rule that applies hyperplanes to the transformed rows of the expert."""
-        return planes
+        return LinearRule(classes, coef, intercept)
 
     def get_state(self) -> dict[str, Any]:
         rule = self.rule.get_state() if isinstance(self.rule, LinearRule) else None
@@ -81,7 +75,7 @@ class _LinearExpert(IncrementalExpert):
         super().set_state(state, stream)
         self.learner = state["learner"]
         if state.get("rule") is not None:  # the saved rule may be older than the learner
-            self.rule = self.over_view(LinearRule.from_state(state["rule"]), stream.views)
+            self.rule = LinearRule.from_state(state["rule"])
             self.n_seen_at_rule = int(state["answers_upto"])
 
 
@@ -108,17 +102,11 @@ class _LongLinearExpert(_LinearExpert):
             if stream.window_start > self.window_start
             else None
         )
-        self._learn(new, leaving, stream.views)
+        self.apply(new, leaving, stream.views)
         self.window_start, self.n_seen_at_update = stream.window_start, stream.n_seen
 
     def forget(self, block: Block, stream: Stream) -> None:
-        self._learn(None, block, stream.views)
-
-    def _learn(self, new: Block | None, leaving: Block | None, views: Views) -> None:
-        if self.learner is not None:
-            self.apply(new, leaving, views)
-        elif new is not None:
-            self.fit(new, views)
+        self.apply(None, block, stream.views)
 
     def first_row(self) -> int | None:
         return self.window_start if self.is_enabled else None
@@ -147,13 +135,14 @@ class LinearExpert(_LongLinearExpert):
         if self.learner is None and not len(new):
             raise DataError("there are no rows left to forget; nothing was changed.")
         trial = shallow_copy(self)
-        trial._learn(new, None, stream.views)
-        trial._learn(None, forget, stream.views)
+        trial.apply(new, None, stream.views)
+        trial.apply(None, forget, stream.views)
 
 
 class MappedLinearExpert(_LongLinearExpert):
     """Proximal SVM on random features of the rank-transformed rows, for all rows in the window."""
 
+    features = "mapped"
     uses_ranks = True
     is_expensive = True
     min_new_rows = 100
@@ -167,14 +156,21 @@ class MappedLinearExpert(_LongLinearExpert):
     def new_learner(self, n_features: int) -> ProximalSVC:  # noqa: ARG002
         return ProximalSVC(standardize=False)
 
-    def features(self, rows: TransformedRows) -> FloatArray:
-        # Learners from files of version 0.2 contain the random map.
-        is_legacy = getattr(self.learner, "feature_map", None) is not None
-        return rows.ranks if is_legacy else rows.mapped()
+    def make_rule(self, stream: Stream) -> LinearRule | None:
+        return self._over_map(super().make_rule(stream), stream)
 
-    def over_view(self, planes: LinearRule, views: Views) -> LinearRule:
-        assert views.map is not None
-        return MappedLinearRule.over(views.map, planes)
+    @staticmethod
+    def _over_map(planes: LinearRule | None, stream: Stream) -> LinearRule | None:
+        """Return a rule that applies hyperplanes to random features."""
+        assert stream.views.map is not None
+        return None if planes is None else MappedLinearRule.over(stream.views.map, planes)
+
+    def set_state(self, state: Mapping[str, Any], stream: Stream) -> None:
+        super().set_state(state, stream)
+        if isinstance(self.rule, LinearRule):
+            self.rule = self._over_map(self.rule, stream)
+        if getattr(self.learner, "feature_map", None) is not None:
+            self.features = "ranks"  # learners from files of version 0.2 contain the random map
 
 
 class RecentLinearExpert(_LinearExpert, IncrementalWindowExpert):
