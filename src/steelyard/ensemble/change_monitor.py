@@ -106,18 +106,11 @@ class DriftDetector:
 
 @dataclass(frozen=True)
 class ChangeMonitor:
-    """Monitor of the distribution of columns within each class, and of class frequencies; immutable.
-
-    Attributes
-    ----------
-    events : tuple of (int, DriftReport)
-        Row and causes of each change.
-    reference, recent
-        Class moments of the last blocks (``recent``), and of the earlier rows since the last change.
-    """
+    """Monitor of the distribution of columns within each class, and of class frequencies; immutable."""
 
     n_rows: int = 0
-    events: tuple[tuple[int, DriftReport], ...] = ()
+    events: tuple[tuple[int, DriftReport], ...] = ()  # row and causes of each change
+    # Class moments of the last blocks (`recent`), and of the earlier rows since the last change.
     reference: ClassMoments | None = None
     recent: tuple[ClassMoments, ...] = ()
     pending: tuple[tuple[FloatArray, IntArray, FloatArray], ...] = ()  # rows, class codes, times

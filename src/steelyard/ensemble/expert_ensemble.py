@@ -54,53 +54,30 @@ class ExpertEnsemble:
 
     A call that learns works on a shallow copy. Attributes are replaced, never changed in place, so the
     original stays valid when the call fails, and other threads may predict with the original meanwhile.
-
-    Attributes
-    ----------
-    labels : list
-        Label of each class code, in the order of first occurrence.
-    counts : ndarray of shape (n_labels,)
-        Rows of each class in the window.
-    n_seen, window_start : int
-        The window holds the rows with ``window_start <= number < n_seen``.
-    rows, pending : RowBuffer, PendingRows
-        Recent rows and all rows that experts remember, and rows that were scored but not yet learned.
-    views, experts : Views, list of Expert
-        Transformations of rows, and the experts.
-    recent_scores, predicted : ScoreBuffer, PredictedScores
-        Out-of-sample scores of labelled rows, and of rows that wait for their labels.
-    correction, drift : WeightCorrection, DriftDetector
-        Correction of the expert weights for two classes, and detection of drifts, which shorten the score
-        buffer.
-    label_run : LabelRun
-        The last rows that were predicted without a new label in between.
-    decision : DecisionState
-        Positive class, target rate, calibration and costs.
-    changes : ChangeMonitor
-        Tests of columns and class frequencies, for reports.
-    snapshot : EnsembleSnapshot
-        Immutable state that predictions use.
     """
 
     def __init__(self, n_columns: int, params: EnsembleParams, row_input: RowInput) -> None:
         self.params, self.input = params, row_input
-        self.labels: list[Label] = []
+        self.labels: list[Label] = []  # label of each class code, in the order of first occurrence
         self.code_of: dict[Label, int] = {}
-        self.counts: IntArray = np.zeros(0, dtype=np.int64)
+        self.counts: IntArray = np.zeros(0, dtype=np.int64)  # rows of each class in the window
+        # The window holds the rows with window_start <= number < n_seen.
         self.n_seen = self.window_start = 0
         # Number of rows at the last update of the expert weights, and at the last fit of the views.
         self.weighed_at = self.views_at = 0
+        # Recent rows and all rows that experts remember, and rows that were scored but not yet learned.
         self.rows = RowBuffer.empty(min(n_columns, SETTINGS.max_columns))
         self.pending = PendingRows()
         self.views = Views()  # no transformation is fitted yet
         self.experts: list[Expert] = [config.make(config) for config in EXPERTS]
+        # Out-of-sample scores of labelled rows, and of rows that wait for their labels.
         self.recent_scores = ScoreBuffer(len(EXPERTS))
         self.predicted = PredictedScores()
         self.correction = WeightCorrection.none(len(EXPERTS))
-        self.drift = DriftDetector()
+        self.drift = DriftDetector()  # a drift shortens the score buffer
         self.label_run = LabelRun()
         self.decision = DecisionState().with_goal(params.threshold)
-        self.changes = ChangeMonitor()
+        self.changes = ChangeMonitor()  # for reports
         self.snapshot = EnsembleSnapshot([], np.zeros(0), [None] * len(EXPERTS), None, self.views)
         self._known_budget: CostBudget | None = None
         self._selected_for: CostBudget | None = None  # the budget for which experts were enabled and disabled
@@ -487,28 +464,11 @@ class ExpertEnsemble:
         # Experts that use ranks restart. The row buffer still contains all rows that they have learned.
         self.experts = [expert.restart() if expert.uses_ranks else expert for expert in self.experts]
 
-    def stream(
-        self,
-        budget: CostBudget | None = None,
-        n_before: int | None = None,
-        *,
-        new_class: bool = False,
-        may_defer: bool = False,
-    ) -> Stream:
+    def stream(self, budget: CostBudget | None = None, n_before: int | None = None, **flags: bool) -> Stream:
         """Return the stream as experts see it; by default between two calls, after all rows were learned."""
         budget, n_before = budget or self._budget(), self.n_seen if n_before is None else n_before
         seed = self.params.random_state
-        return Stream(
-            self.rows,
-            self.window_start,
-            self.n_seen,
-            n_before,
-            self.views,
-            budget,
-            seed,
-            new_class,
-            may_defer,
-        )
+        return Stream(self.rows, self.window_start, self.n_seen, n_before, self.views, budget, seed, **flags)
 
     # -- forgetting ---------------------------------------------------------------------------------
 

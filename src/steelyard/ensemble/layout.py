@@ -72,14 +72,8 @@ class Layout:
     def extended(self, X: FloatArray, earlier: FloatArray, categorical: tuple[int, ...] = ()) -> Layout:
         """Return the layout extended by new rows, which may have new columns and categories.
 
-        Parameters
-        ----------
-        X : ndarray
-            The new rows; they may have more columns than before.
-        earlier : ndarray
-            Some earlier rows, which together with X determine the replacement of missing numbers.
-        categorical : tuple of int
-            Columns of category codes, including the earlier ones.
+        Some ``earlier`` rows together with X determine the replacement of missing numbers. ``categorical``
+        are all columns of category codes.
         """
         missing = np.isnan(X)
         is_category = np.zeros(X.shape[1], dtype=bool)

@@ -183,18 +183,8 @@ class OnlineThreshold:
     ) -> Flags:
         """Decide row by row whether to raise an alarm, and count the alarms. Returns a mask of the alarms.
 
-        Parameters
-        ----------
-        scores : ndarray of shape (n_rows,)
-            Scores without threshold, equal to ``combine(raw)``.
-        raw : ndarray of shape (n_rows, ...)
-            Scores before they are combined, which do not depend on the weights of the experts.
-        keys : ndarray of shape (n_rows,)
-            Hashes of the rows.
-        combine : callable
-            Function that combines raw scores by the current weights.
-        time : ndarray of shape (n_rows,), optional
-            Times of the rows in seconds.
+        ``scores`` are ``combine(raw)``, without threshold. The raw scores do not depend on the weights of the
+        experts, with which ``combine`` combines them. ``keys`` are hashes of the rows.
         """
         log, scores = self.log, self.sign * scores
         with lock_of(log):
@@ -264,16 +254,8 @@ class OnlineThreshold:
     def learn(self, scores: FloatArray, threshold: float, keys: Keys, is_positive: Flags) -> None:
         """Update the state with labels. For rows that were never predicted, the current threshold decides.
 
-        Parameters
-        ----------
-        scores : ndarray of shape (n_rows,)
-            Out-of-sample scores, combined by the current weights.
-        threshold : float
-            The current threshold, NaN if there is none yet.
-        keys : ndarray of shape (n_rows,)
-            Hashes of the rows.
-        is_positive : ndarray of shape (n_rows,)
-            The labels.
+        ``scores`` are out-of-sample scores, combined by the current weights; ``keys`` are hashes of the rows.
+        The threshold is NaN if there is none yet.
         """
         decided, numbers, tails = self.log.take(keys).T
         is_new = np.isnan(numbers)  # rows that were not predicted, or only by another copy of the model

@@ -63,21 +63,8 @@ class RowInput:
     ) -> tuple[RowInput, FloatArray | None]:
         """Convert a table to numbers. Returns a RowInput that knows the new columns of X, and the rows.
 
-        Parameters
-        ----------
-        X : table or array-like
-            The rows.
-        n_features : int or None
-            Number of features that were learned before; None for the first rows.
-        source : str
-            Name of the caller in error messages.
-        learn : bool
-            Whether new columns and categories extend the schema.
-
-        Returns
-        -------
-        (RowInput, ndarray or None)
-            The rows are None if the model learns arrays and X is an array, which needs no schema.
+        ``n_features`` features were learned before; None for the first rows. With ``learn``, new columns and
+        categories extend the schema. The returned rows are None if the model learns arrays and X is an array.
         """
         if not is_table(X):
             return self, None if self.schema is None else _positional(X, self.schema, source)

@@ -193,16 +193,8 @@ def prediction_sets(
     of coverage is at most the weighted distance between the past and the current distributions (Barber,
     Candes, Ramdas, Tibshirani 2023).
 
-    Parameters
-    ----------
-    recent : ndarray of shape (n_recent, n_classes)
-        Out-of-sample log-odds of recent rows, oldest first.
-    places : ndarray of shape (n_recent,)
-        Class index of each recent row.
-    new : ndarray of shape (n_rows, n_classes)
-        Log-odds of the new rows.
-    coverage : float
-        Target probability that the true class belongs to the set.
+    ``recent`` are out-of-sample log-odds of recent rows, oldest first, ``places`` their class indices, and
+    ``new`` the log-odds of the new rows, with one column per class.
     """
     recent, new = log_softmax(recent, axis=1), log_softmax(new, axis=1)
     members = np.ones(new.shape, dtype=bool)

@@ -31,21 +31,11 @@ __all__ = [
 
 @dataclass(frozen=True)
 class ExpertConfig:
-    """Name, description and prior weight of an expert, and a function that creates it.
+    """Name, description and prior weight of an expert, and a function that creates it."""
 
-    Attributes
-    ----------
-    name, description : str
-        Name and description that ``StreamClassifier.explain()`` shows.
-    prior : float
-        Prior weight, by which the weight of the expert is multiplied.
-    make : callable
-        Function that returns a new expert with a given configuration.
-    """
-
-    name: str
+    name: str  # shown by StreamClassifier.explain(), as the description
     description: str
-    prior: float
+    prior: float  # factor of the weight of the expert
     make: Callable[[ExpertConfig], Expert]
 
 
@@ -53,35 +43,18 @@ class ExpertConfig:
 class Stream:
     """State of the stream that experts read: rows, transformations and budget.
 
-    Attributes
-    ----------
-    rows : RowBuffer
-        Recent rows and all rows that any expert remembers.
-    window_start, n_seen : int
-        The window holds the rows with ``window_start <= number < n_seen``.
-    n_before : int
-        Number of rows seen before the last block.
-    views : Views
-        Transformations of rows.
-    budget : CostBudget
-        Compute budget.
-    seed : int
-        Seed of all sampling.
-    new_class : bool
-        Whether the set of classes has just changed.
-    may_defer : bool
-        Whether a long fit may end after the call that starts it.
+    The window holds the rows with ``window_start <= number < n_seen``.
     """
 
-    rows: RowBuffer
+    rows: RowBuffer  # recent rows and all rows that any expert remembers
     window_start: int
     n_seen: int
-    n_before: int
+    n_before: int  # number of rows seen before the last block
     views: Views
     budget: CostBudget
-    seed: int = 0
-    new_class: bool = False
-    may_defer: bool = False
+    seed: int = 0  # seed of all sampling
+    new_class: bool = False  # whether the set of classes has just changed
+    may_defer: bool = False  # whether a long fit may end after the call that starts it
 
 
 class Rule:
@@ -89,14 +62,9 @@ class Rule:
 
     A subclass is a frozen dataclass that has the field ``classes`` and defines :meth:`scores` and
     :meth:`attribution`.
-
-    Attributes
-    ----------
-    classes : list of int
-        Codes of the classes that the rule knows, ascending.
     """
 
-    classes: list[int]
+    classes: list[int]  # codes of the classes that the rule knows, ascending
     uses_wide_rows: ClassVar[bool] = False  # whether the rule scores the columns before hashing
     is_constant: ClassVar[bool] = False  # whether all rows have the same score
 

@@ -23,14 +23,9 @@ _WINDOW_ROWS = 200
 
 
 class LabelFrequencyExpert(WindowExpert):
-    """Exponentially decayed frequencies of the last labels; the features are not used.
+    """Decayed frequencies of the last labels, whose weights halve after ``half_life_rows`` rows.
 
-    Parameters
-    ----------
-    config : ExpertConfig
-        Name and weight.
-    half_life_rows : float
-        Number of rows after which the weight of a label has halved.
+    The features are not used.
     """
 
     uses_features = False
@@ -104,16 +99,10 @@ class LabelRun:
     from more runs than those of a frequent class, so a comparison of the classes would depend on chance.
     Scores of long runs are therefore not recorded, and after a long run the label frequency experts get no
     weight.
-
-    Attributes
-    ----------
-    n_rows : int
-        Length of the run.
-    scores : ndarray
-        Scores that the label frequency experts give to the rows of the run.
     """
 
-    n_rows: int = 0
+    n_rows: int = 0  # length of the run
+    # Scores that the label frequency experts give to the rows of the run.
     scores: FloatArray = field(default_factory=lambda: np.zeros(0))
 
     @property
