@@ -153,6 +153,11 @@ class Expert:
         raise NotImplementedError
 
     @property
+    def may_wait(self) -> bool:
+        """Whether the next update may wait for another thread."""
+        return False
+
+    @property
     def is_applicable(self) -> bool:
         """Whether the stream contains the kind of rows that the expert learns."""
         return True
