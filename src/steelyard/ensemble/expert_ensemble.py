@@ -216,7 +216,7 @@ class ExpertEnsemble:
         With ``may_defer``, a long fit that begins now may end after a later block.
         """
         stream = self._record(block, scores, may_defer=may_defer)
-        weights = self._update_and_weigh(stream, block)
+        weights = self._update_and_weigh(stream, block, scores)
         self._publish(stream, weights)
 
     def _score(self, block: Block) -> FloatArray | None:
@@ -237,7 +237,7 @@ class ExpertEnsemble:
         return scores
 
     def _record(self, block: Block, scores: FloatArray | None, *, may_defer: bool) -> Stream:
-        """Add rows to the row buffer and their scores to the score buffer; adjust window and views."""
+        """Add rows to the row buffer, compare decisions with labels, and adjust window and views."""
         n_before, known_classes = self.n_seen, self.snapshot.classes
         self.n_seen += len(block)
         if scores is not None:
@@ -256,7 +256,6 @@ class ExpertEnsemble:
         for expert in self.experts:
             if expert.is_enabled:
                 expert.observe(block, stream)
-        self._record_scores(block, scores, classes if budget.weighs_experts else [])
         return stream
 
     def _record_decisions(self, block: Block, scores: FloatArray) -> None:
@@ -313,14 +312,16 @@ class ExpertEnsemble:
         if is_rare and self.drift.is_within(SETTINGS.short_after_drift_rows, self.n_seen):
             recent.shorten()
 
-    def _update_and_weigh(self, stream: Stream, block: Block) -> ExpertWeights | MulticlassWeights | None:
-        """Update the experts that are due and derive their rules; weigh the experts in parallel.
+    def _update_and_weigh(
+        self, stream: Stream, block: Block, scores: FloatArray | None
+    ) -> ExpertWeights | MulticlassWeights | None:
+        """Update the experts that are due and derive their rules; record scores and weigh in parallel.
 
         Expensive experts are updated in parallel. The weights depend on the recent scores and on which
         experts have a rule, but not on the new rules. If an expert gets its first rule or loses its rule, the
         experts are weighed again.
         """
-        before, has_rule = (self.weighed_at, self.decision, self.correction), self._has_rule()
+        has_rule = self._has_rule()
         ready = [expert for expert in self.experts if expert.is_ready(stream.views)]
         due = {expert for expert in ready if stream.new_class or expert.is_due(stream)}
 
@@ -335,22 +336,30 @@ class ExpertEnsemble:
         # Experts that are updated in place are sorted first, because the calling thread runs the first task.
         # No other thread may change these experts after the call has ended.
         # The longest of the other tasks come next, so that no thread waits for a long task that starts late.
-        # The longest tasks are refits with many rows.
+        # The longest tasks are refits with many rows. Updates that may wait for a fit come last.
         expensive.sort(key=lambda e: (not e.updates_in_place, not e.refits, -e.n_rows))
         cheap = [expert for expert in ready if expert not in expensive]
-        tasks: list[Callable[[], Any]] = [partial(update, [expert]) for expert in expensive]
-        tasks += [
-            partial(self._weigh, stream, has_rule),
+
+        def record_and_weigh() -> Any:
+            self._record_scores(block, scores, self.class_codes() if stream.budget.weighs_experts else [])
+            before = self.weighed_at, self.decision, self.correction
+            return before, self._weigh(stream, has_rule)
+
+        tasks: list[Callable[[], Any]] = [
+            *(partial(update, [expert]) for expert in expensive if not expert.may_wait),
+            record_and_weigh,
             partial(one_thread()(update), cheap),
             partial(self._monitor, block),
+            *(partial(update, [expert]) for expert in expensive if expert.may_wait),
         ]
         n_new = stream.n_seen - stream.n_before
         is_parallel = bool(expensive) and n_new >= SETTINGS.min_rows_for_threads
-        weights: ExpertWeights | MulticlassWeights | None = run_tasks(tasks, parallel=is_parallel)[-3]
-        if self._has_rule() == has_rule:
-            return weights
-        self.weighed_at, self.decision, self.correction = before
-        return self._weigh(stream, self._has_rule())
+        before, weights = run_tasks(tasks, parallel=is_parallel)[tasks.index(record_and_weigh)]
+        if self._has_rule() != has_rule:
+            self.weighed_at, self.decision, self.correction = before
+            weights = self._weigh(stream, self._has_rule())
+        result: ExpertWeights | MulticlassWeights | None = weights
+        return result
 
     def _has_rule(self) -> list[bool]:
         """Return for each expert whether it can predict."""

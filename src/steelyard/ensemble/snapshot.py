@@ -24,7 +24,7 @@ from steelyard.ensemble.score_buffer import align, n_planes
 from steelyard.ensemble.settings import SETTINGS
 from steelyard.ensemble.views import TransformedRows, Views
 
-_MIN_ROWS_FOR_THREADS = 500  # fewer rows are scored too quickly for a second thread to pay
+_MIN_ROWS_FOR_THREADS = 100  # fewer rows are scored too quickly for a second thread to pay
 
 
 @dataclass(slots=True, eq=False)

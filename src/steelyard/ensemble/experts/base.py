@@ -126,6 +126,11 @@ class Expert:
         """Number of rows that the expert remembers."""
         raise NotImplementedError
 
+    @property
+    def may_wait(self) -> bool:
+        """Whether the next update may wait for another thread."""
+        return False
+
     def copy(self, rows: RowBuffer, views: Views) -> Self:  # noqa: ARG002  for KernelExpert
         """Return a copy of the expert that can be updated without changing the original."""
         return shallow_copy(self)

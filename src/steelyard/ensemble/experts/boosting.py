@@ -142,6 +142,10 @@ class BoostingExpert(WindowExpert):
         self.is_sampled = False  # whether the trees were fitted to a sample by forget()
         self.is_extra_fit = False  # whether the last fit was an additional one after forget()
 
+    @property
+    def may_wait(self) -> bool:
+        return self.next_fit is not None
+
     def is_affordable(self, budget: CostBudget) -> bool:
         cost = fit_cost_us(40, budget.n_planes, 5000, 10)
         return budget.weighs_experts and cost <= _DISABLE_ABOVE_ROWS * 0.2 * budget.first_microseconds
