@@ -198,7 +198,7 @@ def test_new_class_is_fitted_at_once(threads, deferred):
     assert _longest(model).next_fit is not None
     model.partial_fit(X[N_FIRST : N_FIRST + 60], np.r_[np.full(20, 2), Y[N_FIRST : N_FIRST + 40]])
     assert _longest(model).next_fit is None
-    assert _longest(model).trees.classes_.tolist() == [0, 1, 2]
+    assert _longest(model).trees.classes == [0, 1, 2]
 
 
 @pytest.mark.parametrize("gone", [slice(100, 104), slice(-3, None)])

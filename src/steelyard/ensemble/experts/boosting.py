@@ -14,7 +14,7 @@ from steelyard._types import FloatArray, IntArray
 from steelyard.ensemble.cost import CostBudget
 from steelyard.ensemble.experts.base import ExpertConfig, Rule, Stream, WindowExpert
 from steelyard.ensemble.row_buffer import Block, last_rows, union_of_rows, without_rows
-from steelyard.ensemble.trees import BoostedTrees, TreeRule, fit_cost_us, trees_per_output
+from steelyard.ensemble.trees import TreeRule, fit_cost_us, fit_trees, trees_per_output
 
 __all__ = ["BoostingExpert"]
 
@@ -46,7 +46,7 @@ _SAMPLE_LEAVES = 16
 class _FittedTrees(NamedTuple):
     """Trees, and the number of columns that are not constant in their rows."""
 
-    trees: BoostedTrees
+    trees: TreeRule
     n_varying: int
 
 
@@ -137,7 +137,7 @@ class BoostingExpert(WindowExpert):
         self.memory_codes: IntArray = self.held
         self.n_varying = 1  # number of columns that were not constant at the last fit
         self.observed = 0  # number of rows seen when the memory was last compacted
-        self.trees: BoostedTrees | None = None
+        self.trees: TreeRule | None = None
         self.next_fit: DeferredFit | None = None
         self.is_sampled = False  # whether the trees were fitted to a sample by forget()
         self.is_extra_fit = False  # whether the last fit was an additional one after forget()
@@ -299,17 +299,19 @@ class BoostingExpert(WindowExpert):
         if factors is not None:
             weights = factors * weights
         n_trees = trees_per_output(n_trees, stream.budget.n_planes)
-        trees = BoostedTrees(
+        trees = fit_trees(
+            X,
+            y,
+            weights,
             n_trees=n_trees,
             learning_rate=max(_MIN_LEARNING_RATE, _TOTAL_LEARNING_RATE / n_trees),
             max_leaves=max_leaves,
             max_bins=64 if is_sampled else self._bins(len(y), n_varying),
             min_rows_per_leaf=_MIN_LEAF_ROWS[len(y) > _SMALL_ROWS],
-            class_weight=None,
             categories=_category_columns(X, stream),
             pack_sums=True,
         )
-        return _FittedTrees(trees.fit(X, y, weights), n_varying)
+        return _FittedTrees(trees, n_varying)
 
     def forget(self, block: Block, stream: Stream) -> None:
         keep = ~np.isin(self.memory, block.numbers)
@@ -325,8 +327,7 @@ class BoostingExpert(WindowExpert):
             self._fit(stream)
 
     def make_rule(self, stream: Stream) -> Rule | None:  # noqa: ARG002
-        trees = self.trees
-        return None if trees is None or len(trees.classes_) < 2 else TreeRule.of(trees)
+        return None if self.trees is None or len(self.trees.classes) < 2 else self.trees
 
     def held_rows(self) -> list[IntArray]:
         rows = [self.held, self.memory]
