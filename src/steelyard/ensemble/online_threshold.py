@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, logit
 
-from steelyard._concurrency import lock_of
+from steelyard._concurrency import lock_of, shallow_copy
 from steelyard._types import FloatArray
 from steelyard.ensemble.alarm_log import AlarmLog
 from steelyard.ensemble.rate_estimates import ExpectedRecall, PrecisionLevels
@@ -144,9 +144,7 @@ class OnlineThreshold:
 
     def copy(self) -> OnlineThreshold:
         """Return a copy that shares only the alarm log."""
-        other = object.__new__(type(self))
-        other.__dict__.update(self.__dict__)
-        return other
+        return shallow_copy(self)
 
     @property
     def decides_rows(self) -> bool:

@@ -25,7 +25,7 @@ from steelyard.tables.frames import is_table
 from steelyard.tables.schema import Schema
 
 if TYPE_CHECKING:
-    from steelyard.base import BatchLearner
+    from steelyard.ensemble.stream_classifier import StreamClassifier
 
 _MISSING_KEY = 1.5e-310  # value that is hashed in place of a missing value
 
@@ -87,13 +87,13 @@ class RowInput:
     # -- conversion of coded rows -------------------------------------------------------------------
 
     def dense(
-        self, X: Any, n_columns: int, learner: BatchLearner, method: str
+        self, X: Any, learner: StreamClassifier, method: str
     ) -> tuple[FloatArray, sp.csr_matrix | None]:
         """Return dense rows of finite numbers or NaN with at most ``SETTINGS.max_columns`` columns.
 
         The second result has the rows before hashing, or is None if rows are not hashed or come from a table.
-        Rows with fewer columns than ``n_columns`` are padded with missing values. ``learner`` and ``method``
-        are named in error messages.
+        Rows with fewer columns than those that ``learner`` has learned are padded with missing values.
+        ``learner`` and ``method`` are named in error messages.
         """
         is_sparse = type(X) is not np.ndarray and sp.issparse(X)
         if is_sparse:
@@ -109,6 +109,7 @@ class RowInput:
             return self.hashed.apply(X), self.hashed.wide(X)
         if is_sparse:
             X = np.ascontiguousarray(X.toarray(), dtype=np.float64)
+        n_columns = learner._ensemble.rows.n_columns
         if X.shape[1] < n_columns:  # an array is passed after tables were learned
             X = np.pad(X, ((0, 0), (0, n_columns - X.shape[1])), constant_values=np.nan)
         return X, None

@@ -352,7 +352,7 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
         times = None
         if method not in {"forget", "fit"} and (time is not None or self.window != "auto"):
             times = ensemble.times_for_window(time, len(codes))
-        X, wide = self._input.dense(batch.X, ensemble.rows.n_columns, self, method)
+        X, wide = self._input.dense(batch.X, self, method)
         if forgets:
             self._input.check_known_categories(X)
         else:
@@ -361,9 +361,6 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
         if batch.weights is not None and not (batch.weights > 0.0).all():
             return block.take(batch.weights > 0.0)
         return block
-
-    def _dense(self, X: Any, method: str) -> FloatArray:
-        return self._input.dense(X, self._ensemble.rows.n_columns, self, method)[0]
 
     # -- predicting ---------------------------------------------------------------------------------
 
@@ -419,7 +416,7 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
         """Return raw scores and row hashes; store the scores until the labels arrive."""
         rows = validate_rows(self, X, method)
         ensemble, snapshot = self._ensemble, self._ensemble.snapshot
-        X, wide = self._input.dense(rows, ensemble.rows.n_columns, self, method)
+        X, wide = self._input.dense(rows, self, method)
         if not snapshot.classes:
             raise all_forgotten_error(f"{type(self).__name__}.{method}")
         keys = row_keys(X, ensemble.views.layout, wide)
@@ -520,16 +517,16 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
         snapshot = self._ensemble.snapshot
         if not snapshot.classes:
             raise all_forgotten_error(f"{type(self).__name__}.explain")
-        rows, wide = self._input.dense(X, self._ensemble.rows.n_columns, self, "explain")
+        rows, wide = self._input.dense(X, self, "explain")
         return snapshot.decide(snapshot.raw_scores(rows, wide)), snapshot.labels
 
     def _attribution(self, X: FloatArray, background: FloatArray | None) -> Attribution:
-        others = None if background is None else self._dense(background, "explain")
-        rows, wide = self._input.dense(X, self._ensemble.rows.n_columns, self, "explain")
+        others = None if background is None else self._input.dense(background, self, "explain")[0]
+        rows, wide = self._input.dense(X, self, "explain")
         return attribution(self._ensemble, X, rows, wide, others)
 
     def _remembered_rows(self) -> RememberedRows | None:
-        return remembered_rows(self._ensemble, lambda X: self._dense(X, "explain"))
+        return remembered_rows(self._ensemble, lambda X: self._input.dense(X, self, "explain")[0])
 
     @snapshot_read
     def drift_report(self, X: ArrayLike | None = None) -> DriftReport:
@@ -557,7 +554,7 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
         check_started(self, "drift_report")
         if X is None:
             return labelled_report(self._ensemble, self.class_count_)
-        rows = self._dense(validate_rows(self, X, "drift_report"), "drift_report")
+        rows, _ = self._input.dense(validate_rows(self, X, "drift_report"), self, "drift_report")
         return unlabelled_report(self._ensemble, rows)
 
     @property

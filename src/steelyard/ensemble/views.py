@@ -49,6 +49,8 @@ class RankView:
     @classmethod
     def fit(cls, X: FloatArray) -> RankView:
         """Return a transformation fitted on the given rows."""
+        if not X.shape[1]:
+            return cls(*(np.zeros((_N_KNOTS, 0)) for _ in range(3)))
         columns = [_column_knots(np.sort(column[~np.isnan(column)])) for column in X.T]
         knots, values = (np.column_stack(parts) for parts in zip(*columns, strict=True))
         steps = np.diff(knots, axis=0)
@@ -107,7 +109,7 @@ class CodedView:
         categorical = np.flatnonzero(is_category & ~missing.all(axis=0))
         tables = [_category_table(X[:, column], codes) for column in categorical.tolist()]
         numbers = np.ascontiguousarray(X[:, numeric])
-        ranks = _fit_ranks(numbers)
+        ranks = RankView.fit(numbers)
         regressions = _regressions(ranks.apply(numbers), missing[:, numeric])
         return cls(numeric, ranks, regressions, gaps, scales, categorical, tables)
 
@@ -187,13 +189,6 @@ def _depends_on_class(missing: NDArray[np.bool_], codes: IntArray) -> NDArray[np
         deviation = np.sqrt(np.maximum(share * (1.0 - share), 1e-12) / len(rows))
         is_dependent |= np.abs(rows.mean(axis=0) - share) > _MIN_GAP_DEVIATION * deviation
     return is_dependent
-
-
-def _fit_ranks(X: FloatArray) -> RankView:
-    """Return the rank transformation of columns that may have missing values."""
-    if not X.shape[1]:
-        return RankView(*(np.zeros((_N_KNOTS, 0)) for _ in range(3)))
-    return RankView.fit(X)
 
 
 def _category_table(values: FloatArray, codes: IntArray) -> FloatArray:
