@@ -179,10 +179,13 @@ class PredictedScores:
         Delay of the last labels: rows that were predicted after the newest of the rows that got them.
     """
 
-    __slots__ = ("_last", "_lock", "_n_predicted", "_scores", "delay_rows")
+    __slots__ = ("_last", "_lock", "_n_predicted", "_new", "_scores", "delay_rows")
 
     def __init__(self) -> None:
         self._scores: dict[int, tuple[_PredictedBatch, int]] = {}  # batch of each row, and index in the batch
+        # Hashes and scores of the last batch until its rows are added to `_scores`. A batch that is learned
+        # as a whole before the next one is predicted need not be added.
+        self._new: tuple[NDArray[np.uint64], _PredictedBatch] | None = None
         self._n_predicted = self.delay_rows = 0
         self._last: tuple[weakref.ref[EnsembleSnapshot], NDArray[np.uint64], FloatArray] | None = None
         self._lock = threading.Lock()
@@ -213,14 +216,22 @@ class PredictedScores:
         if len(keys) > limit or not self._lock.acquire(blocking=False):
             return
         try:
-            known, rows = self._scores, keys.tolist()
-            self._n_predicted += len(set(rows).difference(known))  # a row may be predicted several times
-            batch = _PredictedBatch(classes, scores, self._n_predicted - len(rows))
-            known.update(zip(rows, zip(repeat(batch), range(len(rows))), strict=True))
+            self._add_new()
+            known, rows = self._scores, set(keys.tolist())
+            self._n_predicted += len(rows.difference(known))  # a row may be predicted several times
+            self._new = keys, _PredictedBatch(classes, scores, self._n_predicted - len(keys))
+            if known or len(rows) < len(keys):
+                self._add_new()
             for key in list(islice(known, max(0, len(known) - limit))):
                 del known[key]
         finally:
             self._lock.release()
+
+    def _add_new(self) -> None:
+        """Add the rows of the last batch to those that are found by their hashes."""
+        if self._new is not None:
+            (keys, batch), self._new = self._new, None
+            self._scores.update(zip(keys.tolist(), zip(repeat(batch), range(len(keys))), strict=False))
 
     def take(self, keys: NDArray[np.uint64], classes: list[int], out: FloatArray) -> NDArray[np.bool_]:
         """Remove the scores of rows and write them, for given classes, to ``out``.
@@ -228,9 +239,14 @@ class PredictedScores:
         Return which rows have no scores; their part of ``out`` does not change.
         """
         n = len(keys)
-        if not self._scores or not self._lock.acquire(blocking=False):
+        if not (self._scores or self._new) or not self._lock.acquire(blocking=False):
             return np.ones(n, dtype=bool)
         try:
+            if self._new is not None and np.array_equal(self._new[0], keys):
+                batch, self._new, self.delay_rows = self._new[1], None, 0
+                out[:] = align(batch.scores, batch.classes, classes)
+                return np.zeros(n, dtype=bool)
+            self._add_new()
             entries = [self._scores.pop(key, None) for key in keys.tolist()]
             numbers = [batch.first + row for batch, row in filter(None, entries)]
             self.delay_rows = max(0, self._n_predicted - 1 - max(numbers)) if numbers else 0
