@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 
 from steelyard import _native
-from steelyard._concurrency import FrozenState, lock_of, shallow_copy
+from steelyard._concurrency import FrozenState, shallow_copy
 from steelyard._types import FloatArray, IntArray
 from steelyard.ensemble.cost import CostBudget
 from steelyard.ensemble.experts.base import Expert, ExpertConfig, IncrementalWindowExpert, Rule, Stream
@@ -129,10 +129,10 @@ class KernelExpert(IncrementalWindowExpert):
         self._note_version()
 
     def make_rule(self, stream: Stream) -> Rule | None:  # noqa: ARG002
-        if self.learner is None:
+        learner = self.learner
+        if learner is None or len(classes := learner.classes_.tolist()) < 2:
             return None
-        learned = self.learner._state.predictor(lock_of(self.learner))
-        return KernelRule(learned.classes.tolist(), learned.expansion) if len(learned.classes) > 1 else None
+        return KernelRule(classes, learner._expansion("support_vectors_"))
 
     def held_rows(self) -> list[IntArray]:
         return [self.sampled]
