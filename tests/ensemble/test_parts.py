@@ -11,7 +11,6 @@ from sklearn.metrics import roc_auc_score
 
 from steelyard import StreamClassifier
 from steelyard._concurrency import shallow_copy
-from steelyard.ensemble.cost import CostBudget
 from steelyard.ensemble.experts import EXPERTS, Stream
 from steelyard.ensemble.experts.kernel import KernelExpert, evenly_sampled
 from steelyard.ensemble.experts.linear import LinearRule, MappedLinearRule
@@ -19,6 +18,7 @@ from steelyard.ensemble.experts.neighbors import NearestNeighborRule
 from steelyard.ensemble.mixing import weigh_experts
 from steelyard.ensemble.row_buffer import Block, RowBuffer, last_rows
 from steelyard.ensemble.score_buffer import ScoreBuffer, TwoSides, align
+from steelyard.ensemble.settings import CostBudget
 from steelyard.ensemble.views import HashedView, RankView, TransformedRows, Views
 from steelyard.features import RandomFeatures
 from steelyard.proximal import ProximalSVC

@@ -18,7 +18,6 @@ from steelyard._threads import one_thread, run_tasks
 from steelyard._types import FloatArray, IntArray
 from steelyard._validation import checked_times
 from steelyard.ensemble.change_monitor import ChangeMonitor, DriftDetector
-from steelyard.ensemble.cost import CostBudget
 from steelyard.ensemble.decision import DecisionState
 from steelyard.ensemble.experts import EXPERTS, Expert, Stream
 from steelyard.ensemble.experts.labels import LabelRun
@@ -27,8 +26,8 @@ from steelyard.ensemble.mixing import EnsembleSnapshot, ExpertWeights, WeightCor
 from steelyard.ensemble.multiclass import MulticlassWeights
 from steelyard.ensemble.row_buffer import Block, PendingRows, RowBuffer, last_rows, union_of_rows
 from steelyard.ensemble.row_input import RowInput
-from steelyard.ensemble.score_buffer import PredictedScores, ScoreBuffer, align, n_planes
-from steelyard.ensemble.settings import SETTINGS
+from steelyard.ensemble.score_buffer import PredictedScores, ScoreBuffer, align
+from steelyard.ensemble.settings import SETTINGS, CostBudget, n_planes
 from steelyard.ensemble.views import Views
 from steelyard.exceptions import DataError
 from steelyard.windowing.sliding import window_size

@@ -33,8 +33,8 @@ from steelyard._threads import num_threads, one_thread
 from steelyard._types import FloatArray, IntArray
 from steelyard.ensemble.experts.base import Rule
 from steelyard.ensemble.multiclass import MulticlassWeights, weigh_classes
-from steelyard.ensemble.score_buffer import ScoreBuffer, ScoreLog, TwoSides, align, n_planes, with_new_experts
-from steelyard.ensemble.settings import SETTINGS
+from steelyard.ensemble.score_buffer import ScoreBuffer, ScoreLog, TwoSides, align, with_new_experts
+from steelyard.ensemble.settings import SETTINGS, n_planes
 from steelyard.ensemble.views import TransformedRows, Views
 from steelyard.thresholds import choose_threshold, mirrored_threshold
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from steelyard import _native
 from steelyard._types import FloatArray, IntArray
 from steelyard.base import Label
-from steelyard.ensemble.settings import SETTINGS
+from steelyard.ensemble.settings import SETTINGS, n_planes
 
 
 class TwoSides(NamedTuple):
@@ -339,11 +339,6 @@ class PredictedScores:
 
     def __reduce__(self) -> tuple[type[PredictedScores], tuple[()]]:
         return PredictedScores, ()
-
-
-def n_planes(n_classes: int) -> int:
-    """Return the number of scores per row: one for two classes, else one per class."""
-    return n_classes if n_classes > 2 else 1
 
 
 def with_new_experts(values: Any, n_experts: int, fill: float, axis: int = 0) -> NDArray[Any]:

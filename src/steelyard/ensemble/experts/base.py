@@ -12,8 +12,8 @@ from steelyard import _native
 from steelyard._concurrency import lock_of, shallow_copy
 from steelyard._types import FloatArray, IntArray
 from steelyard._validation import Batch
-from steelyard.ensemble.cost import CostBudget
 from steelyard.ensemble.row_buffer import Block, RowBuffer, without_rows
+from steelyard.ensemble.settings import CostBudget
 from steelyard.ensemble.views import TransformedRows, Views
 from steelyard.exceptions import DataError
 from steelyard.explanation.attribution import Attribution

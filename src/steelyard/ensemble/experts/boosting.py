@@ -11,9 +11,9 @@ import numpy as np
 
 from steelyard._threads import BackgroundTask
 from steelyard._types import FloatArray, IntArray
-from steelyard.ensemble.cost import CostBudget
 from steelyard.ensemble.experts.base import ExpertConfig, Rule, Stream, WindowExpert
 from steelyard.ensemble.row_buffer import Block, last_rows, union_of_rows, without_rows
+from steelyard.ensemble.settings import CostBudget
 from steelyard.ensemble.trees import TreeRule, fit_cost_us, fit_trees, trees_per_output
 
 __all__ = ["BoostingExpert"]

@@ -11,9 +11,9 @@ import numpy as np
 from steelyard import _native
 from steelyard._concurrency import FrozenState, shallow_copy
 from steelyard._types import FloatArray, IntArray
-from steelyard.ensemble.cost import CostBudget
 from steelyard.ensemble.experts.base import Expert, ExpertConfig, IncrementalWindowExpert, Rule, Stream
 from steelyard.ensemble.row_buffer import Block, RowBuffer, last_rows, without_rows
+from steelyard.ensemble.settings import CostBudget
 from steelyard.ensemble.views import TransformedRows, Views
 from steelyard.explanation.attribution import Attribution, explain_kernel_sum
 from steelyard.svm import IncrementalSVC

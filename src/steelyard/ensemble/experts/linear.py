@@ -11,7 +11,6 @@ import numpy as np
 from steelyard import _native
 from steelyard._concurrency import shallow_copy
 from steelyard._types import FloatArray, IntArray
-from steelyard.ensemble.cost import CostBudget
 from steelyard.ensemble.experts.base import (
     ExpertConfig,
     IncrementalExpert,
@@ -20,8 +19,7 @@ from steelyard.ensemble.experts.base import (
     Stream,
 )
 from steelyard.ensemble.row_buffer import Block, last_rows
-from steelyard.ensemble.score_buffer import n_planes
-from steelyard.ensemble.settings import SETTINGS
+from steelyard.ensemble.settings import SETTINGS, CostBudget, n_planes
 from steelyard.ensemble.views import MAX_MAPPED, TransformedRows, n_mapped
 from steelyard.exceptions import DataError
 from steelyard.explanation.attribution import Attribution, explain_linear

@@ -11,11 +11,10 @@ import scipy.sparse as sp
 
 from steelyard import _native
 from steelyard._types import FloatArray, IntArray
-from steelyard.ensemble.cost import CostBudget
 from steelyard.ensemble.experts.base import ExpertConfig, Rule, Stream, WindowExpert
 from steelyard.ensemble.experts.linear import LinearRule
 from steelyard.ensemble.row_buffer import Block, wide_from_state, wide_state
-from steelyard.ensemble.score_buffer import n_planes
+from steelyard.ensemble.settings import CostBudget, n_planes
 from steelyard.ensemble.views import TransformedRows
 from steelyard.explanation.attribution import Attribution, explain_linear
 from steelyard.online.linear_baselines import sparse_arrays
