@@ -26,7 +26,7 @@ _MAX_BYTES = 64e6  # maximum memory of the rows of one expert
 # Number of new rows after which the memory is compacted; must be smaller than the row buffer.
 _COMPACT_ROWS = 500
 _DEFER_AFTER_ROWS = 2000  # number of rows after which fits may be deferred
-_DEFERRED_SHARE = 0.05  # a deferred fit ends after this share of the rows between two refits
+_DEFERRED_SHARE = 0.1  # a deferred fit ends after this share of the rows between two refits
 _FIRST_ROWS = 500  # in the first rows of a stream, trees are refitted more often than the budget allows
 _REFIT_GROWTH = 0.1  # refit when the memory has grown by this share
 _DISABLE_ABOVE_ROWS = 5000  # an expert with more rows between two refits is disabled
