@@ -111,7 +111,7 @@ def test_pending_single_rows_survive_save_and_load(stream, tmp_path):
     model = _learned(X[:300], y[:300])
     for row in range(300, 303):
         model.partial_fit(X[row], y[row : row + 1])
-    assert len(model._ensemble.pending) == 3
+    assert model._ensemble.pending.n_rows == 3
     save(model, tmp_path / "model.steelyard")
     other = load(tmp_path / "model.steelyard")
     for both in (model, other):

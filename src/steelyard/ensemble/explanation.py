@@ -222,7 +222,7 @@ def explain_ensemble(ensemble: ExpertEnsemble) -> Explanation:
         classes = classes[:1] if positive == labels[0] else classes[1:]
     promise = ensemble.decision.online_threshold
     return Explanation(
-        n_rows=ensemble.n_seen + len(ensemble.pending),
+        n_rows=ensemble.n_seen + ensemble.pending.n_rows,
         threshold=ensemble.params.threshold,
         experts=records,
         classes=classes,

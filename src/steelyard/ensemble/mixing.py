@@ -291,7 +291,7 @@ class JoinedRules:
             scorer, others = snapshot.views.row_experts(len(snapshot.rules), n_features), []
             classes = sorted(snapshot.classes)
             for number, rule in enumerate(snapshot.rules):
-                if rule is None or rule.is_constant:
+                if rule is None or rule.constant(classes) is not None:
                     continue
                 if rule.classes != classes or not rule.add_to(scorer, number):
                     others.append(number)
@@ -337,8 +337,8 @@ class EnsembleSnapshot:
         """Scores of the rules that give all rows the same score for two classes; NaN for the other rules."""
         classes, constants = sorted(self.classes), np.full(len(self.rules), np.nan)
         for number, rule in enumerate(self.rules):
-            if rule is not None and rule.is_constant:
-                constants[number] = rule.constant(classes)
+            if rule is not None and (constant := rule.constant(classes)) is not None:
+                constants[number] = constant
         return constants
 
     def _with_rules(self, numbers: list[int], scores: FloatArray, rows: TransformedRows) -> FloatArray:

@@ -255,9 +255,6 @@ class PendingRows:
     scores: tuple[FloatArray, ...] = ()
     n_rows: int = 0
 
-    def __len__(self) -> int:
-        return self.n_rows
-
     def added(self, block: Block, scores: FloatArray) -> PendingRows:
         """Return the pending rows with another block at the end."""
         return PendingRows((*self.blocks, block), (*self.scores, scores), self.n_rows + len(block))

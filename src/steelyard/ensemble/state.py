@@ -97,7 +97,7 @@ def restored_ensemble(state: dict[str, Any], params: EnsembleParams, row_input: 
         RowCosts.from_state(state.get("row_costs")),
     )
     ensemble.pending = PendingRows.from_state(state.get("waiting", {}), len(EXPERTS), ensemble.views.layout)
-    if len(ensemble.pending):
+    if ensemble.pending.n_rows:
         ensemble.snapshot = ensemble.snapshot.after_labels(ensemble.pending.codes())
     return ensemble
 

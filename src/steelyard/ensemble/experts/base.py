@@ -66,7 +66,6 @@ class Rule:
 
     classes: list[int]  # codes of the classes that the rule knows, ascending
     uses_wide_rows: ClassVar[bool] = False  # whether the rule scores the columns before hashing
-    is_constant: ClassVar[bool] = False  # whether all rows have the same score
 
     def scores(self, rows: TransformedRows) -> FloatArray:
         """Return scores: for two classes one column, high for the second class; else one column per class.
@@ -84,9 +83,9 @@ class Rule:
         """Return the rule updated with labels that the expert has not learned yet."""
         return self
 
-    def constant(self, classes: list[int]) -> float:
-        """Return the score of all rows for two classes, or NaN if it is unknown. Only for constant rules."""
-        raise NotImplementedError
+    def constant(self, classes: list[int]) -> float | None:  # noqa: ARG002  only LabelFrequencyRule has one
+        """Return the score of all rows for two classes, NaN if it is unknown, or None if rows differ."""
+        return None
 
     def add_to(self, scorer: _native.RowExperts, number: int) -> bool:  # noqa: ARG002
         """Add the rule for two classes, as expert ``number``, to a native scorer.

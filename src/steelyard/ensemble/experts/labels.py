@@ -54,8 +54,6 @@ def _powers(decay: float, n: int) -> FloatArray:
 class LabelFrequencyRule(Rule):
     """Frequency of each class among the last labels, which is the same score for all rows."""
 
-    is_constant = True
-
     classes: list[int]
     counts: FloatArray  # decayed number of labels of each class
     decay: float  # factor by which the counts are multiplied at each new label
