@@ -22,7 +22,7 @@ from scipy.special import expit, logit
 from steelyard._concurrency import lock_of, shallow_copy
 from steelyard._types import FloatArray
 from steelyard.ensemble.alarm_log import AlarmLog
-from steelyard.ensemble.rate_estimates import ExpectedRecall, PrecisionLevels
+from steelyard.ensemble.calibration import ExpectedRecall, PrecisionLevels
 from steelyard.exceptions import DataError
 from steelyard.metrics.confidence import rate_interval
 from steelyard.thresholds import choose_threshold
