@@ -119,14 +119,9 @@ class OnlineThreshold:
     snapshots of a model. The other attributes change when labels arrive; learners copy them first
     (:meth:`copy`).
 
-    Parameters
-    ----------
-    goal : mapping
-        ``{"alarms": share}``, ``{"alarms_per_day": number}``, ``{"recall": share}`` or
-        ``{"precision": share}``.
-    sign : {1.0, -1.0}, default=1.0
-        -1 if the first of two classes is the positive one. Scores passed to the methods are high for the
-        second class; :meth:`choose` and :meth:`threshold` use scores times ``sign``.
+    The goal is ``{"alarms": share}``, ``{"alarms_per_day": number}``, ``{"recall": share}`` or
+    ``{"precision": share}``. The sign is -1 if the first of two classes is the positive one: scores passed to
+    the methods are high for the second class; :meth:`choose` and :meth:`threshold` use scores times ``sign``.
     """
 
     def __init__(self, goal: Mapping[str, float], sign: float = 1.0) -> None:

@@ -99,13 +99,6 @@ class RowBuffer:
     A buffer is immutable. Appending returns another buffer that shares the storage, so earlier buffers stay
     valid; only the newest of them may be appended to. A row has a number, which counts all rows of the
     stream from 0, and an index, which counts the rows in the buffer.
-
-    Attributes
-    ----------
-    numbers, codes : ndarray
-        Row numbers, ascending, and class codes of all rows.
-    n_columns : int
-        Number of features.
     """
 
     __slots__ = ("_begin", "_end", "_store", "codes", "n_columns", "numbers")
@@ -113,7 +106,7 @@ class RowBuffer:
     def __init__(self, store: Block, begin: int, end: int) -> None:
         self._store = store
         self._begin, self._end = begin, end
-        self.numbers: IntArray = store.numbers[begin:end]
+        self.numbers: IntArray = store.numbers[begin:end]  # ascending
         self.codes: IntArray = store.codes[begin:end]
         self.n_columns: int = store.X.shape[1]
 

@@ -104,7 +104,8 @@ def explain_snapshot(
         part = _expert_part(snapshot, expert, rows, others, raw[:, expert])
         if isinstance(weights, ExpertWeights):
             table = weights.tables[expert]
-            part = _transformed(part, raw[:, expert], partial(_interpolated, table=table), table)
+            interpolate: Any = partial(np.interp, xp=table[0], fp=table[1])
+            part = _transformed(part, raw[:, expert], interpolate, table)
         factor = 1.0 if weights is None else weights.weights[expert]
         if weights is not None and not isinstance(weights, ExpertWeights):
             factor /= weights.scales[expert]
@@ -159,10 +160,6 @@ def _expert_part(
         base = np.where(unknown, np.nanmin(base), base)
         raw = np.where(np.isnan(raw), np.nanmin(raw, axis=1, keepdims=True), raw)
     return Attribution(contributions, base).adjusted(raw)
-
-
-def _interpolated(x: FloatArray, table: tuple[FloatArray, FloatArray]) -> FloatArray:
-    return np.asarray(np.interp(x, *table))
 
 
 def _transformed(

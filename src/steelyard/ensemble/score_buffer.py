@@ -80,11 +80,6 @@ class ScoreBuffer:
     classes a row has one score, positive for the second class; with more it has one score per class. The
     score is NaN for a class that an expert did not know. Attributes are replaced, never changed in place, so
     a shallow copy can be changed without the original; only one of the two may be appended to.
-
-    Parameters
-    ----------
-    n_experts : int
-        Number of experts.
     """
 
     def __init__(self, n_experts: int) -> None:
@@ -241,12 +236,8 @@ class PredictedScores:
     With delayed labels the experts are weighted by the scores that they gave when a row was predicted. Saved
     and copied models do not contain these scores; they score such rows again when the labels arrive. The
     scores of the last batch also serve a second call with the same rows, such as ``predict_proba`` after
-    ``predict``.
-
-    Attributes
-    ----------
-    delay_rows : int
-        Delay of the last labels: rows that were predicted after the newest of the rows that got them.
+    ``predict``. ``delay_rows`` is the delay of the last labels: the number of rows that were predicted after
+    the newest of the rows that got them.
     """
 
     __slots__ = ("_last", "_lock", "_n_predicted", "_new", "_scores", "delay_rows")

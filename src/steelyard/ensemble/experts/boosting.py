@@ -57,22 +57,11 @@ class DeferredFit:
     Meanwhile the expert predicts with its earlier trees. The new trees and the moment of the replacement
     depend on the rows alone, so results do not depend on threads: the block that needs the trees waits for
     them.
-
-    Attributes
-    ----------
-    held : ndarray
-        Numbers of the rows that the trees are fitted to.
-    n_seen : int
-        Number of rows seen when the fit began.
-    ends_at : int
-        Number of rows seen after which a block replaces the earlier trees.
-    task : BackgroundTask
-        The fit.
     """
 
-    held: IntArray
-    n_seen: int
-    ends_at: int
+    held: IntArray  # numbers of the rows that the trees are fitted to
+    n_seen: int  # number of rows seen when the fit began
+    ends_at: int  # number of rows seen after which a block replaces the earlier trees
     task: BackgroundTask[_FittedTrees]
 
 
@@ -165,18 +154,14 @@ class BoostingExpert(WindowExpert):
     def observe(self, block: Block, stream: Stream) -> None:  # noqa: ARG002  the rows are in the buffer
         if stream.n_seen - self.observed >= _COMPACT_ROWS:
             self._remember(stream)
-        if self.next_fit is None and self._may_defer(stream):
+        is_late = self.starts_at > 0 and stream.n_seen >= _DEFER_AFTER_ROWS
+        may_end_later = is_late and stream.may_defer and not stream.new_class
+        is_urgent = self.trees is None or self.is_sampled or self._is_outdated(stream)
+        if self.next_fit is None and may_end_later and not is_urgent and self._is_regular(stream):
             self._remember(stream)
             n_rows = int(_DEFERRED_SHARE * self._refit_rows(stream.budget, stream.n_seen))
             if n_rows > 0:
                 self.next_fit = self._deferred(self.memory, stream.n_seen, stream.n_seen + n_rows, stream)
-
-    def _may_defer(self, stream: Stream) -> bool:
-        """Return whether a regular refit is due that may end later."""
-        is_late = stream.n_seen >= _DEFER_AFTER_ROWS and self.starts_at > 0
-        is_late = is_late and stream.may_defer and not stream.new_class
-        is_urgent = self.trees is None or self.is_sampled or self._is_outdated(stream)
-        return is_late and not is_urgent and self._is_regular(stream)
 
     def _deferred(
         self, held: IntArray, n_seen: int, ends_at: int, stream: Stream, *, starts: bool = True
@@ -266,12 +251,8 @@ class BoostingExpert(WindowExpert):
             self.is_extra_fit, self.is_sampled = not self._is_regular(stream), False
             super().update(stream)
         else:
-            self._end(fit)
+            self.held, self.n_seen_at_update, self.is_extra_fit = fit.held, fit.n_seen, False
             self.trees, self.n_varying = fit.task.result()
-
-    def _end(self, fit: DeferredFit) -> None:
-        """Replace the remembered rows by those of a deferred fit."""
-        self.held, self.n_seen_at_update, self.is_extra_fit = fit.held, fit.n_seen, False
 
     def select(self, stream: Stream) -> IntArray:
         self._remember(stream)
@@ -320,8 +301,8 @@ class BoostingExpert(WindowExpert):
         fitted_rows = self.held if fit is None else union_of_rows([self.held, fit.held])
         if np.isin(block.numbers, fitted_rows).any():
             if fit is not None:  # its rows are fitted again, without the forgotten ones
-                self._end(fit)
-                self.next_fit = None
+                self.held, self.n_seen_at_update = fit.held, fit.n_seen
+                self.is_extra_fit, self.next_fit = False, None
             self.held = without_rows(self.held, block.numbers)
             self.is_sampled = self._fit_cost(stream.budget, len(self.held)) > _FORGET_COST_US
             self._fit(stream)
