@@ -117,29 +117,6 @@ class BoostingExpert(WindowExpert):
 
     A regular refit that takes longer than the other work for a block runs in another thread while later
     blocks are learned, see :class:`DeferredFit`. This begins after some thousand rows.
-
-    Parameters
-    ----------
-    config : ExpertConfig
-        Name and weight.
-    window_rows : int or None
-        Number of the last rows that the memory covers, or None for all rows.
-    rows_of_class : int
-        Number of the last rows of each class that are kept even if they are older.
-    frequent_per_rare : int
-        Number of sampled rows of a frequent class per row of the rarest class, if ``rows_of_class`` is 0.
-    starts_at : int
-        Number of rows after which the expert starts to learn. Before that, an expert with a shorter memory
-        remembers the same rows.
-    n_trees : int
-        Number of trees per output. Two classes have one output, more classes have one output each.
-    max_leaves : int
-        Number of leaves per tree.
-    max_bins : int
-        Number of bins per column, 64 or 255, with many rows. With 255, columns have 64 bins if too many
-        of them have more values.
-    share : float
-        Share of the budget for refits.
     """
 
     is_expensive = True
@@ -159,9 +136,20 @@ class BoostingExpert(WindowExpert):
         share: float,
     ) -> None:
         super().__init__(config)
-        self.window_rows, self.rows_of_class, self.starts_at = window_rows, rows_of_class, starts_at
+        self.window_rows = window_rows  # number of the last rows that the memory covers, or None for all rows
+        self.rows_of_class = rows_of_class  # number of the last rows of each class that are always kept
+        # Number of sampled rows of a frequent class per row of the rarest class, if `rows_of_class` is 0.
         self.frequent_per_rare = frequent_per_rare
-        self.n_trees, self.max_leaves, self.max_bins, self.share = n_trees, max_leaves, max_bins, share
+        # Number of rows after which the expert starts to learn. Before that, an expert with a shorter memory
+        # remembers the same rows.
+        self.starts_at = starts_at
+        # Numbers of trees per output and of leaves per tree. Two classes have one output, more classes have
+        # one output each.
+        self.n_trees, self.max_leaves = n_trees, max_leaves
+        # Number of bins per column, 64 or 255, with many rows. With 255, columns have 64 bins if too many of
+        # them have more values.
+        self.max_bins = max_bins
+        self.share = share  # share of the budget for refits
         self.memory: IntArray = self.held  # ascending numbers of the rows for the next fit
         self.memory_codes: IntArray = self.held
         self.columns = _ColumnCounts(1, 1, 0)  # columns at the last fit
