@@ -77,10 +77,6 @@ class _ColumnCounts(NamedTuple):
             return _COARSE_BINS
         return max_bins if has_many_rows else _FINE_BINS
 
-    def n_bins(self, bins_per_column: int) -> int:
-        """Return the number of bins of all columns together."""
-        return bins_per_column * self.n_fine + self.n_coarse_values
-
 
 class _FittedTrees(NamedTuple):
     """Trees, and the columns of the rows that they were fitted to."""
@@ -271,7 +267,8 @@ class BoostingExpert(WindowExpert):
         limits the number of refits.
         """
         columns = self.columns
-        n_bins = columns.n_bins(columns.bins_per_column(self.max_bins, n_rows))
+        bins_per_column = columns.bins_per_column(self.max_bins, n_rows)
+        n_bins = bins_per_column * columns.n_fine + columns.n_coarse_values
         if not is_early:
             n_bins = max(n_bins, _COARSE_BINS * columns.n_varying)
         sizes = {"n_bins": n_bins, "max_leaves": self.max_leaves}
