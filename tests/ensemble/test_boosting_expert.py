@@ -170,6 +170,38 @@ def _long_model(X, y):
     return model
 
 
+@pytest.mark.parametrize(("n_fine", "max_bins"), [(5, 255), (12, 64)])
+def test_number_of_bins_depends_on_columns_with_many_values_alone(n_fine, max_bins):
+    rng = np.random.default_rng(8)
+    X = rng.normal(size=(1200, 30))
+    X[:, n_fine:] = X[:, n_fine:] > 0.0
+    y = (X[:, 0] > 1.0).astype(np.int64)
+    model = StreamClassifier()
+    for begin in range(0, 1200, 100):
+        model.partial_fit(X[begin : begin + 100], y[begin : begin + 100])
+    expert = model._ensemble.experts[TREES]
+    assert expert.columns == (30, n_fine, 2 * (30 - n_fine))
+    assert expert.trees.max_bins == max_bins
+
+
+def test_trees_of_columns_with_few_values_are_refitted_more_often_in_the_first_rows_only():
+    rng = np.random.default_rng(9)
+    X = rng.normal(size=(1200, 20))
+    y = (X[:, 0] > 1.0).astype(np.int64)
+    waits = []
+    for rows in (X, np.where(np.arange(20) < 2, X, X > 0.0)):
+        model = StreamClassifier()
+        for begin in range(0, 1200, 100):
+            model.partial_fit(rows[begin : begin + 100], y[begin : begin + 100])
+        ensemble = model._ensemble
+        expert, budget = ensemble.experts[TREES], ensemble.stream().budget
+        waits.append([expert._refit_rows(budget, n_seen) for n_seen in (1200, 50_000)])
+    (early, late), (early_with_few_values, late_with_few_values) = waits
+    assert early_with_few_values < 0.8 * early
+    assert late_with_few_values == pytest.approx(late, rel=0.1)  # the numbers of remembered rows differ
+    assert early < late
+
+
 def test_forget_in_large_buffer_refits_trees_on_sample_first_and_on_all_rows_later():
     rng = np.random.default_rng(6)
     X = rng.normal(size=(24_000, 4))

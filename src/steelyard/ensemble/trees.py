@@ -28,17 +28,18 @@ def trees_per_output(n_trees: int, n_outputs: int) -> int:
 
 
 def fit_cost_us(
-    n_trees: int, n_outputs: int, n_rows: int, n_columns: int, *, max_bins: int = 64, max_leaves: int = 16
+    n_trees: int, n_outputs: int, n_rows: int, n_columns: int, *, n_bins: int, max_leaves: int = 16
 ) -> float:
     """Return the microseconds that one fit takes on a typical machine.
 
-    ``n_trees`` counts the trees of a model with one output, ``n_columns`` the columns that are not constant.
+    ``n_trees`` counts the trees of a model with one output, ``n_columns`` the columns that are not constant,
+    and ``n_bins`` the bins of all these columns together.
     """
     row, value, sampled_value, bin_ = _COST_US
     columns = min(n_columns, _MAX_COLUMNS)
     per_row = row + columns * (value if n_columns <= _MAX_COLUMNS else sampled_value)
     per_row *= 0.9 + 0.1 * max_leaves / 16.0
-    per_tree = n_rows * per_row + max_leaves * columns * max_bins * bin_
+    per_tree = n_rows * per_row + max_leaves * n_bins * columns / max(n_columns, 1) * bin_
     return n_outputs * trees_per_output(n_trees, n_outputs) * per_tree
 
 

@@ -28,26 +28,65 @@ _COMPACT_ROWS = 500
 _DEFER_AFTER_ROWS = 2000  # number of rows after which fits may be deferred
 _DEFERRED_SHARE = 0.05  # a deferred fit ends after this share of the rows between two refits
 _FIRST_ROWS = 500  # in the first rows of a stream, trees are refitted more often than the budget allows
+_EARLY_ROWS = 5000  # number of rows in which fits take `_EARLY_BUDGET` times their share of the budget
+_EARLY_BUDGET = 1.5
+# Growth of the stream after which trees are refitted although the budget allows fewer fits: in the first
+# `_FIRST_ROWS`, in the next rows up to `_EARLY_ROWS`, and later.
+_UNPAID_GROWTH = (0.05, 0.18, 0.25)
 _REFIT_GROWTH = 0.1  # refit when the memory has grown by this share
 _DISABLE_ABOVE_ROWS = 5000  # an expert with more rows between two refits is disabled
 _TOTAL_LEARNING_RATE = 6.0  # sum of the learning rates of all trees of an output
 _MIN_LEARNING_RATE = 0.1
 _MIN_LEAF_ROWS = (5, 20)  # minimum rows per leaf: with up to `_SMALL_ROWS` training rows, and with more
 _SMALL_ROWS = 2000
-_MAX_FINE_COLUMNS = 24  # maximum number of columns for more than 64 bins
+_COARSE_BINS, _FINE_BINS = 64, 255  # numbers of bins per column
+# Maximum number of columns with more than `_COARSE_BINS` values for more bins: with fewer than
+# `_MANY_ROWS` rows, and with more.
+_MAX_FINE_COLUMNS = (8, 24)
+_MANY_ROWS = 5000
+_COUNTED_ROWS = 256  # number of rows in which the values of a column are counted
 _MIN_CATEGORIES = 5  # a column with fewer categories is split as a column of numbers
-_MIN_FINE_ROWS = 5000  # minimum number of rows for more than 64 bins
 _FORGET_COST_US = 8_000.0  # if a refit takes longer, forget() fits fewer trees to a sample of the rows
 _SAMPLE_ROWS = 3000  # number of rows in the sample that forget() uses
 _SAMPLE_TREES = 20
 _SAMPLE_LEAVES = 16
 
 
+class _ColumnCounts(NamedTuple):
+    """Numbers of columns and of their values, counted in the rows of a fit."""
+
+    n_varying: int  # number of columns that are not constant
+    n_fine: int  # number of columns with more than `_COARSE_BINS` values
+    n_coarse_values: int  # number of values of the other columns, together
+
+    @classmethod
+    def of(cls, X: FloatArray) -> _ColumnCounts:
+        """Return the numbers for the given rows; values are counted in some of the rows."""
+        ascending = np.sort(X[:: -(-len(X) // _COUNTED_ROWS)], axis=0)
+        n_values = 1 + np.count_nonzero(ascending[1:] > ascending[:-1], axis=0)
+        is_fine, n_varying = n_values > _COARSE_BINS, int(np.count_nonzero((X[0] != X).any(axis=0)))
+        return cls(n_varying, int(np.count_nonzero(is_fine)), int(n_values[~is_fine].sum()))
+
+    def bins_per_column(self, max_bins: int, n_rows: int) -> int:
+        """Return the number of bins per column; many bins of many columns would not fit into the cache.
+
+        ``max_bins`` is the maximum for many rows. Few rows are fitted fast with any number of bins.
+        """
+        has_many_rows = n_rows >= _MANY_ROWS
+        if self.n_fine > _MAX_FINE_COLUMNS[has_many_rows]:
+            return _COARSE_BINS
+        return max_bins if has_many_rows else _FINE_BINS
+
+    def n_bins(self, bins_per_column: int) -> int:
+        """Return the number of bins of all columns together."""
+        return bins_per_column * self.n_fine + self.n_coarse_values
+
+
 class _FittedTrees(NamedTuple):
-    """Trees, and the number of columns that are not constant in their rows."""
+    """Trees, and the columns of the rows that they were fitted to."""
 
     trees: BoostedTrees
-    n_varying: int
+    columns: _ColumnCounts
 
 
 @dataclass(frozen=True)
@@ -108,7 +147,8 @@ class BoostingExpert(WindowExpert):
     max_leaves : int
         Number of leaves per tree.
     max_bins : int
-        Number of bins per column if there are many rows and few columns.
+        Number of bins per column, 64 or 255, with many rows. With 255, columns have 64 bins if too many
+        of them have more values.
     share : float
         Share of the budget for refits.
     """
@@ -126,7 +166,7 @@ class BoostingExpert(WindowExpert):
         starts_at: int = 0,
         n_trees: int,
         max_leaves: int = 16,
-        max_bins: int = 64,
+        max_bins: int = _COARSE_BINS,
         share: float,
     ) -> None:
         super().__init__(config)
@@ -135,7 +175,7 @@ class BoostingExpert(WindowExpert):
         self.n_trees, self.max_leaves, self.max_bins, self.share = n_trees, max_leaves, max_bins, share
         self.memory: IntArray = self.held  # ascending numbers of the rows for the next fit
         self.memory_codes: IntArray = self.held
-        self.n_varying = 1  # number of columns that were not constant at the last fit
+        self.columns = _ColumnCounts(1, 1, 0)  # columns at the last fit
         self.observed = 0  # number of rows seen when the memory was last compacted
         self.trees: BoostedTrees | None = None
         self.next_fit: DeferredFit | None = None
@@ -143,7 +183,7 @@ class BoostingExpert(WindowExpert):
         self.is_extra_fit = False  # whether the last fit was an additional one after forget()
 
     def is_affordable(self, budget: CostBudget) -> bool:
-        cost = fit_cost_us(40, budget.n_planes, 5000, 10)
+        cost = fit_cost_us(40, budget.n_planes, 5000, 10, n_bins=10 * _COARSE_BINS)
         return budget.weighs_experts and cost <= _DISABLE_ABOVE_ROWS * 0.2 * budget.first_microseconds
 
     def limits(self, budget: CostBudget) -> str:
@@ -230,8 +270,10 @@ class BoostingExpert(WindowExpert):
             return True
         if not stream.budget.passes_batch(stream.n_before, stream.n_seen):
             return False
-        early = 1 + stream.n_seen // (20 if stream.n_seen <= _FIRST_ROWS else 4)
-        return waiting >= min(self._refit_rows(stream.budget, stream.n_seen), early)
+        first, early, later = _UNPAID_GROWTH
+        n_seen = stream.n_seen
+        growth = first if n_seen <= _FIRST_ROWS else early if n_seen <= _EARLY_ROWS else later
+        return waiting >= min(self._refit_rows(stream.budget, n_seen), 1 + int(growth * n_seen))
 
     def _is_outdated(self, stream: Stream) -> bool:
         """Return whether a tenth of the remembered rows has left the window."""
@@ -240,19 +282,23 @@ class BoostingExpert(WindowExpert):
     def _refit_rows(self, budget: CostBudget, n_seen: int) -> float:
         """Return the number of rows between two fits, at least a tenth of the length of a long memory."""
         growth = _REFIT_GROWTH * min(n_seen, self.window_rows or n_seen)
-        return max(
-            growth if self.starts_at else 0.0,
-            budget.interval_rows(self._fit_cost(budget, len(self.memory)), self.share),
-        )
+        is_early = n_seen <= _EARLY_ROWS
+        cost = self._fit_cost(budget, len(self.memory), is_early=is_early)
+        share = self.share * (_EARLY_BUDGET if is_early else 1.0)
+        return max(growth if self.starts_at else 0.0, budget.interval_rows(cost, share))
 
-    def _fit_cost(self, budget: CostBudget, n_rows: int) -> float:
-        sizes = {"max_bins": self._bins(n_rows, self.n_varying), "max_leaves": self.max_leaves}
-        return fit_cost_us(self.n_trees, budget.n_planes, n_rows, self.n_varying, **sizes)
+    def _fit_cost(self, budget: CostBudget, n_rows: int, *, is_early: bool = False) -> float:
+        """Return the estimated cost of a fit.
 
-    def _bins(self, n_rows: int, n_varying: int) -> int:
-        """Return the number of bins per column; many bins of many columns would not fit into the cache."""
-        is_fine = n_varying <= _MAX_FINE_COLUMNS and n_rows >= _MIN_FINE_ROWS
-        return self.max_bins if is_fine else min(self.max_bins, 64)
+        Columns of few values have fewer bins, but count like `_COARSE_BINS` bins in long streams, which
+        limits the number of refits.
+        """
+        columns = self.columns
+        n_bins = columns.n_bins(columns.bins_per_column(self.max_bins, n_rows))
+        if not is_early:
+            n_bins = max(n_bins, _COARSE_BINS * columns.n_varying)
+        sizes = {"n_bins": n_bins, "max_leaves": self.max_leaves}
+        return fit_cost_us(self.n_trees, budget.n_planes, n_rows, columns.n_varying, **sizes)
 
     def update(self, stream: Stream) -> None:
         if stream.n_seen < self.starts_at:
@@ -263,7 +309,7 @@ class BoostingExpert(WindowExpert):
             super().update(stream)
         else:
             self._end(fit)
-            self.trees, self.n_varying = fit.task.result()
+            self.trees, self.columns = fit.task.result()
 
     def _end(self, fit: DeferredFit) -> None:
         """Replace the remembered rows by those of a deferred fit."""
@@ -280,7 +326,7 @@ class BoostingExpert(WindowExpert):
     def _fit(self, stream: Stream) -> None:
         self.trees = None
         if len(self.held):
-            self.trees, self.n_varying = self._fitted(self.held, stream, is_sampled=self.is_sampled)
+            self.trees, self.columns = self._fitted(self.held, stream, is_sampled=self.is_sampled)
 
     def _fitted(self, numbers: IntArray, stream: Stream, *, is_sampled: bool) -> _FittedTrees:
         """Return trees fitted to the rows with the given numbers, or to a sample of them."""
@@ -291,7 +337,7 @@ class BoostingExpert(WindowExpert):
             numbers = numbers[rows]
         block = stream.rows.at(numbers)
         X, y, weights = block.X, block.codes, block.weights
-        n_varying = int(np.count_nonzero((X[0] != X).any(axis=0)))
+        columns = _ColumnCounts.of(X)
         if factors is not None:
             weights = factors * weights
         n_trees = trees_per_output(n_trees, stream.budget.n_planes)
@@ -299,13 +345,13 @@ class BoostingExpert(WindowExpert):
             n_trees=n_trees,
             learning_rate=max(_MIN_LEARNING_RATE, _TOTAL_LEARNING_RATE / n_trees),
             max_leaves=max_leaves,
-            max_bins=64 if is_sampled else self._bins(len(y), n_varying),
+            max_bins=_COARSE_BINS if is_sampled else columns.bins_per_column(self.max_bins, len(y)),
             min_rows_per_leaf=_MIN_LEAF_ROWS[len(y) > _SMALL_ROWS],
             class_weight=None,
             categories=_category_columns(X, stream),
             pack_sums=True,
         )
-        return _FittedTrees(trees.fit(X, y, weights), n_varying)
+        return _FittedTrees(trees.fit(X, y, weights), columns)
 
     def forget(self, block: Block, stream: Stream) -> None:
         keep = ~np.isin(self.memory, block.numbers)
