@@ -57,6 +57,13 @@ def test_wide_expert_ranks_sparse_rows_and_gets_the_largest_weight(model):
     assert np.argmax(model._ensemble.snapshot.weights.weights) == number
 
 
+def test_wide_expert_is_enabled_only_if_rows_are_wide(stream, model):
+    assert _wide_expert(model).is_enabled
+    narrow = _learned(stream[0][:, :50], stream[1])
+    assert not _wide_expert(narrow).is_enabled
+    assert "wide" not in {expert.name for expert in narrow.explain().experts}
+
+
 def test_dense_and_sparse_rows_give_the_same_scores(stream, model):
     X, y = stream
     dense = _learned(X.toarray(), y)

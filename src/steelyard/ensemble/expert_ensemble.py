@@ -454,10 +454,14 @@ class ExpertEnsemble:
         return self._known_budget
 
     def _select_experts(self, budget: CostBudget) -> None:
-        """Disable experts that a new budget does not cover, and enable those again that it does cover."""
+        """Disable experts that a new budget does not cover, and enable those again that it does cover.
+
+        An expert of wide rows is disabled if the rows are not wide.
+        """
         self._selected_for = budget
         for expert in self.experts:
             is_affordable = expert.is_affordable(budget)
+            is_affordable &= self.input.keeps_wide or not expert.uses_wide_rows
             if expert.is_enabled and not is_affordable:
                 expert.disable()
             elif is_affordable and not expert.is_enabled and expert.can_be_reenabled:

@@ -104,6 +104,7 @@ class Expert:
 
     uses_features: ClassVar[bool] = True  # False if all rows of a block have the same score
     uses_ranks: ClassVar[bool] = False  # whether the expert needs the fitted rank transformation
+    uses_wide_rows: ClassVar[bool] = False  # whether the expert learns the columns before hashing
     is_expensive: ClassVar[bool] = False  # whether updates may run in a thread of their own
     updates_in_place: ClassVar[bool] = False  # whether updates change the learner of the original expert too
     refits: ClassVar[bool] = False  # whether an update fits a new model, so that no rows are subtracted

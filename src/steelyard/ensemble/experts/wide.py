@@ -39,6 +39,7 @@ class WideExpert(WindowExpert):
     nonzero values. The coefficients are a function of these rows alone, so a forgotten row leaves no trace.
     """
 
+    uses_wide_rows = True
     is_expensive = True
     refits = True
 
