@@ -37,7 +37,7 @@ def used_gamma(model):
         return [body.kernel.gamma for body in model._bodies("predict")]
     if isinstance(model, IncrementalSVC):
         return model._state.kernel.gamma
-    kernel = model._kernels[0] if isinstance(model, KOIL) else model._kernel
+    kernel = model._kernel if isinstance(model, AlignedSVC) else model._kernels[0]
     return kernel.gamma
 
 

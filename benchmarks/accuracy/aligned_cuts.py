@@ -26,8 +26,9 @@ from scipy.stats import ttest_1samp
 from sklearn.model_selection import StratifiedKFold, StratifiedShuffleSplit
 
 from papers.kba.methods import PENALTIES, WIDTHS, Parts, measures, parts_of
+from steelyard.alignment import AlignedSVC
 from steelyard.alignment.boundary import boundary_shift
-from steelyard.alignment.machine import Chain, Settings, _compact, best_shift, deal_splits, ranking_losses
+from steelyard.alignment.machine import Chain, _compact, best_shift, deal_splits, ranking_losses
 from steelyard.alignment.rough import Matrix, Problem, RoughSolver
 from steelyard.datasets import load
 
@@ -86,7 +87,7 @@ def fit(parts: Parts, y_test: np.ndarray, C: float, balanced: bool) -> Fit:
     signs, rows = np.where(parts.y == 1, 1.0, -1.0), np.arange(len(parts.y))
     share = {sign: 0.5 / np.mean(signs == sign) if balanced else 1.0 for sign in (1.0, -1.0)}
     problem = Problem(Matrix(K), signs, np.where(signs > 0, share[1.0], share[-1.0]))
-    settings = Settings(C, "kba", "nearest", True, ROUNDS, 0.0)
+    parameters = AlignedSVC()
     chain = Chain(problem, rows)
     solution, _ = chain.train(C)
     problem.matrix.release_buffer()
@@ -101,7 +102,7 @@ def fit(parts: Parts, y_test: np.ndarray, C: float, balanced: bool) -> Fit:
         if loss >= least:
             break
         if result.held_out:
-            chain.transform(solution, beta, settings)
+            chain.transform(solution, beta, parameters)
             solution, _ = chain.train_again(C, solution)
         machine, least = _compact(chain, solution, 0.0), loss
         result.held_out.append(scores)
@@ -110,7 +111,7 @@ def fit(parts: Parts, y_test: np.ndarray, C: float, balanced: bool) -> Fit:
         )
         beta = (1.0 + boundary_shift(scores, result.signs)) / 2.0
         for one, judge in zip(chains, judges, strict=True):
-            one.transform(judge, beta, settings)
+            one.transform(judge, beta, parameters)
     return result
 
 

@@ -68,7 +68,7 @@ def sizes(n_rows: int) -> list[int]:
 def fit_bare(n_rows: int) -> None:
     work = Pass(ProximalSVC(), "fit")
     parts = [
-        learn_partition(work.kinds, *generate(number, size), None, "")
+        learn_partition(work.configs, *generate(number, size), None, "")
         for number, size in enumerate(sizes(n_rows))
     ]
     work.finish(merge_parts(parts))
@@ -161,7 +161,7 @@ def paper_report(repeats: int) -> None:
         start = perf_counter()
         model = ProximalSVC()
         work = Pass(model, "fit")
-        work.finish(learn_partition(work.kinds, X, y, None, ""))
+        work.finish(learn_partition(work.configs, X, y, None, ""))
         assert model.coef_.shape == (1, N_FEATURES)
         best = min(best, perf_counter() - start)
     print(

@@ -124,15 +124,9 @@ def snapshot_read(method: Callable[Concatenate[_S, _P], _R]) -> Callable[Concate
 class VersionedValue(Generic[_V]):
     """Value that changes together with a native object that has a version number.
 
-    Both values are stored before the native call. The version of the native object selects one of them, so
-    the value changes in the same instant as the object.
-
-    Parameters
-    ----------
-    version : int
-        The version before the change.
-    before, after : object
-        The value at ``version``, and the value at every other version.
+    The value ``before`` the native call belongs to the ``version`` before the call, the value ``after`` to
+    every other version. Both are stored before the call, so the value changes in the same instant as the
+    object.
     """
 
     __slots__ = ("_after", "_before", "_version")

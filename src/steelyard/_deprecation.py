@@ -19,13 +19,7 @@ _SINCE, _GONE_IN = "0.3.0", "0.4.0"  # names that changed in 0.3 are removed in 
 
 
 def renamed_parameters(**new_names: str) -> Callable[[Thing], Thing]:
-    """Decorate a class or function to accept former parameter names with a ``FutureWarning``.
-
-    Parameters
-    ----------
-    **new_names : str
-        Maps each former name to the current name.
-    """
+    """Decorate a class or function to accept former parameter names, mapped to the current names."""
 
     def wrap(call: Any, name: str) -> Any:
         @functools.wraps(call)
@@ -74,25 +68,24 @@ def renamed_method(new: str, old: str) -> Any:
     return call
 
 
-def renamed_class(module: str, former: Mapping[str, str], name: str) -> Any:
-    """Return the class that a module formerly exported as ``name``, for the module's ``__getattr__``."""
-    if name not in former:
-        raise AttributeError(f"module {module!r} has no attribute {name!r}")
-    warn_renamed(f"{module}.{name}", f"{module}.{former[name]}", stacklevel=4)
-    return getattr(importlib.import_module(module), former[name])
+def former_names(module: str, /, **names: str) -> Callable[[str], Any]:
+    """Return the ``__getattr__`` of a module that resolves names that it exported formerly.
 
+    Each name is mapped to the current name in the same module, or to the dotted path of a private object.
+    """
 
-def private_name(module: str, current: Mapping[str, str], name: str) -> Any:
-    """Return a name that a module no longer exports, for the module's ``__getattr__``."""
-    if name not in current:
-        raise AttributeError(f"module {module!r} has no attribute {name!r}")
-    warnings.warn(
-        f"{module}.{name} is private since {_SINCE} and will be gone in {_GONE_IN}.",
-        FutureWarning,
-        stacklevel=3,
-    )
-    home, _, current_name = current[name].rpartition(".")
-    return getattr(importlib.import_module(home), current_name)
+    def resolve(name: str) -> Any:
+        if name not in names:
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        home, _, current = names[name].rpartition(".")
+        if not home:
+            warn_renamed(f"{module}.{name}", f"{module}.{current}", stacklevel=3)
+        else:
+            text = f"{module}.{name} is private since {_SINCE} and will be gone in {_GONE_IN}."
+            warnings.warn(text, FutureWarning, stacklevel=2)
+        return getattr(importlib.import_module(home or module), current)
+
+    return resolve
 
 
 def redirect_modules(former: Mapping[str, str]) -> None:

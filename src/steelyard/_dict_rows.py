@@ -45,7 +45,7 @@ class DictRowsMixin:
             learner.grow(len(keys))
             self._keys = keys
         weights = None if w == 1.0 else np.array([w])
-        learner.partial_fit(_row(x, keys), np.array([y]), sample_weight=weights)
+        learner.partial_fit(dict_row(x, keys, self, "learn_one"), np.array([y]), sample_weight=weights)
 
     def predict_one(self, x: Mapping[Hashable, float]) -> Label | None:
         """Return the predicted label of one row, or None before the first row is learned.
@@ -62,7 +62,8 @@ class DictRowsMixin:
         learner: Any = snapshot_view(self)
         if not learner._is_started():
             return None
-        label: Label = learner.predict(_row(x, learner._known_keys("predict_one"))).tolist()[0]
+        keys = learner._known_keys("predict_one")
+        label: Label = learner.predict(dict_row(x, keys, self, "predict_one")).tolist()[0]
         return label
 
     def _known_keys(self, method: str) -> dict[Hashable, int]:
@@ -77,15 +78,29 @@ class DictRowsMixin:
         return names
 
 
-def _row(x: Mapping[Hashable, float], keys: Mapping[Hashable, int]) -> FloatArray:
+def dict_row(
+    x: Mapping[Hashable, Any], keys: Mapping[Hashable, int], learner: object, method: str
+) -> FloatArray:
+    """Return a row with the values of known features; a missing feature is zero."""
     # Fast path: the row has the known features in the same order.
     if len(x) == len(keys) and list(x) == list(keys):
-        values = np.array(list(x.values()), dtype=np.float64)
-        if values.ndim == 1:  # other shapes are reported by the following loop
-            return values[None]
+        try:
+            values = np.array(list(x.values()), dtype=np.float64)
+            if values.ndim == 1:
+                return values[None]
+        except (TypeError, ValueError):
+            pass  # the following loop reports wrong types and shapes
     row = np.zeros((1, len(keys)))
     for name, value in x.items():
         column = keys.get(name)
-        if column is not None:
+        if column is None:
+            continue
+        try:
             row[0, column] = value
+        except (TypeError, ValueError):
+            raise DataError(
+                f"expected a number for {name!r}; got {value!r}.",
+                source=f"{type(learner).__name__}.{method}",
+                hint="encode categories, for example with preprocessing.OneHotEncoder() of river",
+            ) from None
     return row

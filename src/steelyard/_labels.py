@@ -27,26 +27,13 @@ _HELD_FACTOR = 2.0  # the positive class changes only when it has twice as many 
 def positive_class(
     counts: Mapping[Label, float], given: Label | None = None, held: Label | None = None
 ) -> Label | None:
-    """Return the positive class, or None if there are not exactly two classes.
+    """Return the positive class for the number of rows of each class, or None unless there are two classes.
 
-    Parameters
-    ----------
-    counts : mapping of label to float
-        Rows of each class so far.
-    given : label, optional
-        The positive class that the user chose; the text of a label also matches the label.
-    held : label, optional
-        The class returned before. It stays the positive one until it has twice as many rows as the other.
+    It is the class that the user has ``given``, as a label or its text; None and a warning if that is neither
+    of the two. Otherwise it is 1, True or "1" if the other class is 0, -1, False or their text. Otherwise it
+    is the rarer class, or the larger label if both have equally many rows; the class ``held`` before stays
+    the positive one until it has twice as many rows as the other.
 
-    Returns
-    -------
-    label or None
-        The given class, if any; None and a warning if it is neither of the two. Otherwise 1, True or "1", if
-        the other class is 0, -1, False or their text. Otherwise the rarer class, or the larger label if both
-        have equally many rows.
-
-    Examples
-    --------
     >>> positive_class({"fraud": 12, "ok": 300}), positive_class({0: 3, 1: 40})
     ('fraud', 1)
     >>> positive_class({"down": 40, "up": 60}, held="up"), positive_class({"down": 40, "up": 90}, held="up")
@@ -77,14 +64,8 @@ def positive_class(
 class LabelEncoder:
     """Encoder that assigns codes to labels in the order of their first occurrence.
 
-    Attributes
-    ----------
-    labels : list
-        The labels; the code of a label is its index.
+    The code of a label is its index in the list ``labels``.
 
-    Examples
-    --------
-    >>> import numpy as np
     >>> encoder = LabelEncoder()
     >>> encoder.codes(np.array(["ok", "ok", "fraud"])), encoder.codes(np.array(["new", "ok"]))
     (array([0, 0, 1]), array([2, 0]))
@@ -150,16 +131,12 @@ class LabelEncoder:
         return code
 
     def numbers(self, labels: Iterable[Label]) -> Codes:
-        """Return the codes of a list of labels and add new labels."""
-        return np.array([self.add(label) for label in labels], dtype=np.intp)
-
-    def texts(self, y: NDArray[Any]) -> Codes:
-        """Return the codes of an object array of strings. New labels are added in the order of the rows."""
-        codes, values = self._codes, y.tolist()
+        """Return the codes of a list of labels. New labels are added in the order of the list."""
+        codes, labels = self._codes, list(labels)
         try:
-            return np.array([codes[label] for label in values], dtype=np.intp)
+            return np.array([codes[label] for label in labels], dtype=np.intp)
         except KeyError:
-            return self.numbers(values)
+            return np.array([self.add(label) for label in labels], dtype=np.intp)
 
     def array(self) -> NDArray[Any]:
         """Return the labels as an array."""

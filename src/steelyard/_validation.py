@@ -72,19 +72,9 @@ def validate_batch(
 ) -> Batch:
     """Return validated rows, labels and weights for learning.
 
-    Parameters
-    ----------
-    learner : BatchLearner
-        The learner. With ``reset`` it takes over the number and the names of the features of ``X``;
-        otherwise they must equal those of ``X``.
-    X, y, sample_weight : array-like
-        Rows, labels and optional weights, not yet validated.
-    method : str
-        Name of the method that is called, for error messages.
-    reset : bool, default=False
-        Whether ``X`` contains the first rows that the learner sees.
-    forget : bool, default=False
-        Whether the rows are to be forgotten. New columns and categories in these rows are not learned.
+    With ``reset``, for the first rows, the learner takes over the number and the names of the features of
+    ``X``; otherwise they must equal those of ``X``. With ``forget`` new columns and categories in the rows
+    are not learned. Error messages name the ``method``.
     """
     if not reset and sample_weight is None and is_plain(learner, X) and is_plain_labels(y, len(X)):
         labels, codes = encode_labels(y)

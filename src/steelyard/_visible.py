@@ -1,8 +1,14 @@
-"""Escaping of control characters in untrusted text, which terminals and web pages would interpret."""
+"""Values for output: text whose control characters are escaped, and values with JSON types only.
+
+Terminals and web pages would interpret control characters in untrusted text.
+"""
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Mapping
+from typing import Any
 
 # Escaped are control characters, which begin escape sequences, and invisible format characters.
 # Line separators and lone surrogates, which occur in invalid file names, are escaped too.
@@ -14,21 +20,8 @@ CONTROL_CHARACTERS = re.compile(
 
 
 def visible(text: object, *, keep: str = "") -> str:
-    r"""Return text with every control character replaced by its Python escape sequence.
+    r"""Return text with the escape sequence of Python for every control character that is not in ``keep``.
 
-    Parameters
-    ----------
-    text : object
-        The text; other objects are converted with str().
-    keep : str
-        Characters that are not replaced, such as line breaks.
-
-    Returns
-    -------
-    str
-
-    Examples
-    --------
     >>> print(visible("fraud\x1b]52;c;Zm9v\x07"))
     fraud\x1b]52;c;Zm9v\x07
     """
@@ -41,3 +34,18 @@ def _escaped(character: str) -> str:
     return {"\n": "\\n", "\t": "\\t", "\r": "\\r"}.get(character) or character.encode(
         "unicode_escape", "surrogatepass"
     ).decode("ascii")
+
+
+def json_value(value: Any) -> Any:
+    """Return the value with JSON types only. NaN and infinity become None.
+
+    >>> json_value({"losses": (0.5, math.nan)})
+    {'losses': [0.5, None]}
+    """
+    if isinstance(value, Mapping):
+        return {str(key): json_value(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [json_value(item) for item in value]
+    if hasattr(value, "tolist"):  # NumPy arrays and scalars
+        return json_value(value.tolist())
+    return None if isinstance(value, float) and not math.isfinite(value) else value

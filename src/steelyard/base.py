@@ -18,25 +18,34 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import column_or_1d
 
 from steelyard._concurrency import FrozenState, lock_of, snapshot_read, synchronized, transactional
-from steelyard._deprecation import private_name, renamed_class, renamed_parameters, warn_renamed
+from steelyard._deprecation import former_names, renamed_parameters, warn_renamed
 from steelyard._labels import (
     Label,
     numpy_labels,
     sorted_classes,
     winners,
 )
+from steelyard._memory import check_fits_memory
 from steelyard._types import FloatArray
-from steelyard._validation import MAX_FEATURE, Batch, check_started, validate_batch, validate_rows
+from steelyard._validation import (
+    MAX_FEATURE,
+    Batch,
+    check_finite,
+    check_started,
+    validate_batch,
+    validate_rows,
+)
 from steelyard.exceptions import DataError
 from steelyard.explanation import RowExplanations
 from steelyard.explanation.attribution import Attribution, explain_function
-from steelyard.explanation.explain import column_names, dense_rows, explain_rows
+from steelyard.explanation.explain import explain_rows
 from steelyard.explanation.neighbors import RememberedRows
 from steelyard.params import Constraint, check_params
 
@@ -225,12 +234,28 @@ class BatchLearner(ClassifierMixin, BaseEstimator):
         return explain_rows(self, X, background, changes)
 
     def _explained_rows(self, X: Any) -> FloatArray:
-        """Return validated rows with one number per column."""
-        return dense_rows(self, X)
+        """Return validated (finite, dense) rows of float64."""
+        rows = validate_rows(self, X, "explain")
+        if isinstance(rows, list) or self.__dict__.get("kernel") == "precomputed":
+            raise DataError(
+                "explain() needs rows with columns; this learner takes sequences or precomputed kernel "
+                "values.",
+                source=f"{type(self).__name__}.explain",
+            )
+        rows = check_finite(self, rows, "explain")
+        if sp.issparse(rows):
+            check_fits_memory(
+                24 * rows.shape[0] * rows.shape[1],
+                f"the contributions of {rows.shape[0]:,} x {rows.shape[1]:,} values",
+                "explain fewer rows at a time",
+            )
+            rows = rows.toarray()
+        return np.ascontiguousarray(rows, dtype=np.float64)
 
     def _explained_names(self, n_columns: int) -> list[str]:
-        """Return the names of the columns of explained rows."""
-        return column_names(self, n_columns)
+        """Return the column names that the learner has seen, or x0, x1, ... if there were none."""
+        names = getattr(self, "feature_names_in_", None)
+        return [f"x{k}" for k in range(n_columns)] if names is None else [str(name) for name in names]
 
     def _explained_scores(self, X: FloatArray) -> tuple[FloatArray, NDArray[Any]]:
         """Return scores (one column per decision function) and classes without recording a prediction."""
@@ -547,10 +572,10 @@ def check_same_features(features: Mapping[str, Any], other: Mapping[str, Any], s
         )
 
 
-_FORMER = {"all_or_nothing": "transactional", "in_turn": "synchronized", "of_one_moment": "snapshot_read"}
-
-
-def __getattr__(name: str) -> Any:
-    if name in _FORMER:
-        return renamed_class(__name__, _FORMER, name)
-    return private_name(__name__, {"encode_labels": "steelyard._labels.encode_labels"}, name)
+__getattr__ = former_names(
+    __name__,
+    all_or_nothing="transactional",
+    encode_labels="steelyard._labels.encode_labels",
+    in_turn="synchronized",
+    of_one_moment="snapshot_read",
+)

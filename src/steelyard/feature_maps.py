@@ -15,6 +15,7 @@ from scipy.linalg import eigh
 from steelyard import _native
 from steelyard._threads import limit_blas, num_threads, one_blas_thread
 from steelyard._types import FloatArray
+from steelyard._validation import canonical_csr
 
 # Output values have 20 bits including the sign. Intermediate sums have at most 53 bits and are not rounded.
 _VALUE_BITS = 19
@@ -62,7 +63,7 @@ class ProjectionMap(ABC):
         out = np.empty((X.shape[0], len(self.starts)))
         numbers = (*self._numbers(), num_threads())
         if sp.issparse(X):
-            rows = X if X.has_canonical_format else _canonical(X)
+            rows = canonical_csr(X)
             _native.map_sparse_rows(
                 self.function, np.asarray(rows.data, dtype=np.float64),
                 rows.indices.astype(np.int64), rows.indptr.astype(np.int64),
@@ -223,7 +224,7 @@ class LandmarkMap:
             # All partial sums are integers below 2**53, so the result is bit-identical with every BLAS.
             with limit_blas(len(self.root)):
                 np.matmul(kernel, self.root, out=block)
-            self._round(block)
+            _native.round_to_step(block, self._step_ratio, self.quantum, num_threads())
         return out
 
     def map_intermediates(self, X: FloatArray) -> FloatArray:
@@ -250,16 +251,17 @@ class LandmarkMap:
         """Compute the output features from kernel values."""
         out = np.empty(intermediates.shape)
         _native.linear_scores(intermediates, self._root_columns, np.zeros(len(self.root)), out, num_threads())
-        self._round(out)
+        _native.round_to_step(out, self._step_ratio, self.quantum, num_threads())
         return out
 
     @cached_property
     def _root_columns(self) -> FloatArray:
         return np.ascontiguousarray(self.root.T)
 
-    def _round(self, out: FloatArray) -> None:
-        factor = self.step * 2.0**-KERNEL_BITS / self.quantum
-        _native.round_to_step(out, factor, self.quantum, num_threads())
+    @cached_property
+    def _step_ratio(self) -> float:
+        """Step of the products of kernel values and root, in units of the step of the output values."""
+        return self.step * 2.0**-KERNEL_BITS / self.quantum
 
 
 def _check_finite(*parts: Any) -> None:
@@ -284,12 +286,6 @@ def _check_shapes(fitted: ProjectionMap | LandmarkMap, weights: FloatArray, outp
 
 def _rows(X: Any) -> FloatArray:
     return np.ascontiguousarray(X, dtype=np.float64)
-
-
-def _canonical(X: Any) -> Any:
-    rows = X.copy()
-    rows.sum_duplicates()
-    return rows
 
 
 def _shifted(

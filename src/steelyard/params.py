@@ -1,7 +1,7 @@
 """Constraints on the parameters of estimators.
 
 An estimator lists its parameters as ``_constraints = {"C": Positive(), ...}``; :func:`check_params` raises an
-error for the first violation. A constraint is any object with a ``description`` and an ``accepts`` method.
+error for the first violation.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral, Real
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,24 +22,13 @@ T = TypeVar("T")
 MAX_COUNT = 2**31 - 1  # native code uses 32-bit counts for objects in memory
 
 
-class Constraint(Protocol):
-    """Interface of parameter constraints."""
-
-    @property
-    def description(self) -> str:
-        """Description of the accepted values, used after "must be" in error messages."""
-
-    def accepts(self, value: Any, /) -> bool:
-        """Return whether the value satisfies the constraint."""
-
-
 @dataclass(frozen=True)
-class _Test:
-    """Constraint from a description and a test, with hints for texts that earlier versions accepted."""
+class Constraint:
+    """Description of the accepted values, used after "must be" in error messages, and a test of a value."""
 
     description: str
     accepts: Callable[[Any], bool] = field(repr=False)
-    hints: Mapping[str, str] = field(default_factory=dict)
+    hints: Mapping[str, str] = field(default_factory=dict)  # for texts that earlier versions accepted
 
 
 def _number(value: object) -> float:
@@ -54,31 +43,31 @@ def _number(value: object) -> float:
 
 def Finite() -> Constraint:
     """Constraint: any finite number."""
-    return _Test("a finite number", lambda value: math.isfinite(_number(value)))
+    return Constraint("a finite number", lambda value: math.isfinite(_number(value)))
 
 
 def Positive() -> Constraint:
     """Constraint: a finite number above zero."""
-    return _Test("a positive, finite number", lambda value: 0.0 < _number(value) < math.inf)
+    return Constraint("a positive, finite number", lambda value: 0.0 < _number(value) < math.inf)
 
 
 def NonNegative() -> Constraint:
     """Constraint: a finite number, zero or above."""
-    return _Test("a finite number of at least 0", lambda value: 0.0 <= _number(value) < math.inf)
+    return Constraint("a finite number of at least 0", lambda value: 0.0 <= _number(value) < math.inf)
 
 
 def Fraction(low: float = 0.0, high: float = 1.0, *, ends: bool = True) -> Constraint:
     """Constraint: a number between two bounds, each of which may be included or excluded."""
     bounds = f"a number between {low:g} and {high:g}, ends"
     if ends:
-        return _Test(f"{bounds} included", lambda value: low <= _number(value) <= high)
-    return _Test(f"{bounds} excluded", lambda value: low < _number(value) < high)
+        return Constraint(f"{bounds} included", lambda value: low <= _number(value) <= high)
+    return Constraint(f"{bounds} excluded", lambda value: low < _number(value) < high)
 
 
 def Integer(minimum: int = 1, maximum: int | None = None) -> Constraint:
     """Constraint: an integer of at least ``minimum`` and, if given, at most ``maximum``."""
     upper = math.inf if maximum is None else maximum
-    return _Test(
+    return Constraint(
         f"a whole number of at least {minimum}"
         if maximum is None
         else f"a whole number from {minimum} to {maximum}",
@@ -90,13 +79,13 @@ def Integer(minimum: int = 1, maximum: int | None = None) -> Constraint:
 
 def Switch() -> Constraint:
     """Constraint: True or False."""
-    return _Test("True or False", lambda value: isinstance(value, bool | np.bool_))
+    return Constraint("True or False", lambda value: isinstance(value, bool | np.bool_))
 
 
 def OneOf(*values: object) -> Constraint:
     """Constraint: one of the given values, usually strings."""
     *others, last = map(repr, values)
-    return _Test(
+    return Constraint(
         f"{', '.join(others)} or {last}" if others else last,
         lambda value: any(value is known or (isinstance(value, str) and value == known) for known in values),
     )
@@ -105,12 +94,17 @@ def OneOf(*values: object) -> Constraint:
 def Instance(*types: type, description: str | None = None) -> Constraint:
     """Constraint: an object of one of the given types."""
     text = description or " or ".join(f"a {kind.__name__}" for kind in types)
-    return _Test(text, lambda value: isinstance(value, types))
+    return Constraint(text, lambda value: isinstance(value, types))
+
+
+def Function(description: str) -> Constraint:
+    """Constraint: a function, described for error messages."""
+    return Constraint(description, callable)
 
 
 def ListOf(item: Constraint) -> Constraint:
     """Constraint: a non-empty list, tuple or array whose items satisfy another constraint."""
-    return _Test(
+    return Constraint(
         f"a list whose items are each {item.description}",
         lambda value: (
             isinstance(value, list | tuple | np.ndarray) and len(value) > 0 and all(map(item.accepts, value))
@@ -120,7 +114,7 @@ def ListOf(item: Constraint) -> Constraint:
 
 def PairOf(item: Constraint) -> Constraint:
     """Constraint: a tuple or list of two values that satisfy another constraint."""
-    return _Test(
+    return Constraint(
         f"a pair whose items are each {item.description}",
         lambda value: isinstance(value, list | tuple) and len(value) == 2 and all(map(item.accepts, value)),
     )
@@ -128,7 +122,7 @@ def PairOf(item: Constraint) -> Constraint:
 
 def AnyOf(*constraints: Constraint) -> Constraint:
     """Constraint: a value that satisfies at least one of several constraints."""
-    return _Test(
+    return Constraint(
         " or ".join(constraint.description for constraint in constraints),
         lambda value: any(constraint.accepts(value) for constraint in constraints),
     )
@@ -136,12 +130,12 @@ def AnyOf(*constraints: Constraint) -> Constraint:
 
 def Former(constraint: Constraint, **hints: str) -> Constraint:
     """Constraint with hints for values that earlier versions accepted."""
-    return _Test(constraint.description, constraint.accepts, hints)
+    return Constraint(constraint.description, constraint.accepts, hints)
 
 
 def LabelOrNone() -> Constraint:
     """Constraint: a class label, or None."""
-    return _Test(
+    return Constraint(
         "a label (text, a whole number or a boolean) or None",
         lambda value: value is None or isinstance(value, str | int | float | np.integer | np.bool_),
     )
@@ -149,7 +143,7 @@ def LabelOrNone() -> Constraint:
 
 def ClassWeight() -> Constraint:
     """Constraint: "balanced", None for equal weights, or factors by label, where 0 ignores a class."""
-    return _Test(
+    return Constraint(
         "'balanced', None or a dict of finite numbers of at least 0 by label",
         lambda value: (
             all(map(NonNegative().accepts, value.values()))
@@ -162,17 +156,11 @@ def ClassWeight() -> Constraint:
 def RandomSeed() -> Constraint:
     """Constraint: the parameter ``random_state`` of scikit-learn."""
     seeds = AnyOf(OneOf(None), Integer(0, 2**32 - 1), Instance(np.random.Generator, np.random.RandomState))
-    return _Test("None, a whole number from 0 to 2**32 - 1 or a NumPy random generator", seeds.accepts)
+    return Constraint("None, a whole number from 0 to 2**32 - 1 or a NumPy random generator", seeds.accepts)
 
 
 def absent_parameters(**advice: tuple[str, str]) -> Callable[[type[T]], type[T]]:
-    """Decorate a class with hints for parameters that similar classes have but this class does not.
-
-    Parameters
-    ----------
-    **advice : tuple of str
-        Maps the name of a parameter to the reason why it is absent, and to a hint.
-    """
+    """Decorate a class with a reason and a hint for each parameter that only similar classes have."""
 
     def mark(thing: type[T]) -> type[T]:
         init = thing.__init__
@@ -234,7 +222,7 @@ def prior_factors(
 def check_value(name: str, value: object, constraint: Constraint, source: str) -> None:
     """Raise :class:`ParameterError` if a value violates its constraint."""
     if not constraint.accepts(value):
-        hint = getattr(constraint, "hints", {}).get(value) if isinstance(value, str) else None
+        hint = constraint.hints.get(value) if isinstance(value, str) else None
         raise ParameterError(
             f"{name} must be {constraint.description}; got {value!r}.", source=source, hint=hint
         )

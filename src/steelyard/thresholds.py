@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from steelyard import _native
-from steelyard._deprecation import renamed_class
+from steelyard._deprecation import former_names
 from steelyard._types import FloatArray
-from steelyard.params import NonNegative, Positive
+from steelyard.params import Constraint, NonNegative, Positive
 
 __all__ = [
     "ThresholdChoice",
@@ -143,32 +143,29 @@ def alarm_indices(alarms: NDArray[np.bool_], *, is_mirrored: bool = False) -> ND
 # -- thresholds from recent out-of-sample scores ----------------------------------------------------------
 
 
-class ThresholdChoice:
+def ThresholdChoice() -> Constraint:
     """Constraint on the parameter ``threshold``: a measure, costs of both errors, or a target rate."""
-
-    description = (
+    return Constraint(
         '"gmean", "kappa", "f1", costs such as {"miss": 20, "alarm": 1} (positive, finite numbers), or a '
         'target rate: {"alarms": 0.01} (a share of the rows from 0 to below 1), {"alarms_per_day": 100} '
-        '(a positive number), {"recall": 0.95} or {"precision": 0.9} (shares between 0 and 1)'
+        '(a positive number), {"recall": 0.95} or {"precision": 0.9} (shares between 0 and 1)',
+        _is_choice,
     )
 
-    def accepts(self, value: object) -> bool:
-        if isinstance(value, str):
-            return value in _MEASURES
-        if not isinstance(value, Mapping):
-            return False
-        if set(value) == {"miss", "alarm"}:
-            return all(Positive().accepts(price) for price in value.values())
-        if len(value) != 1:
-            return False
-        ((name, number),) = value.items()
-        if name == "alarms":
-            return NonNegative().accepts(number) and number < 1.0
-        return (
-            name in _TARGET_RATES
-            and Positive().accepts(number)
-            and (name == "alarms_per_day" or number < 1.0)
-        )
+
+def _is_choice(value: object) -> bool:
+    if isinstance(value, str):
+        return value in _MEASURES
+    if not isinstance(value, Mapping):
+        return False
+    if set(value) == {"miss", "alarm"}:
+        return all(map(Positive().accepts, value.values()))
+    if len(value) != 1:
+        return False
+    ((name, number),) = value.items()
+    if name == "alarms":
+        return NonNegative().accepts(number) and number < 1.0
+    return name in _TARGET_RATES and Positive().accepts(number) and (name == "alarms_per_day" or number < 1.0)
 
 
 def choose_threshold(positive: FloatArray, negative: FloatArray, threshold: Any, share: float) -> float:
@@ -179,7 +176,7 @@ def choose_threshold(positive: FloatArray, negative: FloatArray, threshold: Any,
     positive, negative : ndarray
         Out-of-sample scores of recent rows of both classes, at least one of each.
     threshold : "gmean", "kappa", "f1", mapping, or object with a method ``choose``
-        The goal, as :class:`ThresholdChoice` accepts it, except alarms per day; or an online threshold with
+        The goal, as :func:`ThresholdChoice` accepts it, except alarms per day; or an online threshold with
         the method ``choose(positive, negative, share)``.
     share : float
         Share of positives among recent rows. All goals except "gmean" depend on it.
@@ -237,7 +234,9 @@ _MEASURES: dict[str, Callable[[FloatArray, FloatArray, float], FloatArray]] = {
     "kappa": _kappa,
 }
 
-
-def __getattr__(name: str) -> Any:
-    former = ("gmean_cut", "normal_gmean_cut", "smooth_gmean_cut")
-    return renamed_class(__name__, {old: old.replace("cut", "threshold") for old in former}, name)
+__getattr__ = former_names(
+    __name__,
+    gmean_cut="gmean_threshold",
+    normal_gmean_cut="normal_gmean_threshold",
+    smooth_gmean_cut="smooth_gmean_threshold",
+)

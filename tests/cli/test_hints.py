@@ -11,8 +11,7 @@ import pytest
 
 import steelyard
 from steelyard.cli import main
-from steelyard.cli.app import COMMANDS
-from steelyard.cli.hints import command_line_hint
+from steelyard.cli.app import COMMANDS, command_line_hint
 from tests.runner import cli_runner
 
 SOURCE = Path(steelyard.__file__).parent

@@ -19,7 +19,7 @@ import steelyard
 from steelyard import ProximalSVC, StreamClassifier
 from steelyard.cli import main
 from steelyard.cli.live_display import LiveDisplay
-from steelyard.cli.registry import available
+from steelyard.cli.registry import LEARNERS
 from steelyard.evaluation import PrequentialEvaluator
 from steelyard.streams import ArrayStream, demo_stream
 from tests.runner import cli_runner
@@ -110,10 +110,10 @@ def test_stream_compares_models_with_settings_and_peers(run, table):
     assert document["positive"] == "bad"
 
 
-STREAMING = [name for name, entry in available().items() if hasattr(entry.learner, "partial_fit")]
+STREAMING = [name for name, entry in LEARNERS.items() if hasattr(entry.learner, "partial_fit")]
 
 
-@pytest.mark.parametrize("name", sorted(set(available()) - set(STREAMING)))
+@pytest.mark.parametrize("name", sorted(set(LEARNERS) - set(STREAMING)))
 def test_batch_model_works_in_stream_and_fit_commands(run, table, tmp_path, name):
     streamed = run("stream", table, "--target", "label", "--model", name, "--limit", 400)
     assert streamed.exit_code == 0, streamed.output

@@ -145,7 +145,7 @@ def test_update_sends_one_message_per_partition(rng, spark, monkeypatch):
 
     def counted(function, sides):
         messages = whole(function, sides)
-        sent.extend(row["config"] for row in messages.collect())
+        sent.extend(row["position"] for row in messages.collect())
         return messages
 
     monkeypatch.setattr(engine, "reduce", counted)

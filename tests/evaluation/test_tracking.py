@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from steelyard._labels import LabelEncoder
 from steelyard.evaluation.tracking import Tracker
 from steelyard.metrics.blocks import MEASURES, BlockConfusion, block_tallies, measures, pad_classes
-from steelyard.metrics.score_measures import rankings_of_both_classes
+from steelyard.metrics.score_measures import Ranking
 from steelyard.streams.predictions import Predictions
 from tests.evaluation.reference import measured
 
@@ -40,7 +40,7 @@ def test_window_and_total_counts_do_not_depend_on_chunks(history, seed):
     expected = np.zeros((n_classes, n_classes), dtype=int)
     np.add.at(expected, (true, predicted), 1)
     np.testing.assert_array_equal(counter.confusion, expected)
-    blocks = counter.window_blocks()
+    _, blocks = counter.window()
     last_true, last_predicted = true[-window:], predicted[-window:]
     expected = block_tallies(last_true, last_predicted, np.zeros(len(last_true), dtype=int), 1, n_classes)[0]
     np.testing.assert_array_equal(blocks.sum(axis=0), expected)
@@ -114,7 +114,7 @@ def test_counts_of_earlier_windows_equal_counts_of_their_rows(history, seed, ago
     counter = _counted(true, predicted, sizes, window, n_classes)
     agos = sorted({ago for ago in agos if ago < sizes[-1]}, reverse=True)
     for ago in agos:
-        blocks = counter.window_blocks(ago)
+        _, blocks = counter.window(ago)
         end = len(true) - ago
         rows = slice(max(0, end - window), end)
         size = -(-len(true[rows]) // 20)
@@ -138,9 +138,19 @@ def test_auc_of_both_rankings_equals_counting_all_pairs():
     for end in (60, 150, 151, 283, 399, 400):
         rows = slice(end - 50, end)
         expected = _auc_of_all_pairs(true[rows], scores[rows])
-        for ranking in rankings_of_both_classes(true[rows] == 1, scores[rows]):
-            assert ranking.auc() == pytest.approx(expected, nan_ok=True, abs=1e-15)
-    assert np.isnan(rankings_of_both_classes(true[100:150] == 1, scores[100:150])[0].auc())
+        ranking = Ranking.of(true[rows] == 1, scores[rows])
+        for each in (ranking, ranking.of_other_class()):
+            assert each.auc() == pytest.approx(expected, nan_ok=True, abs=1e-15)
+    assert np.isnan(Ranking.of(true[100:150] == 1, scores[100:150]).auc())
+
+
+def test_ranking_of_other_class_equals_ranking_by_negated_scores():
+    rng = np.random.default_rng(6)
+    for n in (0, 1, 2, 50):
+        is_positive, scores = rng.random(n) < 0.3, rng.integers(0, 8, size=n) * 1.0
+        expected = Ranking.of(~is_positive, -scores)
+        for found, each in zip(Ranking.of(is_positive, scores).of_other_class(), expected, strict=True):
+            np.testing.assert_array_equal(found, each)
 
 
 def _auc_of_all_pairs(true, scores):

@@ -157,6 +157,7 @@ def test_window_scores_equal_the_batch_measure_of_the_last_rows(measure, window)
             both = {0, 1} <= set(y[last])
             if both:
                 assert metric.get() == pytest.approx(BATCH[measure](y[last], p[last]), rel=1e-12)
+                assert type(metric.get()) is float
 
 
 def test_window_scores_state_continues_identically():

@@ -86,3 +86,15 @@ def test_learn_one_after_arrays_or_with_nan_raises(rows):
         model.learn_one(as_dict(X[0]) | {"age": float("nan"), "new": 1.0}, 1)
     assert model.n_features_in_ == 3
     assert model.class_count_.sum() == 300.0
+
+
+def test_text_in_dict_row_raises_and_keeps_state(rows):
+    X, y = rows
+    model = learned(X, y.tolist())
+    before = persistence.to_bytes(model)
+    row = as_dict(X[0])
+    first = next(iter(row))
+    for call in (lambda row: model.learn_one(row, 1), model.predict_one):
+        with pytest.raises(DataError, match=f"_one: expected a number for '{first}'; got 'high'"):
+            call(row | {first: "high"})
+    assert persistence.to_bytes(model) == before

@@ -20,7 +20,7 @@ def _left_out(model):
     equations = rule._equations(system)
     u = solve(equations, model.C)[0]
     u = u if equations.has_intercept else np.append(u, 0.0)
-    learned = score_moments(system, 1, u)
+    learned = score_moments(system, [1], u[None])[0]
     return learned, leave_one_out_moments(
         system, equations, learned[None], rule._side_weights(system), model.C
     )[0]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from itertools import product
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
+from unittest import mock
 
 import numpy as np
 import pytest
 
 from steelyard import ProximalSVC, _native
-from steelyard.proximal.planes import uses_native_solver
+from steelyard.proximal.planes import PlaneRule
 
 CHOICES = list(
     product(
@@ -30,8 +31,10 @@ def _rows(rng, n_rows, n_features, n_classes):
 
 def _both(model, C):
     rule, statistics = model._rule(), model.statistics_
-    assert uses_native_solver(rule, statistics.n_features, len(statistics.classes))
-    return rule.native_planes(statistics, C, statistics.classes), rule.reference_planes(statistics, C)
+    assert rule.native_arguments(statistics, C, statistics.classes) is not None
+    expected = rule.reference_planes(statistics, C)
+    with mock.patch.object(PlaneRule, "reference_planes", side_effect=AssertionError):
+        return rule.planes(statistics, C), expected
 
 
 @pytest.mark.parametrize("level", _native.simd_levels())
@@ -109,9 +112,11 @@ def test_numerically_singular_matrix_is_solved_by_the_reference():
         ({"threshold": "gmean", "objective": "auc"}, 3, 2, False),
     ],
 )
-def test_uses_native_solver_depends_on_parameters_and_sizes(parameters, n_features, n_classes, native):
+def test_use_of_native_solver_depends_on_parameters_and_sizes(parameters, n_features, n_classes, native):
     rule = ProximalSVC(**parameters).fit([[0.0], [1.0]], [0, 1])._rule()
-    assert uses_native_solver(rule, n_features, n_classes) == native
+    statistics = SimpleNamespace(n_features=n_features, slots_of=lambda _: (None, []))
+    arguments = rule.native_arguments(statistics, 1.0, list(range(n_classes)))
+    assert (arguments is not None) == native
 
 
 def test_settings_unsupported_by_native_solver_use_reference_solver(rng):

@@ -39,3 +39,8 @@ class Clock:
 
     def __call__(self):
         return self.now
+
+
+def n_early_labels(store, model="m"):
+    """Return the number of stored labels that wait for their rows or were refused."""
+    return len(store.unused_labels(model, np.inf, 10_000))

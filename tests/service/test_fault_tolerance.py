@@ -23,7 +23,7 @@ from steelyard.service.commands import Forget, Label, Learn, Put, Remember, Tick
 from steelyard.service.errors import Conflict, Unavailable
 from steelyard.service.http import make_app
 from steelyard.service.http.keys import Keys
-from steelyard.service.http.problems import problem_of
+from steelyard.service.http.responses import problem_of
 from steelyard.service.stores import PendingRow
 from tests.runner import cli_runner
 from tests.service.data import SPEC, Clock, records, spec

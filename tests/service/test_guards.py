@@ -156,7 +156,7 @@ def test_large_arrow_bodies_are_parsed_in_thread_only_while_model_is_serving(htt
 
 def test_closing_writer_processes_queued_and_refuses_new_requests(session):
     waits = session.writer.submit(Learn("m", batch(records(10))))
-    session.writer._queue.close()
+    session.writer.queue.close()
     with pytest.raises(Unavailable):
         session.writer.submit(Learn("m", batch(records(10, first=50))))
     session.writer._run()
@@ -166,8 +166,8 @@ def test_closing_writer_processes_queued_and_refuses_new_requests(session):
 
 def test_closing_follower_rejects_queued_requests(session):
     waits = session.writer.submit(Learn("m", batch(records(10))))
-    session.writer._queue.close()
-    session.writer._is_leader = session.writer.may_learn = False
+    session.writer.queue.close()
+    session.writer.leads = session.writer.may_learn = False
     session.writer._run()
     with pytest.raises(Unavailable):
         waits.future.result(0)

@@ -10,8 +10,8 @@ import pytest
 
 import steelyard
 from steelyard.service import Spec, SQLiteStore, Writer
-from steelyard.service.hints import service_hint
 from steelyard.service.http import make_app
+from steelyard.service.http.responses import service_hint
 from steelyard.service.spec import LEARNERS
 from tests.cli.test_hints import hints
 from tests.service.data import SPEC, records

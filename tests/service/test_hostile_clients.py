@@ -203,7 +203,7 @@ def test_compressed_arrow_stream_is_refused_before_decompression():
     assert len(body) < 100_000
     pool = pa.default_memory_pool()
     before = pool.max_memory()
-    limits = wire.RequestLimits(unpacked=10_000_000)
+    limits = wire.Limits(unpacked=10_000_000)
     with pytest.raises(wire.TooLargeError, match="after decompression"):
         wire.from_body(body, "arrow", [], limits=limits)
     assert pool.max_memory() - before < 5_000_000
@@ -214,7 +214,7 @@ def test_arrow_dictionary_with_long_text_is_refused():
     codes = pa.DictionaryArray.from_arrays(np.zeros(1_000, dtype=np.int32), ["x" * 100_000])
     body = _arrow(pa.table({"t": codes}))
     with pytest.raises(wire.TooLargeError, match="after decompression"):
-        wire.from_body(body, "arrow", [], limits=wire.RequestLimits(unpacked=10_000_000))
+        wire.from_body(body, "arrow", [], limits=wire.Limits(unpacked=10_000_000))
 
 
 @pytest.mark.parametrize("seed", range(20))

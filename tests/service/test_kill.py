@@ -32,5 +32,5 @@ def test_sigterm_finishes_requests_writes_snapshot_and_exits_with_0(tmp_path):
         assert service.end(signal.SIGTERM) == 0
         assert "all acknowledged rows are saved" in service.log
     store = SQLiteStore(tmp_path / "store.db")
-    assert store.last_snapshot("m").version == 1
+    assert store.snapshot("m", committed=False).version == 1
     store.close()

@@ -64,7 +64,7 @@ class FixedTimes(GroupTimes):
 
 
 def find_slow(writer, name, first=900):
-    writer._group_times = FixedTimes(name)
+    writer.group_times = FixedTimes(name)
     do(writer, Learn(name, batch(records(5, first=first))))
 
 
@@ -137,7 +137,7 @@ def test_model_that_is_no_longer_slow_returns_to_first_thread(writer, where):
         do(writer, Put(name, spec()))
         do(writer, Learn(name, batch(records(20))))
     hand_over(writer, "wide")
-    writer._group_times.slow.clear()
+    writer.group_times.slow.clear()
     do(writer, Learn("wide", batch(records(5, first=30))))
     until(lambda: "wide" in writer.sessions)
     assert not writer.slow_models

@@ -18,11 +18,10 @@ from steelyard.service.commands import Forget, Learn, Put
 from steelyard.service.errors import Unavailable
 from steelyard.service.http import make_app
 from steelyard.service.http.activity import Activity
-from steelyard.service.http.logs import JsonFormatter
 from steelyard.service.http.metrics import Metrics
 from steelyard.service.monitor import RecentRows, column_statistics
 from steelyard.service.statistics import HistogramCounts
-from steelyard.service.systemd import notify, watchdog_seconds
+from steelyard.service.system import JsonFormatter, notify, watchdog_seconds
 from tests.service.data import SPEC, Clock, records, spec
 from tests.service.server import serving
 from tests.service.sessions import ModelSession, batch

@@ -558,7 +558,7 @@ def test_follower_unpublishes_deleted_and_renamed_models(tmp_path):
     leader.do(Learn("m", batch(records(10))))
     store = SQLiteStore(tmp_path / "s.db")
     follower = Writer(store, clock=Clock(), may_learn=False)
-    follower._is_leader = False
+    follower.leads = False
     leader.do(Delete("m"))
     leader.do(Rename("n", "o"))
     follower._follow()

@@ -16,8 +16,7 @@ from steelyard.exceptions import ParameterError
 from steelyard.service import SQLiteStore, Writer
 from steelyard.service.errors import QueueFullError
 from steelyard.service.http import make_app
-from steelyard.service.http.keys import Keys
-from steelyard.service.http.quotas import RateLimits
+from steelyard.service.http.keys import Keys, RateLimits
 from tests.runner import cli_runner
 from tests.service.data import SPEC, Clock, records
 from tests.service.server import serving

@@ -234,8 +234,8 @@ def test_requests_beyond_the_time_limit_are_put_back_and_processed_by_later_grou
     ordered = by_model(requests)
     writer.process(list(ordered), seconds=-1.0)  # the first model is always processed
     assert [request.future.done() for request in ordered] == [True] * 3 + [False] * 6
-    assert writer._queue.first(9) == ordered[3:]
-    while group := writer._queue.next_group(9, 0.0):
+    assert writer.queue.first(9) == ordered[3:]
+    while group := writer.queue.next_group(9, 0.0):
         writer.process(group, seconds=-1.0)
     assert [writer.published[name].n_rows for name in ("m", "n", "o")] == [4, 3, 3]
 
@@ -253,7 +253,7 @@ def test_failed_commit_does_not_affect_requests_that_were_put_back(writer, monke
     monkeypatch.setattr(SQLiteStore, "_commit", fail)
     writer.process([first, second], seconds=-1.0)
     assert isinstance(first.future.exception(0), Unavailable)
-    writer.process(writer._queue.next_group(9, 0.0))
+    writer.process(writer.queue.next_group(9, 0.0))
     assert second.future.result(0)["learned"] == 1
     assert [writer.published[name].n_rows for name in ("m", "n")] == [1, 1]
 

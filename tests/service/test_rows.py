@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import io
-import struct
-import zlib
 
 import msgspec
 import numpy as np
@@ -75,42 +73,13 @@ def test_unpack_damaged_bytes_raises(place):
         wire.unpack(bytes(data))
 
 
-def test_unpack_reads_older_format_with_block_and_columns():
-    block = np.array([[1.0, 2.0], [3.0, 4.0]])
-    old = encode(
-        {"n": 2, "names": '["a","t","b"]', "block": block, "columns": {"t": ["x", None]}, "given": None}
-    )
-    batch, extra = wire.unpack(old)
-    assert {name: values.tolist() for name, values in batch.columns.items()} == {
-        "a": [1.0, 2.0],
-        "t": ["x", None],
-        "b": [3.0, 4.0],
-    }
-    assert extra == {"given": None}
-
-
-def test_unpack_reads_version_1():
-    block = np.array([[1.0, 2.0], [3.0, 4.0]])
-    rest = encode(
-        {"n": 2, "names": '["a","t","b"]', "columns": {"t": ["x", None]}, "times": np.array([5.0, 6.0])}
-    )
-    header = struct.pack("<8sQQ", b"\x93ROWS\0\0\1", zlib.crc32(block.data), len(rest))
-    batch, extra = wire.unpack(header + rest + b"\0" * (-len(rest) % 8) + block.tobytes())
-    assert {name: values.tolist() for name, values in batch.columns.items()} == {
-        "a": [1.0, 2.0],
-        "t": ["x", None],
-        "b": [3.0, 4.0],
-    }
-    assert np.asarray(extra["times"]).tolist() == [5.0, 6.0]
-
-
 def test_unpack_event_reads_old_and_new_format():
     body = {"pieces": [[1, 0, 5]]}
     assert wire.unpack_event(msgspec.json.encode(body)) == body
     assert wire.unpack_event(encode(body)) == body
 
 
-def test_unpack_reads_older_format_with_columns_only():
+def test_unpack_reads_rows_of_version_0_2():
     old = encode({"n": 2, "columns": {"a": np.array([1.0, 2.0]), "b": ["x", None]}, "given": None})
     batch, extra = wire.unpack(old)
     assert {name: values.tolist() for name, values in batch.columns.items()} == {

@@ -56,10 +56,7 @@ class QueuedWriter:
 
     def run(self):
         while not all(request.future.done() for request in self.requests):
-            self.n_speculative += (
-                self.writer._speculation.batch is not None
-                and self.writer._speculation.batch.learned is not None
-            )
+            self.n_speculative += self.writer._speculation.learned is not None
             self.writer._step()
         return self
 
@@ -154,9 +151,9 @@ def test_failed_commit_rejects_its_group_and_keeps_speculative_requests(store, m
 
 def test_lost_write_lock_rejects_speculative_requests(store):
     queued = QueuedWriter(store, _requests(HISTORY))
-    while queued.writer._speculation.batch is None:
+    while not queued.writer._speculation.requests:
         queued.writer._step()
-    waiting, before = queued.writer._speculation.batch.requests, queued.digest()
+    waiting, before = queued.writer._speculation.requests, queued.digest()
     queued.writer._step_down()
     assert all(isinstance(request.future.exception(0), Unavailable) for request in waiting)
     queued.writer.recover()

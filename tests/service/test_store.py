@@ -10,7 +10,7 @@ import pytest
 
 from steelyard.exceptions import FileAccessError, FileFormatError, ParameterError
 from steelyard.service import SQLiteStore, open_store
-from steelyard.service.stores import Event, PendingRow, QuarantinedRow, Snapshot, sqlite
+from steelyard.service.stores import ERASED_RESPONSE, Event, PendingRow, QuarantinedRow, Snapshot, sqlite
 from steelyard.service.stores.schema import SCHEMA, UPGRADES
 
 
@@ -51,7 +51,7 @@ def test_store_finds_snapshots_by_version_or_time_and_keeps_newest(store):
         for version in (2, 5, 9):
             store.put_snapshot("m", snapshot(version, at=10.0 * version), keep=2)
         store.put_snapshot("m", snapshot(9, at=91.0), keep=2)
-    assert store.snapshot("m") == store.last_snapshot("m") == snapshot(9, at=91.0)
+    assert store.snapshot("m") == store.snapshot("m", committed=False) == snapshot(9, at=91.0)
     assert store.snapshot("m", version=8) == store.snapshot("m", at=60.0) == snapshot(5, at=50.0)
     assert store.snapshot("m", version=4) is None
     assert store.last_versions()["m"] == 9
@@ -100,11 +100,11 @@ def test_stored_responses_that_mention_given_rows_are_erased(store):
         store.put_response("m", "k1", "f1", '{"ids": ["a", "b"]}', at=1.0, rows=[("a", "c1"), ("b", "c2")])
         store.put_response("m", "k2", "f2", '{"ids": ["x"]}', at=2.0, rows=[("x", "c1")])
         store.put_response("m", "k3", "f3", '{"learned": 3}', at=2.0)
-        assert store.blank_responses("m", "gone", ids=["b"]) == 1
-        assert store.blank_responses("m", "gone", subject="c1") == 1
-        assert store.blank_responses("m", "gone", before=10.0) == 0
-    assert store.response_to("m", "k1") == ("f1", "gone")
-    assert store.response_to("m", "k2") == ("f2", "gone")
+        assert store.erase_responses("m", ids=["b"]) == 1
+        assert store.erase_responses("m", subject="c1") == 1
+        assert store.erase_responses("m", before=10.0) == 0
+    assert store.response_to("m", "k1") == ("f1", ERASED_RESPONSE)
+    assert store.response_to("m", "k2") == ("f2", ERASED_RESPONSE)
     assert store.response_to("m", "k3") == ("f3", '{"learned": 3}')
     with store.transaction():
         store.drop_responses("m", 1.5)
@@ -173,7 +173,7 @@ def test_store_of_schema_version_1_is_upgraded(tmp_path):
         db.pragma("user_version", 1)
     again = SQLiteStore(tmp_path / "old.db")
     with again.transaction():
-        assert again.blank_responses("m", "gone", ids=["a"]) == 1
+        assert again.erase_responses("m", ids=["a"]) == 1
         assert again.former_version("m") == -1
     again.close()
 
@@ -263,9 +263,9 @@ def test_idempotency_keys_of_failed_transaction_are_not_stored(store):
     assert store.responses_to("m", ["k", "k7", "k299"]) == {"k7": ("f", "7"), "k299": ("f", "299")}
     with store.transaction():
         store.rename_model("m", "n")
-        store.blank_response("n", "gone", "k7")
+        store.erase_response("n", "k7")
     assert store.response_to("m", "k7") is None
-    assert store.response_to("n", "k7") == ("f", "gone")
+    assert store.response_to("n", "k7") == ("f", ERASED_RESPONSE)
     assert store.response_to("n", "k8") == ("f", "8")
 
 

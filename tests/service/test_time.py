@@ -10,9 +10,9 @@ import pytest
 
 from steelyard.exceptions import ParameterError
 from steelyard.service import Spec
-from steelyard.service.clock import SteadyClock
 from steelyard.service.commands import Learn, Put, Tick
 from steelyard.service.row_windows import RowRange, RowWindowIndex
+from steelyard.service.system import SteadyClock
 from steelyard.tables.columns import RowError
 from tests.service.data import Clock, records, spec
 from tests.service.sessions import ModelSession, batch

@@ -100,6 +100,20 @@ def test_text_in_column_fitted_as_numbers_raises():
         list(open_stream(pd.DataFrame({"a": ["lots"]}), None, encoder=stream.encoder))
 
 
+def test_text_in_column_of_numbers_raises_with_its_row_even_after_missing_values():
+    model = TableModel(ProximalSVC()).fit(pd.DataFrame({"a": [1.0, 2.0]}), ["n", "y"])
+    with pytest.raises(DataError, match="row 2, column 'a': expected a number; got 'lots'"):
+        model.predict([{"a": None}, {"a": "1"}, {"a": "lots"}])
+
+
+def test_erased_category_that_looks_like_a_placeholder_keeps_its_feature():
+    stream, _ = _read(_frame([1.0, 2.0, 3.0], c=["x", "(erased 0)", "z"]))
+    encoder = stream.encoder.copy()
+    encoder.erase_categories([("c", "x"), ("c", "z")])
+    assert encoder.categories_ == [("c", "(erased 0)'"), ("c", "(erased 0)"), ("c", "(erased 2)")]
+    assert stream.encoder.categories_ == [("c", "x"), ("c", "(erased 0)"), ("c", "z")]
+
+
 def test_invalid_missing_parameter_raises():
     with pytest.raises(ValueError, match="missing must be one of"):
         list(open_stream(_frame([1.0]), "y", encoder=TableEncoder(missing="guess")))

@@ -7,7 +7,9 @@ from sklearn.base import clone
 
 import steelyard
 from steelyard import ProximalSVC, TableModel
+from steelyard.exceptions import DataError
 from steelyard.persistence import from_bytes, to_bytes
+from steelyard.windowing import SlidingWindow
 
 
 def frame(n=60):
@@ -51,3 +53,19 @@ def test_saved_model_predicts_identically():
     loaded = from_bytes(to_bytes(model))
     assert loaded.estimator.digest() == model.estimator.digest()
     assert loaded.predict(table).tolist() == model.predict(table).tolist()
+
+
+def test_column_of_time_written_as_text_gives_the_same_model_as_timestamps():
+    rng = np.random.default_rng(0)
+    at = pd.date_range("2026-01-01", periods=300, freq="h")
+    frame = pd.DataFrame({"a": rng.normal(size=300), "at": at})
+    y = np.where(frame["a"] + rng.normal(size=300) > 0, "yes", "no")
+    scores = []
+    for table in (frame, frame.assign(at=at.strftime("%Y-%m-%d %H:%M"))):
+        model = TableModel(SlidingWindow(ProximalSVC(), "2d"), time="at")
+        for begin in range(0, 300, 100):
+            model.partial_fit(table[begin : begin + 100], y[begin : begin + 100])
+        scores.append(model.decision_function(table))
+    np.testing.assert_array_equal(*scores)
+    with pytest.raises(DataError, match="row 0, column 'at': expected a time; got 'soon'"):
+        model.partial_fit(frame.assign(at="soon"), y)

@@ -6,6 +6,7 @@ Symbols of the papers and their names in this module: beta is ``beta``, tau_b^2 
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
@@ -16,7 +17,7 @@ from sklearn.metrics.pairwise import euclidean_distances, manhattan_distances
 from steelyard import _native
 from steelyard._threads import num_threads
 from steelyard._types import FloatArray
-from steelyard.alignment.view import Indices, InputDistances, Variant, View, blocks, combined
+from steelyard.alignment.view import Indices, InputDistances, Variant, View, blocks
 
 _N_NEAREST = 5  # number of nearest boundary points that determine a width if neighbours="nearest"
 
@@ -41,7 +42,7 @@ class Bumps(ABC):
         result = np.empty(view.n_rows)
         for rows in blocks(view.n_rows, len(self.widths)):
             bumps = np.exp(-self.squared_distances(view, rows) / self.widths)
-            result[rows] = combined(bumps, self.combine)
+            result[rows] = getattr(bumps, self.combine)(axis=1)  # maximum, mean or sum
         return self._scaled(result)
 
     def _scaled(self, bumps: FloatArray) -> FloatArray:
@@ -84,10 +85,10 @@ class BoundaryBumps(Bumps):
     def factor(self, view: View) -> FloatArray:
         if self.combine != "max":
             return super().factor(view)
-        largest = np.empty(view.n_rows)
+        largest, is_symmetric = np.empty(view.n_rows), view.row_factor is view.reference_factor
         _native.largest_exponents(
             *view.arrays(), self.rare, self.other, self.beta, self.lengths, self.widths,
-            largest, view.is_symmetric, num_threads(),
+            largest, is_symmetric, num_threads(),
         )  # fmt: skip
         return self._scaled(np.exp(largest))
 
@@ -95,40 +96,26 @@ class BoundaryBumps(Bumps):
 def make_boundary_bumps(
     view: View, pairs: tuple[Indices, Indices], beta: float, margin: float, variant: Variant
 ) -> BoundaryBumps:
-    """Return bumps centred between the rows of each pair. The kernel view must be symmetric."""
+    """Return bumps centred between the rows of each pair. The kernel view must be symmetric.
+
+    The squared width of a bump is the mean squared distance of its boundary point to its neighbours (equation
+    7 of the paper). Unlike in the paper, boundary points at the same location are not counted as neighbours
+    of each other. This matters at beta = 1, where many points share a row. A point without neighbours gets
+    the squared distance to the nearest point at another location. If all points coincide, it gets the squared
+    distance of its two rows, or 1 if this is 0.
+    """
     rare, other = pairs
     own, between = view.self_similarity(), view.pair_values(rare, other)
     lengths = (1.0 - beta) ** 2 * own[rare] + beta**2 * own[other] + 2.0 * beta * (1.0 - beta) * between
     gaps = own[rare] + own[other] - 2.0 * between
-    widths = bump_widths(view, pairs, beta, lengths, margin=margin, neighbours=variant.neighbours)
-    # If all points coincide, the squared width is the squared distance of the two rows, or 1 if this is 0.
+    limit = {"margin": margin**2, "printed": margin}.get(variant.neighbours, np.inf)
+    max_neighbours = _N_NEAREST if variant.neighbours == "nearest" else len(lengths)
+    widths, (kernel, factor, _, _) = np.empty(len(lengths)), view.arrays()
+    _native.mean_near_distances(
+        kernel, factor, rare, other, beta, lengths, limit, max_neighbours, widths, num_threads()
+    )  # a width is 0 if all points coincide
     widths = np.where(widths > 0.0, widths, np.where(gaps > 0.0, gaps, 1.0))
     return BoundaryBumps(rare, other, beta, lengths, widths, variant.combine, variant.floor)
-
-
-def bump_widths(
-    view: View,
-    pairs: tuple[Indices, Indices],
-    beta: float,
-    lengths: FloatArray,
-    *,
-    margin: float,
-    neighbours: str,
-) -> FloatArray:
-    """Return the mean squared distance of each boundary point to its neighbours (equation 7 of the paper).
-
-    Unlike in the paper, boundary points at the same location are not counted as neighbours of each other.
-    This matters at beta = 1, where many points share a row. A point without neighbours gets the squared
-    distance to the nearest point at another location, or 0 if all points coincide.
-    """
-    kernel, factor, _, _ = view.arrays()
-    limit = {"margin": margin**2, "printed": margin}.get(neighbours, np.inf)
-    max_neighbours = _N_NEAREST if neighbours == "nearest" else len(lengths)
-    widths = np.empty(len(lengths))
-    _native.mean_near_distances(
-        kernel, factor, *pairs, beta, lengths, limit, max_neighbours, widths, num_threads()
-    )
-    return widths
 
 
 @dataclass(frozen=True)
@@ -195,3 +182,40 @@ def input_distances(X: Any, reference: Any, norm: str = "l2") -> InputDistances:
         return np.asarray(euclidean_distances(X[rows], reference[positions], squared=True))
 
     return distances
+
+
+# -- persistence ---------------------------------------------------------------------------------------
+
+_KINDS: dict[str, type[Any]] = {kind.kind: kind for kind in (BoundaryBumps, SupportBumps)}
+
+
+def restore_bumps(tree: dict[str, Any], n_reference: int) -> Bumps:
+    """Return the bumps of a model file. Raise ValueError if they are not valid."""
+    content = dict(tree)
+    bumps: Bumps = _KINDS[content.pop("kind")](**content)
+    for name in ("floor", "scale", *(["beta"] if isinstance(bumps, BoundaryBumps) else [])):
+        check_number(getattr(bumps, name), name)
+    arrays = [bumps.widths, *([bumps.lengths] if isinstance(bumps, BoundaryBumps) else [])]
+    if any(array.dtype != np.float64 or array.shape != bumps.widths.shape for array in arrays):
+        raise ValueError("the widths and lengths of bumps differ in shape or are not float64")
+    if bumps.combine not in {"max", "mean", "sum"}:
+        raise ValueError(f"unknown value of combine: {bumps.combine!r}")
+    for positions in bumps.centers_in_reference():
+        check_positions(positions, n_reference)
+        if positions.shape != bumps.widths.shape:
+            raise ValueError("the numbers of bumps and widths differ")
+    return bumps
+
+
+def check_number(value: Any, name: str) -> float:
+    """Return a finite number from a file as float. Raise ValueError for any other value."""
+    if not isinstance(value, float | int) or isinstance(value, bool) or not math.isfinite(value):
+        raise ValueError(f"{name} is not a finite number")
+    return float(value)
+
+
+def check_positions(positions: Any, n_rows: int) -> None:
+    """Raise ValueError for an array from a file that does not consist of row indices."""
+    valid = positions.ndim == 1 and positions.dtype.kind == "i" and positions.size
+    if not valid or positions.min() < 0 or positions.max() >= n_rows:
+        raise ValueError("row indices are out of range")

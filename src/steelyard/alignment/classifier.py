@@ -19,31 +19,22 @@ from steelyard._threads import num_threads
 from steelyard._types import FloatArray
 from steelyard._validation import check_finite, check_started, nonfinite_error, validate_rows
 from steelyard.alignment.boundary import COST_NAMES, DEFAULT_COSTS, Costs
-from steelyard.alignment.bumps import input_distances
-from steelyard.alignment.diagnostics import rbf_magnification, target_alignment
-from steelyard.alignment.machine import Machine, Round, Settings, constant_machine, deal_splits, train_machine
+from steelyard.alignment.bumps import check_number, input_distances
+from steelyard.alignment.machine import Machine, Round, deal_splits, train_machine
 from steelyard.alignment.rough import Matrix, Problem
-from steelyard.alignment.state import (
-    check_number,
-    machine_from_tree,
-    machine_to_tree,
-    pack_rows,
-    round_from_tree,
-    round_to_tree,
-    unpack_rows,
-)
-from steelyard.alignment.view import Variant, VariantConstraint, blocks
+from steelyard.alignment.view import VARIANT, blocks
 from steelyard.base import Batch, BatchLearner, Traits, sorted_classes
 from steelyard.exceptions import DataError, ParameterError
 from steelyard.explanation.neighbors import RememberedRows
 from steelyard.kernels.blocks import count
 from steelyard.kernels.items import take
-from steelyard.kernels.kernel import GAMMA, Function, Kernel, check_kernel_range
+from steelyard.kernels.kernel import GAMMA, Kernel, check_kernel_range
 from steelyard.params import (
     AnyOf,
     ClassWeight,
     Constraint,
     Fraction,
+    Function,
     Integer,
     NonNegative,
     OneOf,
@@ -55,6 +46,7 @@ from steelyard.params import (
 )
 from steelyard.persistence import storable
 
+_GRADIENT_STEP = 1e-4  # step of the central differences, relative to the kernel width 1 / sqrt(gamma)
 _KERNEL_NAMES = ("linear", "poly", "polynomial", "rbf", "laplacian", "sigmoid", "precomputed")
 
 
@@ -195,7 +187,7 @@ class AlignedSVC(BatchLearner):
         "class_weight": ClassWeight(),
         "alignment": OneOf("kba", "act", None),
         "norm": OneOf("l2", "l1"),
-        "variant": VariantConstraint(),
+        "variant": VARIANT,
         "class_costs": PairOf(AnyOf(OneOf(*COST_NAMES), Function("a function of margins"))),
         "pairing": OneOf("nearest", "all"),
         "shift": Switch(),
@@ -275,27 +267,18 @@ class AlignedSVC(BatchLearner):
         signs = np.where(batch.codes == positive, 1.0, -1.0)
         active = np.flatnonzero(weights > 0)
         if np.ptp(signs[active]) == 0.0:
-            return constant_machine(active, signs[active][0]), [Round(None, None, (0, 0), None)], None
+            side = float(signs[active][0])  # the model always predicts the only class with rows
+            constant = Machine(active[:1], [], [np.ones(1)], np.zeros(1), side, 0.0)
+            return constant, [Round(None, None, (0, 0), None)], None
         if (signs[active] > 0).sum() > (signs[active] < 0).sum():
             signs = -signs
         if self.class_weight == "balanced":
             weights = weights * _balance(signs, weights)
         problem = Problem(matrix, signs, weights, distances)
-        settings = Settings(
-            self.C,
-            self.alignment,
-            self.pairing,
-            self.shift,
-            self.max_iter,
-            self.tol,
-            self.early_stopping,
-            (self.class_costs[0], self.class_costs[1]),
-            Variant.from_parameter(self.variant),
-        )
         splits = []
         if self.alignment is not None and (self.shift or self.max_iter):
             splits = deal_splits(signs, active, self.validation_fraction, self._random())
-        machine, rounds, svc = train_machine(problem, active, splits, settings)
+        machine, rounds, svc = train_machine(problem, active, splits, self)
         return replace(machine, sign=float(signs[batch.codes == positive][0])), rounds, svc
 
     def _random(self) -> Any:
@@ -363,10 +346,9 @@ class AlignedSVC(BatchLearner):
 
     @snapshot_read
     def magnification(self, X: ArrayLike) -> FloatArray:
-        """Return the Riemannian magnification: the factor by which KBA enlarges a small volume at each row.
+        r"""Return the Riemannian magnification: the factor by which KBA enlarges a small volume at each row.
 
-        Equation 2 of the paper defines it by second derivatives of the kernel. KBA should give large
-        values along the class boundary.
+        KBA should give large values along the class boundary.
 
         Parameters
         ----------
@@ -377,6 +359,14 @@ class AlignedSVC(BatchLearner):
         -------
         ndarray of shape (n_samples,)
             Ratio of the volume elements with and without transformation; 1 if no round was kept.
+
+        Notes
+        -----
+        Equation 2 of the paper defines the metric
+        :math:`g_{ij} = \partial^2 k(x, z) / \partial x_i \partial z_j` at z = x. The metric of the Gaussian
+        kernel is :math:`2 \gamma I`; that of the kernel D(x) D(z) k(x, z) is
+        :math:`2 \gamma D^2 I + \nabla D \nabla D^\top`. The volume element is the square root of the
+        determinant of the metric, so the ratio is :math:`D^d \sqrt{1 + |\nabla D|^2 / (2 \gamma D^2)}`.
         """
         check_started(self, "magnification")
         if self.kernel != "rbf" or len(self._machines) > 1:
@@ -388,7 +378,13 @@ class AlignedSVC(BatchLearner):
             )
         rows = self._finite_rows(X, "magnification")
         rows = np.asarray(rows.toarray() if sp.issparse(rows) else rows, dtype=np.float64)
-        return rbf_magnification(self.alignment_factor, rows, float(self._kernel.gamma))
+        gamma = float(self._kernel.gamma)
+        step = _GRADIENT_STEP / np.sqrt(gamma)
+        D, squares = self.alignment_factor(rows), np.zeros(len(rows))
+        for shift in step * np.eye(rows.shape[1]):
+            difference = self.alignment_factor(rows + shift) - self.alignment_factor(rows - shift)
+            squares += np.square(difference / (2.0 * step))
+        return np.asarray(D ** rows.shape[1] * np.sqrt(1.0 + squares / (2.0 * gamma * np.square(D))))
 
     @snapshot_read
     def kernel_target_alignment(self, X: ArrayLike, y: ArrayLike) -> tuple[float, float]:
@@ -424,7 +420,7 @@ class AlignedSVC(BatchLearner):
                 f"expected one label for each of {len(K)} rows; got {len(signs)}.",
                 source="AlignedSVC.kernel_target_alignment",
             )
-        return target_alignment(K, signs), target_alignment(K * np.outer(factors, factors), signs)
+        return _target_alignment(K, signs), _target_alignment(K * np.outer(factors, factors), signs)
 
     def _evaluate(self, X: Any, method: str, function: Callable[..., FloatArray]) -> FloatArray:
         """Call ``function`` for every binary model on the given rows. Return one column per model."""
@@ -495,11 +491,12 @@ class AlignedSVC(BatchLearner):
             "classes": self.classes_,
             "gamma": self._kernel.gamma,
             "kernel": None if isinstance(self._kernel.kernel, str) else self._kernel.kernel,
-            "reference": pack_rows(self._reference),
+            "reference": _packed(self._reference),
             "self_similarity": self._self_similarity,
-            "machines": [machine_to_tree(machine) for machine in self._machines],
+            "machines": [machine.to_tree() for machine in self._machines],
             "rounds": [
-                list(map(round_to_tree, one)) for one in (self.rounds_ if several else [self.rounds_])
+                [{**vars(one), "n_support": list(one.n_support)} for one in rounds]
+                for rounds in (self.rounds_ if several else [self.rounds_])
             ],
         }
 
@@ -511,15 +508,24 @@ class AlignedSVC(BatchLearner):
             raise ValueError("the classes are not a one-dimensional array")
         kernel = self.kernel if state["kernel"] is None else state["kernel"]
         self._kernel = Kernel(kernel, gamma=state["gamma"])
-        self._reference = unpack_rows(state["reference"])
+        self._reference = _unpacked(state["reference"])
         similarity = state["self_similarity"]
         self._self_similarity = None if similarity is None else check_number(similarity, "self_similarity")
         n_reference = count(self._reference)
-        self._machines = [machine_from_tree(tree, n_reference) for tree in state["machines"]]
-        rounds = [list(map(round_from_tree, one)) for one in state["rounds"]]
+        self._machines = [Machine.from_tree(tree, n_reference) for tree in state["machines"]]
+        rounds = [
+            [Round(**{**tree, "n_support": tuple(tree["n_support"])}) for tree in trees]
+            for trees in state["rounds"]
+        ]
         if len(self._machines) != (1 if len(self.classes_) == 2 else len(self.classes_)):
             raise ValueError("the number of binary models does not match the number of classes")
         self._set_attributes(rounds, None)
+
+
+def _target_alignment(K: FloatArray, signs: FloatArray) -> float:
+    """Return <K, yy'> / (n |K|) for the n labels y, with the Frobenius norm |K|."""
+    norm = float(np.linalg.norm(K))
+    return float(signs @ K @ signs) / (len(signs) * norm) if norm else 0.0
 
 
 def _balance(signs: FloatArray, weights: FloatArray) -> FloatArray:
@@ -564,3 +570,22 @@ def _check_matrix(K: Any, learner: AlignedSVC) -> FloatArray:
             source="AlignedSVC.fit",
         )
     return matrix
+
+
+def _packed(X: Any) -> Any:
+    """Return rows as a tree of arrays for a model file."""
+    if sp.issparse(X):
+        return {"data": X.data, "indices": X.indices, "indptr": X.indptr, "n_columns": int(X.shape[1])}
+    return X
+
+
+def _unpacked(tree: Any) -> Any:
+    """Restore rows from the result of :func:`_packed`. Raise ValueError if the tree is not valid."""
+    if not isinstance(tree, dict):
+        return tree
+    indptr = tree["indptr"]
+    rows = sp.csr_matrix(
+        (tree["data"], tree["indices"], indptr), shape=(len(indptr) - 1, int(tree["n_columns"]))
+    )
+    rows.check_format()
+    return rows

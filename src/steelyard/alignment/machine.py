@@ -9,8 +9,8 @@ are repeated on all rows.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,11 +18,21 @@ from sklearn import config_context
 from sklearn.svm import SVC
 
 from steelyard._types import FloatArray
-from steelyard.alignment.boundary import DEFAULT_COSTS, Costs, boundary_shift, match_pairs
-from steelyard.alignment.bumps import Bumps, make_boundary_bumps, make_support_bumps
+from steelyard.alignment.boundary import boundary_shift, match_pairs
+from steelyard.alignment.bumps import (
+    Bumps,
+    check_number,
+    check_positions,
+    make_boundary_bumps,
+    make_support_bumps,
+    restore_bumps,
+)
 from steelyard.alignment.rough import Problem, RoughSolver, Solution
 from steelyard.alignment.view import Indices, InputDistances, Variant, View
 from steelyard.thresholds import smooth_gmean_threshold
+
+if TYPE_CHECKING:
+    from steelyard.alignment.classifier import AlignedSVC
 
 Split = tuple[Indices, Indices]
 
@@ -31,21 +41,6 @@ _MIN_RARE_ROWS = 60
 _TOLERANCE = 1e-3  # stopping tolerance of LIBSVM: largest violation of a margin
 _NEAR_MARGIN = 0.02  # rows that are outside the margin by less than this may become support rows
 _MAX_WORKING_FRACTION = 0.7  # with a larger working set, training on all rows is as fast
-
-
-@dataclass(frozen=True)
-class Settings:
-    """Training parameters of one binary model. See :class:`~steelyard.alignment.AlignedSVC`."""
-
-    C: float
-    alignment: str | None
-    pairing: str
-    shift: bool
-    max_iter: int
-    tol: float
-    early_stopping: bool = True
-    class_costs: Costs = DEFAULT_COSTS
-    variant: Variant = field(default_factory=Variant)
 
 
 @dataclass(frozen=True)
@@ -138,34 +133,29 @@ class Chain:
             svc.fit(current, self.problem.signs[rows], self.problem.weights[rows])
         dual, intercept = np.zeros(len(factor)), float(svc.intercept_[0])
         dual[rows[svc.support_]] = svc.dual_coef_[0]
-        if len(rows) < len(self.rows):
-            _restore_positions(svc, np.searchsorted(self.rows, rows), len(self.rows))
+        if len(rows) < len(self.rows):  # the indices of the SVM become indices of all training rows
+            positions = np.searchsorted(self.rows, rows)
+            svc.support_ = positions[svc.support_].astype(svc.support_.dtype)
+            svc.n_features_in_, svc.shape_fit_ = len(self.rows), (len(self.rows), len(self.rows))
         scores = factor * matrix.weighted_sum(dual * factor) + intercept
         return Solution(dual, intercept, scores), svc
 
-    def transform(self, solution: Solution, beta: float, settings: Settings) -> None:
+    def transform(self, solution: Solution, beta: float, parameters: AlignedSVC) -> None:
         """Transform the kernel near the decision boundary of a solution (equations 3 and 8 of the paper)."""
-        view, variant = self.view(), settings.variant
+        view, variant = self.view(), Variant.from_parameter(parameters.variant)
         rare, other = np.flatnonzero(solution.dual > 0), np.flatnonzero(solution.dual < 0)
         bumps: Bumps
-        if settings.alignment == "act":
+        if parameters.alignment == "act":
             bumps = make_support_bumps(view, rare, other, variant)
         else:
             squared_norm = float(solution.dual @ (solution.scores - solution.intercept))
             margin = 2.0 / np.sqrt(squared_norm) if squared_norm > 0 else np.inf
-            pairs = match_pairs(view, rare, other, settings.pairing)
+            pairs = match_pairs(view, rare, other, parameters.pairing)
             bumps = make_boundary_bumps(view, pairs, beta, margin, variant)
         factor = bumps.factor(view)
         scale = _scale(factor[self.rows], view.self_similarity()[self.rows], variant.normalize)
         self.bumps.append(replace(bumps, scale=scale))
         self.factors.append(self.factor * factor * scale)
-
-
-def _restore_positions(svc: SVC, positions: Indices, n_rows: int) -> None:
-    """Convert the row indices of an SVM that was trained on a subset to indices of all rows."""
-    svc.support_ = positions[svc.support_].astype(svc.support_.dtype)
-    svc.shape_fit_ = (n_rows, n_rows)
-    svc.n_features_in_ = n_rows
 
 
 def _scale(factor: FloatArray, similarity: FloatArray, how: str | None) -> float:
@@ -209,35 +199,47 @@ class Machine:
         scores = self.factor(kernel, diagonal, distances) * products + self.intercept
         return np.asarray(self.sign * scores)
 
+    def to_tree(self) -> dict[str, Any]:
+        """Return the model as a tree of arrays and plain values for a model file."""
+        bumps = [{"kind": one.kind, **vars(one)} for one in self.bumps]
+        return {**vars(self), "bumps": bumps, "factors": list(self.factors)}
 
-def constant_machine(rows: Indices, side: float) -> Machine:
-    """Return a model that always predicts the class with the sign ``side``.
-
-    It is used if all rows with positive weight belong to this class.
-    """
-    return Machine(rows[:1], [], [np.ones(1)], np.zeros(1), float(side), 0.0)
+    @classmethod
+    def from_tree(cls, tree: dict[str, Any], n_reference: int) -> Machine:
+        """Restore the model from the result of :meth:`to_tree`. Raise ValueError if it is not valid."""
+        n_own = len(tree["reference"])
+        machine = cls(**{**tree, "bumps": [restore_bumps(part, n_own) for part in tree["bumps"]]})
+        check_positions(machine.reference, n_reference)
+        arrays = [machine.dual, *machine.factors]
+        if len(machine.factors) != len(machine.bumps) + 1 or any(
+            array.shape != (n_own,) or array.dtype != np.float64 for array in arrays
+        ):
+            raise ValueError("the arrays of a binary model do not match in shape")
+        for name in ("intercept", "shift", "sign"):
+            check_number(getattr(machine, name), name)
+        return machine
 
 
 def train_machine(
-    problem: Problem, rows: Indices, splits: Sequence[Split], settings: Settings
+    problem: Problem, rows: Indices, splits: Sequence[Split], parameters: AlignedSVC
 ) -> tuple[Machine, list[Round], SVC]:
     """Train the model of a binary problem on ``rows``. ``splits`` of these rows are used for validation."""
     chain = Chain(problem, rows)
-    solution, svc = chain.train(settings.C)
+    solution, svc = chain.train(parameters.C)
     if not splits:
         return _compact(chain, solution, 0.0), [Round(None, None, solution.n_support, None)], svc
-    trials, n_kept = _try_rounds(problem, splits, solution, settings)
+    trials, n_kept = _try_rounds(problem, splits, solution, parameters)
     n_support = [solution.n_support]
     for trial in trials[:n_kept]:
-        chain.transform(solution, trial.beta, settings)
-        solution, svc = chain.train_again(settings.C, solution)
+        chain.transform(solution, trial.beta, parameters)
+        solution, svc = chain.train_again(parameters.C, solution)
         n_support.append(solution.n_support)
     n_support += [trial.n_support for trial in trials[n_kept + 1 :]]
     rounds = [
         Round(trial.eta, trial.beta, support, trial.loss, number <= n_kept)
         for number, (trial, support) in enumerate(zip(trials, n_support, strict=True))
     ]
-    shift = best_shift(*trials[n_kept].held_out) if settings.shift else 0.0
+    shift = best_shift(*trials[n_kept].held_out) if parameters.shift else 0.0
     return _compact(chain, solution, shift), rounds, svc
 
 
@@ -265,7 +267,7 @@ class _Trial:
 
 
 def _try_rounds(
-    problem: Problem, splits: Sequence[Split], model: Solution, settings: Settings
+    problem: Problem, splits: Sequence[Split], model: Solution, parameters: AlignedSVC
 ) -> tuple[list[_Trial], int]:
     """Run at most ``max_iter`` rounds and stop when the validation loss no longer decreases.
 
@@ -274,22 +276,22 @@ def _try_rounds(
     problem.matrix.release_buffer()
     parts, held_out = zip(*splits, strict=True)
     chains = [Chain(problem, part) for part in parts]
-    solver = RoughSolver(problem, parts, model, settings.C)
+    solver = RoughSolver(problem, parts, model, parameters.C)
     signs = np.concatenate([problem.signs[out] for out in held_out])
     trials: list[_Trial] = []
     n_kept = 0
-    for number in range(settings.max_iter + 1):
+    for number in range(parameters.max_iter + 1):
         solutions = solver.solve(np.array([chain.factor for chain in chains]))
         scores = np.concatenate([s.scores[out] for s, out in zip(solutions, held_out, strict=True)])
-        eta, losses = boundary_shift(scores, signs, settings.class_costs), ranking_losses(scores, signs)
+        eta, losses = boundary_shift(scores, signs, parameters.class_costs), ranking_losses(scores, signs)
         trials.append(_Trial(eta, losses, (scores, signs), solutions[0].n_support))
-        helped = clearly_lower(losses, trials[n_kept].losses, settings.tol)
-        if number and settings.early_stopping and not helped:
+        helped = clearly_lower(losses, trials[n_kept].losses, parameters.tol)
+        if number and parameters.early_stopping and not helped:
             break
         n_kept = number
-        if number < settings.max_iter:
+        if number < parameters.max_iter:
             for chain, solution in zip(chains, solutions, strict=True):
-                chain.transform(solution, trials[-1].beta, settings)
+                chain.transform(solution, trials[-1].beta, parameters)
     return trials, n_kept
 
 

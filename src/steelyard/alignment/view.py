@@ -23,27 +23,20 @@ class Variant:
     """Settings of kernel boundary alignment for which the paper is ambiguous or its formula works poorly.
 
     The defaults gave the best results.
-
-    Attributes
-    ----------
-    combine : {"max", "mean", "sum"}
-        How the bumps are combined into one factor. The paper uses the mean, but then the factor is nearly
-        constant.
-    normalize : {"trace", "peak", None}
-        How the factor is scaled. "trace" preserves the trace of the kernel matrix, so C keeps its meaning
-        from round to round. "peak" makes the largest factor 1. None does not scale the factor, as in the
-        paper.
-    neighbours : {"nearest", "printed", "margin", "all"}
-        Boundary points that determine the width of a bump: the nearest five; those with a *squared* distance
-        below the margin (equation 7 of the paper); those with a distance below the margin; or all.
-    floor : float
-        Constant part of the factor. With a positive floor, similarities far from all boundary points decrease
-        but do not vanish.
     """
 
+    # How the bumps are combined into one factor: "max", "mean" or "sum". The paper uses the mean, but then
+    # the factor is nearly constant.
     combine: str = "max"
+    # How the factor is scaled. "trace" preserves the trace of the kernel matrix, so C keeps its meaning from
+    # round to round. "peak" makes the largest factor 1. None does not scale the factor, as in the paper.
     normalize: str | None = "trace"
+    # Boundary points that determine the width of a bump: the "nearest" five; those with a *squared* distance
+    # below the margin ("printed", equation 7 of the paper); those with a distance below the margin
+    # ("margin"); or "all".
     neighbours: str = "nearest"
+    # Constant part of the factor. With a positive floor, similarities far from all boundary points decrease
+    # but do not vanish.
     floor: float = 0.3
 
     @classmethod
@@ -62,17 +55,15 @@ _CHOICES: dict[str, Constraint] = {
 }
 
 
-class VariantConstraint:
-    """Constraint on the parameter ``variant``."""
-
-    description = "'adapted', 'printed' or a dict with some of " + ", ".join(
-        f"{name!r} ({choice.description})" for name, choice in _CHOICES.items()
-    )
-
-    def accepts(self, value: object) -> bool:
-        if isinstance(value, Mapping):
-            return all(name in _CHOICES and _CHOICES[name].accepts(value[name]) for name in value)
-        return isinstance(value, str) and value in {"adapted", "printed"}
+VARIANT = Constraint(
+    "'adapted', 'printed' or a dict with some of "
+    + ", ".join(f"{name!r} ({choice.description})" for name, choice in _CHOICES.items()),
+    lambda value: (
+        all(name in _CHOICES and _CHOICES[name].accepts(value[name]) for name in value)
+        if isinstance(value, Mapping)
+        else isinstance(value, str) and value in {"adapted", "printed"}
+    ),
+)
 
 
 @dataclass(frozen=True)
@@ -92,11 +83,6 @@ class View:
     @property
     def n_rows(self) -> int:
         return len(self.diagonal)
-
-    @property
-    def is_symmetric(self) -> bool:
-        """Return whether the rows are the reference rows, so that the matrix is symmetric."""
-        return self.row_factor is self.reference_factor
 
     def values(self, rows: slice | Indices, reference: Indices) -> FloatArray:
         """Return the current kernel values between selected rows and selected reference rows."""
@@ -118,13 +104,6 @@ class View:
 
     def self_similarity(self) -> FloatArray:
         return np.asarray(self.diagonal * self.row_factor**2)
-
-
-def combined(bumps: FloatArray, how: str) -> FloatArray:
-    """Combine the bumps at each row to one number: their maximum, mean or sum."""
-    if how == "max":
-        return np.asarray(bumps.max(axis=1))
-    return np.asarray(bumps.mean(axis=1) if how == "mean" else bumps.sum(axis=1))
 
 
 def blocks(n_rows: int, n_columns: int) -> Iterator[slice]:

@@ -12,10 +12,9 @@ from __future__ import annotations
 import logging
 import threading
 import time
-import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -26,10 +25,11 @@ from steelyard.brokers.settings import Feed
 from steelyard.exceptions import DataError, SteelyardError
 from steelyard.service import rows as wire
 from steelyard.service.commands import Consume, Origin
-from steelyard.service.consumption import pending_rows
 from steelyard.service.errors import Conflict, PositionMoved, QueueFullError, Unavailable
+from steelyard.service.model_owner import location
 from steelyard.service.published import PublishedModel
 from steelyard.service.queue import RequestFuture
+from steelyard.service.session import pending_rows
 from steelyard.service.stores import PendingRow
 from steelyard.service.writer import Writer
 from steelyard.streams.predictions import Predictions
@@ -48,18 +48,23 @@ _MAX_UNUSED_LABELS = 1_000
 _PAUSE_SECONDS = 0.2  # pause before a retry if the queue is full or too many rows are waiting for labels
 
 
+Parsed = tuple[list[ParsedMessages], list[BadMessage]]  # usable and unusable messages
+
+
 class StoppedError(Exception):
     """Raised when the service is stopping."""
 
 
-class Consumer:
-    """Thread that consumes one topic for a model.
+class _Batch(NamedTuple):
+    """Messages that are applied in one transaction, or in several transactions if some are refused."""
 
-    Parameters
-    ----------
-    role : {"source", "labels"}
-        Which topic of the feed is consumed.
-    """
+    messages: list[Message]
+    request: Consume | None  # submitted request
+    refusal: SteelyardError | None  # reason why there is no request
+
+
+class Consumer:
+    """Thread that consumes one topic of a feed for a model: its "source" or its "labels"."""
 
     def __init__(self, writer: Writer, model: str, feed: Feed, role: str) -> None:
         self.writer, self.model, self.feed, self.role = writer, model, feed, role
@@ -128,11 +133,7 @@ class Consumer:
         self.state = "stopped"
 
     def _failed(self, error: Exception) -> None:
-        if isinstance(error, SteelyardError):
-            reason = str(error)
-        else:  # the message of an unexpected error may contain values of rows
-            last = traceback.extract_tb(error.__traceback__)[-1]
-            reason = f"{type(error).__name__} in {last.name}, line {last.lineno}"
+        reason = str(error) if isinstance(error, SteelyardError) else location(error)
         if reason != self.error:
             _log.error("%s of model %r: %s", self.topic, self.model, reason)
         self.state, self.error = "retries", reason
@@ -150,41 +151,33 @@ class Consumer:
         self._positions = self.writer.store.positions(self.model, self.topic)
         source = open_source(self.address, self._positions)
         try:
-            self._note_open(source)
+            if self.error:
+                _log.warning("%s of model %r is read again", self.topic, self.model)
+            if source.missed:
+                _log.error("%s of model %r: %s", self.topic, self.model, source.missed)
+            self.state, self.error = "reads", source.missed or ""
             batch: _Batch | None = None
             while True:
                 if not self.writer.leads:
                     return
                 is_stopping = self._stopping.is_set()
-                messages = [] if is_stopping else source.read(self._max_messages(), _READ_SECONDS)
-                parsed = self._parse(messages)
+                limit = max(1, min(self.feed.batch, int(_BATCH_BYTES / max(self._mean_bytes, 1.0))))
+                messages = [] if is_stopping else source.read(limit, _READ_SECONDS)
+                parsed = self._parse(messages) if messages else ([], [])
                 if batch is not None:
-                    batch.finish()  # the next batch was read and parsed while this one was committed
+                    self._finish(source, batch)  # the next batch was parsed while this one was committed
                     source.acknowledge(batch.messages)
                     batch = None
                 if is_stopping:
                     raise StoppedError
                 if messages:
-                    batch = _Batch(self, source, messages, *parsed)
-                    batch.submit()
+                    batch = self._begin(source, messages, parsed)
                 self._measure(source)
                 self._send_unused_labels()
         finally:
             source.close()
 
-    def _note_open(self, source: Source) -> None:
-        if self.error:
-            _log.warning("%s of model %r is read again", self.topic, self.model)
-        if source.missed:
-            _log.error("%s of model %r: %s", self.topic, self.model, source.missed)
-        self.state, self.error = "reads", source.missed or ""
-
-    def _max_messages(self) -> int:
-        return max(1, min(self.feed.batch, int(_BATCH_BYTES / max(self._mean_bytes, 1.0))))
-
-    def _parse(self, messages: list[Message]) -> tuple[list[ParsedMessages], list[BadMessage]]:
-        if not messages:
-            return [], []
+    def _parse(self, messages: list[Message]) -> Parsed:
         size = sum(len(message.payload) for message in messages) / len(messages)
         self._mean_bytes = 0.5 * (self._mean_bytes + size)
         published = self.published()
@@ -262,6 +255,120 @@ class Consumer:
         if self._stopping.wait(_PAUSE_SECONDS):
             raise StoppedError
 
+    # -- batches of messages ------------------------------------------------------------------------
+
+    def _begin(self, source: Source, messages: list[Message], parsed: Parsed) -> _Batch:
+        """Send predictions and dead letters, and submit the rows of messages to the writer."""
+        try:
+            request = self._request(source, messages, *parsed)
+        except (DataError, Conflict) as error:  # a row was refused, and _finish() identifies its message
+            return _Batch(messages, None, error)
+        return _Batch(messages, self.submit(request), None)
+
+    def _request(
+        self, source: Source, messages: list[Message], parsed: list[ParsedMessages], bad: list[BadMessage]
+    ) -> Consume:
+        if len(parsed) > 1 and len(messages) > 1:  # _finish() splits the batch until each part has one format
+            raise DataError("the messages have several formats.")
+        content: dict[str, Any] = {"skips_known": not source.has_positions}
+        for one in parsed:
+            content |= self._labels(one) if self.role == "labels" else self._rows(one)
+        self.send_dead_letters(bad)
+        return self.request(messages, **content)
+
+    def _finish(self, source: Source, batch: _Batch) -> None:
+        """Wait until all messages are durable. Refused messages become dead letters."""
+        try:
+            if batch.refusal is not None:
+                raise batch.refusal
+            assert batch.request is not None
+            self.wait_for(batch.request)
+        except (Unavailable, PositionMoved, BrokerError):
+            raise
+        except SteelyardError as error:
+            n_messages = len(batch.messages)
+            if n_messages > 1:  # the halves of a refused batch are applied separately
+                half = n_messages // 2
+                for part in (batch.messages[:half], batch.messages[half:]):
+                    self._finish(source, self._begin(source, part, self._parse(part)))
+                return
+            self.send_dead_letters([BadMessage.of(batch.messages[0], error)])
+            self.wait_for(self.submit(self.request(batch.messages)))
+        self.n_messages += len(batch.messages)
+
+    def _labels(self, parsed: ParsedMessages) -> dict[str, Any]:
+        """Return the content of a request: the labels by row id."""
+        spec, batch = self.published().spec, parsed.batch
+        assert spec.id is not None
+        for name in (spec.id, spec.target):
+            if name not in batch.columns:
+                raise DataError(
+                    f"labels need the columns {spec.id!r} and {spec.target!r}; this message has no {name!r}."
+                )
+        ids, labels = wire.identifiers(batch, spec.id), batch.columns[spec.target].tolist()
+        if any(row_id is None for row_id in ids) or any(label is None or label != label for label in labels):  # noqa: PLR0124  nan
+            raise DataError("an id or a label is missing.")
+        return {"labels": {row_id: _plain(label) for row_id, label in zip(ids, labels, strict=True)}}
+
+    def _rows(self, parsed: ParsedMessages) -> dict[str, Any]:
+        """Send predictions; return the content of a request: rows to learn, and rows that wait for labels."""
+        published, batch = self.published(), parsed.batch
+        needs_predictions = published.is_ready and (self.feed.sink or self.feed.labels)
+        answers = published.predict(batch)[0] if needs_predictions else None
+        self._send_predictions(published, parsed, answers)
+        target = published.spec.target
+        if target not in batch.columns:
+            return {"remember": self._pending(published, batch, answers)}
+        is_missing = ~wire.has_values(batch.columns[target])
+        if not is_missing.any():
+            return {"learn": batch}
+        columns = {name: values for name, values in batch.columns.items() if name != target}
+        unlabelled = wire.select(ColumnBatch(columns, batch.n_rows), is_missing)
+        answers = None if answers is None else answers.take(is_missing)
+        waiting = self._pending(published, unlabelled, answers)
+        learn = None if is_missing.all() else wire.select(batch, ~is_missing)
+        return {"learn": learn, "remember": waiting}
+
+    def _pending(
+        self, published: PublishedModel, batch: ColumnBatch, answers: Predictions | None
+    ) -> list[PendingRow]:
+        if self.feed.labels is None:
+            if self.feed.sink is None:
+                raise DataError(
+                    f"the column {published.spec.target!r} is missing.",
+                    hint="rows without labels need a [labels] topic or a [sink] topic",
+                )
+            return []  # without a label topic, rows are only predicted
+        if published.spec.id not in batch.columns:
+            raise DataError(f"a row without a label needs the id column {published.spec.id!r}.")
+        return pending_rows(published.spec, batch, answers, self.writer.clock())
+
+    def _send_predictions(
+        self, published: PublishedModel, parsed: ParsedMessages, answers: Predictions | None
+    ) -> None:
+        feed = self.feed
+        if feed.sink is None or answers is None:
+            return
+        usual = published.most_frequent_class if feed.alarms_only else None
+        labels, scores = answers.labels.tolist(), answers.scores.tolist()
+        classes = [str(label) for label in answers.classes]
+        column = published.spec.id if published.spec.id in parsed.batch.columns else None
+        row_ids = wire.texts(parsed.batch, column)
+        outgoing = []
+        for row, name in enumerate(parsed.ids()):
+            if feed.alarms_only and str(labels[row]) == usual:
+                continue
+            content = {
+                "id": name,
+                "row": row_ids[row],
+                "label": labels[row],
+                "scores": dict(zip(classes, scores[row], strict=True)),
+                "model": published.name,
+                "version": published.version,
+            }
+            outgoing.append((name, msgspec.json.encode(content)))
+        self.send(feed.sink, outgoing)
+
     # -- sending messages --------------------------------------------------------------------------------
 
     def send(self, address: Address | None, messages: Sequence[tuple[str, bytes]]) -> None:
@@ -312,147 +419,6 @@ class Consumer:
         ]
         self.send_dead_letters(bad)
         self.wait_for(self.submit(self.request([], unused=[one.id for one in unused])))
-
-
-class _Batch:
-    """Messages that are applied in one transaction, or in several transactions if some are refused."""
-
-    def __init__(
-        self,
-        consumer: Consumer,
-        source: Source,
-        messages: list[Message],
-        parsed: list[ParsedMessages],
-        bad: list[BadMessage],
-    ) -> None:
-        self.consumer, self._source, self.messages = consumer, source, messages
-        self._parsed, self._bad = parsed, bad
-        self._running: Consume | None = None
-        self._refusal: SteelyardError | None = None
-
-    def submit(self) -> None:
-        """Send predictions and dead letters, and submit rows to the writer."""
-        try:
-            request = self._request()
-        except (DataError, Conflict) as error:  # a row was refused, and finish() identifies its message
-            self._refusal = error
-            return
-        self._running = self.consumer.submit(request)
-
-    def finish(self) -> None:
-        """Wait until all messages are durable. Refused messages become dead letters."""
-        consumer = self.consumer
-        try:
-            if self._refusal is not None:
-                raise self._refusal
-            assert self._running is not None
-            consumer.wait_for(self._running)
-        except (Unavailable, PositionMoved, BrokerError):
-            raise
-        except SteelyardError as error:
-            self._split(error)
-        else:
-            consumer.n_messages += len(self.messages)
-
-    def _split(self, error: SteelyardError) -> None:
-        """Apply the halves of a refused batch separately; a single refused message becomes a dead letter."""
-        consumer = self.consumer
-        if len(self.messages) > 1:
-            half = len(self.messages) // 2
-            for part in (self.messages[:half], self.messages[half:]):
-                batch = _Batch(consumer, self._source, part, *consumer._parse(part))
-                batch.submit()
-                batch.finish()
-            return
-        consumer.send_dead_letters([BadMessage.of(self.messages[0], error)])
-        consumer.wait_for(consumer.submit(consumer.request(self.messages)))
-        consumer.n_messages += 1
-
-    def _request(self) -> Consume:
-        consumer = self.consumer
-        if len(self._parsed) > 1 and len(self.messages) > 1:
-            # submit() stores this error; finish() then splits the batch until each part has one format.
-            raise DataError("the messages have several formats.")
-        content: dict[str, Any] = {"skips_known": not self._source.has_positions}
-        for parsed in self._parsed:
-            content |= self._labels(parsed) if consumer.role == "labels" else self._rows(parsed)
-        consumer.send_dead_letters(self._bad)
-        self._bad = []
-        return consumer.request(self.messages, **content)
-
-    def _labels(self, parsed: ParsedMessages) -> dict[str, Any]:
-        """Return the content of a request: the labels by row id."""
-        spec, batch = self.consumer.published().spec, parsed.batch
-        assert spec.id is not None
-        for name in (spec.id, spec.target):
-            if name not in batch.columns:
-                raise DataError(
-                    f"labels need the columns {spec.id!r} and {spec.target!r}; this message has no {name!r}."
-                )
-        ids, labels = wire.identifiers(batch, spec.id), batch.columns[spec.target].tolist()
-        if any(row_id is None for row_id in ids) or any(label is None or label != label for label in labels):  # noqa: PLR0124  nan
-            raise DataError("an id or a label is missing.")
-        return {"labels": {row_id: _plain(label) for row_id, label in zip(ids, labels, strict=True)}}
-
-    def _rows(self, parsed: ParsedMessages) -> dict[str, Any]:
-        """Send predictions; return the content of a request: rows to learn, and rows that wait for labels."""
-        consumer, batch = self.consumer, parsed.batch
-        published = consumer.published()
-        needs_predictions = published.is_ready and (consumer.feed.sink or consumer.feed.labels)
-        answers = published.predict(batch)[0] if needs_predictions else None
-        self._send_predictions(published, parsed, answers)
-        target = published.spec.target
-        if target not in batch.columns:
-            return {"remember": self._pending(published, batch, answers)}
-        is_missing = ~wire.has_values(batch.columns[target])
-        if not is_missing.any():
-            return {"learn": batch}
-        columns = {name: values for name, values in batch.columns.items() if name != target}
-        unlabelled = wire.select(ColumnBatch(columns, batch.n_rows), is_missing)
-        answers = None if answers is None else answers.take(is_missing)
-        waiting = self._pending(published, unlabelled, answers)
-        learn = None if is_missing.all() else wire.select(batch, ~is_missing)
-        return {"learn": learn, "remember": waiting}
-
-    def _pending(
-        self, published: PublishedModel, batch: ColumnBatch, answers: Predictions | None
-    ) -> list[PendingRow]:
-        if self.consumer.feed.labels is None:
-            if self.consumer.feed.sink is None:
-                raise DataError(
-                    f"the column {published.spec.target!r} is missing.",
-                    hint="rows without labels need a [labels] topic or a [sink] topic",
-                )
-            return []  # without a label topic, rows are only predicted
-        if published.spec.id not in batch.columns:
-            raise DataError(f"a row without a label needs the id column {published.spec.id!r}.")
-        return pending_rows(published.spec, batch, answers, self.consumer.writer.clock())
-
-    def _send_predictions(
-        self, published: PublishedModel, parsed: ParsedMessages, answers: Predictions | None
-    ) -> None:
-        feed = self.consumer.feed
-        if feed.sink is None or answers is None:
-            return
-        usual = published.most_frequent_class if feed.alarms_only else None
-        labels, scores = answers.labels.tolist(), answers.scores.tolist()
-        classes = [str(label) for label in answers.classes]
-        column = published.spec.id if published.spec.id in parsed.batch.columns else None
-        row_ids = wire.texts(parsed.batch, column)
-        outgoing = []
-        for row, name in enumerate(parsed.ids()):
-            if feed.alarms_only and str(labels[row]) == usual:
-                continue
-            content = {
-                "id": name,
-                "row": row_ids[row],
-                "label": labels[row],
-                "scores": dict(zip(classes, scores[row], strict=True)),
-                "model": published.name,
-                "version": published.version,
-            }
-            outgoing.append((name, msgspec.json.encode(content)))
-        self.consumer.send(feed.sink, outgoing)
 
 
 def _plain(label: Any) -> Any:

@@ -32,42 +32,31 @@ class Message(NamedTuple):
     position: str = ""  # position after this message; empty if the broker has no positions
 
 
-class Source(Protocol):
-    """Reader of a topic.
+class Source:
+    """Reader of a topic, the base of the readers of all brokers."""
 
-    Attributes
-    ----------
-    has_positions : bool
-        Whether a topic can be read again from a stored position. If False, a message that was not
-        acknowledged is delivered again, even if it has been learned.
-    missed : str or None
-        A text that says which messages the broker deleted before they were read.
-    """
-
-    has_positions: bool
-    missed: str | None
-
-    def read(self, max_messages: int, seconds: float) -> list[Message]:
-        """Return the next messages, or an empty list if none arrives within ``seconds``."""
-
-    def lag(self) -> int | None:
-        """Return the number of unread messages in the topic, or None if it is unknown."""
-
-    def acknowledge(self, messages: Sequence[Message]) -> None:
-        """Acknowledge messages whose effect is durable in the store."""
-
-    def close(self) -> None:
-        """Close the connection."""
-
-
-class PositionedSource(Source):
-    """Reader of a topic that can be read again from a stored position."""
-
+    # Whether a topic can be read again from a stored position. If not, a message that was not acknowledged is
+    # delivered again, even if it has been learned.
     has_positions = True
+    missed: str | None = None  # text that says which messages the broker deleted before they were read
+    errors: tuple[type[BaseException], ...]  # errors of the client library
 
-    def __init__(self, address: Address) -> None:
-        self.missed: str | None = None
+    def __init__(self, address: Address, positions: Mapping[str, str]) -> None:
+        """Connect, and open the topic at the positions given for its partitions."""
         self._address = address
+        with client_errors(address, *self.errors):
+            self._connect()
+            try:
+                self._open(positions)
+            except BaseException:
+                self.close()
+                raise
+
+    def _connect(self) -> None:
+        raise NotImplementedError
+
+    def _open(self, positions: Mapping[str, str]) -> None:
+        raise NotImplementedError
 
     def _recreated(self, what: str, end: str, position: str) -> BrokerError:
         """Return the error for a topic that ends before the stored position."""
@@ -77,8 +66,20 @@ class PositionedSource(Source):
             hint="give the new topic another name, or create the model again",
         )
 
+    def read(self, max_messages: int, seconds: float) -> list[Message]:
+        """Return the next messages, or an empty list if none arrives within ``seconds``."""
+        raise NotImplementedError
+
+    def lag(self) -> int | None:
+        """Return the number of unread messages in the topic, or None if it is unknown."""
+        raise NotImplementedError
+
     def acknowledge(self, messages: Sequence[Message]) -> None:
-        """Do nothing: the service stores the position itself."""
+        """Acknowledge messages whose effect is durable, if the service does not store the position itself."""
+
+    def close(self) -> None:
+        """Close the connection."""
+        raise NotImplementedError
 
 
 class Sink(Protocol):

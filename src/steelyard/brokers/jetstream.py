@@ -13,7 +13,7 @@ import nats.js.errors
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
 from steelyard.brokers.address import Address
-from steelyard.brokers.interface import BrokerError, Message, PositionedSource, Sink, client_errors
+from steelyard.brokers.interface import BrokerError, Message, Sink, Source, client_errors
 
 T = TypeVar("T")
 _CONNECT_SECONDS = 5.0
@@ -76,22 +76,21 @@ async def _ignore(_error: Exception) -> None:
     """Suppress logging of errors by the client library, because every call raises its own errors."""
 
 
-class JetStreamSource(PositionedSource):
+class JetStreamSource(Source):
     """Reader of one subject of a stream, with a temporary pull consumer."""
 
-    def __init__(self, address: Address, positions: Mapping[str, str]) -> None:
-        super().__init__(address)
+    errors = _ERRORS
+
+    def _connect(self) -> None:
         self._arrived: list[Any] = []  # messages that have arrived but were not yet returned by read()
         self._status: str | None = None  # status with which the server ended the last request
         self._n_wanted = 0
-        self._connection = _Connection(address)
-        try:
-            self._connection.run(self._open(positions.get("")))
-        except BaseException:
-            self._connection.close()
-            raise
+        self._connection = _Connection(self._address)
 
-    async def _open(self, position: str | None) -> None:
+    def _open(self, positions: Mapping[str, str]) -> None:
+        self._connection.run(self._subscribe(positions.get("")))
+
+    async def _subscribe(self, position: str | None) -> None:
         address, stream = self._address, self._connection.stream
         try:
             name = address.options.get("stream") or await stream.find_stream_name_by_subject(address.topic)
@@ -103,13 +102,19 @@ class JetStreamSource(PositionedSource):
                 hint=f"nats stream add --subjects {address.topic}",
             ) from None
         self._stream_name = name
-        self._sequence = state.last_seq if address.options.get("start") == "end" else state.first_seq - 1
+        sequence = state.last_seq if address.options.get("start") == "end" else state.first_seq - 1
         if position is not None:
-            self._sequence = int(position)
-            self._check(state)
+            sequence = int(position)
+            if sequence > state.last_seq:
+                raise self._recreated("the stream", f"message {state.last_seq:,}", f"{sequence:,}")
+            if state.first_seq > sequence + 1:
+                self.missed = (
+                    f"messages {sequence + 1:,} to {state.first_seq - 1:,} of {address} were deleted "
+                    "before they were read"
+                )
         config = ConsumerConfig(
             deliver_policy=DeliverPolicy.BY_START_SEQUENCE,
-            opt_start_seq=max(self._sequence, 0) + 1,
+            opt_start_seq=max(sequence, 0) + 1,
             ack_policy=AckPolicy.NONE,
             filter_subject=address.topic,
             inactive_threshold=_INACTIVE_SECONDS,
@@ -118,15 +123,6 @@ class JetStreamSource(PositionedSource):
         self._inbox = self._connection.client.new_inbox()
         await self._connection.client.subscribe(self._inbox, cb=self._receive)
 
-    def _check(self, state: Any) -> None:
-        if self._sequence > state.last_seq:
-            raise self._recreated("the stream", f"message {state.last_seq:,}", f"{self._sequence:,}")
-        if state.first_seq > self._sequence + 1:
-            self.missed = (
-                f"messages {self._sequence + 1:,} to {state.first_seq - 1:,} of {self._address} were deleted "
-                "before they were read"
-            )
-
     def read(self, max_messages: int, seconds: float) -> list[Message]:
         self._connection.run(self._fetch(max_messages, seconds))
         found, self._arrived = self._arrived[:max_messages], self._arrived[max_messages:]
@@ -134,8 +130,6 @@ class JetStreamSource(PositionedSource):
         for one in found:
             sequence = _sequence(one.reply)
             messages.append(Message(one.data, f"{self._stream_name}/{sequence}", "", str(sequence)))
-        if messages:
-            self._sequence = int(messages[-1].position)
         return messages
 
     async def _fetch(self, max_messages: int, seconds: float) -> None:

@@ -23,7 +23,7 @@ from confluent_kafka import (
 )
 
 from steelyard.brokers.address import Address
-from steelyard.brokers.interface import BrokerError, Message, PositionedSource, Sink, client_errors
+from steelyard.brokers.interface import BrokerError, Message, Sink, Source, client_errors
 
 _CONNECT_SECONDS = 5.0
 _SEND_SECONDS = 30.0
@@ -49,42 +49,32 @@ def _config(address: Address, **more: Any) -> dict[str, Any]:
     return config
 
 
-class KafkaSource(PositionedSource):
+class KafkaSource(Source):
     """Reader of all partitions of a topic."""
 
-    def __init__(self, address: Address, positions: Mapping[str, str]) -> None:
-        super().__init__(address)
+    errors = (KafkaException,)
+
+    def _connect(self) -> None:
         settings = {
-            "group.id": address.options.get("group", "steelyard"),
+            "group.id": self._address.options.get("group", "steelyard"),
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
             "auto.offset.reset": "error",
             "isolation.level": "read_committed",
             "queued.max.messages.kbytes": _QUEUED_KILOBYTES,
         }
-        with client_errors(address, KafkaException):
-            self._consumer = Consumer(_config(address, **settings))
-        try:
-            with client_errors(address, KafkaException):
-                self._open(positions)
-        except BaseException:
-            self._consumer.close()
-            raise
+        self._consumer = Consumer(_config(self._address, **settings))
 
     def _open(self, positions: Mapping[str, str]) -> None:
         default = OFFSET_END if self._address.options.get("start") == "end" else OFFSET_BEGINNING
-        partitions = self._partitions()
-        self._next: dict[int, int] = {}
+        if positions:  # a partition that was added after the first start is read from its beginning
+            default = OFFSET_BEGINNING
         self._ends: dict[int, int] = {}
-        assigned = []
-        for number in partitions:
-            # A partition that was added after the first start is read from its beginning.
-            offset = default if not positions else OFFSET_BEGINNING
-            if str(number) in positions:
-                offset = int(positions[str(number)])
-            offset = self._checked(number, offset)
-            self._next[number] = offset
-            assigned.append(TopicPartition(self._address.topic, number, offset))
+        self._next = {
+            number: self._checked(number, int(positions.get(str(number), default)))
+            for number in self._partitions()
+        }
+        assigned = [TopicPartition(self._address.topic, *position) for position in self._next.items()]
         self._next_check = time.monotonic() + _PARTITIONS_SECONDS
         self._consumer.assign(assigned)
 
@@ -118,7 +108,10 @@ class KafkaSource(PositionedSource):
 
     def read(self, max_messages: int, seconds: float) -> list[Message]:
         with client_errors(self._address, KafkaException):
-            self._check_partitions()
+            if time.monotonic() >= self._next_check:
+                self._next_check = time.monotonic() + _PARTITIONS_SECONDS
+                if len(self._partitions()) != len(self._next):
+                    raise BrokerError("the topic has new partitions.", source=str(self._address))
             found = self._consumer.consume(1, timeout=seconds)
             if found and max_messages > 1:  # consume() waits for all messages, so the timeout is short
                 found += self._consumer.consume(max_messages - 1, timeout=_MORE_SECONDS)
@@ -134,13 +127,6 @@ class KafkaSource(PositionedSource):
             name = f"{self._address.topic}/{number}/{offset}"
             messages.append(Message(one.value() or b"", name, str(number), str(offset + 1)))
         return messages
-
-    def _check_partitions(self) -> None:
-        if time.monotonic() < self._next_check:
-            return
-        self._next_check = time.monotonic() + _PARTITIONS_SECONDS
-        if len(self._partitions()) != len(self._next):
-            raise BrokerError("the topic has new partitions.", source=str(self._address))
 
     def lag(self) -> int | None:
         with client_errors(self._address, KafkaException):
@@ -189,20 +175,19 @@ class KafkaSink(Sink):
 
         with client_errors(self._address, KafkaException, BufferError):
             for name, payload in messages:
-                self._produce(name, payload, delivered)
+                while not self._produce(name, payload, delivered):
+                    self._producer.poll(0.1)  # the queue of the client library is full
             n_left = self._producer.flush(_SEND_SECONDS)
         if errors or n_left:
             reason = errors[0].str() if errors else f"{n_left} messages were not accepted in time"
             raise BrokerError(f"{reason}.", source=str(self._address))
 
-    def _produce(self, name: str, payload: bytes, delivered: Any) -> None:
-        while True:
-            try:
-                self._producer.produce(self._address.topic, payload, key=name, on_delivery=delivered)
-            except BufferError:
-                self._producer.poll(0.1)
-            else:
-                return
+    def _produce(self, name: str, payload: bytes, delivered: Any) -> bool:
+        try:
+            self._producer.produce(self._address.topic, payload, key=name, on_delivery=delivered)
+        except BufferError:
+            return False
+        return True
 
     def close(self) -> None:
         self._producer.purge()

@@ -85,10 +85,10 @@ class MqttSource(Source):
     """Subscriber of a topic filter with a session that outlives the connection."""
 
     has_positions = False
-    missed: str | None = None
+    errors = (OSError, ValueError)
 
-    def __init__(self, address: Address, _positions: Mapping[str, str]) -> None:
-        self._address = address
+    def _connect(self) -> None:
+        address = self._address
         self._queue: queue.Queue[Any] = queue.Queue()  # _MAX_UNACKNOWLEDGED limits the length
         self._unacknowledged: dict[str, int] = {}
         self._n_read = 0
@@ -96,7 +96,9 @@ class MqttSource(Source):
         self._connection = _Connection(address, client_id, keeps_session=True)
         self._connection.client.on_message = lambda _client, _data, message: self._queue.put(message)
         self._connection.open()
-        self._connection.client.subscribe(address.topic, qos=_QOS)
+
+    def _open(self, _positions: Mapping[str, str]) -> None:
+        self._connection.client.subscribe(self._address.topic, qos=_QOS)
         self._connection.check_answer()
 
     def read(self, max_messages: int, seconds: float) -> list[Message]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -13,7 +13,7 @@ from steelyard.tables.columns import ColumnBatch
 
 _ARROW_STREAM = b"\xff\xff\xff\xff"
 _MAX_ROWS = 200_000  # maximum number of rows in a message
-_LIMITS = wire.RequestLimits(rows=_MAX_ROWS)
+_LIMITS = wire.Limits(rows=_MAX_ROWS)
 
 
 class BadMessage(NamedTuple):
@@ -44,13 +44,6 @@ class ParsedMessages(NamedTuple):
         ]
 
 
-def payload_kind(payload: bytes) -> str:
-    """Return the format of a payload: "arrow", "json" or "csv"."""
-    if payload.startswith(_ARROW_STREAM):
-        return "arrow"
-    return "json" if payload.lstrip()[:1] in {b"{", b"["} else "csv"
-
-
 def parse(
     messages: Sequence[Message],
     text_columns: Sequence[str],
@@ -66,19 +59,21 @@ def parse(
     """
     parsed: list[ParsedMessages] = []
     bad: list[BadMessage] = []
-    first_line = None if header is None else header.encode() + b"\n"
-    for kind, group in groupby(messages, key=lambda message: payload_kind(message.payload)):
-        same = list(group)
-        if kind == "json":
-            found = list(_json(same, bad))
-        else:
-            found = list(_tables(same, bad, kind, text_columns, first_line))
-        found = [entry for entry in found if _has_columns(entry, required, bad)]
+    for kind, group in groupby(messages, key=lambda message: _payload_kind(message.payload)):
+        found: list[tuple[Message, Any]] = []
+        for message in group:
+            try:
+                found.append((message, _rows_of(message.payload, kind, text_columns, header, required)))
+            except DataError as error:
+                bad.append(BadMessage.of(message, error))
         if not found:
             continue
-        kept, counts = [message for message, _, _ in found], [count for _, count, _ in found]
+        kept, parts = [message for message, _ in found], [rows for _, rows in found]
         try:
-            batch = _joined(kind, [rows for _, _, rows in found], text_columns)
+            if kind == "json":
+                batch = wire.from_records([row for rows in parts for row in rows], text_columns, _LIMITS)
+            else:
+                batch = wire.joined(parts)
         except DataError as error:  # one message is bad, so each message is parsed separately
             if len(kept) == 1:
                 bad.append(BadMessage.of(kept[0], error))
@@ -88,57 +83,34 @@ def parse(
                 parsed += ones
                 bad += bad_ones
         else:
+            counts = [len(rows) if kind == "json" else rows.n_rows for rows in parts]
             parsed.append(ParsedMessages(kept, counts, batch))
     return parsed, bad
 
 
-def _has_columns(entry: tuple[Message, int, Any], required: Sequence[str], bad: list[BadMessage]) -> bool:
-    """Return whether a message has the required columns; if not, add it to the bad messages."""
-    message, _, rows = entry
-    if not required:
-        return True
-    names = rows.columns if isinstance(rows, ColumnBatch) else set().union(*rows)
-    absent = next((name for name in required if name not in names), None)
-    if absent is not None:
-        bad.append(BadMessage(message, f"the column {absent!r} is missing."))
-    return absent is None
+def _payload_kind(payload: bytes) -> str:
+    if payload.startswith(_ARROW_STREAM):
+        return "arrow"
+    return "json" if payload.lstrip()[:1] in {b"{", b"["} else "csv"
 
 
-def _joined(kind: str, parts: Sequence[Any], text_columns: Sequence[str]) -> ColumnBatch:
+def _rows_of(
+    payload: bytes, kind: str, text_columns: Sequence[str], header: str | None, required: Sequence[str]
+) -> Any:
+    """Return the rows of a message: a list of records for JSON, otherwise a batch."""
+    rows: Any
     if kind == "json":
-        return wire.from_records([record for rows in parts for record in rows], text_columns, _LIMITS)
-    return wire.joined(parts)
-
-
-def _json(messages: Sequence[Message], bad: list[BadMessage]) -> Iterator[tuple[Message, int, Any]]:
-    for message in messages:
-        try:
-            value = wire.decoded_json(message.payload, _LIMITS)
-        except DataError as error:
-            bad.append(BadMessage.of(message, error))
-            continue
+        value = wire.decoded_json(payload, _LIMITS)
         rows = value.get("rows", value) if isinstance(value, dict) else value
         rows = rows if isinstance(rows, list) else [value]
         if not rows or len(rows) > _MAX_ROWS or not all(isinstance(row, dict) for row in rows):
-            bad.append(BadMessage(message, f"expected 1 to {_MAX_ROWS:,} rows as JSON objects."))
-            continue
-        yield message, len(rows), rows
-
-
-def _tables(
-    messages: Sequence[Message],
-    bad: list[BadMessage],
-    kind: str,
-    text_columns: Sequence[str],
-    first_line: bytes | None,
-) -> Iterator[tuple[Message, int, Any]]:
-    for message in messages:
-        payload = message.payload
-        if kind == "csv" and first_line is not None:
-            payload = first_line + payload
-        try:
-            batch = wire.from_body(payload, kind, text_columns, limits=_LIMITS)
-        except DataError as error:
-            bad.append(BadMessage.of(message, error))
-            continue
-        yield message, batch.n_rows, batch
+            raise DataError(f"expected 1 to {_MAX_ROWS:,} rows as JSON objects.")
+        names = set().union(*rows) if required else set()
+    else:
+        payload = payload if header is None or kind == "arrow" else header.encode() + b"\n" + payload
+        rows = wire.from_body(payload, kind, text_columns, limits=_LIMITS)
+        names = set(rows.columns)
+    absent = next((name for name in required if name not in names), None)
+    if absent is not None:
+        raise DataError(f"the column {absent!r} is missing.")
+    return rows

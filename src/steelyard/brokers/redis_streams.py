@@ -15,11 +15,12 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from steelyard.brokers.address import Address
-from steelyard.brokers.interface import BrokerError, Message, PositionedSource, Sink, client_errors
+from steelyard.brokers.interface import BrokerError, Message, Sink, Source, client_errors
 
 _CONNECT_SECONDS = 5.0
 _FIELD = "payload"
 _FIRST = "0-0"
+_ERRORS = (redis.RedisError, OSError)
 
 
 def _connect(address: Address) -> Any:
@@ -36,46 +37,45 @@ def _connect(address: Address) -> Any:
     )
 
 
-class RedisSource(PositionedSource):
+class RedisSource(Source):
     """Reader of a stream.
 
     The payload of a message is the field ``payload`` of the entry; the address option ``field`` names another
     field. An entry without that field is a row whose columns are the fields.
     """
 
-    def __init__(self, address: Address, positions: Mapping[str, str]) -> None:
-        super().__init__(address)
-        self._client = _connect(address)
-        self._field = address.options.get("field", _FIELD).encode()
-        with client_errors(address, redis.RedisError, OSError):
-            if not self._client.exists(address.topic):
-                raise BrokerError(
-                    "this stream does not exist.",
-                    source=str(address),
-                    hint="XADD creates a stream with its first message",
-                )
-            info = self._client.xinfo_stream(address.topic)
-            last, n_added = _text(info["last-generated-id"]), int(info.get("entries-added", info["length"]))
-            is_end = address.options.get("start") == "end"
-            self._entry = last if is_end else _FIRST
-            # Number of entries that were read or deleted.
-            self._n_entries = n_added if is_end else n_added - int(info["length"])
-            if "" in positions:
-                self._entry, _, count = positions[""].partition("/")
-                self._n_entries = int(count)
-                self._check(info, last)
+    errors = _ERRORS
 
-    def _check(self, info: Mapping[str, Any], last: str) -> None:
+    def _connect(self) -> None:
+        self._client = _connect(self._address)
+
+    def _open(self, positions: Mapping[str, str]) -> None:
+        address = self._address
+        self._field = address.options.get("field", _FIELD).encode()
+        if not self._client.exists(address.topic):
+            raise BrokerError(
+                "this stream does not exist.",
+                source=str(address),
+                hint="XADD creates a stream with its first message",
+            )
+        info = self._client.xinfo_stream(address.topic)
+        last, n_added = _text(info["last-generated-id"]), int(info.get("entries-added", info["length"]))
+        is_end = address.options.get("start") == "end"
+        self._entry = last if is_end else _FIRST
+        # Number of entries that were read or deleted.
+        self._n_entries = n_added if is_end else n_added - int(info["length"])
+        if "" not in positions:
+            return
+        self._entry, _, count = positions[""].partition("/")
+        self._n_entries = int(count)
         if _order(self._entry) > _order(last):
             raise self._recreated("the stream", last, self._entry)
         deleted = _text(info.get("max-deleted-entry-id", _FIRST))  # reported by Redis 7 and later
         if _order(deleted) > _order(self._entry):
-            self.missed = (
-                f"messages of {self._address} after {self._entry} were deleted before they were read"
-            )
+            self.missed = f"messages of {address} after {self._entry} were deleted before they were read"
 
     def read(self, max_messages: int, seconds: float) -> list[Message]:
-        with client_errors(self._address, redis.RedisError, OSError):
+        with client_errors(self._address, *_ERRORS):
             found = self._client.xread(
                 {self._address.topic: self._entry}, count=max_messages, block=max(1, int(1000 * seconds))
             )
@@ -93,7 +93,7 @@ class RedisSource(PositionedSource):
         return messages
 
     def lag(self) -> int | None:
-        with client_errors(self._address, redis.RedisError, OSError):
+        with client_errors(self._address, *_ERRORS):
             info = self._client.xinfo_stream(self._address.topic)
         if _text(info["last-generated-id"]) == self._entry:
             return 0
@@ -109,11 +109,11 @@ class RedisSink(Sink):
     def __init__(self, address: Address) -> None:
         self._address, self._client = address, _connect(address)
         self._field = address.options.get("field", _FIELD)
-        with client_errors(address, redis.RedisError, OSError):
+        with client_errors(address, *_ERRORS):
             self._client.ping()
 
     def send(self, messages: Sequence[tuple[str, bytes]]) -> None:
-        with client_errors(self._address, redis.RedisError, OSError):
+        with client_errors(self._address, *_ERRORS):
             batch = self._client.pipeline(transaction=False)
             for name, payload in messages:
                 batch.xadd(self._address.topic, {"id": name, self._field: payload})

@@ -23,33 +23,18 @@ _MAX_BATCH_ROWS = 100_000
 
 @dataclass(frozen=True)
 class Feed:
-    """Topics of one model.
+    """Topics of one model."""
 
-    Parameters
-    ----------
-    source : Address
-        Topic that contains the rows.
-    labels : Address, optional
-        Topic that contains labels. They are joined to the rows by the ``id`` column of the model.
-    sink : Address, optional
-        Topic to which predictions are sent.
-    dead_letter : Address, optional
-        Topic to which unusable messages are sent. Without this topic, an unusable message stops the feed.
-    batch : int
-        Maximum number of messages in one transaction.
-    wait_seconds : float
-        Time that a label waits for its row before the label is sent to the dead-letter topic.
-    alarms_only : bool
-        Whether to send only the predictions of classes other than the most frequent one.
-    """
-
-    source: Address
+    source: Address  # topic that contains the rows
+    # Topic that contains labels. They are joined to the rows by the ``id`` column of the model.
     labels: Address | None = None
-    sink: Address | None = None
+    sink: Address | None = None  # topic to which predictions are sent
+    # Topic to which unusable messages are sent. Without this topic, an unusable message stops the feed.
     dead_letter: Address | None = None
-    batch: int = 5_000
+    batch: int = 5_000  # maximum number of messages in one transaction
+    # Time that a label waits for its row before the label is sent to the dead-letter topic.
     wait_seconds: float = 86_400.0
-    alarms_only: bool = False
+    alarms_only: bool = False  # whether to send only predictions of classes other than the most frequent one
 
 
 def split_settings(values: Mapping[str, Any]) -> tuple[dict[str, Any], Feed | None]:
@@ -65,15 +50,17 @@ def split_settings(values: Mapping[str, Any]) -> tuple[dict[str, Any], Feed | No
     if "source" not in tables:
         raise _error(f"[{next(iter(tables))}] needs a [source] with the address of the rows.")
     addresses = {name: _address(name, table) for name, table in tables.items()}
-    feed = Feed(
-        addresses["source"],
-        addresses.get("labels"),
-        addresses.get("sink"),
-        addresses.get("dead_letter"),
-        _batch(tables["source"].get("batch", Feed.batch)),
-        _wait(tables.get("labels", {}).get("wait", "1d")),
-        _only_alarms(tables.get("sink", {}).get("only", "predictions")),
-    )
+    batch = tables["source"].get("batch", Feed.batch)
+    if isinstance(batch, bool) or not isinstance(batch, int) or not 1 <= batch <= _MAX_BATCH_ROWS:
+        raise _error(f"batch must be a number of messages up to {_MAX_BATCH_ROWS:,}; got {batch!r}.")
+    wait = tables.get("labels", {}).get("wait", "1d")
+    size = window_size(wait) if isinstance(wait, str) else None
+    if not isinstance(size, timedelta):
+        raise _error(f'wait must be a time such as "1d" or "12h"; got {wait!r}.')
+    only = tables.get("sink", {}).get("only", "predictions")
+    if only not in {"predictions", "alarms"}:
+        raise _error(f'only must be "predictions" or "alarms"; got {only!r}.')
+    feed = Feed(**addresses, batch=batch, wait_seconds=size.total_seconds(), alarms_only=only == "alarms")
     if feed.labels is not None:
         spec = Spec.from_mapping(rest)
         if spec.id is None or spec.rows == "none":
@@ -90,25 +77,6 @@ def _address(name: str, table: Any) -> Address:
     if unknown:
         raise _error(f"[{name}] has no setting {unknown[0]!r}; it has {', '.join(_OPTIONS[name])}.")
     return Address.parse(table["address"])
-
-
-def _batch(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _MAX_BATCH_ROWS:
-        raise _error(f"batch must be a number of messages up to {_MAX_BATCH_ROWS:,}; got {value!r}.")
-    return value
-
-
-def _wait(value: Any) -> float:
-    size = window_size(value) if isinstance(value, str) else None
-    if not isinstance(size, timedelta):
-        raise _error(f'wait must be a time such as "1d" or "12h"; got {value!r}.')
-    return size.total_seconds()
-
-
-def _only_alarms(value: Any) -> bool:
-    if value not in {"predictions", "alarms"}:
-        raise _error(f'only must be "predictions" or "alarms"; got {value!r}.')
-    return bool(value == "alarms")
 
 
 def _error(message: str) -> ParameterError:

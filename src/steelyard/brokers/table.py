@@ -7,17 +7,17 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from steelyard.brokers.address import Address
 from steelyard.brokers.interface import Message, open_source
-from steelyard.brokers.payloads import BadMessage, parse
+from steelyard.brokers.payloads import parse
 from steelyard.exceptions import DataError
 from steelyard.service import rows as wire
-from steelyard.tables.bad_rows import BadRows
 from steelyard.tables.columns import ColumnBatch, Columns, Place
+from steelyard.tables.source import TableSource
 
 _READ_SECONDS = 0.2
 _MAX_MESSAGES = 1_000
 
 
-class TopicTable:
+class TopicTable(TableSource):
     """Reader of a topic with the same interface as the readers of tables.
 
     The columns are those of the first messages. The topic is read from its start, or with ``start=end`` from
@@ -28,8 +28,7 @@ class TopicTable:
     live = True
 
     def __init__(self, address: Address) -> None:
-        self.place = Place(str(address))
-        self.bad_rows = BadRows(self.place)
+        super().__init__(Place(str(address)))
         self.bytes_source = self  # TableStream calls bytes_source.stop() to end a live feed
         self._address, self._source = address, open_source(address)
         self._stopped = threading.Event()
@@ -77,13 +76,10 @@ class TopicTable:
             parsed, bad = parse(messages, texts, self._address.options.get("columns"))
             for one in parsed:
                 yield _with_columns(one.batch, wanted, texts, self.place)
-            self._handle(bad)
+            for bad_one in bad:
+                source = f"{self.place.source}, message {bad_one.message.id}"
+                self.bad_rows.handle(DataError(bad_one.reason, source=source))
             messages = self._read()
-
-    def _handle(self, bad: Sequence[BadMessage]) -> None:
-        for one in bad:
-            source = f"{self.place.source}, message {one.message.id}"
-            self.bad_rows.handle(DataError(one.reason, source=source))
 
     def _read(self) -> list[Message]:
         """Return the next messages, or an empty list at the end."""
@@ -95,10 +91,6 @@ class TopicTable:
                 self._n_left = None if self._n_left is None else self._n_left - len(messages)
                 return messages
         return []
-
-    def fraction_read(self) -> float | None:
-        """Return None, because the length of a topic is not known."""
-        return None
 
     def fingerprint(self) -> str | None:
         """Return None, because a topic is not a file."""

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from sklearn.base import clone
 from sklearn.utils.estimator_checks import check_estimator
 
-from steelyard.base import BatchLearner, Learner
+from steelyard.base import BatchLearner
 from steelyard.checks import copies, forgetting, learning
 from steelyard.checks.tools import NotApplicable
 
@@ -34,16 +34,6 @@ _CHECKS: dict[str, Check] = {
     for name, check in vars(module).items()
     if name.startswith("check_")
 }
-# Checks that do not apply to learners that need all rows at once.
-_STREAM_CHECKS = frozenset(
-    {
-        "chunk_borders_do_not_matter",
-        "fit_equals_partial_fit",
-        "new_label_becomes_class",
-        "long_run_of_one_class",
-        "memory_stays_bounded",
-    }
-)
 
 
 @dataclass(frozen=True)
@@ -63,8 +53,6 @@ def learner_checks(learner: BatchLearner) -> Iterator[tuple[str, Check]]:
     """
     for name, check in _CHECKS.items():
         reason = dict(learner._traits.exempt).get(name)
-        if name in _STREAM_CHECKS and not isinstance(learner, Learner):
-            reason = "this learner does not stream"
         yield name, check if reason is None else _exempted(reason)
 
 

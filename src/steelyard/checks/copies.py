@@ -11,7 +11,6 @@ from functools import partial
 import numpy as np
 from sklearn.base import clone
 
-from steelyard import persistence
 from steelyard._types import FloatArray
 from steelyard.base import BatchLearner, Learner
 from steelyard.checks.tools import (
@@ -23,15 +22,15 @@ from steelyard.checks.tools import (
     partial_fit_if_possible,
     pickle_copy,
     saved_copy,
-    to_bytes,
 )
+from steelyard.persistence import to_bytes
 
 
 def check_loaded_learner_continues_identically(learner: BatchLearner) -> None:
     """A loaded learner and the saved learner have bit-identical scores and states after further rows."""
     stream = example_stream(8)
     original = clone(learner).fit(*stream.rows(0, 100))
-    loaded = persistence.from_bytes(to_bytes(original))
+    loaded = saved_copy(original)
     assert np.array_equal(loaded.decision_function(stream.X), original.decision_function(stream.X))
     for model in (original, loaded):
         partial_fit_if_possible(model, *stream.rows(100))
@@ -52,7 +51,7 @@ def check_copies_are_independent(learner: BatchLearner) -> None:
         copied = make(model)
         learn(copied, *other.rows(100))
         copied.predict(stream.X)  # predictions of the copy must not use values cached before the copy
-        expected = persistence.from_bytes(to_bytes(original))
+        expected = saved_copy(original)
         learn(expected, *other.rows(100))
         assert_same_scores(
             copied,
@@ -162,7 +161,7 @@ def _score_bytes(model: BatchLearner, X: FloatArray) -> bytes:
 
 def check_unfitted_learner_can_be_saved(learner: BatchLearner) -> None:
     """An unfitted learner can be saved and loaded."""
-    copied = persistence.from_bytes(to_bytes(clone(learner)))
+    copied = saved_copy(clone(learner))
     stream = example_stream(9)
     assert_same_scores(
         copied.fit(stream.X, stream.y),

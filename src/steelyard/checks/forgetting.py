@@ -7,15 +7,14 @@ from functools import partial
 import numpy as np
 from sklearn.base import clone
 
-from steelyard import persistence
 from steelyard.base import BatchLearner, ForgettingMixin, Learner, MergingMixin
 from steelyard.checks.tools import (
     assert_raises_and_keeps_state,
     assert_same_scores,
     example_stream,
     require,
-    to_bytes,
 )
+from steelyard.persistence import from_bytes, to_bytes
 
 
 def check_forget_equals_never_learned(learner: BatchLearner) -> None:
@@ -59,7 +58,7 @@ def check_merge_equals_learning_together(learner: BatchLearner) -> None:
         parts.append(clone(learner).partial_fit(stream.X[of_class], stream.y[of_class]))
     for order in ([0, 1, 2], [2, 0, 1]):
         before = [to_bytes(part) for part in parts]
-        merged = persistence.from_bytes(before[order[0]])
+        merged = from_bytes(before[order[0]])
         for index in order[1:]:
             merged.merge(parts[index])
         assert_same_scores(merged, together, stream.X, up_to_rounding=True, what=f"merged in order {order}")

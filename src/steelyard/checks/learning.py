@@ -19,8 +19,9 @@ from steelyard.checks.tools import (
     may_round_differently,
     partial_fit_if_possible,
     require,
-    to_bytes,
+    require_stream,
 )
+from steelyard.persistence import to_bytes
 
 
 def check_inputs_unchanged(learner: BatchLearner) -> None:
@@ -40,6 +41,7 @@ def check_inputs_unchanged(learner: BatchLearner) -> None:
 
 def check_chunk_borders_do_not_matter(learner: BatchLearner) -> None:
     """The same rows in the same order give the same model for all chunk sizes."""
+    require_stream(learner)
     stream = example_stream(1)
     in_one_chunk = fitted_in_chunks(learner, stream, [])
     for cuts in ([120], [1, 2, 3, 100], list(range(1, 240, 7))):
@@ -55,6 +57,7 @@ def check_chunk_borders_do_not_matter(learner: BatchLearner) -> None:
 
 def check_fit_equals_partial_fit(learner: BatchLearner) -> None:
     """fit() discards the earlier state and then learns as one call of partial_fit() does."""
+    require_stream(learner)
     stream = example_stream(2)
     expected = clone(learner).partial_fit(stream.X, stream.y)
     refitted = clone(learner).fit(*example_stream(3, n_classes=3).rows(0)).fit(stream.X, stream.y)
@@ -79,6 +82,7 @@ def check_order_does_not_matter(learner: BatchLearner) -> None:
 
 def check_new_label_becomes_class(learner: BatchLearner) -> None:
     """A new label becomes a new class."""
+    require_stream(learner)
     stream = example_stream(5)
     rng = np.random.default_rng(0)
     model = clone(learner).partial_fit(stream.X, stream.y)
@@ -92,6 +96,7 @@ def check_new_label_becomes_class(learner: BatchLearner) -> None:
 
 def check_long_run_of_one_class(learner: BatchLearner) -> None:
     """After many rows of one class and then rows of another, both classes are known and scores are finite."""
+    require_stream(learner)
     rng = np.random.default_rng(6)
     model = clone(learner)
     for _ in range(10):
@@ -121,6 +126,7 @@ def check_labels_of_any_type(learner: BatchLearner) -> None:
 
 def check_memory_stays_bounded(learner: BatchLearner) -> None:
     """The size of the saved state does not grow with the number of rows."""
+    require_stream(learner)
     require(learner._traits.bounded_memory, "the memory of this learner grows with the number of rows")
     rng = np.random.default_rng(16)
     model = clone(learner)

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from steelyard import persistence
 from steelyard._types import FloatArray
 from steelyard.base import BatchLearner, Learner
 from steelyard.exceptions import SteelyardError
+from steelyard.persistence import from_bytes, to_bytes
 
 
 class NotApplicable(Exception):  # noqa: N818 - not an error: it gives the reason for skipping
@@ -90,17 +90,17 @@ def pickle_copy(model: BatchLearner) -> BatchLearner:
 
 
 def saved_copy(model: BatchLearner) -> BatchLearner:
-    copied: BatchLearner = persistence.from_bytes(to_bytes(model))
+    copied: BatchLearner = from_bytes(to_bytes(model))
     return copied
-
-
-def to_bytes(model: BatchLearner) -> bytes:
-    return persistence.to_bytes(model)
 
 
 def require(condition: bool, reason: str) -> None:
     if not condition:
         raise NotApplicable(reason)
+
+
+def require_stream(learner: BatchLearner) -> None:
+    require(isinstance(learner, Learner), "this learner does not stream")
 
 
 def may_round_differently(learner: BatchLearner) -> bool:

@@ -1,4 +1,4 @@
-"""Command-line interface: one module per command. ``steelyard --help`` lists the commands."""
+"""Command-line interface. ``steelyard --help`` lists the commands, ``app`` their modules."""
 
 from steelyard.cli.app import main
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from steelyard.cli import options as opt
-from steelyard.cli.files import IN_FILE, save_model
-from steelyard.cli.model_files import open_source, summary_of
+from steelyard.cli.files import IN_FILE, open_source, save_model, summary_of
 from steelyard.cli.output import emit_facts, emit_json, emit_table, json_option, print_message, print_status
 from steelyard.cli.registry import make_models, parse_settings
 from steelyard.exceptions import FileFormatError, ParameterError

@@ -1,21 +1,26 @@
-"""Choice of labels in ``predict``: by the model, by a threshold on its scores, or by the lowest cost."""
+"""Choice of labels in ``predict`` by the model, a threshold or the lowest cost, and the positive class."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from steelyard.cli.files import inner_learner
 from steelyard.exceptions import DataError, ParameterError
 
 if TYPE_CHECKING:
     from steelyard._types import FloatArray
     from steelyard.ensemble.online_threshold import OnlineThreshold
+    from steelyard.evaluation import PrequentialEvaluator
     from steelyard.streams.chunks import Chunk
     from steelyard.streams.predictions import Predictions
+
+_MAX_LISTED_LABELS = 20
 
 
 @dataclass(frozen=True)
@@ -31,18 +36,12 @@ class Cost:
     @classmethod
     def parse(cls, text: str) -> Cost:
         """Parse ``miss=20,alarm=1`` or ``miss=amount,alarm=5``. A cost that is not given is 1."""
-        costs: dict[str, Any] = {"miss": 1.0, "alarm": 1.0}
-        for part in text.split(","):
-            name, _, cost = (word.strip() for word in part.partition("="))
-            try:
-                costs[name] = float(cost)
-            except ValueError:
-                costs[name] = cost
-            if set(costs) != {"miss", "alarm"} or costs[name] == "" or isinstance(costs["alarm"], str):
-                raise click.BadParameter(
-                    f"expected miss=A,alarm=B; got {text!r}.\n"
-                    "hint: for example --cost miss=20,alarm=1, or with a column --cost miss=amount,alarm=5"
-                )
+        costs: dict[str, Any] = {"miss": 1.0, "alarm": 1.0, **_pairs(text)}
+        if set(costs) != {"miss", "alarm"} or costs["miss"] == "" or isinstance(costs["alarm"], str):
+            raise click.BadParameter(
+                f"expected miss=A,alarm=B; got {text!r}.\n"
+                "hint: for example --cost miss=20,alarm=1, or with a column --cost miss=amount,alarm=5"
+            )
         numbers = [cost for cost in costs.values() if not isinstance(cost, str)]
         if not all(math.isfinite(cost) and cost > 0 for cost in numbers):
             raise click.BadParameter(f"costs must be positive numbers; got {text!r}.")
@@ -93,13 +92,24 @@ def parse_goal(text: str) -> Any:
     """
     if "=" not in text:
         return text
-    parts = [part.partition("=") for part in text.split(",")]
-    try:
-        return {name.strip(): float(number) for name, _, number in parts}
-    except ValueError:
+    pairs = _pairs(text)
+    if any(isinstance(value, str) for value in pairs.values()):
         raise ParameterError(
             f"threshold: expected NAME=NUMBER; got {text!r}.", hint="for example threshold=alarms=0.01"
-        ) from None
+        )
+    return pairs
+
+
+def _pairs(text: str) -> dict[str, float | str]:
+    """Parse NAME=VALUE,... ; values that are no numbers are strings."""
+    pairs: dict[str, float | str] = {}
+    for part in text.split(","):
+        name, _, value = (word.strip() for word in part.partition("="))
+        try:
+            pairs[name] = float(value)
+        except ValueError:
+            pairs[name] = value
+    return pairs
 
 
 def online_or_fixed_threshold(text: str) -> float | OnlineThreshold:
@@ -143,22 +153,11 @@ def probabilities(learner: Any, X: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True)
 class Decision:
-    """Choice of labels from the scores or probabilities of a model.
-
-    Parameters
-    ----------
-    positive : label or None
-        The positive class.
-    threshold : float or OnlineThreshold, optional
-        Rows whose score for the positive class is higher are labelled positive. An online threshold adapts to
-        keep a target share of positive labels.
-    cost : Cost, optional
-        Rows are labelled positive if the positive label has the lower expected cost.
-    """
+    """Choice of labels from the scores or probabilities of a model."""
 
     positive: Any = None
-    threshold: float | OnlineThreshold | None = None
-    cost: Cost | None = None
+    threshold: float | OnlineThreshold | None = None  # rows with a higher score are labelled positive
+    cost: Cost | None = None  # rows are labelled positive if this label has the lower expected cost
 
     def __post_init__(self) -> None:
         if self.threshold is not None and self.cost is not None:
@@ -201,3 +200,52 @@ class Decision:
         others = np.delete(np.arange(len(answers.classes)), index)
         best_other = others[np.argmax(answers.scores[:, others], axis=1)]
         return [answers.classes[k] for k in np.where(is_positive, index, best_other).tolist()]
+
+
+# -- positive class -----------------------------------------------------------------------------------
+
+
+def positive_of(learner: Any, text: str | None) -> Any:
+    """Return the positive class, or None if it is not given and there are more than two classes."""
+    inner = inner_learner(learner)
+    labels = list(inner.classes_)
+    if text is not None:
+        for label in labels:
+            if str(label) == text:
+                return label
+        raise _unknown_label(text, labels)
+    if getattr(inner, "positive_", None) is not None:
+        return inner.positive_
+    from steelyard._labels import positive_class
+
+    counts = list(getattr(inner, "class_count_", [1] * len(labels)))
+    return positive_class(dict(zip(labels, map(float, counts), strict=True)))
+
+
+def check_positive(source: str, target: str, text: str | None, limit: int | None) -> None:
+    """Raise an error if no row of a file has the positive class.
+
+    Only the label column is read, up to the first row with the label. Pipes and databases are not read by
+    this function, because they would be read twice. For them :func:`positive_error` reports a missing class
+    at the end of the run.
+    """
+    from steelyard.tables.table_stream import has_label
+
+    if text is None or not Path(source).is_file():
+        return
+    found, labels = has_label(source, target, text, limit)
+    if not found:
+        raise _unknown_label(text, labels)
+
+
+def positive_error(evaluator: PrequentialEvaluator, text: str | None) -> ParameterError | None:
+    """Return an error if no row of a finished run had the positive class."""
+    if text is None or evaluator.positive in evaluator.labels:
+        return None
+    return _unknown_label(text, list(evaluator.labels))
+
+
+def _unknown_label(text: str, labels: list[Any]) -> ParameterError:
+    n_more = len(labels) - _MAX_LISTED_LABELS
+    shown = ", ".join(map(str, labels[:_MAX_LISTED_LABELS])) + (f" and {n_more:,} more" if n_more > 0 else "")
+    return ParameterError(f"--positive: there is no class {text!r}; the classes are {shown}.")

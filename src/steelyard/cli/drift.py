@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from steelyard.cli import options as opt
-from steelyard.cli.model_files import load_table_model, open_table
+from steelyard.cli.files import load_table_model, open_table
 from steelyard.cli.options import ColumnOptions
 from steelyard.cli.output import emit_json, emit_text, json_option
 

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from steelyard.cli import options as opt
-from steelyard.cli.files import IN_FILE
-from steelyard.cli.model_files import load_table_model, open_source
+from steelyard.cli.decision import positive_of
+from steelyard.cli.files import IN_FILE, load_table_model, open_source
 from steelyard.cli.output import emit_facts, emit_json, emit_table, json_option
-from steelyard.cli.positive import positive_of
 from steelyard.cli.runs import finished_result, write_report_to
 
 if TYPE_CHECKING:

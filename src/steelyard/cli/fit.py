@@ -9,12 +9,13 @@ import click
 from click.core import ParameterSource
 
 from steelyard.cli import options as opt
-from steelyard.cli.files import IN_FILE, save_model
-from steelyard.cli.model_files import (
+from steelyard.cli.files import (
+    IN_FILE,
     check_can_be_saved,
     load_table_model,
     open_source,
     open_table,
+    save_model,
     summary_of,
 )
 from steelyard.cli.options import ColumnOptions
@@ -137,9 +138,8 @@ def _columns_of(model: TableModel, columns: ColumnOptions, weight: str | None) -
     """Return the columns of a saved model or, for a new model, the columns that the options define."""
     from steelyard.tables.columns import Columns
 
-    encoder = model.encoder
-    if "columns_" in vars(encoder):
-        return Columns(model.target, None, tuple(encoder.columns_), (), tuple(encoder.categorical_))
+    if model.encoder.is_fitted:
+        return model.encoder.roles(model.target)
     drop = (*columns.drop, *(() if weight is None else (weight,)))
     return Columns(model.target, None, columns.features or None, drop, columns.categorical)
 

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from steelyard.cli import options as opt
-from steelyard.cli.endpoints import ENDPOINT, key_option, open_endpoint, open_folder, round_option
 from steelyard.cli.files import ANY_FILE, save_model
 from steelyard.cli.output import emit_json, emit_table, json_option, print_message
-from steelyard.cli.separate_labels import parse_labels
+from steelyard.cli.row_order import parse_labels
+from steelyard.cli.site import ENDPOINT, key_option, open_endpoint, open_folder, round_option
 from steelyard.exceptions import ParameterError, SteelyardError
 
 if TYPE_CHECKING:

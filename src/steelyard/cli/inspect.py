@@ -8,8 +8,7 @@ from typing import Any
 import click
 
 from steelyard.cli import options as opt
-from steelyard.cli.files import IN_FILE
-from steelyard.cli.model_files import class_counts, inner_learner, summary_of
+from steelyard.cli.files import IN_FILE, class_counts, inner_learner, summary_of
 from steelyard.cli.output import emit_facts, emit_json, emit_table, json_option
 
 
@@ -23,7 +22,7 @@ def inspect_command(file: Path, top: int, as_json: bool) -> None:
     A learner that was saved from Python without table columns is shown with its classes and parameters.
     """
     from steelyard.distributed.files import StatisticsPart
-    from steelyard.persistence import load
+    from steelyard.persistence import describe, load
     from steelyard.tables import TableModel
 
     item, kind, parts = load(file), "model", None
@@ -45,7 +44,12 @@ def inspect_command(file: Path, top: int, as_json: bool) -> None:
         features, history = important_features(item)[:top], item.history
     else:
         facts["features"] = getattr(inner_learner(learner), "n_features_in_", None)
-    facts |= {**_exactness(learner), **_file_facts(file)}
+    about = describe(file)
+    facts |= {
+        **_exactness(learner),
+        "bytes": about["n_bytes"],
+        "written by": f"steelyard {about['versions']['steelyard']}",
+    }
     if as_json:
         if is_table:
             facts |= {"parameters": parameters, "telling_features": features, "history": history}
@@ -69,13 +73,6 @@ def _parts(statistics: Any) -> list[dict[str, str]]:
         leaving = statistics.retired.sources.items()
         parts += [{"id": rows_id, "source": f"{source} (to forget)"} for rows_id, source in leaving]
     return parts
-
-
-def _file_facts(file: Path) -> dict[str, Any]:
-    from steelyard.persistence import describe
-
-    about = describe(file)
-    return {"bytes": about["n_bytes"], "written by": f"steelyard {about['versions']['steelyard']}"}
 
 
 def _exactness(model: Any) -> dict[str, Any]:

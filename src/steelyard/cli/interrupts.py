@@ -14,11 +14,8 @@ Item = TypeVar("Item")
 class StopOnInterrupt:
     """Context manager in which the first Ctrl-C ends :meth:`until_stopped` and the second Ctrl-C raises.
 
-    Parameters
-    ----------
-    end_feed : callable, optional
-        Function that ends a live feed. Rows of a feed cannot be read again, so the rows that have already
-        arrived are still returned. Without ``end_feed`` the iteration ends at once.
+    ``end_feed`` ends a live feed. Rows of a feed cannot be read again, so the rows that have already arrived
+    are still returned. Without ``end_feed`` the iteration ends at once.
     """
 
     def __init__(self, end_feed: Callable[[], None] | None = None) -> None:

@@ -64,13 +64,7 @@ def sparkline(values: Sequence[float], width: int, low: float = 0.0, high: float
 
 
 class LiveDisplay:
-    """Live display of a run, which does nothing if standard error is not a terminal.
-
-    Parameters
-    ----------
-    stream : RowStream
-        The stream; its progress is displayed.
-    """
+    """Live display of a run, which does nothing if standard error is not a terminal."""
 
     def __init__(self, stream: RowStream) -> None:
         self._stream = stream

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from steelyard.cli import options as opt
-from steelyard.cli.files import IN_FILE, save_model
-from steelyard.cli.model_files import summary_of, wrong_kind_error
+from steelyard.cli.files import IN_FILE, save_model, summary_of, wrong_kind_error
 from steelyard.cli.output import emit_facts, json_option, print_status
 from steelyard.cli.registry import parse_settings
 from steelyard.exceptions import DataError, ParameterError, SteelyardError

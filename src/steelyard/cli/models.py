@@ -1,17 +1,21 @@
-"""``steelyard models``: available models, their capabilities and parameters."""
+"""``steelyard models`` lists models and their parameters, ``steelyard version`` versions of packages."""
 
 from __future__ import annotations
 
 import inspect
+import platform
 import re
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import click
 
 from steelyard.cli.options import complete_models
 from steelyard.cli.output import emit_facts, emit_json, emit_table, json_option, print_status, standard_output
-from steelyard.cli.registry import Entry, available
+from steelyard.cli.registry import LEARNERS, Entry
 from steelyard.exceptions import ParameterError
+
+_PACKAGES = ("steelyard", "numpy", "scipy", "scikit-learn", "pyarrow", "pandas", "polars", "river")
 
 
 @click.command("models")
@@ -22,9 +26,8 @@ def models_command(name: str | None, as_json: bool) -> None:
 
     Set a parameter with --set, for example --set C=10.
     """
-    entries = available()
     if name is None:
-        rows = [_describe(each, entry) for each, entry in entries.items()]
+        rows = [_describe(each, entry) for each, entry in LEARNERS.items()]
         if as_json:
             emit_json(rows)
             return
@@ -36,10 +39,10 @@ def models_command(name: str | None, as_json: bool) -> None:
         emit_table(columns if is_narrow else [*columns, "takes"], rows)
         print_status("`steelyard models NAME` describes the parameters of a model")
         return
-    if name not in entries:
-        raise ParameterError(f"there is no model {name!r}; the models are {', '.join(entries)}.")
-    facts = _describe(name, entries[name])
-    descriptions = _parameter_descriptions(entries[name].learner)
+    if name not in LEARNERS:
+        raise ParameterError(f"there is no model {name!r}; the models are {', '.join(LEARNERS)}.")
+    facts = _describe(name, LEARNERS[name])
+    descriptions = _parameter_descriptions(LEARNERS[name].learner)
     parameters = [
         {"parameter": key, "default": repr(value), "meaning": descriptions.get(key, "")}
         for key, value in facts.pop("parameters").items()
@@ -87,3 +90,21 @@ def _describe(name: str, entry: Entry) -> dict[str, Any]:
             for key, parameter in inspect.signature(entry.learner).parameters.items()
         },
     }
+
+
+@click.command("version")
+@json_option
+def version_command(as_json: bool) -> None:
+    """Print the versions of steelyard and its dependencies."""
+    versions: dict[str, str | None] = {"python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            versions[package] = None
+    if as_json:
+        emit_json(versions)
+        return
+    click.echo(f"steelyard {versions.pop('steelyard')}")
+    for package, number in versions.items():
+        click.echo(f"{package} {number or 'not installed'}")

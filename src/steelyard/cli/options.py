@@ -11,7 +11,7 @@ import click
 
 from steelyard.cli.files import ANY_FILE, OUT_FILE
 from steelyard.cli.output import print_message
-from steelyard.cli.registry import available
+from steelyard.cli.registry import LEARNERS
 
 # Copy of a constant of TableEncoder, because importing TableEncoder takes a second.
 MISSING = ("indicator", "refuse", "mean", "zero")
@@ -23,7 +23,7 @@ Decorator = Callable[[Any], Any]
 def complete_models(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     """Return model names for shell completion."""
     names = [
-        *available(),
+        *LEARNERS,
         "lightgbm",
         "sklearn:linear_model.SGDClassifier",
         "sklearn:ensemble.RandomForestClassifier",

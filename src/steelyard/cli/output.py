@@ -17,7 +17,7 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from steelyard._visible import CONTROL_CHARACTERS, visible
+from steelyard._visible import CONTROL_CHARACTERS, json_value, visible
 from steelyard.exceptions import FileAccessError
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def emit_json(data: Any) -> None:
 
 def json_text(data: Any, indent: int | None = None) -> str:
     """Return JSON in which control characters are escaped."""
-    text = json.dumps(to_json_value(data), ensure_ascii=False, indent=indent, allow_nan=False, default=repr)
+    text = json.dumps(json_value(data), ensure_ascii=False, indent=indent, allow_nan=False, default=repr)
     return CONTROL_CHARACTERS.sub(_json_escape, text)
 
 
@@ -154,16 +154,3 @@ def _format_value(value: Any) -> str:
 def _format_count(value: Any) -> str:
     """Format a number that is usually a count, such as the number of rows of a class. 1.0 becomes 1."""
     return f"{value:,.0f}" if isinstance(value, float) and value.is_integer() else _format_value(value)
-
-
-def to_json_value(value: Any) -> Any:
-    """Return the value with JSON types only. NaN and infinity become null."""
-    if isinstance(value, Mapping):
-        return {str(key): to_json_value(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [to_json_value(item) for item in value]
-    if hasattr(value, "tolist"):  # NumPy arrays and scalars
-        return to_json_value(value.tolist())
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value

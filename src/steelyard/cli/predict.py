@@ -12,11 +12,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from steelyard.cli import options as opt
-from steelyard.cli.decision import Cost, Decision, cost_option, probabilities, threshold_option
-from steelyard.cli.files import IN_FILE
-from steelyard.cli.model_files import load_table_model, open_source
+from steelyard.cli.decision import Cost, Decision, cost_option, positive_of, probabilities, threshold_option
+from steelyard.cli.files import IN_FILE, load_table_model, open_source
 from steelyard.cli.output import emit_text, json_option, json_text, print_status
-from steelyard.cli.positive import positive_of
 
 if TYPE_CHECKING:
     from steelyard.tables import TableModel, TableStream
@@ -244,26 +242,12 @@ def _parquet(chunks: Iterable[Lines]) -> Iterator[bytes]:
     yield buffer.drain()
 
 
-class _DrainableBuffer(io.RawIOBase):
-    """Write-only file in memory whose contents are read and removed piece by piece."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._parts: list[bytes] = []
-        self._position = 0
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any) -> int:
-        self._parts.append(bytes(data))
-        self._position += len(data)
-        return len(data)
-
-    def tell(self) -> int:
-        return self._position
+class _DrainableBuffer(io.BytesIO):
+    """File in memory whose contents are removed when they are read, so that it stays small."""
 
     def drain(self) -> bytes:
         """Return the bytes written since the last call."""
-        parts, self._parts = self._parts, []
-        return b"".join(parts)
+        data = self.getvalue()
+        self.seek(0)
+        self.truncate()
+        return data

@@ -26,11 +26,6 @@ class Entry:
     wrapper: str | None = None  # class of `steelyard.windowing` that wraps the learner
 
     @property
-    def is_available(self) -> bool:
-        """Whether this installation has the class, determined without importing it."""
-        return self.class_name in steelyard.__all__
-
-    @property
     def learner(self) -> type:
         """Class of the learner."""
         found: type = getattr(steelyard, self.class_name)
@@ -42,7 +37,6 @@ class Entry:
         return None if self.wrapper is None else getattr(import_module("steelyard.windowing"), self.wrapper)
 
 
-# Models whose class is not in `steelyard.__all__` are not listed.
 LEARNERS: dict[str, Entry] = {
     "auto": Entry("StreamClassifier", "adaptive ensemble without parameters to choose; the default"),
     "proximal": Entry("ProximalSVC", "class-balanced linear classifier; learns, forgets and merges exactly"),
@@ -77,11 +71,6 @@ _SHORT_NAMES: dict[str, tuple[str, dict[str, Any]]] = {
         },
     )
 }  # fmt: skip
-
-
-def available() -> dict[str, Entry]:
-    """Return the entries whose classes this installation has."""
-    return {name: entry for name, entry in LEARNERS.items() if entry.is_available}
 
 
 def parse_settings(settings: Sequence[str]) -> dict[str, Any]:
@@ -157,26 +146,20 @@ def _maker(name: str) -> tuple[Any, dict[str, Any], Callable[..., Any] | None]:
     path, parameters = _SHORT_NAMES.get(name, (name, {}))
     package, colon, class_path = path.partition(":")
     if colon and package in _PACKAGES:
+        from steelyard.evaluation import RiverPeer, SklearnPeer
+        from steelyard.windowing import Refit
+
         found = _peer_class(package, class_path, name)
-        return found, dict(parameters), _adapter(package, found)
+        adapter = RiverPeer if package == "river" else SklearnPeer if hasattr(found, "partial_fit") else Refit
+        return found, dict(parameters), adapter
     entry = LEARNERS.get(name)
-    if entry is None or not entry.is_available:
+    if entry is None:
         raise ParameterError(
-            f"there is no model {name!r}; the models are {', '.join([*available(), *_SHORT_NAMES])}.",
+            f"there is no model {name!r}; the models are {', '.join([*LEARNERS, *_SHORT_NAMES])}.",
             hint="models of other packages: sklearn:ensemble.RandomForestClassifier, "
             "river:naive_bayes.GaussianNB",
         )
     return entry.learner, dict(entry.parameters), entry.wrapper_class
-
-
-def _adapter(package: str, found: type) -> Callable[..., Any]:
-    """Return the adapter that turns a model of another package into a stream learner."""
-    from steelyard.evaluation import RiverPeer, SklearnPeer
-    from steelyard.windowing import Refit
-
-    if package == "river":
-        return RiverPeer
-    return SklearnPeer if hasattr(found, "partial_fit") else Refit
 
 
 def _peer_class(package: str, path: str, name: str) -> Any:

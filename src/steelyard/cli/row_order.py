@@ -1,18 +1,23 @@
-"""Order of rows and labels in prequential runs: shuffled rows, and labels delayed by a time span."""
+"""Rows and labels of prequential runs: shuffled rows, delayed labels, and labels in a separate file."""
 
 from __future__ import annotations
 
+import re
 from collections import deque
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
+
+from steelyard.exceptions import DataError
 
 if TYPE_CHECKING:
     from steelyard.evaluation import PrequentialEvaluator
     from steelyard.streams.chunks import Chunk
     from steelyard.tables import TableStream
 
+_LABEL_CHUNK_ROWS = 10_000  # rows of the file of labels that are read at a time
 shuffle_option = click.option(
     "--shuffle",
     type=click.IntRange(0),
@@ -21,12 +26,8 @@ shuffle_option = click.option(
 )
 
 
-def ordered_chunks(stream: TableStream, shuffle: int | None) -> Iterable[Chunk]:
-    """Return the chunks of a table, shuffled if a seed is given."""
-    return stream if shuffle is None else _shuffled(stream, shuffle)
-
-
-def _shuffled(stream: TableStream, seed: int) -> Iterator[Chunk]:
+def shuffled(stream: TableStream, seed: int) -> Iterator[Chunk]:
+    """Read all rows of a table and yield them in random order."""
     import numpy as np
 
     chunks = list(stream)
@@ -97,3 +98,52 @@ def delayed_by_time(
         longest = max(longest, len(waiting))
         yield chunk
     evaluator.delay = longest
+
+
+# -- labels in a separate file ------------------------------------------------------------------------
+
+
+def parse_labels(texts: Iterable[str]) -> list[Any]:
+    """Return labels as a table reader does: as integers if all texts are integers, otherwise as text."""
+    texts = list(texts)
+    are_integers = all(re.fullmatch(r"-?\d{1,18}", text) for text in texts)
+    return [int(text) if are_integers else text for text in texts]
+
+
+def read_labels(path: Path, id_column: str, target: str) -> dict[str, Any]:
+    """Return the labels in a file as a dictionary by row id. Rows without a label are omitted."""
+    from steelyard.tables import open_stream
+
+    stream = open_stream(
+        str(path), None, features=target, categorical=target, missing="zero", chunk=_LABEL_CHUNK_ROWS
+    ).keep([id_column, target])
+    found = {
+        key: label
+        for chunk in stream
+        for key, label in zip(chunk.kept[id_column].tolist(), chunk.kept[target].tolist(), strict=True)
+        if label not in {None, ""}
+    }
+    return dict(zip(found, parse_labels(found.values()), strict=True))
+
+
+def join_labels(
+    stream: TableStream, labels: Mapping[str, Any], id_column: str, target: str
+) -> Iterator[Chunk]:
+    """Yield the chunks with labels joined by id; rows without a label are in ``chunk.unlabelled``."""
+    import numpy as np
+
+    from steelyard.streams.chunks import Chunk
+
+    for chunk in stream:
+        if target in stream.encoder.columns_:
+            raise DataError(
+                f"the label column {target!r} is in the file of --labels and also in SOURCE, where it would "
+                "be a feature.",
+                source=stream.name,
+                hint=f"--drop {target}",
+            )
+        found = [labels.get(key) for key in chunk.kept[id_column].tolist()]
+        known = np.array([label is not None for label in found])
+        filler = next((label for label in found if label is not None), 0)
+        y = np.array([filler if label is None else label for label in found])
+        yield Chunk(chunk.X, y, chunk.first_row, chunk.time, chunk.fixed, columns=chunk.columns).split(known)

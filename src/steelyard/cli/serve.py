@@ -129,7 +129,11 @@ def serve_command(
         return
     _check_installed()
     _check_address(host, keys_file)
-    _check_demo(keys_file, tls_cert, demo=demo)
+    if demo and (keys_file or tls_cert):
+        raise ParameterError(
+            "--demo sends its rows without a key and without TLS.", hint="leave out --keys and --tls-cert."
+        )
+    from steelyard.brokers.consumer import consumers_of
     from steelyard.service import Writer, open_store
     from steelyard.service.http import make_app
     from steelyard.service.http.keys import Keys
@@ -150,16 +154,30 @@ def serve_command(
         finally:
             opened.close()
         return
-    app = make_app(writer, keys=keys, consumers=_consumers(writer, created))
+    feeds = {command.model: topics for command, topics in created if topics is not None}
+    app = make_app(writer, keys=keys, consumers=consumers_of(writer, feeds))
+    _configure_logging(log_format, log_level)
+
+    def announce(url: str) -> None:
+        """Publish the address of this process, and start the demonstration if requested."""
+        opened.advertise(advertise or url)
+        if demo:
+            from steelyard.service.demo import feed
+
+            feed(url)
+
+    _listen(app, host, port, (tls_cert, tls_key), announce)
+
+
+def _configure_logging(log_format: str, log_level: str) -> None:
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(message)s")
     if log_format == "json":
-        from steelyard.service.http.logs import JsonFormatter
+        from steelyard.service.system import JsonFormatter
 
         for handler in logging.getLogger().handlers:
             handler.setFormatter(JsonFormatter())
     if log_level == "requests":
         logging.getLogger("steelyard.service").setLevel(logging.INFO)
-    _listen(app, host, port, (tls_cert, tls_key), lambda url: _announce(url, opened, advertise, demo=demo))
 
 
 def _create_models(writer: Any, commands: list[Any]) -> None:
@@ -184,32 +202,6 @@ def _check_address(host: str, keys_file: Path | None) -> None:
             f"without keys only local connections are accepted; --host is {host}.",
             hint="create a key first: steelyard serve keys add --keys keys.toml --scope admin",
         )
-
-
-def _check_demo(keys_file: Path | None, tls_cert: Path | None, *, demo: bool) -> None:
-    if demo and (keys_file or tls_cert):
-        raise ParameterError(
-            "--demo sends its rows without a key and without TLS.", hint="leave out --keys and --tls-cert."
-        )
-
-
-def _announce(url: str, store: Any, advertise: str | None, *, demo: bool) -> None:
-    """Publish the address of this process to the other processes; start the demonstration if requested."""
-    store.advertise(advertise or url)
-    if demo:
-        from steelyard.service.demo import feed
-
-        feed(url)
-
-
-def _consumers(writer: Any, created: list[tuple[Any, Any]]) -> list[Any]:
-    """Return the consumers of the topics that are named in the model files."""
-    feeds = {command.model: topics for command, topics in created if topics is not None}
-    if not feeds:
-        return []
-    from steelyard.brokers.consumer import consumers_of
-
-    return list(consumers_of(writer, feeds))
 
 
 def _create_command(path: Path) -> tuple[Any, Any]:
@@ -280,7 +272,7 @@ def _listen(
     print_message(f"serving at {address}/ (Ctrl-C stops)")
     sys.setswitchinterval(_SWITCH_SECONDS)
     gc.freeze()  # loaded modules and models stay alive, and scanning them took a tenth of the running time
-    signal.signal(signal.SIGTERM, _exit)  # uvicorn shuts down and then calls this handler
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # uvicorn shuts down and then calls this handler
     try:
         uvicorn.Server(config).run(sockets=[bound])
     finally:
@@ -294,17 +286,12 @@ def _reload_certificate(config: Any) -> None:
     log = logging.getLogger("steelyard.service")
     try:
         # The files are tested in a new context, because a certificate without its key must not be used.
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(config.ssl_certfile, config.ssl_keyfile)
-        config.ssl.load_cert_chain(config.ssl_certfile, config.ssl_keyfile)
+        for context in (ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), config.ssl):
+            context.load_cert_chain(config.ssl_certfile, config.ssl_keyfile)
     except (OSError, ssl.SSLError) as error:
-        message = f"the certificate could not be loaded, the old one stays: {type(error).__name__}"
+        log.warning("the certificate could not be loaded, the old one stays: %s", type(error).__name__)
     else:
-        message = "the certificate was loaded again"
-    log.warning(message)
-
-
-def _exit(*_: object) -> None:
-    raise SystemExit(0)
+        log.warning("the certificate was loaded again")
 
 
 # -- commands for API keys --------------------------------------------------------------------------
@@ -406,14 +393,11 @@ def list_keys(*, keys_file: Path, as_json: bool) -> None:
     from steelyard.service.http.keys import Keys
 
     columns = ["id", "scopes", "models", "expires", "note"]
-    rows = [
-        dict(
-            zip(
-                columns, (k.id, ",".join(k.scopes), ",".join(k.models), _date(k.expires), k.note), strict=True
-            )
-        )
+    cells = [
+        (k.id, ",".join(k.scopes), ",".join(k.models), _date(k.expires), k.note)
         for k in Keys(keys_file).all()
     ]
+    rows = [dict(zip(columns, line, strict=True)) for line in cells]
     emit_json(rows) if as_json else emit_table(columns, rows)
 
 

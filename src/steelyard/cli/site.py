@@ -3,24 +3,59 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from steelyard.cli import options as opt
-from steelyard.cli.endpoints import ENDPOINT, key_option, open_endpoint, open_folder, round_option
 from steelyard.cli.files import ANY_FILE, read_file
 from steelyard.cli.output import emit_facts, json_option, print_message
-from steelyard.exceptions import FileAccessError
+from steelyard.exceptions import FileAccessError, ParameterError
 
 if TYPE_CHECKING:
-    from steelyard.federated import ReleasePolicy, RoundKeys
+    from steelyard.federated import Folder, ReleasePolicy, RoundKeys, Service
 
+ENDPOINT = "FOLDER|URL"
+key_option: Callable[[Any], Any] = click.option(
+    "--key",
+    envvar="STEELYARD_KEY",
+    metavar="KEY",
+    help="Key of the service. The environment variable STEELYARD_KEY is safer than the option.",
+)
 _to_option = click.option(
     "--to", "endpoint", required=True, metavar=ENDPOINT, help="Shared folder, or URL of the pooled model."
 )
 _name_option = click.option("--name", required=True, metavar="SITE", help="Name of this site.")
+
+
+def round_option(text: str, *, required: bool = False) -> Callable[[Any], Any]:
+    """Return the option for the name of a secure-aggregation round."""
+    return click.option("--round", "round_name", metavar="ROUND", required=required, help=text)
+
+
+def open_endpoint(endpoint: str, key: str | None) -> Folder | Service:
+    """Open an endpoint: a service if it is a URL, otherwise a folder."""
+    from steelyard.federated import Folder, Service
+
+    if endpoint.startswith(("http://", "https://")):
+        service = Service(endpoint, key=key)
+        click.get_current_context().call_on_close(service.close)
+        return service
+    if "://" in endpoint:
+        raise ParameterError(f"expected a folder or a URL with http:// or https://; got {endpoint!r}.")
+    return Folder(Path(endpoint))
+
+
+def open_folder(endpoint: str) -> Folder:
+    """Open a folder. A URL is an error, because secure aggregation does not work over HTTP."""
+    from steelyard.federated import Folder
+
+    found = open_endpoint(endpoint, None)
+    if not isinstance(found, Folder):
+        raise ParameterError(f"secure aggregation needs a shared folder; got {endpoint!r}.")
+    return found
 
 
 @click.group("site")
@@ -75,7 +110,7 @@ def publish_command(
     two versions. Therefore classes with few rows and small changes are not published. In a secure-aggregation
     round (hub open) nobody sees the statistics of a single site: the hub learns only the sum over all sites.
     """
-    from steelyard.federated import ReleasePolicy
+    from steelyard.federated import ReleasePolicy, Site
 
     policy = ReleasePolicy(min_rows, min_change)
     if round_name is not None:
@@ -83,33 +118,19 @@ def publish_command(
         facts = _publish_masked(
             data, name, endpoint, policy, round_name=round_name, receipt=path, wait=wait, confirm=confirm
         )
-    elif target is None:
+        emit_facts(facts, as_json=as_json)
+        return
+    if target is None:
         raise click.UsageError("Missing option '--target'.")
-    else:
-        facts = _publish(data, name, endpoint, policy, target=target, key=key)
-    emit_facts(facts, as_json=as_json)
-
-
-def _publish(
-    data: str, name: str, endpoint: str, policy: ReleasePolicy, *, target: str, key: str | None
-) -> dict[str, Any]:
-    from steelyard.federated import Site
-
-    exchange = open_endpoint(endpoint, key)
-    site = Site(name, target, policy=policy)
+    exchange, site = open_endpoint(endpoint, key), Site(name, target, policy=policy)
     n_rows = site.learn(data)
     before = exchange.find(name)
     if before is not None:
         site.resume(before)
     update = site.publish()
     exchange.put(update)
-    return {
-        "site": name,
-        "version": update.version,
-        "rows": n_rows,
-        "bytes": len(update.to_bytes()),
-        "held_back": dict(update.held_back),
-    }
+    facts = {"site": name, "version": update.version, "rows": n_rows, "bytes": len(update.to_bytes())}
+    emit_facts({**facts, "held_back": dict(update.held_back)}, as_json=as_json)
 
 
 def _publish_masked(

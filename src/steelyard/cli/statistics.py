@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from steelyard.cli import options as opt
-from steelyard.cli.files import IN_FILE, save_model
-from steelyard.cli.model_files import load_table_model, open_table, wrong_kind_error
-from steelyard.cli.options import ColumnOptions, collect_options
+from steelyard.cli.files import IN_FILE, load_table_model, open_table, save_model, wrong_kind_error
+from steelyard.cli.options import ColumnOptions
 from steelyard.cli.output import emit_json, json_option, print_status
 from steelyard.cli.registry import make_models, parse_settings
 from steelyard.exceptions import ParameterError
@@ -20,28 +19,6 @@ if TYPE_CHECKING:
     from steelyard import RandomFeatures
     from steelyard.distributed.files import StatisticsPart
     from steelyard.tables import TableModel
-
-
-@dataclass(frozen=True)
-class FeatureMapOptions:
-    """Options of a random feature map, which must be equal on all machines."""
-
-    random_features: int | None
-    gamma: tuple[float, ...]
-    seed: int
-
-    def make(self) -> RandomFeatures | None:
-        """Return the feature map, or None if it was not requested."""
-        from steelyard import RandomFeatures
-
-        if self.random_features is None:
-            return None
-        if not self.gamma:
-            raise ParameterError(
-                "--random-features: kernel widths estimated from the data would differ between machines.",
-                hint="give numbers: --gamma 0.01 --gamma 0.1",
-            )
-        return RandomFeatures(self.random_features, gamma=list(self.gamma), random_state=self.seed)
 
 
 @click.command("statistics", cls=opt.renamed({"--retire": "--forget"}))
@@ -68,7 +45,6 @@ class FeatureMapOptions:
     help="Kernel width of the feature map, equal on all machines; may be repeated.",
 )
 @opt.count("--seed", "Random seed of the feature map, equal on all machines.", minimum=0, default=0)
-@collect_options(FeatureMapOptions, "feature_map")
 @opt.columns
 @json_option
 def statistics_command(
@@ -79,7 +55,9 @@ def statistics_command(
     like: Path | None,
     out: Path,
     settings: tuple[str, ...],
-    feature_map: FeatureMapOptions,
+    random_features: int | None,
+    gamma: tuple[float, ...],
+    seed: int,
     columns: ColumnOptions,
     as_json: bool,
 ) -> None:
@@ -98,12 +76,23 @@ def statistics_command(
         )
     if data is None and forget is None:
         raise ParameterError("no rows given.", hint="give DATA to learn, --forget DATA, or both")
-    part, facts = StatisticsPart(_new_model(target, like, settings, feature_map, columns)), {}
+    if like is not None and (settings or random_features is not None):
+        raise ParameterError(
+            "--like: parameters come from the file.", hint="omit --set and --random-features"
+        )
+    if like is None:
+        parameters = parse_settings(settings)
+        if random_features is not None:
+            parameters["feature_map"] = _feature_map(random_features, gamma, seed)
+        model = _new_model(target, parameters, columns.time)
+    else:
+        model = _unlearned(like, target)
+    part, leaving, facts = StatisticsPart(model), StatisticsPart(deepcopy(model)), {}
     if data is not None:
         facts["learn"] = _read(part, data, columns)
     if forget is not None:
-        part.retired = StatisticsPart(_new_model(target, like, settings, feature_map, columns))
-        facts["forget"] = _read(part.retired, forget, columns)
+        part.retired = leaving
+        facts["forget"] = _read(leaving, forget, columns)
     if as_json:
         learned = facts.get("learn", {"id": None, "rows": 0, "classes": {}})
         forgotten = {"forget": facts["forget"]} if forget is not None else {}
@@ -131,30 +120,30 @@ def _read(part: StatisticsPart, table: str, columns: ColumnOptions) -> dict[str,
     return {"id": rows_id, "rows": n_rows, "classes": counts}
 
 
-def _new_model(
-    target: str | None,
-    like: Path | None,
-    settings: tuple[str, ...],
-    feature_map: FeatureMapOptions,
-    columns: ColumnOptions,
-) -> TableModel:
-    """Return a model without rows, configured by the options or by the model in the file ``like``."""
+def _new_model(target: str | None, parameters: dict[str, Any], time: str | None) -> TableModel:
     from steelyard.tables import TableModel
 
-    if like is None:
-        if target is None:
-            raise ParameterError("--target is missing.", hint="name the label column: --target COL")
-        parameters = parse_settings(settings)
-        if (chosen := feature_map.make()) is not None:
-            parameters["feature_map"] = chosen
-        return TableModel(make_models(["proximal"], parameters)["proximal"], None, target, columns.time)
-    if settings or feature_map.random_features is not None:
+    if target is None:
+        raise ParameterError("--target is missing.", hint="name the label column: --target COL")
+    return TableModel(make_models(["proximal"], parameters)["proximal"], None, target, time)
+
+
+def _feature_map(n_features: int, gamma: tuple[float, ...], seed: int) -> RandomFeatures:
+    from steelyard import RandomFeatures
+
+    if not gamma:
         raise ParameterError(
-            "--like: parameters come from the file.", hint="omit --set and --random-features"
+            "--random-features: kernel widths estimated from the data would differ between machines.",
+            hint="give numbers: --gamma 0.01 --gamma 0.1",
         )
-    loaded = load_table_model(like, accepts_statistics=True)
+    return RandomFeatures(n_features, gamma=list(gamma), random_state=seed)
+
+
+def _unlearned(path: Path, target: str | None) -> TableModel:
+    """Return the model in a file without its rows."""
+    loaded = load_table_model(path, accepts_statistics=True)
     if not hasattr(loaded.estimator, "subtract"):
-        raise wrong_kind_error(like, loaded)
+        raise wrong_kind_error(path, loaded)
     if target not in {None, loaded.target}:
-        raise ParameterError(f"--target: the label column of {like} is {loaded.target!r}.")
+        raise ParameterError(f"--target: the label column of {path} is {loaded.target!r}.")
     return loaded.unlearned()

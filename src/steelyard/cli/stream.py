@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -11,19 +11,22 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from steelyard.cli import options as opt
-from steelyard.cli.decision import Cost, cost_option
-from steelyard.cli.files import IN_FILE, OUT_FILE, save_model
+from steelyard.cli.decision import Cost, check_positive, cost_option, positive_error
+from steelyard.cli.files import IN_FILE, OUT_FILE, check_can_be_saved, open_source, open_table, save_model
 from steelyard.cli.interrupts import StopOnInterrupt
 from steelyard.cli.live_display import LiveDisplay
-from steelyard.cli.model_files import check_can_be_saved, open_source, open_table
 from steelyard.cli.options import ColumnOptions, collect_options, complete_models
 from steelyard.cli.output import emit_json, emit_table, json_option, print_message, print_status
-from steelyard.cli.positive import check_positive, positive_error
 from steelyard.cli.registry import make_models, parse_settings
-from steelyard.cli.row_order import delayed_by_time, ordered_chunks, parse_delay, shuffle_option
-from steelyard.cli.runs import print_notes, run_result
-from steelyard.cli.separate_labels import join_labels, read_labels
-from steelyard.cli.versus import versus_sentences
+from steelyard.cli.row_order import (
+    delayed_by_time,
+    join_labels,
+    parse_delay,
+    read_labels,
+    shuffle_option,
+    shuffled,
+)
+from steelyard.cli.runs import print_notes, run_result, versus_sentences
 from steelyard.exceptions import DataError, ParameterError, SteelyardError
 
 if TYPE_CHECKING:
@@ -275,7 +278,7 @@ def _chunks(stream: RowStream, options: StreamOptions) -> Iterable[Chunk]:
     if not isinstance(stream, TableStream):
         return stream
     if options.labels is None or options.id_column is None or options.target is None:
-        return ordered_chunks(stream, options.shuffle)
+        return stream if options.shuffle is None else shuffled(stream, options.shuffle)
     labels = read_labels(options.labels, options.id_column, options.target)
     return join_labels(stream, labels, options.id_column, options.target)
 
@@ -313,13 +316,6 @@ def _with_prices(models: dict[str, Any], cost: Cost | None) -> dict[str, Any]:
     return models
 
 
-def _sample_cost(options: StreamOptions, stream: RowStream) -> Callable[[Chunk], Any] | None:
-    """Return a function that computes the cost of missing each row of a chunk, if --cost names a column."""
-    if options.cost is None or options.cost.column is None:
-        return None
-    return partial(options.cost.of_rows, feature_names=stream.feature_names or ())
-
-
 def _built_in_models(stream: _BuiltInStream, settings: dict[str, Any], seed: int) -> dict[str, Any]:
     """Return the models that are compared on a built-in stream, all with the same threshold parameter."""
     from steelyard import AdaptiveThresholdClassifier
@@ -352,7 +348,7 @@ def _run(
     from steelyard.evaluation.evaluator import DEFAULT_METRICS
     from steelyard.streams.chunks import small_first
 
-    built_in = options.built_in
+    built_in, cost = options.built_in, options.cost
     delay_rows, delay_seconds = parse_delay(options.delay or "0")
     if options.delay is None:
         delay_seconds = getattr(stream, "label_delay_seconds", None)
@@ -365,7 +361,9 @@ def _run(
         k=options.k,
         positive=options.positive,
         seed=options.seed or 0,
-        sample_cost=_sample_cost(options, stream),
+        sample_cost=None
+        if cost is None or cost.column is None
+        else partial(cost.of_rows, feature_names=stream.feature_names or ()),
         explains=options.report is not None,
     )
     error: SteelyardError | None = None
@@ -396,16 +394,17 @@ class _Outputs:
 
     def __init__(self, stream: RowStream, options: StreamOptions, columns: ColumnOptions) -> None:
         self._stream, self._options, self._columns = stream, options, columns
-        self._next_row = {"report": options.report_every, "save": options.save_every}
+        self._next_row = {"report": options.report_every or 0, "save": options.save_every or 0}
 
     def write_due(self, evaluator: PrequentialEvaluator) -> None:
         """Write the report or the model if --report-every or --save-every rows have passed."""
-        for name, every in (("report", self._options.report_every), ("save", self._options.save_every)):
-            due = self._next_row[name]
-            if every is not None and due is not None and evaluator.n_rows >= due:
+        for name, every, write in (
+            ("report", self._options.report_every, self._write_report),
+            ("save", self._options.save_every, self._save),
+        ):
+            if every is not None and evaluator.n_rows >= self._next_row[name]:
                 self._next_row[name] = (evaluator.n_rows // every + 1) * every
-                result = run_result(evaluator, self._stream)
-                self._write_report(result) if name == "report" else self._save(result)
+                write(run_result(evaluator, self._stream))
 
     def finish(self, evaluator: PrequentialEvaluator, ended: str | None) -> None:
         """Print the summary, then write the files, so that a full disk does not suppress the summary."""
@@ -441,10 +440,8 @@ class _Outputs:
         save_model(model.note("streamed", self._stream.name, result.n_rows), self._options.save_to)
 
     def _write_report(self, result: PrequentialResult) -> None:
-        from steelyard.report import write_report
-
         if self._options.report is not None:
-            write_report(result, self._options.report)
+            result.report(self._options.report)
 
 
 def _print_bad_rows(stream: RowStream) -> None:

@@ -10,13 +10,12 @@ from typing import Any
 import click
 
 from steelyard.cli import options as opt
-from steelyard.cli.files import save_model
-from steelyard.cli.model_files import check_can_be_saved, open_source, open_table
+from steelyard.cli.decision import check_positive
+from steelyard.cli.files import check_can_be_saved, open_source, open_table, save_model
 from steelyard.cli.options import ColumnOptions
 from steelyard.cli.output import emit_json, emit_table, json_option, print_status
-from steelyard.cli.positive import check_positive
 from steelyard.cli.registry import make_models, parse_settings
-from steelyard.cli.row_order import ordered_chunks, shuffle_option
+from steelyard.cli.row_order import shuffle_option, shuffled
 from steelyard.cli.runs import finished_result, print_notes, write_report_to
 from steelyard.exceptions import DataError, ParameterError
 
@@ -84,7 +83,7 @@ def tune_command(
 
     fixed = parse_settings(settings)
     candidates = {
-        _label(values): as_stream_learner(
+        ", ".join(f"{name}={value}" for name, value in values.items()): as_stream_learner(
             make_models([f"candidate={model_name}"], {**fixed, **values}, seed)["candidate"]
         )
         for values in _combinations(grid or ("C=0.01,0.1,1,10,100",))
@@ -96,7 +95,7 @@ def tune_command(
     evaluator = PrequentialEvaluator(
         candidates, window=measure_window, positive=positive, k=k, seed=seed, explains=report is not None
     )
-    evaluator.run(small_first(ordered_chunks(stream, shuffle)))
+    evaluator.run(small_first(stream if shuffle is None else shuffled(stream, shuffle)))
     result = finished_result(evaluator, stream, positive)
     print_notes(result)
     by = by or f"mean_{result.leading}"
@@ -140,7 +139,3 @@ def _combinations(grids: tuple[str, ...]) -> list[dict[str, Any]]:
             )
         choices.append([parse_settings([f"{name}={value}"]) for value in values.split(",")])
     return [{name: value for part in parts for name, value in part.items()} for parts in product(*choices)]
-
-
-def _label(values: dict[str, Any]) -> str:
-    return ", ".join(f"{name}={value}" for name, value in values.items())

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from steelyard._types import FloatArray
 from steelyard._validation import check_started
 from steelyard.enclosing import EnclosingClassifier
-from steelyard.enclosing.bodies import KernelSphere, Sphere
+from steelyard.enclosing.bodies import POINT_RADIUS, KernelSphere, Sphere
 from steelyard.exceptions import DataError
 from steelyard.feature_maps import FourierMap, LandmarkMap, ReluMap, SigmoidMap
 from steelyard.features import RandomFeatures
@@ -24,7 +24,6 @@ __all__ = ["to_onnx"]
 
 OPSET = 17
 _IR_VERSION = 8  # IR version that was released with opset 17, so that older runtimes accept the graph
-_POINT_RADIUS = 1e-100  # radius of a sphere around a single point, in place of 0, as in EnclosingClassifier
 
 
 def to_onnx(model: Any) -> Any:
@@ -52,6 +51,8 @@ def to_onnx(model: Any) -> Any:
             source="to_onnx",
         )
     check_started(model, "to_onnx")
+    if model._sequence_kernel() is not None:
+        raise DataError("sequence kernels have no ONNX form.", source="to_onnx")
     graph = _Graph(int(model.n_features_in_))
     scores = write(model, graph)
     return graph.finished(scores, model)
@@ -229,30 +230,23 @@ def _of_products(kernel: Kernel, products: str, graph: _Graph) -> str:
     return graph("Tanh", inner) if kernel.kernel == "sigmoid" else graph("Pow", inner, float(kernel.degree))
 
 
-def _check_vectors(model: Any) -> None:
-    if model._sequence_kernel() is not None:
-        raise DataError("sequence kernels have no ONNX form.", source="to_onnx")
-
-
 # -- conversion of KOIL and enclosing spheres --------------------------------------------------------
 
 
 def _koil(model: KOIL, graph: _Graph) -> str:
-    _check_vectors(model)
     vectors = np.asarray(model.support_vectors_, dtype=np.float64)
     values = _kernel_values(model._kernels[0], vectors, graph)
     return graph("Add", graph("MatMul", values, model.dual_coef_.T), model.intercept_)
 
 
 def _enclosing(model: EnclosingClassifier, graph: _Graph) -> str:
-    _check_vectors(model)
     bodies = model._bodies("to_onnx")
     if model.shape != "sphere":
         raise DataError("ellipsoids have no ONNX form; use shape='sphere'.", source="to_onnx")
     ratios = []
     for body, support in zip(bodies, model.support_vectors_.values(), strict=True):
         squared = _squared_distance(body, support, graph)
-        ratios.append(graph("Div", graph("Sqrt", squared), max(float(body.ball.radius), _POINT_RADIUS)))
+        ratios.append(graph("Div", graph("Sqrt", squared), max(float(body.ball.radius), POINT_RADIUS)))
     if len(ratios) == 2:
         return graph("Sub", *ratios)
     return graph("Neg", graph("Concat", *ratios, axis=1))

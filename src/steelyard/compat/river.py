@@ -10,10 +10,10 @@ import numpy as np
 from river.base import Classifier, Estimator
 
 from steelyard._deprecation import renamed_method
-from steelyard._types import FloatArray
+from steelyard._dict_rows import dict_row
 from steelyard.base import Label
 from steelyard.evaluation.peers import RiverPeer
-from steelyard.exceptions import DataError, ParameterError
+from steelyard.exceptions import ParameterError
 from steelyard.proximal import ProximalSVC
 from steelyard.streams.predictions import is_ready
 
@@ -101,7 +101,7 @@ class RiverClassifier(Classifier):
             # Names are sorted, so that sums do not depend on the order of the keys in a row.
             new = sorted((name for name in x if name not in columns), key=str)
             columns = columns | {name: len(columns) + offset for offset, name in enumerate(new)}
-        row = _row(x, columns, "learn_one")
+        row = dict_row(x, columns, self, "learn_one")
         fitted = self._fitted
         if started and len(columns) > fitted.n_features_in_:
             # A copy of the learner is grown, so that a rejected row adds no feature.
@@ -125,7 +125,7 @@ class RiverClassifier(Classifier):
         """
         if not is_ready(self._fitted):
             return None
-        label: Label = self._fitted.predict(_row(x, self._columns, "predict_one")).tolist()[0]
+        label: Label = self._fitted.predict(dict_row(x, self._columns, self, "predict_one")).tolist()[0]
         return label
 
     def predict_proba_one(self, x: Row, **kwargs: Any) -> dict[Label, float]:  # noqa: ARG002
@@ -146,7 +146,7 @@ class RiverClassifier(Classifier):
             raise NotImplementedError(f"{type(self._fitted).__name__} has no predict_proba()")
         if not is_ready(self._fitted):
             return {}
-        probabilities = self._fitted.predict_proba(_row(x, self._columns, "predict_proba_one"))[0]
+        probabilities = self._fitted.predict_proba(dict_row(x, self._columns, self, "predict_proba_one"))[0]
         return dict(zip(self._fitted.classes_.tolist(), probabilities.tolist(), strict=True))
 
     def to_learner(self) -> Any:
@@ -166,23 +166,6 @@ class RiverClassifier(Classifier):
         return learner
 
     taught = renamed_method("to_learner", "taught")
-
-
-def _row(x: Row, columns: Mapping[Hashable, int], method: str) -> FloatArray:
-    row = np.zeros((1, len(columns)))
-    for name, value in x.items():
-        column = columns.get(name)
-        if column is None:
-            continue
-        try:
-            row[0, column] = value
-        except (TypeError, ValueError):
-            raise DataError(
-                f"expected a number for {name!r}; got {value!r}.",
-                source=f"RiverClassifier.{method}",
-                hint="encode categories with river's preprocessing.OneHotEncoder()",
-            ) from None
-    return row
 
 
 def to_river(learner: Any, features: Sequence[Hashable] | None = None) -> RiverClassifier:

@@ -42,17 +42,14 @@ def register() -> None:
 
 def _declared(scope: Any, model: Any, inputs: Any, custom_parsers: Any = None) -> Any:  # noqa: ARG001
     """Declare the outputs ``label`` and ``scores`` of a learner with the types in its ONNX graph."""
-    operator = scope.declare_local_operator(f"Steelyard{_kind(model).__name__}", model)
+    kind = next(kind for kind in CONVERTED if isinstance(model, kind))
+    operator = scope.declare_local_operator(f"Steelyard{kind.__name__}", model)
     operator.inputs.extend(inputs)
     for value in to_onnx(model).graph.output:
         of = value.type.tensor_type
         shape = [size.dim_value or None for size in of.shape.dim]
         operator.outputs.append(scope.declare_local_variable(value.name, _TYPES[of.elem_type](shape)))
     return operator.outputs
-
-
-def _kind(model: Any) -> type:
-    return next(kind for kind in CONVERTED if isinstance(model, kind))
 
 
 def _checked(operator: Any) -> None:

@@ -53,7 +53,6 @@ _KOIL_SETS = {
     "s50": (5100, 2, 100),
     "s100": (10100, 2, 100),
 }
-KOIL_NAMES = tuple(_KOIL_SETS)
 
 _SEGMENTS = ("BRICKFACE", "CEMENT", "FOLIAGE", "GRASS", "PATH", "SKY", "WINDOW")
 _YEAST = {

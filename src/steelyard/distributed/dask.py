@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from steelyard._threads import num_threads
+from steelyard._validation import check_started
 from steelyard.distributed.partitions import (
     MAP_ROWS,
     Message,
@@ -24,11 +25,12 @@ from steelyard.distributed.partitions import (
     Pass,
     StatisticsConfig,
     as_rows,
-    check_fitted,
+    as_triple,
     fold_probe,
     learn_partition,
     merge_parts,
     n_rows,
+    no_rows_error,
     stacked,
 )
 from steelyard.exceptions import DataError, DataTypeError, ParameterError
@@ -133,13 +135,11 @@ def update(
         ``models``, changed in place.
     """
     work = Pass(models, "update")
-    pairs = [_pair(rows, name) for name, rows in (("add", add), ("forget", forget))]
-    if all(rows is None for rows in pairs):
-        raise ParameterError(
-            "rows to add, rows to forget, or both are required; got neither.", source="update"
-        )
+    if add is None and forget is None:
+        raise no_rows_error()
     (incoming, names), (outgoing, other_names) = (
-        ([], None) if rows is None else _parts(*rows, "update") for rows in pairs
+        ([], None) if rows is None else _parts(as_triple(rows, name, "update", ParameterError), "update")
+        for name, rows in (("add", add), ("forget", forget))
     )
     with _engine(client) as engine:
         work.fit_maps(lambda: _first_rows(incoming, names, engine))
@@ -154,17 +154,6 @@ def update(
         totals = _merged(level, engine)
     work.finish(totals)
     return models
-
-
-def _pair(rows: tuple[Any, ...] | None, name: str) -> tuple[Any, Any, Any] | None:
-    if rows is None:
-        return None
-    if not isinstance(rows, tuple) or len(rows) not in {2, 3}:
-        raise ParameterError(
-            f"{name} must be a tuple (X, y) or (X, y, sample_weight); got {type(rows).__name__}.",
-            source="update",
-        )
-    return rows[0], rows[1], rows[2] if len(rows) == 3 else None
 
 
 def _task_inputs(parts: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
@@ -213,7 +202,7 @@ def predict(model: ProximalSVC, X: Any) -> Any:
     dask array, dask series or list of delayed
         Labels, partitioned like the rows.
     """
-    check_fitted(model, "predict")
+    check_started(model, "predict")
     frozen = copy.deepcopy(model)
     dtype = frozen.classes_.dtype
     kind = _container(X, "predict")
@@ -295,7 +284,7 @@ def local_cluster(n_workers: int | None = None, **options: Any) -> Any:
 
 def _run(models: Any, method: str, data: tuple[Any, Any, Any], client: Any) -> Any:
     work = Pass(models, method)
-    parts, names = _parts(*data, method)
+    parts, names = _parts(data, method)
     with _engine(client) as engine:
         work.fit_maps(lambda: _first_rows(parts, names, engine))
         learn = dask.delayed(partial(_learn, names=names))
@@ -374,13 +363,7 @@ def _unpacked(part: tuple[Any, ...], names: Names | None, where: str) -> tuple[A
         label, weight = names
         targets = [label] if weight is None else [label, weight]
         return rows.drop(columns=targets), rows[label], None if weight is None else rows[weight]
-    if not isinstance(rows, tuple) or len(rows) not in {2, 3}:
-        raise DataTypeError(
-            f"a delayed part without separate labels must be a tuple (X, y) or (X, y, "
-            f"sample_weight); got {type(rows).__name__}.",
-            source=where,
-        )
-    return rows[0], rows[1], rows[2] if len(rows) == 3 else None
+    return as_triple(rows, "a delayed part without separate labels", where)
 
 
 # -- conversion of collections to partitions ------------------------------------------------------------
@@ -401,11 +384,12 @@ def _container(X: Any, method: str) -> str:
     )
 
 
-def _parts(X: Any, y: Any, sample_weight: Any, method: str) -> tuple[list[tuple[Any, ...]], Names | None]:
+def _parts(data: tuple[Any, Any, Any], method: str) -> tuple[list[tuple[Any, ...]], Names | None]:
     """Return rows, labels and weights (or None) of each partition as delayed values.
 
     If labels and weights are columns of the rows, return one value per partition and the column names.
     """
+    X, y, sample_weight = data
     kind = _container(X, method)
     if kind == "list" and y is None:
         return [(part,) for part in X], None

@@ -252,7 +252,8 @@ def combine(parts: Iterable[StatisticsPart | str | os.PathLike[str]]) -> Statist
 
 def _ledger_of(model: Any) -> Any:
     """Return the row ledger (record of the learned rows) of a model or of its estimator, or None."""
-    return getattr(getattr(model, "estimator", model), "_ledger", None)
+    state = getattr(getattr(model, "estimator", model), "_state", None)
+    return getattr(state, "ledger", None)
 
 
 def _copy(model: Any) -> Any:

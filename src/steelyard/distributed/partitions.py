@@ -19,8 +19,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from steelyard._threads import one_thread
+from steelyard._validation import check_started
 from steelyard.base import check_parameters
-from steelyard.exceptions import DataError, DataTypeError, NotFittedError, ParameterError
+from steelyard.exceptions import DataError, DataTypeError, ParameterError, SteelyardError
 from steelyard.features import RandomFeatures
 from steelyard.proximal import FoldedStatistics, ProximalSVC, Quantizer
 from steelyard.proximal.folds import FoldState
@@ -49,15 +50,12 @@ class StatisticsConfig:
     @classmethod
     def of(cls, model: ProximalSVC, method: str) -> StatisticsConfig:
         """Return the configuration for a model. With the method "fit", earlier statistics are discarded."""
-        try:
-            current = model.statistics()
-        except NotFittedError as error:
-            if method in {"forget", "update"}:
-                raise error.with_source(f"ProximalSVC.{method}") from error
-            current = None
-        if method == "fit" or current is None:
+        if method in {"forget", "update"}:
+            check_started(model, method)
+        if method == "fit" or not model.__sklearn_is_fitted__():
             n_folds = model.n_folds if model.C == "auto" else 1
             return cls(n_folds, model.feature_map, model.quantizer, model.track_rows)
+        current = model.statistics()
         known = method == "forget" or current.statistics.is_frozen
         quantizer = current.statistics.quantizer if known else model.quantizer
         return cls(
@@ -98,8 +96,8 @@ class StatisticsConfig:
         if self.n_features is None:
             return learner
         state = FoldState.start(self.n_features, self.n_folds, self.feature_map, self.quantizer)
-        ledger = RowLedger() if self.track_rows else None
-        return learner.merge(FoldedStatistics.of(state, self.feature_names, ledger))
+        state.ledger = RowLedger() if self.track_rows else None
+        return learner.merge(FoldedStatistics.of(state, self.feature_names))
 
     def equals(self, other: StatisticsConfig) -> bool:
         """Return whether models with this and the other configuration can share statistics."""
@@ -213,19 +211,10 @@ def learn_partition(
 
 def message_of(learner: ProximalSVC) -> Message:
     """Return the statistics that a worker sends, or None if its learner has seen no rows."""
-    try:
-        message = learner.statistics()
-    except NotFittedError:
+    if not learner.__sklearn_is_fitted__():
         return None
+    message = learner.statistics()
     return message.without_map() if message.statistics.classes else None
-
-
-def check_fitted(model: ProximalSVC, method: str) -> None:
-    """Raise NotFittedError if the model has not learned any rows."""
-    try:
-        model.statistics()
-    except NotFittedError as error:
-        raise error.with_source(f"ProximalSVC.{method}") from error
 
 
 def _check_width(configs: Sequence[StatisticsConfig], X: Any, where: str) -> None:
@@ -281,6 +270,21 @@ def fold_probe(model: ProximalSVC, folds: int) -> ProximalSVC:
         )
     check_parameters(model)
     return ProximalSVC(**{**model.get_params(deep=False), "C": "auto", "n_folds": folds})
+
+
+def no_rows_error() -> ParameterError:
+    """Return the error for an update without rows."""
+    return ParameterError("rows to add, rows to forget, or both are required; got neither.", source="update")
+
+
+def as_triple(rows: Any, what: str, source: str, error: type[SteelyardError] = DataTypeError) -> Any:
+    """Return (X, y) or (X, y, sample_weight) as a triple; raise an error that calls it ``what``."""
+    if not isinstance(rows, tuple) or len(rows) not in {2, 3}:
+        raise error(
+            f"{what} must be a tuple (X, y) or (X, y, sample_weight); got {type(rows).__name__}.",
+            source=source,
+        )
+    return rows if len(rows) == 3 else (*rows, None)
 
 
 def as_rows(X: Any) -> Any:

@@ -65,7 +65,12 @@ def find_recipes(parts: Sequence[tuple[Any, ...]]) -> list[Recipe | None]:
             else:
                 keys |= _dependencies(graph, key)
     return [
-        None if number in shared else Recipe({key: graph[key] for key in needed[number]}, _keys_of(part))
+        None
+        if number in shared
+        else Recipe(
+            {key: graph[key] for key in needed[number]},
+            [None if value is None else value.key for value in part],
+        )
         for number, part in enumerate(parts)
     ]
 
@@ -77,10 +82,6 @@ def _common_graph(parts: Sequence[tuple[Any, ...]]) -> dict[Any, Any]:
     for graph in graphs.values():
         common.update(ensure_dict(graph))
     return common
-
-
-def _keys_of(part: tuple[Any, ...]) -> list[Any]:
-    return [None if value is None else value.key for value in part]
 
 
 def _dependencies(graph: Mapping[Any, Any], key: Any) -> set[Any]:

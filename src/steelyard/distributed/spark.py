@@ -6,7 +6,6 @@ this package in their Python environment.
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -27,8 +26,18 @@ from steelyard.distributed.partitions import (
     fold_probe,
     learn_rows,
     message_of,
+    no_rows_error,
 )
-from steelyard.distributed.spark_streaming import ModelCheckpoint, learn_keyed, learn_sample
+from steelyard.distributed.spark_streaming import (
+    PARTS,
+    ModelCheckpoint,
+    error_part,
+    learn_keyed,
+    learn_sample,
+    part_of,
+    partition_id,
+    without_errors,
+)
 from steelyard.ensemble import StreamClassifier
 from steelyard.exceptions import DataError, DataTypeError, ParameterError, SteelyardError
 from steelyard.keyed import KeyedClassifier
@@ -51,7 +60,6 @@ __all__ = [
 Features = Sequence[str] | str
 
 _PARTITIONS_PER_BUCKET = 32  # number of partitions whose messages one executor adds
-_MESSAGES = "bucket int, partition int, config int, message binary, error string"
 
 
 def fit(
@@ -84,7 +92,7 @@ def fit(
     DataError
         If a value is missing or not finite; the message names the partition and column. No model is changed.
     """
-    return _run(models, "fit", [_Side(df, _columns(df, features, label, weight, "fit"), "fit")])
+    return _run(models, "fit", [_side(df, features, label, weight, "fit")])
 
 
 def partial_fit(
@@ -98,18 +106,14 @@ def partial_fit(
     if isinstance(models, KeyedClassifier):
         _learn_keyed(models, df, _columns(df, features, label, weight, "partial_fit", model=models))
         return models
-    return _run(
-        models,
-        "partial_fit",
-        [_Side(df, _columns(df, features, label, weight, "partial_fit"), "partial_fit")],
-    )
+    return _run(models, "partial_fit", [_side(df, features, label, weight, "partial_fit")])
 
 
 def forget(
     models: Models, df: Any, *, features: Features, label: str = "y", weight: str | None = None
 ) -> Models:
     """Forget rows that were learned before; the parameters are those of :func:`fit`."""
-    return _run(models, "forget", [_Side(df, _columns(df, features, label, weight, "forget"), "forget")])
+    return _run(models, "forget", [_side(df, features, label, weight, "forget")])
 
 
 def update(
@@ -147,14 +151,11 @@ def update(
         and column. No model is changed.
     """
     if add is None and forget is None:
-        raise ParameterError(
-            "rows to add, rows to forget, or both are required; got neither.", source="update"
-        )
-    sides = [
-        _Side(df, _columns(df, features, label, weight, f"update ({name})"), f"update ({name})", is_forgotten)
-        for name, df, is_forgotten in (("add", add, False), ("forget", forget, True))
-        if df is not None
-    ]
+        raise no_rows_error()
+    columns = features, label, weight
+    sides = [] if add is None else [_side(add, *columns, "update (add)")]
+    if forget is not None:
+        sides.append(_side(forget, *columns, "update (forget)", is_forgotten=True))
     return _run(models, "update", sides)
 
 
@@ -426,10 +427,15 @@ class _Side:
             configs=configs,
             columns=self.columns,
             method=self.method,
-            bucket=_PARTITIONS_PER_BUCKET,
             first=len(configs) if self.is_forgotten else 0,
         )
-        return self.rows.mapInArrow(work, _MESSAGES)
+        return self.rows.mapInArrow(work, PARTS)
+
+
+def _side(
+    df: Any, features: Features, label: str, weight: str | None, method: str, *, is_forgotten: bool = False
+) -> _Side:
+    return _Side(df, _columns(df, features, label, weight, method), method, is_forgotten)
 
 
 def _run(models: Any, method: str, sides: Sequence[_Side]) -> Any:
@@ -437,17 +443,14 @@ def _run(models: Any, method: str, sides: Sequence[_Side]) -> Any:
     work.fit_maps(lambda: _first_rows(sides[0].rows, sides[0].columns))
     messages = (
         reduce(lambda a, b: a.union(b), (side.messages(work.configs) for side in sides))
+        .selectExpr("*", f"partition div {_PARTITIONS_PER_BUCKET} as bucket")
         .repartition("bucket")
-        .sortWithinPartitions("bucket", "config", "partition")  # the fixed order makes sums reproducible
-        .mapInArrow(_add_up, _MESSAGES)
+        .sortWithinPartitions("bucket", "position", "partition")  # the fixed order makes sums reproducible
+        .mapInArrow(_add_up, PARTS)
     )
-    received = sorted(_collect(messages), key=lambda row: (row["config"], row["bucket"]))
-    failed = [row for row in received if row["error"] is not None]
-    if failed:
-        raise DataError(**json.loads(min(failed, key=lambda row: row["partition"])["error"]))
     by_config: list[list[FoldedStatistics]] = [[] for _ in range(len(work.configs) * work.n_sides)]
-    for row in received:
-        by_config[row["config"]].append(FoldedStatistics.from_bytes(bytes(row["message"])))
+    for row in without_errors(_collect(messages)):
+        by_config[row["position"]].append(FoldedStatistics.from_bytes(bytes(row["content"])))
     work.finish([add_up(messages) for messages in by_config])
     return models
 
@@ -479,16 +482,13 @@ def _statistics(
     configs: Sequence[StatisticsConfig],
     columns: SparkColumns,
     method: str,
-    bucket: int,
     first: int,
 ) -> Iterator[Any]:
     """Yield the messages of one partition. Configurations are numbered from ``first``.
 
     An error in the rows is sent as a message instead of being raised, because Spark would retry the task.
     """
-    from pyspark import TaskContext
-
-    partition = TaskContext.get().partitionId()
+    partition = partition_id()
     learners = [config.learner() for config in configs]
     seen = 0
     for batch in batches:
@@ -499,46 +499,27 @@ def _statistics(
         except SteelyardError as error:
             for _ in batches:  # Spark requires that the whole input is consumed
                 pass
-            yield _message(partition // bucket, partition, first, error=_serialized(error, where))
+            yield error_part(first, error, where)
             return
         seen += batch.num_rows
     for config, learner in enumerate(learners, start=first):
         message = message_of(learner)
         if message is not None:
-            yield _message(partition // bucket, partition, config, message=message.to_bytes())
+            yield part_of(partition, config, message.to_bytes())
 
 
 def _add_up(batches: Iterable[Any]) -> Iterator[Any]:
-    """Add the messages of each bucket and configuration. Error messages are passed on."""
+    """Add the messages of each bucket and configuration. Errors are passed on."""
     rows = (row for batch in batches for row in batch.to_pylist())
-    for (bucket, config), group in groupby(rows, key=lambda row: (row["bucket"], row["config"])):
+    for (bucket, config), group in groupby(rows, key=lambda row: (row["bucket"], row["position"])):
         total: Message = None
         for row in group:
-            if row["error"] is not None:
-                yield _message(**row)
+            if row["error"]:
+                yield part_of(row["partition"], config, row["content"], error=True)
             else:
-                total = add_up([total, FoldedStatistics.from_bytes(row["message"])])
+                total = add_up([total, FoldedStatistics.from_bytes(row["content"])])
         if total is not None:
-            yield _message(bucket, 0, config, message=total.to_bytes())
-
-
-def _message(
-    bucket: int, partition: int, config: int, message: bytes | None = None, error: str | None = None
-) -> Any:
-    import pyarrow as pa
-
-    columns = {
-        "bucket": pa.array([bucket], pa.int32()),
-        "partition": pa.array([partition], pa.int32()),
-        "config": pa.array([config], pa.int32()),
-        "message": pa.array([message], pa.binary()),
-        "error": pa.array([error], pa.string()),
-    }
-    return pa.RecordBatch.from_pydict(columns)
-
-
-def _serialized(error: SteelyardError, where: str) -> str:
-    return json.dumps({"source": where, "message": error.message, "hint": error.hint})
+            yield part_of(bucket, config, total.to_bytes())
 
 
 def _pack_rows(columns: SparkColumns, batches: Iterable[Any]) -> Iterator[Any]:

@@ -27,7 +27,7 @@ from steelyard.persistence.tree import decode, encode
 from steelyard.proximal.row_ledger import row_hashes
 
 _FOLDER, _FILE = "steelyard", "model"
-_PARTS = "partition int, position long, content binary, error boolean"
+PARTS = "partition int, position long, content binary, error boolean"  # what executors send to the driver
 
 
 @dataclass
@@ -137,9 +137,9 @@ def learn_sample(
     frequent = max(counts, key=lambda label: (counts[label], str(label)), default=None)
     rate = min(1.0, max_rows / max(arrived.get(frequent, 0), 1))
     rows = df.select(*map(quoted, columns.names)).mapInArrow(
-        partial(_sampled, columns, frequent, rate), _PARTS
+        partial(_sampled, columns, frequent, rate), PARTS
     )
-    parts = [decode(content) for content in _contents(collect(rows))]
+    parts = [decode(bytes(row["content"])) for row in without_errors(collect(rows))]
     X = np.concatenate([part["X"] for part in parts])
     y, weights = (np.concatenate([part[name] for part in parts]) for name in ("y", "weights"))
     if isinstance(columns.features, tuple):
@@ -162,19 +162,19 @@ def learn_keyed(
             quantizer = fitted_quantizer(np.asarray(first_rows(), dtype=np.float64))
     worker = KeyedClassifier(**{**model.get_params(deep=False), "quantizer": quantizer})
     work = partial(_keyed_sums, columns, to_bytes(worker), source)
-    parts = df.select(*map(quoted, columns.names)).repartition(quoted(columns.key)).mapInArrow(work, _PARTS)
-    for content in _contents(collect(parts)):
-        worker.merge(from_bytes(content))
+    parts = df.select(*map(quoted, columns.names)).repartition(quoted(columns.key)).mapInArrow(work, PARTS)
+    for row in without_errors(collect(parts)):
+        worker.merge(from_bytes(bytes(row["content"])))
     model.merge(worker)  # one atomic change, so that an error leaves the model unchanged
 
 
-def _contents(rows: Iterable[Any]) -> list[bytes]:
-    """Return the contents of all partitions in order; raise the first error that a partition reported."""
+def without_errors(rows: Iterable[Any]) -> list[Any]:
+    """Return the parts of all partitions in order; raise the first error that a partition reported."""
     ordered = sorted(rows, key=lambda row: (row["partition"], row["position"]))
     for row in ordered:
         if row["error"]:
             raise DataError(**decode(bytes(row["content"])))
-    return [bytes(row["content"]) for row in ordered]
+    return ordered
 
 
 # -- functions that run on the executors -------------------------------------------------------------
@@ -202,7 +202,7 @@ def _keyed_sums(columns: SparkColumns, model: bytes, source: str, batches: Itera
     errors = [part for part in _parts(learn, source, batches) if part is not None]
     yield from errors[:1]
     if not errors and learner.__sklearn_is_fitted__():
-        yield _part(0, to_bytes(learner))
+        yield part_of(partition_id(), 0, to_bytes(learner))
 
 
 def _parts(work: Any, source: str, batches: Iterable[Any]) -> Iterator[Any]:
@@ -218,25 +218,31 @@ def _parts(work: Any, source: str, batches: Iterable[Any]) -> Iterator[Any]:
             content = work(batch)
         except SteelyardError as error:
             failed = True
-            where = f"{source}: partition {_partition()}"
-            description = {"message": error.message, "source": where, "hint": error.hint}
-            yield _part(position, encode(description), error=True)
+            yield error_part(position, error, f"{source}: partition {partition_id()}")
         else:
             if content is not None:
-                yield _part(position, content)
+                yield part_of(partition_id(), position, content)
 
 
-def _partition() -> int:
+def error_part(position: int, error: SteelyardError, where: str) -> Any:
+    """Return the part with which a partition reports an error."""
+    description = {"message": error.message, "source": where, "hint": error.hint}
+    return part_of(partition_id(), position, encode(description), error=True)
+
+
+def partition_id() -> int:
+    """Return the number of the partition that this executor processes."""
     from pyspark import TaskContext
 
     return int(TaskContext.get().partitionId())
 
 
-def _part(position: int, content: bytes, *, error: bool = False) -> Any:
+def part_of(partition: int, position: int, content: bytes, *, error: bool = False) -> Any:
+    """Return a batch of one row, with a content that an executor sends to the driver."""
     import pyarrow as pa
 
     columns = {
-        "partition": pa.array([_partition()], pa.int32()),
+        "partition": pa.array([partition], pa.int32()),
         "position": pa.array([position], pa.int64()),
         "content": pa.array([content], pa.binary()),
         "error": pa.array([error], pa.bool_()),

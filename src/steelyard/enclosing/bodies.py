@@ -29,7 +29,7 @@ from steelyard.kernels.items import ItemTable, distinct, is_sequence_kernel, tak
 TOLERANCE = 1e-6  # tolerance of the optimality conditions, relative to the squared radius
 CACHE_BYTES = 256 << 20
 MAX_STEPS = 10_000_000
-_POINT_RADIUS = 1e-100  # replaces the radius 0 of a body that contains a single point
+POINT_RADIUS = 1e-100  # replaces the radius 0 of a body that contains a single point
 _BLOCK_ROWS = 4096
 _MAX_EXPLICIT_FEATURES = 512  # up to this number of features, one axis per feature is cheap even for few rows
 _MIN_RELATIVE_EIGENVALUE = 1e-12  # eigenvalues below this fraction of the largest one are rounding errors
@@ -199,9 +199,7 @@ def build_body(rows: ClassRows, settings: BodySettings, ball: Ball | None = None
     """Return the body that encloses the rows. If ``ball`` is given, it is used instead of a new solution."""
     is_sphere = settings.shape == "sphere"
     kind: type[Body]
-    if is_sequence_kernel(settings.kernel):
-        kind = SequenceSphere if is_sphere else KernelEllipsoid
-    elif settings.kernel != "linear":
+    if settings.kernel != "linear":
         kind = KernelSphere if is_sphere else KernelEllipsoid
     elif is_sphere:
         kind = Sphere
@@ -296,24 +294,25 @@ class KernelSphere(Body):
     @classmethod
     def build(cls, rows: ClassRows, settings: BodySettings, ball: Ball | None = None) -> Self:
         kernel = settings.kernel_for(rows)
-        ball = ball or cls._solve(kernel, rows, settings)
+        if ball is None and is_sequence_kernel(kernel):
+            _check_kernel_matrix_fits(len(rows.X))
+            table = ItemTable([kernel])
+            ball = settings.ball(table.specs()[0], table.add(rows.X), rows)
+        elif ball is None:
+            ball = settings.ball(kernel.spec(), rows.X, rows)
         is_support = ball.alpha > 0.0
         X, coefficients = take(rows.X, is_support), ball.alpha[is_support]
-        sphere = cls(ball, kernel, cls._pack(X), coefficients, 0.0)
+        support = X
+        if not isinstance(X, list):
+            support = _native.PackedRows64(X.shape[1], len(X))
+            support.append(X)
+        sphere = cls(ball, kernel, support, coefficients, 0.0)
         return replace(sphere, centre_length=float(coefficients @ sphere._kernel_sums(X, 1)))
-
-    @classmethod
-    def _solve(cls, kernel: Kernel, rows: ClassRows, settings: BodySettings) -> Ball:
-        return settings.ball(kernel.spec(), rows.X, rows)
-
-    @classmethod
-    def _pack(cls, X: Any) -> Any:
-        packed = _native.PackedRows64(X.shape[1], len(X))
-        packed.append(X)
-        return packed
 
     def _kernel_sums(self, X: Any, n_threads: int) -> FloatArray:
         """Return the inner product of each row with the center."""
+        if isinstance(X, list):
+            return np.asarray(self.kernel.block(X, self.support) @ self.coefficients)
         sums = np.empty(len(X))
         self.support.kernel_sums(self.kernel.spec(), X, self.coefficients, sums, n_threads)
         return sums
@@ -321,23 +320,6 @@ class KernelSphere(Body):
     def squared_distances(self, X: Any) -> FloatArray:
         sums = self._kernel_sums(X, num_threads())
         return np.maximum(self.kernel.diagonal(X) - 2.0 * sums + self.centre_length, 0.0)
-
-
-class SequenceSphere(KernelSphere):
-    """Ball in the feature space of a sequence kernel, computed from its kernel matrix."""
-
-    @classmethod
-    def _solve(cls, kernel: Kernel, rows: ClassRows, settings: BodySettings) -> Ball:
-        _check_kernel_matrix_fits(len(rows.X))
-        table = ItemTable([kernel])
-        return settings.ball(table.specs()[0], table.add(rows.X), rows)
-
-    @classmethod
-    def _pack(cls, X: Any) -> Any:
-        return X
-
-    def _kernel_sums(self, X: Any, n_threads: int) -> FloatArray:  # noqa: ARG002  the kernel uses all threads
-        return np.asarray(self.kernel.block(X, self.support) @ self.coefficients)
 
 
 @dataclass(frozen=True)
@@ -458,7 +440,7 @@ def nearest_bodies(bodies: list[Body], X: FloatArray) -> tuple[IntArray, FloatAr
 
 
 def _radii(bodies: list[Body]) -> FloatArray:
-    return np.array([max(body.ball.radius, _POINT_RADIUS) for body in bodies])
+    return np.array([max(body.ball.radius, POINT_RADIUS) for body in bodies])
 
 
 def _in_blocks(bodies: list[Body], X: FloatArray) -> Iterator[tuple[slice, FloatArray]]:

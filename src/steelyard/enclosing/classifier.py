@@ -254,11 +254,6 @@ class EnclosingClassifier(MergingMixin, Learner):
         if not self._is_started():
             self._set_features(other._features())
             self._classes = {}
-        self._check_mergeable(other)
-        self._classes = self._classes | other._classes
-        return self
-
-    def _check_mergeable(self, other: EnclosingClassifier) -> None:
         self._check_same_features(other, "merge")
         shared = [label for label in other._classes if label in self._classes]
         if shared:
@@ -268,6 +263,8 @@ class EnclosingClassifier(MergingMixin, Learner):
                 hint="forget the class in one learner, or pass its rows to partial_fit() of the other",
             )
         check_sortable([*self._classes, *other._classes], "EnclosingClassifier.merge")
+        self._classes = self._classes | other._classes
+        return self
 
     # -- prediction ---------------------------------------------------------------------------------
 
@@ -427,28 +424,24 @@ class EnclosingClassifier(MergingMixin, Learner):
     @snapshot_read
     def support_vectors_(self) -> dict[Label, Any]:
         """Rows on or outside the surface of each body."""
-        bodies = self._bodies("support_vectors_")
-        labels = sorted(self._classes)
-        return {
-            label: take(self._classes[label].rows.X, body.ball.alpha > 0.0)
-            for label, body in zip(labels, bodies, strict=True)
-        }
+        return {label: take(X, alpha > 0.0) for label, X, alpha in self._weighted_rows("support_vectors_")}
 
     @property
     @snapshot_read
     def center_(self) -> dict[Label, FloatArray]:
         """Centers of the bodies."""
-        bodies = self._bodies("center_")
+        weighted = self._weighted_rows("center_")
         if self.kernel != "linear":
             raise AttributeError(
                 f"EnclosingClassifier.center_: with kernel={self.kernel!r} the centers are in the feature "
                 "space of the kernel and have no coordinates."
             )
-        labels = sorted(self._classes)
-        return {
-            label: body.ball.alpha @ self._classes[label].rows.X
-            for label, body in zip(labels, bodies, strict=True)
-        }
+        return {label: alpha @ X for label, X, alpha in weighted}
+
+    def _weighted_rows(self, method: str) -> list[tuple[Label, Any, FloatArray]]:
+        """Return the label and the rows of each class, and the weights of these rows in its center."""
+        labelled = zip(sorted(self._classes), self._bodies(method), strict=True)
+        return [(label, self._classes[label].rows.X, body.ball.alpha) for label, body in labelled]
 
     # -- persistence --------------------------------------------------------------------------------
 

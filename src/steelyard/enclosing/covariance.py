@@ -97,13 +97,6 @@ def median_kurtosis(centred: FloatArray, weights: FloatArray) -> float:
 def estimate_shrinkage(spread: Spread) -> float:
     r"""Return a shrinkage between 0 (ellipsoid) and 1 (sphere), selected by leave-one-out distances.
 
-    Returns
-    -------
-    float
-        0 keeps the covariance as it is, 1 replaces it by the sphere.
-
-    Notes
-    -----
     Let :math:`d^2_i` be the squared distances of the rows from their mean and :math:`d^2_{-i}` the same with
     row i left out of mean and covariance. The answers to two questions determine the shrinkage.
 

@@ -8,13 +8,11 @@ immutable state used for prediction. ``decision`` holds the learned state of the
 ``settings`` has all tuning constants.
 """
 
-from steelyard._deprecation import renamed_class
+from steelyard._deprecation import former_names
 from steelyard.ensemble.adaptive_threshold import AdaptiveThresholdClassifier
 from steelyard.ensemble.explanation import Explanation
 from steelyard.ensemble.stream_classifier import StreamClassifier
 
 __all__ = ["AdaptiveThresholdClassifier", "Explanation", "StreamClassifier"]
 
-
-def __getattr__(name: str) -> type:
-    return renamed_class(__name__, {"MovingCut": "AdaptiveThresholdClassifier"}, name)
+__getattr__ = former_names(__name__, MovingCut="AdaptiveThresholdClassifier")

@@ -34,7 +34,7 @@ from steelyard.ensemble.state import get_state, restored_ensemble
 from steelyard.ensemble.thresholded import ThresholdedClassifier
 from steelyard.exceptions import SteelyardError
 from steelyard.explanation.attribution import Attribution
-from steelyard.explanation.explain import dense_rows, explain_rows
+from steelyard.explanation.explain import explain_rows
 from steelyard.explanation.neighbors import RememberedRows
 from steelyard.params import (
     AnyOf,
@@ -55,19 +55,14 @@ from steelyard.windowing.sliding import window_size
 _FORMER_PARAMETERS = {"memory": "window", "budget": "compute_budget"}
 
 
-class _WindowChoice:
-    """Constraint of the parameter ``window``."""
-
-    description = '"auto", a whole number of rows, a timedelta, or text such as "30d" (units s, m, h, d, w)'
-
-    def accepts(self, value: object) -> bool:
-        if isinstance(value, str) and value == "auto":
-            return True
-        try:
-            window_size(value)  # type: ignore[arg-type]  # raises an error for invalid values
-        except SteelyardError:
-            return False
+def _is_window(value: Any) -> bool:
+    if isinstance(value, str) and value == "auto":
         return True
+    try:
+        window_size(value)  # raises an error for invalid values
+    except SteelyardError:
+        return False
+    return True
 
 
 @absent_parameters(
@@ -179,7 +174,10 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
 
     _constraints: ClassVar[dict[str, Constraint]] = {
         "threshold": ThresholdChoice(),
-        "window": _WindowChoice(),
+        "window": Constraint(
+            '"auto", a whole number of rows, a timedelta, or text such as "30d" (units s, m, h, d, w)',
+            _is_window,
+        ),
         "compute_budget": AnyOf(OneOf("auto"), Positive()),
         "random_state": Integer(0),
         "positive": LabelOrNone(),
@@ -314,7 +312,7 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
         """
         if not self._is_started() or self._schema is not None:
             return True
-        return not isinstance(rows, Mapping) and rows.shape[1] == self.n_features_in_
+        return isinstance(rows, np.ndarray) and rows.shape[1] == self.n_features_in_
 
     @transactional
     def erase_categories(self, categories: Iterable[tuple[str, str]]) -> None:
@@ -504,7 +502,7 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
 
     def _explained_rows(self, X: Any) -> FloatArray:
         if sp.issparse(X):
-            return dense_rows(self, X)
+            return super()._explained_rows(X)
         rows = np.ascontiguousarray(validate_rows(self, X, "explain"), dtype=np.float64)
         check_not_infinite(self, rows, "explain")
         return rows

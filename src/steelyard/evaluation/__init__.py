@@ -4,7 +4,7 @@
 :class:`PrequentialResult`. ``tracking`` computes the measures, ``peers`` adapts models of other libraries.
 """
 
-from steelyard._deprecation import renamed_class
+from steelyard._deprecation import former_names
 from steelyard.evaluation.displays import BoundaryDisplay, ForgetDisplay, PrequentialDisplay
 from steelyard.evaluation.evaluator import Event, PrequentialEvaluator, prequential
 from steelyard.evaluation.peers import RiverPeer, SklearnPeer
@@ -22,6 +22,4 @@ __all__ = [
     "prequential",
 ]
 
-
-def __getattr__(name: str) -> type:
-    return renamed_class(__name__, {"Race": "PrequentialEvaluator"}, name)
+__getattr__ = former_names(__name__, Race="PrequentialEvaluator")

@@ -21,17 +21,8 @@ _REMEMBERED_ROWS = 200
 def contributions(model: Any) -> FloatArray | None:
     """Return the change of each score when a feature increases by one standard deviation.
 
-    This change is the weight of the feature times its standard deviation.
-
-    Parameters
-    ----------
-    model : learner
-        A linear learner with statistics, or a window wrapper that contains such a learner.
-
-    Returns
-    -------
-    ndarray of shape (n_planes, n_features) or None
-        None if the model has no linear scores.
+    This change is the weight of the feature times its standard deviation. It is known for linear learners
+    with statistics, also inside a window wrapper; for other models the result is None.
     """
     learner = getattr(model, "estimator_", None) or model
     coef, statistics = getattr(learner, "coef_", None), getattr(learner, "statistics_", None)
@@ -46,20 +37,10 @@ def strengths_of(model: Any, recent: Callable[[], Any] | None = None) -> FloatAr
     """Return the strength (importance) of each feature for the scores of a model.
 
     The strength is the mean absolute contribution of the feature, as ``explain`` returns it, over recent
-    rows. By default these are the last rows that the model stores. For linear learners with statistics of all
-    rows, the strength is the root mean square, over the scores, of :func:`contributions`.
-
-    Parameters
-    ----------
-    model : learner
-        Any learner.
-    recent : callable, optional
-        Function that returns recent rows in the form that the model accepts, or None if there are none.
-
-    Returns
-    -------
-    ndarray of shape (n_features,) or None
-        None if the model is not a learner of this package, or has no rows to explain.
+    rows, which ``recent`` returns in the form that the model accepts. By default these are the last rows that
+    the model stores. For linear learners with statistics of all rows, the strength is the root mean square,
+    over the scores, of :func:`contributions`. The result is None if the model is not a learner of this
+    package, or has no rows to explain.
     """
     values = contributions(model)
     if values is not None:

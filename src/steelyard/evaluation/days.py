@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from steelyard._types import FloatArray
-from steelyard.metrics.score_measures import BoolArray, rankings_of_both_classes
+from steelyard.metrics.score_measures import BoolArray, Ranking
 
 DAY_SECONDS = 86_400.0
 _MAX_DAYS = 4000  # maximum number of days; older days are dropped
@@ -35,11 +35,6 @@ class DayMeasures:
 
     Only the rows of the current day are stored. Late rows of an earlier day produce a second entry for that
     day.
-
-    Parameters
-    ----------
-    k : int
-        Number of rows that can be checked in a day.
     """
 
     def __init__(self, k: int) -> None:
@@ -67,13 +62,8 @@ class DayMeasures:
 
     def _line(self) -> DayLine:
         is_positive, scores = (np.concatenate(parts) for parts in zip(*self._parts, strict=True))
-        pair = rankings_of_both_classes(is_positive, scores)
+        ranking = Ranking.of(is_positive, scores)
+        pairs = zip(ranking.at_k(self.k), ranking.of_other_class().at_k(self.k), strict=True)
         n_positive = int(is_positive.sum())
         assert self._day is not None  # set by update()
-        return DayLine(
-            self._day,
-            len(scores),
-            (n_positive, len(scores) - n_positive),
-            (pair[0].precision_at_k(self.k), pair[1].precision_at_k(self.k)),
-            (pair[0].recall_at_k(self.k), pair[1].recall_at_k(self.k)),
-        )
+        return DayLine(self._day, len(scores), (n_positive, len(scores) - n_positive), *pairs)

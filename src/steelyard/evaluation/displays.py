@@ -38,8 +38,16 @@ class Display(ABC):
         -------
         self
         """
-        self.ax_, self.figure_ = _axes(ax)
-        self._draw(self.ax_)
+        if ax is None:
+            try:
+                import matplotlib.pyplot as plt
+            except ImportError as error:
+                raise ParameterError(
+                    "plots need matplotlib.", source="display", hint='pip install "steelyard[plots]"'
+                ) from error
+            _, ax = plt.subplots()
+        self.ax_, self.figure_ = ax, ax.figure
+        self._draw(ax)
         return self
 
 
@@ -112,21 +120,13 @@ class PrequentialDisplay(Display):
                 source="PrequentialDisplay",
             )
         lines = {model: result.records(model) for model in result.models}
-
-        def column(name: str) -> dict[str, FloatArray]:
-            return {
-                model: np.array([line.get(name, np.nan) for line in lines[model]], dtype=np.float64)
-                for model in lines
-            }
-
-        return cls(
-            {model: [line["row"] for line in records] for model, records in lines.items()},
-            column(measure),
-            low=column(f"{measure}_low"),
-            high=column(f"{measure}_high"),
-            measure=measure,
-            drifts=[begin for begin, _ in result.known_drifts],
-        ).plot(ax=ax)
+        values, low, high = (
+            {model: np.array([x.get(name, np.nan) for x in records]) for model, records in lines.items()}
+            for name in (measure, f"{measure}_low", f"{measure}_high")
+        )
+        rows = {model: [line["row"] for line in records] for model, records in lines.items()}
+        drifts = [begin for begin, _ in result.known_drifts]
+        return cls(rows, values, low=low, high=high, measure=measure, drifts=drifts).plot(ax=ax)
 
     def _draw(self, ax: Any) -> None:
         self.lines_ = []
@@ -203,8 +203,7 @@ class BoundaryDisplay(Display):
         BoundaryDisplay
         """
         rows = _two_features(X, "BoundaryDisplay")
-        display = cls._on_grid(rows, estimator, resolution)
-        display.plot(ax=ax)
+        display = cls._on_grid(rows, estimator, resolution).plot(ax=ax)
         if y is not None:
             _scatter(display.ax_, rows, np.asarray(y), display.classes)
         return display
@@ -212,7 +211,9 @@ class BoundaryDisplay(Display):
     @classmethod
     def _on_grid(cls, rows: FloatArray, estimator: Any, resolution: int) -> Self:
         """Return the predictions of a classifier on a grid around some rows."""
-        xx, yy = _grid(rows, resolution)
+        low, high = rows.min(axis=0), rows.max(axis=0)
+        margin = 0.1 * np.where(high > low, high - low, 1.0)
+        xx, yy = np.meshgrid(*np.linspace(low - margin, high + margin, resolution, axis=1))
         labels = np.asarray(estimator.predict(np.column_stack([xx.ravel(), yy.ravel()])))
         response = np.searchsorted(estimator.classes_, labels).reshape(xx.shape)
         return cls(xx, yy, response, np.asarray(estimator.classes_).tolist())
@@ -322,32 +323,11 @@ class ForgetDisplay(Display):
         ax.scatter(*self.forgotten.T, s=90, facecolors="none", edgecolors="black", label="forgotten")
 
 
-def _axes(ax: Any) -> tuple[Any, Any]:
-    if ax is not None:
-        return ax, ax.figure
-    try:
-        import matplotlib.pyplot as plt
-    except ImportError as error:
-        raise ParameterError(
-            "plots need matplotlib.", source="display", hint='pip install "steelyard[plots]"'
-        ) from error
-    figure, made = plt.subplots()
-    return made, figure
-
-
 def _two_features(X: ArrayLike, source: str) -> FloatArray:
     rows = np.asarray(X, dtype=np.float64)
     if rows.ndim != 2 or rows.shape[1] != 2 or not len(rows):
         raise DataError(f"expected rows with two features; got shape {rows.shape}.", source=source)
     return rows
-
-
-def _grid(rows: FloatArray, resolution: int) -> tuple[FloatArray, FloatArray]:
-    low, high = rows.min(axis=0), rows.max(axis=0)
-    margin = 0.1 * np.where(high > low, high - low, 1.0)
-    sides = [np.linspace(a, b, resolution) for a, b in zip(low - margin, high + margin, strict=True)]
-    xx, yy = np.meshgrid(*sides)
-    return xx, yy
 
 
 def _scatter(ax: Any, rows: FloatArray, labels: np.ndarray[Any, Any], classes: list[Any]) -> None:

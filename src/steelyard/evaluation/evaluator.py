@@ -91,8 +91,12 @@ class Candidate:
         """Rows per second, counting the time of both prediction and learning."""
         return max(self.n_learned, self.tracker.n_scored) / max(self.seconds, 1e-9)
 
-    def predict(self, chunk: Chunk) -> Predictions | None:
-        """Return the predictions for a chunk, or None if the model has not learned anything yet."""
+    def predict(self, chunk: Chunk, positive: Any = None) -> Predictions | None:
+        """Return the predictions for a chunk, or None if the model has not learned anything yet.
+
+        The last rows predicted as ``positive`` are stored, so that they can be explained. Rows with very many
+        features are not stored.
+        """
         if not is_ready(self.model):
             return None
         begin = time.perf_counter()
@@ -101,17 +105,10 @@ class Candidate:
             self.model, chunk, probabilities=self.tracker.wants_probabilities, sample_cost=cost
         )
         self.seconds += time.perf_counter() - begin
+        if positive in predictions.predicted and chunk.X.shape[1] <= MAX_FEATURES:
+            found = np.flatnonzero(predictions.indices == predictions.predicted.index(positive))
+            self.alarms.extend(chunk.take(row, row + 1) for row in found[-_MAX_ALARMS:].tolist())
         return predictions
-
-    def note_alarms(self, chunk: Chunk, predictions: Predictions | None, positive: Any) -> None:
-        """Store the last rows that were predicted as positive, so that they can be explained.
-
-        Rows with very many features are not stored.
-        """
-        if predictions is None or positive not in predictions.predicted or chunk.X.shape[1] > MAX_FEATURES:
-            return
-        found = np.flatnonzero(predictions.indices == predictions.predicted.index(positive))
-        self.alarms.extend(chunk.take(row, row + 1) for row in found[-_MAX_ALARMS:].tolist())
 
     def predict_unlabelled(self, chunk: Chunk) -> None:
         """Predict rows without labels, and count how often each label is predicted."""
@@ -190,7 +187,7 @@ class PrequentialEvaluator:
         self.started_at = datetime.now(UTC)
         self.label_table = LabelEncoder()
         self.times: list[tuple[int, float]] = []  # pairs (number of rows read, time of the last row)
-        self.label_counts = np.zeros(0, dtype=np.int64)
+        self.labels: dict[Any, int] = {}  # number of rows of each class so far
         self._given_positive = positive
         self._unlearned: deque[Chunk] = deque()  # tested rows whose labels have not arrived yet
         self._last_record = 0
@@ -231,15 +228,13 @@ class PrequentialEvaluator:
         is_split = 0 < n_warmup < len(chunk)
         for rows in [chunk.take(0, n_warmup), chunk.take(n_warmup, len(chunk))] if is_split else [chunk]:
             codes = rows.codes_in(self.label_table)
-            self._count_labels(codes)
-            is_tested = self.n_rows >= self.warmup
-            predictions = [candidate.predict(rows) if is_tested else None for candidate in self.candidates]
-            positive = self.positive
-            for candidate, predicted in zip(self.candidates, predictions, strict=True):
-                candidate.note_alarms(rows, predicted, positive)
+            self._count_rows(codes, rows.time)
+            is_tested, positive = self.n_rows >= self.warmup, self.positive
+            predictions = [
+                candidate.predict(rows, positive) if is_tested else None for candidate in self.candidates
+            ]
             self._last_chunk = rows
             self._measure(codes, predictions, rows.time)
-            self._note_time(rows)
             if self.learns:
                 self._unlearned.append(rows)
                 self._learn(self.n_rows - self.delay)
@@ -267,9 +262,10 @@ class PrequentialEvaluator:
     ) -> None:
         """Count predictions, and record the measures every ``every`` rows, also within a chunk."""
         # The class whose scores are stored: the given positive class or the second of two.
-        scored_class = self.positive_code
-        if self._given_positive is None:
-            scored_class = 1 if np.count_nonzero(self.label_counts) <= 2 else None
+        if self._given_positive is not None:
+            scored_class = self.positive_code
+        else:
+            scored_class = 1 if len(self.labels) <= 2 else None
         for begin in range(0, len(codes), self.window):
             part = slice(begin, min(len(codes), begin + self.window))
             n_rows = part.stop - part.start
@@ -314,22 +310,7 @@ class PrequentialEvaluator:
         rows = rows_for_model(model, chunk.take(max(0, len(chunk) - EXPLAINED_ROWS), len(chunk)))
         return None if sp.issparse(rows) else rows
 
-    def _note_time(self, chunk: Chunk) -> None:
-        if chunk.time is None or not len(chunk):
-            return
-        if not self.times:
-            self.times.append((0, float(chunk.time[0])))
-        self.times.append((self.n_rows, float(chunk.time[-1])))
-        if len(self.times) > _MAX_TIMES:  # drops every other entry except the first and the last
-            self.times = [self.times[0], *self.times[2::2]]
-
     # -- class labels -------------------------------------------------------------------------------
-
-    @property
-    def labels(self) -> dict[Any, int]:
-        """Number of rows of each class so far."""
-        pairs = zip(self.label_table.labels, self.label_counts.tolist(), strict=False)
-        return {label: n for label, n in pairs if n}
 
     @property
     def positive(self) -> Any:
@@ -348,20 +329,25 @@ class PrequentialEvaluator:
         code = self.label_table.find(positive)
         return len(self.label_table) if code is None else code
 
-    def _count_labels(self, codes: Codes) -> None:
-        """Count the labels of the next rows and their changes, and add an event for each new class."""
-        counts = np.bincount(codes, minlength=len(self.label_table))
-        n_new = len(counts) - len(self.label_counts)
-        known = np.pad(self.label_counts, (0, n_new)) if n_new else self.label_counts
-        for code in np.flatnonzero((counts > 0) & (known == 0)).tolist():
-            row = self.n_rows + int((codes == code).argmax())
-            if row:
-                label = self.label_table.labels[code]
-                self.events.append(Event(row, "class", f"first row of class {label!r}"))
-        self.label_counts = known + counts
+    def _count_rows(self, codes: Codes, time: FloatArray | None) -> None:
+        """Count the labels of the next rows and their changes, note new classes and the time of the rows."""
+        counts = np.bincount(codes)
+        for code in np.flatnonzero(counts).tolist():
+            label = self.label_table.labels[code]
+            if label not in self.labels:
+                row = self.n_rows + int((codes == code).argmax())
+                if row:
+                    self.events.append(Event(row, "class", f"first row of class {label!r}"))
+            self.labels[label] = self.labels.get(label, 0) + int(counts[code])
         self.n_label_changes += int(np.count_nonzero(codes[1:] != codes[:-1]))
         self.n_label_changes += self._last_code is not None and bool(codes[0] != self._last_code)
         self._last_code = int(codes[-1])
+        if time is not None:
+            if not self.times:
+                self.times.append((0, float(time[0])))
+            self.times.append((self.n_rows + len(codes), float(time[-1])))
+            if len(self.times) > _MAX_TIMES:  # drops every other entry except the first and the last
+                self.times = [self.times[0], *self.times[2::2]]
 
     def result(self, stream: RowStream | None = None) -> PrequentialResult:
         """Return the results so far."""

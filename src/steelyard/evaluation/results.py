@@ -8,6 +8,7 @@ import json
 import math
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import cached_property
 from html import escape
@@ -19,8 +20,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from steelyard._deprecation import renamed_method
+from steelyard._visible import json_value
 from steelyard.evaluation.tracking import ScoreSample, Tracker, flat_bands
 from steelyard.exceptions import ParameterError, SteelyardError
+from steelyard.metrics.formulas import ConfusionTable, f1_scores, precisions, ratio, recalls
 from steelyard.persistence.files import write_atomically
 from steelyard.proximal.drift_report import renamed_event
 from steelyard.streams.predictions import rows_for_model
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
     from steelyard.streams.chunks import RowStream
 
 _CHANGE_Z_SCORE = 4.5  # minimum z-score of a significant change of recall
+_MIN_ROWS_OF_Z_TEST = 10  # minimum number of rows of a class before and after a change
 _MIN_EXPECTED_CHANGES = 20  # minimum number of expected label changes; smaller tables are not checked
 # Rows count as sorted if the number of label changes is below this fraction of the expected number.
 _SORTED_RATIO = 0.05
@@ -87,7 +91,7 @@ class PrequentialResult:
         self.moments = list(evaluator.times)
         self.ended: str | None = None
         self.notices: list[str] = list(getattr(stream, "notices", ()))
-        warning = label_order_warning(evaluator.label_counts, evaluator.n_label_changes)
+        warning = label_order_warning(list(evaluator.labels.values()), evaluator.n_label_changes)
         self.order_notices = [] if warning is None else [warning]
         self.notices += self.order_notices
         self.n_unlabelled = evaluator.n_unlabelled
@@ -95,6 +99,7 @@ class PrequentialResult:
         self.bad_rows: list[str] = list(getattr(stream, "bad_rows", ()))
         self.command: str | None = None  # command line that computed this result, or None
         self._stream, self._seed, self._started_at = stream, evaluator.seed, evaluator.started_at
+        self._lines: dict[str, list[dict[str, Any]]] = {}  # records of the models that were read
 
     @cached_property
     def provenance(self) -> dict[str, Any]:
@@ -202,33 +207,25 @@ class PrequentialResult:
 
     def records(self, model: str) -> list[dict[str, Any]]:
         """Return the measures of one model over time, with the class counts of each window."""
-        if model not in self._lines:
-            self._lines[model] = self._read_records(self._tracker(model), model)
-        return self._lines[model]
-
-    @cached_property
-    def _lines(self) -> dict[str, list[dict[str, Any]]]:
-        return {}
-
-    def _read_records(self, tracker: Tracker, model: str) -> list[dict[str, Any]]:
-        columns = tracker.window_measures(self._positive_code)
-        lines = []
+        if model in self._lines:
+            return self._lines[model]
+        tracker = self._tracker(model)
+        columns, lines = tracker.window_measures(self._positive_code), []
         for index, record in enumerate(tracker.records):
             values = {name: float(columns[name][index]) for name in self.metrics}
-            rows = record.blocks[:, 1].sum(axis=0).tolist()
+            rows = zip(self._label_table.labels, record.blocks[:, 1].sum(axis=0).tolist(), strict=False)
             lines.append(
                 {
                     "row": record.row,
                     "model": model,
                     **values,
-                    **flat_bands(tracker.window_bands(record, self._positive_code), values),
+                    **flat_bands(tracker.bands(record.blocks, self._positive_code), values),
                     "rows_per_second": record.rows_per_second,
                     "memory_mb": record.memory_mb,
-                    "class_counts": dict(
-                        sorted((x, n) for x, n in zip(self._label_table.labels, rows, strict=False) if n)
-                    ),
+                    "class_counts": dict(sorted((label, n) for label, n in rows if n)),
                 }
             )
+        self._lines[model] = lines
         return lines
 
     def summary(self) -> list[dict[str, Any]]:
@@ -259,27 +256,26 @@ class PrequentialResult:
         ``support`` is the number of tested rows of the class, ``answered`` the number of rows predicted as
         the class. A measure is nan if its denominator is zero.
         """
-        labels, counts = self.confusion(model)
-        hits, true, predicted = counts.diagonal(), counts.sum(axis=1), counts.sum(axis=0)
-        lines = [
-            {
-                "label": label,
-                "support": int(n),
-                "answered": int(m),
-                "recall": float(hit / n) if n else math.nan,
-                "precision": float(hit / m) if m else math.nan,
-                "f1": float(2 * hit / (n + m)) if n + m else math.nan,
-            }
-            for label, hit, n, m in zip(labels, hits, true, predicted, strict=True)
-        ]
+        table = self._confusion_table(model)
+        by_class = table.by_class
+        columns = {
+            "label": table.labels,
+            "support": by_class.true.tolist(),
+            "answered": by_class.predicted.tolist(),
+            "recall": recalls(by_class).tolist(),
+            "precision": precisions(by_class).tolist(),
+            "f1": f1_scores(by_class).tolist(),
+        }
+        lines = [dict(zip(columns, line, strict=True)) for line in zip(*columns.values(), strict=True)]
         return sorted(lines, key=lambda line: -line["support"])
 
     def confusion(self, model: str) -> tuple[list[Any], np.ndarray[Any, Any]]:
         """Return the labels and the confusion matrix of all tested rows, indexed by [true, predicted]."""
-        counts = self._tracker(model).counter.confusion
-        used = np.flatnonzero(counts.any(axis=0) | counts.any(axis=1)).tolist()
-        order = sorted(used, key=self._label_table.labels.__getitem__)
-        return [self._label_table.labels[code] for code in order], counts[np.ix_(order, order)]
+        table = self._confusion_table(model)
+        return table.labels, table.counts
+
+    def _confusion_table(self, model: str) -> ConfusionTable:
+        return ConfusionTable.of_present(self._label_table.labels, self._tracker(model).counter.confusion)
 
     def score_sample(self, model: str) -> ScoreSample:
         """Return a sample of the scores of each class. High scores indicate the positive class."""
@@ -358,18 +354,16 @@ class PrequentialResult:
                     "row": chunk.first_row,
                     "time": None if chunk.time is None else float(chunk.time[0]),
                     "label": chunk.y[0],
-                    "probability": self._probability(learner, rows),
+                    "probability": float(
+                        learner.predict_proba(rows)[0, learner.classes_.tolist().index(self.positive)]
+                    )
+                    if hasattr(learner, "predict_proba")
+                    else None,
                     "score": explained.of_class(0, self.positive)[2],
                     "columns": [list(column) for column in explained.largest(0, n_columns, self.positive)],
                 }
             )
         return found
-
-    def _probability(self, learner: Any, rows: Any) -> float | None:
-        """Return the probability that one row is positive, or None if the learner has no probabilities."""
-        if not hasattr(learner, "predict_proba"):
-            return None
-        return float(learner.predict_proba(rows)[0, learner.classes_.tolist().index(self.positive)])
 
     def time_of(self, row: float) -> float | None:
         """Return the time of a row in seconds since 1970, or None if the stream has no times."""
@@ -424,19 +418,16 @@ class PrequentialResult:
 
     def as_dict(self) -> dict[str, Any]:
         """Return all results as plain Python values; nan becomes None."""
-        return _plain(
+        found: dict[str, Any] = json_value(
             {
                 "stream": self.stream_name,
                 "rows": self.n_rows,
                 "positive": self.positive,
                 "unlabelled": {
                     "rows": self.n_unlabelled,
-                    "predicted": {
-                        name: {str(label): n for label, n in counts.items()}
-                        for name, counts in self.unlabelled_predictions().items()
-                    },
+                    "predicted": self.unlabelled_predictions(),
                 },
-                "labels": {str(label): n for label, n in self.labels.items()},
+                "labels": self.labels,
                 "window": self.window,
                 "delay": self.delay,
                 "k": self.k,
@@ -445,8 +436,8 @@ class PrequentialResult:
                 "leading": self.leading,
                 "ended": self.ended,
                 "notices": self.notices,
-                "moments": [list(moment) for moment in self.moments],
-                "known_drifts": [list(drift) for drift in self.known_drifts],
+                "moments": self.moments,
+                "known_drifts": self.known_drifts,
                 "bad_rows": self.bad_rows,
                 "events": [self._event_dict(event) for event in self.events],
                 "promises": {name: [rate.as_dict() for rate in self.promises(name)] for name in self.models},
@@ -454,13 +445,20 @@ class PrequentialResult:
                 "provenance": self.provenance,
                 "by_class": {name: self.by_class(name) for name in self.models},
                 "changes": {name: self.changes(name) for name in self.models},
-                "confusion": {name: self._confusion_dict(name) for name in self.models},
-                "reliability": {name: self._reliability_dict(name) for name in self.models},
+                "confusion": {
+                    name: dict(zip(("labels", "counts"), self.confusion(name), strict=True))
+                    for name in self.models
+                },
+                "reliability": {
+                    name: None if curve is None else curve._asdict()
+                    for name, curve in ((name, self.reliability(name)) for name in self.models)
+                },
                 "days": {name: self.days(name) for name in self.models},
                 "summary": self.summary(),
                 "table": self.table,
             }
         )
+        return found
 
     def _event_dict(self, event: Event) -> dict[str, Any]:
         """Return an event as plain values, with column names in place of indices."""
@@ -469,25 +467,17 @@ class PrequentialResult:
         change = renamed_event(event.change, self.feature_names or ())
         return {**asdict(event), "text": change["text"], "change": dict(change)}
 
-    def _confusion_dict(self, model: str) -> dict[str, Any]:
-        labels, counts = self.confusion(model)
-        return {"labels": labels, "counts": counts.astype(int).tolist()}
 
-    def _reliability_dict(self, model: str) -> dict[str, Any] | None:
-        curve = self.reliability(model)
-        return None if curve is None else {name: x.tolist() for name, x in curve._asdict().items()}
-
-
-def label_order_warning(counts: np.ndarray[Any, Any], n_changes: int) -> str | None:
+def label_order_warning(counts: Sequence[int], n_changes: int) -> str | None:
     """Return a warning if rows are sorted by label, or None.
 
     If rows are sorted by label, a model that always predicts the previous label is nearly always right, even
     if the features are noise. ``counts`` contains the rows of each class, and ``n_changes`` is the number of
     label changes between consecutive rows.
     """
-    n_rows = int(counts.sum())
+    n_rows = sum(counts)
     # In random order, neighbouring rows differ with probability 1 - sum of squared class shares.
-    expected = (n_rows - 1) * (1 - float(np.square(counts / max(n_rows, 1)).sum()))
+    expected = (n_rows - 1) * (1 - sum((n / n_rows) ** 2 for n in counts))
     if expected < _MIN_EXPECTED_CHANGES or n_changes >= _SORTED_RATIO * expected:
         return None
     return (
@@ -504,30 +494,24 @@ def _significant_changes(blocks: np.ndarray[Any, Any], block_rows: int) -> list[
     """
     n_blocks = len(blocks)
     width = max(2, n_blocks // 20)
-    zeros = np.zeros(blocks.shape[2])
-    hits, rows = (np.cumsum(np.vstack([zeros, blocks[:, part]]), axis=0) for part in (0, 1))
+    hits, rows = (np.pad(blocks[:, part].cumsum(axis=0), ((1, 0), (0, 0))) for part in (0, 1))
+    borders = np.arange(width, n_blocks - width + 1)
+    (h1, n1), (h2, n2) = (
+        [counts[borders + end] - counts[borders + end - width] for counts in (hits, rows)]
+        for end in (0, width)
+    )
+    pooled = ratio(h1 + h2, n1 + n2)
+    spread = np.sqrt(np.maximum(pooled * (1 - pooled), 1e-12) * (ratio(1, n1) + ratio(1, n2)))
+    is_enough = np.minimum(n1, n2) >= _MIN_ROWS_OF_Z_TEST
+    scores = np.where(is_enough, np.abs(ratio(h1, n1) - ratio(h2, n2)) / spread, 0.0)
     found: list[tuple[float, int]] = []
-    for border in range(width, n_blocks - width + 1):
-        before, after = slice(border - width, border), slice(border, border + width)
-        score = max(
-            (_z_score(hits[:, k], rows[:, k], before, after) for k in range(hits.shape[1])), default=0.0
-        )
+    for border, score in zip(borders.tolist(), scores.max(axis=1, initial=0.0).tolist(), strict=True):
         if score > _CHANGE_Z_SCORE:
             if found and border - found[-1][1] <= width:
                 found[-1] = max(found[-1], (score, border))
             else:
                 found.append((score, border))
     return [border * block_rows for _, border in found]
-
-
-def _z_score(hits: Any, rows: Any, before: slice, after: slice) -> float:
-    h1, n1 = hits[before.stop] - hits[before.start], rows[before.stop] - rows[before.start]
-    h2, n2 = hits[after.stop] - hits[after.start], rows[after.stop] - rows[after.start]
-    if min(n1, n2) < 10:
-        return 0.0
-    pooled = (h1 + h2) / (n1 + n2)
-    spread = math.sqrt(max(pooled * (1 - pooled), 1e-12) * (1 / n1 + 1 / n2))
-    return float(abs(h1 / n1 - h2 / n2) / spread)
 
 
 def _over_time(columns: dict[str, Any]) -> dict[str, float]:
@@ -560,16 +544,6 @@ def _shown_line(values: list[Any]) -> list[str]:
 
 def _cell(value: Any) -> Any:
     return "" if isinstance(value, float) and math.isnan(value) else value
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _plain(item) for name, item in value.items()}
-    if isinstance(value, list):
-        return [_plain(item) for item in value]
-    if isinstance(value, np.generic):
-        value = value.item()
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _written(text: str, path: str | Path | None) -> str:

@@ -18,20 +18,7 @@ _DEFAULT_CHUNK_ROWS = 100
 
 
 def as_stream(data: Any, y: Any = None, *, target: str | None = None, chunk: int | None = None) -> Any:
-    """Return a stream of chunks from arrays, a data frame, a file, records or an iterable of chunks.
-
-    Parameters
-    ----------
-    data : stream, array-like, table, path or iterable
-        Rows, whose labels are ``y`` or the column ``target``; otherwise an iterable of chunks, or of
-        (mapping, label) pairs such as a river dataset.
-    y : array-like, optional
-        Labels of the rows.
-    target : str, optional
-        The column of a table or file that contains the labels.
-    chunk : int, optional
-        Rows per chunk; 100 by default.
-    """
+    """Return a stream of chunks from the arguments of :func:`prequential`."""
     if y is not None and target is not None:
         raise ParameterError("labels are either y or the column target; got both.", source="prequential")
     if y is not None:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.exceptions import UndefinedMetricWarning
 
 from steelyard._labels import Codes, LabelEncoder
 from steelyard._types import FloatArray
@@ -23,21 +21,14 @@ from steelyard.metrics.blocks import (
     pad_classes,
     rows_per_block,
 )
-from steelyard.metrics.score_measures import (
-    Ranking,
-    ReliabilityBins,
-    ReliabilityCurve,
-    rankings_of_both_classes,
-)
+from steelyard.metrics.score_measures import PROBABILITY_MEASURES, Ranking, ReliabilityBins, ReliabilityCurve
 from steelyard.streams.predictions import Predictions
 
 _RANKING_METRICS = ("auc", "average_precision", "precision_at_k", "recall_at_k")
-PROBABILITY_METRICS = ("log_loss", "brier", "expected_calibration_error")
-LOSSES = PROBABILITY_METRICS  # measures for which lower values are better
-METRICS = (*MEASURES, "auc", "pmauc", *_RANKING_METRICS[1:], *PROBABILITY_METRICS)
+LOSSES = PROBABILITY_MEASURES  # measures for which lower values are better
+METRICS = (*MEASURES, "auc", "pmauc", *_RANKING_METRICS[1:], *PROBABILITY_MEASURES)
 _N_RESAMPLES = 200
-# Buffered rows are counted when both limits (windows, rows) are reached.
-_MIN_FLUSH_WINDOWS, _MIN_FLUSH_ROWS = 2, 8000
+_MIN_FLUSH_ROWS = 8000  # buffered rows are counted when they are as many as this and as two windows
 # Maximum number of classes for PMAUC; with more, all pairs would take longer than learning.
 _MAX_PMAUC_CLASSES = 30
 # Maximum number of records of a model with few classes; beyond it, every other record is removed.
@@ -62,52 +53,29 @@ class Record:
     blocks: NDArray[np.int32] = field(default_factory=lambda: np.zeros((0, 3, 0), dtype=np.int32))
 
 
-@dataclass(slots=True)
-class _PendingRows:
-    """Buffer of rows that are not counted yet, all with the same classes and the same scored class."""
-
-    n_classes: int = 0
-    scored_class: int | None = None
-    columns: list[tuple[NDArray[Any], ...]] = field(default_factory=list)
-    n_rows: int = 0
-
-
 class Tracker:
     """Counts of the predictions of one model, and the measures that follow from them.
 
     Rows are buffered and counted together, so many small chunks take little more time than a few large ones.
-    All buffered rows are counted before a result is read.
-
-    Parameters
-    ----------
-    metrics : sequence of str
-        Names out of :data:`METRICS`.
-    window : int
-        Length of the window of the running measures, in rows.
-    seed : int
-        Random seed of the score sample and of the confidence bands.
-    k : int, default=100
-        Number of highest scores for ``precision_at_k`` and ``recall_at_k``.
-
-    Attributes
-    ----------
-    scored_class : int or None
-        The class whose scores are stored. With two classes, the scores of the other class are the negatives.
+    All buffered rows are counted before a result is read. ``metrics`` are names out of :data:`METRICS`, and
+    ``seed`` is that of the score sample and of the confidence bands. ``scored_class`` is the class whose
+    scores are stored; with two classes, the scores of the other class are the negatives.
     """
 
     def __init__(self, metrics: tuple[str, ...], window: int, seed: int, k: int = 100) -> None:
         self.metrics, self.window = metrics, window
         self.n_scored = 0
         self.scored_class: int | None = None
-        self.wants_probabilities = any(name in PROBABILITY_METRICS for name in metrics)
+        self.wants_probabilities = any(name in PROBABILITY_MEASURES for name in metrics)
         self.k, self._seed = k, seed
         self._days = DayMeasures(k)
         self._counter = BlockConfusion(window)
         self._sample = ScoreSample(seed=seed)
         self._bins = ReliabilityBins()
-        self._losses = np.zeros(3)  # number of rows with probabilities, sums of log-losses and Brier scores
         self._records: list[Record] = []
-        self._pending = _PendingRows()
+        # Columns of rows that are not counted yet, all with the same classes and the same scored class.
+        self._pending: list[tuple[NDArray[Any], ...]] = []
+        self._pending_classes: tuple[int, int | None] = 0, None  # number of classes, scored class
         self._n_complete = 0  # number of records whose windows have been counted
         # Mask of the rows of the last update that have a prediction, or None if all have one.
         self._has_prediction: NDArray[np.bool_] | None = None
@@ -136,11 +104,11 @@ class Tracker:
             time = None if time is None else time[answered]
         if not len(true):
             return
-        pending = self._pending
-        is_same = pending.n_classes == len(table) and pending.scored_class == scored_class
-        if not is_same or pending.n_rows >= max(_MIN_FLUSH_WINDOWS * self.window, _MIN_FLUSH_ROWS):
+        n_pending = self.n_scored - self._counter.n_rows
+        classes = len(table), scored_class
+        if classes != self._pending_classes or n_pending >= max(2 * self.window, _MIN_FLUSH_ROWS):
             self._flush()
-            pending = self._pending = _PendingRows(len(table), scored_class)
+            self._pending_classes = classes
         scores = np.zeros(len(true))
         if scored_class is not None:
             self.scored_class = scored_class
@@ -150,8 +118,7 @@ class Tracker:
         columns: tuple[NDArray[Any], ...] = (true, predicted, scores)
         if self.wants_probabilities:
             columns += self._calibration_columns(true, predicted, predictions, table)
-        pending.columns.append(columns)
-        pending.n_rows += len(true)
+        self._pending.append(columns)
         self.n_scored += len(true)
         if "pmauc" in self.metrics and 2 < len(table) <= _MAX_PMAUC_CLASSES:
             self._score_tables.append((true, predictions))
@@ -193,7 +160,9 @@ class Tracker:
         if self._score_tables or len(table) > _MAX_PMAUC_CLASSES:
             scores["pmauc"] = (self._pmauc(table, ago),) * 2
         self._records.append(Record(row, n_rows, rows_per_second, memory_mb, scores))
-        if len(self._records) <= _max_records(min(n_rows, self.window), len(table)):
+        n_window = min(n_rows, self.window)
+        cells = 3 * len(table) * -(-n_window // rows_per_block(n_window))
+        if len(self._records) <= max(100, min(_MAX_RECORDS, _MAX_CELLS // max(cells, 1))):
             return False
         self._flush()
         self._records = self._records[1::2]
@@ -202,39 +171,40 @@ class Tracker:
 
     def _flush(self) -> None:
         """Count the buffered rows and complete the pending records."""
-        pending = self._pending
-        if pending.columns:
-            true, predicted, scores, *calibration = map(np.concatenate, zip(*pending.columns, strict=True))
-            self._counter.update(true, predicted, pending.n_classes, scores, *calibration)
-            if pending.scored_class is not None:
+        if self._pending:
+            true, predicted, scores, *calibration = map(np.concatenate, zip(*self._pending, strict=True))
+            n_classes, scored_class = self._pending_classes
+            self._counter.update(true, predicted, n_classes, scores, *calibration)
+            if scored_class is not None:
                 self._sample.update(true, scores)
             if calibration:
-                _add_calibration(self._bins, self._losses, calibration)
-            pending.columns, pending.n_rows = [], 0
+                self._bins.update(calibration[0], calibration[1], losses=calibration[2:])
+            self._pending = []
         for record in self._records[self._n_complete :]:
-            ago = self._counter.n_rows - record.n_predicted
-            values = self._score_values(self._counter.window(ago))
+            columns, tallies = self._counter.window(self._counter.n_rows - record.n_predicted)
+            values = self._score_values(columns)
             if "pmauc" in self.metrics:
                 values["pmauc"] = record.scores.get("pmauc", values["auc"])
-            record.scores, record.blocks = values, self._counter.window_blocks(ago).astype(np.int32)
+            record.scores, record.blocks = values, tallies.astype(np.int32)
         self._n_complete = len(self._records)
 
-    def _score_values(self, window: slice) -> dict[str, Pair]:
+    def _score_values(self, columns: list[NDArray[Any]]) -> dict[str, Pair]:
         """Return the measures of scores and probabilities of a window."""
-        true, _, scores, *calibration = (column[window] for column in self._counter.recent)
+        true, _, scores, *calibration = columns
         values: dict[str, Pair] = {"auc": _NAN_PAIR}
         if self.scored_class is not None and {"pmauc", *_RANKING_METRICS} & {*self.metrics}:
-            one, other = rankings_of_both_classes(true == self.scored_class, scores)
+            one = Ranking.of(true == self.scored_class, scores)
+            other = one.of_other_class()
+            precisions, recalls = zip(one.at_k(self.k), other.at_k(self.k), strict=True)
             values = {
                 "auc": (one.auc(),) * 2,
                 "average_precision": (one.average_precision(), other.average_precision()),
-                "precision_at_k": (one.precision_at_k(self.k), other.precision_at_k(self.k)),
-                "recall_at_k": (one.recall_at_k(self.k), other.recall_at_k(self.k)),
+                "precision_at_k": precisions,
+                "recall_at_k": recalls,
             }
         if calibration:
-            bins, losses = ReliabilityBins(), np.zeros(3)
-            _add_calibration(bins, losses, calibration)
-            values |= {name: (_loss(name, bins, losses),) * 2 for name in PROBABILITY_METRICS}
+            bins = ReliabilityBins().update(calibration[0], calibration[1], losses=calibration[2:])
+            values |= {name: (value,) * 2 for name, value in bins.measures().items()}
         return values
 
     # -- reading of measures ------------------------------------------------------------------------
@@ -273,14 +243,10 @@ class Tracker:
         values = measures(np.array(windows).reshape(len(windows), 3, width), positive)
         side = int(self.is_mirrored(positive))
         for name in METRICS[len(MEASURES) :]:
-            defined = positive is not None or name in {"pmauc", *PROBABILITY_METRICS}
+            defined = positive is not None or name in {"pmauc", *PROBABILITY_MEASURES}
             pairs = [r.scores.get(name, _NAN_PAIR) if defined else _NAN_PAIR for r in self.records]
             values[name] = np.array([pair[side] for pair in pairs])
         return values
-
-    def window_bands(self, record: Record, positive: int | None) -> dict[str, tuple[float, float]]:
-        """Return the confidence bands of the measures of a recorded window."""
-        return self._bands(record.blocks, positive)
 
     def total(self, positive: int | None) -> dict[str, float]:
         """Return the measures of all rows with their confidence bands.
@@ -293,11 +259,11 @@ class Tracker:
         for name in self.metrics:
             if name in {"auc", "average_precision"}:
                 values[name] = self._sampled(name, positive)
-            elif name in PROBABILITY_METRICS:
-                values[name] = _loss(name, self._bins, self._losses)
+            elif name in PROBABILITY_MEASURES:
+                values[name] = self._bins.measures()[name]
             elif name in _RANKING_METRICS:
                 values[name] = self._mean_at_k(name, positive)
-        return {**values, **flat_bands(self._bands(self.counter.blocks()[0], positive), values)}
+        return {**values, **flat_bands(self.bands(self.counter.blocks()[0], positive), values)}
 
     def _mean_at_k(self, name: str, positive: int | None) -> float:
         days, side = self.days, int(self.is_mirrored(positive))
@@ -312,7 +278,7 @@ class Tracker:
     def reliability(self, positive: int | None) -> ReliabilityCurve | None:
         """Return the reliability curve of all rows, or None if there are no probabilities."""
         self._flush()
-        if not self._losses[0]:
+        if not self._bins.sums.any():
             return None
         curve = self._bins.curve()
         if not self.is_mirrored(positive):
@@ -325,7 +291,8 @@ class Tracker:
         # A positive class that has not occurred yet counts as a class without rows.
         return max(self.counter.n_classes, 0 if positive is None else positive + 1)
 
-    def _bands(self, blocks: NDArray[Any], positive: int | None) -> dict[str, tuple[float, float]]:
+    def bands(self, blocks: NDArray[Any], positive: int | None) -> dict[str, tuple[float, float]]:
+        """Return the confidence bands of the measures over all rows of some blocks."""
         n = len(blocks)
         if n < 2:
             return {}
@@ -344,11 +311,9 @@ class Tracker:
             return math.nan
         classes = [table.labels[code] for code in present]
         scores = np.concatenate([part.score_table(classes) for _, part in self._score_tables])[last]
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UndefinedMetricWarning)  # an undefined value is nan
-            columns = scores if len(classes) > 2 else scores[:, 1]
-            codes = np.searchsorted(present, true[last])
-            return float(pmauc_score(codes, columns, labels=list(range(len(present)))))
+        columns = scores if len(classes) > 2 else scores[:, 1]
+        codes = np.searchsorted(present, true[last])
+        return float(pmauc_score(codes, columns, labels=list(range(len(present)))))
 
     def _sampled(self, name: str, positive: int | None) -> float:
         sample = self.sample
@@ -359,27 +324,6 @@ class Tracker:
             is_positive, scores = ~is_positive, -scores
         ranking = Ranking.of(is_positive, scores, weights)
         return ranking.auc() if name == "auc" else ranking.average_precision()
-
-
-def _add_calibration(bins: ReliabilityBins, losses: FloatArray, columns: list[FloatArray]) -> None:
-    """Add the rows that have a probability to bins and to sums of rows, log-losses and Brier scores."""
-    known = ~np.isnan(columns[0])
-    probability, event, log_losses, briers = (column[known] for column in columns)
-    bins.update(probability, event > 0)
-    losses += (len(probability), log_losses.sum(), briers.sum())
-
-
-def _loss(name: str, bins: ReliabilityBins, losses: FloatArray) -> float:
-    """Return a measure of probabilities, or nan if there are no rows with probabilities."""
-    if name == "expected_calibration_error" or not losses[0]:
-        return bins.expected_calibration_error()
-    return float(losses[1 if name == "log_loss" else 2] / losses[0])
-
-
-def _max_records(n_rows: int, n_classes: int) -> int:
-    """Return the maximum number of records for windows of ``n_rows`` rows."""
-    cells = 3 * n_classes * -(-n_rows // rows_per_block(n_rows))
-    return max(100, min(_MAX_RECORDS, _MAX_CELLS // max(cells, 1)))
 
 
 def flat_bands(bands: dict[str, tuple[float, float]], values: dict[str, float]) -> dict[str, float]:
@@ -399,14 +343,8 @@ class ScoreSample:
     """Reservoir sample of the scores of each class, in bounded memory.
 
     Each row of a class is in the sample with the same probability. Classes are sampled separately, so the
-    sample contains all rows of a rare class; ``counts`` is the true number of rows of each class.
-
-    Parameters
-    ----------
-    size : int, default=4000
-        Maximum number of rows of each class.
-    seed : int, default=0
-        Random seed.
+    sample contains all rows of a rare class; ``counts`` is the true number of rows of each class, ``size``
+    the maximum number of sampled rows.
     """
 
     def __init__(self, size: int = 4000, seed: int = 0) -> None:

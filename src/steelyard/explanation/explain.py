@@ -4,15 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import scipy.sparse as sp
-
 from steelyard._concurrency import shallow_copy
 from steelyard._labels import winners
-from steelyard._memory import check_fits_memory
 from steelyard._types import FloatArray
-from steelyard._validation import check_finite, validate_rows
-from steelyard.exceptions import DataError
 from steelyard.explanation.neighbors import ChangeSearch, find_nearest
 from steelyard.explanation.rows import RowExplanations, mean_sizes
 
@@ -62,28 +56,3 @@ def mean_contributions(learner: BatchLearner, X: Any, *, are_remembered: bool = 
     remembered = plain._remembered_rows()
     others = None if remembered is None or not remembered.has_values else remembered.X
     return mean_sizes(plain._attribution(rows, others).contributions)
-
-
-def column_names(learner: Any, n_columns: int) -> list[str]:
-    """Return the column names that a learner has seen, or x0, x1, ... if there were none."""
-    names = getattr(learner, "feature_names_in_", None)
-    return [f"x{k}" for k in range(n_columns)] if names is None else [str(name) for name in names]
-
-
-def dense_rows(learner: BatchLearner, X: Any) -> FloatArray:
-    """Return validated (finite, dense) rows of float64."""
-    rows = validate_rows(learner, X, "explain")
-    if isinstance(rows, list) or getattr(learner, "kernel", None) == "precomputed":
-        raise DataError(
-            "explain() needs rows with columns; this learner takes sequences or precomputed kernel values.",
-            source=f"{type(learner).__name__}.explain",
-        )
-    rows = check_finite(learner, rows, "explain")
-    if sp.issparse(rows):
-        check_fits_memory(
-            24 * rows.shape[0] * rows.shape[1],
-            f"the contributions of {rows.shape[0]:,} x {rows.shape[1]:,} values",
-            "explain fewer rows at a time",
-        )
-        rows = rows.toarray()
-    return np.ascontiguousarray(rows, dtype=np.float64)

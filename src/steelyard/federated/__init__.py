@@ -7,7 +7,7 @@ rows of all sites together. The module ``release`` decides what a site may publi
 aggregation, and ``rounds`` runs it through a folder. ``privacy`` adds noise for differential privacy.
 """
 
-from steelyard._deprecation import renamed_class
+from steelyard._deprecation import former_names
 from steelyard.federated.exchange import Exchange, Folder, Memory, collect
 from steelyard.federated.hub import Hub
 from steelyard.federated.masks import MaskedSum, Masker, RoundKeys
@@ -39,14 +39,11 @@ __all__ = [
     "repaired",
 ]
 
-_FORMER_NAMES = {
-    "Account": "PrivacyAccountant",
-    "Agreement": "RoundKeys",
-    "Bulletin": "SiteUpdate",
-    "Terms": "RoundConfig",
-    "Units": "FeatureBounds",
-}
-
-
-def __getattr__(name: str) -> type:
-    return renamed_class(__name__, _FORMER_NAMES, name)
+__getattr__ = former_names(
+    __name__,
+    Account="PrivacyAccountant",
+    Agreement="RoundKeys",
+    Bulletin="SiteUpdate",
+    Terms="RoundConfig",
+    Units="FeatureBounds",
+)

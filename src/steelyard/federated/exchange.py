@@ -31,23 +31,18 @@ class Exchange(Protocol):
 
     def put(self, site_update: SiteUpdate) -> bool:
         """Store a site update durably; return False if it is not newer than the last known update."""
-        ...
 
     def sites(self) -> list[str]:
         """Return the sorted names of the sites that have published and were not dropped."""
-        ...
 
     def find(self, site: str) -> SiteUpdate | None:
         """Return the newest update of a site, or None if there is none."""
-        ...
 
     def gone(self) -> Mapping[str, Age]:
         """Return the dropped sites and the age of the last update of each."""
-        ...
 
     def drop(self, site: str) -> None:
         """Delete the updates of a site and leave a tombstone; raise DataError if the site is unknown."""
-        ...
 
 
 def collect(exchange: Exchange, hub: Hub) -> int:

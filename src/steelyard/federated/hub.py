@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 from steelyard._concurrency import snapshot_read, state_without_lock, transactional
@@ -146,7 +147,7 @@ class Hub:
         elif schema == self._schema and self._total is not None and can_subtract:
             total = _changed(self._total, schema, before, now)
         else:
-            total = _summed(updates, schema)
+            total = reduce(ClassStatistics.merge, (_placed(update, schema) for update in updates))
         self._schema, self._total = schema, total
 
     @transactional
@@ -210,26 +211,14 @@ class Hub:
     def compare(self) -> list[SiteSummary]:
         """Return a summary of each site, computed only from statistics."""
         schema, total = self._pooled()
-        pooled = ProximalSVC(**self._parameters).merge(total)
-        return [
-            self._summary(site_update, schema, pooled)
-            for _, site_update in sorted(self._site_updates.items())
-        ]
-
-    def _summary(self, site_update: SiteUpdate, schema: Schema, pooled: ProximalSVC) -> SiteSummary:
-        local = _placed(site_update, schema)
-        classes = {str(label): local.count(label) for label in local.classes}
-        pooled_errors, local_errors = compare_with_own_model(pooled, local, ProximalSVC(**self._parameters))
-        return SiteSummary(
-            site_update.site,
-            local.n_rows,
-            classes,
-            site_update.held_back,
-            pooled_errors["squared_error"],
-            local_errors["squared_error"],
-            pooled_errors["auc"],
-            local_errors["auc"],
-        )
+        pooled, summaries = ProximalSVC(**self._parameters).merge(total), []
+        for site, update in sorted(self._site_updates.items()):
+            local = _placed(update, schema)
+            classes = {str(label): local.count(label) for label in local.classes}
+            pair = compare_with_own_model(pooled, local, ProximalSVC(**self._parameters))
+            errors = [measures[name] for name in ("squared_error", "auc") for measures in pair]
+            summaries.append(SiteSummary(site, local.n_rows, classes, update.held_back, *errors))
+        return summaries
 
     @snapshot_read
     def explain(self) -> str:
@@ -301,11 +290,4 @@ def _changed(
     for label in total.classes:
         if total.count(label) == 0 and not total.gram(label).any():
             total.forget_class(label)  # all rows of the class are removed
-    return total
-
-
-def _summed(site_updates: list[SiteUpdate], schema: Schema) -> ClassStatistics:
-    total = _placed(site_updates[0], schema)
-    for site_update in site_updates[1:]:
-        total.merge(_placed(site_update, schema))
     return total

@@ -27,7 +27,7 @@ from steelyard.federated.vectors import from_numbers, to_numbers
 from steelyard.persistence.tree import decode, encode
 from steelyard.proximal import ClassStatistics
 from steelyard.proximal.quantizer import Quantizer
-from steelyard.proximal.serialization import triangle_size, unpack_integers
+from steelyard.proximal.serialization import triangle_size, unknown_version, unpack_integers
 
 _FORMAT = "steelyard masked statistics"
 _VERSION = 2
@@ -317,8 +317,7 @@ class MaskedSum:
             If a message is missing or the masks do not cancel. A modified message leaves numbers of 256
             random bits, while a valid sum has at most 200 bits plus the bits of the number of sites.
         """
-        source = "MaskedSum.total"
-        agreement = self.agreement
+        source, agreement = "MaskedSum.total", self.agreement
         if self.missing:
             raise DataError(
                 f"round {agreement.round!r} has no message of {', '.join(map(repr, self.missing))}; without "
@@ -380,11 +379,7 @@ def _read(message: bytes, form: str, proof: str, source: str) -> dict[str, Any]:
         what = "a masked message" if form == _FORMAT else "a receipt"
         raise FileFormatError(f"these bytes are not {what}.", source=source)
     if tree.get("version") != _VERSION:
-        raise FileFormatError(
-            f"the message has version {tree.get('version')!r}; this library reads version {_VERSION}.",
-            source=source,
-            hint="install a newer version",
-        )
+        raise unknown_version("message", tree.get("version"), _VERSION, source)
     numbers = tree.get("numbers")
     is_valid = (
         isinstance(numbers, np.ndarray) and numbers.dtype == np.uint8 and numbers.size % _NUMBER_BYTES == 0

@@ -40,7 +40,7 @@ from steelyard.federated.packing import (
 )
 from steelyard.persistence.tree import decode, encode
 from steelyard.proximal import ClassStatistics
-from steelyard.proximal.serialization import from_state, get_state, unpack_integers
+from steelyard.proximal.serialization import from_state, get_state, unknown_version, unpack_integers
 
 _MAGIC = b"\x93SYB"
 _VERSION = 2
@@ -117,7 +117,10 @@ def _packed(state: Mapping[str, Any]) -> tuple[dict[str, Any], list[bytes]] | No
 
 
 def from_bytes(data: bytes) -> tuple[dict[str, Any], ClassStatistics]:
-    """Return header fields and statistics of a message; raise FileFormatError for other or damaged data."""
+    """Return header fields and statistics of a message.
+
+    Raise FileFormatError for other data, and FileFormatError or another error for damaged data.
+    """
     data = bytes(data)
     if data[:4] != _MAGIC:
         return _from_old_bytes(data)
@@ -125,24 +128,13 @@ def from_bytes(data: bytes) -> tuple[dict[str, Any], ClassStatistics]:
         raise FileFormatError("the site update is truncated.", source=_SOURCE)
     _, version, digest = _START.unpack_from(data)
     if version != _VERSION:
-        raise _unknown_version(version)
+        raise unknown_version("site update", version, _VERSION, _SOURCE)
     body = data[_START.size :]
     if _digest(body) != digest:
         raise FileFormatError("the site update is damaged: its checksum does not match.", source=_SOURCE)
-    try:
-        header, *parts = _pieces(body)
-        tree = _header(header)
-        return tree, _statistics(tree, parts)
-    except (
-        KeyError,
-        TypeError,
-        ValueError,
-        AttributeError,
-        IndexError,
-        OverflowError,
-        RecursionError,
-    ) as error:
-        raise FileFormatError(f"the site update is damaged ({error}).", source=_SOURCE) from error
+    header, *parts = _pieces(body)
+    tree = _header(header)
+    return tree, _statistics(tree, parts)
 
 
 def _pieces(body: bytes) -> list[bytes]:
@@ -204,15 +196,7 @@ def _from_old_bytes(data: bytes) -> tuple[dict[str, Any], ClassStatistics]:
     if not isinstance(tree, Mapping) or tree.get("format") != _FORMAT:
         raise FileFormatError("these bytes do not contain a site update.", source=_SOURCE)
     if tree.get("version") != _OLD_VERSION:
-        raise _unknown_version(tree.get("version"))
+        raise unknown_version("site update", tree.get("version"), _VERSION, _SOURCE)
     if not isinstance(tree.get("statistics"), bytes):
         raise FileFormatError("the site update is damaged (it has no statistics).", source=_SOURCE)
     return dict(tree), ClassStatistics.from_bytes(tree["statistics"])
-
-
-def _unknown_version(version: Any) -> FileFormatError:
-    return FileFormatError(
-        f"the site update has version {version!r}; this library reads version {_VERSION}.",
-        source=_SOURCE,
-        hint="install a newer version",
-    )

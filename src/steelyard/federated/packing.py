@@ -151,15 +151,12 @@ class _Predictor:
         self._up = [-int(exponent) for exponent in exponents]
         self._ten = [10**n for n in digits]
         self._is_decimal = [n > 0 for n in digits]
-        lengths = [
-            max(0, (1 << max(0, up)) // ten).bit_length() for up, ten in zip(self._up, self._ten, strict=True)
-        ]
+        steps = [1 << max(0, up) for up in self._up]  # number of steps in 1
+        lengths = [(n // ten).bit_length() for n, ten in zip(steps, self._ten, strict=True)]
         self.unit_lengths: Widths = np.array(lengths, dtype=np.int64)
         self._units = [
-            _round(total * ten, 1 << up) if is_decimal else 0
-            for total, ten, up, is_decimal in zip(
-                sums, self._ten, map(_not_negative, self._up), self._is_decimal, strict=True
-            )
+            _round(total * ten, n) if ten > 1 else 0
+            for total, ten, n in zip(sums, self._ten, steps, strict=True)
         ]
 
     def product(self, a: int, b: int) -> int:
@@ -234,10 +231,6 @@ def _longer(lengths: Widths) -> Widths:
 
 def _round(numerator: int, denominator: int) -> int:
     return (2 * numerator + denominator) // (2 * denominator)
-
-
-def _not_negative(number: int) -> int:
-    return max(0, number)
 
 
 # -- variable-length integers -----------------------------------------------------------------------------

@@ -129,19 +129,17 @@ class Site:
 
     def _teach(self, chunk: Chunk) -> None:
         """Learn rows. Without an agreed quantizer, the first 255 rows of the site determine one."""
-        if _needs_quantizer(self.model.estimator):
-            n_known = self._n_known()
+        estimator = self.model.estimator
+        known = estimator.statistics_ if hasattr(estimator, "classes_") else None
+        if estimator.quantizer is None and not (known is not None and known.is_frozen):
+            n_known = 0 if known is None else int(known.n_rows)
             first = chunk.take(0, _N_CALIBRATION_ROWS - n_known)
-            learn_chunk(self.model.estimator, first)
+            learn_chunk(estimator, first)
             chunk = chunk.take(len(first), len(chunk))
             if n_known + len(first) == _N_CALIBRATION_ROWS:
-                self.model.estimator = _with_quantizer(self.model.estimator)
+                self.model.estimator = _with_quantizer(estimator)
         if len(chunk):
             learn_chunk(self.model.estimator, chunk)
-
-    def _n_known(self) -> int:
-        learner = self.model.estimator
-        return int(learner.statistics_.n_rows) if hasattr(learner, "classes_") else 0
 
     def _check_categories(self) -> None:
         if self._agreed_schema is None:
@@ -216,10 +214,10 @@ class Site:
         now, before = self._statistics(), site_update.statistics
         self.epoch, self.version, self._published = site_update.epoch, site_update.version, before.copy()
         self._n_changed = Counter()
+        both = {*now.classes} & {*before.classes} if now.n_features == before.n_features else set()
         for label in {*now.classes, *before.classes}:
-            known = label in now.classes and label in before.classes
-            same = known and now.n_features == before.n_features and _same_class(now, before, label)
-            if not same:
+            only = {label: label}
+            if label not in both or now.regrouped(only).digest() != before.regrouped(only).digest():
                 self._n_changed[str(label)] = max(1, int(abs(now.count(label) - before.count(label))))
         return self
 
@@ -249,24 +247,12 @@ class Site:
         return self
 
 
-def _same_class(now: ClassStatistics, before: ClassStatistics, label: Any) -> bool:
-    only = {label: label}
-    return now.regrouped(only).digest() == before.regrouped(only).digest()
-
-
 # -- default quantizer of a site, if the sites have not agreed on one --------------------------------
 #
 # A sum of products of quantized values has about twice as many bits as a value, and compression cannot
 # remove these bits. The quantization step therefore determines the length of a site update. ProximalSVC
 # chooses 2**33 to 2**37 steps per typical deviation; sites use 2**25 to 2**29. A column with long tails has
 # large sums and gets 16 times fewer steps. Numbers that fit into this resolution are represented exactly.
-
-
-def _needs_quantizer(estimator: ProximalSVC) -> bool:
-    """Return whether an estimator has no quantizer yet."""
-    if estimator.quantizer is not None:
-        return False
-    return not (hasattr(estimator, "classes_") and estimator.statistics_.is_frozen)
 
 
 def _with_quantizer(estimator: ProximalSVC) -> ProximalSVC:

@@ -120,10 +120,12 @@ class SiteUpdate:
     def from_bytes(cls, data: bytes) -> SiteUpdate:
         """Return the update that ``data`` contains; raise FileFormatError for other or damaged data."""
         source = "SiteUpdate.from_bytes"
-        tree, statistics = messages.from_bytes(data)
         try:
+            tree, statistics = messages.from_bytes(data)
             site_update = _from_tree(tree, statistics)
-        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        except FileFormatError:
+            raise
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
             raise FileFormatError(f"the site update is damaged ({error}).", source=source) from error
         if statistics.n_features != site_update.schema.n_features:
             raise FileFormatError(

@@ -28,7 +28,11 @@ def function_name(function: KernelFunction) -> str:
 
 def check_rows(X: Any, source: str) -> Any:
     """Return `X` as a finite C-contiguous array or canonical CSR matrix of float32 or float64."""
-    rows = _sparse_rows(X) if sparse.issparse(X) else _dense(X, source)
+    if sparse.issparse(X):
+        rows = X.tocsr()
+        rows = canonical_csr(rows if rows.dtype in (np.float32, np.float64) else rows.astype(np.float64))
+    else:
+        rows = _dense(X, source)
     if rows.ndim != 2:
         raise DataError(
             f"expected a table of rows and columns; got an array of {rows.ndim} dimension(s).",
@@ -57,13 +61,6 @@ def _dense(X: Any, source: str) -> Floats:
             f"expected a table of real numbers; got values of type {array.dtype}.", source=source
         )
     return np.ascontiguousarray(array) if array.ndim else array
-
-
-def _sparse_rows(X: Any) -> Any:
-    rows = X.tocsr()
-    if rows.dtype not in {np.dtype(np.float32), np.dtype(np.float64)}:
-        rows = rows.astype(np.float64)
-    return canonical_csr(rows)
 
 
 def _first_nonfinite(rows: Any) -> str:

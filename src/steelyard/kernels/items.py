@@ -96,14 +96,9 @@ class SequenceStore:
 
 
 class ItemTable(SequenceStore):
-    """Sequence store that also contains the kernel values of all pairs of its sequences.
+    """Sequence store that also contains the values of some kernels for all pairs of its sequences.
 
-    Parameters
-    ----------
-    kernels : list of Kernel
-        Sequence kernels whose parameters are numbers.
-    items : iterable
-        Initial sequences, in slots 0, 1, 2, ... if they are distinct.
+    The parameters of the kernels are numbers. Distinct initial sequences get the slots 0, 1, 2, ...
     """
 
     def __init__(self, kernels: Sequence[Kernel], items: Iterable[Any] = ()) -> None:

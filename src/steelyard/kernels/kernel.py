@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from math import isfinite
 from typing import Any
 
@@ -29,19 +29,9 @@ from steelyard.kernels.blocks import (
 )
 from steelyard.kernels.precomputed import PrecomputedKernel
 from steelyard.kernels.sequences import SequenceKernel
-from steelyard.params import AnyOf, Constraint, Finite, Integer, OneOf, Positive, check_params
+from steelyard.params import AnyOf, Constraint, Finite, Function, Integer, OneOf, Positive, check_params
 
 _STORABLE = (SequenceKernel, PrecomputedKernel)  # callable kernels that model files can store
-
-
-@dataclass(frozen=True)
-class Function:
-    """Constraint: a function."""
-
-    description: str
-
-    def accepts(self, value: object) -> bool:
-        return callable(value)
 
 
 # Parameters that each kernel uses. All other parameters are ignored.
@@ -56,7 +46,7 @@ _PARAMETERS: dict[str, tuple[str, ...]] = {
 _NATIVE = [name for name in _PARAMETERS if name != "precomputed"]
 GAMMA = AnyOf(Positive(), OneOf("scale", "auto", "median"))  # constraint on the parameter gamma
 _CONSTRAINTS: dict[str, Constraint] = {
-    "kernel": AnyOf(OneOf(*_PARAMETERS), Function("a function of two collections of samples")),
+    "kernel": AnyOf(OneOf(*_PARAMETERS, "poly"), Function("a function of two collections of samples")),
     "gamma": GAMMA,
     "degree": Integer(0, 2**31 - 1),
     "coef0": Finite(),
@@ -110,27 +100,20 @@ class Kernel:
     """
 
     kernel: str | KernelFunction = "rbf"
+    _: KW_ONLY
     gamma: float | str = 1.0
     degree: int = 3
     coef0: float = 0.0
 
-    def __init__(
-        self,
-        kernel: str | KernelFunction = "rbf",
-        *,
-        gamma: float | str = 1.0,
-        degree: int = 3,
-        coef0: float = 0.0,
-    ) -> None:
-        values = {
-            "kernel": "polynomial" if isinstance(kernel, str) and kernel == "poly" else kernel,
-            "gamma": float(gamma) if Finite().accepts(gamma) else gamma,
-            "degree": int(degree) if Integer(0).accepts(degree) else degree,
-            "coef0": float(coef0) if Finite().accepts(coef0) else coef0,
-        }
+    def __post_init__(self) -> None:
+        check_params(self, _CONSTRAINTS)
+        values: dict[str, Any] = {"degree": int(self.degree), "coef0": float(self.coef0)}
+        if not isinstance(self.gamma, str):
+            values["gamma"] = float(self.gamma)
+        if isinstance(self.kernel, str) and self.kernel == "poly":
+            values["kernel"] = "polynomial"
         for name, value in values.items():
             object.__setattr__(self, name, value)  # required because the dataclass is frozen
-        check_params(self, _CONSTRAINTS)
 
     @property
     def is_native(self) -> bool:

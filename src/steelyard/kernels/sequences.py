@@ -59,6 +59,7 @@ class SequenceKernel(BaseEstimator):
 
     takes_collections = True  # learners pass collections of samples to the kernel unchanged
     _loops: ClassVar[_Loops]
+    _no_elements: ClassVar[NDArray[Any]]  # elements of an empty collection
     _constraints: ClassVar[dict[str, Constraint]] = {}
     normalize: bool
 
@@ -72,7 +73,8 @@ class SequenceKernel(BaseEstimator):
             own = values.diagonal().copy()
             return self._finish(values, own, own)
         right = self._pack(Z)
-        self._check_pair(left, right)
+        if len(left) and len(right) and left.elements.shape[1:] != right.elements.shape[1:]:
+            raise self._width_error([left.elements, right.elements])
         values = np.empty((len(left), len(right)))
         if values.size:
             self._loops.block(*self._numbers(), *left.arrays, *right.arrays, values, num_threads())
@@ -93,7 +95,10 @@ class SequenceKernel(BaseEstimator):
         Comparing the returned sequences with other sequences of the same width never raises an error.
         """
         check_params(self, self._constraints)
-        items = [self._item(x, position, source) for position, x in enumerate(_items(X, source))]
+        items = []
+        for position, x in enumerate(_items(X, source)):
+            elements = self._elements(x, position, source)
+            items.append(x if isinstance(x, str | bytes) else np.array(elements))
         self._pack(items)  # raises an error unless all elements have the same number of components
         if not self.normalize:  # by the Cauchy-Schwarz inequality, the diagonal bounds all kernel values
             self.resolve(items).diagonal(items)
@@ -130,13 +135,27 @@ class SequenceKernel(BaseEstimator):
             )
         return values
 
-    def _check_pair(self, left: _Packed, right: _Packed) -> None:
-        """Raise DataError if sequences of the two collections cannot be compared."""
+    def _pack(self, X: Any) -> _Packed:
+        source = type(self).__name__
+        arrays = [self._elements(x, position, source) for position, x in enumerate(_items(X, source))]
+        try:
+            elements = np.concatenate(arrays) if arrays else self._no_elements
+        except ValueError:
+            raise self._width_error(arrays) from None
+        return _Packed(elements, [len(array) for array in arrays])
+
+    def _width_error(self, arrays: Sequence[NDArray[Any]]) -> DataError:
+        """Return the error for sequences whose elements have different numbers of dimensions."""
+        widths = sorted({array.shape[1] for array in arrays})
+        return DataError(
+            f"all trajectories must have the same number of dimensions; got {widths}.",
+            source=type(self).__name__,
+        )
 
     @abstractmethod
-    def _item(self, x: Any, position: int, source: str) -> Any: ...
-    @abstractmethod
-    def _pack(self, X: Any) -> _Packed: ...
+    def _elements(self, x: Any, position: int, source: str) -> NDArray[Any]:
+        """Return the elements of a sequence in the form that the native loops use."""
+
     @abstractmethod
     def _numbers(self) -> tuple[float, float]:
         """Return the parameters in the form that the native loops use."""
@@ -200,6 +219,7 @@ class GlobalAlignmentKernel(SequenceKernel):
         "normalize": Switch(),
     }
     _loops = _Loops(_native.log_alignment_matrix, _native.log_alignment_block, _native.log_alignment_diagonal)
+    _no_elements = np.empty((0, 1))
 
     gamma: float | str = "median"
     _: KW_ONLY
@@ -229,31 +249,28 @@ class GlobalAlignmentKernel(SequenceKernel):
             )
         return float(self.gamma), int(self.band or 0)
 
-    def _item(self, x: Any, position: int, source: str) -> FloatArray:
-        return np.array(_as_trajectory(x, position, source))
+    def _elements(self, x: Any, position: int, source: str) -> FloatArray:
+        try:
+            values = np.asarray(x, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise DataTypeError(
+                f"trajectory {position} is not an array of numbers: {error}.", source=source
+            ) from error
+        if values.ndim == 1:
+            values = values[:, None]
+        if values.ndim != 2 or not values.size:
+            raise DataError(
+                "a trajectory must be an array of at least one row, one column per dimension; "
+                f"trajectory {position} has shape {values.shape}.",
+                source=source,
+            )
+        if not np.isfinite(values).all():
+            raise DataError(f"trajectory {position} contains values that are not finite.", source=source)
+        return values
 
     def width(self, items: list[Any]) -> int:
         """Return the number of dimensions of the trajectories."""
         return int(items[0].shape[1]) if items else 1
-
-    def _pack(self, X: Any) -> _Packed:
-        trajectories = [_as_trajectory(x, i) for i, x in enumerate(_items(X, "GlobalAlignmentKernel"))]
-        widths = {t.shape[1] for t in trajectories}
-        if len(widths) > 1:
-            raise DataError(
-                f"all trajectories must have the same number of dimensions; got {sorted(widths)}.",
-                source="GlobalAlignmentKernel",
-            )
-        elements = np.concatenate(trajectories) if trajectories else np.empty((0, 1))
-        return _Packed(elements, [len(t) for t in trajectories])
-
-    def _check_pair(self, left: _Packed, right: _Packed) -> None:
-        widths = left.elements.shape[1], right.elements.shape[1]
-        if len(left) and len(right) and widths[0] != widths[1]:
-            raise DataError(
-                f"all trajectories must have the same number of dimensions; got {widths[0]} and {widths[1]}.",
-                source="GlobalAlignmentKernel",
-            )
 
 
 @storable("EditKernel")
@@ -300,6 +317,7 @@ class EditKernel(SequenceKernel):
         "normalize": Switch(),
     }
     _loops = _Loops(_native.log_edit_matrix, _native.log_edit_block, _native.log_edit_diagonal)
+    _no_elements = np.empty(0, np.int32)
 
     gamma: float = 1.0
     _: KW_ONLY
@@ -313,14 +331,24 @@ class EditKernel(SequenceKernel):
         weights = np.exp([-self.gamma * self.substitution, -self.gamma * self.gap])
         return float(max(smallest, weights[0])), float(max(smallest, weights[1]))
 
-    def _item(self, x: Any, position: int, source: str) -> Any:
-        symbols = _as_symbols(x, position, source)
-        return x if isinstance(x, str | bytes) else symbols
-
-    def _pack(self, X: Any) -> _Packed:
-        strings = [_as_symbols(x, i) for i, x in enumerate(_items(X, "EditKernel"))]
-        symbols = np.concatenate(strings) if strings else np.empty(0, np.int32)
-        return _Packed(symbols, [len(s) for s in strings])
+    def _elements(self, x: Any, position: int, source: str) -> NDArray[np.int32]:
+        if isinstance(x, str):
+            return np.frombuffer(x.encode("utf-32-le"), dtype="<i4").astype(np.int32)
+        if isinstance(x, bytes):
+            return np.frombuffer(x, dtype=np.uint8).astype(np.int32)
+        values = np.asarray(x)
+        if values.ndim != 1 or (values.dtype.kind not in "iu" and values.size):
+            raise DataTypeError(
+                f"a string must be a str, bytes or a one-dimensional array of integers; "
+                f"item {position} is {type(x).__name__} of shape {values.shape} and type {values.dtype}.",
+                source=source,
+            )
+        limits = np.iinfo(np.int32)
+        if values.size and not limits.min <= int(values.min()) <= int(values.max()) <= limits.max:
+            raise DataError(
+                f"symbols must fit in 32 bits; item {position} has larger symbols.", source=source
+            )
+        return values.astype(np.int32)
 
 
 def sequence_key(item: Any) -> Any:
@@ -338,41 +366,3 @@ def _items(X: Any, source: str) -> list[Any]:
             hint="pass a single sequence as [sequence]",
         )
     return list(X)
-
-
-def _as_trajectory(x: Any, position: int, source: str = "GlobalAlignmentKernel") -> FloatArray:
-    try:
-        values = np.asarray(x, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise DataTypeError(
-            f"trajectory {position} is not an array of numbers: {error}.", source=source
-        ) from error
-    if values.ndim == 1:
-        values = values[:, None]
-    if values.ndim != 2 or not values.size:
-        raise DataError(
-            "a trajectory must be an array of at least one row, one column per dimension; "
-            f"trajectory {position} has shape {values.shape}.",
-            source=source,
-        )
-    if not np.isfinite(values).all():
-        raise DataError(f"trajectory {position} contains values that are not finite.", source=source)
-    return values
-
-
-def _as_symbols(x: Any, position: int, source: str = "EditKernel") -> NDArray[np.int32]:
-    if isinstance(x, str):
-        return np.frombuffer(x.encode("utf-32-le"), dtype="<i4").astype(np.int32)
-    if isinstance(x, bytes):
-        return np.frombuffer(x, dtype=np.uint8).astype(np.int32)
-    values = np.asarray(x)
-    if values.ndim != 1 or (values.dtype.kind not in "iu" and values.size):
-        raise DataTypeError(
-            f"a string must be a str, bytes or a one-dimensional array of integers; "
-            f"item {position} is {type(x).__name__} of shape {values.shape} and type {values.dtype}.",
-            source=source,
-        )
-    limits = np.iinfo(np.int32)
-    if values.size and not limits.min <= int(values.min()) <= int(values.max()) <= limits.max:
-        raise DataError(f"symbols must fit in 32 bits; item {position} has larger symbols.", source=source)
-    return values.astype(np.int32)

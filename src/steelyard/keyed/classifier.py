@@ -28,7 +28,6 @@ from steelyard.base import (
 from steelyard.exceptions import DataError, DataTypeError, ParameterError
 from steelyard.explanation import RowExplanations
 from steelyard.explanation.attribution import Attribution
-from steelyard.explanation.explain import dense_rows
 from steelyard.keyed.planes import GroupSystem
 from steelyard.keyed.sums import Key, KeyedRows, KeyedSums, Triangles
 from steelyard.params import AnyOf, Constraint, Instance, Integer, OneOf, Positive
@@ -370,7 +369,8 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
         """Model of all rows."""
         self._need("group_")
         with lock_of(self):
-            return self._cached("group", self._make_group)
+            statistics = self._state.frozen().group_statistics
+            return self._state.cached("group", self.C, lambda: ProximalSVC(C=self.C).merge(statistics()))
 
     @property
     def borrow_(self) -> float:
@@ -400,19 +400,9 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
         check_started(self, "digest")
         return self._state.frozen().digest()
 
-    def _make_group(self) -> ProximalSVC:
-        return ProximalSVC(C=self.C).merge(self._state.frozen().group_statistics())
-
     def _system(self) -> GroupSystem:
         sums = self._state.frozen()
-        return self._cached("system", lambda: GroupSystem.of(sums, sums.classes(), self.C))
-
-    def _cached(self, name: str, make: Any) -> Any:
-        """Return the result of ``make``, which is cached under ``name`` until the state or C changes."""
-        cache, version = self._state.cache, (self._state.version, self.C)
-        if name not in cache or cache[name][0] != version:
-            cache[name] = version, make()
-        return cache[name][1]
+        return self._state.cached("system", self.C, lambda: GroupSystem.of(sums, sums.classes(), self.C))
 
     def _borrowed(self) -> float:
         """Return the value of ``borrow`` in use."""
@@ -424,7 +414,7 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
         self._select_borrow()
         if self._state.selected is not None:
             return self._state.selected[0]
-        return float(self._cached("borrow", lambda: self._system().select_borrow()))
+        return self._state.cached("borrow", self.C, lambda: self._system().select_borrow())
 
     def _select_borrow(self) -> None:
         """Select the value of ``borrow`` again if the number of rows has doubled or halved.
@@ -444,10 +434,7 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
 
     # -- prediction ---------------------------------------------------------------------------------
 
-    @synchronized
-    def decision_function(self, X: ArrayLike) -> FloatArray:
-        # The docstring is inherited from the base class.
-        return super().decision_function(X)
+    decision_function = synchronized(ForgettingMixin.decision_function)
 
     @synchronized
     def predict_proba(self, X: ArrayLike, *, prior: str | Mapping[Label, float] = "observed") -> FloatArray:
@@ -529,7 +516,7 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
     def _explained_rows(self, X: Any) -> FloatArray:
         """Return validated rows with each key replaced by its internal number."""
         X, texts = self._split_texts(X, "explain")
-        rows = dense_rows(self, X).copy()
+        rows = super()._explained_rows(X).copy()
         self._check_key_type("explain", is_text=bool(texts))
         rows[:, self._place] = self._state.frozen().numbers(self._separated(rows, texts)[1])
         return rows

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,7 @@ from steelyard.proximal.statistics import label_bytes, never_learned
 
 Key = Any  # str, int or float
 Sums = NDArray[np.int64]
+T = TypeVar("T")
 
 _RANGE_BITS = 13  # the largest deviation in the first rows is 2**12 to 2**13 steps
 # Values that deviate by more steps are clipped.
@@ -124,7 +125,8 @@ class KeyedSums:
         self.version = 0
         self.labels: list[Label] = []
         self.early: KeyedRows | None = None  # first rows, stored until there is a quantizer
-        self.cache: dict[str, Any] = {}  # cached results with the version for which they are valid
+        # Cached results with the version and the key for which they are valid.
+        self._cache: dict[str, tuple[Any, Any]] = {}
         # Selected value of ``borrow``, and the number of rows at the time of the selection.
         self.selected: tuple[float, float] | None = None
         self._numbers: dict[Key, int] = {}
@@ -137,7 +139,7 @@ class KeyedSums:
         self._n_slots, self._free_slots = 1, list[int]()  # slot 0 is always zero
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "cache": {}}
+        return {**self.__dict__, "_cache": {}}
 
     @property
     def nbytes(self) -> int:
@@ -213,20 +215,22 @@ class KeyedSums:
         """Return these sums. Without a quantizer, return sums with a quantizer fitted to the rows so far."""
         if self.quantizer is not None:
             return self
-        if "frozen" not in self.cache or self.cache["frozen"][0] != self.version:
-            early = self.early
-            frozen = None if early is None or not len(early) else self._frozen(early, "KeyedClassifier")
-            if frozen is None:
-                frozen = KeyedSums(self.n_features, self.n_folds, Quantizer(np.zeros(self.n_features)))
-            self.cache["frozen"] = self.version, frozen
-        result: KeyedSums = self.cache["frozen"][1]
-        return result
+        return self.cached("frozen", None, lambda: self._frozen(self.early, "KeyedClassifier"))
 
-    def _frozen(self, rows: KeyedRows, source: str) -> KeyedSums:
-        quantizer = fitted_quantizer(rows.X)
-        frozen = KeyedSums(self.n_features, self.n_folds, quantizer)
+    def _frozen(self, rows: KeyedRows | None, source: str) -> KeyedSums:
+        if rows is None or not len(rows):
+            return KeyedSums(self.n_features, self.n_folds, Quantizer(np.zeros(self.n_features)))
+        frozen = KeyedSums(self.n_features, self.n_folds, fitted_quantizer(rows.X))
         frozen._change(rows, 1, source)
         return frozen
+
+    def cached(self, name: str, key: object, make: Callable[[], T]) -> T:
+        """Return ``make()``; the result is cached until the sums or ``key`` change."""
+        version = self.version, key
+        if name not in self._cache or self._cache[name][0] != version:
+            self._cache[name] = version, make()
+        result: T = self._cache[name][1]
+        return result
 
     def _become(self, other: KeyedSums) -> None:
         other.version = self.version + 1

@@ -23,12 +23,6 @@ def plain(label: Any) -> Label:
     return label.item() if isinstance(label, np.generic) else label
 
 
-def positions(some: list[Label], labels: list[Label]) -> Codes:
-    """Return the index of each of some labels in the list of all labels."""
-    position = {label: k for k, label in enumerate(labels)}
-    return np.array([position[label] for label in some], dtype=np.intp)
-
-
 def sort_labels(labels: Iterable[Label], source: str) -> list[Label]:
     """Return the distinct labels in sorted order."""
     distinct = set(labels)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from steelyard.exceptions import DataError, FileFormatError
+from steelyard.metrics._validation import Codes, Label, encode
 
 
 class StreamingMetric(ABC):
@@ -19,7 +20,6 @@ class StreamingMetric(ABC):
 
     _parameters: ClassVar[tuple[str, ...]]
 
-    @abstractmethod
     def update(
         self,
         y_true: ArrayLike,
@@ -27,7 +27,33 @@ class StreamingMetric(ABC):
         y_score: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
     ) -> Self:
-        """Add one or more rows; arguments that a measure does not need are ignored."""
+        """Add one or more rows.
+
+        Parameters
+        ----------
+        y_true : array-like of shape (n_samples,) or label
+            True labels, or a single label.
+        y_pred : array-like of shape (n_samples,) or label
+            Predicted labels. Measures of scores ignore them.
+        y_score : array-like
+            Finite scores of the rows, or of a single row. Confusion counts ignore them.
+        sample_weight : array-like of shape (n_samples,) or float, optional
+            Weight of each row. It must be None for measures of scores.
+
+        Returns
+        -------
+        self
+        """
+        labels, codes = encode(y_true, self._source, "y_true")
+        self._add(labels, codes, y_pred=y_pred, y_score=y_score, sample_weight=sample_weight)
+        return self
+
+    @abstractmethod
+    def _add(self, labels: list[Label], codes: Codes, **inputs: Any) -> None:
+        """Add rows with the true labels ``labels[codes]`` and the other inputs of :meth:`update`.
+
+        All input is validated before the first change.
+        """
 
     @abstractmethod
     def get(self) -> float:
@@ -97,12 +123,8 @@ class StreamingMetric(ABC):
 class RowWindow:
     """The last ``size`` rows of a stream, stored as parallel columns in ring buffers.
 
-    Parameters
-    ----------
-    size : int
-        Number of rows. The buffers grow on demand; row t of the stream is stored at index t % size.
-    columns : ndarrays
-        Empty arrays with the types and shapes of the columns.
+    The buffers grow on demand; row t of the stream is stored at index t % size. The constructor gets empty
+    arrays with the types and shapes of the columns.
     """
 
     def __init__(self, size: int, *columns: NDArray[Any]) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
+from steelyard._labels import LabelEncoder
 from steelyard.metrics import formulas
 from steelyard.metrics._validation import (
     Label,
@@ -18,7 +19,6 @@ from steelyard.metrics._validation import (
     check_same_length,
     check_weights,
     encode,
-    positions,
     sort_labels,
 )
 from steelyard.params import Positive, check_value
@@ -257,9 +257,8 @@ def confusion_table(
     predicted_labels, predicted = encode(y_pred, source, "y_pred")
     check_same_length(len(true), len(predicted), source, "y_pred")
     weights = check_weights(sample_weight, len(true), source)
-    labels = sort_labels([*true_labels, *predicted_labels], source)
-    counts = np.zeros((len(labels), len(labels)))
-    rows = positions(true_labels, labels)[true]
-    columns = positions(predicted_labels, labels)[predicted]
+    encoder = LabelEncoder(sort_labels([*true_labels, *predicted_labels], source))
+    counts = np.zeros((len(encoder), len(encoder)))
+    rows, columns = encoder.numbers(true_labels)[true], encoder.numbers(predicted_labels)[predicted]
     np.add.at(counts, (rows, columns), 1.0 if weights is None else weights)
-    return formulas.ConfusionTable.of_present(labels, counts)
+    return formulas.ConfusionTable.of_present(encoder.labels, counts)

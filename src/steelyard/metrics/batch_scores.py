@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from steelyard._labels import LabelEncoder
 from steelyard._types import FloatArray
 from steelyard.exceptions import DataError, ParameterError
 from steelyard.metrics import formulas, score_measures
@@ -28,10 +28,9 @@ from steelyard.metrics._validation import (
     encode,
     plain,
     plain_labels,
-    positions,
     sort_labels,
 )
-from steelyard.metrics.score_measures import Ranking, ReliabilityBins, ReliabilityCurve
+from steelyard.metrics.score_measures import PROBABILITY_MEASURES, Ranking, ReliabilityBins, ReliabilityCurve
 
 
 def roc_auc_score(
@@ -65,8 +64,7 @@ def roc_auc_score(
     >>> roc_auc_score(["no", "no", "yes", "yes"], [0.1, 0.4, 0.35, 0.8])
     0.75
     """
-    ranking = _ranking(y_true, y_score, pos_label, sample_weight, "roc_auc_score")
-    return formulas.defined_or_warn("roc_auc", ranking.auc())
+    return _score("roc_auc", y_true, y_score, pos_label, sample_weight)
 
 
 def average_precision_score(
@@ -99,8 +97,7 @@ def average_precision_score(
     >>> average_precision_score(["no", "no", "yes", "yes"], [0.1, 0.4, 0.35, 0.8])
     0.833...
     """
-    ranking = _ranking(y_true, y_score, pos_label, sample_weight, "average_precision_score")
-    return formulas.defined_or_warn("average_precision", ranking.average_precision())
+    return _score("average_precision", y_true, y_score, pos_label, sample_weight)
 
 
 def precision_at_k_score(
@@ -138,7 +135,7 @@ def precision_at_k_score(
     >>> precision_at_k_score([0, 1, 0, 1], [0.1, 0.9, 0.8, 0.7], k=1, groups=["mon", "mon", "tue", "tue"])
     0.5
     """
-    return _at_k("precision_at_k", y_true, y_score, k, pos_label=pos_label, groups=groups)
+    return _score("precision_at_k", y_true, y_score, pos_label, groups=groups, k=k)
 
 
 def recall_at_k_score(
@@ -167,7 +164,7 @@ def recall_at_k_score(
     >>> recall_at_k_score([0, 1, 0, 1], [0.1, 0.9, 0.8, 0.7], k=1)
     0.5
     """
-    return _at_k("recall_at_k", y_true, y_score, k, pos_label=pos_label, groups=groups)
+    return _score("recall_at_k", y_true, y_score, pos_label, groups=groups, k=k)
 
 
 def pmauc_score(
@@ -215,8 +212,7 @@ def pmauc_score(
             codes, scores, np.ones(len(codes)) if weights is None else weights
         )
         pairs = [(aucs[i, j] + aucs[j, i]) / 2 for i, j in combinations(range(len(columns)), 2)]
-        defined = [pair for pair in pairs if not math.isnan(pair)]
-        value = float(np.mean(defined)) if defined else math.nan
+        value = _mean_defined(pairs)
     return formulas.defined_or_warn("pmauc", value)
 
 
@@ -265,7 +261,9 @@ def log_loss_score(
         of_true_class = np.where(codes == 1, probabilities, 1.0 - probabilities)
     else:
         of_true_class = probabilities[np.arange(len(codes)), codes]
-    return formulas.defined_or_warn("log_loss", _mean(score_measures.log_loss(of_true_class), weights))
+    return formulas.defined_or_warn(
+        "log_loss", score_measures.mean(score_measures.log_loss(of_true_class), weights)
+    )
 
 
 def brier_score(
@@ -302,7 +300,9 @@ def brier_score(
     if probabilities.ndim == 2 and len(columns) == 2:
         probabilities = probabilities[:, 1]
     is_class = codes == 1 if probabilities.ndim == 1 else codes[:, None] == np.arange(len(columns))
-    return formulas.defined_or_warn("brier", _mean(score_measures.brier(probabilities, is_class), weights))
+    return formulas.defined_or_warn(
+        "brier", score_measures.mean(score_measures.brier(probabilities, is_class), weights)
+    )
 
 
 def reliability_curve(
@@ -341,8 +341,12 @@ def reliability_curve(
     >>> curve.mean_probability.tolist(), curve.positive_rate.tolist()
     ([0.2, 0.7], [0.0, 1.0])
     """
-    options: dict[str, Any] = {"n_bins": n_bins, "pos_label": pos_label, "sample_weight": sample_weight}
-    return _reliability(y_true, y_proba, source="reliability_curve", **options).curve()
+    source = "reliability_curve"
+    n_bins = check_count(n_bins, "n_bins", source)
+    is_positive, probabilities, weights = _one_vs_rest(
+        y_true, y_proba, pos_label, sample_weight, source, is_probability=True
+    )
+    return ReliabilityBins(n_bins).update(probabilities, is_positive, weights).curve()
 
 
 def expected_calibration_error(
@@ -379,18 +383,58 @@ def expected_calibration_error(
     >>> round(expected_calibration_error([0, 0, 1, 1], [0.1, 0.3, 0.6, 0.8], n_bins=2), 3)
     0.25
     """
-    options: dict[str, Any] = {"n_bins": n_bins, "pos_label": pos_label, "sample_weight": sample_weight}
-    bins = _reliability(y_true, y_proba, source="expected_calibration_error", **options)
-    return formulas.defined_or_warn("expected_calibration_error", bins.expected_calibration_error())
+    return _score("expected_calibration_error", y_true, y_proba, pos_label, sample_weight, n_bins=n_bins)
+
+
+def _score(
+    measure: str,
+    y_true: ArrayLike,
+    y_score: ArrayLike,
+    pos_label: Label | None,
+    sample_weight: Weights = None,
+    *,
+    groups: ArrayLike | None = None,
+    **options: int,
+) -> float:
+    """Return a measure of one class against all others, as the mean over the groups if there are groups."""
+    source = measure if measure == "expected_calibration_error" else f"{measure}_score"
+    counts = {name: check_count(value, name, source) for name, value in options.items()}
+    is_positive, scores, weights = _one_vs_rest(
+        y_true, y_score, pos_label, sample_weight, source, is_probability=measure in PROBABILITY_MEASURES
+    )
+    if groups is None:
+        value = score_measures.value_of(measure, is_positive, scores, weights, **counts)
+    else:
+        names, codes = encode(groups, source, "groups")
+        check_same_length(len(scores), len(codes), source, "groups")
+        parts = [codes == code for code in range(len(names))]
+        value = _mean_defined(
+            [score_measures.value_of(measure, is_positive[p], scores[p], None, **counts) for p in parts]
+        )
+    return formulas.defined_or_warn(measure, value, stacklevel=4)
+
+
+def _mean_defined(values: list[float]) -> float:
+    defined = [value for value in values if not math.isnan(value)]
+    return float(np.mean(defined)) if defined else math.nan
 
 
 def _one_vs_rest(
-    y_true: ArrayLike, y_score: ArrayLike, pos_label: Label | None, source: str
-) -> tuple[NDArray[np.bool_], FloatArray]:
-    """Return a mask of the positive rows, and the scores of all rows."""
+    y_true: ArrayLike,
+    y_score: ArrayLike,
+    pos_label: Label | None,
+    sample_weight: Weights,
+    source: str,
+    *,
+    is_probability: bool = False,
+) -> tuple[NDArray[np.bool_], FloatArray, FloatArray | None]:
+    """Return a mask of the positive rows, and the scores and the weights of all rows."""
     labels, codes = encode(y_true, source, "y_true")
     scores = check_scores(y_score, len(codes), 1, source)[:, 0]
-    return codes == _scored_code(labels, pos_label, source), scores
+    is_positive = codes == _scored_code(labels, pos_label, source)
+    if is_probability:
+        check_probabilities(scores, source)
+    return is_positive, scores, check_weights(sample_weight, len(scores), source)
 
 
 def _scored_code(labels: list[Label], pos_label: Label | None, source: str) -> int:
@@ -406,29 +450,6 @@ def _scored_code(labels: list[Label], pos_label: Label | None, source: str) -> i
             hint="pmauc_score takes one column of scores per class",
         )
     return labels.index(sort_labels(labels, source)[-1]) if labels else -1
-
-
-def _ranking(
-    y_true: ArrayLike, y_score: ArrayLike, pos_label: Label | None, sample_weight: Weights, source: str
-) -> Ranking:
-    is_positive, scores = _one_vs_rest(y_true, y_score, pos_label, source)
-    return Ranking.of(is_positive, scores, check_weights(sample_weight, len(scores), source))
-
-
-def _at_k(
-    measure: str, y_true: ArrayLike, y_score: ArrayLike, k: int, *, pos_label: Label | None, groups: Any
-) -> float:
-    source = f"{measure}_score"
-    k = check_count(k, "k", source)
-    is_positive, scores = _one_vs_rest(y_true, y_score, pos_label, source)
-    parts = [np.ones(len(scores), dtype=bool)]
-    if groups is not None:
-        names, codes = encode(groups, source, "groups")
-        check_same_length(len(scores), len(codes), source, "groups")
-        parts = [codes == code for code in range(len(names))]
-    values = [getattr(Ranking.of(is_positive[part], scores[part]), measure)(k) for part in parts]
-    defined = [value for value in values if not math.isnan(value)]
-    return formulas.defined_or_warn(measure, float(np.mean(defined)) if defined else math.nan, stacklevel=4)
 
 
 def _by_column(
@@ -456,26 +477,5 @@ def _by_column(
     scores = check_scores(y_score, len(codes), 1 if is_flat else len(columns), source)
     if is_probability:
         check_probabilities(scores, source)
-    return columns, positions(present, columns)[codes], scores[:, 0] if is_flat else scores, weights
-
-
-def _reliability(
-    y_true: ArrayLike,
-    y_proba: ArrayLike,
-    *,
-    n_bins: int,
-    pos_label: Label | None,
-    sample_weight: Weights,
-    source: str,
-) -> ReliabilityBins:
-    n_bins = check_count(n_bins, "n_bins", source)
-    is_positive, probabilities = _one_vs_rest(y_true, y_proba, pos_label, source)
-    check_probabilities(probabilities, source)
-    weights = check_weights(sample_weight, len(probabilities), source)
-    return ReliabilityBins(n_bins).update(probabilities, is_positive, weights)
-
-
-def _mean(values: FloatArray, weights: FloatArray | None) -> float:
-    if not len(values) or (weights is not None and not weights.any()):
-        return math.nan
-    return float(np.average(values, weights=weights))
+    codes = LabelEncoder(columns).numbers(present)[codes]
+    return columns, codes, scores[:, 0] if is_flat else scores, weights

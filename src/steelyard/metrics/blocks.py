@@ -28,22 +28,13 @@ _MAX_STREAM_BLOCKS = 256  # maximum number of blocks; beyond it, adjacent blocks
 
 
 def measures(tallies: NDArray[Any], positive: int | None) -> dict[str, FloatArray]:
-    """Return the measures of one or several tallies, or nan if a denominator is zero.
+    """Return the measures of one or several tallies by name, or nan if a denominator is zero.
 
-    Parameters
-    ----------
-    tallies : ndarray of shape (..., 3, n_classes)
-        Hits, true rows and predicted rows of each class.
-    positive : int or None
-        The positive class. With None all classes count equally: sensitivity is the mean recall, f1 is the
-        mean F1 of all classes, and specificity and rs are nan.
-
-    Returns
-    -------
-    dict of str to ndarray
-        One array for each of :data:`MEASURES`, with the leading axes of ``tallies``.
+    Without a positive class all classes count equally: sensitivity is the mean recall, f1 is the mean F1 of
+    all classes, and specificity and rs are nan.
     """
-    counts = formulas.ClassCounts.of_tallies(tallies)
+    tallies = np.asarray(tallies, dtype=np.float64)
+    counts = formulas.ClassCounts(tallies[..., 0, :], tallies[..., 1, :], tallies[..., 2, :])
     names = ("accuracy", "imbalance_ratio", "macro_recall", "cohen_kappa")
     values = {name: formulas.ALL_CLASSES[name](counts) for name in names}
     if positive is None:
@@ -72,17 +63,8 @@ def bootstrap_bands(
 ) -> dict[str, tuple[float, float]]:
     """Return the central 95 % interval of the bootstrap values of each measure.
 
-    The bootstrap draws whole blocks, because neighbouring rows are correlated; with single rows the bands
-    would be too narrow.
-
-    Parameters
-    ----------
-    blocks : ndarray of shape (n_blocks, 3, n_classes)
-        Tallies of consecutive blocks of rows.
-    draws : ndarray of shape (n_resamples, n_blocks)
-        Number of times that each block is drawn.
-    positive : int or None
-        As for :func:`measures`.
+    The bootstrap draws whole blocks of consecutive rows, because neighbouring rows are correlated; with
+    single rows the bands would be too narrow. ``draws[r, b]`` is how often resample r contains block b.
     """
     drawn = (draws @ blocks.reshape(len(blocks), -1)).reshape(len(draws), *blocks.shape[1:])
     values = measures(drawn, positive)
@@ -114,25 +96,14 @@ class BlockConfusion:
 
     Memory is bounded: earlier rows are stored as counts of blocks, and adjacent blocks are merged if there
     are too many. Only the rows of the last update and of the window before it are stored individually.
-
-    Parameters
-    ----------
-    window : int
-        Number of rows of a window.
-
-    Attributes
-    ----------
-    confusion : ndarray of shape (n_classes, n_classes)
-        Counts of all rows, indexed by true and predicted class.
-    recent : list of ndarray
-        Codes of true and predicted labels and further columns, for the last update and the window before it.
     """
 
     def __init__(self, window: int) -> None:
         self.window_rows = window
         self.n_rows = 0
         self.n_classes = 0
-        self.confusion: Tallies = np.zeros((0, 0), dtype=np.int64)
+        self.confusion: Tallies = np.zeros((0, 0), dtype=np.int64)  # by true and predicted class
+        # Codes of true and predicted labels and further columns, of the last update and the window before it.
         self.recent: list[NDArray[Any]] = []
         self._block_rows = max(1, window // _BLOCKS_PER_WINDOW)
         self._blocks: list[Tallies] = []
@@ -173,21 +144,18 @@ class BlockConfusion:
         padded = [pad_classes(block, self.n_classes) for block in full]
         return np.array(padded, dtype=np.int64).reshape(len(full), 3, self.n_classes), self._block_rows
 
-    def window(self, ago: int = 0) -> slice:
-        """Return the slice of ``recent`` for the window that ends ``ago`` rows before the last row.
+    def window(self, ago: int = 0) -> tuple[list[NDArray[Any]], Tallies]:
+        """Return the rows of the window that ends ``ago`` rows before the last row, and their tallies.
 
-        The end of the window must be within the rows of the last update.
+        The rows are parts of the columns of ``recent``. The tallies are those of at most 20 blocks, of which
+        the first may be shorter. The end of the window must be within the rows of the last update.
         """
         end = len(self.recent[0]) - ago
-        return slice(max(end - self.window_rows, 0), end)
-
-    def window_blocks(self, ago: int = 0) -> Tallies:
-        """Return the tallies of the blocks of a window, which are at most 20; the first may be shorter."""
-        true, predicted = (column[self.window(ago)] for column in self.recent[:2])
-        rows = rows_per_block(len(true))
-        blocks = np.arange(-len(true), 0) // rows  # -1 for the rows of the last block
+        columns = [column[max(end - self.window_rows, 0) : end] for column in self.recent]
+        true, predicted = columns[:2]
+        blocks = np.arange(-len(true), 0) // rows_per_block(len(true))  # -1 for the rows of the last block
         n_blocks = -int(blocks[0])
-        return block_tallies(true, predicted, blocks + n_blocks, n_blocks, self.n_classes)
+        return columns, block_tallies(true, predicted, blocks + n_blocks, n_blocks, self.n_classes)
 
 
 def rows_per_block(n_rows: int) -> int:

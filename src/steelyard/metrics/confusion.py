@@ -7,8 +7,9 @@ from abc import abstractmethod
 from typing import Any, ClassVar, Self, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
+from steelyard._labels import LabelEncoder
 from steelyard.exceptions import ParameterError
 from steelyard.metrics import formulas
 from steelyard.metrics._validation import (
@@ -46,42 +47,18 @@ class ConfusionStream(StreamingMetric):
         self.beta = beta
         self._clear()
 
-    def update(
-        self,
-        y_true: ArrayLike,
-        y_pred: ArrayLike | None = None,
-        y_score: ArrayLike | None = None,  # noqa: ARG002  same signature for all metrics
-        sample_weight: ArrayLike | None = None,
-    ) -> Self:
-        """Count the next rows.
-
-        Parameters
-        ----------
-        y_true : array-like of shape (n_samples,) or label
-            True labels, or a single label.
-        y_pred : array-like of shape (n_samples,) or label
-            Predicted labels.
-        y_score : ignored
-            Accepted so that all metrics have the same signature.
-        sample_weight : array-like of shape (n_samples,) or float, optional
-            Weight of each row.
-
-        Returns
-        -------
-        self
-        """
-        true_labels, true = encode(y_true, self._source, "y_true")
-        predicted_labels, predicted = encode(required(y_pred, self._source, "y_pred"), self._source, "y_pred")
-        check_same_length(len(true), len(predicted), self._source, "y_pred")
-        weights = check_weights(sample_weight, len(true), self._source)
-        new_labels = [label for label in (*true_labels, *predicted_labels) if label not in self._codes]
-        if new_labels:
-            sort_labels([*self._labels, *new_labels], self._source)
-        # All input is validated before the first change, so a failing call changes nothing.
-        if len(true):
-            true, predicted = self._code(true_labels)[true], self._code(predicted_labels)[predicted]
+    def _add(self, labels: list[Label], codes: Codes, **inputs: Any) -> None:
+        y_pred = required(inputs["y_pred"], self._source, "y_pred")
+        predicted_labels, predicted = encode(y_pred, self._source, "y_pred")
+        check_same_length(len(codes), len(predicted), self._source, "y_pred")
+        weights = check_weights(inputs["sample_weight"], len(codes), self._source)
+        all_labels = [*labels, *predicted_labels]
+        if not all(map(self._encoder.__contains__, all_labels)):
+            sort_labels([*self._encoder.labels, *all_labels], self._source)
+        if len(codes):
+            known = self._code(all_labels)
+            true, predicted = known[codes], known[len(labels) :][predicted]
             self._count(true, predicted, np.ones(len(true)) if weights is None else weights)
-        return self
 
     def get(self, measure: str | None = None) -> float:
         """Return a measure, computed from the confusion counts.
@@ -122,31 +99,26 @@ class ConfusionStream(StreamingMetric):
         return self
 
     def _clear(self) -> None:
-        # Labels in order of appearance, so that the code of a label never changes.
-        self._labels: list[Label] = []
-        self._codes: dict[Label, int] = {}
+        self._encoder = LabelEncoder()
         self._counts: NDArray[Any] = np.zeros((0, 0))  # by the codes of the true and the predicted label
 
     def _code(self, labels: list[Label]) -> Codes:
         """Return the codes of labels. New labels get new rows and columns of the counts."""
-        for label in labels:
-            if label not in self._codes:
-                self._codes[label] = len(self._labels)
-                self._labels.append(label)
-        n_new = len(self._labels) - len(self._counts)
+        codes = self._encoder.numbers(labels)
+        n_new = len(self._encoder.labels) - len(self._counts)
         if n_new:
             self._counts = np.pad(self._counts, ((0, n_new), (0, n_new)))
-        return np.array([self._codes[label] for label in labels], dtype=np.intp)
+        return codes
 
     def _table(self) -> formulas.ConfusionTable:
-        return formulas.ConfusionTable.of_present(self._labels, self._weights_by_label())
+        return formulas.ConfusionTable.of_present(self._encoder.labels, self._weights_by_label())
 
     def _restore_labels(self, state: dict[str, Any]) -> int:
         labels = list(state["labels"])
         if len(sort_labels(labels, type(self).__name__)) != len(labels):
             raise ValueError("a label occurs twice in the saved state")
         self._code(labels)
-        return len(self._labels)
+        return len(labels)
 
     @abstractmethod
     def _count(self, true: Codes, predicted: Codes, weights: Weights) -> None: ...
@@ -184,7 +156,7 @@ class CumulativeConfusion(ConfusionStream):
         np.add.at(self._counts, (true, predicted), weights)
 
     def _content(self) -> dict[str, Any]:
-        return {"labels": list(self._labels), "counts": self._counts.copy()}
+        return {"labels": list(self._encoder.labels), "counts": self._counts.copy()}
 
     def _restore(self, state: dict[str, Any]) -> None:
         n_labels = self._restore_labels(state)
@@ -251,7 +223,11 @@ class WindowConfusion(ConfusionStream):
 
     def _content(self) -> dict[str, Any]:
         true, predicted, weights = self._rows.content()
-        return {"labels": list(self._labels), "cells": np.stack([true, predicted]), "weights": weights}
+        return {
+            "labels": list(self._encoder.labels),
+            "cells": np.stack([true, predicted]),
+            "weights": weights,
+        }
 
     def _restore(self, state: dict[str, Any]) -> None:
         n_labels = self._restore_labels(state)

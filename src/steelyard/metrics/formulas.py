@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.exceptions import UndefinedMetricWarning
 
 from steelyard._labels import positive_class
@@ -29,12 +30,6 @@ class ClassCounts:
     hits: FloatArray
     true: FloatArray
     predicted: FloatArray
-
-    @classmethod
-    def of_tallies(cls, tallies: Any) -> ClassCounts:
-        """Return the counts stored in an array of shape (..., 3, n_classes)."""
-        counts = np.asarray(tallies, dtype=np.float64)
-        return cls(counts[..., 0, :], counts[..., 1, :], counts[..., 2, :])
 
     def one_vs_rest(self, positive: int) -> BinaryCounts:
         """Return the counts of one class against all others."""
@@ -58,10 +53,10 @@ class ConfusionTable:
     """Number of rows, or their total weight, by true and predicted label."""
 
     labels: list[Label]  # sorted
-    counts: FloatArray  # shape (n_labels, n_labels), indexed by true and predicted label
+    counts: NDArray[Any]  # shape (n_labels, n_labels), indexed by true and predicted label
 
     @classmethod
-    def of_present(cls, labels: list[Label], counts: FloatArray) -> ConfusionTable:
+    def of_present(cls, labels: list[Label], counts: NDArray[Any]) -> ConfusionTable:
         """Return the table with only the labels that occur, in sorted order."""
         used = counts.any(axis=0) | counts.any(axis=1)
         order = sorted(np.flatnonzero(used).tolist(), key=labels.__getitem__)
@@ -134,6 +129,16 @@ def recalls(c: ClassCounts) -> Any:
     return ratio(c.hits, c.true)
 
 
+def precisions(c: ClassCounts) -> Any:
+    """Return the precision of each class, or nan for a class that was never predicted."""
+    return ratio(c.hits, c.predicted)
+
+
+def f1_scores(c: ClassCounts) -> Any:
+    """Return the F1 score of each class, or nan for a class without true or predicted rows."""
+    return ratio(2 * c.hits, c.true + c.predicted)
+
+
 def _mean_of_true_classes(values: Any, c: ClassCounts) -> Any:
     present = c.true > 0
     return ratio(np.where(present, values, 0.0).sum(axis=-1), present.sum(axis=-1))
@@ -144,11 +149,11 @@ def macro_recall(c: ClassCounts) -> Any:
 
 
 def macro_precision(c: ClassCounts) -> Any:
-    return _mean_of_true_classes(ratio(c.hits, c.predicted), c)
+    return _mean_of_true_classes(precisions(c), c)
 
 
 def macro_f1(c: ClassCounts) -> Any:
-    return _mean_of_true_classes(ratio(2 * c.hits, c.true + c.predicted), c)
+    return _mean_of_true_classes(f1_scores(c), c)
 
 
 def multiclass_g_mean(c: ClassCounts) -> Any:

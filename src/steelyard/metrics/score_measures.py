@@ -6,6 +6,7 @@ Inputs must be validated arrays. An undefined measure is nan.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +15,8 @@ from numpy.typing import NDArray
 from steelyard._types import FloatArray
 
 BoolArray = NDArray[np.bool_]
+
+PROBABILITY_MEASURES = ("log_loss", "brier", "expected_calibration_error")
 
 
 class Ranking(NamedTuple):
@@ -26,15 +29,10 @@ class Ranking(NamedTuple):
     rows: FloatArray
 
     @classmethod
-    def of(
-        cls,
-        is_positive: BoolArray,
-        scores: FloatArray,
-        weights: FloatArray | None = None,
-        order: NDArray[np.intp] | None = None,
-    ) -> Ranking:
-        """Return the ranking of rows; ``order`` may pass a known decreasing order of the scores."""
-        order = np.argsort(-scores, kind="stable") if order is None else order
+    def of(cls, is_positive: BoolArray, scores: FloatArray, weights: FloatArray | None = None) -> Ranking:
+        """Return the ranking of rows."""
+        # The order of ties changes only the rounding errors of weighted sums.
+        order = np.argsort(-scores, kind=None if weights is None else "stable")
         ordered = scores[order]
         last_of_ties = np.append(np.flatnonzero(ordered[1:] != ordered[:-1]), len(ordered) - 1)[
             : len(ordered)
@@ -43,6 +41,11 @@ class Ranking(NamedTuple):
             return cls(np.cumsum(is_positive[order], dtype=np.float64)[last_of_ties], last_of_ties + 1.0)
         weight = weights[order]
         return cls(np.cumsum(weight * is_positive[order])[last_of_ties], np.cumsum(weight)[last_of_ties])
+
+    def of_other_class(self) -> Ranking:
+        """Return the ranking for the negative class by negated scores; it is exact without weights."""
+        negatives = self.rows - self.positives
+        return Ranking(*(part[-1:] - np.append(0.0, part)[-2::-1] for part in (negatives, self.rows)))
 
     def auc(self) -> float:
         """Return the share of correctly ordered (positive, negative) pairs; ties count one half."""
@@ -67,26 +70,16 @@ class Ranking(NamedTuple):
         found[1:] -= positives[:-1]
         return float((found * precisions).sum() / positives[-1])
 
-    def hits_at(self, k: int) -> float:
-        """Return the expected number of positive rows among the ``k`` highest scores.
+    def at_k(self, k: int) -> tuple[float, float]:
+        """Return precision and recall of the ``k`` highest scores.
 
-        If several rows share the k-th score, ties are broken at random.
+        If several rows share the k-th score, the values are expectations with ties broken at random.
         """
-        return float(np.interp(k, np.append(0.0, self.rows), np.append(0.0, self.positives)))
-
-    def precision_at_k(self, k: int) -> float:
-        """Return the share of positive rows among the ``k`` highest scores."""
-        return self.hits_at(k) / min(k, self.rows[-1]) if len(self.rows) else math.nan
-
-    def recall_at_k(self, k: int) -> float:
-        """Return the share of the positive rows that are among the ``k`` highest scores."""
-        return self.hits_at(k) / self.positives[-1] if len(self.rows) and self.positives[-1] else math.nan
-
-
-def rankings_of_both_classes(is_positive: BoolArray, scores: FloatArray) -> tuple[Ranking, Ranking]:
-    """Return the ranking for the positive class, and that for the negative class by negated scores."""
-    order = np.argsort(-scores)  # the order of ties does not matter, so the sort need not be stable
-    return Ranking.of(is_positive, scores, order=order), Ranking.of(~is_positive, scores, order=order[::-1])
+        if not len(self.rows):
+            return math.nan, math.nan
+        hits = float(np.interp(k, np.append(0.0, self.rows), np.append(0.0, self.positives)))
+        n_rows, n_positive = float(self.rows[-1]), float(self.positives[-1])
+        return hits / min(k, n_rows), hits / n_positive if n_positive else math.nan
 
 
 def log_loss(true_class_probabilities: FloatArray) -> FloatArray:
@@ -99,6 +92,37 @@ def brier(probabilities: FloatArray, is_class: NDArray[Any]) -> FloatArray:
     """Return the squared error of each row, summed over classes if there is one column per class."""
     squares: FloatArray = (probabilities - is_class) ** 2
     return squares if squares.ndim == 1 else squares.sum(axis=1)
+
+
+def mean(values: FloatArray, weights: FloatArray | None) -> float:
+    """Return the weighted mean of the rows, or nan if their total weight is zero."""
+    if not len(values) or (weights is not None and not weights.any()):
+        return math.nan
+    return float(np.average(values, weights=weights))
+
+
+def value_of(
+    measure: str,
+    is_positive: BoolArray,
+    scores: FloatArray,
+    weights: FloatArray | None = None,
+    *,
+    k: int = 100,
+    n_bins: int = 10,
+) -> float:
+    """Return a measure of the scores or probabilities of the positive class, by its name."""
+    if measure == "log_loss":
+        return mean(log_loss(np.where(is_positive, scores, 1.0 - scores)), weights)
+    if measure == "brier":
+        return mean(brier(scores, is_positive), weights)
+    if measure == "expected_calibration_error":
+        return ReliabilityBins(n_bins).update(scores, is_positive, weights).measures()[measure]
+    ranking = Ranking.of(is_positive, scores, weights)
+    if measure == "roc_auc":
+        return ranking.auc()
+    if measure == "average_precision":
+        return ranking.average_precision()
+    return ranking.at_k(k)[0 if measure == "precision_at_k" else 1]
 
 
 class ReliabilityCurve(NamedTuple):
@@ -128,16 +152,24 @@ class ReliabilityBins:
     def __init__(self, n_bins: int = 10) -> None:
         # Number of rows, sum of probabilities and number of positive rows of each bin.
         self.sums = np.zeros((3, n_bins))
+        self._losses = np.zeros(2)  # sums of log-losses and Brier scores
 
     def update(
-        self, probabilities: FloatArray, is_positive: BoolArray, weights: FloatArray | None = None
+        self,
+        probabilities: FloatArray,
+        is_positive: NDArray[Any],
+        weights: FloatArray | None = None,
+        losses: Sequence[FloatArray] = (),
     ) -> ReliabilityBins:
-        """Add rows to the bins."""
+        """Add the rows whose probability is not nan; ``losses`` are their log-losses and Brier scores."""
+        known = ~np.isnan(probabilities)
         n_bins = self.sums.shape[1]
-        bins = np.searchsorted(np.linspace(0.0, 1.0, n_bins + 1)[1:-1], probabilities)
-        weight = np.ones(len(bins)) if weights is None else weights
+        bins = np.searchsorted(np.linspace(0.0, 1.0, n_bins + 1)[1:-1], probabilities[known])
+        weight = np.ones(len(known)) if weights is None else weights
         for row, values in enumerate((weight, weight * probabilities, weight * is_positive)):
-            self.sums[row] += np.bincount(bins, values, minlength=n_bins)
+            self.sums[row] += np.bincount(bins, values[known], minlength=n_bins)
+        if losses:
+            self._losses += [loss[known].sum() for loss in losses]
         return self
 
     def curve(self) -> ReliabilityCurve:
@@ -145,10 +177,19 @@ class ReliabilityBins:
         rows, probabilities, positives = self.sums[:, self.sums[0] > 0]
         return ReliabilityCurve(probabilities / rows, positives / rows, rows)
 
-    def expected_calibration_error(self) -> float:
-        """Return the mean difference between predicted and observed frequency, weighted by rows."""
+    def measures(self) -> dict[str, float]:
+        """Return log-loss, Brier score and expected calibration error; they are nan without rows.
+
+        The calibration error is the mean difference between predicted and observed frequency over the rows.
+        The other two are known only if all updates had losses.
+        """
         rows, probabilities, positives = self.sums
-        return float(np.abs(probabilities - positives).sum() / rows.sum()) if rows.sum() else math.nan
+        sums = (*self._losses, np.abs(probabilities - positives).sum())
+        total = rows.sum()
+        return {
+            name: float(value / total) if total else math.nan
+            for name, value in zip(PROBABILITY_MEASURES, sums, strict=True)
+        }
 
 
 def one_vs_one_aucs(codes: NDArray[Any], scores: FloatArray, weights: FloatArray) -> FloatArray:

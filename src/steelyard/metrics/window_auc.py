@@ -14,11 +14,11 @@ from steelyard._native import AucWindow
 from steelyard.exceptions import DataError, ParameterError
 from steelyard.metrics import formulas, score_measures
 from steelyard.metrics._validation import (
+    Codes,
     Label,
     check_count,
     check_probabilities,
     check_scores,
-    encode,
     plain,
     plain_labels,
     required,
@@ -36,41 +36,17 @@ class _ScoredWindow(StreamingMetric):
     _window: Any
     _n_columns: int
 
-    def update(
-        self,
-        y_true: ArrayLike,
-        y_pred: ArrayLike | None = None,  # noqa: ARG002  same signature for all metrics
-        y_score: ArrayLike | None = None,
-        sample_weight: ArrayLike | None = None,
-    ) -> Self:
-        """Add scored rows.
-
-        Parameters
-        ----------
-        y_true : array-like of shape (n_samples,) or label
-            True labels, or a single label.
-        y_pred : ignored
-            Accepted so that all metrics have the same signature.
-        y_score : array-like
-            Finite scores of the rows, or of a single row.
-        sample_weight : None
-            Rows in the window cannot have weights.
-
-        Returns
-        -------
-        self
-        """
-        if sample_weight is not None:
+    def _add(self, labels: list[Label], codes: Codes, **inputs: Any) -> None:
+        source = self._source
+        if inputs["sample_weight"] is not None:
             raise DataError(
-                "every row of the window has weight 1; sample_weight must be None.", source=self._source
+                "every row of the window has weight 1; sample_weight must be None.", source=source
             )
-        labels, rows = encode(y_true, self._source, "y_true")
-        y_score = required(y_score, self._source, "y_score")
-        scores = self._check_scores(y_score, len(rows), self._source)
-        codes = self._codes_of(labels)  # this is the last step that can raise an error
-        if len(rows):
-            self._window.push(codes[rows], scores)
-        return self
+        y_score = required(inputs["y_score"], source, "y_score")
+        scores = self._check_scores(y_score, len(codes), source)
+        codes_of_labels = self._codes_of(labels)  # this is the last step that can raise an error
+        if len(codes):
+            self._window.push(codes_of_labels[codes], scores)
 
     def _check_scores(self, y_score: ArrayLike, n_rows: int, source: str) -> NDArray[np.float64]:
         return check_scores(y_score, n_rows, self._n_columns, source)
@@ -271,10 +247,8 @@ class WindowPMAUC(_ScoredWindow):
 
 
 SCORE_MEASURES = (
-    "average_precision", "precision_at_k", "recall_at_k", "log_loss", "brier",
-    "expected_calibration_error",
+    "average_precision", "precision_at_k", "recall_at_k", *score_measures.PROBABILITY_MEASURES,
 )  # fmt: skip
-_OF_PROBABILITIES = frozenset({"log_loss", "brier", "expected_calibration_error"})
 
 
 class WindowScores(_BinaryWindow):
@@ -335,24 +309,15 @@ class WindowScores(_BinaryWindow):
         float
         """
         codes, scores = self._window.content()
-        is_positive, score = codes == self._positive_code, scores[:, 0]
-        if self.measure == "expected_calibration_error":
-            bins = score_measures.ReliabilityBins(self.n_bins).update(score, is_positive)
-            value = bins.expected_calibration_error()
-        elif not len(score):
-            value = math.nan
-        elif self.measure == "log_loss":
-            value = float(score_measures.log_loss(np.where(is_positive, score, 1.0 - score)).mean())
-        elif self.measure == "brier":
-            value = float(score_measures.brier(score, is_positive).mean())
-        else:
-            options = () if self.measure == "average_precision" else (self.k,)
-            value = getattr(score_measures.Ranking.of(is_positive, score), self.measure)(*options)
+        value = score_measures.value_of(
+            self.measure, codes == self._positive_code, scores[:, 0], k=self.k, n_bins=self.n_bins
+        )
         return formulas.defined_or_warn(self.measure, value)
 
     def _check_scores(self, y_score: ArrayLike, n_rows: int, source: str) -> NDArray[np.float64]:
         scores = super()._check_scores(y_score, n_rows, source)
-        return check_probabilities(scores, source) if self.measure in _OF_PROBABILITIES else scores
+        is_probability = self.measure in score_measures.PROBABILITY_MEASURES
+        return check_probabilities(scores, source) if is_probability else scores
 
 
 class _ScoreWindow(RowWindow):

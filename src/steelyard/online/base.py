@@ -43,7 +43,8 @@ class OnlineLearner(Learner):
     """
 
     _labels: list[Label]  # labels in order of first appearance
-    _seed: int  # seed of the random numbers, in learners with the parameter random_state
+    random_state: Any  # parameter of some learners, which also have a seed
+    _seed: int  # seed of the random numbers
 
     # -- abstract methods of subclasses ------------------------------------------------------------------
 
@@ -87,6 +88,8 @@ class OnlineLearner(Learner):
 
     def _start(self, batch: Batch) -> None:
         self._labels = []
+        if "random_state" in self._constraints:
+            self._seed = draw_seed(self.random_state)
         self._start_machines(batch.X)
 
     def _learn(self, batch: Batch) -> None:
@@ -215,7 +218,9 @@ class OnlineLearner(Learner):
         if not self._labels or len(set(self._labels)) != len(self._labels):
             raise ValueError("the list of labels is empty or contains a label twice")
         if "random_state" in self._constraints:
-            self._seed = stored_seed(state["machines"]["seed"])
+            self._seed = int(state["machines"]["seed"])
+            if not 0 <= self._seed < 2**64:
+                raise ValueError("the random seed is not an unsigned 64-bit integer")
         self._set_machines_state(state["machines"])
 
     def __getstate__(self) -> dict[str, Any]:
@@ -226,13 +231,6 @@ class OnlineLearner(Learner):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state["parameters"])
         self._set_state(state["state"])
-
-
-def stored_seed(value: Any) -> int:
-    """Return a seed that was read from a file. Raise ValueError if it is not an unsigned 64-bit integer."""
-    if not 0 <= int(value) < 2**64:
-        raise ValueError("the random seed is not an unsigned 64-bit integer")
-    return int(value)
 
 
 def draw_seed(random_state: Any) -> int:

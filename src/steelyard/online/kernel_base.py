@@ -53,10 +53,10 @@ class KernelParameters:
     degree: int = 3
     coef0: float = 0.0
 
-    def _resolved_kernel(self, X: Any) -> Kernel:
+    def _make_kernels(self, X: Any) -> list[Kernel]:
         """Return the kernel. A value such as gamma="median" is computed from the rows of ``X``."""
         kernel = Kernel(self.kernel, gamma=self.gamma, degree=self.degree, coef0=self.coef0)
-        return kernel.resolve(X)
+        return [kernel.resolve(X)]
 
     def _convert_former_gamma(self) -> None:
         """Convert gamma of a file, because earlier versions saved gamma="median" as "auto"."""
@@ -64,15 +64,15 @@ class KernelParameters:
             self.gamma = "median"
 
 
-class KernelRowsMixin:
-    """Mixin of kernel learners. Native models process the rows of ``X``, or indices of sequences."""
+class KernelLearner(OnlineLearner):
+    """Base class of kernel learners. Native models process the rows of ``X``, or indices of sequences."""
 
     _items: ItemTable | None  # table of sequences, or None if rows are numbers
-    n_features_in_: int
+    _kernels: list[Kernel]  # kernels in use, with numeric gamma
 
     @abstractmethod
-    def _used_kernels(self) -> list[Kernel]:
-        """Return the kernels in use, with numeric gamma."""
+    def _make_kernels(self, X: Any) -> list[Kernel]:
+        """Return the kernels. If their gamma is not a number, it is computed from ``X``, the first rows."""
 
     @abstractmethod
     def _convert_rows(self, X: NDArray[Any]) -> Any:
@@ -86,17 +86,17 @@ class KernelRowsMixin:
     def _stored_rows(self) -> NDArray[Any]:
         """Return the support vectors as rows, in the format that the native learners store."""
 
-    @abstractmethod
-    def _copy_machines(self) -> None: ...
+    def _start_machines(self, X: Any) -> None:
+        self._set_kernels(self._make_kernels(X))
 
-    def _create_item_table(self) -> None:
-        kernels = self._used_kernels()
+    def _set_kernels(self, kernels: list[Kernel]) -> None:
+        self._kernels = kernels
         self._items = ItemTable(kernels) if any(map(is_sequence_kernel, kernels)) else None
 
     def _specs(self) -> list[_native.KernelSpec]:
         if self._items is not None:
             return self._items.specs()
-        return [kernel.spec() for kernel in self._used_kernels()]
+        return [kernel.spec() for kernel in self._kernels]
 
     def _width(self) -> int:
         """Return the number of columns of the rows that the native models process."""
@@ -111,8 +111,8 @@ class KernelRowsMixin:
         return samples if self._items is None else self._items.restored(samples)
 
     def _learn(self, batch: Batch) -> None:
-        check_kernel_range(self._used_kernels(), batch.X, type(self).__name__)
-        super()._learn(batch)  # type: ignore[misc]
+        check_kernel_range(self._kernels, batch.X, type(self).__name__)
+        super()._learn(batch)
 
     def _sweep(self, X: Any, signs: Signs) -> None:
         if self._items is None:
@@ -127,7 +127,7 @@ class KernelRowsMixin:
             )
 
 
-class KernelExpansionLearner(KernelParameters, KernelRowsMixin, OnlineLearner):
+class KernelExpansionLearner(KernelParameters, KernelLearner):
     """Base class of NORMA, RBP, Forgetron and Projectron: one kernel expansion per target.
 
     A subclass implements the update rule in ``_learn_rows``. A gamma of "median" or "scale" is
@@ -136,36 +136,34 @@ class KernelExpansionLearner(KernelParameters, KernelRowsMixin, OnlineLearner):
 
     _constraints: ClassVar[dict[str, Constraint]] = KernelParameters._constraints
     _expansions: list[Any]  # native Expansion objects, one per target, all of the same dtype
-    _kernel: Kernel
     _dtype: np.dtype[Any]
-
-    def _used_kernels(self) -> list[Kernel]:
-        return [self._kernel]
 
     def _stored_rows(self) -> NDArray[Any]:
         return np.concatenate([expansion.vectors for expansion in self._expansions])
 
     def _start_machines(self, X: NDArray[Any]) -> None:
-        self._kernel = self._resolved_kernel(X)
+        super()._start_machines(X)
         self._expansions = []
-        self._create_item_table()
         self._dtype = np.dtype(np.float64) if self._items is not None else X.dtype
 
     def _add_target(self) -> None:
         self._expansions.append(_expansion_type(self._dtype)(self._specs()[0], self._width()))
 
     def _copy_target(self) -> None:
-        self._expansions.append(self._build(_describe(self._expansions[0])))
+        self._expansions += self._copied()[:1]
 
     def _copy_machines(self) -> None:
         if self._items is not None:
             self._items = self._items.copy()
-        self._expansions = [self._build(_describe(expansion)) for expansion in self._expansions]
+        self._expansions = self._copied()
+
+    def _copied(self, dtype: np.dtype[Any] | None = None) -> list[Any]:
+        return [self._build(_describe(expansion), dtype) for expansion in self._expansions]
 
     def _convert_rows(self, X: NDArray[Any]) -> NDArray[Any]:
         if self._dtype == np.float32 and X.dtype == np.float64:
             self._dtype = X.dtype
-            self._expansions = [self._build(_describe(expansion)) for expansion in self._expansions]
+            self._expansions = self._copied()
         return X.astype(self._dtype, copy=False)
 
     def _target_scores(self, X: NDArray[Any]) -> FloatArray:
@@ -173,7 +171,7 @@ class KernelExpansionLearner(KernelParameters, KernelRowsMixin, OnlineLearner):
             return np.array([self._sequence_scores(expansion, X) for expansion in self._expansions])
         expansions: list[Any] = list(self._expansions)
         if self._dtype == np.float32 and X.dtype == np.float64:
-            expansions = [self._build(_describe(expansion), X.dtype) for expansion in expansions]
+            expansions = self._copied(X.dtype)
         rows = X if self._dtype == np.float32 else X.astype(self._dtype, copy=False)
         return np.array([expansion.scores(rows, num_threads()) for expansion in expansions])
 
@@ -181,7 +179,7 @@ class KernelExpansionLearner(KernelParameters, KernelRowsMixin, OnlineLearner):
         stored = self._vectors(expansion)
         if not stored:
             return np.full(len(items), expansion.bias)
-        return self._kernel.block(items, stored) @ np.asarray(expansion.coef) + expansion.bias
+        return self._kernels[0].block(items, stored) @ np.asarray(expansion.coef) + expansion.bias
 
     def _vectors(self, expansion: Expansion) -> Any:
         """Return the support vectors of an expansion in the format of the caller."""
@@ -221,7 +219,7 @@ class KernelExpansionLearner(KernelParameters, KernelRowsMixin, OnlineLearner):
         parts = [
             explain_kernel_sum(
                 X,
-                self._kernel,
+                self._kernels[0],
                 np.asarray(e.vectors),
                 np.asarray(e.coef)[None],
                 np.array([e.bias]),
@@ -235,7 +233,7 @@ class KernelExpansionLearner(KernelParameters, KernelRowsMixin, OnlineLearner):
 
     def _machines_state(self) -> dict[str, Any]:
         return {
-            "kernel": self._kernel.to_tree(),
+            "kernel": self._kernels[0].to_tree(),
             "dtype": self._dtype.name,
             "lists": [_describe(e) | {"vectors": self._vectors(e)} for e in self._expansions],
         }
@@ -244,8 +242,8 @@ class KernelExpansionLearner(KernelParameters, KernelRowsMixin, OnlineLearner):
         if state["dtype"] not in {"float32", "float64"}:
             raise ValueError("support vectors must be float32 or float64")
         self._convert_former_gamma()
-        self._kernel, self._dtype = Kernel.from_tree(state["kernel"]), np.dtype(state["dtype"])
-        self._create_item_table()
+        self._set_kernels([Kernel.from_tree(state["kernel"])])
+        self._dtype = np.dtype(state["dtype"])
         self._expansions = [
             self._build(description | {"vectors": self._to_rows(description["vectors"])})
             for description in state["lists"]

@@ -5,13 +5,11 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
-from numpy.typing import NDArray
-
 from steelyard import _native
 from steelyard._shared_text import expand_shared_text
 from steelyard.base import Traits
 from steelyard.exceptions import ParameterError
-from steelyard.online.base import Signs, draw_seed
+from steelyard.online.base import Signs
 from steelyard.online.kernel_base import KernelExpansionLearner
 from steelyard.params import (
     MAX_COUNT,
@@ -49,10 +47,8 @@ class NORMA(KernelExpansionLearner):
 
     Attributes
     ----------
-    classes_, support_vectors_, dual_coef_
+    classes_, support_vectors_, dual_coef_, n_features_in_, feature_names_in_
         As in all online kernel learners.
-    n_features_in_, feature_names_in_
-        As in all learners.
 
     Notes
     -----
@@ -74,12 +70,9 @@ class NORMA(KernelExpansionLearner):
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from steelyard.online import NORMA
-    >>> rng = np.random.default_rng(0)
-    >>> y = (rng.random(500) < 0.3).astype(int)
-    >>> X = rng.normal(size=(500, 2)) + 3.0 * y[:, None]
-    >>> bool(NORMA().partial_fit(X, y).score(X, y) > 0.9)
+    rows X of two classes y
+        As in all examples of online learners.
+    >>> bool(online.NORMA().partial_fit(X, y).score(X, y) > 0.9)
     True
     """
 
@@ -135,10 +128,8 @@ class RBP(KernelExpansionLearner):
 
     Attributes
     ----------
-    classes_, support_vectors_, dual_coef_
+    classes_, support_vectors_, dual_coef_, n_features_in_, feature_names_in_
         As in all online kernel learners.
-    n_features_in_, feature_names_in_
-        As in all learners.
 
     Notes
     -----
@@ -152,12 +143,9 @@ class RBP(KernelExpansionLearner):
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from steelyard.online import RBP
-    >>> rng = np.random.default_rng(0)
-    >>> y = (rng.random(500) < 0.3).astype(int)
-    >>> X = rng.normal(size=(500, 2)) + 3.0 * y[:, None]
-    >>> bool(RBP(random_state=0).partial_fit(X, y).score(X, y) > 0.9)
+    rows X of two classes y
+        As in all examples of online learners.
+    >>> bool(online.RBP(random_state=0).partial_fit(X, y).score(X, y) > 0.9)
     True
     """
 
@@ -169,10 +157,6 @@ class RBP(KernelExpansionLearner):
     budget: int = 100
     _: KW_ONLY
     random_state: Any = None
-
-    def _start_machines(self, X: NDArray[Any]) -> None:
-        super()._start_machines(X)
-        self._seed = draw_seed(self.random_state)
 
     def _learn_rows(self, rows: Any, signs: Signs) -> None:
         _native.random_budget_sweep(self._expansions, rows, signs, budget=int(self.budget), seed=self._seed)
@@ -193,10 +177,8 @@ class Forgetron(KernelExpansionLearner):
 
     Attributes
     ----------
-    classes_, support_vectors_, dual_coef_
+    classes_, support_vectors_, dual_coef_, n_features_in_, feature_names_in_
         As in all online kernel learners.
-    n_features_in_, feature_names_in_
-        As in all learners.
 
     Notes
     -----
@@ -219,12 +201,9 @@ class Forgetron(KernelExpansionLearner):
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from steelyard.online import Forgetron
-    >>> rng = np.random.default_rng(0)
-    >>> y = (rng.random(500) < 0.3).astype(int)
-    >>> X = rng.normal(size=(500, 2)) + 3.0 * y[:, None]
-    >>> bool(Forgetron().partial_fit(X, y).score(X, y) > 0.9)
+    rows X of two classes y
+        As in all examples of online learners.
+    >>> bool(online.Forgetron().partial_fit(X, y).score(X, y) > 0.9)
     True
     """
 
@@ -256,10 +235,8 @@ class Projectron(KernelExpansionLearner):
 
     Attributes
     ----------
-    classes_, support_vectors_, dual_coef_
+    classes_, support_vectors_, dual_coef_, n_features_in_, feature_names_in_
         As in all online kernel learners.
-    n_features_in_, feature_names_in_
-        As in all learners.
 
     Notes
     -----
@@ -285,12 +262,9 @@ class Projectron(KernelExpansionLearner):
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from steelyard.online import Projectron
-    >>> rng = np.random.default_rng(0)
-    >>> y = (rng.random(500) < 0.3).astype(int)
-    >>> X = rng.normal(size=(500, 2)) + 3.0 * y[:, None]
-    >>> bool(Projectron().partial_fit(X, y).score(X, y) > 0.9)
+    rows X of two classes y
+        As in all examples of online learners.
+    >>> bool(online.Projectron().partial_fit(X, y).score(X, y) > 0.9)
     True
     """
 

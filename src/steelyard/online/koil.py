@@ -19,8 +19,8 @@ from steelyard.exceptions import DataError, ParameterError
 from steelyard.explanation.attribution import Attribution, explain_kernel_sum
 from steelyard.explanation.neighbors import RememberedRows
 from steelyard.kernels import Kernel
-from steelyard.online.base import OnlineLearner, Signs, draw_seed
-from steelyard.online.kernel_base import KernelParameters, KernelRowsMixin
+from steelyard.online.base import Signs
+from steelyard.online.kernel_base import KernelLearner, KernelParameters
 from steelyard.params import (
     MAX_COUNT,
     AnyOf,
@@ -39,14 +39,12 @@ from steelyard.thresholds import gmean_threshold
 _POLICIES = ("reservoir++", "fifo++", "reservoir", "fifo", "unbounded")
 Ensemble = _native.KoilEnsemble64 | _native.KoilEnsemble32
 
-_MAX_FLOAT32_C = (
-    # Largest C for float32. Stored weights far exceed C, because they are divided by the accumulated decay.
-    1e3
-)
+# Largest C for float32. Stored weights far exceed C, because they are divided by the accumulated decay.
+_MAX_FLOAT32_C = 1e3
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class KoilLearner(KernelRowsMixin, OnlineLearner):
+class KoilLearner(KernelLearner):
     """Base class of KOIL and MultiKernelKOIL.
 
     The first rows fix kernels, budget and policy. The other parameters may change at any time.
@@ -78,26 +76,12 @@ class KoilLearner(KernelRowsMixin, OnlineLearner):
     threshold: str = "gmean"
     random_state: Any = None
 
-    @abstractmethod
-    def _make_kernels(self, X: NDArray[Any]) -> list[Kernel]:
-        """Return the kernels. If their gamma is not a number, it is computed from ``X``, the first rows."""
-
-    def _used_kernels(self) -> list[Kernel]:
-        return self._kernels
-
     def _stored_rows(self) -> NDArray[Any]:
         return self._ensemble.vectors
 
-    def _decays(self) -> bool:
-        """Return whether the weights of support vectors decay at every sample."""
-        return True
-
-    def _weight_rate(self) -> float:
-        """Return the rate at which the losses of a kernel reduce its weight."""
-        return self.learning_rate * self.C
-
-    def _learning_threads(self) -> int:
-        return 1
+    def _kernel_options(self) -> tuple[bool, float, int]:
+        """Return whether support vectors decay, the rate of the kernel weights, and the number of threads."""
+        return True, self.learning_rate * self.C, 1
 
     # -- learning ---------------------------------------------------------------------------------------
 
@@ -140,9 +124,8 @@ class KoilLearner(KernelRowsMixin, OnlineLearner):
             )
 
     def _start_machines(self, X: NDArray[Any]) -> None:
-        self._kernels = self._make_kernels(X)
-        self._create_item_table()
-        self._policy, self._seed = self.policy, draw_seed(self.random_state)
+        super()._start_machines(X)
+        self._policy = self.policy
         self._set_ensemble(self._ensemble_type(X)(self._width(), self._specs(), self._budgets, self._seed))
 
     def _set_ensemble(self, ensemble: Ensemble) -> None:
@@ -176,6 +159,7 @@ class KoilLearner(KernelRowsMixin, OnlineLearner):
         super()._learn(batch)
 
     def _learn_rows(self, rows: Any, signs: Signs) -> None:
+        decay, weight_rate, n_threads = self._kernel_options()
         self._ensemble.learn(
             rows,
             signs,
@@ -183,13 +167,13 @@ class KoilLearner(KernelRowsMixin, OnlineLearner):
             learning_rate=float(self.learning_rate),
             n_neighbors=int(min(self.n_neighbors, 2**32)),
             smooth=self.loss == "smooth",
-            decay=self._decays(),
+            decay=decay,
             policy=self._policy,
-            weight_rate=self._weight_rate(),
+            weight_rate=weight_rate,
             rate_decay=float(self.rate_decay),
             nearest_first=self.select_first == "nearest",
             store_all=bool(self.store_all),
-            n_threads=self._learning_threads(),
+            n_threads=n_threads,
         )
 
     def _convert_rows(self, X: NDArray[Any]) -> Any:
@@ -314,21 +298,19 @@ class KoilLearner(KernelRowsMixin, OnlineLearner):
     def _set_machines_state(self, state: dict[str, Any]) -> None:
         if state["policy"] not in _POLICIES:
             raise ValueError(f"unknown policy {state['policy']!r}")
-        self._kernels = [Kernel.from_tree(kernel) for kernel in state["kernels"]]
-        self._create_item_table()
-        self._policy, self._budgets = state["policy"], _stored_budgets(state)
-        ensemble = self._build(state, self._stored_vectors(state))
-        if ensemble.n_features != self._width() or ensemble.n_targets != self._n_targets():
-            raise ValueError("the binary models do not match the features or the labels")
-        self._set_ensemble(ensemble)
-
-    def _stored_vectors(self, state: dict[str, Any]) -> NDArray[Any]:
         if state["dtype"] not in {"float32", "float64"}:
             raise ValueError("support vectors must be float32 or float64")
+        self._set_kernels([Kernel.from_tree(kernel) for kernel in state["kernels"]])
+        # Files of version 0.1 store one budget for both classes.
+        first, second = state["budgets"] if "budgets" in state else (state["budget"], state["budget"])
+        self._policy, self._budgets = state["policy"], (int(first), int(second))
         vectors = np.ascontiguousarray(self._to_rows(state["vectors"]), dtype=state["dtype"])
         if not np.isfinite(vectors).all():
             raise ValueError("a support vector is not finite")
-        return vectors
+        ensemble = self._build(state, vectors)
+        if ensemble.n_features != self._width() or ensemble.n_targets != self._n_targets():
+            raise ValueError("the binary models do not match the features or the labels")
+        self._set_ensemble(ensemble)
 
     def _build(self, state: dict[str, Any], vectors: NDArray[Any]) -> Ensemble:
         kind = self._ensemble_type(vectors)
@@ -452,9 +434,6 @@ class KOIL(KernelParameters, KoilLearner):
 
     C: float = 1.0
 
-    def _make_kernels(self, X: NDArray[Any]) -> list[Kernel]:
-        return [self._resolved_kernel(X)]
-
     def _set_machines_state(self, state: dict[str, Any]) -> None:
         self._convert_former_gamma()
         super()._set_machines_state(state)
@@ -486,9 +465,3 @@ class KOIL(KernelParameters, KoilLearner):
 def _has_float32_values(kernel: Kernel) -> bool:
     """Return whether all kernel values fit in float32. Kernels of distances have values in [0, 1]."""
     return kernel.kernel in {"rbf", "laplacian"} and 1e-30 <= float(kernel.gamma) <= 1e30
-
-
-def _stored_budgets(state: dict[str, Any]) -> tuple[int, int]:
-    """Return the budgets of both classes from a file. Files of version 0.1 store one number for both."""
-    first, second = state["budgets"] if "budgets" in state else (state["budget"], state["budget"])
-    return int(first), int(second)

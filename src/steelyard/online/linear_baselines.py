@@ -19,7 +19,7 @@ from steelyard._types import FloatArray
 from steelyard._validation import check_magnitude
 from steelyard.base import Batch
 from steelyard.explanation.attribution import Attribution, explain_linear
-from steelyard.online.base import OnlineLearner, Signs, draw_seed
+from steelyard.online.base import OnlineLearner, Signs
 from steelyard.params import MAX_COUNT, Constraint, Integer, NonNegative, Positive, RandomSeed
 from steelyard.persistence import storable
 from steelyard.thresholds import gmean_threshold
@@ -130,10 +130,8 @@ class OnlinePerceptron(LinearLearner):
 
     Attributes
     ----------
-    classes_, coef_, intercept_
+    classes_, coef_, intercept_, n_features_in_, feature_names_in_
         As in all online linear learners.
-    n_features_in_, feature_names_in_
-        As in all learners.
 
     Notes
     -----
@@ -147,12 +145,9 @@ class OnlinePerceptron(LinearLearner):
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from steelyard.online import OnlinePerceptron
-    >>> rng = np.random.default_rng(0)
-    >>> y = (rng.random(500) < 0.3).astype(int)
-    >>> X = rng.normal(size=(500, 2)) + 3.0 * y[:, None]
-    >>> bool(OnlinePerceptron().partial_fit(X, y).score(X, y) > 0.9)
+    rows X of two classes y
+        As in all examples of online learners.
+    >>> bool(online.OnlinePerceptron().partial_fit(X, y).score(X, y) > 0.9)
     True
     """
 
@@ -180,10 +175,8 @@ class OAM(LinearLearner):
 
     Attributes
     ----------
-    classes_, coef_, intercept_
+    classes_, coef_, intercept_, n_features_in_, feature_names_in_
         As in all online linear learners.
-    n_features_in_, feature_names_in_
-        As in all learners.
 
     Notes
     -----
@@ -205,12 +198,9 @@ class OAM(LinearLearner):
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from steelyard.online import OAM
-    >>> rng = np.random.default_rng(0)
-    >>> y = (rng.random(500) < 0.3).astype(int)
-    >>> X = rng.normal(size=(500, 2)) + 3.0 * y[:, None]
-    >>> bool(OAM(random_state=0).partial_fit(X, y).score(X, y) > 0.9)
+    rows X of two classes y
+        As in all examples of online learners.
+    >>> bool(online.OAM(random_state=0).partial_fit(X, y).score(X, y) > 0.9)
     True
     """
 
@@ -227,7 +217,7 @@ class OAM(LinearLearner):
 
     def _start_machines(self, X: NDArray[Any]) -> None:
         super()._start_machines(X)
-        self._budget, self._seed = int(self.budget), draw_seed(self.random_state)
+        self._budget = int(self.budget)
 
     def _shapes(self, n_features: int) -> Shapes:
         return {
@@ -270,10 +260,8 @@ class OPAUC(LinearLearner):
 
     Attributes
     ----------
-    classes_, coef_, intercept_
+    classes_, coef_, intercept_, n_features_in_, feature_names_in_
         As in all online linear learners.
-    n_features_in_, feature_names_in_
-        As in all learners.
 
     See Also
     --------
@@ -297,12 +285,9 @@ class OPAUC(LinearLearner):
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from steelyard.online import OPAUC
-    >>> rng = np.random.default_rng(0)
-    >>> y = (rng.random(500) < 0.3).astype(int)
-    >>> X = rng.normal(size=(500, 2)) + 3.0 * y[:, None]
-    >>> bool(OPAUC().partial_fit(X, y).score(X, y) > 0.9)
+    rows X of two classes y
+        As in all examples of online learners.
+    >>> bool(online.OPAUC().partial_fit(X, y).score(X, y) > 0.9)
     True
     """
 
@@ -368,10 +353,8 @@ class AROW(LinearLearner):
 
     Attributes
     ----------
-    classes_, coef_, intercept_
+    classes_, coef_, intercept_, n_features_in_, feature_names_in_
         As in all online linear learners.
-    n_features_in_, feature_names_in_
-        As in all learners.
 
     See Also
     --------

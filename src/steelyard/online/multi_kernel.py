@@ -130,14 +130,10 @@ class MultiKernelKOIL(KoilLearner):
     weight_rate: float | None = None
     n_threads: int | None = 1
 
-    def _decays(self) -> bool:
-        return self.decay
-
-    def _weight_rate(self) -> float:
-        return super()._weight_rate() if self.weight_rate is None else float(self.weight_rate)
-
-    def _learning_threads(self) -> int:
-        return num_threads() if self.n_threads is None else min(self.n_threads, num_threads())
+    def _kernel_options(self) -> tuple[bool, float, int]:
+        n_threads = num_threads() if self.n_threads is None else min(self.n_threads, num_threads())
+        weight_rate = self.learning_rate * self.C if self.weight_rate is None else float(self.weight_rate)
+        return self.decay, weight_rate, n_threads
 
     def _make_kernels(self, X: NDArray[Any]) -> list[Kernel]:
         if self.kernels is None:

@@ -6,21 +6,16 @@ modules, from the lowest layer to the highest: ``arrays`` (raw arrays), ``envelo
 header), ``tree`` (plain values), ``randomness`` (random generators), ``objects`` (models), ``files`` (paths).
 """
 
-from typing import Any
-
-from steelyard._deprecation import private_name
+from steelyard._deprecation import former_names
 from steelyard.persistence.files import describe, load, save
 from steelyard.persistence.objects import Storable, from_bytes, storable, to_bytes
 
 __all__ = ["Storable", "describe", "from_bytes", "load", "save", "storable", "to_bytes"]
 
-_PRIVATE = {
-    "decode": "steelyard.persistence.tree.decode",
-    "encode": "steelyard.persistence.tree.encode",
-    "to_parts": "steelyard.persistence.objects.to_parts",
-    "write_whole": "steelyard.persistence.files.write_atomically",
-}
-
-
-def __getattr__(name: str) -> Any:
-    return private_name(__name__, _PRIVATE, name)
+__getattr__ = former_names(
+    __name__,
+    decode="steelyard.persistence.tree.decode",
+    encode="steelyard.persistence.tree.encode",
+    to_parts="steelyard.persistence.objects.to_parts",
+    write_whole="steelyard.persistence.files.write_atomically",
+)

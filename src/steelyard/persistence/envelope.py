@@ -95,8 +95,15 @@ def unpack(data: bytes | bytearray | memoryview) -> Envelope:
         raise FileFormatError(
             f"The header must have the fields {', '.join(sorted(_HEADER_FIELDS))} and the format {FORMAT}."
         )
+    versions = header["written_by"]
+    if (
+        type(versions) is not dict
+        or "steelyard" not in versions
+        or any(type(v) is not str for v in versions.values())
+    ):
+        raise FileFormatError(f"The header contains no valid library versions: {quote(versions)}.")
     return Envelope(
-        versions=_check_versions(header["written_by"]),
+        versions=versions,
         content=header["content"],
         descriptors=header["arrays"],
         arrays=read_arrays(header["arrays"], view[PRELUDE_SIZE + header_size :]),
@@ -158,12 +165,6 @@ def _raise_wrong_format(file_format: int, text: memoryview) -> NoReturn:
         f"This file was written in format {file_format} by {by}; this library reads up to format {FORMAT}.",
         hint="update steelyard to load this file" if file_format > FORMAT else None,
     )
-
-
-def _check_versions(versions: object) -> dict[str, str]:
-    if type(versions) is dict and all(type(v) is str for v in versions.values()) and "steelyard" in versions:
-        return versions
-    raise FileFormatError(f"The header contains no valid library versions: {quote(versions)}.")
 
 
 def _parse_json(text: memoryview) -> Any:

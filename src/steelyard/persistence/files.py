@@ -82,7 +82,7 @@ def save(model: Storable, path: PathOrFile) -> None:
     try:
         _replace_file(os.path.realpath(name), parts)
     except (OSError, ValueError) as error:
-        raise _access_error("save", name, error) from error
+        raise _access_error("written", name, "save", error) from error
 
 
 def write_atomically(
@@ -90,19 +90,8 @@ def write_atomically(
 ) -> None:
     """Write any file atomically; missing folders are created.
 
-    Parameters
-    ----------
-    path : str or os.PathLike
-        The destination; an existing device or pipe is written to directly.
-    parts : iterable of bytes
-        The content; may be a generator. If it raises an exception, the previous file is kept.
-    source : str
-        Name of the caller for error messages.
-
-    Raises
-    ------
-    FileAccessError
-        If the file cannot be written.
+    An existing device or pipe is written to directly. If the iterable of parts raises an exception, the
+    previous file is kept. Error messages name the ``source``.
     """
     name = _file_name(path, source)
     target = os.path.realpath(name)
@@ -113,14 +102,10 @@ def write_atomically(
             return
         os.makedirs(os.path.dirname(target), exist_ok=True)  # noqa: PTH103, PTH120
         _replace_file(target, parts)
-    except BrokenPipeError:
-        raise  # the reader of the pipe has closed it
-    except SteelyardError:
-        raise
+    except (BrokenPipeError, SteelyardError):
+        raise  # the reader of the pipe has closed it, or the iterable of parts has failed
     except OSError as error:
-        raise FileAccessError(
-            f"{name!r} cannot be written: {error.strerror or error}.", source=source
-        ) from error
+        raise _access_error("written", name, source, error) from error
 
 
 def load(path: PathOrFile) -> Any:
@@ -187,7 +172,7 @@ def _read(path: PathOrFile, caller: str, interpret: Callable[[bytes], Result]) -
     except FileFormatError as error:
         raise FileFormatError(f"{name}: {error.summary}", source=caller, hint=error.hint) from error
     except (OSError, ValueError) as error:
-        raise _access_error(caller, name, error) from error
+        raise _access_error("read", name, caller, error) from error
 
 
 def _replace_file(target: str, parts: Iterable[bytes | memoryview]) -> None:
@@ -298,8 +283,7 @@ def _file_name(path: object, caller: str) -> str:
     raise DataTypeError(f"expected a path or an open binary file; got {type(path).__name__}.", source=caller)
 
 
-def _access_error(caller: str, name: str, error: OSError | ValueError) -> FileAccessError:
+def _access_error(verb: str, name: str, source: str, error: OSError | ValueError) -> FileAccessError:
     reason = getattr(error, "strerror", None) or str(error)
-    verb = "written" if caller == "save" else "read"
-    hint = "create the folder first" if caller == "save" and isinstance(error, FileNotFoundError) else None
-    return FileAccessError(f"{name!r} cannot be {verb}: {reason}.", source=caller, hint=hint)
+    hint = "create the folder first" if source == "save" and isinstance(error, FileNotFoundError) else None
+    return FileAccessError(f"{name!r} cannot be {verb}: {reason}.", source=source, hint=hint)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
-
-import numpy as np
 
 from steelyard._concurrency import optional_lock
 from steelyard.exceptions import DataTypeError, FileFormatError, ParameterError
@@ -45,8 +44,6 @@ _REGISTERING_MODULES = (
 )  # fmt: skip
 
 _OBJECT = "object"
-_GENERATOR = "Generator"
-_RANDOM_STATE = "RandomState"
 _PARTS = {"class", "parameters", "state"}
 
 
@@ -157,7 +154,7 @@ def from_bytes(data: bytes | bytearray | memoryview) -> Any:
         If `data` is damaged, foreign, of a newer format, or of a class that is not registered.
     """
     envelope = unpack(data)
-    model = read_tree(envelope, _Builder(envelope.versions["steelyard"]))
+    model = read_tree(envelope, partial(_build, envelope.versions["steelyard"]))
     if type(model) not in _names:
         raise FileFormatError(f"The file contains a {type(model).__name__}, not a model.")
     return model
@@ -185,10 +182,9 @@ def _convert(value: object, where: str) -> Node:
         with optional_lock(model):
             parameters, state = dict(model.get_params(deep=False)), dict(model._get_state())
         return Node(_OBJECT, {"class": name, "parameters": parameters, "state": state})
-    if type(value) in (np.random.Generator, np.random.RandomState):
-        kind = _GENERATOR if isinstance(value, np.random.Generator) else _RANDOM_STATE
+    if type(value) in randomness.KINDS.values():
         try:
-            return Node(kind, randomness.state_of(value))  # type: ignore[arg-type]  # narrowed two lines above
+            return Node(type(value).__name__, randomness.state_of(value))  # type: ignore[arg-type]  # narrowed above
         except TypeError as error:
             raise DataTypeError(f"{where} cannot be saved: {error}.", source="save") from error
     if callable(value):
@@ -204,48 +200,39 @@ def _convert(value: object, where: str) -> Node:
     )
 
 
-class _Builder:
-    """Builder of objects from nodes, restricted to registered classes."""
+def _build(writer: str, node: Node) -> Any:
+    """Return the object of a node, whose class must be registered. ``writer`` is a version of the library."""
+    if node.kind != _OBJECT and node.kind not in randomness.KINDS:
+        raise FileFormatError(f"{quote(node.kind)} is not a kind of object that this library supports.")
+    try:
+        if node.kind == _OBJECT:
+            return _model(node.content, writer)
+        return randomness.restored(node.kind, node.content)
+    except FileFormatError:
+        raise
+    except Exception as error:  # any error of a constructor means that the file is invalid
+        name = quote(node.content.get("class", node.kind))
+        raise FileFormatError(f"The content of the file is not a valid {name}: {reason(error)}") from error
 
-    def __init__(self, writer: str) -> None:
-        self.writer = writer
 
-    def __call__(self, node: Node) -> Any:
-        make = {
-            _OBJECT: self._model,
-            _GENERATOR: randomness.make_generator,
-            _RANDOM_STATE: randomness.make_random_state,
-        }.get(node.kind)
-        if make is None:
-            raise FileFormatError(f"{quote(node.kind)} is not a kind of object that this library supports.")
-        try:
-            return make(node.content)
-        except FileFormatError:
-            raise
-        except Exception as error:  # any error of a constructor means that the file is invalid
-            name = quote(node.content.get("class", node.kind))
-            raise FileFormatError(
-                f"The content of the file is not a valid {name}: {reason(error)}"
-            ) from error
-
-    def _model(self, content: dict[str, Any]) -> Storable:
-        name, parameters, state = _parts(content)
-        if name not in _classes:
-            _import_registering_modules()
-        if name not in _classes:
-            raise FileFormatError(
-                f"The file contains a model of class {quote(name)}, which is not registered; "
-                f"it was written by steelyard {quote(self.writer)}.",
-                hint="update steelyard, or import the module that registers this class before loading",
-            )
-        cls = _classes[name]
-        former = _former_parameters[cls]
-        model = cls(**{former.get(key, key): value for key, value in parameters.items()})
-        if state:
-            model._set_state(state)  # may convert parameters of earlier versions
-            if hasattr(model, "_check_params"):
-                model._check_params()  # a fitted model always has valid parameters
-        return model
+def _model(content: dict[str, Any], writer: str) -> Storable:
+    name, parameters, state = _parts(content)
+    if name not in _classes:
+        _import_registering_modules()
+    if name not in _classes:
+        raise FileFormatError(
+            f"The file contains a model of class {quote(name)}, which is not registered; "
+            f"it was written by steelyard {quote(writer)}.",
+            hint="update steelyard, or import the module that registers this class before loading",
+        )
+    cls = _classes[name]
+    former = _former_parameters[cls]
+    model = cls(**{former.get(key, key): value for key, value in parameters.items()})
+    if state:
+        model._set_state(state)  # may convert parameters of earlier versions
+        if hasattr(model, "_check_params"):
+            model._check_params()  # a fitted model always has valid parameters
+    return model
 
 
 def _import_registering_modules() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+KINDS = {kind.__name__: kind for kind in (np.random.Generator, np.random.RandomState)}
 _BIT_GENERATORS = {
     kind.__name__: kind
     for kind in (
@@ -37,26 +38,16 @@ def state_of(random: np.random.Generator | np.random.RandomState) -> dict[str, A
     return dict(state)
 
 
-def make_generator(state: dict[str, Any]) -> np.random.Generator:
-    """Return a generator with the given state."""
-    random = np.random.Generator(_bit_generator(state))
+def restored(kind: str, state: dict[str, Any]) -> np.random.Generator | np.random.RandomState:
+    """Return a random generator of the given class with the given state."""
+    random = KINDS[kind](_BIT_GENERATORS[state["bit_generator"]](0))
     _check_structure(state, state_of(random))
-    random.bit_generator.state = state
+    if isinstance(random, np.random.Generator):
+        random.bit_generator.state = state
+    else:
+        random.set_state(state)
     _check_unchanged(state, state_of(random))
     return random
-
-
-def make_random_state(state: dict[str, Any]) -> np.random.RandomState:
-    """Return a legacy RandomState with the given state."""
-    random = np.random.RandomState(_bit_generator(state))
-    _check_structure(state, state_of(random))
-    random.set_state(state)
-    _check_unchanged(state, state_of(random))
-    return random
-
-
-def _bit_generator(state: dict[str, Any]) -> np.random.BitGenerator:
-    return _BIT_GENERATORS[state["bit_generator"]](0)
 
 
 def _check_structure(state: Any, example: Any) -> None:

@@ -41,23 +41,11 @@ Build = Callable[[Node], Any]
 
 
 def encode(tree: object) -> bytes:
-    """Return a tree of plain values and arrays as bytes.
+    """Return a tree as bytes.
 
-    Parameters
-    ----------
-    tree : object
-        None, bool, int, float, str, bytes, NumPy scalars and arrays, and lists, tuples and dictionaries of
-        such values. The keys of dictionaries are scalars.
+    A tree consists of None, bool, int, float, str, bytes, NumPy scalars and arrays, and lists, tuples and
+    dictionaries of such values, whose keys are scalars.
 
-    Returns
-    -------
-    bytes
-        Equal trees give equal bytes, within one installation.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from steelyard.persistence.tree import decode, encode
     >>> tree = {"counts": {"fraud": 2, 0: 98}, "weights": np.array([0.5, -0.0])}
     >>> decode(encode(tree))
     {'counts': {'fraud': 2, 0: 98}, 'weights': array([ 0.5, -0. ])}
@@ -76,23 +64,7 @@ def encode_parts(tree: object, convert: Convert, where: str) -> list[bytes | mem
 
 
 def decode(data: bytes | bytearray | memoryview) -> Any:
-    """Return the tree encoded by :func:`encode`.
-
-    Parameters
-    ----------
-    data : bytes-like
-        The bytes.
-
-    Returns
-    -------
-    object
-        An equal tree with new, writable arrays.
-
-    Raises
-    ------
-    FileFormatError
-        If `encode` cannot have returned `data`.
-    """
+    """Return the tree encoded by :func:`encode`. Raise FileFormatError for any other bytes."""
     return read_tree(unpack(data), _no_nodes)
 
 

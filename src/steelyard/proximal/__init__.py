@@ -1,6 +1,6 @@
 """Proximal support vector machines: sufficient statistics, planes, and the estimator ProximalSVC."""
 
-from steelyard._deprecation import renamed_class
+from steelyard._deprecation import former_names
 from steelyard.proximal.certificate import Certificate
 from steelyard.proximal.drift_report import DriftReport, compare_statistics
 from steelyard.proximal.estimator import ProximalSVC
@@ -18,6 +18,4 @@ __all__ = [
     "compare_statistics",
 ]
 
-
-def __getattr__(name: str) -> type:
-    return renamed_class(__name__, {"Grid": "Quantizer"}, name)
+__getattr__ = former_names(__name__, Grid="Quantizer")

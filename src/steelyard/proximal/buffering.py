@@ -21,9 +21,8 @@ from steelyard._labels import restored_labels
 from steelyard._types import FloatArray
 from steelyard.base import Batch, Label
 from steelyard.features import RandomFeatures
-from steelyard.proximal.folds import FoldState
 from steelyard.proximal.quantizer import LARGEST_VALUE
-from steelyard.proximal.statistics import ClassStatistics, never_learned
+from steelyard.proximal.statistics import never_learned
 
 _MAP_ROWS = 1000  # number of rows to which the final feature map is fitted
 _MAX_STREAM_ROWS = 4000  # number of arrived rows, including forgotten ones, at which the buffer is full
@@ -43,6 +42,10 @@ class BufferedRows:
     def start(cls, unfitted_map: RandomFeatures, n_features: int) -> BufferedRows:
         """Return an empty buffer."""
         return cls(unfitted_map, np.empty((0, n_features)), (), np.empty(0), 0)
+
+    def empty(self) -> BufferedRows:
+        """Return a buffer without rows for the same feature map."""
+        return self.start(self.unfitted_map, self.X.shape[1])
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -150,74 +153,8 @@ class BufferedRows:
         return buffer
 
 
-class BufferingState(FoldState):
-    """State of a ProximalSVC while its feature map is not final, with the buffered rows.
-
-    It contains the buffered rows and their statistics, computed with the preliminary map. The result depends
-    neither on the sizes of the batches nor on rows that have been forgotten. When the buffer is full, the
-    final map is fitted and ``buffer`` becomes None; from then on it behaves like a :class:`FoldState`.
-    """
-
-    @classmethod
-    def of(cls, buffer: BufferedRows, n_folds: int) -> FoldState:
-        """Return the state that results from learning the buffered rows with a preliminary feature map."""
-        state = cls.start(buffer.X.shape[1], n_folds, buffer.fitted_map())
-        if len(buffer):
-            FoldState.add(state, buffer.batch())
-        state.buffer = None if buffer.is_full else buffer
-        return state
-
-    def _with(self, statistics: ClassStatistics) -> FoldState:
-        if self.buffer is None:
-            return super()._with(statistics)
-        result = BufferingState(statistics, self.n_folds, self.feature_map)
-        result.buffer = self.buffer
-        return result
-
-    def empty(self) -> FoldState:
-        if self.buffer is None:
-            return super().empty()
-        return self.of(BufferedRows.start(self.buffer.unfitted_map, self.buffer.X.shape[1]), self.n_folds)
-
-    def add(self, batch: Batch) -> None:
-        if self.buffer is None:
-            super().add(batch)
-            return
-        n = min(self.buffer.capacity, batch.X.shape[0])
-        first = _rows_of(batch, slice(0, n))
-        buffer = self.buffer.with_rows(first)
-        if buffer.is_full or buffer.n_preliminary != self.buffer.n_preliminary:
-            result = self.of(buffer, self.n_folds)
-        else:
-            result = self.copy()
-            FoldState.add(result, first)
-            result.buffer = buffer
-        if n < batch.X.shape[0]:
-            result.add(_rows_of(batch, slice(n, None)))
-        self._replace_by(result)
-
-    def remove(self, batch: Batch, source: str) -> None:
-        if self.buffer is None:
-            super().remove(batch, source)
-        else:
-            self._replace_by(self.of(self.buffer.without_rows(batch, source), self.n_folds))
-
-    def decayed(self, factor: float, drop_below: float) -> FoldState:
-        result = super().decayed(factor, drop_below)
-        if result.buffer is not None:
-            result.buffer = result.buffer.decayed(factor, result.total.classes)
-        return result
-
-    def get_state(self) -> dict[str, Any]:
-        return {**super().get_state(), "gathered": None if self.buffer is None else self.buffer.get_state()}
-
-    def _replace_by(self, other: FoldState) -> None:
-        selected_C = self.selected_C if other.feature_map is self.feature_map else None
-        # A single assignment is atomic for other threads.
-        self.__dict__ = {**other.__dict__, "selected_C": selected_C}
-
-
-def _rows_of(batch: Batch, rows: slice) -> Batch:
+def batch_rows(batch: Batch, rows: slice) -> Batch:
+    """Return some rows of a batch."""
     weights = None if batch.weights is None else batch.weights[rows]
     return Batch(batch.X[rows], batch.labels, batch.codes[rows], weights)
 

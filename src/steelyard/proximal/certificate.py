@@ -14,6 +14,7 @@ from steelyard.base import Label
 from steelyard.exceptions import DataError, FileFormatError
 from steelyard.features import RandomFeatures
 from steelyard.proximal.quantizer import Quantizer
+from steelyard.proximal.serialization import unknown_version
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -147,12 +148,7 @@ class Certificate:
         if not isinstance(values, Mapping) or values.get("format") != _FORMAT:
             raise FileFormatError("this is not a certificate of forgetting.", source="Certificate")
         if values.get("format_version") != _VERSION:
-            raise FileFormatError(
-                f"the certificate has version {values.get('format_version')!r}; this library reads "
-                f"version {_VERSION}.",
-                source="Certificate",
-                hint="install a newer version",
-            )
+            raise unknown_version("certificate", values.get("format_version"), _VERSION, "Certificate")
         try:
             given = {field.name: values[field.name] for field in fields(cls) if field.name != "quantizer"}
             given["quantizer"] = Quantizer(**values["grid"])

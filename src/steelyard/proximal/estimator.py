@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import lru_cache
 from types import NoneType
-from typing import Any, ClassVar, Self, cast
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -52,7 +52,7 @@ from steelyard.params import (
     prior_factors,
 )
 from steelyard.persistence import storable
-from steelyard.proximal.buffering import BufferedRows, BufferingState
+from steelyard.proximal.buffering import BufferedRows
 from steelyard.proximal.certificate import Certificate
 from steelyard.proximal.drift_report import DriftReport, compare_statistics
 from steelyard.proximal.folds import FoldedStatistics, FoldState, mapped_blocks
@@ -209,7 +209,6 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
     _finds_nonfinite = True
     _max_feature: ClassVar[float] = LARGEST_VALUE
     _in_place = ("_state",)
-    _ledger = cast("RowLedger | None", None)  # without an annotation, because it is not a parameter
 
     C: float | str = 1.0
     _: KW_ONLY
@@ -240,7 +239,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         if single_row is not None and single_row.learn(self, attributes, X, y):
             return self
         super().partial_fit(X, y)
-        if self._ledger is None and type(X) is np.ndarray and len(X) == 1 and X.dtype.char == "d":
+        if self._state.ledger is None and type(X) is np.ndarray and len(X) == 1 and X.dtype.char == "d":
             self._enable_single_row_path()
         return self
 
@@ -256,7 +255,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
             return
         self._check_range(batch.X, "partial_fit")
         buffer = BufferedRows.start(features, batch.X.shape[1])
-        self._set_empty(BufferingState.of(buffer, self.n_folds if self.C == "auto" else 1))
+        self._set_empty(FoldState.of_buffer(buffer, self.n_folds if self.C == "auto" else 1))
 
     def _start(self, batch: Batch) -> None:
         feature_map = None
@@ -267,17 +266,16 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         self._set_empty(FoldState.start(batch.X.shape[1], n_folds, feature_map, self.quantizer))
 
     def _set_empty(self, state: FoldState) -> None:
+        state.ledger = RowLedger() if self.track_rows else None
         self._state = state
-        self._ledger = RowLedger() if self.track_rows else None
 
     def _learn(self, batch: Batch) -> None:
-        if self._ledger is None:
-            self._add(self._state, batch, "partial_fit")
-            return
-        state = self._state.copy()  # a copy is changed, so that state and ledger are replaced together
-        state.selected_C = self._state.selected_C
+        state = self._state
+        if state.ledger is not None:  # a copy is changed, so that sums and ledger are replaced together
+            state = state.copy()
+            state.selected_C = self._state.selected_C
         self._add(state, batch, "partial_fit")
-        self._state, self._ledger = state, self._ledger.with_hashes(batch_hashes(batch))
+        self._state = state
 
     def _add(self, state: FoldState, batch: Batch, method: str) -> None:
         if state.statistics.n_features >= _MIN_WIDE_FEATURES:
@@ -288,6 +286,8 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
             state.add(batch)
         except DataError:
             raise nonfinite_error(self, batch.X, method) from None
+        if state.ledger is not None:
+            state.ledger = state.ledger.with_hashes(batch_hashes(batch))
 
     def _warn_of_wide_rows(self, state: FoldState, batch: Batch) -> None:
         """Warn if the matrices of new classes need much memory; raise an error if they do not fit.
@@ -346,23 +346,21 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
             after.forget(X, y, sample_weight)
             forgotten = ProximalSVC(quantizer=after.quantizer_, feature_map=after.feature_map_)
             certificate = Certificate.of(self, forgotten.fit(X, y, sample_weight), after)
-            self.__dict__.update({"_state": after._state, "_ledger": after._ledger})
+            self._state = after._state
         return certificate
 
     def _apply(self, add: Batch | None, forget: Batch | None, method: str) -> None:
         # A copy of the state is changed and then replaces the state. After an error the copy is discarded.
-        state, ledger, source = self._state.copy(), self._ledger, f"ProximalSVC.{method}"
+        state = self._state.copy()
         if add is not None:
             self._add(state, add, method)
-            ledger = ledger and ledger.with_hashes(batch_hashes(add))
         if forget is not None:
             try:
-                ledger = ledger and ledger.without_hashes(batch_hashes(forget), source)
-                state.remove(forget, source)
+                state.remove(forget, f"ProximalSVC.{method}")
             except DataError:
                 self._check_range(forget.X, method)  # invalid values are reported before any other error
                 raise
-        self._state, self._ledger = state, ledger
+        self._state = state
 
     @transactional
     def decay(self, factor: float, *, drop_below: float = 0.0) -> Self:
@@ -411,7 +409,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         return result
 
     def _check_no_ledger(self, method: str, message: str) -> None:
-        if self._ledger is not None:
+        if self._state.ledger is not None:
             raise DataError(
                 f"{message}: the ledger has hashes of the rows as they were learned.",
                 source=f"ProximalSVC.{method}",
@@ -430,7 +428,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         """
         check_started(self, "statistics")
         with lock_of(self):
-            return FoldedStatistics.of(self._state.copy(), self._features()["feature_names"], self._ledger)
+            return FoldedStatistics.of(self._state.copy(), self._features()["feature_names"])
 
     def drift_report(self, before: Self | FoldedStatistics | ClassStatistics) -> DriftReport:
         """Compare the statistics with those of an earlier period; return which columns changed and why.
@@ -472,8 +470,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         self._check_params()
         theirs = self._mergeable(other)
         check_sortable([*self._state.total.classes, *theirs.total.classes], "ProximalSVC.merge")
-        if self._ledger is not None:
-            self._ledger = self._ledger.with_hashes(_ledger_of(other).to_array())
+        self._check_has_ledger(theirs)
         self._state = self._state.merged(theirs)
         statistics = theirs.statistics
         is_difference = isinstance(other, FoldedStatistics) and other.is_difference
@@ -504,11 +501,20 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
     def _subtract(self, other: Any) -> Self:
         self._check_params()
         check_started(self, "subtract")
-        theirs, source = self._mergeable(other), "ProximalSVC.subtract"
-        if self._ledger is not None:
-            self._ledger = self._ledger.without_hashes(_ledger_of(other).to_array(), source)
-        self._state = self._state.subtracted(theirs, source)
+        theirs = self._mergeable(other)
+        self._check_has_ledger(theirs)
+        self._state = self._state.subtracted(theirs, "ProximalSVC.subtract")
         return self
+
+    def _check_has_ledger(self, other: FoldState) -> None:
+        """Raise an error if this learner keeps a ledger and the other one does not."""
+        if self._state.ledger is not None and other.ledger is None:
+            raise DataError(
+                "this learner keeps a ledger of its rows, and the other learner has none; nothing was "
+                "changed.",
+                source="ProximalSVC.merge",
+                hint="set track_rows=True in both learners, or in neither",
+            )
 
     def _mergeable(self, other: Any) -> FoldState:
         """Return the validated state of ``other``. A learner without rows adopts its features and folds."""
@@ -694,21 +700,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
     def _predictor(self) -> Predictor:
         """Return planes and classes of the current rows, cached for the current version of the state."""
         rule, state = self._rule(), self._state
-
-        def make() -> Predictor:
-            classes, total = state.class_labels(), state.total
-            C = self._selected_C(rule, state).C if rule.C == "auto" else float(rule.C)
-            return Predictor(classes, rule.planes(total, C, classes.labels), state.feature_map)
-
-        return state.cached("predictor", rule, make, lock_of(self))
-
-    @staticmethod
-    def _selected_C(rule: PlaneRule, state: FoldState) -> SelectedC:
-        """Return the C that was selected for ``state``, or select it now."""
-        n_rows = state.statistics.n_rows
-        if state.selected_C is None or not state.selected_C.is_valid(rule, n_rows):
-            state.selected_C = SelectedC(rule.select_C(state.total, state), rule, n_rows)
-        return state.selected_C
+        return state.cached("predictor", rule, rule.predictor, lock_of(self))
 
     # -- prediction ---------------------------------------------------------------------------------
 
@@ -746,13 +738,13 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
             # A subclass may override methods, and changes inside mappings other than dict go undetected.
             return
         state, version = self._state, self._state.statistics.version
-        if self._ledger is not None and state.last_predict_version != version:
+        if state.ledger is not None and state.last_predict_version != version:
             state.last_predict_version = version
             return
         with lock_of(self):
             parameters = {name: self.__dict__[name] for name in self._constraints}
             self._state.single_row = SingleRowModel.create(
-                self._rule(), self._state, parameters, can_learn=self._ledger is None
+                self._rule(), self._state, parameters, can_learn=state.ledger is None
             )
 
     @snapshot_read
@@ -843,7 +835,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
     def _set_state(self, state: dict[str, Any]) -> None:
         message = FoldedStatistics.from_state(state)
         self._set_features(message.features)
-        self._state, self._ledger = message.state, message.ledger
+        self._state = message.state
         if state.get("keys"):
             self._keys = {name: place for place, name in enumerate(state["keys"])}
         if state.get("choice") is not None:
@@ -858,22 +850,8 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
     unmerge = renamed_method("subtract", "unmerge")
 
 
-@lru_cache(maxsize=64, typed=True)
-def _cached_rule(*parameters: Any) -> PlaneRule:
-    """Return the plane parameters as a cached object, because every row of a stream needs it."""
-    return PlaneRule(*parameters)
-
-
-def _ledger_of(other: Any) -> RowLedger:
-    """Return the row ledger of ``other`` for a learner that tracks rows."""
-    ledger = other.ledger if isinstance(other, FoldedStatistics) else None
-    if ledger is None:
-        raise DataError(
-            "this learner keeps a ledger of its rows, and the other learner has none; nothing was changed.",
-            source="ProximalSVC.merge",
-            hint="set track_rows=True in both learners, or in neither",
-        )
-    return ledger
+# Every row of a stream needs the plane parameters.
+_cached_rule = lru_cache(maxsize=64, typed=True)(PlaneRule)
 
 
 def _message(other: Any) -> Any:

@@ -1,10 +1,11 @@
 """Learned state of ProximalSVC, and the message that contains it.
 
-The state has the class statistics of each fold and the feature map of the rows.
+The state has the class statistics of each fold, the feature map of the rows and the row ledger.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from hashlib import blake2b
@@ -18,12 +19,12 @@ from steelyard.exceptions import DataError, DataTypeError, FileFormatError
 from steelyard.features import RandomFeatures
 from steelyard.persistence.tree import decode, encode
 from steelyard.proximal import serialization
+from steelyard.proximal.buffering import BufferedRows, batch_rows
 from steelyard.proximal.quantizer import Quantizer
-from steelyard.proximal.row_ledger import FoldLabel, RowLedger, fold_numbers
-from steelyard.proximal.statistics import ClassStatistics, ClassSubset, never_learned
+from steelyard.proximal.row_ledger import FoldLabel, RowLedger, batch_hashes, fold_numbers
+from steelyard.proximal.statistics import ClassStatistics, never_learned
 
 if TYPE_CHECKING:
-    from steelyard.proximal.buffering import BufferedRows
     from steelyard.proximal.model_selection import SelectedC
     from steelyard.proximal.planes import SingleRowModel
 
@@ -74,11 +75,15 @@ class OmittedMap(NamedTuple):
 
 
 class FoldState:
-    """Learned state of ProximalSVC: class statistics by fold, and the feature map.
+    """Learned state of ProximalSVC: class statistics by fold, the feature map and the row ledger.
 
     All folds share one quantizer and one :class:`ClassStatistics` with the class keys :class:`FoldLabel`, so
     every change applies to all folds at once. ``add`` changes the state in place by one native call; all
     methods named by a participle (such as ``merged``) return a new state.
+
+    While ``buffer`` has the first rows of a stream, the feature map is preliminary, and the statistics are
+    those of the buffered rows. The result depends neither on the sizes of the batches nor on rows that have
+    been forgotten. When the buffer is full, the final map is fitted and ``buffer`` becomes None.
 
     Parameters
     ----------
@@ -90,6 +95,8 @@ class FoldState:
         The fitted map that transforms every row.
     omitted_map : OmittedMap, optional
         Description of the map, if the map itself was left out of a message.
+    ledger : RowLedger, optional
+        Hashes of all rows, if the learner tracks rows.
     """
 
     def __init__(
@@ -98,13 +105,15 @@ class FoldState:
         n_folds: int = 1,
         feature_map: RandomFeatures | None = None,
         omitted_map: OmittedMap | None = None,
+        ledger: RowLedger | None = None,
     ) -> None:
         self.statistics = statistics
         self.n_folds = n_folds
         self.feature_map = feature_map
         self.omitted_map = omitted_map
+        self.ledger = ledger
         self.is_plain = feature_map is None and n_folds == 1
-        self.buffer: BufferedRows | None = None  # used only by BufferingState
+        self.buffer: BufferedRows | None = None
         self.selected_C: SelectedC | None = None  # stays valid while rows are added but not removed
         self.single_row: SingleRowModel | None = None
         self.last_predict_version: int | None = (
@@ -130,18 +139,31 @@ class FoldState:
             quantizer = Quantizer.uniform(width, feature_map.step, rounds=False)
         return cls(ClassStatistics(width, quantizer=quantizer), n_folds, feature_map)
 
+    @classmethod
+    def of_buffer(cls, buffer: BufferedRows, n_folds: int) -> Self:
+        """Return the state of the buffered rows; the feature map is final if the buffer is full."""
+        state = cls.start(buffer.X.shape[1], n_folds, buffer.fitted_map())
+        if len(buffer):
+            state.add(buffer.batch())
+        state.buffer = None if buffer.is_full else buffer
+        return state
+
     def empty(self) -> FoldState:
         """Return a state without rows that has the same folds, feature map and quantizer."""
-        return self._with(self.statistics.empty())
+        if self.buffer is not None:
+            return self.of_buffer(self.buffer.empty(), self.n_folds)
+        return self.copy(self.statistics.empty())
 
-    def copy(self) -> FoldState:
-        """Return an independent copy (copy-on-write) without cached results, except for the class labels."""
-        result = self._with(self.statistics.copy())  # a state with buffered rows returns another class
-        result._class_labels = self._class_labels
+    def copy(self, statistics: ClassStatistics | None = None) -> FoldState:
+        """Return an independent copy (copy-on-write), with other statistics if they are given.
+
+        Of the cached results it has only the class labels.
+        """
+        if statistics is None:
+            statistics = self.statistics.copy()
+        result = FoldState(statistics, self.n_folds, self.feature_map, self.omitted_map, self.ledger)
+        result.buffer, result._class_labels = self.buffer, self._class_labels
         return result
-
-    def _with(self, statistics: ClassStatistics) -> FoldState:
-        return FoldState(statistics, self.n_folds, self.feature_map, self.omitted_map)
 
     @property
     def n_features(self) -> int:
@@ -167,9 +189,12 @@ class FoldState:
     # -- adding and removing rows ------------------------------------------------------------------------
 
     def add(self, batch: Batch) -> None:
-        """Add a validated batch in place; on error nothing changes."""
+        """Add a validated batch in place; on error nothing changes. The ledger does not change."""
         if self.is_plain:  # fast path for single rows
             self.statistics.add_batch(batch)
+            return
+        if self.buffer is not None:
+            self._add_to_buffer(self.buffer, batch)
             return
         n_rows = batch.X.shape[0]
         one_block = self.feature_map is None or n_rows <= _BLOCK_ROWS
@@ -182,6 +207,27 @@ class FoldState:
         self.statistics = statistics
         if total is not None:
             self._cache["total"] = (self.version, None), total
+
+    def _add_to_buffer(self, before: BufferedRows, batch: Batch) -> None:
+        """Add the first rows of a batch to the buffer, and the others to the state that follows from it."""
+        n = min(before.capacity, batch.X.shape[0])
+        first = batch_rows(batch, slice(0, n))
+        buffer = before.with_rows(first)
+        if buffer.is_full or buffer.n_preliminary != before.n_preliminary:
+            result = self.of_buffer(buffer, self.n_folds)
+        else:
+            result = self.copy()
+            result.buffer = None
+            result.add(first)
+            result.buffer = buffer
+        if n < batch.X.shape[0]:
+            result.add(batch_rows(batch, slice(n, None)))
+        self._replace_by(result)
+
+    def _replace_by(self, other: FoldState) -> None:
+        selected_C = self.selected_C if other.feature_map is self.feature_map else None
+        # A single assignment is atomic for other threads.
+        self.__dict__ = {**other.__dict__, "selected_C": selected_C, "ledger": self.ledger}
 
     def _updated_total(self, batch: Batch, block: Batch) -> ClassStatistics | None:
         """Return the total with a batch added, or None if the total is not cached."""
@@ -198,6 +244,11 @@ class FoldState:
 
         After an error the state may have changed, so callers work on a copy and discard it.
         """
+        if self.ledger is not None:
+            self.ledger = self.ledger.without_hashes(batch_hashes(batch), source)
+        if self.buffer is not None:
+            self._replace_by(self.of_buffer(self.buffer.without_rows(batch, source), self.n_folds))
+            return
         for block in (batch,) if self.is_plain else self._blocks(batch):
             self.statistics.remove_batch(block, source)
 
@@ -217,10 +268,7 @@ class FoldState:
         """Statistics of all rows."""
         if self.n_folds == 1:
             return self.statistics
-        return self.cached("total", None, self._merged_folds, nullcontext())
-
-    def _merged_folds(self) -> ClassStatistics:
-        return self.statistics.regrouped({key: key.label for key in self.statistics.classes})
+        return self.cached("total", None, lambda state: state.subset(range(state.n_folds)), nullcontext())
 
     def class_labels(self) -> ClassLabels:
         """Return the class labels; the same object is returned until the classes change."""
@@ -234,25 +282,30 @@ class FoldState:
         """Statistics of the rows of each fold."""
         if self.n_folds == 1:
             return [self.statistics]
-        return [self.statistics.regrouped(self._labels_in({fold})) for fold in range(self.n_folds)]
+        return [self.subset({fold}) for fold in range(self.n_folds)]
 
-    def subset(self, folds: Container[int]) -> ClassSubset:
-        """Return a view of the rows of some folds."""
-        return ClassSubset(self.statistics, self._labels_in(folds))
+    def subset(self, folds: Container[int]) -> ClassStatistics:
+        """Return the statistics of the rows of some of several folds."""
+        labels = {key: key.label for key in self.statistics.classes if key.fold in folds}
+        return self.statistics.regrouped(labels)
 
-    def _labels_in(self, folds: Container[int]) -> dict[Label, Label]:
-        """Return a mapping from class keys to labels for all keys of the given folds."""
-        return {key: key.label for key in self.statistics.classes if key.fold in folds}
+    def keys_of(self, folds: Container[int]) -> dict[Label, list[FoldLabel]]:
+        """Return the keys of each class that has rows in some folds."""
+        keys: defaultdict[Label, list[FoldLabel]] = defaultdict(list)
+        for key in self.statistics.classes:
+            if key.fold in folds:
+                keys[key.label].append(key)
+        return keys
 
-    def cached(self, name: str, key: Any, make: Callable[[], T], lock: AbstractContextManager[Any]) -> T:
-        """Return ``make()``; the result is cached until the statistics or ``key`` change.
+    def cached(self, name: str, key: Any, make: Callable[[Self], T], lock: AbstractContextManager[Any]) -> T:
+        """Return ``make(self)``; the result is cached until the statistics or ``key`` change.
 
         A valid cache entry is returned without the lock, so it does not wait for calls that learn.
         """
         entry = self._cache.get(name)
         if entry is None or entry[0] != (self.version, key):
             with lock:
-                entry = (self.version, key), make()
+                entry = (self.version, key), make(self)
                 self._cache[name] = entry
         value: T = entry[1]
         return value
@@ -281,21 +334,26 @@ class FoldState:
     # -- derived states -----------------------------------------------------------------------------
 
     def merged(self, other: FoldState) -> FoldState:
-        """Return a state with the rows of both states.
+        """Return a state with the rows of both states, and with a ledger if both have one.
 
         Buffered rows of one state are learned by the other.
         """
         if other.buffer is None and self.buffer is None:
-            return self._with(self.statistics + other.statistics)
-        result, rows = (self, other.buffer) if other.buffer is not None else (other, self.buffer)
-        assert rows is not None
-        result = result.copy()
-        if len(rows):
-            result.add(rows.batch())
+            result = self.copy(self.statistics + other.statistics)
+        else:
+            result, rows = (self, other.buffer) if other.buffer is not None else (other, self.buffer)
+            assert rows is not None
+            result = result.copy()
+            if len(rows):
+                result.add(rows.batch())
+        result.ledger = self.ledger and other.ledger and self.ledger.with_hashes(other.ledger.to_array())
         return result
 
     def difference(self, other: FoldState) -> FoldState:
-        """Return the sums of this state minus those of ``other``; counts may be negative."""
+        """Return the sums of this state minus those of ``other``, without a ledger.
+
+        Counts may be negative.
+        """
         if self.buffer is not None or other.buffer is not None:
             raise DataError(
                 "a difference needs two messages with a final feature map; the first rows of one message are "
@@ -303,17 +361,26 @@ class FoldState:
                 source="FoldedStatistics.difference",
                 hint="fit one feature map first, RandomFeatures(...).fit(X), and pass it to all learners",
             )
-        return self._with(self.statistics - other.statistics)
+        result = self.copy(self.statistics - other.statistics)
+        result.ledger = None
+        return result
 
     def subtracted(self, other: FoldState, source: str) -> FoldState:
-        """Return the state without the rows of ``other``; raise DataError for unknown rows."""
+        """Return the state without the rows of ``other``; raise DataError for unknown rows.
+
+        It has a ledger if both states have one.
+        """
+        result = self.copy()
+        ledger = self.ledger and other.ledger and self.ledger.without_hashes(other.ledger.to_array(), source)
+        result.ledger = None
         if other.buffer is not None:
-            result = self.copy()
             result.remove(other.buffer.batch(), source)
-            return result
-        if self.buffer is not None:
+        elif self.buffer is not None:
             raise never_learned(source, other.total.classes[0] if other.total.classes else None)
-        return self._with(self.statistics.copy().subtract(other.statistics, source))
+        else:
+            result.statistics.subtract(other.statistics, source)
+        result.ledger = ledger
+        return result
 
     def widened(self, n_features: int) -> FoldState:
         """Return the state with more features appended, which are zero in all rows so far."""
@@ -323,7 +390,7 @@ class FoldState:
                 source="ProximalSVC.grow",
                 hint="reserve features for new categories before the map, for example by hashing",
             )
-        return self._with(self.statistics.copy().grow(n_features))
+        return self.copy(self.statistics.copy().grow(n_features))
 
     def permuted(self, places: Sequence[int], n_features: int) -> FoldState:
         """Return the state with feature ``k`` moved to position ``places[k]``."""
@@ -332,15 +399,17 @@ class FoldState:
                 "the order of features before a feature map cannot change.",
                 source="ProximalSVC.permute_features",
             )
-        return self._with(self.statistics.permute_features(places, n_features))
+        return self.copy(self.statistics.permute_features(places, n_features))
 
     def decayed(self, factor: float, drop_below: float) -> FoldState:
         """Return the state with weights times ``factor``, without classes of weight below ``drop_below``."""
-        result = self._with(self.statistics.copy().scale(factor))
+        result = self.copy(self.statistics.copy().scale(factor))
         total = result.total
         for label in [label for label in total.classes if total.count(label) < drop_below]:
             for fold in range(self.n_folds):
                 result.statistics.forget_class(label if self.n_folds == 1 else FoldLabel(label, fold))
+        if result.buffer is not None:
+            result.buffer = result.buffer.decayed(factor, result.total.classes)
         return result
 
     # -- checks, saving and loading -----------------------------------------------------------------
@@ -371,27 +440,31 @@ class FoldState:
 
     def get_state(self) -> dict[str, Any]:
         """Return the state as arrays and plain values, for files and messages."""
-        return {
+        state = {
             "map": self.feature_map,
             "left_map": None if self.omitted_map is None else self.omitted_map.digest,
             "n_folds": self.n_folds,
             "statistics": serialization.get_state(self.statistics),
         }
+        if self.buffer is not None:
+            state["gathered"] = self.buffer.get_state()
+        return {**state, "ledger": None if self.ledger is None else self.ledger.to_array()}
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> FoldState:
         """Restore a state from the result of :meth:`get_state`; raise ValueError for invalid values."""
         n_features = int(state["n_features"])
+        ledger = None if state.get("ledger") is None else RowLedger.of(state["ledger"])
         n_folds = len(state["folds"]) if "folds" in state else int(state["n_folds"])
         if not 1 <= n_folds <= _MAX_FOLDS:
             raise ValueError(f"the number of folds must be from 1 to {_MAX_FOLDS}")
         if state.get("gathered") is not None:
-            from steelyard.proximal.buffering import BufferedRows, BufferingState  # avoids an import cycle
-
             buffer = BufferedRows.from_state(state["gathered"])
             if buffer.X.shape[1] != n_features:
                 raise ValueError("the buffered rows do not have one column per feature")
-            return BufferingState.of(buffer, n_folds)
+            result = cls.of_buffer(buffer, n_folds)
+            result.ledger = ledger
+            return result
         if "folds" in state:  # version 0.1 wrote one statistics object per fold
             statistics = _joined(state["folds"])
         else:
@@ -402,11 +475,11 @@ class FoldState:
             raise ValueError("the width of the statistics does not match the number of features")
         if any(isinstance(key, FoldLabel) != (n_folds > 1) for key in statistics.classes):
             raise ValueError("the number of folds does not match the statistics")
-        return cls(statistics, n_folds, state["map"], omitted)
+        return cls(statistics, n_folds, state["map"], omitted, ledger)
 
 
 class FoldedStatistics:
-    """Message of a ProximalSVC: its state, feature names and row ledger.
+    """Message of a ProximalSVC: its state and feature names.
 
     :meth:`steelyard.ProximalSVC.statistics` returns it and :meth:`steelyard.ProximalSVC.merge` accepts it.
     Messages with equal feature maps and numbers of folds can be added with ``+``; ``-`` removes the rows of
@@ -447,19 +520,15 @@ class FoldedStatistics:
         feature_names: Any = None,
         ledger: RowLedger | None = None,
     ) -> None:
-        self.state = FoldState(statistics, n_folds, feature_map)
+        self.state = FoldState(statistics, n_folds, feature_map, ledger=ledger)
         self.feature_names = feature_names
-        self.ledger = ledger
         self.is_difference = False  # whether difference() returned this message
 
     @classmethod
-    def of(
-        cls, state: FoldState, feature_names: Any = None, ledger: RowLedger | None = None
-    ) -> FoldedStatistics:
+    def of(cls, state: FoldState, feature_names: Any = None) -> FoldedStatistics:
         """Return a message that contains ``state``, which must not be changed afterwards."""
         message = cls.__new__(cls)
-        message.state, message.feature_names, message.ledger = state, feature_names, ledger
-        message.is_difference = False
+        message.state, message.feature_names, message.is_difference = state, feature_names, False
         return message
 
     @property
@@ -486,6 +555,11 @@ class FoldedStatistics:
     def feature_map(self) -> RandomFeatures | None:
         """Feature map of the message, or None if the map was omitted."""
         return self.state.feature_map
+
+    @property
+    def ledger(self) -> RowLedger | None:
+        """Hashes of the rows, or None if the learner does not track rows."""
+        return self.state.ledger
 
     @property
     def n_features(self) -> int:
@@ -515,8 +589,8 @@ class FoldedStatistics:
         if state.feature_map is None:
             return self
         omitted = OmittedMap(state.n_features, state.feature_map.digest())
-        state = FoldState(state.statistics, state.n_folds, omitted_map=omitted)
-        return self.of(state, self.feature_names, self.ledger)
+        state = FoldState(state.statistics, state.n_folds, None, omitted, state.ledger)
+        return self.of(state, self.feature_names)
 
     def with_map(self, feature_map: RandomFeatures | None) -> FoldedStatistics:
         """Return the message with the given feature map; raise DataError if another map was omitted."""
@@ -525,20 +599,18 @@ class FoldedStatistics:
             return self
         if feature_map is None or state.omitted_map.digest not in {None, feature_map.digest()}:
             raise _different_maps()
-        state = FoldState(state.statistics, state.n_folds, feature_map)
-        return self.of(state, self.feature_names, self.ledger)
+        state = FoldState(state.statistics, state.n_folds, feature_map, None, state.ledger)
+        return self.of(state, self.feature_names)
 
     def __add__(self, other: FoldedStatistics) -> FoldedStatistics:
         """Return the message that contains the rows of both messages."""
         names = self._check_addable(other)
-        ledger = self.ledger and other.ledger and self.ledger.with_hashes(other.ledger.to_array())
-        return self.of(self.state.merged(other.state), names, ledger)
+        return self.of(self.state.merged(other.state), names)
 
     def __sub__(self, other: FoldedStatistics) -> FoldedStatistics:
         """Return this message without the rows of ``other``; raise DataError for unknown rows."""
-        names, source = self._check_addable(other), "FoldedStatistics"
-        ledger = self.ledger and other.ledger and self.ledger.without_hashes(other.ledger.to_array(), source)
-        return self.of(self.state.subtracted(other.state, source), names, ledger)
+        names = self._check_addable(other)
+        return self.of(self.state.subtracted(other.state, "FoldedStatistics"), names)
 
     def difference(self, other: FoldedStatistics) -> FoldedStatistics:
         """Return a message that, when merged, adds the rows of this message and removes those of ``other``.
@@ -607,15 +679,13 @@ class FoldedStatistics:
 
     def get_state(self) -> dict[str, Any]:
         """Return the message as arrays and plain values, as model files store it."""
-        ledger = None if self.ledger is None else self.ledger.to_array()
-        state = {**self.features, **self.state.get_state(), "ledger": ledger}
+        state = {**self.features, **self.state.get_state()}
         return {**state, "is_difference": True} if self.is_difference else state
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> FoldedStatistics:
         """Restore statistics from the result of :meth:`get_state`; raise ValueError for invalid values."""
-        ledger = None if state.get("ledger") is None else RowLedger.of(state["ledger"])
-        message = cls.of(FoldState.from_state(state), state["feature_names"], ledger)
+        message = cls.of(FoldState.from_state(state), state["feature_names"])
         message.is_difference = bool(state.get("is_difference", False))
         return message
 

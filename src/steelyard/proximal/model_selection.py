@@ -12,7 +12,7 @@ from scipy.special import ndtr
 from steelyard._types import FloatArray
 from steelyard.exceptions import DataError
 from steelyard.proximal.solver import PlaneEquations, plane_classes, score_moments, solve_path
-from steelyard.proximal.statistics import ClassStatistics, ClassSubset
+from steelyard.proximal.statistics import ClassStatistics
 from steelyard.proximal.system import System
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class SelectedC:
 
 
 def select_C(
-    splits: Iterable[tuple[ClassSubset, ClassSubset]],
+    splits: Iterable[tuple[System, System]],
     system: System,
     equations: PlaneEquations,
     make_equations: Callable[[System], PlaneEquations],
@@ -57,18 +57,16 @@ def select_C(
     The loss of a fold is limited to the loss of zero scores, so a single outlier (a sentinel such as 9999.9)
     cannot decide the selection.
 
-    ``splits`` are pairs of the statistics of test and training rows, and ``make_equations`` returns the
+    ``splits`` are pairs of the systems of test and of training rows, and ``make_equations`` returns the
     equations of a training system. ``system`` and ``equations`` belong to all rows; they determine the
     weights and the kind of the error.
     """
     losses = np.zeros(len(C_GRID))
-    for test_rows, training_rows in splits:
-        if test_rows.classes and training_rows.classes:
-            test, training = System(test_rows), System(training_rows, standardize=system.standardize)
-            paths = solve_path(make_equations(training), C_GRID)
-            # Scores of an extreme test row may overflow, but the loss of a fold is bounded.
-            with np.errstate(over="ignore", invalid="ignore"):
-                losses += _loss(system, equations, training, paths, test)
+    for test, training in splits:
+        paths = solve_path(make_equations(training), C_GRID)
+        # Scores of an extreme test row may overflow, but the loss of a fold is bounded.
+        with np.errstate(over="ignore", invalid="ignore"):
+            losses += _loss(system, equations, training, paths, test)
     best = losses.min()
     return float(C_GRID[int(np.argmax(losses <= best + _TIE_TOLERANCE * abs(best)))])
 
@@ -173,8 +171,7 @@ def validate_folds(rule: PlaneRule, state: FoldState) -> dict[str, FloatArray]:
 
 def measure(model: Any, statistics: ClassStatistics) -> dict[str, float]:
     """Return the measures of :func:`validate_folds` for a fitted learner on the rows of ``statistics``."""
-    found = _measures(model.coef_, model.intercept_, model.classes_.tolist(), statistics)
-    return {name.removeprefix("test_"): value for name, value in found.items()}
+    return _measures(model.coef_, model.intercept_, model.classes_.tolist(), statistics)
 
 
 def compare_with_own_model(
@@ -195,9 +192,7 @@ def _validate_fold(
     rule: PlaneRule, state: FoldState, folds: list[ClassStatistics], test: int
 ) -> dict[str, float]:
     others = [number for number, fold in enumerate(folds) if number != test and fold.classes]
-    training = folds[0].empty()
-    for number in others:
-        training.merge(folds[number])
+    training = state.subset(others)
     if len(training.classes) < 2:
         raise DataError(
             f"without fold {test} there are rows of {len(training.classes)} class(es); "
@@ -206,33 +201,31 @@ def _validate_fold(
             hint="use more rows or fewer folds",
         )
     planes = rule.planes(training, rule.select_C(training, state, others))
-    return {**_measures(planes.coef, planes.intercept, training.classes, folds[test]), "C": planes.C}
+    measures = _measures(planes.coef, planes.intercept, training.classes, folds[test])
+    return {**{f"test_{name}": value for name, value in measures.items()}, "C": planes.C}
 
 
 def _measures(
     coefs: FloatArray, intercepts: FloatArray, labels: list[object], fold: ClassStatistics
 ) -> dict[str, float]:
     if not fold.classes:
-        return {**{f"test_{name}": np.nan for name in _MEASURES}, "test_rows": 0.0}
+        return {**dict.fromkeys(_MEASURES, np.nan), "rows": 0.0}
     test = System(fold)
     rows = [
         _plane_measures(coef, intercept, test, labels[index])
         for index, coef, intercept in zip(plane_classes(len(labels)), coefs, intercepts, strict=True)
     ]
-    means = np.mean(rows, axis=0)
-    return {
-        **{f"test_{name}": float(mean) for name, mean in zip(_MEASURES, means, strict=True)},
-        "test_rows": test.n_rows,
-    }
+    means = np.mean(rows, axis=0).tolist()
+    return {**dict(zip(_MEASURES, means, strict=True)), "rows": test.n_rows}
 
 
 def _plane_measures(coef: FloatArray, intercept: float, test: System, label: object) -> FloatArray:
-    """Return the five ``test_`` measures of :func:`validate_folds` for one plane."""
+    """Return the five measures of :func:`validate_folds` for one plane."""
     if label not in test.labels or len(test.labels) < 2:
         return np.full(len(_MEASURES), np.nan)
     # Coordinates relative to the origin of the fold.
     u = np.append(coef * test.unit, -(intercept + coef @ test.origin))
-    means, variances = score_moments(test, test.labels.index(label), u).T
+    means, variances = score_moments(test, [test.labels.index(label)], u[None])[0].T
     deviations = np.sqrt(np.maximum(variances, np.finfo(np.float64).tiny))
     squared_error = 0.5 * float(np.sum(variances + np.square(means - np.array([1.0, -1.0]))))
     auc = ndtr((means[0] - means[1]) / np.hypot(*deviations))

@@ -1,11 +1,11 @@
 """Planes of the proximal SVM: computation from statistics, and scores.
 
-Two solvers compute the planes. Only :func:`uses_native_solver` chooses between them.
+Two solvers compute the planes. Only :meth:`PlaneRule.native_arguments` chooses between them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -24,12 +24,12 @@ from steelyard.exceptions import ParameterError
 from steelyard.features import RandomFeatures
 from steelyard.params import class_factors
 from steelyard.proximal.folds import ClassLabels, FoldState
-from steelyard.proximal.model_selection import select_C
+from steelyard.proximal.model_selection import SelectedC, select_C
 from steelyard.proximal.solver import (
     PlaneEquations,
-    all_score_moments,
     auc_equations,
     margin_equations,
+    score_moments,
     solve,
     solve_path,
 )
@@ -51,6 +51,11 @@ _MIN_ROWS_FOR_THREADS = 17  # minimum number of rows to score with several threa
 _MAX_LEVERAGE = 0.95  # upper limit of a mean leverage; a class with a single row has leverage 1
 _TARGETS = np.array([1.0, -1.0])
 _MEAN_TOLERANCE = 1e-12  # relative rounding error of mean scores
+
+
+NativeArguments = tuple[
+    _native.ExactSums, list[int], tuple[float, bool, bool, bool, bool, bool, list[float]]
+]  # sums, slots of the classes, and the parameters of the native solver
 
 
 @dataclass(frozen=True)
@@ -125,23 +130,6 @@ class Predictor:
     feature_map: RandomFeatures | None
 
 
-def uses_native_solver(rule: PlaneRule, n_features: int, n_classes: int) -> bool:
-    """Return whether the native solver (``src/native/proximal/planes.cpp``) computes the planes.
-
-    The native solver is faster for small systems, such as those of a stream of single rows. The reference
-    solver, :mod:`steelyard.proximal.solver`, uses LAPACK and also solves systems that are not positive
-    definite in floating-point arithmetic. The choice depends only on the parameters and on sizes, so equal
-    rows give equal planes.
-    """
-    if rule.threshold == "gmean" and (
-        rule.objective == "auc" or (n_classes == 2 and n_features > _MAX_NATIVE_FEATURES_LEAVE_ONE_OUT)
-    ):
-        return False
-    if n_classes <= _MAX_NATIVE_CLASSES:
-        return n_features <= _MAX_NATIVE_FEATURES
-    return rule.objective == "margin" and n_features <= _MAX_NATIVE_FEATURES_MANY_CLASSES
-
-
 @dataclass(frozen=True)
 class PlaneRule:
     """Parameters of :class:`~steelyard.ProximalSVC` that determine the planes for given statistics."""
@@ -153,31 +141,47 @@ class PlaneRule:
     threshold: str
     penalize_intercept: bool
 
+    def predictor(self, state: FoldState) -> Predictor:
+        """Return the planes and classes of the current rows."""
+        classes = state.class_labels()
+        C = float(self.C) if self.C != "auto" else self._selected_C(state)
+        return Predictor(classes, self.planes(state.total, C, classes.labels), state.feature_map)
+
     def planes(self, statistics: ClassStatistics, C: float, labels: list[Label] | None = None) -> Planes:
         """Return the planes for one value of C. ``labels`` are the classes, if the caller knows them."""
         labels = labels or _labels(statistics)
-        if uses_native_solver(self, statistics.n_features, len(labels)):
-            planes = self.native_planes(statistics, C, labels)
-            if planes is not None:
-                return planes
+        arguments = self.native_arguments(statistics, C, labels)
+        if arguments is not None:
+            (sums, slots, parameters), d = arguments, statistics.n_features
+            n_planes = len(labels) if len(labels) > 2 else 1
+            coef, intercept = np.empty((n_planes, d)), np.empty(n_planes)
+            threads = num_threads() if d >= _MIN_FEATURES_FOR_THREADS else 1
+            slope = _native.solve_planes(sums, slots, coef, intercept, *parameters, threads)
+            if slope >= 0.0:
+                return Planes(coef, intercept, slope, C)
+            # A matrix is not positive definite in floating-point arithmetic.
         return self.reference_planes(statistics, C)
 
-    def native_planes(self, statistics: ClassStatistics, C: float, labels: list[Label]) -> Planes | None:
-        """Return the planes computed by the native solver, or None if a matrix is not positive definite."""
-        d, n_classes = statistics.n_features, len(labels)
-        n_planes = n_classes if n_classes > 2 else 1
-        coef, intercept = np.empty((n_planes, d)), np.empty(n_planes)
-        threads = num_threads() if d >= _MIN_FEATURES_FOR_THREADS else 1
-        sums, slots = statistics.slots_of(labels)
-        slope = _native.solve_planes(sums, slots, coef, intercept, *self.native_arguments(C, labels), threads)
-        return Planes(coef, intercept, slope, C) if slope >= 0.0 else None
-
     def native_arguments(
-        self, C: float, labels: list[Label]
-    ) -> tuple[float, bool, bool, bool, bool, bool, list[float]]:
-        """Return C and the other parameters in the form that the functions of the native solver expect."""
+        self, statistics: ClassStatistics, C: float, labels: list[Label]
+    ) -> NativeArguments | None:
+        """Return sums, slots and parameters for the native solver, or None if the reference solver is used.
+
+        The native solver, ``src/native/proximal/planes.cpp``, is faster for small systems, such as those of a
+        stream of single rows. The reference solver, :mod:`steelyard.proximal.solver`, uses LAPACK and also
+        solves systems that are not positive definite in floating-point arithmetic. The choice depends only on
+        the parameters and on sizes, so equal rows give equal planes.
+        """
+        d, n_classes = statistics.n_features, len(labels)
+        leaves_out = self.threshold == "gmean" and n_classes == 2
+        if n_classes > _MAX_NATIVE_CLASSES:
+            max_features = _MAX_NATIVE_FEATURES_MANY_CLASSES if self.objective == "margin" else 0
+        else:
+            max_features = _MAX_NATIVE_FEATURES_LEAVE_ONE_OUT if leaves_out else _MAX_NATIVE_FEATURES
+        if d > max_features or (self.threshold == "gmean" and self.objective == "auc"):
+            return None
         weights = self.class_weight
-        return (
+        parameters = (
             C,
             weights == "balanced",
             self.standardize,
@@ -186,6 +190,7 @@ class PlaneRule:
             self.threshold == "gmean",
             [] if weights is None or weights == "balanced" else class_factors(weights, labels).tolist(),
         )
+        return *statistics.slots_of(labels), parameters
 
     def reference_planes(self, statistics: ClassStatistics, C: float) -> Planes:
         """Return the planes computed by the LAPACK solver, which supports every case."""
@@ -193,6 +198,13 @@ class PlaneRule:
             system = self._system(statistics)
             equations = self._equations(system)
             return self._finish(system, equations, solve(equations, C), C)
+
+    def _selected_C(self, state: FoldState) -> float:
+        """Return the C that was selected for ``state``, or select it now."""
+        n_rows = state.statistics.n_rows
+        if state.selected_C is None or not state.selected_C.is_valid(self, n_rows):
+            state.selected_C = SelectedC(self.select_C(state.total, state), self, n_rows)
+        return state.selected_C.C
 
     def select_C(
         self, statistics: ClassStatistics, state: FoldState, folds: Sequence[int] | None = None
@@ -213,10 +225,20 @@ class PlaneRule:
         # Decomposing a wide system is slow, and two of five folds select a C that is about as good.
         # On twelve data sets with 600 mapped features, mean AUC and G-mean differed by 0.0003.
         tested = folds if statistics.n_features <= _MAX_FEATURES_FOR_ALL_FOLDS else folds[::3][:2]
-        splits = ((state.subset({fold}), state.subset({*folds} - {fold})) for fold in tested)
+        splits = self._splits(state, folds, tested)
         with limit_blas(statistics.n_features):
             system = self._system(statistics)
             return select_C(splits, system, self._equations(system), self._equations)
+
+    def _splits(
+        self, state: FoldState, folds: Sequence[int], tested: Sequence[int]
+    ) -> Iterator[tuple[System, System]]:
+        """Yield the systems of each tested fold and of all other folds, if both have rows."""
+        for fold in tested:
+            test, training = state.keys_of({fold}), state.keys_of({*folds} - {fold})
+            if test and training:
+                statistics, standardize = state.statistics, self.standardize
+                yield System(statistics, test), System(statistics, training, standardize=standardize)
 
     def path(self, statistics: ClassStatistics, Cs: FloatArray) -> list[Planes]:
         """Return the planes for several values of C."""
@@ -229,7 +251,8 @@ class PlaneRule:
             ]
 
     def _system(self, statistics: ClassStatistics) -> System:
-        return System(statistics, _labels(statistics), standardize=self.standardize)
+        _labels(statistics)  # raises an error if there are no rows
+        return System(statistics, standardize=self.standardize)
 
     def _equations(self, system: System) -> PlaneEquations:
         regularizer = system.regularizer(
@@ -251,7 +274,7 @@ class PlaneRule:
         """Convert solutions of the linear system to planes in raw units with thresholds and slopes."""
         if not equations.has_intercept:
             solutions = np.column_stack([solutions, np.zeros(len(solutions))])
-        moments = all_score_moments(system, equations.classes, solutions)
+        moments = score_moments(system, equations.classes, solutions)
         positive, negative = moments[:, 0], moments[:, 1]
         if len(system.labels) == 1:
             threshold = np.zeros(1)
@@ -289,9 +312,10 @@ class SingleRowModel(_native.SingleRowModel):
             return None
         version, classes = state.statistics.version, state.class_labels()
         labels = classes.labels
-        if not uses_native_solver(rule, state.statistics.n_features, len(labels)):
+        arguments = rule.native_arguments(state.statistics, float(rule.C), labels)
+        if arguments is None:
             return None
-        sums, slots = state.statistics.slots_of(labels)
+        sums, slots, native_parameters = arguments
         return cls(
             sums,
             version,
@@ -300,7 +324,7 @@ class SingleRowModel(_native.SingleRowModel):
             dict(zip(labels, slots, strict=True)) if can_learn else {},
             dict(parameters),
             "feature_names_in_",
-            *rule.native_arguments(float(rule.C), labels),
+            *native_parameters,
         )
 
 

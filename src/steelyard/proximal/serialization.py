@@ -48,15 +48,20 @@ def open_message(
 ) -> T:
     """Return ``make(tree)``; raise FileFormatError for a damaged message or another format version."""
     if tree.get("version") not in versions:
-        raise FileFormatError(
-            f"the message has version {tree.get('version')!r}; this library reads version {versions[0]}.",
-            source=source,
-            hint="install a newer version",
-        )
+        raise unknown_version("message", tree.get("version"), versions[0], source)
     try:
         return make(tree)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise FileFormatError(f"the message is damaged ({error}).", source=source) from error
+
+
+def unknown_version(what: str, found: object, known: int, source: str) -> FileFormatError:
+    """Return the error for data in a format version that this library does not know."""
+    return FileFormatError(
+        f"the {what} has version {found!r}; this library reads version {known}.",
+        source=source,
+        hint="install a newer version",
+    )
 
 
 def get_state(statistics: ClassStatistics) -> dict[str, Any]:

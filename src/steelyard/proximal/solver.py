@@ -419,14 +419,11 @@ def solve_path(equations: PlaneEquations, Cs: ArrayOfC) -> FloatArray:
     return paths
 
 
-def score_moments(system: System, index: int, u: FloatArray) -> FloatArray:
-    """Return [mean, variance] of the scores ``e'u`` of a class and of all other classes, shape (2, 2)."""
-    moments: FloatArray = all_score_moments(system, [index], u[None])[0]
-    return moments
+def score_moments(system: System, classes: list[int], solutions: FloatArray) -> FloatArray:
+    """Return [mean, variance] of the scores ``e'u`` of a class and of all other classes.
 
-
-def all_score_moments(system: System, classes: list[int], solutions: FloatArray) -> FloatArray:
-    """Return :func:`score_moments` for each plane and its class, as an array of shape (n_planes, 2, 2)."""
+    There is one solution ``u`` for each of ``classes``; the result has the shape (n_planes, 2, 2).
+    """
     counts = system.counts[classes]
     own = np.array(
         [system.quadratics(index, u[None])[0] for index, u in zip(classes, solutions, strict=True)]

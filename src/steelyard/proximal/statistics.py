@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, Self
@@ -51,6 +50,11 @@ class ClassStatistics:
         Steps of the features. If not given, the first 256 rows determine them. Until then the rows are
         stored, and all results are computed with the steps that the rows so far determine.
 
+    Attributes
+    ----------
+    n_features : int
+        Number of features.
+
     Notes
     -----
     The rows of a class with few rows are stored individually. Memory is at most
@@ -93,7 +97,8 @@ class ClassStatistics:
                 f"n_features must be {Integer(1).description}; got {n_features!r}.", source="ClassStatistics"
             )
         _check_fits_memory(n_features, 1)
-        self._sums = _native.ExactSums(int(n_features))
+        self.n_features = int(n_features)
+        self._sums = _native.ExactSums(self.n_features)
         self._slots: dict[Label, int] = {}  # native slot of every known label, including labels without rows
         self.from_floats = False  # whether the sums come from a version 0.1 file with floating-point sums
         if quantizer is not None:
@@ -139,11 +144,6 @@ class ClassStatistics:
         return serialization.from_sums(quantizer, sums, cls, fractions=fractions)
 
     # -- reading the statistics ---------------------------------------------------------------------
-
-    @property
-    def n_features(self) -> int:
-        """Number of features."""
-        return self._sums.n_features
 
     @property
     def version(self) -> int:
@@ -192,10 +192,15 @@ class ClassStatistics:
             return Quantizer(np.zeros(self.n_features), rounds=np.zeros(self.n_features))
         return Quantizer(exponents, origins, rounds, mixed)
 
-    def view(self, labels: Sequence[Label] | None = None) -> _native.ExactView:
-        """Return counts, sums and matrices of classes (default: all) as correctly rounded doubles."""
-        sums, slots = self.slots_of(self.classes if labels is None else labels)
-        return _native.ExactView(sums, [[slot] for slot in slots], num_threads())
+    def view(self, groups: Sequence[Sequence[Label]] | None = None) -> _native.ExactView:
+        """Return counts, sums and matrices as correctly rounded doubles.
+
+        They are those of groups of classes; by default, every class is a group.
+        """
+        if groups is None:
+            groups = [[label] for label in self.classes]
+        slots = [self.slots_of(labels)[1] for labels in groups]
+        return _native.ExactView(self._sums, slots, num_threads())
 
     def slots_of(self, labels: Sequence[Label]) -> tuple[_native.ExactSums, list[int]]:
         """Return the native object with all sums, and the slot of each given class."""
@@ -208,7 +213,7 @@ class ClassStatistics:
                 f"there is no class {label!r}; there are {_first_labels(self.classes)}.",
                 source="ClassStatistics.gram",
             )
-        view = self.view([label])
+        view = self.view([[label]])
         lower = view.matrix(0)
         units, origin = np.append(np.ldexp(1.0, view.units), 1.0), view.origin
         full = (lower + np.tril(lower, -1).T) * units * units[:, None]
@@ -233,7 +238,7 @@ class ClassStatistics:
         """
         name = blake2b(f"steelyard class statistics, {self.n_features} features".encode(), digest_size=16)
         classes = self.classes
-        view = self.view(classes)
+        view = self.view([[label] for label in classes])
         name.update((view.origin + 0.0).tobytes())  # adding 0.0 turns -0.0 into 0.0
         for k, label in enumerate(classes):
             name.update(label_bytes(label))
@@ -401,13 +406,8 @@ class ClassStatistics:
         if not self.is_frozen:  # all subsets share one quantizer, even while it is preliminary
             sums = sums.copy()
             sums.freeze_quantizer()
-        result = self._with(sums.regrouped(places, len(slots), num_threads()))
-        result._slots = slots
-        return result
-
-    def _with(self, sums: _native.ExactSums) -> ClassStatistics:
-        result = object.__new__(ClassStatistics)
-        result._sums, result._slots, result.from_floats = sums, self._slots, self.from_floats
+        result = self.copy()
+        result._sums, result._slots = sums.regrouped(places, len(slots), num_threads()), slots
         return result
 
     def empty(self) -> ClassStatistics:
@@ -416,10 +416,11 @@ class ClassStatistics:
 
     def copy(self) -> ClassStatistics:
         """Return an independent copy; unchanged matrices are shared (copy-on-write)."""
-        return self._with(self._sums.copy())
+        result = object.__new__(ClassStatistics)
+        result.__dict__ = {**self.__dict__, "_sums": self._sums.copy()}
+        return result
 
-    def __copy__(self) -> ClassStatistics:
-        return self.copy()
+    __copy__ = copy
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ClassStatistics:
         return self.copy()
@@ -462,7 +463,9 @@ class ClassStatistics:
         _check_fits_memory(n_features, 2 * max(1, len(self.classes)))
         sources = np.full(n_features, -1, dtype=np.int64)
         sources[list(places)] = np.arange(self.n_features)
-        return self._with(self._sums.permute_features(sources))
+        result = self.copy()
+        result.n_features, result._sums = n_features, self._sums.permute_features(sources)
+        return result
 
     def forget_class(self, label: Label) -> Self:
         """Remove all rows of a class, if there are any."""
@@ -478,7 +481,7 @@ class ClassStatistics:
                 source="ClassStatistics.grow",
             )
         if n_features > self.n_features:
-            self._sums = self.permute_features(range(self.n_features), int(n_features))._sums
+            self.__dict__ = self.permute_features(range(self.n_features), int(n_features)).__dict__
         return self
 
     # -- files and messages -------------------------------------------------------------------------
@@ -500,35 +503,6 @@ class ClassStatistics:
         counts = {label: self.count(label) for label in classes[:10]}
         more = "" if len(classes) <= 10 else f", and {len(classes) - 10} more classes"
         return f"ClassStatistics(n_features={self.n_features}, counts={counts}{more})"
-
-
-class ClassSubset:
-    """View of some classes under new labels, without a copy. Classes with equal new labels are merged.
-
-    Parameters
-    ----------
-    statistics : ClassStatistics
-        Statistics of all classes.
-    labels : mapping of label to label
-        New label of each class in the subset; all these classes have rows.
-    """
-
-    def __init__(self, statistics: ClassStatistics, labels: Mapping[Label, Label]) -> None:
-        self._statistics = statistics
-        self._members: defaultdict[Label, list[Label]] = defaultdict(list)
-        for member, label in labels.items():
-            self._members[label].append(member)
-
-    @property
-    def classes(self) -> list[Label]:
-        """New labels of the classes, sorted."""
-        return sorted(self._members)
-
-    def view(self, labels: Sequence[Label]) -> _native.ExactView:
-        """Return counts, sums and matrices of some classes as correctly rounded doubles."""
-        sums, _ = self._statistics.slots_of(())
-        groups = [self._statistics.slots_of(self._members[label])[1] for label in labels]
-        return _native.ExactView(sums, groups, num_threads())
 
 
 def never_learned(source: str, label: Label, hint: str | None = None) -> DataError:

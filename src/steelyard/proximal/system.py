@@ -8,6 +8,7 @@ regularizer.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -18,7 +19,7 @@ from scipy.linalg import blas
 
 from steelyard._types import FloatArray
 from steelyard.base import Label
-from steelyard.proximal.statistics import ClassStatistics, ClassSubset
+from steelyard.proximal.statistics import ClassStatistics
 
 _EPS = float(np.finfo(np.float64).eps)
 _MIN_RAW_SCALE = (
@@ -79,10 +80,10 @@ class System:
 
     Parameters
     ----------
-    statistics : ClassStatistics or ClassSubset
+    statistics : ClassStatistics
         Statistics of the rows.
-    labels : list, optional
-        The classes of the statistics, if the caller knows them.
+    keys : mapping of label to list, optional
+        Keys in ``statistics`` of each class, if only some of the rows are used. No sums are copied.
     standardize : bool
         Whether the features are standardized. If not, units below 1 become 1, because tiny features are then
         practically constant, and the inverse square of their unit would overflow.
@@ -97,13 +98,15 @@ class System:
 
     def __init__(
         self,
-        statistics: ClassStatistics | ClassSubset,
-        labels: list[Label] | None = None,
+        statistics: ClassStatistics,
+        keys: Mapping[Label, Sequence[Label]] | None = None,
         *,
         standardize: bool = True,
     ) -> None:
-        self.labels: list[Label] = statistics.classes if labels is None else labels
-        self._view = statistics.view(self.labels)
+        if keys is None:
+            keys = {label: [label] for label in statistics.classes}
+        self.labels: list[Label] = sorted(keys)
+        self._view = statistics.view([keys[label] for label in self.labels])
         self.origin: FloatArray = self._view.origin
         self.unit: FloatArray = np.ldexp(1.0, self._view.units)
         self.standardize = standardize

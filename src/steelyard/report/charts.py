@@ -60,40 +60,26 @@ def stream_chart(
     *,
     title: str,
     n_rows: int,
-    y_top: float = 1.0,
-    y_bottom: float = 0.0,
+    y_range: tuple[float, float] = (0.0, 1.0),
     height: float = 260,
     width: float | None = None,
     axis: tuple[str, Callable[[float], str]] = ("row", number),
     y_label: str = "",
-    y_format: Callable[[float], str] = number,
-    left: float = 44,
     lead: int | None = None,
     css: str = "series",
     before: Callable[[Frame], None] = lambda _: None,
+    **options: Any,
 ) -> Markup:
     """Return a chart of curves over time.
 
     ``before`` draws the background before the curves. The curve with index ``lead`` is drawn thicker and on
-    top.
+    top. ``options`` are further arguments of the frame.
     """
+    options |= {"x_format": axis[1], "y_label": y_label, "top": 22 if y_label else 10, "along": True}
+    options |= {"x_label": axis[0], "bottom": 36} if height > 160 else {"bottom": 24}
 
     def draw(wide: float) -> Markup:
-        frame = Frame(
-            wide,
-            height,
-            (0, n_rows),
-            (y_bottom, y_top),
-            title,
-            y_label=y_label,
-            x_label=axis[0] if height > 160 else "",
-            x_format=axis[1],
-            y_format=y_format,
-            left=left,
-            top=22 if y_label else 10,
-            along=True,
-            bottom=36 if height > 160 else 24,
-        )
+        frame = Frame(wide, height, (0, n_rows), y_range, title, **options)
         before(frame)
         order = sorted(range(len(series)), key=lambda index: (index == lead, -index))
         for index in order:
@@ -132,7 +118,7 @@ def measure_chart(
     names = list(result.models)
     series = _series(result, measure)
     values = [v for _, _, ys in series for v in ys if not math.isnan(v)]
-    bottom = 0.0 if measure in LOSSES else axis_minimum(values)
+    bottom, highest = 0.0 if measure in LOSSES else axis_minimum(values), max(values, default=1.0)
 
     def before(frame: Frame) -> None:
         _mark_drifts(frame, result, lead)
@@ -149,10 +135,7 @@ def measure_chart(
         series,
         title=f"{label or measure} over time",
         n_rows=result.n_rows,
-        y_top=(1.1 * max(values, default=1.0) or 1.0)
-        if measure in LOSSES
-        else max(1.0, min(max(values, default=1.0), 2.0)),
-        y_bottom=bottom,
+        y_range=(bottom, (1.1 * highest or 1.0) if measure in LOSSES else max(1.0, min(highest, 2.0))),
         height=height,
         width=NARROW if small else None,
         axis=_row_axis(result),
@@ -204,7 +187,7 @@ def share_chart(result: PrequentialResult, *, lead: str, limit: int = 5) -> Mark
         [(name, rows, values) for name, values in shares.items()],
         title="class shares over time",
         n_rows=result.n_rows,
-        y_top=max(top * 1.1, 0.01),
+        y_range=(0.0, max(top * 1.1, 0.01)),
         height=150,
         axis=_row_axis(result),
         y_format=lambda v: f"{100 * v:.3g}%",
@@ -224,7 +207,7 @@ def throughput_chart(result: PrequentialResult) -> Markup:
         series,
         title="rows per second of each model",
         n_rows=result.n_rows,
-        y_top=top * 1.1,
+        y_range=(0.0, top * 1.1),
         height=190,
         axis=_row_axis(result),
         y_label="rows per second",
@@ -241,7 +224,7 @@ def importance_chart(
         title="feature importance over time",
         n_rows=result.n_rows,
         width=NARROW,
-        y_top=max(float(shares.max(initial=0.0)) * 1.1, 0.01),
+        y_range=(0.0, max(float(shares.max(initial=0.0)) * 1.1, 0.01)),
         height=220,
         axis=_row_axis(result),
         css="feature",

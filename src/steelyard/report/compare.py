@@ -29,17 +29,7 @@ _COLUMNS_OF_MANY = (
 
 
 def read_run(path: str | Path) -> dict[str, Any]:
-    """Read a run from a JSON file.
-
-    Parameters
-    ----------
-    path : str or Path
-        A file with the output of ``steelyard stream --json`` or of ``PrequentialResult.to_json``.
-
-    Returns
-    -------
-    dict
-    """
+    """Read a run from the output of ``steelyard stream --json`` or ``PrequentialResult.to_json``."""
     try:
         run = json.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
@@ -60,22 +50,12 @@ def read_run(path: str | Path) -> dict[str, Any]:
 def compare_runs(
     a: Mapping[str, Any], b: Mapping[str, Any], names: tuple[str, str] = ("a", "b")
 ) -> dict[str, Any]:
-    """Compare two runs.
+    """Compare two runs of :func:`read_run`.
 
-    Parameters
-    ----------
-    a, b : mapping
-        Two runs, as returned by :func:`read_run`.
-    names : pair of str
-        Names of the runs.
-
-    Returns
-    -------
-    dict
-        ``leading`` (the measure that ranks models), ``lines`` (one per run and model), ``best`` (the best
-        line of each run), ``difference`` (leading measure of the second run minus that of the first),
-        ``clear`` (whether the 95% confidence intervals over all rows are disjoint), ``warnings`` and
-        ``differences`` (settings that differ).
+    The result has ``leading`` (the measure that ranks models), ``lines`` (one per run and model), ``best``
+    (the best line of each run), ``difference`` (leading measure of the second run minus that of the first),
+    ``clear`` (whether the 95% confidence intervals over all rows are disjoint), ``warnings`` and
+    ``differences`` (settings that differ).
     """
     leading = a["leading"] if a["leading"] == b["leading"] else "g_mean"
     lines = [
@@ -116,22 +96,13 @@ def render_comparison(a: Mapping[str, Any], b: Mapping[str, Any], names: tuple[s
     many = found["leading"] == "macro_recall"
     columns = {
         key: text.MEASURES["mean_f1" if many and key == "f1" else key]
-        for key in (_COLUMNS_OF_MANY if many else _COLUMNS)
-        if any(line.get(key) is not None for line in found["lines"])
+        for key in text.known_columns(found["lines"], _COLUMNS_OF_MANY if many else _COLUMNS)
     }
     lines = [
-        {
-            "run": line["run"],
-            "model": line["model"],
-            "values": line,
-            "best": _is_best(line, found["lines"], list(columns)),
-        }
-        for line in found["lines"]
+        {"run": line["run"], "model": line["model"], "values": line, "best": best}
+        for line, best in zip(found["lines"], text.best_cells(found["lines"], columns), strict=True)
     ]
     classes, more = _classes(a, b, found["best"])
-    curves = [
-        _curve(run, line["model"], found["leading"]) for run, line in zip((a, b), found["best"], strict=True)
-    ]
     titles = [f"{line['run']}: {line['model']}" for line in found["best"]]
     return render(
         "compare.html",
@@ -143,7 +114,7 @@ def render_comparison(a: Mapping[str, Any], b: Mapping[str, Any], names: tuple[s
         lines=lines,
         leading=text.MEASURES[found["leading"]],
         names=titles,
-        chart=_chart(curves, titles, max(a["rows"], b["rows"])),
+        chart=_chart((a, b), found, titles),
         classes=classes,
         more_classes=more,
         runs=[{"name": name} for name in names],
@@ -171,14 +142,6 @@ def _intervals_overlap(a: Mapping[str, Any], b: Mapping[str, Any], leading: str)
     if any(line.get(end) is None for line in (a, b) for end in (low, high)):
         return False
     return bool(a[low] <= b[high] and b[low] <= a[high])
-
-
-def _is_best(line: Mapping[str, Any], lines: list[dict[str, Any]], columns: list[str]) -> dict[str, bool]:
-    return {
-        key: line.get(key) is not None
-        and line[key] == text.best_value(key, [x[key] for x in lines if x.get(key) is not None])
-        for key in columns
-    }
 
 
 def _headline(found: Mapping[str, Any], names: tuple[str, str]) -> str:
@@ -278,15 +241,19 @@ def _classes(
     return lines, max(0, len(labels) - _SHOWN_CLASSES)
 
 
-def _curve(run: Mapping[str, Any], model: str, leading: str) -> tuple[list[float], list[float]]:
-    lines = [line for line in run["table"] if line["model"] == model]
-    values = [math.nan if line.get(leading) is None else float(line[leading]) for line in lines]
-    return [float(line["row"]) for line in lines], values
-
-
-def _chart(curves: list[tuple[list[float], list[float]]], titles: list[str], n_rows: int) -> Markup | None:
-    if not any(rows for rows, _ in curves):
+def _chart(
+    runs: tuple[Mapping[str, Any], Mapping[str, Any]], found: Mapping[str, Any], titles: list[str]
+) -> Markup | None:
+    """Return a chart with the curve of the best model of each run, or None if neither has records."""
+    series = []
+    for title, run, best in zip(titles, runs, found["best"], strict=True):
+        lines = [line for line in run["table"] if line["model"] == best["model"]]
+        values = [math.nan if (v := line.get(found["leading"])) is None else float(v) for line in lines]
+        series.append((title, [float(line["row"]) for line in lines], values))
+    if not any(rows for _, rows, _ in series):
         return None
-    series = [(title, rows, values) for title, (rows, values) in zip(titles, curves, strict=True)]
-    known = [value for _, values in curves for value in values if not math.isnan(value)]
-    return stream_chart(series, title="both runs over time", n_rows=n_rows, y_bottom=axis_minimum(known))
+    known = [value for *_, values in series for value in values if not math.isnan(value)]
+    n_rows = max(run["rows"] for run in runs)
+    return stream_chart(
+        series, title="both runs over time", n_rows=n_rows, y_range=(axis_minimum(known), 1.0)
+    )

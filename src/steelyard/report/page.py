@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from datetime import datetime
 from functools import cache
 from importlib.metadata import version
@@ -69,6 +68,7 @@ def render_report(result: PrequentialResult) -> str:
     order = [line["model"] for line in text.ranked(result.summary(), result.leading)]
     measured = any(result.records(name) for name in result.models)
     lead, models = order[0], _models(result)
+    values = [line["values"] for line in models]
     return render(
         "report.html",
         title=f"Report: {result.stream_name}",
@@ -78,8 +78,8 @@ def render_report(result: PrequentialResult) -> str:
         lead=lead,
         measured=measured,
         tiles=_tiles(result),
-        columns=_columns(models, _COLUMNS if result.positive is not None else _COLUMNS_OF_MANY),
-        ranking_columns=_columns(models, text.RANKING_COLUMNS),
+        columns=text.known_columns(values, _COLUMNS if result.positive is not None else _COLUMNS_OF_MANY),
+        ranking_columns=text.known_columns(values, text.RANKING_COLUMNS),
         models=models,
         promises=_promises(result, lead),
         alarms=_alarms(result, lead),
@@ -168,11 +168,6 @@ def _tiles(result: PrequentialResult) -> list[tuple[str, str]]:
     ]
 
 
-def _columns(lines: list[dict[str, Any]], wanted: Sequence[str]) -> list[str]:
-    """Return the measures in ``wanted`` that have a value for at least one model."""
-    return [key for key in wanted if any(not math.isnan(line["values"].get(key, math.nan)) for line in lines)]
-
-
 def _models(result: PrequentialResult) -> list[dict[str, Any]]:
     """Return the lines of the model table, best first."""
     lines = []
@@ -188,13 +183,10 @@ def _models(result: PrequentialResult) -> list[dict[str, Any]]:
             if not math.isnan(row.get(f"{key}_low", math.nan))
         }
         lines.append({"name": row["model"], "values": values, "bands": bands})
-    for key in text.MEASURES:
-        known = [line["values"][key] for line in lines if not math.isnan(line["values"].get(key, math.nan))]
-        for line in lines:
-            is_best = (
-                bool(known) and len(lines) > 1 and line["values"].get(key) == text.best_value(key, known)
-            )
-            line.setdefault("best", {})[key] = is_best
+    for line, best in zip(
+        lines, text.best_cells([line["values"] for line in lines], text.MEASURES), strict=True
+    ):
+        line["best"] = best if len(lines) > 1 else dict.fromkeys(best, False)
     return lines
 
 

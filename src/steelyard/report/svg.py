@@ -83,27 +83,14 @@ def _isolated(points: Sequence[Point]) -> list[Point]:
 class Frame:
     """Chart with linear scales. Methods add shapes, and :meth:`svg` renders them.
 
-    Parameters
-    ----------
-    width, height : float
-        Size in SVG units; the page scales the chart.
-    x_range, y_range : pairs of float
-        Values at the edges of the plot area.
-    title : str
-        Description for screen readers.
-    x_label, y_label : str
-        Axis labels.
-    left, right, top, bottom : float
-        Margins of the plot area, in pixels.
-    along : bool
-        Whether the x axis is the row number; if so, the script of the page adds a tooltip and zoom.
+    Sizes and margins are in SVG units; the page scales the chart.
     """
 
     width: float
     height: float
-    x_range: tuple[float, float]
+    x_range: tuple[float, float]  # values at the edges of the plot area
     y_range: tuple[float, float]
-    title: str
+    title: str  # description for screen readers
     x_label: str = ""
     y_label: str = ""
     left: float = 44
@@ -112,7 +99,7 @@ class Frame:
     bottom: float = 36
     x_format: Callable[[float], str] = number
     y_format: Callable[[float], str] = number
-    along: bool = False
+    along: bool = False  # whether the x axis is the row number; the page then adds a tooltip and zoom
     _shapes: list[Markup] = field(default_factory=list)
 
     def x(self, value: float) -> float:
@@ -129,22 +116,17 @@ class Frame:
             - (value - low) / ((high - low) or 1.0) * (self.height - self.top - self.bottom)
         )
 
+    def _add(self, tag: str, css: str, content: str | None = None, **attributes: object) -> None:
+        self._shapes.append(_element(tag, css, content, **attributes))
+
     def line(
         self, xs: Sequence[float], ys: Sequence[float], css: str, title: str = "", series: str = ""
     ) -> None:
         """Add a curve, which the legend entry ``series`` shows and hides."""
         points = [(self.x(x), self.y(y)) for x, y in zip(xs, ys, strict=True)]
-        self._shapes.append(
-            Markup('<path class="line {}" data-series="{}" d="{}">{}</path>').format(
-                css, series, path_of(points), _title(title)
-            )
-        )
+        self._add("path", f"line {css}", _title(title), data_series=series, d=path_of(points))
         for x, y in _isolated(points):  # a path with one point is invisible
-            self._shapes.append(
-                Markup('<path class="point {}" data-series="{}" d="M{:.1f} {:.1f}h0"/>').format(
-                    css, series, x, y
-                )
-            )
+            self._add("path", f"point {css}", data_series=series, d=f"M{x:.1f} {y:.1f}h0")
 
     def band(
         self, xs: Sequence[float], lows: Sequence[float], highs: Sequence[float], css: str, series: str = ""
@@ -155,37 +137,23 @@ class Frame:
         ]
         upper = [(self.x(x), self.y(b)) for x, _, b in known]
         lower = [(self.x(x), self.y(a)) for x, a, _ in reversed(known)]
-        self._shapes.append(
-            Markup('<path class="band {}" data-series="{}" d="{}"/>').format(
-                css, series, path_of([*upper, *lower], closed=True)
-            )
-        )
+        self._add("path", f"band {css}", data_series=series, d=path_of([*upper, *lower], closed=True))
 
     def bar(self, x0: float, x1: float, y0: float, y1: float, css: str, title: str = "") -> None:  # noqa: PLR0917  four edges
         """Add a rectangle from ``x0`` to ``x1`` and from ``y0`` to ``y1``, in axis values."""
         left, right = sorted((self.x(x0), self.x(x1)))
         top, bottom = sorted((self.y(y0), self.y(y1)))
-        self._shapes.append(
-            Markup('<rect class="{}" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}">{}</rect>').format(
-                css, left, top, max(right - left, 0.5), bottom - top, _title(title)
-            )
-        )
+        size = {"width": max(right - left, 0.5), "height": bottom - top}
+        self._add("rect", css, _title(title), x=left, y=top, **size)
 
     def mark(self, x: float, css: str, title: str = "") -> None:
         """Add a vertical line at ``x`` over the full height of the plot area."""
-        self._shapes.append(
-            Markup('<line class="{}" x1="{:.1f}" x2="{:.1f}" y1="{:.1f}" y2="{:.1f}">{}</line>').format(
-                css, self.x(x), self.x(x), self.y(self.y_range[0]), self.y(self.y_range[1]), _title(title)
-            )
-        )
+        ends = dict(zip(("y1", "y2"), map(self.y, self.y_range), strict=True))
+        self._add("line", css, _title(title), x1=self.x(x), x2=self.x(x), **ends)
 
     def dot(self, x: float, y: float, css: str, title: str = "") -> None:
         """Add a dot."""
-        self._shapes.append(
-            Markup('<circle class="dot {}" cx="{:.1f}" cy="{:.1f}" r="4">{}</circle>').format(
-                css, self.x(x), self.y(y), _title(title)
-            )
-        )
+        self._add("circle", f"dot {css}", _title(title), cx=self.x(x), cy=self.y(y), r=4)
 
     def svg(self, *, n_x_ticks: int | None = None, n_y_ticks: int = 5) -> Markup:
         """Return the chart as SVG."""
@@ -221,28 +189,18 @@ class Frame:
         )
 
     def _grid(self, n_x_ticks: int, n_y_ticks: int) -> Markup:
-        shapes = []
         bottom, right = self.height - self.bottom, self.width - self.right
+        width = {"x1": f"{self.left:g}", "x2": f"{right:g}"}
+        shapes = []
         for value in nice_ticks(*self.y_range, n_y_ticks):
             y = self.y(value)
-            shapes.append(
-                Markup('<line class="grid" x1="{:g}" x2="{:g}" y1="{:.1f}" y2="{:.1f}"/>').format(
-                    self.left, right, y, y
-                )
-            )
+            shapes.append(_element("line", "grid", **width, y1=y, y2=y))
             shapes.append(_text("tick", self.left - 6, y + 4, "end", self.y_format(value)))
         for value in nice_ticks(*self.x_range, n_x_ticks) if n_x_ticks else ():
             x = self.x(value)
-            shapes.append(
-                _text(
-                    "tick xtick", x, bottom + 16, "end" if x > right - 30 else "middle", self.x_format(value)
-                )
-            )
-        shapes.append(
-            Markup('<line class="axis" x1="{:g}" x2="{:g}" y1="{:g}" y2="{:g}"/>').format(
-                self.left, right, bottom, bottom
-            )
-        )
+            anchor = "end" if x > right - 30 else "middle"
+            shapes.append(_text("tick xtick", x, bottom + 16, anchor, self.x_format(value)))
+        shapes.append(_element("line", "axis", **width, y1=f"{bottom:g}", y2=f"{bottom:g}"))
         if self.x_label:
             shapes.append(_text("label", right, self.height - 4, "end", self.x_label))
         if self.y_label:
@@ -250,10 +208,19 @@ class Frame:
         return Markup().join(shapes)
 
 
+def _element(tag: str, css: str, content: str | None = None, **attributes: object) -> Markup:
+    """Return an SVG element with a CSS class. Coordinates have one decimal."""
+    shown = {"class": css, **attributes}
+    texts = [
+        Markup(' {}="{}"').format(name.replace("_", "-"), f"{x:.1f}" if isinstance(x, float) else x)
+        for name, x in shown.items()
+    ]
+    end = Markup("/>") if content is None else Markup(">{}</{}>").format(content, tag)
+    return Markup("<{}{}{}").format(tag, Markup().join(texts), end)
+
+
 def _text(css: str, x: float, y: float, anchor: str, text: str) -> Markup:
-    return Markup('<text class="{}" x="{:.1f}" y="{:.1f}" text-anchor="{}">{}</text>').format(
-        css, x, y, anchor, visible(text)
-    )
+    return _element("text", css, visible(text), x=float(x), y=float(y), text_anchor=anchor)
 
 
 def _title(text: str) -> Markup:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -110,19 +110,32 @@ RANKING_COLUMNS = (
 )  # fmt: skip
 
 
-def best_value(measure: str, values: Sequence[float]) -> float:
-    """Return the best value of a measure: the smallest one for losses, otherwise the largest one."""
-    return min(values) if measure in LOSSES else max(values)
+def best_cells(lines: Sequence[Mapping[str, Any]], columns: Iterable[str]) -> list[dict[str, bool]]:
+    """Return which measures of each line are the best of all lines: the lowest losses, else the highest."""
+    best = {}
+    for key in columns:
+        known = [line[key] for line in lines if not is_missing(line.get(key))]
+        best[key] = (min if key in LOSSES else max)(known, default=None)
+    return [
+        {key: value is not None and line.get(key) == value for key, value in best.items()} for line in lines
+    ]
+
+
+def known_columns(lines: Sequence[Mapping[str, Any]], wanted: Sequence[str]) -> list[str]:
+    """Return the measures in ``wanted`` that are known in at least one line."""
+    return [key for key in wanted if not all(is_missing(line.get(key)) for line in lines)]
+
+
+def is_missing(value: float | None) -> bool:
+    """Return whether a measure is unknown: nan, or None in a run that was read from JSON."""
+    return value is None or math.isnan(value)
 
 
 def ranked(lines: Sequence[Mapping[str, Any]], leading: str) -> list[dict[str, Any]]:
     """Sort the lines of a summary by the mean of the leading measure over time, best first."""
 
-    def mean_of(line: Mapping[str, Any]) -> float:
-        value = line.get(f"mean_{leading}")
-        return -1.0 if value is None or math.isnan(value) else float(value)
-
-    return sorted(map(dict, lines), key=mean_of, reverse=True)
+    key = f"mean_{leading}"
+    return sorted(map(dict, lines), key=lambda x: -1.0 if is_missing(x.get(key)) else x[key], reverse=True)
 
 
 def in_sentence(measure: str) -> str:

@@ -9,7 +9,7 @@ and quotas, counters of the writer), ``http`` (HTTP interface), ``page`` (web pa
 
 from typing import Any
 
-from steelyard._deprecation import renamed_class
+from steelyard._deprecation import former_names
 from steelyard.exceptions import ParameterError
 from steelyard.service.engine import Engine
 from steelyard.service.spec import Spec
@@ -38,5 +38,4 @@ def open_store(where: str) -> Any:
     return PostgresStore(where)
 
 
-def __getattr__(name: str) -> Any:
-    return renamed_class(__name__, {"Scribe": "Writer"}, name)
+__getattr__ = former_names(__name__, Scribe="Writer")

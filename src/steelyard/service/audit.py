@@ -53,10 +53,8 @@ class AuditLog:
 
     def add_failed(self, requests: Iterable[Request], outcome: str, now: float) -> None:
         """Add entries for the requests of a failed transaction."""
-        for request in requests:
-            if not request.is_internal:
-                verb = type(request).__name__.lower()
-                self.add(AuditEntry(now, request.model, verb, *_values(request, outcome, {})))
+        for one in (request for request in requests if not request.is_internal):
+            self.add(AuditEntry(now, one.model, type(one).__name__.lower(), *_values(one, outcome, {})))
 
     def write(self, outcomes: Sequence[tuple[Request, Any]], now: float) -> None:
         """Store the outcomes of requests committed together. Adjacent requests of one kind share a record."""
@@ -121,9 +119,5 @@ class AuditLog:
 def _values(request: Request, outcome: str, response: dict[str, Any]) -> tuple[Any, ...]:
     """Return the fields of an entry that follow the time, the model and the verb."""
     key, address, request_id = request.origin or _NO_ORIGIN
-    n_rows = 0
-    for name in _COUNTS:
-        if name in response:
-            n_rows = response[name]
-            break
+    n_rows = next((response[name] for name in _COUNTS if name in response), 0)
     return key, address, request_id, outcome, n_rows, response.get("version")

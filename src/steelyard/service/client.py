@@ -23,13 +23,12 @@ class RefusedError(SteelyardError, ValueError):
         self,
         message: str,
         *,
-        source: str | None = None,
-        hint: str | None = None,
         status: int = 0,
         row: int | None = None,
         column: str | None = None,
+        **more: str | None,
     ) -> None:
-        super().__init__(message, source=source, hint=hint)
+        super().__init__(message, **more)
         self.status, self.row, self.column = status, row, column
 
 
@@ -43,10 +42,8 @@ class UnansweredError(SteelyardError, TimeoutError):
     Sending the request again with the same ``key`` is safe.
     """
 
-    def __init__(
-        self, message: str, *, source: str | None = None, hint: str | None = None, key: str | None = None
-    ) -> None:
-        super().__init__(message, source=source, hint=hint)
+    def __init__(self, message: str, *, key: str | None = None, **more: str | None) -> None:
+        super().__init__(message, **more)
         self.key = key
 
 

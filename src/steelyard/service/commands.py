@@ -9,13 +9,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from steelyard.exceptions import FileFormatError
+import numpy as np
+
+from steelyard.exceptions import FileFormatError, SteelyardError
 from steelyard.federated import SiteUpdate
-from steelyard.service.consumption import consume
-from steelyard.service.errors import Conflict
+from steelyard.persistence.tree import encode
+from steelyard.service import rows as wire
+from steelyard.service.errors import Conflict, GoneError, NotFoundError, PositionMoved
+from steelyard.service.forgetting import Forgetting
+from steelyard.service.pool import PooledSession
 from steelyard.service.queue import RequestFuture
 from steelyard.service.spec import Spec, check_name
-from steelyard.service.stores import PendingRow, RowReference
+from steelyard.service.stores import ERASED_RESPONSE, EarlyLabel, PendingRow, RowReference
 from steelyard.tables.columns import ColumnBatch
 
 if TYPE_CHECKING:
@@ -38,28 +43,18 @@ class Origin(NamedTuple):
 
 @dataclass
 class Request:
-    """One request of a client.
-
-    Parameters
-    ----------
-    model : str
-        Name of the model.
-    key : str, optional
-        Idempotency key: a repeated request with the same key gets the stored response of the first request.
-    fingerprint : str
-        Hash of the request; a key cannot be used again with another fingerprint.
-    origin : Origin, optional
-        Sender of the request, for the audit log.
-    """
+    """One request of a client."""
 
     erases: ClassVar[bool] = False  # whether deleted data must be erased from disk before the response
     takes_key: ClassVar[bool] = True  # whether the request can have an idempotency key
     is_internal: ClassVar[bool] = False  # whether the writer itself submits the request, which is not audited
 
     model: str
+    # Idempotency key: a repeated request with the same key gets the stored response of the first request.
     key: str | None = field(default=None, kw_only=True)
+    # Hash of the request; a key cannot be used again with another fingerprint.
     fingerprint: str = field(default="", kw_only=True)
-    origin: Origin | None = field(default=None, kw_only=True)
+    origin: Origin | None = field(default=None, kw_only=True)  # sender of the request, for the audit log
     # Whether the stored response of an earlier request was returned.
     is_repeated: bool = field(default=False, init=False)
     future: RequestFuture = field(default_factory=RequestFuture, kw_only=True, repr=False)
@@ -75,6 +70,27 @@ class Request:
     def mentioned_rows(self, response: Response) -> list[RowReference]:
         """Return the rows that the response mentions. Forgetting one of them erases the stored response."""
         return [(row_id, None) for row_id in response.get("unknown", ())]
+
+    def changed_models(self, _: Response) -> Sequence[str]:
+        """Return the models that the request has changed."""
+        return [self.model]
+
+    def repeat(self, fingerprint: str, body: str) -> Response | SteelyardError:
+        """Return the stored response to a repeated request, or an error if it cannot be used again."""
+        self.is_repeated = True
+        if fingerprint != self.fingerprint:
+            return Conflict(
+                f"the idempotency key {self.key!r} was used for another request; nothing was changed.",
+                hint="use a new key for each request",
+            )
+        if body == ERASED_RESPONSE:
+            return GoneError(
+                "the response to this request was erased, because it mentioned a row that was forgotten; "
+                "the request took effect when it was first sent, and nothing was changed now.",
+                hint="use a new idempotency key for a new request",
+            )
+        response: Response = json.loads(body)
+        return response
 
 
 # -- rows -------------------------------------------------------------------------------------------
@@ -148,37 +164,118 @@ class Label(Request):
 
 @dataclass
 class Consume(Request):
-    """Apply messages of a topic and move the position in the topic, in one transaction.
+    """Apply messages of a topic and move the position in the topic, in one transaction."""
 
-    Parameters
-    ----------
-    topic : str
-        Name of the topic in the store.
-    moves : mapping of str to (str or None, str)
-        For each partition of the topic, the positions before and after the messages. If the stored position
-        is not the position before, the request raises PositionMoved and changes nothing.
-    learn : ColumnBatch, optional
-        Labelled rows.
-    remember : sequence of PendingRow
-        Rows that wait for their labels. Rows whose labels have already arrived are learned.
-    labels : mapping of str to label
-        Labels by row id. Labels of unknown rows are stored until the rows arrive.
-    unused : sequence of str
-        Ids of stored labels to delete.
-    skips_known : bool
-        Whether to skip rows that were learned before, because the broker may deliver messages again.
-    """
-
-    topic: str
+    topic: str  # name of the topic in the store
+    # For each partition, the positions before and after the messages. If the stored position is not the
+    # position before, the request raises PositionMoved and changes nothing.
     moves: Mapping[str, tuple[str | None, str]]
-    learn: ColumnBatch | None = None
+    learn: ColumnBatch | None = None  # labelled rows
+    # Rows that wait for their labels. Rows whose labels have already arrived are learned.
     remember: Sequence[PendingRow] = ()
+    # Labels by row id. Labels of unknown rows are stored until the rows arrive.
     labels: Mapping[str, Any] = field(default_factory=dict)
-    unused: Sequence[str] = ()
+    unused: Sequence[str] = ()  # ids of stored labels to delete
+    # Whether to skip rows that were learned before, because the broker may deliver messages again.
     skips_known: bool = False
 
     def apply(self, writer: Writer, session: ModelSession, now: float) -> Response:
-        return consume(session, self, writer.max_remembered, now)
+        """Apply the messages. If an error is raised, nothing has changed."""
+        store, engine = session.store, session.engine
+        _check_positions(session, self)
+        limit = min(writer.max_remembered, engine.spec.limit("waiting"))
+        if session.n_pending + len(self.remember) > limit:
+            n_waiting = f"{session.n_pending:,} rows wait for their labels"
+            raise Conflict(f"{n_waiting}; at most {limit:,.0f} may wait.")
+        n_learned = 0
+        if self.learn is not None:
+            n_learned = _learn(session, self.learn, now, skips_known=self.skips_known)
+        # After this line, message contents cannot raise errors: refused labels are stored with the reason.
+        rows = list(self.remember)
+        if self.skips_known:
+            learned = set(store.known_ids(engine.name, [row.id for row in rows]))
+            rows = [row for row in rows if row.id not in learned]
+        if rows:
+            session.remember(rows, writer.max_remembered)
+        ids = [row.id for row in rows]
+        waiting = store.early_labels(engine.name, ids) if ids else {}
+        n_labelled = _label(session, {**waiting, **self.labels}, now)
+        store.drop_early_labels(engine.name, self.unused)
+        after = {part: position for part, (_, position) in self.moves.items()}
+        store.put_positions(engine.name, self.topic, after)
+        counts = {"learned": n_learned, "labelled": n_labelled, "remembered": len(ids)}
+        return {**counts, "version": engine.version}
+
+
+def _check_positions(session: ModelSession, request: Consume) -> None:
+    stored = session.store.positions(session.engine.name, request.topic, committed=False)
+    for part, (before, _) in request.moves.items():
+        if stored.get(part) != before:
+            raise PositionMoved(
+                f"the position in {request.topic!r} is {stored.get(part)!r}, not {before!r}; "
+                "nothing was changed.",
+                hint="read the topic again from the stored position",
+            )
+
+
+def _learn(session: ModelSession, batch: ColumnBatch, now: float, *, skips_known: bool) -> int:
+    spec = session.engine.spec
+    if skips_known and spec.id is not None and spec.id in batch.columns:
+        batch = _new_rows(session, batch, spec.id)
+    if spec.quarantines and batch.n_rows:
+        batch = session.quarantine(batch, now=now)
+    if batch.n_rows:
+        wire.check_known_values(spec, session.engine.encoder, batch)
+        session.learn(batch, now=now)
+    return batch.n_rows
+
+
+def _new_rows(session: ModelSession, batch: ColumnBatch, column: str) -> ColumnBatch:
+    """Return the rows with new ids, which are neither in the store nor repeated in the batch."""
+    ids = wire.identifiers(batch, column)
+    seen = set(session.store.known_ids(session.engine.name, [row_id for row_id in ids if row_id]))
+    is_new = []
+    for row_id in ids:
+        is_new.append(row_id is None or row_id not in seen)
+        if row_id is not None:
+            seen.add(row_id)
+    return batch if all(is_new) else wire.select(batch, np.array(is_new))
+
+
+def _label(session: ModelSession, labels: Mapping[str, Any], now: float) -> int:
+    """Learn pending rows with their labels; store labels that are refused or have no pending row."""
+    if not labels:
+        return 0
+    store, name = session.store, session.engine.name
+    found = store.pending(name, list(labels))
+    known = {row.id for row in found}
+    others = [row_id for row_id in labels if row_id not in known]
+    learned = set(store.known_ids(name, others))
+    reasons: dict[str, str | None] = {
+        row_id: "this row was learned with a label before" if row_id in learned else None for row_id in others
+    }
+    reasons |= _learn_labels(session, found, labels, now)
+    store.drop_early_labels(name, [row_id for row_id in labels if row_id not in reasons])
+    store.put_early_labels(
+        name, [EarlyLabel(row_id, now, labels[row_id], reason) for row_id, reason in reasons.items()]
+    )
+    return len(labels) - len(reasons)
+
+
+def _learn_labels(
+    session: ModelSession, rows: Sequence[PendingRow], labels: Mapping[str, Any], now: float
+) -> dict[str, str]:
+    """Learn pending rows; return the error messages of refused rows, keyed by row id."""
+    try:
+        if rows:
+            session.label(rows, labels, now=now)
+    except SteelyardError as error:
+        if len(rows) == 1:
+            return {rows[0].id: error.summary}
+        half = len(rows) // 2
+        refused = _learn_labels(session, rows[:half], labels, now)
+        return refused | _learn_labels(session, rows[half:], labels, now)
+    return {}
 
 
 @dataclass
@@ -197,18 +294,12 @@ class Forget(Request):
     @property
     def by(self) -> str:
         """Selection of the rows: "ids", "subject", "time", "rows", "batch" or "arrival"."""
-        options = {
-            "ids": self.ids,
-            "subject": self.subject,
-            "time": self.before,
-            "rows": self.batch,
-            "batch": self.request_key,
-            "arrival": self.learned,
-        }
-        return next(name for name, value in options.items() if value is not None)
+        names = {"before": "time", "batch": "rows", "request_key": "batch", "learned": "arrival"}
+        given = ("ids", "subject", *names)
+        return next(names.get(name, name) for name in given if getattr(self, name) is not None)
 
     def apply(self, _: Writer, session: ModelSession, now: float) -> Response:
-        certificate = session.forget(self, now=now)
+        certificate = Forgetting(session, self, now).run()
         return {
             "forgotten": certificate["forgotten"],
             "version": session.engine.version,
@@ -225,11 +316,26 @@ class Release(Request):
     numbers: Sequence[int]
     learn: bool
 
-    def apply(self, _: Writer, session: ModelSession, now: float) -> Response:
-        return session.release(self, now=now)
+    def apply(self, writer: Writer, session: ModelSession, now: float) -> Response:
+        rows = writer.store.take_quarantined(self.model, self.numbers)
+        if len(rows) < len(set(self.numbers)):
+            raise NotFoundError("some of these rows are not in quarantine; nothing was changed.")
+        if self.learn:
+            batch = wire.joined([wire.unpack(row.body)[0] for row in rows])
+            session.learn(batch, now=now, guarded=False)
+        return {"released": len(rows), "learned": self.learn, "version": session.engine.version}
 
 
 # -- federated models -------------------------------------------------------------------------------
+
+
+def _federated(session: ModelSession) -> PooledSession:
+    if not isinstance(session, PooledSession):
+        raise Conflict(
+            f"the model {session.engine.name!r} learns rows and has no sites; nothing was changed.",
+            hint="create a model with sites = true",
+        )
+    return session
 
 
 @dataclass
@@ -241,7 +347,7 @@ class Publish(Request):
     site_update: SiteUpdate
 
     def apply(self, _: Writer, session: ModelSession, now: float) -> Response:
-        return session.receive(self.site_update, now=now)
+        return _federated(session).receive(self.site_update, now=now)
 
 
 @dataclass
@@ -253,7 +359,7 @@ class Drop(Request):
     site: str
 
     def apply(self, _: Writer, session: ModelSession, now: float) -> Response:
-        return session.drop(self.site, now=now)
+        return _federated(session).drop(self.site, now=now)
 
 
 # -- models -----------------------------------------------------------------------------------------
@@ -320,6 +426,9 @@ class Rename(Request):
         session.snapshot(now)
         return {"name": new_name, "former_name": name, "version": engine.version}
 
+    def changed_models(self, _: Response) -> Sequence[str]:
+        return [self.model, self.new_name]
+
 
 @dataclass
 class Challenge(Request):
@@ -329,7 +438,16 @@ class Challenge(Request):
     replay: bool = True  # whether the challenger first learns the stored rows of the model
 
     def apply(self, _: Writer, session: ModelSession, now: float) -> Response:
-        return {"version": session.challenge(self, now=now)}
+        engine = session.engine
+        if self.spec is not None:
+            history = session.history() if self.replay and engine.spec.keeps_rows else ()
+            engine.start_challenger(self.spec, history, at=now)
+        elif engine.challenger is None:
+            raise NotFoundError(f"the model {engine.name!r} has no challenger.")
+        else:
+            engine.end_challenger()
+        session.snapshot(now)  # the snapshot, not an event, stores the challenger
+        return {"version": engine.version}
 
 
 @dataclass
@@ -337,10 +455,16 @@ class Promote(Request):
     """Swap a model and its challenger."""
 
     def apply(self, writer: Writer, session: ModelSession, now: float) -> Response:
-        version = session.promote(now=now)
+        if session.engine.challenger is None:
+            raise NotFoundError(
+                f"the model {self.model!r} has no challenger; nothing was changed.",
+                hint="PUT /v1/models/NAME/challenger starts one",
+            )
+        session.engine = session.engine.promote()
+        session.snapshot(now)
         values = session.engine.spec.as_dict()
         writer.store.put_model(self.model, json.dumps(values), now)
-        return {"version": version, "spec": values}
+        return {"version": session.engine.version, "spec": values}
 
 
 # -- requests of the writer itself ------------------------------------------------------------------
@@ -377,8 +501,11 @@ class Tick(Request):
             if is_due and session.row_windows.expired_chunks():
                 session.snapshot(now)  # deletes expired rows from the store
             if session.engine.spec.limit("megabytes") < math.inf:
-                session.measure_state()
+                session.state_bytes = len(encode(session.engine.state()))
             if writer.store.drop_responses(name, now - _RESPONSE_SECONDS):
                 writer.next_tick = time.monotonic() + _NEXT_SLICE_SECONDS
         writer.store.drop_audit(now - writer.audit_seconds)
         return {"expired": expired}
+
+    def changed_models(self, response: Response) -> Sequence[str]:
+        return response["expired"]

@@ -7,9 +7,9 @@ recovered by replaying its events. Every event is atomic.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 
 from steelyard._types import FloatArray
 from steelyard.exceptions import DataError, ParameterError, SteelyardError
+from steelyard.federated import Hub
 from steelyard.persistence import from_bytes, to_bytes
 from steelyard.service.monitor import QualityMonitor, RecentRows
 from steelyard.service.published import PublishedModel, class_counts, digest_of
 from steelyard.service.rows import (
     REQUEST,
     check_features,
-    check_known_values,
     encoded_chunk,
     extend_columns,
     missing_column,
@@ -38,6 +38,7 @@ from steelyard.tables.encoding import TableEncoder
 from steelyard.tables.labels import LabelReader
 
 _MAX_CLASSES = 500
+_MIN_ROWS_TO_YIELD = 200  # smaller batches are learned too fast to delay predictions
 # Above this number of classes, LabelReader is faster than comparing with each known integer class.
 _MAX_CLASSES_TO_COMPARE = 8
 
@@ -68,6 +69,9 @@ class Engine:
     def __init__(self, name: str, spec: Spec, *, own_window: bool = True) -> None:
         self.name = name
         self.spec = spec
+        # Called between long steps, so that requests for predictions can run.
+        self.yield_to_readers: Callable[[], None] | None = None
+        self.hub: Hub | None = None  # updates of the sites of a federated model
         self.version = 0
         self.n_rows = 0  # number of rows in the model
         self.n_learned = 0  # number of rows learned since the model was created
@@ -85,7 +89,15 @@ class Engine:
         # Column names of the last rows if the model needs exactly these columns, otherwise None.
         self._usual_names: list[str] | None = None
         if spec.columns != "auto":
-            self._fix_columns(dict(spec.columns))  # type: ignore[arg-type]
+            kinds = dict(spec.columns)  # type: ignore[arg-type]
+            empty = {name: np.empty(0, object if k == "category" else float) for name, k in kinds.items()}
+            times = [name for name, kind in kinds.items() if kind == "time"]
+            self.encoder.fit_columns(ColumnBatch(empty, 0, times=times), list(kinds), ())
+
+    def pause(self, n_rows: int) -> None:
+        """Let requests for predictions run before a step with ``n_rows`` rows, unless the step is short."""
+        if n_rows >= _MIN_ROWS_TO_YIELD and self.yield_to_readers is not None:
+            self.yield_to_readers()
 
     # -- columns of the rows ------------------------------------------------------------------------
 
@@ -114,14 +126,6 @@ class Engine:
         """Number of encoded features, which is 0 before the first rows are learned."""
         return int(getattr(self.learner, "n_features_in_", 0))
 
-    def _fix_columns(self, kinds: Mapping[str, str]) -> None:
-        empty = {
-            name: np.empty(0, dtype=object if kind == "category" else np.float64)
-            for name, kind in kinds.items()
-        }
-        times = [name for name, kind in kinds.items() if kind == "time"]
-        self.encoder.fit_columns(ColumnBatch(empty, 0, times=times), list(kinds), ())
-
     def check_rows(self, batch: ColumnBatch, *, labelled: bool) -> None:
         """Raise DataError if rows lack a column that this model needs."""
         spec, columns = self.spec, batch.columns
@@ -132,7 +136,7 @@ class Engine:
                 raise missing_column(name, columns)
         if self.encoder.is_fitted:
             check_features(spec, self.encoder, batch)
-        if not self.encoder.is_fitted and labelled and not self.feature_names(batch):
+        if not self.encoder.is_fitted and labelled and not spec.feature_names(columns):
             raise DataError("there is no feature column.", source="the request")
 
     def _extend_columns(self, batch: ColumnBatch) -> None:
@@ -143,14 +147,6 @@ class Engine:
         is_complete = needed.issuperset(spec.feature_names(names)) and needed.issubset(names)
         self._usual_names = names if is_complete else None
 
-    def check_known_values(self, batch: ColumnBatch) -> None:
-        """Raise RowError for a row that has no value in any known column."""
-        check_known_values(self.spec, self.encoder, batch)
-
-    def feature_names(self, batch: ColumnBatch) -> list[str]:
-        """Return the names of the columns that are features."""
-        return self.spec.feature_names(batch.columns)
-
     # -- changes of the model -----------------------------------------------------------------------
 
     def learn(
@@ -160,12 +156,11 @@ class Engine:
         at: float,
         times: FloatArray | None = None,
         predictions: Predictions | None = None,
-        pause: Callable[[], None] | None = None,
     ) -> int:
         """Evaluate predictions for the rows, then learn the rows; return the new version.
 
         ``times`` are the times of the rows. By default all rows have the time ``at``. Without earlier
-        ``predictions``, the rows are predicted now. ``pause`` is called before the learner changes.
+        ``predictions``, the rows are predicted now.
         """
         times = np.full(add.n_rows, at) if times is None else times
         # Learners expect ascending times, so a late row gets the latest time so far.
@@ -174,17 +169,14 @@ class Engine:
         try:
             if list(add.columns) != self._usual_names:
                 self._extend_columns(add)
-            labels, costs = (
-                self._labels(add),
-                None if self.spec.cost is None else row_costs(add, self.spec.cost),
-            )
+            labels = self._labels(add)
+            costs = None if self.spec.cost is None else row_costs(add, self.spec.cost)
             chunk = encoded_chunk(self, add, labels, learn=True, times=ascending)
             current = None  # predictions of the current model, unless only earlier ones are needed
             if (predictions is None or self.challenger is not None) and is_ready(self.learner):
                 current = predict_chunk(self.learner, chunk, sample_cost=costs)
             answers = current if predictions is None else predictions
-            if pause is not None:
-                pause()
+            self.pause(add.n_rows)
             if (
                 predictions is not None
                 and hasattr(self.learner, "_keep_decisions")
@@ -199,9 +191,14 @@ class Engine:
         self._text_labels = labels.dtype.kind == "U"
         if answers is not None:
             self.monitor.count(labels, answers, row=self.n_learned, at=at)
-        if self.challenger is not None:
-            learn_too = partial(self._learn_too, add=add, labels=labels, answers=current, at=at, times=times)
-            self._challenge(partial(learn_too, self.challenger))
+        if (rival := self.challenger) is not None:
+            with self._end_challenger_on_error():
+                n_counted = rival.engine.monitor.n_counted
+                rival.engine.learn(add, at=at, times=times)
+                # The rows are counted only if both models have predicted them.
+                if current is not None and rival.engine.monitor.n_counted > n_counted:
+                    rival.monitor.count(labels, current, row=self.n_learned, at=at)
+                rival.monitor.new_points, rival.engine.monitor.new_points = [], []
         self.recent.add(add)
         self._newest = float(ascending[-1])
         self.n_rows += add.n_rows
@@ -209,59 +206,31 @@ class Engine:
         self.version += 1
         return self.version
 
-    def _learn_too(
-        self,
-        rival: Challenger,
-        *,
-        add: ColumnBatch,
-        labels: NDArray[Any],
-        answers: Predictions | None,
-        at: float,
-        times: FloatArray,
-    ) -> None:
-        counted = rival.engine.monitor.n_counted
-        rival.engine.learn(add, at=at, times=times)
-        # The rows are counted only if both models have predicted them.
-        if answers is not None and rival.engine.monitor.n_counted > counted:
-            rival.monitor.count(labels, answers, row=self.n_learned, at=at)
-            rival.monitor.new_points = []
-        rival.engine.monitor.new_points = []
-
-    def _challenge(self, change: Callable[[], Any]) -> None:
-        """Apply a change to the challenger. If the change fails, end the challenger, as it lacks rows."""
-        try:
-            change()
-        except SteelyardError as error:
-            self.challenger, self.challenger_ended = None, type(error).__name__
-
-    def forget(self, batch: ColumnBatch, *, pause: Callable[[], None] | None = None) -> int:
-        """Call ``pause``, then forget rows; return the new version."""
+    def forget(self, batch: ColumnBatch) -> int:
+        """Forget rows; return the new version."""
         n_before = self.n_rows
-        self._unlearn(batch, pause)
-        if self.challenger is not None:
-            rival = self.challenger.engine
-            self._forget_too(rival, partial(rival.forget, batch), n_before)
+        self._unlearn(batch)
+        if (rival := self._complete_challenger(n_before)) is not None:
+            with self._end_challenger_on_error():
+                rival.engine.forget(batch)
         return self._next()
 
-    def expire(self, batch: ColumnBatch, *, pause: Callable[[], None] | None = None) -> int:
+    def expire(self, batch: ColumnBatch) -> int:
         """Forget rows that leave the sliding window, in the order of arrival; return the new version.
 
         The learner may have already dropped the first rows of the batch by itself.
         """
         n_dropped = min(self.n_dropped, batch.n_rows)
         if n_dropped < batch.n_rows:
-            self._unlearn(batch.take(n_dropped, batch.n_rows), pause)
+            self._unlearn(batch.take(n_dropped, batch.n_rows))
         self.n_rows -= n_dropped
         if self.challenger is not None:
-            self._challenge(partial(self.challenger.engine.expire, batch))
+            with self._end_challenger_on_error():
+                self.challenger.engine.expire(batch)
         return self._next()
 
-    def _unlearn(self, batch: ColumnBatch, pause: Callable[[], None] | None) -> None:
-        if not self.can_forget:
-            raise DataError(
-                f"a model of class {type(self.learner).__name__} cannot forget rows; nothing was changed.",
-                hint="learners that can: ProximalSVC, IncrementalSVC, StreamClassifier",
-            )
+    def _unlearn(self, batch: ColumnBatch) -> None:
+        self._check_can_forget("cannot forget rows")
         if not self.encoder.is_fitted or self.n_rows < batch.n_rows:
             raise DataError(
                 f"{batch.n_rows:,} rows cannot be forgotten, because the model has only {self.n_rows:,}; "
@@ -270,25 +239,20 @@ class Engine:
         if self.spec.target not in batch.columns:
             raise DataError(f"the column {self.spec.target!r} is missing.", source="the request")
         X, y = self._encoded(batch)
-        if pause is not None:
-            pause()
+        self.pause(batch.n_rows)
         self.learner.forget(X, y)
         self.n_rows -= batch.n_rows
 
-    def _forget_too(self, rival: Engine, change: Callable[[], Any], n_rows: int) -> None:
-        if rival.n_rows == n_rows:
-            self._challenge(change)
-        else:  # the challenger has not learned all rows of the model, and perhaps not the forgotten rows
-            self.challenger, self.challenger_ended = None, "rows were forgotten"
+    def _check_can_forget(self, problem: str) -> None:
+        if not self.can_forget:
+            raise DataError(
+                f"a model of class {type(self.learner).__name__} {problem}; nothing was changed.",
+                hint="learners that can: ProximalSVC, IncrementalSVC, StreamClassifier",
+            )
 
     def check_correction(self, right: ColumnBatch) -> None:
         """Raise DataError if the learner cannot forget or if a corrected label is not a known class."""
-        if not self.can_forget:
-            raise DataError(
-                f"a model of class {type(self.learner).__name__} cannot forget rows, so labels cannot be "
-                "corrected; nothing was changed.",
-                hint="learners that can: ProximalSVC, IncrementalSVC, StreamClassifier",
-            )
+        self._check_can_forget("cannot forget rows, so labels cannot be corrected")
         known = {str(label) for label in np.asarray(self.learner.classes_).tolist()}
         known |= self.spec.allowed_labels or set()
         unknown = next((x for x in self._labels(right).tolist() if str(x) not in known), None)
@@ -307,12 +271,26 @@ class Engine:
             learn_chunk(self.learner, encoded_chunk(self, right, self._labels(right)))
         except SteelyardError as error:  # the learner may be partly changed, so the writer recovers the model
             raise RuntimeError(f"labels could not be corrected: {error}") from error
-        if self.challenger is not None:
-            rival = self.challenger.engine
-            self._forget_too(rival, partial(rival.correct, wrong, right), self.n_rows)
+        if (rival := self._complete_challenger(self.n_rows)) is not None:
+            with self._end_challenger_on_error():
+                rival.engine.correct(wrong, right)
         return self._next()
 
     # -- challenger ---------------------------------------------------------------------------------
+
+    @contextmanager
+    def _end_challenger_on_error(self) -> Iterator[None]:
+        """End the challenger if a change of it fails, because it then lacks rows."""
+        try:
+            yield
+        except SteelyardError as error:
+            self.challenger, self.challenger_ended = None, type(error).__name__
+
+    def _complete_challenger(self, n_rows: int) -> Challenger | None:
+        """Return the challenger; end it if it has not learned all ``n_rows`` rows of the model."""
+        if self.challenger is not None and self.challenger.engine.n_rows != n_rows:
+            self.challenger, self.challenger_ended = None, "rows were forgotten"
+        return self.challenger
 
     def start_challenger(
         self, spec: Spec, history: Iterable[tuple[ColumnBatch, FloatArray]], *, at: float
@@ -339,14 +317,18 @@ class Engine:
         promoted.name = self.name  # the model may have been renamed since the challenger started
         promoted.version, promoted.n_learned = self.version + 1, self.n_learned
         self.challenger, self.monitor = None, rival.monitor
-        promoted.recent = self.recent
+        promoted.recent, promoted.yield_to_readers = self.recent, self.yield_to_readers
         promoted.challenger = Challenger(self, monitor, rival.since)
-        promoted.monitor = monitor.copy()
+        promoted.monitor = QualityMonitor.from_state(monitor.state())
         return promoted
 
     def categories_in(self, batch: ColumnBatch) -> set[tuple[str, str]]:
         """Return the known categories that occur in the rows, as pairs (column, text)."""
-        known = self._known_categories
+        schema = getattr(self.learner, "_schema", None) if is_ready(self.learner) else None
+        if schema is not None:
+            known = {(name, text) for name, codes in schema.codes.items() for text in codes}
+        else:
+            known = set(self.encoder.categories_) if self.encoder.is_fitted else set()
         columns = self.encoder.categorical_ if self.encoder.is_fitted else []
         found: set[tuple[str, Any]] = {
             (name, text)
@@ -356,13 +338,6 @@ class Engine:
         }
         found = {(name, text) for name, text in found if text is not None} & known
         return found if self.challenger is None else found | self.challenger.engine.categories_in(batch)
-
-    @property
-    def _known_categories(self) -> set[tuple[str, str]]:
-        schema = getattr(self.learner, "_schema", None) if is_ready(self.learner) else None
-        if schema is not None:
-            return {(name, text) for name, codes in schema.codes.items() for text in codes}
-        return set(self.encoder.categories_) if self.encoder.is_fitted else set()
 
     def erase_categories(self, categories: set[tuple[str, str]]) -> None:
         """Erase the texts of categories that no longer occur in any row."""
@@ -413,7 +388,7 @@ class Engine:
         """Return encoded rows, padded to the current number of features of the learner, and their labels."""
         labels = self._labels(batch)
         X = encoded_chunk(self, batch, labels).rows_for(self.learner)
-        if isinstance(X, Mapping):
+        if isinstance(X, ColumnBatch):
             return X, labels
         return padded(X, max(self.n_features, X.shape[1])), labels
 
@@ -444,6 +419,7 @@ class Engine:
 
     def state(self) -> dict[str, Any]:
         """Return the complete state in a form that :func:`steelyard.persistence.encode` accepts."""
+        rival = self.challenger
         return {
             "spec": self.spec.as_dict(),
             "version": self.version,
@@ -454,15 +430,11 @@ class Engine:
             "learner": to_bytes(self.learner),
             "gauge": self.monitor.state(),
             "newest": self._newest,
-            "challenger": self._challenger_state(),
+            "challenger": None
+            if rival is None
+            else {"engine": rival.engine.state(), "gauge": rival.monitor.state(), "since": rival.since},
             "challenger_ended": self.challenger_ended,
         }
-
-    def _challenger_state(self) -> dict[str, Any] | None:
-        rival = self.challenger
-        if rival is None:
-            return None
-        return {"engine": rival.engine.state(), "gauge": rival.monitor.state(), "since": rival.since}
 
     @classmethod
     def from_state(cls, name: str, state: Mapping[str, Any]) -> Engine:

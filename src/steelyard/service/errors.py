@@ -1,4 +1,4 @@
-"""Errors of requests to the service."""
+"""Errors of requests to the service, with the HTTP status of the response."""
 
 from __future__ import annotations
 
@@ -8,9 +8,13 @@ from steelyard.exceptions import DataError, SteelyardError
 class NotFoundError(SteelyardError, LookupError):
     """The model, row or version does not exist."""
 
+    status = 404
+
 
 class Conflict(SteelyardError, ValueError):  # noqa: N818  a state, not an error of the caller
     """The request contradicts the current state."""
+
+    status = 409
 
 
 class PositionMoved(Conflict):
@@ -28,17 +32,25 @@ class StaleVersionError(Conflict):
 class GoneError(SteelyardError, LookupError):
     """The requested data has been erased."""
 
+    status = 410
+
 
 class QueueFullError(SteelyardError, RuntimeError):
     """The queue of requests is full."""
+
+    status = 429
 
 
 class Unavailable(SteelyardError, RuntimeError):  # noqa: N818  a state, not an error of the caller
     """The store cannot be written at the moment."""
 
+    status = 503
+
 
 class TooLargeError(DataError):
     """The request has more rows, columns or values than allowed."""
+
+    status = 413
 
 
 class NotJSONError(DataError):
@@ -48,6 +60,14 @@ class NotJSONError(DataError):
 def stopping_error() -> Unavailable:
     """Return the error for requests that arrive while the service is stopping."""
     return Unavailable("the service is stopping; nothing was changed.", hint="try again shortly")
+
+
+def federated_error(name: str) -> Conflict:
+    """Return the error for rows that are sent to a federated model."""
+    return Conflict(
+        f"the model {name!r} is federated and learns no rows; nothing was changed.",
+        hint="learn and forget rows at their site, then publish its update",
+    )
 
 
 def follower_error() -> Unavailable:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,8 +13,7 @@ import numpy as np
 from steelyard._types import FloatArray
 from steelyard.base import forgetting_scope
 from steelyard.service import rows as wire
-from steelyard.service.errors import Conflict, NotFoundError
-from steelyard.service.idempotency import ERASED_RESPONSE
+from steelyard.service.errors import Conflict, NotFoundError, federated_error
 from steelyard.service.rows import missing_column
 from steelyard.tables.columns import ColumnBatch
 
@@ -47,6 +46,8 @@ class Forgetting:
     def run(self) -> dict[str, Any]:
         """Remove the rows from the model and erase them from the store; return the certificate."""
         session, request, engine, now = self.session, self.request, self.engine, self.now
+        if self.spec.sites:
+            raise federated_error(self.name)
         before, affected = session.statement(), self._affected_chunks()
         unlearned = [chunk.unlearn for chunk in affected.values() if chunk.unlearn.n_rows]
         if request.batch is not None and not self.spec.keeps_rows:
@@ -70,7 +71,7 @@ class Forgetting:
         n_pending = self.store.drop_pending(self.name, **selection)
         session.n_pending -= n_pending
         self.store.drop_early_labels(self.name, request.ids or ())
-        n_quarantined = self.store.drop_quarantined(self.name, **selection)
+        n_quarantined = self.store.drop_pending(self.name, **selection, table="quarantine")
         counts = {
             "forgotten": sum(batch.n_rows for batch in unlearned),
             "waiting_dropped": n_pending,
@@ -79,7 +80,12 @@ class Forgetting:
         }
         if deletes_history:
             session.snapshot(now, keep=1, encoded=snapshot)
-        n_unknown = self._n_unknown(affected, n_pending + n_quarantined)
+        n_found = sum(split.n_selected for split in affected.values()) + n_pending + n_quarantined
+        n_unknown = 0  # how many of the given ids or subjects match no row
+        if request.ids is not None:
+            n_unknown = max(0, len(set(request.ids)) - n_found)
+        elif request.subject is not None:
+            n_unknown = int(not n_found)
         certificate = self._certificate(counts, n_unknown, kept_columns) | {"before": before, "after": after}
         if certificate["found"]:
             self.store.add_certificate(self.name, engine.version, now, json.dumps(certificate))
@@ -132,7 +138,9 @@ class Forgetting:
             parts = [request.batch]
         left = set().union(*map(self.engine.categories_in, parts))
         n_scanned = 0
-        for rows in self._remaining_rows(affected) if keeps_rows and left else ():
+        # The active rows that are not forgotten, newest first.
+        for chunk in reversed(self.session.row_windows.chunks()) if keeps_rows and left else ():
+            rows = affected[chunk].keep if chunk in affected else self.session.active_rows(chunk)[0]
             left -= self.engine.categories_in(rows)
             n_scanned += rows.n_rows
             if not left or n_scanned > _MAX_SCANNED_ROWS:
@@ -143,35 +151,22 @@ class Forgetting:
             self.engine.erase_categories(left)
         return []
 
-    def _remaining_rows(self, affected: Mapping[int, SplitChunk]) -> Iterator[ColumnBatch]:
-        """Yield the active rows that are not forgotten, newest first."""
-        for chunk in reversed(self.session.row_windows.chunks()):
-            yield affected[chunk].keep if chunk in affected else self.session.active_rows(chunk)[0]
-
-    def _n_unknown(self, affected: Mapping[int, SplitChunk], n_dropped: int) -> int:
-        """Return how many of the given ids or subjects match no learned, pending or quarantined row."""
-        request = self.request
-        if request.ids is None and request.subject is None:
-            return 0
-        n_found = sum(split.n_selected for split in affected.values()) + n_dropped
-        return max(0, len(set(request.ids)) - n_found) if request.ids is not None else int(not n_found)
-
     def _erase_responses(self, unlearned: Sequence[ColumnBatch]) -> int:
         """Overwrite stored responses that mention the forgotten rows; return their number."""
         request, id_column = self.request, self.spec.id
-        blank = partial(self.store.blank_responses, self.name, ERASED_RESPONSE)
+        erase = partial(self.store.erase_responses, self.name)
         if request.request_key is not None:
-            self.store.blank_response(self.name, ERASED_RESPONSE, request.request_key)
+            self.store.erase_response(self.name, request.request_key)
         if request.subject is not None:
-            n_responses = blank(subject=request.subject)
+            n_responses = erase(subject=request.subject)
         elif request.before is not None or (request.batch is not None and id_column is None):
             # Rows without ids cannot be matched with responses, so all responses are erased.
-            n_responses = blank(before=np.inf if request.before is None else request.before)
+            n_responses = erase(before=np.inf if request.before is None else request.before)
         else:
-            n_responses = blank(ids=list(request.ids or ()))
+            n_responses = erase(ids=list(request.ids or ()))
         parts = [part for part in unlearned if id_column in part.columns]
         ids = [row_id for part in parts for row_id in wire.texts(part, id_column)]
-        return n_responses + blank(ids=[row_id for row_id in ids if row_id is not None])
+        return n_responses + erase(ids=[row_id for row_id in ids if row_id is not None])
 
     def _affected_chunks(self) -> dict[int, SplitChunk]:
         """Return the chunks that lose rows, each split into rows to remove and rows to keep."""

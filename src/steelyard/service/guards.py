@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import numpy as np
 
 from steelyard.service import rows as wire
@@ -21,9 +19,9 @@ def violations(spec: Spec, batch: ColumnBatch) -> dict[int, tuple[str, str]]:
     found: dict[int, tuple[str, str]] = {}
     allowed = spec.allowed_labels
     if allowed is not None:
-        for row, label in enumerate(wire.texts(batch, spec.target)):
-            if label not in allowed:
-                found[row] = spec.target, f"the label is not one of the classes {_listed(allowed)}"
+        reason = f"the label is not one of the classes {', '.join(sorted(allowed))[:_MAX_LISTED]}"
+        labels = wire.texts(batch, spec.target)
+        found = {row: (spec.target, reason) for row, label in enumerate(labels) if label not in allowed}
     for name, (low, high) in (spec.ranges or {}).items():
         values = batch.columns.get(name)
         if values is None or values.dtype != np.float64:
@@ -63,7 +61,7 @@ def check_rows(spec: Spec, batch: ColumnBatch) -> None:
 def check_quota(engine: Engine, batch: ColumnBatch, state_bytes: int) -> None:
     """Raise Conflict if learning the rows of ``batch`` would exceed a quota of the model."""
     spec = engine.spec
-    n_new = len(set(engine.feature_names(batch)) - engine.column_kinds().keys())
+    n_new = len(set(spec.feature_names(batch.columns)) - engine.column_kinds().keys())
     used: dict[str, float] = {"columns": engine.n_features + n_new}
     if spec.window is None:
         used["rows"] = engine.n_rows + batch.n_rows
@@ -75,7 +73,3 @@ def check_quota(engine: Engine, batch: ColumnBatch, state_bytes: int) -> None:
                 "nothing was changed.",
                 hint="an administrator can change quota in the settings of the model",
             )
-
-
-def _listed(labels: Iterable[str]) -> str:
-    return ", ".join(sorted(labels))[:_MAX_LISTED]

@@ -6,14 +6,13 @@ import logging
 import math
 import time
 import traceback
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from steelyard.exceptions import SteelyardError
 from steelyard.service.errors import NotFoundError, Unavailable, follower_error
-from steelyard.service.pool import recover_session, repair_model
+from steelyard.service.pool import recover_session
 from steelyard.service.published import PublishedModel
 from steelyard.service.session import ModelSession
 from steelyard.service.stores.sql import Store
@@ -72,7 +71,7 @@ class ModelOwner:
 
     def add_session(self, name: str, session: ModelSession) -> None:
         """Add a model to this thread."""
-        session.yield_to_readers = partial(self._yield_to_readers, name)
+        session.engine.yield_to_readers = partial(self._yield_to_readers, name)
         self.sessions[name] = session
 
     def _yield_to_readers(self, name: str) -> None:
@@ -143,37 +142,6 @@ class ModelOwner:
         free = [name for name in names if name not in learners.owners and self._is_own(name)]
         return self.store.acquire_leases(free, max(0, share - n_held))
 
-    def _rebalance(self) -> None:
-        """Take over models whose process has died, and release models if other processes have fewer."""
-        if not self.store.has_leases:
-            return
-        self._next_balance = time.monotonic() + POLL_SECONDS
-        taken = self._take_share()
-        with self.store.read_snapshot():
-            for name in taken:
-                self._recover_model(name, str(self.store.spec_of(name)))
-        self._publish(taken)
-        names = list(self.sessions)
-        learners = self.store.learners(names)
-        if learners is not None and not taken:
-            n_held = learners.n_leases.get(self.store.address, 0)
-            n_fewest = min(learners.n_leases.values(), default=n_held)
-            self._release(names[: (n_held - n_fewest) // 2])
-
-    def _release(self, names: Sequence[str]) -> None:
-        """Release models to other processes. Snapshots are written first, which makes loading fast."""
-        if not names:
-            return
-        with self.store.transaction():
-            for name in names:
-                if self.sessions[name].events_since_snapshot:
-                    self.sessions[name].snapshot(self.clock())
-        for name in names:
-            del self.sessions[name]
-            self.published.pop(name, None)
-        self.store.release_leases(names)
-        _log.warning("%d models are now learned by another process", len(names))
-
     def can_answer(self, name: str, *, changes: bool) -> bool:
         """Return whether this process has the model and, if the request changes it, holds its lease."""
         return name in self.damaged or (
@@ -207,38 +175,10 @@ class ModelOwner:
     def repair(self, name: str) -> dict[str, int]:
         """Rebuild a damaged model from its readable rows; return the numbers of kept and lost rows."""
         with self.store.transaction():
-            found = repair_model(self.store, name, dict(self.store.models())[name], self.clock())
+            found = ModelSession.repair(self.store, name, dict(self.store.models())[name], self.clock())
         self.store.erase()
         self.recover()
         return found
-
-    # -- publishing ---------------------------------------------------------------------------------
-
-    def _publish(self, names: Iterable[str]) -> None:
-        """Replace the published models whose version changed, and notify the listeners."""
-        for name in dict.fromkeys(names):
-            session = self.sessions.get(name)
-            if session is None:
-                if self.published.pop(name, None) is not None:
-                    self._notify(name, {"deleted": True})
-                continue
-            current, committed = self.published.get(name), self._committed_model(name)
-            if current is not None and current.version == (committed or session.engine).version:
-                continue
-            published = committed or session.engine.published()
-            if current is not None:
-                published.warm_up(current)
-            self.published[name] = published
-            self._notify(name, {"version": published.version, "rows": published.n_rows})
-
-    def _committed_model(self, name: str) -> PublishedModel | None:  # noqa: ARG002
-        """Return the model without its uncommitted rows, or None if it has no uncommitted rows."""
-        return None
-
-    def _notify(self, name: str, change: dict[str, Any]) -> None:
-        for listener in list(self.listeners):
-            with suppress(Exception):  # an error in a listener must not affect the responses
-                listener(name, change)
 
 
 def location(error: Exception) -> str:

@@ -58,7 +58,13 @@ class QualityMonitor:
             self._n_buffered += len(labels)
             self.n_counted += len(labels)
             self._rows_since_point += len(labels)
-            if self._rows_since_point >= _MIN_ROWS_PER_POINT and self._is_point_due(at):
+            # At first a point is due every 100 rows, later at most once per second.
+            is_due = (
+                self._n_points < _N_EARLY_POINTS
+                or self._rows_since_point >= _MAX_BUFFERED_ROWS
+                or not 0.0 <= at - self._last_point < _MIN_SECONDS_PER_POINT
+            )
+            if self._rows_since_point >= _MIN_ROWS_PER_POINT and is_due:
                 self._rows_since_point, self._last_point = 0, at
                 self._n_points += 1
                 self._flush()
@@ -66,14 +72,6 @@ class QualityMonitor:
                 self.new_points.append({"row": row + len(labels), "at": at, **point})
             elif self._n_buffered >= _MAX_BUFFERED_ROWS:
                 self._flush()
-
-    def _is_point_due(self, at: float) -> bool:
-        """Return whether a history point is due: at first every 100 rows, later at most once per second."""
-        return (
-            self._n_points < _N_EARLY_POINTS
-            or self._rows_since_point >= _MAX_BUFFERED_ROWS
-            or not 0.0 <= at - self._last_point < _MIN_SECONDS_PER_POINT
-        )
 
     def _flush(self) -> None:
         """Evaluate the buffer. Rows that are too old for the window count only in the totals."""
@@ -85,20 +83,14 @@ class QualityMonitor:
         for labels, answers in buffer[begin:]:
             self.confusion.update(labels, answers.labels)
             if len(answers.classes) == 2:
-                self._count_scores(labels, answers)
+                self.auc = self.auc or WindowAUC(WINDOW, pos_label=answers.classes[1])
+                scores = answers.scores[:, 1]
+                usable = np.isin(labels, np.array(answers.classes)) & np.isfinite(scores)
+                if usable.any():
+                    self.auc.update(labels[usable], y_score=scores[usable])
         for labels, _ in buffer:
             for label, n in zip(*np.unique(labels, return_counts=True), strict=True):
                 self.totals[str(label)] = self.totals.get(str(label), 0) + int(n)
-
-    def _count_scores(self, labels: NDArray[Any], answers: Predictions) -> None:
-        positive = answers.classes[1]
-        known = np.isin(labels, np.array(answers.classes))
-        scores = answers.scores[:, 1]
-        usable = known & np.isfinite(scores)
-        if self.auc is None:
-            self.auc = WindowAUC(WINDOW, pos_label=positive)
-        if usable.any():
-            self.auc.update(labels[usable], y_score=scores[usable])
 
     def measures(self) -> dict[str, Any]:
         """Return the quality over the window, with None for undefined values."""
@@ -106,7 +98,8 @@ class QualityMonitor:
             self._flush()
             if self._measures is None or self._measures[0] != self.n_counted:
                 current, (labels, counts) = self._current()
-                rarest = self._rarest()
+                # The class with the fewest rows since the beginning.
+                rarest = min(self.totals, key=self.totals.__getitem__) if len(self.totals) > 1 else None
                 measures = {
                     **current,
                     "confusion": {
@@ -135,14 +128,6 @@ class QualityMonitor:
             "share": {str(label): float(share) for label, share in zip(labels, shares, strict=True)},
         }
         return current, (labels, counts)
-
-    def _rarest(self) -> str | None:
-        """Return the class with the fewest rows since the beginning."""
-        return min(self.totals, key=self.totals.__getitem__) if len(self.totals) > 1 else None
-
-    def copy(self) -> QualityMonitor:
-        """Return an independent copy, without the points of the history."""
-        return self.from_state(self.state())
 
     def state(self) -> dict[str, Any]:
         """Return the state, without the points of the history."""
@@ -313,7 +298,12 @@ def _importances(
 def _drift(reference: ColumnBatch, recent: ColumnBatch, name: str, kind: str) -> float | None:
     old, new = reference.columns[name], recent.columns[name]
     if kind == "number":
-        return _distance_of_numbers(_finite(old), _finite(new))
+        old, new = _finite(old), _finite(new)
+        if not len(old) or not len(new):
+            return None
+        points = np.concatenate([old, new])
+        cumulative = [np.searchsorted(values, points, side="right") / len(values) for values in (old, new)]
+        return float(np.max(np.abs(cumulative[0] - cumulative[1])))
     if kind == "time":
         return None  # times always increase
     counts = [Counter(as_texts(values)) for values in (old, new)]
@@ -324,11 +314,3 @@ def _drift(reference: ColumnBatch, recent: ColumnBatch, name: str, kind: str) ->
 def _finite(values: NDArray[Any]) -> FloatArray:
     numbers = values.astype(np.float64) if values.dtype != object else np.empty(0)
     return np.sort(numbers[np.isfinite(numbers)])
-
-
-def _distance_of_numbers(old: FloatArray, new: FloatArray) -> float | None:
-    if not len(old) or not len(new):
-        return None
-    points = np.concatenate([old, new])
-    shares = [np.searchsorted(values, points, side="right") / len(values) for values in (old, new)]
-    return float(np.max(np.abs(shares[0] - shares[1])))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, NoReturn, cast
+from typing import Any, cast
 
 from steelyard.exceptions import DataError
 from steelyard.federated import Hub, SiteUpdate
@@ -16,7 +16,6 @@ from steelyard.persistence.tree import decode, encode
 from steelyard.service import rows as wire
 from steelyard.service.engine import Engine
 from steelyard.service.errors import Conflict, NotFoundError, StaleVersionError
-from steelyard.service.published import PublishedModel
 from steelyard.service.session import ModelSession
 from steelyard.service.spec import Spec
 from steelyard.service.stores import Snapshot
@@ -26,16 +25,10 @@ from steelyard.tables.encoding import TableEncoder
 _MAX_SITES = 10_000
 
 
-class PublishedPooledModel(PublishedModel):
-    """Read-only copy of a federated model and its hub."""
-
-    def __init__(self, engine: PooledEngine) -> None:
-        super().__init__(engine)
-        self.hub = engine.hub.copy()
-
-
 class PooledEngine(Engine):
     """Engine of a federated model."""
+
+    hub: Hub
 
     def __init__(self, name: str, spec: Spec) -> None:
         super().__init__(name, spec)
@@ -86,10 +79,6 @@ class PooledEngine(Engine):
             self.n_rows = self.n_learned = 0
         return self._next()
 
-    def published(self) -> PublishedPooledModel:
-        """Return a read-only copy."""
-        return PublishedPooledModel(self)
-
     def state(self) -> dict[str, Any]:
         """Return the state without the site updates."""
         return {"version": self.version, "gone": {site: list(age) for site, age in self.hub.gone.items()}}
@@ -108,7 +97,7 @@ class PooledSession(ModelSession):
     def recover(cls, store: Store, name: str, spec: str) -> PooledSession:
         """Restore a model from its site updates, its snapshot and the events after the snapshot."""
         session = cls(store, PooledEngine(name, Spec.from_store(json.loads(spec))))
-        snapshot = store.last_snapshot(name)
+        snapshot = store.snapshot(name, committed=False)
         state: dict[str, Any] = {"version": 0, "gone": {}} if snapshot is None else decode(snapshot.body)
         version, gone = int(state["version"]), {site: tuple(age) for site, age in state["gone"].items()}
         for event in store.events_after(name, version):
@@ -196,15 +185,6 @@ class PooledSession(ModelSession):
         self.store.add_certificate(engine.name, engine.version, now, json.dumps(certificate))
         return {"dropped": site, "model_version": engine.version, "certificate": certificate}
 
-    def learn(self, *_: Any, **__: Any) -> NoReturn:
-        """Raise Conflict, because a federated model combines updates of sites and stores no rows."""
-        raise Conflict(
-            f"the model {self.engine.name!r} is federated and learns no rows; nothing was changed.",
-            hint="learn and forget rows at their site, then publish its update",
-        )
-
-    forget = learn
-
     def snapshot(self, now: float, keep: int = 1, encoded: Snapshot | None = None) -> None:  # noqa: ARG002
         """Write a snapshot of the version and the dropped sites. Site updates stay in their chunks."""
         engine = self.engine
@@ -221,16 +201,6 @@ def new_session(store: Store, name: str, spec: Spec) -> ModelSession:
     if spec.sites:
         return PooledSession(store, PooledEngine(name, spec))
     return ModelSession(store, Engine(name, spec))
-
-
-def repair_model(store: Store, name: str, spec: str, now: float) -> dict[str, int]:
-    """Rebuild a damaged model; raise Conflict for a federated model, whose sites must publish again."""
-    if Spec.from_store(json.loads(spec)).sites:
-        raise Conflict(
-            f"the federated model {name!r} cannot be repaired here.",
-            hint="create it under another name; its sites publish their statistics again",
-        )
-    return ModelSession.repair(store, name, spec, now)
 
 
 def recover_session(store: Store, name: str, spec: str) -> ModelSession:

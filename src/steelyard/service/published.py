@@ -6,13 +6,13 @@ import copy
 import hashlib
 import math
 import time
-from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from steelyard._types import FloatArray
+from steelyard._visible import json_value
 from steelyard.ensemble import StreamClassifier
 from steelyard.ensemble.online_threshold import RealisedRate
 from steelyard.evaluation.contributions import strengths_of
@@ -46,6 +46,7 @@ class PublishedModel:
         self.n_rows, self.n_learned = engine.n_rows, engine.n_learned
         self.text_columns = engine.text_columns
         self.columns = engine.column_kinds()
+        self.hub = None if engine.hub is None else engine.hub.copy()
         self._monitor, self._recent = engine.monitor, engine.recent
         # Later changes replace the encoder of the engine by a copy. Callers must not change either.
         self.encoder, self.learner = engine.encoder, copy.deepcopy(engine.learner)
@@ -75,7 +76,11 @@ class PublishedModel:
         """Return missing values, drift and importance of each column over recent rows."""
         if not self.is_ready:
             return {"rows": 0, "columns": []}
-        return column_statistics(self._recent, self.columns, self._scores)
+
+        def scores(batch: ColumnBatch) -> FloatArray:
+            return np.asarray(predict_chunk(self.learner, encoded_chunk(self, batch)).scores, dtype=float)
+
+        return column_statistics(self._recent, self.columns, scores)
 
     def agreement(self, other: PublishedModel) -> dict[str, Any]:
         """Return the fraction of recently learned rows for which two versions predict the same label."""
@@ -84,9 +89,6 @@ class PublishedModel:
             return {"rows": 0, "same": None}
         labels = [model.predict(rows)[0].labels for model in (self, other)]
         return {"rows": rows.n_rows, "same": float(np.mean(labels[0] == labels[1]))}
-
-    def _scores(self, batch: ColumnBatch) -> FloatArray:
-        return np.asarray(predict_chunk(self.learner, encoded_chunk(self, batch)).scores, dtype=np.float64)
 
     def comparison(self) -> dict[str, Any] | None:
         """Return settings and quality of the model and its challenger, or None if there is no challenger."""
@@ -135,19 +137,13 @@ class PublishedModel:
 
         Alarms are counted over the rows of prediction requests or, if there are more, over the learned rows.
         """
-        pairs = zip(_realised_rates(self.learner), self._rates_of_learning, strict=False)
-        found = [max(pair, key=lambda one: one.n_rows) for pair in pairs]
-        return [
-            {
-                "name": one.name,
-                "rate": one.rate,
-                "interval": list(one.interval),
-                "promised": one.target,
-                "rows": one.n_rows,
-            }
-            for one in found
-            if one.n_rows
-        ]
+        rates = []
+        for pair in zip(_realised_rates(self.learner), self._rates_of_learning, strict=False):
+            one = max(pair, key=lambda rate: rate.n_rows)
+            numbers = {"rate": one.rate, "interval": list(one.interval), "promised": one.target}
+            if one.n_rows:
+                rates.append({"name": one.name, **numbers, "rows": one.n_rows})
+        return rates
 
     @property
     def drift_gauges(self) -> tuple[int, float] | None:
@@ -203,13 +199,13 @@ class PublishedModel:
         """Return the explanation of each row as JSON values, without the values of remembered rows."""
         self._check_ready("explain")
         X = rows_for_model(self.learner, encoded_chunk(self, batch))
-        if isinstance(X, Mapping):  # the learner reads tables
+        if isinstance(X, ColumnBatch):  # the learner reads tables
             found = self.learner.explain(X)
         else:
             found = explain_encoded(self.learner, self.encoder, X, batch.columns, is_fixed=self._is_fixed)
         rows = found.to_dicts()
         for row, plain in enumerate(rows):
-            plain["values"] = dict(zip(found.column_names, map(_json_value, found.values[row]), strict=True))
+            plain["values"] = dict(zip(found.column_names, map(json_value, found.values[row]), strict=True))
             for remembered in plain.get("nearest", ()):
                 remembered.pop("values", None)
         return rows
@@ -267,8 +263,3 @@ def class_counts(learner: Any) -> dict[str, float]:
 
 def _realised_rates(learner: Any) -> list[RealisedRate]:
     return learner.realised_rates_ if is_ready(learner) and hasattr(learner, "realised_rates_") else []
-
-
-def _json_value(value: Any) -> Any:
-    value = value.item() if isinstance(value, np.generic) else value
-    return None if isinstance(value, float) and not math.isfinite(value) else value

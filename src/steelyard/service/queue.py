@@ -92,8 +92,11 @@ class RequestFuture:
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Wait for the request and return its exception, or None if it has a result."""
-        if self._state < _CANCELLED:
-            self._wait(timeout)
+        with _future_lock:
+            if self._state < _CANCELLED and self._event is None:
+                self._event = threading.Event()
+        if self._state < _CANCELLED and self._event is not None and not self._event.wait(timeout):
+            raise TimeoutError
         if self._state == _CANCELLED:
             raise CancelledError
         return self._error
@@ -111,15 +114,6 @@ class RequestFuture:
         if self.callback is not None:
             self.callback(self)
 
-    def _wait(self, timeout: float | None) -> None:
-        with _future_lock:
-            if self._state >= _CANCELLED:
-                return
-            if self._event is None:
-                self._event = threading.Event()
-        if not self._event.wait(timeout):
-            raise TimeoutError
-
 
 class RequestQueue:
     """Queue of requests in order of arrival. Any thread can add requests; one thread removes them.
@@ -127,11 +121,6 @@ class RequestQueue:
     Clients whose requests were committed together send their next requests at nearly the same time. Every
     commit costs one disk sync, however many requests it contains. :meth:`next_group` therefore waits for as
     many new requests as the last group had. It stops waiting when no new request arrives for a short time.
-
-    Parameters
-    ----------
-    max_requests : int
-        Maximum length; further requests raise QueueFullError.
     """
 
     def __init__(self, max_requests: int) -> None:
@@ -222,15 +211,11 @@ class GroupTimes:
     """
 
     def __init__(self) -> None:
-        self._seconds: dict[str, deque[float]] = {}
+        self.seconds: dict[str, deque[float]] = {}
 
     def add(self, model: str, seconds: float) -> None:
         """Record the time of the requests for a model in one group."""
-        self._seconds.setdefault(model, deque(maxlen=_N_GROUPS)).append(seconds)
-
-    def drop(self, model: str) -> None:
-        """Forget the times of a model."""
-        self._seconds.pop(model, None)
+        self.seconds.setdefault(model, deque(maxlen=_N_GROUPS)).append(seconds)
 
     def is_slow(self, model: str, others: Collection[str], *, was_slow: bool = False) -> bool:
         """Return whether the requests for a model take much longer than those for the other models.
@@ -249,5 +234,5 @@ class GroupTimes:
 
     def typical(self, model: str) -> float | None:
         """Return the median time of a model over the last groups, or None if there were too few."""
-        recent = self._seconds.get(model, ())
+        recent = self.seconds.get(model, ())
         return median(recent) if len(recent) == _N_GROUPS else None

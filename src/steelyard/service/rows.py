@@ -48,8 +48,8 @@ _MAX_EXACT_INTEGER = 2**53  # larger integers cannot be represented exactly as d
 
 
 @dataclass(frozen=True)
-class RequestLimits:
-    """Maximum size of one request, checked before memory is allocated for it.
+class Limits:
+    """Limits on requests, checked before memory is allocated for them.
 
     Parameters
     ----------
@@ -57,45 +57,46 @@ class RequestLimits:
         Maximum numbers of rows, columns and values.
     unpacked : int
         Maximum number of bytes of an Arrow stream after decompression (buffers and texts).
+    body : int
+        Maximum number of bytes in a body.
+    listeners : int
+        Maximum number of concurrent event streams.
+    all_bodies : int
+        Maximum total number of bytes of all bodies in memory. A body counts until the response.
     """
 
     rows: int = 200_000
     columns: int = 10_000
     values: int = 50_000_000
     unpacked: int = 512 << 20
+    body: int = 64 << 20
+    listeners: int = 100
+    all_bodies: int = 512 << 20
 
     def check_json(self, body: bytes) -> None:
         """Raise TooLargeError if JSON has more objects and lists than the row limit allows."""
-        n_found, limit = body.count(b"[") + body.count(b"{"), 2 * self.rows + 1_000
-        if n_found > limit:
-            raise TooLargeError(
-                f"a request may have {limit:,} JSON objects and lists; got {n_found:,}. Nothing was changed.",
-                hint=SPLIT_HINT,
-            )
+        limit = 2 * self.rows + 1_000
+        _check_limit(limit, "JSON objects and lists", body.count(b"[") + body.count(b"{"))
 
     def check_unpacked(self, n_bytes: int) -> None:
         """Raise TooLargeError if decompressed data is too large."""
-        if n_bytes > self.unpacked:
-            raise TooLargeError(
-                f"a request may have {self.unpacked:,} bytes after decompression; got {n_bytes:,}. "
-                "Nothing was changed.",
-                hint=SPLIT_HINT,
-            )
+        _check_limit(self.unpacked, "bytes after decompression", n_bytes)
 
     def check(self, n_rows: int, n_columns: int) -> None:
         """Raise TooLargeError if a limit is exceeded."""
         if n_rows <= self.rows and n_columns <= self.columns and n_rows * n_columns <= self.values:
             return
-        for what, found, limit in (
-            ("rows", n_rows, self.rows),
-            ("columns", n_columns, self.columns),
-            ("values", n_rows * n_columns, self.values),
-        ):
-            if found > limit:
-                raise TooLargeError(
-                    f"a request may have {limit:,} {what}; got {found:,} or more. Nothing was changed.",
-                    hint=SPLIT_HINT,
-                )
+        _check_limit(self.rows, "rows", n_rows, " or more")
+        _check_limit(self.columns, "columns", n_columns, " or more")
+        _check_limit(self.values, "values", n_rows * n_columns, " or more")
+
+
+def _check_limit(limit: int, what: str, found: int, more: str = "") -> None:
+    if found > limit:
+        raise TooLargeError(
+            f"a request may have {limit:,} {what}; got {found:,}{more}. Nothing was changed.",
+            hint=SPLIT_HINT,
+        )
 
 
 # -- bodies of requests -----------------------------------------------------------------------------
@@ -106,14 +107,14 @@ def from_body(
     kind: str,
     text_columns: Sequence[str],
     *,
-    limits: RequestLimits | None = None,
+    limits: Limits | None = None,
     value: Any = None,
 ) -> ColumnBatch:
     """Return the rows of a body. The columns ``text_columns`` are read as text.
 
     ``value`` is the JSON value of the body if it is already decoded.
     """
-    limits = limits or RequestLimits()
+    limits = limits or Limits()
     if kind in {"json", "jsonl"}:
         value = decoded_json(body, limits, lines=kind == "jsonl") if value is None else value
         rows = value.get("rows") if isinstance(value, dict) else value
@@ -150,7 +151,7 @@ def _n_characters(batch: ColumnBatch) -> int:
     return sum(len(text) for texts in columns for text in texts if text is not None)
 
 
-def _arrow_stream(body: bytes, limits: RequestLimits) -> ArrowSource:
+def _arrow_stream(body: bytes, limits: Limits) -> ArrowSource:
     import pyarrow as pa
 
     try:
@@ -174,7 +175,7 @@ def _check_signature(body: bytes, kind: str) -> None:
         )
 
 
-def decoded_json(body: bytes, limits: RequestLimits, *, lines: bool = False) -> Any:
+def decoded_json(body: bytes, limits: Limits, *, lines: bool = False) -> Any:
     """Return the value of a JSON body, or the list of values of JSON lines."""
     if len(body) > limits.rows:  # a body has at most one object or list per byte
         limits.check_json(body)
@@ -220,7 +221,7 @@ def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> None:
 
 
 def from_records(
-    records: list[Any], text_columns: Iterable[str] = (), limits: RequestLimits | None = None
+    records: list[Any], text_columns: Iterable[str] = (), limits: Limits | None = None
 ) -> ColumnBatch:
     """Convert records to columns. Absent fields become missing values."""
     if not records:
@@ -328,9 +329,8 @@ def _column(name: str, values: Sequence[Any], *, as_text: bool) -> Values:
 def _text_of(value: float) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, int):
-        return str(value)
-    return str(int(value)) if value.is_integer() and abs(value) < _MAX_EXACT_INTEGER else repr(value)
+    is_integer = isinstance(value, int) or (value.is_integer() and abs(value) < _MAX_EXACT_INTEGER)
+    return str(int(value)) if is_integer else repr(value)
 
 
 def _position(row: int, column: str | None = None) -> str:
@@ -400,8 +400,8 @@ def joined(parts: Sequence[ColumnBatch]) -> ColumnBatch:
     records = RecordColumns.of_all([part.columns for part in parts])
     if records is not None:
         return ColumnBatch(records, len(records.records))
-    names = parts[0].matrix_names
-    if all(part.is_matrix and part.matrix_names == names for part in parts):
+    names = list(parts[0].columns)
+    if all(part.is_matrix and list(part.columns) == names for part in parts):
         return ColumnBatch.concat(parts)
     is_text: dict[str, bool] = {}
     for part in parts:
@@ -474,17 +474,20 @@ def encoded_chunk(
     absent = [name for name in encoder.columns_ if name not in batch.columns]
     if absent:
         check_features(spec, encoder, batch)
-        batch = _with_missing_columns(encoder, batch, absent)
-    if not batch.is_matrix:  # a matrix has no text
-        batch = _as_numbers(encoder, batch)
+        texts = set(encoder.categorical_)
+        columns = {name: np.full(batch.n_rows, None if name in texts else np.nan) for name in absent}
+        batch = ColumnBatch({**batch.columns, **columns}, batch.n_rows, batch.coded, times=batch.times)
+    names = [name for name in encoder.numbers if name not in encoder.times_]
+    if not batch.is_matrix and batch.first_text(names) is not None:  # a matrix has no text
+        numbers = {n: _numbers(n, batch.columns[n]) for n in names if batch.columns[n].dtype == object}
+        batch = ColumnBatch({**batch.columns, **numbers}, batch.n_rows, batch.coded, times=batch.times)
     if not reads_tables(learner):
         X, fixed = encoder.encode(batch, REQUEST, 0, learn=learn)
         return Chunk(X, labels, 0, times, fixed)
     table = encoder.encode_table(batch, REQUEST, 0, learn=learn)
     names = spec.feature_names(batch.columns)
     known = names if learn else [name for name in names if name in encoder.columns_]
-    columns = {name: table[name] for name in known}
-    return Chunk(np.empty((batch.n_rows, 0)), labels, 0, times, columns=columns)
+    return Chunk(np.empty((batch.n_rows, 0)), labels, 0, times, columns=table.choose(known))
 
 
 def check_features(spec: Spec, encoder: TableEncoder, batch: ColumnBatch) -> None:
@@ -543,20 +546,14 @@ def extend_columns(spec: Spec, encoder: TableEncoder, batch: ColumnBatch) -> Non
     """Fit the encoder to the first rows, or add the columns that have their first value in these rows."""
     names = spec.feature_names(batch.columns)
     if not encoder.is_fitted:
-        filled = (
-            [name for name in names if _has_value(batch.columns[name])] if spec.columns_may_change else []
-        )
-        encoder.fit_columns(batch, filled or names, (), dates=True)
+        filled = [name for name in names if has_values(batch.columns[name]).any()]
+        encoder.fit_columns(batch, (spec.columns_may_change and filled) or names, (), dates=True)
     elif spec.columns_may_change:
         known = set(encoder.columns_)
-        new = [name for name in names if name not in known and _has_value(batch.columns[name])]
+        new = [name for name in names if name not in known and has_values(batch.columns[name]).any()]
         if new:
             columns = {name: batch.columns[name] for name in new}
             encoder.add_columns(ColumnBatch(columns, batch.n_rows, times=batch.times))
-
-
-def _has_value(values: Values) -> bool:
-    return bool(has_values(values).any())
 
 
 def has_values(values: Values) -> NDArray[np.bool_]:
@@ -564,25 +561,6 @@ def has_values(values: Values) -> NDArray[np.bool_]:
     if values.dtype == object:
         return np.array([value is not None for value in values.tolist()], dtype=bool)
     return ~np.isnan(values)
-
-
-def _with_missing_columns(encoder: TableEncoder, batch: ColumnBatch, absent: list[str]) -> ColumnBatch:
-    """Return the batch with missing values in the columns that it does not have."""
-    texts = set(encoder.categorical_)
-    columns = {name: np.full(batch.n_rows, None if name in texts else np.nan) for name in absent}
-    return ColumnBatch({**batch.columns, **columns}, batch.n_rows, batch.coded, times=batch.times)
-
-
-def _as_numbers(encoder: TableEncoder, batch: ColumnBatch) -> ColumnBatch:
-    """Convert text in numeric columns to numbers; raise RowError if a text is not a number."""
-    names = [name for name in encoder.numbers if name not in encoder.times_]
-    if batch.first_text(names) is None:
-        return batch
-    columns = dict(batch.columns)
-    for name in names:
-        if columns[name].dtype == object:
-            columns[name] = _numbers(name, columns[name])
-    return ColumnBatch(columns, batch.n_rows, batch.coded, times=batch.times)
 
 
 def _numbers(name: str, values: Values) -> FloatArray:
@@ -601,12 +579,9 @@ def _numbers(name: str, values: Values) -> FloatArray:
 
 # A stored chunk is a header, a MessagePack map and one block of doubles with the numeric columns.
 # The checksum in the header covers the map and the block.
-# Version 1 has a tree of :mod:`steelyard.persistence` in place of the map, and a checksum of only the block.
-# Chunks of formats before version 1 consist only of such a tree.
+# Version 0.2 wrote only a tree of :mod:`steelyard.persistence`.
 _MAGIC = b"\x93ROWS\0\0\2"
-_MAGIC_1 = b"\x93ROWS\0\0\1"
 _HEADER = struct.Struct("<8sQQ")  # magic, CRC-32, length of the map in bytes
-_DAMAGED = "the checksum of stored rows is wrong: the store is damaged."
 
 
 def pack(batch: ColumnBatch, extra: Mapping[str, Any] | None = None) -> bytes:
@@ -634,41 +609,24 @@ def pack(batch: ColumnBatch, extra: Mapping[str, Any] | None = None) -> bytes:
 
 def unpack(data: bytes) -> tuple[ColumnBatch, dict[str, Any]]:
     """Restore rows and additional values from the result of :func:`pack` in this or an earlier version."""
-    if data.startswith(_MAGIC):
-        view = memoryview(data)
-        _, checksum, length = _HEADER.unpack_from(view)
-        if zlib.crc32(view[_HEADER.size :]) != checksum:
-            raise FileFormatError(_DAMAGED)
-        tree = msgspec.msgpack.decode(view[_HEADER.size : _HEADER.size + length])
-        begin = _HEADER.size + length + -length % 8
-        return _batch_of(tree, tree["names"], np.frombuffer(view[begin:])), tree["extra"]
-    return _unpack_old(data)
-
-
-def _batch_of(tree: dict[str, Any], names: list[str], block: FloatArray) -> ColumnBatch:
-    n_rows, others = tree["n"], {name: _object_array(values) for name, values in tree["columns"].items()}
-    block = block.reshape(len(names) - len(others), n_rows)
+    if not data.startswith(_MAGIC):  # version 0.2
+        tree = decode(data)
+        columns = {name: _object_array(values) for name, values in tree.pop("columns").items()}
+        return ColumnBatch(columns, tree.pop("n")), tree
+    view = memoryview(data)
+    _, checksum, length = _HEADER.unpack_from(view)
+    if zlib.crc32(view[_HEADER.size :]) != checksum:
+        raise FileFormatError("the checksum of stored rows is wrong: the store is damaged.")
+    tree = msgspec.msgpack.decode(view[_HEADER.size : _HEADER.size + length])
+    begin = _HEADER.size + length + -length % 8
+    names, n_rows, extra = tree["names"], tree["n"], tree["extra"]
+    others = {name: _object_array(values) for name, values in tree["columns"].items()}
+    block = np.frombuffer(view[begin:]).reshape(len(names) - len(others), n_rows)
     if not others and "times" not in tree:
-        return ColumnBatch.from_matrix(names, block.T)
+        return ColumnBatch.from_matrix(names, block.T), extra
     numeric = iter(block)
     columns = {name: others[name] if name in others else next(numeric) for name in names}
-    return ColumnBatch(columns, n_rows, times=tree.get("times", ()))
-
-
-def _unpack_old(data: bytes) -> tuple[ColumnBatch, dict[str, Any]]:
-    if data.startswith(_MAGIC_1):
-        view = memoryview(data)
-        _, checksum, length = _HEADER.unpack_from(view)
-        begin = _HEADER.size + length + -length % 8
-        if zlib.crc32(view[begin:]) != checksum:
-            raise FileFormatError(_DAMAGED)
-        tree, block = decode(view[_HEADER.size : _HEADER.size + length]), np.frombuffer(view[begin:])
-    else:
-        tree = decode(data)
-        block = np.array(tree.pop("block", ()))
-    names = msgspec.json.decode(tree["names"]) if "names" in tree else list(tree["columns"])
-    extra = {name: value for name, value in tree.items() if name not in {"n", "names", "columns"}}
-    return _batch_of(tree, names, block), extra
+    return ColumnBatch(columns, n_rows, times=tree.get("times", ())), extra
 
 
 def unpack_event(data: bytes) -> Any:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -14,13 +15,12 @@ from numpy.typing import NDArray
 
 from steelyard._types import FloatArray
 from steelyard.exceptions import DataError, FileFormatError, SteelyardError
-from steelyard.federated import SiteUpdate
 from steelyard.persistence.tree import decode, encode
 from steelyard.service import guards
 from steelyard.service import rows as wire
 from steelyard.service.engine import Engine
-from steelyard.service.errors import Conflict, NotFoundError
-from steelyard.service.forgetting import Forgetting, SplitChunk, row_keys
+from steelyard.service.errors import Conflict, federated_error
+from steelyard.service.forgetting import SplitChunk, row_keys
 from steelyard.service.row_windows import RowRange, RowWindowIndex
 from steelyard.service.spec import Spec
 from steelyard.service.stores import Event, PendingRow, QuarantinedRow, Snapshot
@@ -28,13 +28,9 @@ from steelyard.service.stores.sql import Store
 from steelyard.streams.predictions import Predictions
 from steelyard.tables.columns import ColumnBatch, as_texts
 
-if TYPE_CHECKING:
-    from steelyard.service.commands import Challenge, Forget, Release
-
 _MAX_SNAPSHOTS = 24
 _MAX_QUARANTINED = 10_000  # maximum number of quarantined rows of a model
 _REPLAY_ROWS = 1_000  # number of rows that a new challenger learns at a time
-_MIN_ROWS_TO_YIELD = 200  # smaller batches are learned too fast to delay predictions
 # A snapshot is stored in place of rows that are larger than the learned state by more than this factor.
 _MIN_SIZE_RATIO = 4
 
@@ -60,7 +56,6 @@ class ModelSession:
 
     def __init__(self, store: Store, engine: Engine) -> None:
         self.store, self.engine = store, engine
-        self.yield_to_readers: Callable[[], None] = _no_pause  # called between long steps
         self.row_windows = RowWindowIndex()
         self.rows_since_snapshot = 0
         self.events_since_snapshot = 0
@@ -74,7 +69,7 @@ class ModelSession:
     @classmethod
     def recover(cls, store: Store, name: str, spec: str) -> ModelSession:
         """Restore a model from its last snapshot and the events after the snapshot."""
-        snapshot = store.last_snapshot(name)
+        snapshot = store.snapshot(name, committed=False)
         if snapshot is None:
             # A model whose learner has its own window gets a snapshot at its creation, so this one has none.
             session = cls(store, Engine(name, Spec.from_store(json.loads(spec)), own_window=False))
@@ -124,6 +119,11 @@ class ModelSession:
             Numbers of ``kept`` and ``lost`` rows. Rows of unreadable snapshots are not counted.
         """
         settings = Spec.from_store(json.loads(spec))
+        if settings.sites:
+            raise Conflict(
+                f"the federated model {name!r} cannot be repaired here.",
+                hint="create it under another name; its sites publish their statistics again",
+            )
         session, version = cls(store, Engine(name, settings)), store.last_versions().get(name, 0)
         if not settings.keeps_rows:
             session = cls(store, _latest_readable(store, name) or session.engine)
@@ -160,11 +160,15 @@ class ModelSession:
         ranges: list[RowRange] = []
         if event.kind == "learn":
             batch, extra = self.unpacked(body["chunk"])
+            given = extra.get("given")
+            if given is not None:
+                scores = np.asarray(given["scores"])
+                given = Predictions.of(np.array(given["labels"]), list(given["classes"]), scores)
             self.engine.learn(
                 batch,
                 at=event.at,
                 times=np.asarray(extra["times"]),
-                predictions=_from_values(extra.get("given")),
+                predictions=given,
             )
             self.rows_since_snapshot += batch.n_rows
         elif event.kind == "retire":
@@ -191,6 +195,8 @@ class ModelSession:
 
         ``key`` is the idempotency key of the request.
         """
+        if self.engine.spec.sites:
+            raise federated_error(self.engine.name)
         learned = self.learn_in_memory(batch, now=now, predictions=predictions, guarded=guarded)
         return self.write(learned if key is None else learned._replace(batch=key))
 
@@ -254,22 +260,24 @@ class ModelSession:
         if spec.id is not None:
             self._check_new(ids)
         batches = _positions_by_key(sources, order) if sources and spec.keeps_rows else {}
-        pause = self.yield_to_readers if batch.n_rows >= _MIN_ROWS_TO_YIELD else _no_pause
-        pause()
+        engine.pause(batch.n_rows)
         body = None
         # The learned state is written instead of the rows if it is much smaller.
         n_bytes = 8 * batch.n_rows * len(batch.columns)
         if spec.keeps_rows or not 0 < _MIN_SIZE_RATIO * self.state_bytes < n_bytes:
-            extra = {
-                "times": times.tolist(),
-                "given": None if predictions is None else _as_values(predictions),
-            }
+            extra: dict[str, Any] = {"times": times.tolist(), "given": None}
+            if predictions is not None:
+                extra["given"] = {
+                    "labels": predictions.labels.tolist(),
+                    "scores": predictions.scores,
+                    "classes": predictions.classes,
+                }
             if batches:
                 extra["batches"] = batches
             body = wire.pack(batch, extra)
-        pause()
-        version = engine.learn(batch, at=now, times=times, predictions=predictions, pause=pause)
-        pause()
+        engine.pause(batch.n_rows)
+        version = engine.learn(batch, at=now, times=times, predictions=predictions)
+        engine.pause(batch.n_rows)
         return LearnedRows(version, now, batch.n_rows, times, ids, subjects, body, None, batches)
 
     def write(self, rows: LearnedRows) -> int:
@@ -277,11 +285,14 @@ class ModelSession:
         spec, engine, version = self.engine.spec, self.engine, rows.version
         # Slow steps come before the first write, because a write locks the SQLite file.
         has_window = self._has_window
-        expired = self._expired_by(rows) if has_window else []
+        expired = self._expired(rows.now, rows) if has_window else []
         if expired:
             self._unlearn(expired)
         if rows.body is None:
-            self._write_temporary_snapshot(rows.now)
+            n_rows = self.rows_since_snapshot
+            self.snapshot(rows.now)
+            # The next snapshot replaces this one, so that the history does not fill up.
+            self._temporary_snapshot, self.rows_since_snapshot = version, n_rows
         else:
             chunk = self.store.add_chunk(engine.name, rows.n_rows, rows.body, rows.now, rows.batch)
             if rows.batches and spec.keeps_rows:
@@ -309,16 +320,16 @@ class ModelSession:
             self.engine.has_own_window and self.engine.spec.keeps_rows
         )
 
-    def _expired_by(self, rows: LearnedRows) -> list[RowRange]:
-        """Return the stored rows that leave the window when ``rows`` are added."""
-        window = self.engine.spec.window
+    def _expired(self, now: float, added: LearnedRows | None = None) -> list[RowRange]:
+        """Return the stored rows outside the window, at present or after ``added`` are added."""
+        window, newest = self.engine.spec.window, self.row_windows.newest()
+        ranges: list[RowRange] = []
         if isinstance(window, int):
-            ranges = self.row_windows.expired(window - rows.n_rows, rows.now) if rows.n_rows < window else []
+            n_left = window if added is None else window - added.n_rows
+            ranges = self.row_windows.expired(n_left, now) if n_left > 0 else []
         elif window is not None:
-            newest = max(self.row_windows.newest(), float(rows.times[-1]))
-            ranges = self.row_windows.expired(window, rows.now if self.engine.spec.time is None else newest)
-        else:
-            ranges = []
+            newest = newest if added is None else max(newest, float(added.times[-1]))
+            ranges = self.row_windows.expired(window, now if self.engine.spec.time is None else newest)
         return self._with_dropped(ranges)
 
     def _with_dropped(self, ranges: list[RowRange]) -> list[RowRange]:
@@ -340,11 +351,7 @@ class ModelSession:
 
     def expire_rows(self, now: float) -> int | None:
         """Forget the rows outside the window; return the new version, or None if no row has expired."""
-        window = self.engine.spec.window
-        if not self._has_window:
-            return None
-        moment = now if self.engine.spec.time is None else self.row_windows.newest()
-        ranges = self._with_dropped([] if window is None else self.row_windows.expired(window, moment))
+        ranges = self._expired(now) if self._has_window else []
         if not ranges:
             return None
         version = self._unlearn(ranges)
@@ -354,13 +361,12 @@ class ModelSession:
     def _unlearn(self, ranges: Sequence[RowRange]) -> int:
         """Forget rows that have expired; return the version."""
         rows = self._rows_of(ranges)
-        pause = self.yield_to_readers if rows.n_rows >= _MIN_ROWS_TO_YIELD else _no_pause
-        pause()
+        self.engine.pause(rows.n_rows)
         try:
-            version = self.engine.expire(rows, pause=pause)
+            version = self.engine.expire(rows)
         except DataError as error:  # the client is not at fault, because these rows were learned before
             raise RuntimeError(f"rows outside the window could not be forgotten: {error}") from error
-        pause()
+        self.engine.pause(rows.n_rows)
         return version
 
     def _append_expiry(self, ranges: Sequence[RowRange], now: float) -> None:
@@ -509,16 +515,6 @@ class ModelSession:
         )
         return wire.select(batch, [row for row in range(batch.n_rows) if row not in found])
 
-    def release(self, request: Release, *, now: float) -> dict[str, Any]:
-        """Learn or delete rows in quarantine."""
-        rows = self.store.take_quarantined(self.engine.name, request.numbers)
-        if len(rows) < len(set(request.numbers)):
-            raise NotFoundError("some of these rows are not in quarantine; nothing was changed.")
-        if request.learn:
-            batch = wire.joined([wire.unpack(row.body)[0] for row in rows])
-            self.learn(batch, now=now, guarded=False)
-        return {"released": len(rows), "learned": request.learn, "version": self.engine.version}
-
     def remember(self, rows: Sequence[PendingRow], max_pending: int) -> None:
         """Store predicted rows until their labels arrive; raise Conflict if there would be too many."""
         name = self.engine.name
@@ -550,42 +546,9 @@ class ModelSession:
             )
         return [row for row in rows if row.id not in pending]
 
-    # -- federated models ---------------------------------------------------------------------------
-
-    def receive(self, site_update: SiteUpdate, *, now: float) -> dict[str, Any]:  # noqa: ARG002
-        """Apply a site update; raise Conflict, because this model is not federated."""
-        raise _no_sites(self.engine.name)
-
-    def drop(self, site: str, *, now: float) -> dict[str, Any]:  # noqa: ARG002
-        """Remove a site; raise Conflict, because this model is not federated."""
-        raise _no_sites(self.engine.name)
-
     # -- challenger ---------------------------------------------------------------------------------
 
-    def challenge(self, request: Challenge, *, now: float) -> int:
-        """Start or end a challenger; return the version."""
-        if request.spec is not None:
-            history = self._history() if request.replay and self.engine.spec.keeps_rows else ()
-            self.engine.start_challenger(request.spec, history, at=now)
-        elif self.engine.challenger is None:
-            raise NotFoundError(f"the model {self.engine.name!r} has no challenger.")
-        else:
-            self.engine.end_challenger()
-        self.snapshot(now)  # the snapshot, not an event, stores the challenger
-        return self.engine.version
-
-    def promote(self, *, now: float) -> int:
-        """Swap model and challenger; return the version."""
-        if self.engine.challenger is None:
-            raise NotFoundError(
-                f"the model {self.engine.name!r} has no challenger; nothing was changed.",
-                hint="PUT /v1/models/NAME/challenger starts one",
-            )
-        self.engine = self.engine.promote()
-        self.snapshot(now)
-        return self.engine.version
-
-    def _history(self) -> Iterator[tuple[ColumnBatch, FloatArray]]:
+    def history(self) -> Iterator[tuple[ColumnBatch, FloatArray]]:
         """Yield batches of the rows in the window and their times, oldest chunk first."""
         parts: list[ColumnBatch] = []
         times: list[FloatArray] = []
@@ -600,10 +563,6 @@ class ModelSession:
             yield wire.joined(parts), np.concatenate(times)
 
     # -- forgetting ---------------------------------------------------------------------------------
-
-    def forget(self, request: Forget, *, now: float) -> dict[str, Any]:
-        """Remove rows from the model and erase them from the store; return the certificate."""
-        return Forgetting(self, request, now).run()
 
     def statement(self) -> dict[str, Any]:
         """Return the number of rows, the classes and the digest of the model, for a certificate."""
@@ -665,14 +624,14 @@ class ModelSession:
     def snapshot(self, now: float, keep: int = _MAX_SNAPSHOTS, encoded: Snapshot | None = None) -> None:
         """Write a snapshot; delete the events before it and the rows that are no longer needed."""
         engine = self.engine
-        pause = self.yield_to_readers if self.rows_since_snapshot >= _MIN_ROWS_TO_YIELD else _no_pause
-        pause()
+        n_rows = self.rows_since_snapshot
+        engine.pause(n_rows)
         snapshot = encoded or self.encoded_snapshot(now)
-        pause()
+        engine.pause(n_rows)
         self.state_bytes = len(snapshot.body)
         self.store.put_snapshot(engine.name, snapshot, keep, self._temporary_snapshot)
         self._temporary_snapshot = None
-        pause()
+        engine.pause(n_rows)
         self.store.drop_events(engine.name, engine.version)
         if engine.spec.keeps_rows:
             unneeded = self.row_windows.expired_chunks()
@@ -684,19 +643,9 @@ class ModelSession:
         else:
             unneeded = [chunk for chunk, _, _ in self.store.chunks(engine.name)]
         self.store.drop_chunks(unneeded)
-        pause()
+        engine.pause(n_rows)
         self.snapshot_at = now
         self.rows_since_snapshot = self.events_since_snapshot = 0
-
-    def _write_temporary_snapshot(self, now: float) -> None:
-        """Write a snapshot that the next snapshot replaces, so that the history does not fill up."""
-        n_rows = self.rows_since_snapshot
-        self.snapshot(now)
-        self._temporary_snapshot, self.rows_since_snapshot = self.engine.version, n_rows
-
-    def measure_state(self) -> None:
-        """Measure the size of the learned state, for the quota."""
-        self.state_bytes = len(encode(self.engine.state()))
 
     def configure(self, spec: Spec, *, now: float) -> int:
         """Change settings; return the version."""
@@ -706,17 +655,6 @@ class ModelSession:
             self.row_windows = RowWindowIndex()
             self.snapshot(now)  # deletes stored rows
         return self.expire_rows(now) or version
-
-
-def _no_sites(name: str) -> Conflict:
-    return Conflict(
-        f"the model {name!r} learns rows and has no sites; nothing was changed.",
-        hint="create a model with sites = true",
-    )
-
-
-def _no_pause() -> None:
-    """Do nothing, because the step is short."""
 
 
 def _latest_readable(store: Store, name: str) -> Engine | None:
@@ -770,18 +708,6 @@ def _is_same(row: PendingRow, other: PendingRow, spec: Spec) -> bool:
     return row_keys(batches[0], names[0]) == row_keys(batches[1], names[0])
 
 
-def _as_values(predictions: Predictions) -> dict[str, Any]:
-    """Return predictions as they are stored with the rows."""
-    labels = predictions.labels.tolist()
-    return {"labels": labels, "scores": predictions.scores, "classes": predictions.classes}
-
-
-def _from_values(values: Mapping[str, Any] | None) -> Predictions | None:
-    if values is None:
-        return None
-    return Predictions.of(np.array(values["labels"]), list(values["classes"]), np.asarray(values["scores"]))
-
-
 def _combined(stored: list[dict[str, Any]]) -> Predictions:
     """Combine predictions of several versions. A class unknown to a version gets the lowest score."""
     classes = list(dict.fromkeys(label for one in stored for label in one["classes"]))
@@ -791,3 +717,30 @@ def _combined(stored: list[dict[str, Any]]) -> Predictions:
         lowest = min(known.values(), default=0.0) - 1.0
         scores[row] = [known.get(label, lowest) for label in classes]
     return Predictions.of(np.array([one["label"] for one in stored]), classes, scores)
+
+
+def pending_rows(spec: Spec, batch: ColumnBatch, answers: Predictions | None, now: float) -> list[PendingRow]:
+    """Return rows and their predictions, if any, as :class:`PendingRow` objects that wait for labels."""
+    if spec.rows == "none":
+        raise Conflict('this model stores no rows (rows = "none"), so no row can wait for its label.')
+    if spec.subject is not None and spec.subject not in batch.columns:
+        raise DataError(f"rows to remember need the subject column {spec.subject!r}.")
+    if spec.time is not None and spec.time in batch.columns:
+        present = [time is not None for time in wire.texts(batch, spec.time)]
+        times = wire.times(wire.select(batch, np.array(present)), spec.time)
+        wire.check_not_in_future(times, spec.time, now + spec.max_future_seconds)
+    id_column = spec.id if spec.id in batch.columns else None
+    ids = [row_id or uuid.uuid4().hex for row_id in wire.identifiers(batch, id_column)]
+    if len(set(ids)) < len(ids):
+        raise DataError("two of the rows have the same id; nothing was changed.", hint="ids must be unique")
+    subjects = wire.identifiers(batch, spec.subject)
+    labels = [] if answers is None else answers.labels.tolist()
+    rows = []
+    for row, row_id in enumerate(ids):
+        predicted: dict[str, Any] = {}
+        if answers is not None:
+            scores, classes = np.asarray(answers.scores[row]), list(answers.classes)
+            predicted = {"label": labels[row], "scores": scores, "classes": classes}
+        values = wire.fill_missing(batch.take(row, row + 1), {spec.id: row_id, spec.time: now})
+        rows.append(PendingRow(row_id, now, subjects[row], wire.pack(values, predicted)))
+    return rows

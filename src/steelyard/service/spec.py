@@ -418,10 +418,8 @@ def _is_number(value: Any) -> bool:
 def _is_range(limits: Any) -> bool:
     if not isinstance(limits, list | tuple) or len(limits) != 2:
         return False
-    if not all(limit is None or _is_number(limit) for limit in limits):
-        return False
-    low, high = limits
-    return low is None or high is None or low <= high
+    known = [limit for limit in limits if limit is not None]
+    return all(map(_is_number, known)) and known == sorted(known)
 
 
 def check_name(name: str) -> str:

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from steelyard.exceptions import SteelyardError
 from steelyard.service.commands import Learn, Request
 from steelyard.service.published import PublishedModel
-from steelyard.service.queue import GroupTimes, RequestQueue
 from steelyard.service.session import LearnedRows, ModelSession
+
+if TYPE_CHECKING:
+    from steelyard.service.writer import Writer
 
 _log = logging.getLogger("steelyard.service")
 # If the number of rows and their expected learning time are both below these limits, a thread for the commit
@@ -26,100 +27,77 @@ _MIN_ROWS = 200
 _MIN_SECONDS = 0.003
 
 
-@dataclass
-class SpeculativeBatch:
-    """Requests that will be the next group of the writer, with their learned rows."""
-
-    requests: list[Request]
-    committed: PublishedModel | None = None  # the model without the rows of this batch
-    learned: LearnedRows | None = None  # None if the rows are learned later, when the requests are processed
-
-
 class Speculation:
     """At most one batch of requests whose rows are learned but not written yet.
 
-    The batch is written, published and answered like any other group of requests. Until then,
-    :meth:`committed_model` returns the model without the rows of the batch. If the preceding commit fails,
-    the writer recovers its models and calls :meth:`invalidate`. The rows are then learned again.
+    The batch is the next group of the writer: it is written, published and answered like any other group.
+    Until then, :meth:`committed_model` returns the model without the rows of the batch. If the preceding
+    commit or learning fails, the writer recovers its models and calls :meth:`invalidate`. The rows are then
+    learned again.
     """
 
-    def __init__(
-        self,
-        queue: RequestQueue,
-        clock: Callable[[], float],
-        group_times: GroupTimes,
-        max_requests: int,
-    ) -> None:
-        self._queue, self._clock, self._max_requests = queue, clock, max_requests
-        self._group_times = group_times
-        self.batch: SpeculativeBatch | None = None
-        self.has_failed = False  # whether an error left the model of the batch in an unknown state
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+        self.requests: list[Learn] = []
+        self.learned: LearnedRows | None = None  # None if the rows are learned when the batch is processed
+        self._committed: PublishedModel | None = None
 
-    def prepare(self, sessions: Mapping[str, ModelSession]) -> Callable[[], None] | None:
-        """Take requests that take long from the queue; return the function that learns them, or None."""
-        if self.batch is not None:
-            return None
-        requests = self._take(sessions)
-        if not requests:
-            return None
-        self.batch = SpeculativeBatch(list(requests))
-        return partial(self._learn, self.batch, requests, sessions[requests[0].model])
+    def prepare(self, max_requests: int) -> Callable[[], None] | None:
+        """Take requests that take long from the queue; return the function that learns them, or None.
 
-    def _take(self, sessions: Mapping[str, ModelSession]) -> list[Learn]:
-        """Take the learn requests of the first model that precede the first request of another kind."""
-        queued = self._queue.first(self._max_requests)
-        requests: list[Learn] = []
-        for request in queued:
+        These are the learn requests of the first model that precede the first request of another kind.
+        """
+        if self.requests:
+            return None
+        writer, found = self._writer, list[Learn]()
+        for request in writer.queue.first(max_requests):
             if not isinstance(request, Learn) or request.key is not None:
                 break
-            if request.model == queued[0].model:
-                requests.append(request)
-        session = sessions.get(requests[0].model) if requests else None
+            if not found or request.model == found[0].model:
+                found.append(request)
+        session = writer.sessions.get(found[0].model) if found else None
         if session is None or not session.can_learn_ahead:
-            return []
-        expected_seconds = self._group_times.typical(requests[0].model) or 0.0
-        n_rows = sum(request.batch.n_rows for request in requests)
-        if n_rows < _MIN_ROWS and expected_seconds < _MIN_SECONDS:
-            return []
-        self._queue.remove(requests)
-        return [request for request in requests if request.future.set_running()]
+            return None
+        expected_seconds = writer.group_times.typical(found[0].model) or 0.0
+        if sum(one.batch.n_rows for one in found) < _MIN_ROWS and expected_seconds < _MIN_SECONDS:
+            return None
+        writer.queue.remove(found)
+        self.requests = [request for request in found if request.future.set_running()]
+        return (lambda: self._learn(session)) if self.requests else None
 
-    def _learn(self, batch: SpeculativeBatch, requests: list[Learn], session: ModelSession) -> None:
+    def _learn(self, session: ModelSession) -> None:
         try:
-            batch.committed = session.engine.published()
+            self._committed = session.engine.published()
             begin = time.thread_time()
-            learned = session.learn_in_memory(
-                session.concatenated([request.batch for request in requests]), now=self._clock()
-            )
-            batch.learned = learned._replace(seconds=time.thread_time() - begin)
+            batch = session.concatenated([request.batch for request in self.requests])
+            learned = session.learn_in_memory(batch, now=self._writer.clock())
+            self.learned = learned._replace(seconds=time.thread_time() - begin)
         except SteelyardError:
             pass  # a request has bad rows; it is found later, when requests are processed one by one
         except Exception as error:  # noqa: BLE001  the commit that is in progress must not fail
-            self.has_failed = True
+            self._writer.needs_recovery = True
             _log.error("rows could not be learned ahead of the commit: %s", type(error).__name__)
 
     def take(self, requests: list[Request]) -> LearnedRows | None:
         """End the batch if it consists of ``requests``; return its learned rows, or None."""
-        batch = self.batch
-        if batch is None or not requests or batch.requests[0] is not requests[0]:
+        if not requests or self.requests[0] is not requests[0]:
             return None
-        self.batch = None
-        return batch.learned
+        learned, self.requests = self.learned, []
+        self.invalidate()
+        return learned
 
     def committed_model(self, name: str) -> PublishedModel | None:
         """Return the model without the rows of the batch, or None if there are no uncommitted rows."""
-        batch = self.batch
-        return batch.committed if batch is not None and batch.requests[0].model == name else None
+        return self._committed if self.requests and self.requests[0].model == name else None
 
     def invalidate(self) -> None:
         """Discard the learned state after the models were recovered, but keep the requests."""
-        self.has_failed = False
-        if self.batch is not None:
-            self.batch = SpeculativeBatch(self.batch.requests)
+        self.learned = self._committed = None
 
     def reject(self, error: Callable[[], Exception]) -> bool:
         """Fail the requests of the batch; return whether there was a batch."""
-        batch, self.batch = self.batch, None
-        for request in [] if batch is None else batch.requests:
+        requests, self.requests = self.requests, []
+        self.invalidate()
+        for request in requests:
             request.future.set_exception(error())
-        return batch is not None
+        return bool(requests)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 # Upper bounds in seconds.
@@ -12,10 +13,7 @@ _COMMIT_BOUNDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 
 class HistogramCounts:
     """Histogram: counts of values between bounds, and the sum of the values.
 
-    Parameters
-    ----------
-    bounds : sequence of float
-        Upper bounds of the intervals; larger values are counted in a last interval.
+    ``bounds`` are the upper bounds of the intervals; larger values are counted in a last interval.
     """
 
     def __init__(self, bounds: Sequence[float]) -> None:
@@ -27,6 +25,20 @@ class HistogramCounts:
         """Count a value."""
         self.counts[bisect_left(self.bounds, value)] += 1
         self.sum += value
+
+    @property
+    def n_values(self) -> int:
+        """Number of values."""
+        return sum(self.counts)
+
+    def quantile(self, share: float, unit: float = 1.0) -> float | None:
+        """Return the upper bound of the interval of a quantile, times ``unit``, or None without values."""
+        reached, total = 0, self.n_values
+        for bound, count in zip(self.bounds, self.counts, strict=False):
+            reached += count
+            if total and reached >= share * total:
+                return unit * bound
+        return 2.0 * unit * self.bounds[-1] if total else None
 
     def cumulative(self) -> list[tuple[str, float]]:
         """Return pairs of an upper bound and the number of values up to this bound, as Prometheus expects."""
@@ -42,12 +54,7 @@ class WriterStatistics:
 
     def __init__(self) -> None:
         self.commit_seconds = HistogramCounts(_COMMIT_BOUNDS)
-        self.write_failures: dict[str, int] = {}  # number of failed transactions for each kind of error
+        self.write_failures: Counter[str] = Counter()  # number of failed transactions for each kind of error
         self.erase_failures = 0
         # Callback with the name of the model and the delays in seconds.
         self.on_labels: Callable[[str, list[float]], None] | None = None
-
-    def write_failed(self, error: Exception) -> None:
-        """Count a group of requests that could not be written."""
-        kind = type(error.__cause__ or error).__name__
-        self.write_failures[kind] = self.write_failures.get(kind, 0) + 1

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import Any
 
 import msgspec
 
 from steelyard._threads import one_blas_thread, reserve_core
 from steelyard.exceptions import FileAccessError, SteelyardError
 from steelyard.service.audit import AuditLog
-from steelyard.service.clock import SteadyClock
 from steelyard.service.commands import Adopt, Delete, Learn, Rename, Request, Response, Tick
 from steelyard.service.errors import Conflict, Unavailable, follower_error, stopping_error
-from steelyard.service.idempotency import store_response, stored_response
 from steelyard.service.model_owner import POLL_SECONDS, ModelOwner, location
 from steelyard.service.pool import new_session
-from steelyard.service.published import PublishedModel
 from steelyard.service.queue import GroupTimes, RequestQueue
 from steelyard.service.session import LearnedRows, ModelSession
 from steelyard.service.spec import Spec
@@ -30,9 +28,7 @@ from steelyard.service.speculation import Speculation
 from steelyard.service.statistics import WriterStatistics
 from steelyard.service.stores import CommitOutcomeUnknown, reason_of
 from steelyard.service.stores.sql import Store
-
-if TYPE_CHECKING:
-    from steelyard.service.slow_writer import SlowWriter
+from steelyard.service.system import SteadyClock
 
 _log = logging.getLogger("steelyard.service")
 _MAX_GROUP_REQUESTS = 256
@@ -87,14 +83,14 @@ class Writer(ModelOwner):
         self.next_tick = time.monotonic() + _TICK_SECONDS
         self._slow_writer: SlowWriter | None = None
         self._move_lock = threading.Lock()  # held while a model moves to the other writer thread
-        self._group_times = GroupTimes()
-        self._queue = RequestQueue(max_waiting)
-        self._speculation = Speculation(self._queue, self.clock, self._group_times, _MAX_GROUP_REQUESTS)
+        self.group_times = GroupTimes()
+        self.queue = RequestQueue(max_waiting)
+        self._speculation = Speculation(self)
         self._thread: threading.Thread | None = None
         self._closing = False
         self._erase_pending = False  # whether forgotten rows may still be in the files of the store
-        self._needs_recovery = False  # whether the models in memory may differ from the store
-        self._is_leader = True  # assumed until another process is found to hold the write lock
+        self.needs_recovery = False  # whether the models in memory may differ from the store
+        self.leads = True  # whether this process holds the write lock; assumed until it is found not to
         self._followed_at, self._can_follow = time.monotonic(), True
         self.recover()
 
@@ -104,12 +100,12 @@ class Writer(ModelOwner):
         """Load all models from the store."""
         self._speculation.invalidate()
         super().recover()
-        self._needs_recovery = False
+        self.needs_recovery = False
 
     def start(self) -> None:
         """Start the thread, as leader or as follower."""
         had_lock = self.store.holds_write_lock
-        self._is_leader = self.may_learn and self.store.acquire_write_lock()
+        self.leads = self.may_learn and self.store.acquire_write_lock()
         if not had_lock:
             self.recover()  # another process may have written to the store since the models were loaded
         self._thread = threading.Thread(target=self._run, name="steelyard-writer", daemon=True)
@@ -121,12 +117,12 @@ class Writer(ModelOwner):
             return
         self._closing = True
         if self._thread is not None and self._thread.is_alive():
-            self._queue.close()
+            self.queue.close()
             self._thread.join()
         if self._slow_writer is not None:
             self._slow_writer.close()
             self._slow_writer.store.close()
-        if self._needs_recovery or not self._is_leader:
+        if self.needs_recovery or not self.leads:
             return
         with suppress(Exception), self.store.transaction():
             for session in self.sessions.values():
@@ -140,19 +136,14 @@ class Writer(ModelOwner):
         return is_alive and (self._slow_writer is None or self._slow_writer.is_alive)
 
     @property
-    def leads(self) -> bool:
-        """Whether this process holds the write lock."""
-        return self._is_leader
-
-    @property
     def behind(self) -> float:
         """Seconds since a follower last read the store, or 0 for the leader."""
-        return 0.0 if self._is_leader else time.monotonic() - self._followed_at
+        return 0.0 if self.leads else time.monotonic() - self._followed_at
 
     @property
     def n_waiting(self) -> int:
         """Number of queued requests."""
-        return len(self._queue) + (0 if self._slow_writer is None else len(self._slow_writer._queue))
+        return len(self.queue) + (0 if self._slow_writer is None else len(self._slow_writer.queue))
 
     def check_not_damaged(self, name: str) -> None:
         """Raise Unavailable if the stored data of a model is damaged."""
@@ -166,7 +157,7 @@ class Writer(ModelOwner):
 
     def waiting_labels(self) -> dict[str, int]:
         """Return the number of rows that wait for labels, by model. The result is empty in a follower."""
-        return {name: s.n_pending for name, s in self._all_sessions()} if self._is_leader else {}
+        return {name: s.n_pending for name, s in self._all_sessions()} if self.leads else {}
 
     def snapshot_times(self) -> dict[str, float]:
         """Return the time of the last snapshot of each model that has one."""
@@ -181,10 +172,17 @@ class Writer(ModelOwner):
             raise Unavailable("the writer thread has ended; nothing was changed.", hint="restart the service")
         if request.model in self.slow_models and self._slow_writer is not None:
             return self._slow_writer.submit(request)
-        if not self._is_leader:
+        if not self.leads:
             raise follower_error()
-        self._queue.put(request)
+        self.queue.put(request)
         return request
+
+    def accept(self, request: Request) -> None:
+        """Queue a request that another writer thread forwards; fail the request if that is not possible."""
+        try:
+            self.submit(request)
+        except SteelyardError as error:
+            request.future.set_exception(error)
 
     def _run(self) -> None:
         # One core is left free for predictions. A second BLAS thread would occupy it, mostly by waiting:
@@ -197,16 +195,16 @@ class Writer(ModelOwner):
     def _step(self) -> bool:
         """Process the next group, or follow the leader; return whether the thread has finished."""
         try:
-            if not self._is_leader:
+            if not self.leads:
                 self._follow()
             elif group := self._next_group():
                 own = self._own_requests(group) if self.slow_models else group
                 self.process(_by_model(own) if len(own) > 1 else own, seconds=_MAX_GROUP_SECONDS)
-                if self._speculation.batch is None:
+                if not self._speculation.requests:
                     self._balance(group)
             else:
                 self.store.acquire_write_lock()  # raises if the connection to the database is lost
-                if self._needs_recovery:
+                if self.needs_recovery:
                     self.recover()
                 self._rebalance()
                 if self.problem is not None:
@@ -215,50 +213,40 @@ class Writer(ModelOwner):
         except Exception as error:  # noqa: BLE001  the thread must survive
             if self.problem is None:
                 _log.error("the writer failed: %s; models are loaded again", location(error))
-            self._needs_recovery = True
-        if self._is_leader and not self.store.holds_write_lock:
+            self.needs_recovery = True
+        if self.leads and not self.store.holds_write_lock:
             self._step_down()
-        if self._queue.is_closed and not self._is_leader:
+        if self.queue.is_closed and not self.leads:
             self._reject_queued(stopping_error)
-        return self._queue.is_closed and not self._queue and self._speculation.batch is None
+        return self.queue.is_closed and not self.queue and not self._speculation.requests
 
     # -- slow models in a second thread -------------------------------------------------------------
 
     def _balance(self, group: Sequence[Request]) -> None:
-        """Hand slow models to the second thread, and at intervals rebalance models between processes."""
-        if len(self.sessions) > 1:
-            self._hand_over_slow_models(group)
-        if time.monotonic() > self._next_balance:
-            self._rebalance()
-
-    def _hand_over_slow_models(self, group: Sequence[Request]) -> None:
-        """Hand models that are much slower than the others to a second writer thread.
+        """Hand slow models to the second thread, and at intervals rebalance models between processes.
 
         A model with a thousand columns takes a tenth of a second per row, and the other models must not wait.
         """
         for name in {request.model for request in group} & self.sessions.keys():
-            if self._group_times.is_slow(name, self.sessions) and self._start_slow_writer() is not None:
+            if self.group_times.is_slow(name, self.sessions):
                 self._hand_over(name)
-
-    def _start_slow_writer(self) -> SlowWriter | None:
-        if self._slow_writer is None:
-            from steelyard.service.slow_writer import SlowWriter  # avoids an import cycle
-
-            store = self.store.sibling()
-            if store is None or not store.acquire_write_lock():
-                return None
-            self._slow_writer = SlowWriter(store, self)
-            self._slow_writer.start()
-        return self._slow_writer
+        if time.monotonic() > self._next_balance:
+            self._rebalance()
 
     def _hand_over(self, name: str) -> None:
-        assert self._slow_writer is not None
+        """Hand a model to the second writer thread, which is started if it is needed for the first time."""
+        if self._slow_writer is None:
+            store = self.store.sibling()
+            if store is None or not store.acquire_write_lock():
+                return
+            self._slow_writer = SlowWriter(store, self)
+            self._slow_writer.start()
         with self._move_lock:
             self._handed_over = name  # requests that arrive now are queued here and forwarded later
             session = self.sessions.pop(name)
             self.store.release_leases([name])
             # This request is queued before any request for the model that is submitted from now on.
-            self._slow_writer._queue.put(Adopt(name, session))
+            self._slow_writer.queue.put(Adopt(name, session))
             self.slow_models.add(name)
             self._handed_over = None
         _log.warning("the model %r is slow and moves to the second writer thread", name)
@@ -272,13 +260,41 @@ class Writer(ModelOwner):
         for request in group:
             is_slow = request.model in self.slow_models and not isinstance(request, Adopt)
             if is_slow and self._slow_writer is not None:
-                try:
-                    self._slow_writer.submit(request)
-                except SteelyardError as error:
-                    request.future.set_exception(error)
+                self._slow_writer.accept(request)
             else:
                 own.append(request)
         return own
+
+    def _rebalance(self) -> None:
+        """Take over models whose process has died, and release models if other processes have fewer."""
+        if not self.store.has_leases:
+            return
+        self._next_balance = time.monotonic() + POLL_SECONDS
+        taken = self._take_share()
+        with self.store.read_snapshot():
+            for name in taken:
+                self._recover_model(name, str(self.store.spec_of(name)))
+        self._publish(taken)
+        names = list(self.sessions)
+        learners = self.store.learners(names)
+        if learners is not None and not taken:
+            n_held = learners.n_leases.get(self.store.address, 0)
+            n_fewest = min(learners.n_leases.values(), default=n_held)
+            self._release(names[: (n_held - n_fewest) // 2])
+
+    def _release(self, names: Sequence[str]) -> None:
+        """Release models to other processes. Snapshots are written first, which makes loading fast."""
+        if not names:
+            return
+        with self.store.transaction():
+            for name in names:
+                if self.sessions[name].events_since_snapshot:
+                    self.sessions[name].snapshot(self.clock())
+        for name in names:
+            del self.sessions[name]
+            self.published.pop(name, None)
+        self.store.release_leases(names)
+        _log.warning("%d models are now learned by another process", len(names))
 
     # -- following ----------------------------------------------------------------------------------
 
@@ -288,7 +304,7 @@ class Writer(ModelOwner):
         try:
             if self.may_learn and self.store.acquire_write_lock():
                 self.recover()
-                self._is_leader = True
+                self.leads = True
                 _log.warning("this process has the write lock now and learns")
                 return
             self.store.wait_for_changes(POLL_SECONDS)
@@ -308,12 +324,12 @@ class Writer(ModelOwner):
     def _step_down(self) -> None:
         """Become a follower because the write lock is lost."""
         _log.warning("this process has lost the write lock and follows")
-        self._is_leader, self._followed_at = False, time.monotonic()
+        self.leads, self._followed_at = False, time.monotonic()
         if self._speculation.reject(follower_error):
             self.sessions = {}  # the models contain rows that will not be written, so they are loaded again
 
     def _reject_queued(self, error: Callable[[], Unavailable]) -> None:
-        for request in self._queue.take(len(self._queue)):
+        for request in self.queue.take(len(self.queue)):
             if request.future.set_running():
                 request.future.set_exception(error())
 
@@ -321,15 +337,15 @@ class Writer(ModelOwner):
 
     def _next_group(self) -> list[Request]:
         """Return the requests of the speculative batch, a tick if it is due, or the next queued requests."""
-        if self._speculation.batch is not None:
-            return list(self._speculation.batch.requests)
+        if self._speculation.requests:
+            return list(self._speculation.requests)
         wait = self.next_tick - time.monotonic()
         if wait <= 0:
             self.next_tick = time.monotonic() + _TICK_SECONDS
             if self._erase_pending:
                 self._erase()
             return [Tick("")]
-        return self._queue.next_group(_MAX_GROUP_REQUESTS, min(wait, POLL_SECONDS))
+        return self.queue.next_group(_MAX_GROUP_REQUESTS, min(wait, POLL_SECONDS))
 
     def process(self, requests: list[Request], *, seconds: float = math.inf) -> None:
         """Process requests in one transaction, publish changed models, then resolve the futures.
@@ -341,9 +357,9 @@ class Writer(ModelOwner):
         end = time.monotonic() + seconds
         requests = [request for request in requests if request.future.set_running()]
         outcomes: list[Outcome] = []
-        learned = None if self._speculation.batch is None else self._speculation.take(requests)
+        learned = self._speculation.take(requests) if self._speculation.requests else None
         try:
-            if self._needs_recovery or self._speculation.has_failed:
+            if self.needs_recovery:
                 self.recover()
                 learned = None  # the recovered model does not contain these rows
             with self.store.transaction(self._background_work):
@@ -352,7 +368,7 @@ class Writer(ModelOwner):
                     if time.monotonic() > end:
                         break
                 if len(outcomes) < len(requests):
-                    self._queue.put_back(requests[len(outcomes) :])
+                    self.queue.put_back(requests[len(outcomes) :])
                     del requests[len(outcomes) :]
                 self._write_snapshots()
                 self.audit.write(outcomes, self.clock())
@@ -368,9 +384,9 @@ class Writer(ModelOwner):
         self._release_removed([request for request, _ in succeeded])
         is_erased = not any(request.erases for request, _ in succeeded) or self._erase()
         try:
-            self._publish(name for request, o in succeeded for name in _changed_models(request, o))
+            self._publish(name for request, o in succeeded for name in request.changed_models(o))
         except Exception as error:  # noqa: BLE001
-            self._needs_recovery = True
+            self.needs_recovery = True
             _log.error("changed models could not be published: %s", location(error))
         for request, outcome in outcomes:
             if isinstance(outcome, Exception):
@@ -380,11 +396,31 @@ class Writer(ModelOwner):
             else:
                 request.future.set_result(outcome)
 
-    def _committed_model(self, name: str) -> PublishedModel | None:
-        return self._speculation.committed_model(name)
+    def _publish(self, names: Iterable[str]) -> None:
+        """Replace the published models whose version changed, and notify the listeners."""
+        for name in dict.fromkeys(names):
+            session, current = self.sessions.get(name), self.published.get(name)
+            if session is None:
+                if self.published.pop(name, None) is not None:
+                    self._notify(name, {"deleted": True})
+                continue
+            committed = self._speculation.committed_model(name)
+            if current is not None and current.version == (committed or session.engine).version:
+                continue
+            published = committed or session.engine.published()
+            if current is not None:
+                published.warm_up(current)
+            self.published[name] = published
+            self._notify(name, {"version": published.version, "rows": published.n_rows})
+
+    def _notify(self, name: str, change: dict[str, Any]) -> None:
+        for listener in list(self.listeners):
+            with suppress(Exception):  # an error in a listener must not affect the responses
+                listener(name, change)
 
     def _background_work(self) -> Callable[[], None] | None:
-        return None if self._closing or not self._queue else self._speculation.prepare(self.sessions)
+        is_idle = self._closing or not self.queue
+        return None if is_idle else self._speculation.prepare(_MAX_GROUP_REQUESTS)
 
     def _erase(self) -> bool:
         """Erase deleted data from the files of the store. After an error, the next tick tries again."""
@@ -402,17 +438,17 @@ class Writer(ModelOwner):
     def _undo(self, requests: list[Request], error: Exception) -> None:
         """Restore the models from the store after a failed transaction, and retry or fail its requests."""
         is_store_error = isinstance(error, (CommitOutcomeUnknown, FileAccessError, *self.store.errors))
-        self.statistics.write_failed(error)
+        self.statistics.write_failures[type(error.__cause__ or error).__name__] += 1
         if is_store_error:
             self._set_problem(reason_of(error))
         _log.error("a group of %d requests failed: %s (%s)", len(requests), reason_of(error), location(error))
-        self._needs_recovery = True
+        self.needs_recovery = True
         failure = _failure(error, is_store_error=is_store_error)
         try:
             self.recover()
         except Exception as trouble:  # noqa: BLE001  the next group tries again
             _log.error("models could not be loaded: %s", location(trouble))
-        retry = not self._needs_recovery and len(requests) > 1 and not is_store_error
+        retry = not self.needs_recovery and len(requests) > 1 and not is_store_error
         for request in requests:
             if retry:  # requests are retried one at a time, so that only the failing request fails again
                 self.process([request])
@@ -444,7 +480,7 @@ class Writer(ModelOwner):
         if outcomes is None:
             outcomes = [(request, self._outcome(request)) for request in requests]
         ahead = 0.0 if learned is None else learned.seconds
-        self._group_times.add(requests[0].model, ahead + time.thread_time() - begin)
+        self.group_times.add(requests[0].model, ahead + time.thread_time() - begin)
         return outcomes
 
     def _outcome(self, request: Request) -> Response | SteelyardError:
@@ -457,9 +493,10 @@ class Writer(ModelOwner):
                 self.adopt(request.model)  # the lease is needed before the stored responses are read
             known = self.store.response_to(request.model, request.key)
             if known is not None:
-                return stored_response(request, *known)
+                return request.repeat(*known)
             response = request.run(self, now)
-            store_response(self.store, request, response, now)
+            rows, body = request.mentioned_rows(response), json.dumps(response)
+            self.store.put_response(request.model, request.key, request.fingerprint, body, at=now, rows=rows)
         except SteelyardError as error:
             return error
         return response
@@ -480,27 +517,14 @@ class Writer(ModelOwner):
             except SteelyardError:
                 return None  # a request has bad rows; it is found when requests are learned one by one
         version = session.engine.version if learned is None else session.write(learned)
-        responses: list[Response] = [{"learned": r.batch.n_rows, "version": version} for r in rows]
+        outcomes: list[Outcome] = [(r, {"learned": r.batch.n_rows, "version": version}) for r in rows]
         if not keys:
-            return list(zip(requests, responses, strict=True))
-        return self._keyed_outcomes(requests, dict(zip(map(id, rows), responses, strict=True)), known)
-
-    def _keyed_outcomes(
-        self,
-        requests: list[Request],
-        responses: Mapping[int, Response],
-        known: Mapping[str, tuple[str, str]],
-    ) -> list[Outcome]:
-        """Store the responses of requests with keys; repeated requests get the responses in ``known``."""
+            return outcomes
         encode = msgspec.json.encode
-        new = [
-            (r.key, r.fingerprint, encode(responses[id(r)]).decode())
-            for r in requests
-            if r.key is not None and id(r) in responses
-        ]
+        new = [(r.key, r.fingerprint, encode(o).decode()) for r, o in outcomes if r.key is not None]
         if new:
             self.store.put_responses(requests[0].model, new, at=self.clock())
-        return [(r, responses.get(id(r)) or _repeated(r, known)) for r in requests]
+        return outcomes + [(r, r.repeat(*known[r.key])) for r in requests if r.key in known]
 
     def create(self, name: str, spec: Spec, now: float) -> ModelSession:
         """Create a model that does not exist yet."""
@@ -530,10 +554,113 @@ class Writer(ModelOwner):
         names = [request.model for request in requests if isinstance(request, Delete | Rename)]
         gone = [name for name in names if name not in self.sessions and self.store.holds_lease(name)]
         for name in gone:
-            self._group_times.drop(name)
+            self.group_times.seconds.pop(name, None)
         if gone:
             with suppress(*self.store.errors):  # a lost session has no leases any more
                 self.store.release_leases(gone)
+
+
+class SlowWriter(Writer):
+    """Second writer thread of a process. The first one forwards the requests for slow models to it."""
+
+    def __init__(self, store: Store, first: Writer) -> None:
+        self._first = first
+        super().__init__(
+            store,
+            clock=first.clock,
+            max_waiting=first.queue.max_requests,
+            max_models=first.max_models,
+            max_remembered=first.max_remembered,
+            audit_days=first.audit_seconds / 86_400.0,
+        )
+        self.statistics, self.group_times = first.statistics, first.group_times
+        self.published, self.listeners, self.slow_models = first.published, first.listeners, set()
+
+    def _is_own(self, name: str) -> bool:
+        return name in self._first.slow_models
+
+    def _take_share(self) -> list[str]:
+        names = [name for name in self._first.slow_models if not self.store.holds_lease(name)]
+        taken = self.store.acquire_leases(names, len(names))
+        for name in names:
+            if not self.store.holds_lease(name):
+                self._give_up(name)
+        return taken
+
+    def _give_up(self, name: str) -> None:
+        """Stop using a model that another process has taken over."""
+        self._first.slow_models.discard(name)
+        self._first.published.pop(name, None)
+
+    def continue_with(self, request: Adopt) -> Response:
+        response = super().continue_with(request)
+        if request.model not in self.sessions:
+            self._give_up(request.model)
+        return response
+
+    def _rebalance(self) -> None:
+        """Do nothing, because the first writer balances the models between processes."""
+
+    def _balance(self, group: Sequence[Request]) -> None:
+        """Hand back models that are no longer slow. Many models are slow only with their first rows."""
+        queued = {request.model for request in self.queue.first(self.queue.max_requests)}
+        for name in ({request.model for request in group} & self.sessions.keys()) - queued:
+            if not self.group_times.is_slow(name, self._first.sessions, was_slow=True):
+                self._hand_back(name)
+
+    def process(self, requests: list[Request], *, seconds: float = math.inf) -> None:  # noqa: ARG002
+        """Process requests with one transaction per kind and model, then write snapshots.
+
+        A transaction locks a SQLite file from its first write on. Rows are learned before the first write, so
+        the first writer waits for this thread only while rows are written.
+        """
+        for (kind, name), same in groupby(requests, key=lambda request: (type(request), request.model)):
+            is_own = kind in {Tick, Adopt} or self._is_own(name)
+            if is_own and kind not in {Delete, Rename}:
+                super().process(list(same))
+            else:
+                self._pass_on(name, list(same))
+        with self.store.transaction():
+            super()._write_snapshots()
+
+    def _pass_on(self, name: str, requests: Sequence[Request]) -> None:
+        """Forward requests to the first writer; if this thread has the model, hand the model back first."""
+        for request in requests:
+            try:
+                if self._is_own(name):
+                    self._hand_back(name)
+            except SteelyardError as error:
+                request.future.set_exception(error)
+            else:
+                self._first.accept(request)
+
+    def _hand_back(self, name: str) -> None:
+        """Hand a model back to the first writer, which also renames and deletes models."""
+        with self._first._move_lock:
+            session = self.sessions.pop(name, None)
+            self._first._handed_over = name
+            self.store.release_leases([name])
+            try:
+                if session is not None:
+                    self._first.queue.put(Adopt(name, session))  # queued before the forwarded requests
+            except SteelyardError:
+                self._first._handed_over = None
+                raise  # the queue is full, and the next request loads the model again
+            self._first.slow_models.discard(name)
+
+    def _background_work(self) -> Callable[[], None] | None:
+        """Return None, because this thread does not learn rows of later requests during a commit.
+
+        A group has several transactions here, and they must not contain rows of later requests.
+        """
+        return None
+
+    def _write_snapshots(self) -> None:
+        """Do nothing, because :meth:`process` writes snapshots in a transaction of their own."""
+
+    def _set_problem(self, reason: str | None) -> None:
+        super()._set_problem(reason)
+        self._first.problem = reason
 
 
 def _by_model(requests: Sequence[Request]) -> list[Request]:
@@ -553,20 +680,6 @@ def _by_model(requests: Sequence[Request]) -> list[Request]:
         for same in by_model.values():
             ordered += same
     return ordered
-
-
-def _changed_models(request: Request, response: Response) -> list[str]:
-    if isinstance(request, Rename):
-        return [request.model, request.new_name]
-    return list(response.get("expired", [request.model]))
-
-
-def _repeated(request: Request, known: Mapping[str, tuple[str, str]]) -> Response | SteelyardError:
-    """Return the stored response of a repeated request, or the error that it raises."""
-    try:
-        return stored_response(request, *known[str(request.key)])
-    except SteelyardError as error:
-        return error
 
 
 def _failure(error: Exception, *, is_store_error: bool) -> Unavailable:

@@ -6,7 +6,7 @@ computes the sums (push-down) or its rows are streamed. :func:`queries` returns 
 combination of column values, from which the model of any slice is computed.
 """
 
-from steelyard._deprecation import renamed_class
+from steelyard._deprecation import former_names
 from steelyard.sql.cube import StatisticsCube
 from steelyard.sql.expression import expression
 from steelyard.sql.learning import fit, forget, partial_fit, queries, source
@@ -23,6 +23,4 @@ __all__ = [
     "source",
 ]
 
-
-def __getattr__(name: str) -> type:
-    return renamed_class(__name__, {"SliceStanding": "SliceSummary"}, name)
+__getattr__ = former_names(__name__, SliceStanding="SliceSummary")

@@ -19,13 +19,7 @@ MAX_SECONDS = 253_402_300_800.0  # seconds from 1970 to the end of the year 9999
 
 
 def cell_codes(columns: Sequence[Coded]) -> tuple[list[str], NDArray[np.int32]]:
-    """Return the names of the distinct cells of the rows, and for each row the index of its cell.
-
-    Parameters
-    ----------
-    columns : sequence of (values, codes)
-        Dictionary-encoded columns: distinct values, and for each row the index of its value.
-    """
+    """Return the names of the distinct cells of the rows, and for each row the index of its cell."""
     indices, codes = _distinct_rows([codes for _, codes in columns], [len(values) for values, _ in columns])
     found = [[values[k] for k in index] for index, (values, _) in zip(indices, columns, strict=True)]
     return [_name_of(key) for key in zip(*found, strict=True)], codes

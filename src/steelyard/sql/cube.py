@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Self
 
@@ -32,7 +33,7 @@ from steelyard.sql.cells import (
     missing_last,
     seconds,
 )
-from steelyard.sql.slices import Cells, SliceSummary, select_shrinkage, shrink, summarize_slices
+from steelyard.sql.slices import SliceSummary, select_shrinkage, shrink, summarize_slices
 from steelyard.streams.chunks import padded
 from steelyard.tables import TableEncoder, TableModel
 from steelyard.tables.columns import ColumnBatch, Columns, Place, near
@@ -238,20 +239,15 @@ class StatisticsCube:
         self, source: Any, features: Sequence[str] | None, drop: Sequence[str]
     ) -> Iterable[ColumnBatch]:
         reader = open_source(source)
-        is_fitted = "columns_" in vars(self._encoder)
-        chosen = list(self._encoder.columns_) if is_fitted else features
-        columns = Columns(
-            self.target,
-            self.time,
-            None if chosen is None else tuple(chosen),
-            () if is_fitted else (*self.by, *drop),
-            (*self.by, *(self._encoder.categorical_ if is_fitted else ())),
-        )
+        columns = Columns.of(self.target, self.time, features=features, drop=(*self.by, *drop))
+        if self._encoder.is_fitted:
+            columns = self._encoder.roles(self.target, self.time)
+        columns = replace(columns, categorical=(*self.by, *columns.categorical))
         try:
-            names = columns.chosen(reader.names, reader.place.source, getattr(reader, "index_names", ()))
+            names = columns.chosen(reader.names, reader.place.source, reader.index_names)
             wanted = [*columns.wanted(names), *self.by]
             for batch in reader.batches(wanted, reader.kinds(columns, wanted)):
-                if "columns_" not in vars(self._encoder):
+                if not self._encoder.is_fitted:
                     self._encoder.fit_columns(batch, names, ())
                 yield batch
         finally:
@@ -415,9 +411,8 @@ class StatisticsCube:
             raise ParameterError(
                 'borrow="auto" needs folds.', source=_SOURCE, hint="create the cube with folds=5"
             )
-        keys = self._keys()
-        cells = Cells(self._regrouped, {label: (key[-2], key[-1]) for label, key in keys.items()}, self.folds)
-        return select_shrinkage(cells, own, _parameters(estimator))
+        cells = {label: (key[-2], key[-1]) for label, key in self._keys().items()}
+        return select_shrinkage(self._regrouped, cells, own, self.folds, _parameters(estimator))
 
     @renamed_parameters(learner="estimator")
     @snapshot_read

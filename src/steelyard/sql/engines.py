@@ -46,15 +46,7 @@ def add_partitions(
 
 
 def _filled(message: bytes, part: Any) -> bytes:
-    """Return the cube of one partition. This function runs in a worker.
-
-    Parameters
-    ----------
-    message : bytes
-        An empty cube with the columns and the quantizer.
-    part : DataFrame
-        The rows of the partition.
-    """
+    """Return the cube of one partition, filled from an empty one. This function runs in a worker."""
     return to_bytes(from_bytes(message).add(part) if len(part) else from_bytes(message))
 
 
@@ -89,15 +81,9 @@ def add_sums(cube: StatisticsCube, source: DatabaseSource, features: Options | N
             hint='use how="auto", which reads the rows',
         )
     encoder = cube._encoder
-    is_fitted = "columns_" in vars(encoder)
-    chosen = tuple(encoder.columns_) if is_fitted else None if features is None else tuple(features)
-    columns = Columns(
-        cube.target,
-        None,
-        chosen,
-        () if is_fitted else (*cube.by, *drop),
-        tuple(encoder.categorical_) if is_fitted else (),
-    )
+    columns = Columns.of(cube.target, features=features, drop=(*cube.by, *drop))
+    if encoder.is_fitted:
+        columns = encoder.roles(cube.target)
     quantizer = None if cube._statistics is None else cube._statistics.quantizer
     try:
         with source.connection.reading():

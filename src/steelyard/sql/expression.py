@@ -11,7 +11,7 @@ from steelyard.exceptions import DataError
 from steelyard.proximal import ProximalSVC
 from steelyard.sql.arithmetic import arithmetic_of
 from steelyard.tables import TableModel
-from steelyard.tables.databases import name_parts
+from steelyard.tables.databases import sqlglot_table
 from steelyard.tables.encoding import PRESENT, VALUE, TableEncoder
 
 
@@ -35,7 +35,7 @@ def expression(model: TableModel, table: str, dialect: str = "duckdb", *, truths
         A query that returns all columns of the table, ``score`` (two classes) or one ``score_k`` per class,
         and ``label``.
     """
-    from sqlglot import exp
+    from sqlglot import ErrorLevel, exp
 
     arithmetic_of(dialect)  # raises an error for an unknown dialect
     estimator = model.estimator
@@ -48,22 +48,10 @@ def expression(model: TableModel, table: str, dialect: str = "duckdb", *, truths
     names = ["score"] if len(coef) == 1 else [f"score_{k}" for k in range(len(coef))]
     scores = [_plane(exp, model, c, float(b), truths) for c, b in zip(coef, intercept, strict=True)]
     inner = exp.select("*", *(exp.alias_(s, n, quoted=True) for s, n in zip(scores, names, strict=True)))
-    inner = inner.from_(_table(exp, table))
+    inner = inner.from_(sqlglot_table(table))
     label = exp.alias_(_label(exp, names, classes), "label", quoted=True)
     query = exp.select("*", label).from_(inner.subquery("scored"))
-    return str(query.sql(dialect=dialect, pretty=True, unsupported_level=_raise()))
-
-
-def _table(exp: Any, name: str) -> Any:
-    """Return the SQLGlot expression of a table name. Dots separate schema and table."""
-    parts = [exp.to_identifier(part, quoted=True) for part in reversed(name_parts(name))]
-    return exp.Table(**dict(zip(("this", "db", "catalog"), parts, strict=False)))
-
-
-def _raise() -> Any:
-    from sqlglot import ErrorLevel
-
-    return ErrorLevel.RAISE
+    return str(query.sql(dialect=dialect, pretty=True, unsupported_level=ErrorLevel.RAISE))
 
 
 def _plane(exp: Any, model: TableModel, coef: Any, intercept: float, truths: Sequence[str]) -> Any:

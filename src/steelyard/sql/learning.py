@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,7 @@ from sklearn.base import clone
 
 from steelyard._types import FloatArray
 from steelyard.exceptions import DataError, DataTypeError, ParameterError
-from steelyard.proximal import ProximalSVC
+from steelyard.proximal import ClassStatistics, ProximalSVC
 from steelyard.sql.arithmetic import arithmetic_of
 from steelyard.sql.pushdown import (
     PushdownNotSupported,
@@ -21,7 +23,8 @@ from steelyard.sql.pushdown import (
     plan_pushdown,
     unsupported_reason,
 )
-from steelyard.streams.chunks import padded
+from steelyard.streams.chunks import Chunk
+from steelyard.streams.predictions import learn_chunk, rows_for_model
 from steelyard.tables import TableEncoder, TableModel
 from steelyard.tables.columns import Columns
 from steelyard.tables.connections import connected
@@ -119,10 +122,7 @@ def fit(
     """
     fresh = TableModel(clone(model), TableEncoder(missing), target)
     rows = source(connection, table_or_query, where, parameters)
-    columns = Columns(
-        target, None, _names(features), _dropped_columns(drop, weight), _names(categorical) or ()
-    )
-    return learn(fresh, rows, columns, weight=weight, how=how)
+    return learn(fresh, rows, _columns(target, features, drop, categorical, weight), weight=weight, how=how)
 
 
 def partial_fit(
@@ -150,7 +150,7 @@ def partial_fit(
         The same model.
     """
     rows = source(connection, table_or_query, where, parameters)
-    return learn(_checked(model), rows, _known_columns(model), weight=weight, how=how)
+    return learn(_checked(model), rows, model.encoder.roles(model.target), weight=weight, how=how)
 
 
 def forget(
@@ -178,41 +178,14 @@ def forget(
         The same model.
     """
     rows = source(connection, table_or_query, where, parameters)
-    columns = _known_columns(_checked(model))
-    reason = _streaming_reason(model, rows, columns, weight, _checked_how(how))
-    if reason is not None:
-        if weight is not None:
-            _forget_weighted(model, rows, weight)
-        else:
-            model.forget(rows)
-        return _record_how(model, "streamed")
+    columns = _checked(model).encoder.roles(model.target)
     try:
-        with rows.connection.reading():
-            plan = plan_pushdown(
-                rows, columns, model.encoder, weight=weight, quantizer=model.estimator.quantizer_
-            )
-            statistics = execute(plan)
-    except PushdownNotSupported:
-        return forget(
-            model,
-            connection,
-            table_or_query,
-            where=where,
-            parameters=parameters,
-            weight=weight,
-            how="streamed",
-        )
+        if _streaming_reason(model, rows, columns, weight, how) is None:
+            with suppress(PushdownNotSupported):
+                return _forget_pushdown(model, rows, columns, weight)
+        return _forget_streamed(model, rows, weight)
     finally:
         rows.close()
-    new = [name for name in plan.encoder.feature_names if name not in set(model.feature_names)]
-    if new:
-        raise DataError(
-            f"{new[0]!r} was never learned, so rows with it cannot be forgotten; nothing was changed.",
-            source=f"{_SOURCE}.forget",
-        )
-    n_rows = plan.n_rows
-    model.estimator.subtract(statistics.grow(model.estimator.n_features_in_))
-    return _record_how(model.note("forgot", rows.place.source, n_rows), "pushed")
 
 
 def queries(
@@ -248,9 +221,7 @@ def queries(
         One query for numeric columns, one per categorical column, one per pair of categorical columns.
     """
     rows = source(connection, table_or_query, where, parameters)
-    columns = Columns(
-        target, None, _names(features), _dropped_columns(drop, weight), _names(categorical) or ()
-    )
+    columns = _columns(target, features, drop, categorical, weight)
     return queries_of(rows, columns, TableEncoder(missing), weight=weight, dialect=dialect)
 
 
@@ -287,13 +258,11 @@ def source(
     """
     words = table_or_query.split(maxsplit=1)
     is_query = len(words) > 1 and words[0].lower() in ("select", "with", "from", "values")
+    query = table_or_query if is_query else f"SELECT * FROM {quoted_table(table_or_query)}"
     if is_address(connection):
-        connection = open_database(
-            connection, table_or_query if is_query else f"SELECT * FROM {quoted_table(table_or_query)}"
-        )
+        connection = open_database(connection, query)
     close = connection.close if isinstance(connection, DatabaseSource) else None
     raw = connection.connection if isinstance(connection, DatabaseSource) else connected(connection)
-    query = table_or_query if is_query else f"SELECT * FROM {quoted_table(table_or_query)}"
     if where is not None:
         query = f"SELECT * FROM (\n{query}\n) AS chosen WHERE {where}"
     name, table = ("query", None) if is_query else (table_or_query, table_or_query)
@@ -314,23 +283,9 @@ def source(
 def learn(
     model: TableModel, rows: DatabaseSource, columns: Columns, *, weight: str | None = None, how: str = "auto"
 ) -> TableModel:
-    """Learn the rows of a source by push-down or streaming, and close it. A failing call learns no row.
-
-    Parameters
-    ----------
-    model : TableModel
-        The model to update.
-    rows : DatabaseSource
-        The rows.
-    columns : Columns
-        Roles of the columns.
-    weight : str, optional
-        The column of weights.
-    how : {"auto", "pushed", "streamed"}
-        As for :func:`fit`.
-    """
+    """Learn the rows of a source by push-down or streaming, and close it. A failing call learns no row."""
     try:
-        if _streaming_reason(model, rows, columns, weight, _checked_how(how)) is None:
+        if _streaming_reason(model, rows, columns, weight, how) is None:
             try:
                 return _learn_pushdown(model, rows, columns, weight)
             except PushdownNotSupported as error:
@@ -345,6 +300,8 @@ def _streaming_reason(
     model: TableModel, rows: DatabaseSource, columns: Columns, weight: str | None, how: str
 ) -> str | None:
     """Return the reason why rows are streamed, or None for push-down."""
+    if how not in HOW:
+        raise ParameterError(f"how must be one of {', '.join(HOW)}; got {how!r}.", source=_SOURCE)
     if weight is not None and weight not in rows.names:
         Columns(weight).chosen(rows.names, rows.place.source)  # raises an error that lists all columns
     if how == "streamed":
@@ -379,13 +336,10 @@ def _streaming_reason(
 def _learn_pushdown(
     model: TableModel, rows: DatabaseSource, columns: Columns, weight: str | None
 ) -> TableModel:
-    learner = model.estimator
+    learner = deepcopy(model.estimator)
     is_fitted = _is_fitted(learner)
-    with rows.connection.reading():
-        quantizer = learner.quantizer_ if is_fitted else learner.quantizer
-        plan: PushdownPlan = plan_pushdown(rows, columns, model.encoder, weight=weight, quantizer=quantizer)
-        statistics = execute(plan)
-    learner = deepcopy(learner)
+    quantizer = learner.quantizer_ if is_fitted else learner.quantizer
+    plan, statistics = _sums(model, rows, columns, weight, quantizer)
     if is_fitted and statistics.n_features > learner.n_features_in_:
         learner.grow(statistics.n_features)
     learner.merge(statistics)
@@ -393,53 +347,65 @@ def _learn_pushdown(
     return _record_how(model.note("learned", rows.place.source, plan.n_rows), "pushed")
 
 
+def _forget_pushdown(
+    model: TableModel, rows: DatabaseSource, columns: Columns, weight: str | None
+) -> TableModel:
+    plan, statistics = _sums(model, rows, columns, weight, model.estimator.quantizer_)
+    new = [name for name in plan.encoder.feature_names if name not in set(model.feature_names)]
+    if new:
+        raise DataError(
+            f"{new[0]!r} was never learned, so rows with it cannot be forgotten; nothing was changed.",
+            source=f"{_SOURCE}.forget",
+        )
+    model.estimator.subtract(statistics.grow(model.estimator.n_features_in_))
+    return _record_how(model.note("forgot", rows.place.source, plan.n_rows), "pushed")
+
+
+def _sums(
+    model: TableModel, rows: DatabaseSource, columns: Columns, weight: str | None, quantizer: Any
+) -> tuple[PushdownPlan, ClassStatistics]:
+    """Return the plan of the queries, and the statistics that the database has computed."""
+    with rows.connection.reading():
+        plan = plan_pushdown(rows, columns, model.encoder, weight=weight, quantizer=quantizer)
+        return plan, execute(plan)
+
+
 def _learn_streamed(
     model: TableModel, rows: DatabaseSource, columns: Columns, weight: str | None
 ) -> TableModel:
     copy = deepcopy(model)  # the model must not change if a query fails
     options: dict[str, Any] = {}
-    if "columns_" not in vars(copy.encoder):
-        options = {
-            "features": columns.features,
-            "drop": columns.drop,
-            "categorical": columns.categorical,
-        }
+    if not copy.encoder.is_fitted:
+        options = {"features": columns.features, "drop": columns.drop, "categorical": columns.categorical}
     stream = copy.open(rows, labelled=True, chunk=_CHUNK_ROWS, **options)
     if weight is None:
         copy.learn(stream)
     else:
-        _learn_weighted(copy, stream.keep([weight]), weight)
+        n_rows = 0
+        for chunk in stream.keep([weight]):
+            learn_chunk(copy.estimator, chunk, sample_weight=_weights(chunk, weight))
+            n_rows += len(chunk)
+        copy.note("learned", stream.name, n_rows)
     model.estimator, model.encoder, model.history_ = copy.estimator, copy.encoder, copy.history
     return _record_how(model, "streamed")
 
 
-def _learn_weighted(model: TableModel, stream: Any, weight: str) -> None:
-    learner, n_rows = model.estimator, 0
-    for chunk in stream:
-        X = chunk.rows_for(learner)
-        if hasattr(learner, "grow") and _is_fitted(learner):
-            if X.shape[1] > learner.n_features_in_:
-                learner.grow(X.shape[1])
-            X = padded(X, learner.n_features_in_)
-        learner.partial_fit(X, chunk.y, sample_weight=_weights(chunk.kept[weight], weight))
-        n_rows += len(chunk)
-    model.note("learned", stream.name, n_rows)
-
-
-def _forget_weighted(model: TableModel, rows: DatabaseSource, weight: str) -> None:
+def _forget_streamed(model: TableModel, rows: DatabaseSource, weight: str | None) -> TableModel:
+    if weight is None:
+        model.forget(rows)
+        return _record_how(model, "streamed")
     stream = model.open(rows, labelled=True).keep([weight])
     stream.learning = False
     chunks = list(stream)
-    X = np.concatenate([padded(chunk.X, model.estimator.n_features_in_) for chunk in chunks])
+    X = np.concatenate([rows_for_model(model.estimator, chunk) for chunk in chunks])
     y = np.concatenate([chunk.y for chunk in chunks])
-    weights = np.concatenate([_weights(chunk.kept[weight], weight) for chunk in chunks])
-    model.estimator.forget(X, y, weights)
-    model.note("forgot", stream.name, len(y))
+    model.estimator.forget(X, y, np.concatenate([_weights(chunk, weight) for chunk in chunks]))
+    return _record_how(model.note("forgot", stream.name, len(y)), "streamed")
 
 
-def _weights(values: Any, name: str) -> FloatArray:
+def _weights(chunk: Chunk, name: str) -> FloatArray:
     try:
-        return np.array([float(value) for value in values.tolist()])
+        return np.array([float(value) for value in chunk.kept[name].tolist()])
     except (TypeError, ValueError):
         raise DataError(
             f"the column of weights, {name!r}, must have a number in every row.", source=_SOURCE
@@ -455,23 +421,15 @@ def _is_fitted(learner: Any) -> bool:
     return hasattr(learner, "n_features_in_")
 
 
-def _checked_how(how: str) -> str:
-    if how not in HOW:
-        raise ParameterError(f"how must be one of {', '.join(HOW)}; got {how!r}.", source=_SOURCE)
-    return how
-
-
-def _names(names: Sequence[str] | None) -> tuple[str, ...] | None:
-    return None if names is None else (names,) if isinstance(names, str) else tuple(names)
-
-
-def _dropped_columns(drop: Sequence[str], weight: str | None) -> tuple[str, ...]:
-    return (*(_names(drop) or ()), *(() if weight is None else (weight,)))
-
-
-def _known_columns(model: TableModel) -> Columns:
-    encoder = model.encoder
-    return Columns(model.target, None, tuple(encoder.columns_), (), tuple(encoder.categorical_))
+def _columns(
+    target: str,
+    features: Sequence[str] | None,
+    drop: Sequence[str],
+    categorical: Sequence[str],
+    weight: str | None,
+) -> Columns:
+    columns = Columns.of(target, features=features, drop=drop, categorical=categorical)
+    return columns if weight is None else replace(columns, drop=(*columns.drop, weight))
 
 
 def _checked(model: Any) -> TableModel:

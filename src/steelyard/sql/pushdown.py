@@ -97,25 +97,9 @@ def plan_pushdown(
 ) -> PushdownPlan:
     """Return the push-down plan for database rows; raise PushdownNotSupported if sums would not be exact.
 
-    Parameters
-    ----------
-    source : DatabaseSource
-        The rows.
-    columns : Columns
-        Roles of the columns.
-    encoder : TableEncoder
-        Encoder of the columns, not modified. :attr:`PushdownPlan.encoder` is a copy that also knows the
-        categories of these rows.
-    weight : str, optional
-        The column of weights.
-    quantizer : Quantizer, optional
-        Quantizer of the features. By default the first rows determine it.
-    max_classes : int
-        Maximum number of distinct labels.
-    dialect : str, optional
-        Engine for which the queries are written. By default the engine of the source.
-    cells : tuple of str
-        Columns that define cells; sums are computed for each cell.
+    ``encoder`` is not modified: :attr:`PushdownPlan.encoder` is a copy that also knows the categories of
+    these rows. By default the first rows determine the quantizer, and the queries are written for the engine
+    of the source. With ``cells``, sums are computed for each combination of values of these columns.
     """
     names = columns.chosen(source.names, source.place.source, source.index_names)
     encoder, first = _encode_first_rows(source, columns, names, encoder)
@@ -137,9 +121,13 @@ def plan_pushdown(
         )
     numbers = [replace(number, bits=bounds.bits(number)) for number in numbers]
     fractions = weight is not None and bool(bounds["off", weight])
+    arithmetic = ARITHMETICS[dialect or str(source.connection.engine)]
+    writer = Writer(arithmetic, source.given(arithmetic.dialect), columns.target, weight)
+    writer.weight_exponent = -WEIGHT_FRACTION_BITS if fractions else 0
+    writer.cells = cells
     plan = PushdownPlan(
         source,
-        _writer_for(source, dialect, columns.target, weight, fractions=fractions),
+        writer,
         encoder,
         found,
         tuple(numbers),
@@ -147,7 +135,6 @@ def plan_pushdown(
         0 if weight is None else bounds.weight_bits(weight, fractions=fractions),
         fractions,
     )
-    plan.writer.cells = cells
     _check_size(plan)
     return plan
 
@@ -200,16 +187,6 @@ def _check_steps(numbers: Sequence[Number], source: str) -> None:
         )
 
 
-def _writer_for(
-    source: DatabaseSource, dialect: str | None, target: str, weight: str | None, *, fractions: bool
-) -> Writer:
-    arithmetic = ARITHMETICS[dialect or str(source.connection.engine)]
-    writer = Writer(arithmetic, source.given(arithmetic.dialect), target, weight)
-    if fractions:
-        writer.weight_exponent = -WEIGHT_FRACTION_BITS
-    return writer
-
-
 def _encode_first_rows(
     source: DatabaseSource, columns: Columns, names: list[str], encoder: TableEncoder
 ) -> tuple[TableEncoder, Any]:
@@ -224,7 +201,7 @@ def _encode_first_rows(
     parts = []
     with closing(source.batches(names, kinds, FIRST_ROWS)) as batches:
         for batch in batches:
-            if "columns_" not in vars(encoder):
+            if not encoder.is_fitted:
                 encoder.fit_columns(batch, names, columns.categorical)
             parts.append(encoder.encode(batch, source.place, 0, learn=True)[0])
     if not parts:
@@ -380,13 +357,7 @@ def _learn_categories(source: DatabaseSource, writer: Writer, encoder: TableEnco
         texts = texts_of([value for value, _ in values])
         found = {(name, text): int(first) for text, (_, first) in zip(texts, values, strict=True)}
         n_values = len({*found, *(pair for pair in known if pair[0] == name)})
-        if n_values > encoder.max_categories:
-            raise DataError(
-                f"column {name!r} has more than {encoder.max_categories:,} distinct values, "
-                "too many for one feature each.",
-                source=source.place.source,
-                hint=f"leave the column out: drop={name!r} (--drop {name} on the command line)",
-            )
+        encoder.check_few_categories(name, n_values, source.place.source)
         new += [(first, order, *pair) for pair, first in found.items() if pair not in known]
     encoder.add_categories((name, value) for _, _, name, value in sorted(new))
 
@@ -421,23 +392,17 @@ def execute(
 ) -> ClassStatistics:
     """Return the statistics of all rows, computed inside the database.
 
-    Parameters
-    ----------
-    plan : PushdownPlan
-        Result of :func:`plan_pushdown` in the same database snapshot.
-    max_classes : int
-        Maximum number of distinct labels.
-    name_of : callable, optional
-        Returns the name under which a class in a cell is stored.
+    The plan must have been made in the same database snapshot. ``name_of`` returns the name under which a
+    class in a cell is stored.
     """
     n_cells = len(plan.writer.cells)
     width = plan.quantizer.n_features
     triangles: dict[Label, list[int]] = {}
-    read_label = _LabelCache(plan, max_classes)
+    label_of = _labels_of(plan, max_classes)
     total_weight: int | None = None
     for number, query in enumerate(plan.queries()):
         for row in run_query(plan.source, query.text):
-            label = read_label(row[0])
+            label = label_of(row[0])
             if name_of is not None:
                 label = name_of(texts_of(row[1 : 1 + n_cells]).tolist(), label)
             triangle = triangles.setdefault(label, [0] * triangle_size(width))
@@ -455,23 +420,21 @@ def execute(
     return ClassStatistics.from_sums(plan.quantizer, nonempty, fractions=plan.fractions)
 
 
-class _LabelCache:
-    """Conversion of label values of the database to the labels that streamed rows have, with a cache."""
+def _labels_of(plan: PushdownPlan, max_classes: int) -> Callable[[Any], Label]:
+    """Return a function that converts a label of the database to the label of a streamed row."""
+    target, place = plan.writer.target, plan.source.place
+    reader = LabelReader(target, max_classes)
+    known: dict[Any, Label] = {}
 
-    def __init__(self, plan: PushdownPlan, max_classes: int) -> None:
-        target = plan.writer.target
-        self._reader = LabelReader(target, max_classes)
-        self._place = plan.source.place
-        self._is_text = plan.source.declared[target] == "text"
-        self._known: dict[Any, Label] = {}
-
-    def __call__(self, value: Any) -> Label:
+    def label_of(value: Any) -> Label:
         key = (type(value), value)
-        if key not in self._known:
-            is_text = self._is_text or isinstance(value, str)
+        if key not in known:
+            is_text = plan.source.declared[target] == "text" or isinstance(value, str)
             values = texts_of([value]) if is_text else np.array([number_of(value)])
-            self._known[key] = self._reader.read(values, self._place, _LABEL_ROW).tolist()[0]
-        return self._known[key]
+            known[key] = reader.read(values, place, _LABEL_ROW).tolist()[0]
+        return known[key]
+
+    return label_of
 
 
 def _add_row(

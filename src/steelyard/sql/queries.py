@@ -82,19 +82,7 @@ class Sums:
 
 
 class Writer:
-    """Generator of the queries for one engine.
-
-    Parameters
-    ----------
-    arithmetic : Arithmetic
-        Integer arithmetic of the engine.
-    given : str
-        The rows, as a SELECT in the dialect of the engine.
-    target : str
-        The column of labels.
-    weight : str, optional
-        A column of weights.
-    """
+    """Generator of the queries for one engine; ``given`` is a SELECT of the rows in its dialect."""
 
     cells: tuple[str, ...] = ()  # columns that split the rows of a class into cells
 

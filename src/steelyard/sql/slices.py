@@ -19,44 +19,34 @@ from steelyard.proximal.model_selection import (
 _CANDIDATE_ROWS = (0.0, *CANDIDATE_ROWS)
 
 
-@dataclass(frozen=True)
-class Cells:
-    """Cells of a cube, with the fold and the class of each cell."""
-
-    # Returns the sum of the statistics of some cells, given a mapping of cell to class.
-    sum_of: Callable[[Mapping[Any, Any]], ClassStatistics]
-    folds_and_classes: Mapping[Any, tuple[int, Any]]  # fold and class of every cell
-    n_folds: int
-
-
 def shrink(all_rows: ClassStatistics, borrow: float) -> ClassStatistics:
     """Scale statistics in place to a total weight of at most ``borrow`` rows, and return them."""
     return all_rows.scale(borrowed_share(all_rows.n_rows, borrow))
 
 
-def select_shrinkage(cells: Cells, own: Mapping[Any, Any], parameters: Mapping[str, Any]) -> float:
+def select_shrinkage(
+    sum_of: Callable[[Mapping[Any, Any]], ClassStatistics],
+    cells: Mapping[Any, tuple[int, Any]],
+    own: Mapping[Any, Any],
+    n_folds: int,
+    parameters: Mapping[str, Any],
+) -> float:
     """Return the weight of all rows of the cube that minimizes the cross-validated error on a slice.
 
-    Parameters
-    ----------
-    cells : Cells
-        All cells.
-    own : mapping of label to label
-        The cells of the slice, and the class of each.
-    parameters : mapping
-        Parameters of the ProximalSVC.
+    ``sum_of`` returns the sum of the statistics of some cells, given with their classes. ``own`` are the
+    cells of the slice with their classes; ``cells`` contains the fold and the class of every cell.
     """
     errors = dict.fromkeys(_CANDIDATE_ROWS, 0.0)
-    for fold in range(cells.n_folds):
-        left_out = {label: c for label, c in own.items() if cells.folds_and_classes[label][0] == fold}
+    for fold in range(n_folds):
+        left_out = {label: c for label, c in own.items() if cells[label][0] == fold}
         if len(set(left_out.values())) < 2:
             continue  # a fold with a single class cannot be evaluated
-        test = cells.sum_of(left_out)
+        test = sum_of(left_out)
         rest = {label: c for label, c in own.items() if label not in left_out}
-        others = {label: c for label, (_, c) in cells.folds_and_classes.items() if label not in left_out}
-        all_rows = cells.sum_of(others)
+        others = {label: c for label, (_, c) in cells.items() if label not in left_out}
+        all_rows = sum_of(others)
         for borrow in _CANDIDATE_ROWS:
-            training = cells.sum_of(rest) if rest else all_rows.empty()
+            training = sum_of(rest) if rest else all_rows.empty()
             if borrow:
                 training.merge(shrink(all_rows.copy(), borrow))
             if len(training.classes) < 2:
@@ -112,14 +102,7 @@ def summarize_slices(
 ) -> list[SliceSummary]:
     """Return the summaries of all slices, sorted by decreasing number of rows.
 
-    Parameters
-    ----------
-    all_rows : ClassStatistics
-        Statistics of the common model.
-    slices : mapping of value or tuple of values to ClassStatistics
-        Statistics of the slices.
-    parameters : mapping
-        Parameters of the ProximalSVC of both models.
+    ``all_rows`` are the statistics of the common model. Both models have the given parameters.
     """
     common = ProximalSVC(**parameters).merge(all_rows)
     summaries = []

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from steelyard.exceptions import SteelyardError
 from steelyard.tables.connections import connected, database_error
-from steelyard.tables.databases import DatabaseSource, connect, open_database, quoted_table
+from steelyard.tables.databases import DatabaseSource, connect, open_database, quoted, quoted_table
 
 _TYPES = {bool: "BOOLEAN", int: "BIGINT", float: "DOUBLE PRECISION"}
 _INSERT_ROWS = 200  # number of rows per INSERT statement
@@ -24,21 +24,8 @@ def write_answers(
 ) -> int:
     """Write predictions for rows of a database to a new table of the same database in one transaction.
 
-    Parameters
-    ----------
-    address : str
-        Address of the rows, as for :func:`~steelyard.tables.databases.open_database`.
-    query : str, optional
-        A SELECT, instead of a table.
-    into : str
-        Name of the new table. An existing table is an error.
-    answers : callable
-        Takes a table of rows and yields lists of prediction lines.
-
-    Returns
-    -------
-    int
-        Number of lines written.
+    ``answers`` takes the rows at ``address`` (or of ``query``) and yields lists of prediction lines. An
+    existing table ``into`` is an error. Returns the number of lines written.
     """
     writing = connect(address, writes=True)
     # SQLite would deadlock with two connections.
@@ -60,9 +47,9 @@ def write_answers(
 @contextmanager
 def _transaction(connection: Any) -> Iterator[None]:
     """Context manager that commits at the end, or rolls back if an exception is raised."""
-    run = connected(connection).run
-    if not hasattr(connection, "pgconn"):  # psycopg begins transactions implicitly
-        run("BEGIN")
+    adapter = connected(connection)
+    if adapter.engine != "postgres":  # psycopg begins transactions implicitly
+        adapter.run("BEGIN")
     try:
         yield
     except BaseException:
@@ -72,38 +59,23 @@ def _transaction(connection: Any) -> Iterator[None]:
 
 
 def _write(connection: Any, into: str, parts: Iterable[Lines]) -> int:
-    n_written = 0
-    cursor = connection.cursor() if not hasattr(connection, "register") else connection
-    placeholder = "%s" if hasattr(connection, "pgconn") else "?"
-    insert = ""
+    n_written, insert = 0, ""
+    engine = connected(connection).engine
+    cursor = connection if engine == "duckdb" else connection.cursor()
     for lines in parts:
         if not insert:
-            names = list(lines[0])
-            types = [_type_of(line_value) for line_value in lines[0].values()]
-            columns = ", ".join(f"{_quoted(name)} {kind}" for name, kind in zip(names, types, strict=True))
+            types = {name: _TYPES.get(type(value), "TEXT") for name, value in lines[0].items()}
+            columns = ", ".join(f"{quoted(name)} {kind}" for name, kind in types.items())
             cursor.execute(f"CREATE TABLE {quoted_table(into)} ({columns})")
-            insert = f"INSERT INTO {quoted_table(into)} VALUES ({', '.join([placeholder] * len(names))})"
-        _insert(cursor, insert, lines)
+            placeholders = ", ".join(["%s" if engine == "postgres" else "?"] * len(types))
+            insert = f"INSERT INTO {quoted_table(into)} VALUES "
+        rows = [tuple(line.values()) for line in lines]
+        if engine == "duckdb":  # its executemany() is slow; one statement with many rows is fast
+            for begin in range(0, len(rows), _INSERT_ROWS):
+                some = rows[begin : begin + _INSERT_ROWS]
+                text = insert + ", ".join([f"({placeholders})"] * len(some))
+                cursor.execute(text, [value for row in some for value in row])
+        else:
+            cursor.executemany(f"{insert}({placeholders})", rows)
         n_written += len(lines)
     return n_written
-
-
-def _insert(cursor: Any, insert: str, lines: Lines) -> None:
-    rows = [tuple(line.values()) for line in lines]
-    if not hasattr(cursor, "register"):
-        cursor.executemany(insert, rows)
-        return
-    # DuckDB's executemany() inserts single rows and is slow; one statement with many rows is fast.
-    for begin in range(0, len(rows), _INSERT_ROWS):
-        some = rows[begin : begin + _INSERT_ROWS]
-        one = insert[insert.index("VALUES ") + len("VALUES ") :]
-        text = insert.removesuffix(one) + ", ".join([one] * len(some))
-        cursor.execute(text, [value for row in some for value in row])
-
-
-def _type_of(value: Any) -> str:
-    return _TYPES.get(type(value), "TEXT")
-
-
-def _quoted(name: str) -> str:
-    return quoted_table('"' + name.replace('"', '""') + '"')

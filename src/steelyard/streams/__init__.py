@@ -7,7 +7,6 @@ from importlib import import_module
 from typing import Any
 
 from steelyard.streams.chunks import ArrayStream, Chunk, RowStream
-from steelyard.streams.demo import demo_stream
 from steelyard.streams.generators import (
     SEA,
     Drift,
@@ -15,6 +14,7 @@ from steelyard.streams.generators import (
     GeneratedStream,
     KOILMixture,
     RotatingHyperplane,
+    demo_stream,
 )
 from steelyard.streams.payments import Payments
 from steelyard.streams.schedules import ImbalanceSchedule

@@ -44,7 +44,7 @@ class Chunk:
     unlabelled : Chunk or None
         Rows of this part of the stream whose labels are missing; they can be predicted but not learned. The
         other attributes do not include these rows.
-    columns : ndarray, mapping or None
+    columns : ndarray, ColumnBatch or None
         The same rows for learners that read tables: columns with categories, or an array with NaN for missing
         values; None if it would equal ``X``.
     """
@@ -109,9 +109,9 @@ class Chunk:
 
     def columns_at(self, rows: Any) -> Any:
         """Return some rows of ``columns``, selected by slice, mask or index."""
-        if isinstance(self.columns, Mapping):
-            return {name: column.take(rows) for name, column in self.columns.items()}
-        return None if self.columns is None else self.columns[rows]
+        if self.columns is None or isinstance(self.columns, np.ndarray):
+            return None if self.columns is None else self.columns[rows]
+        return self.columns.select(rows)
 
     def encoded_labels(self) -> NDArray[Any]:
         """Return the labels as an array that also contains their codes, so learners need not encode them."""

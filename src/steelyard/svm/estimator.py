@@ -20,11 +20,10 @@ from steelyard.base import Batch, ForgettingMixin, Label, Traits, sorted_classes
 from steelyard.exceptions import DataError
 from steelyard.explanation.attribution import Attribution, explain_kernel_sum
 from steelyard.explanation.neighbors import RememberedRows
-from steelyard.kernels.kernel import GAMMA, Function, Kernel
-from steelyard.params import AnyOf, ClassWeight, Constraint, Integer, OneOf, Positive
+from steelyard.kernels.kernel import GAMMA, Kernel
+from steelyard.params import AnyOf, ClassWeight, Constraint, Function, Integer, OneOf, Positive
 from steelyard.persistence import storable
-from steelyard.svm.expansion import KernelExpansion
-from steelyard.svm.state import SupportState
+from steelyard.svm.state import Predictor, SupportState
 
 _MEGABYTE = 1 << 20
 _MAX_CACHE_MEGABYTES = 1 << 40  # far more memory than any machine has
@@ -237,38 +236,43 @@ class IncrementalSVC(ForgettingMixin):
     @property
     def classes_(self) -> NDArray[Any]:
         """Labels of the classes that currently have rows."""
-        return sorted_classes(self._learned("classes_").labels.classes)
+        self._need("classes_")
+        return sorted_classes(self._state.labels.classes)
 
     @property
     def class_count_(self) -> NDArray[np.int64]:
         """Current number of rows of each class."""
-        labels = self._learned("class_count_").labels
+        self._need("class_count_")
+        labels = self._state.labels
         return np.array([labels.counts[labels.codes[label]] for label in labels.classes], dtype=np.int64)
 
     @property
     def support_vectors_(self) -> Any:
         """Rows with a nonzero coefficient in any plane."""
-        return self._expansion("support_vectors_").vectors
+        self._need("support_vectors_")
+        return self._predictor().expansion.vectors
 
     @property
     def support_(self) -> NDArray[np.int64]:
         """Row numbers of the support vectors."""
+        self._need("support_")
         with lock_of(self):
-            return self._learned("support_").support()[0]
+            return self._state.support()[0]
 
     @property
     def n_support_(self) -> NDArray[np.int64]:
         """Number of support vectors of each class."""
+        self._need("n_support_")
         with lock_of(self):
-            state = self._learned("n_support_")
-            codes, labels = state.support()[1], state.labels
+            codes, labels = self._state.support()[1], self._state.labels
             counts = [np.sum(codes == labels.codes[label]) for label in labels.classes]
             return np.array(counts, dtype=np.int64)
 
     @property
     def coef_(self) -> FloatArray:
         """Normals of the planes, for the linear kernel only."""
-        expansion = self._expansion("coef_")
+        self._need("coef_")
+        expansion = self._predictor().expansion
         if self.kernel != "linear":
             raise AttributeError(
                 f"IncrementalSVC.coef_: only the linear kernel has coefficients of features; got "
@@ -281,18 +285,21 @@ class IncrementalSVC(ForgettingMixin):
     @property
     def dual_coef_(self) -> FloatArray:
         """Coefficients of the support vectors, one row per plane."""
-        return self._expansion("dual_coef_").coef
+        self._need("dual_coef_")
+        return self._predictor().expansion.coef
 
     @property
     def intercept_(self) -> FloatArray:
         """Intercepts of the decision functions."""
-        return self._expansion("intercept_").intercept
+        self._need("intercept_")
+        return self._predictor().expansion.intercept
 
     @property
     def margin_size_(self) -> int:
         """Number of rows in the margin sets of all planes."""
+        self._need("margin_size_")
         with lock_of(self):
-            return self._learned("margin_size_").margin_size
+            return self._state.margin_size
 
     def kkt_violation(self) -> float:
         """Return the largest violation of the optimality (KKT) conditions, computed from all rows.
@@ -307,12 +314,9 @@ class IncrementalSVC(ForgettingMixin):
         with lock_of(self):
             return self._state.violation()
 
-    def _learned(self, attribute: str) -> SupportState:
-        self._need(attribute)
-        return self._state
-
-    def _expansion(self, attribute: str) -> KernelExpansion:
-        return self._learned(attribute).predictor(lock_of(self), self.threshold).expansion
+    def _predictor(self) -> Predictor:
+        """Return classes and decision functions of the current rows."""
+        return self._state.predictor(lock_of(self), self.threshold)
 
     # -- prediction ---------------------------------------------------------------------------------
 
@@ -327,7 +331,7 @@ class IncrementalSVC(ForgettingMixin):
         return super().predict(X)
 
     def _scored(self, X: Any, method: str) -> tuple[FloatArray, NDArray[Any]]:
-        X, predictor = validate_rows(self, X, method), self._state.predictor(lock_of(self), self.threshold)
+        X, predictor = validate_rows(self, X, method), self._predictor()
         if not len(predictor.classes):
             raise all_forgotten_error(f"IncrementalSVC.{method}")
         self._need_finite(X, method)
@@ -347,7 +351,7 @@ class IncrementalSVC(ForgettingMixin):
             return self._state.remembered_rows()
 
     def _attribution(self, X: FloatArray, background: FloatArray | None) -> Attribution:
-        e = self._state.predictor(lock_of(self), self.threshold).expansion
+        e = self._predictor().expansion
         return explain_kernel_sum(X, e.kernel, e.vectors, e.coef, e.intercept, background=background)
 
     # -- saving and loading -------------------------------------------------------------------------

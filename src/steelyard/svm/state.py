@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from steelyard import _native
@@ -123,17 +124,18 @@ class SupportState:
         """Learn and forget rows and solve all problems. After an error nothing has changed."""
         before = self.labels
         try:
-            labels, codes = _with_new_labels(before, add)
+            labels, codes = before.labels, before.codes
+            new = [] if add is None else [label for label in add.labels if label not in codes]
+            if new:
+                labels = labels + new
+                codes = _codes_of(labels)
             counts = before.counts + [0] * (len(labels) - len(before.counts))
             incoming = None if add is None else self._coded(add, codes, counts, 1, source)
             outgoing = None if forget is None else self._coded(forget, codes, counts, -1, source)
             has_weights = before.has_weights or (add is not None and add.weights is not None)
-            if class_weight is None:
-                positives, bounds = self._unweighted_problems(labels, counts, C)
-            else:
-                sizes = self._weight_sums(counts, incoming, outgoing) if has_weights else counts
-                positives = _positive_codes(labels, counts)
-                bounds = _class_bounds(labels, sizes, positives, C, class_weight)
+            needs_sums = class_weight is not None and has_weights
+            sizes = self._weight_sums(counts, incoming, outgoing) if needs_sums else counts
+            positives, bounds = self._binary_problems(labels, counts, sizes, C, class_weight)
             can_slide = class_weight is None and self._is_bounded and self.catalogue is None and positives
             after = RowLabels(labels, codes, counts, has_weights, (C, tol) if can_slide else ())
             self._labels = VersionedValue(self._solver.version, before, after)
@@ -159,25 +161,46 @@ class SupportState:
         labels = self.labels
         return self._solver.slide(add, forget, labels.codes, labels.counts, labels.slide_key[1])
 
-    def _unweighted_problems(
-        self, labels: list[Label], counts: list[int], C: float
+    def _binary_problems(
+        self,
+        labels: list[Label],
+        counts: list[int],
+        sizes: list[float] | list[int],
+        C: float,
+        class_weight: ClassWeight,
     ) -> tuple[list[int], FloatArray]:
-        """Return problems and bounds without class weights.
+        """Return the code of the positive class of each problem, and the bounds of the coefficients.
 
-        The result is cached, because it rarely changes.
+        There is one bound for each problem and label, that of a row with weight 1. Without class weights, the
+        result is cached, because it rarely changes.
         """
         key = (C, [count > 0 for count in counts])
-        if self._problems is None or self._problems[0] != key:
-            positives = _positive_codes(labels, counts)
-            self._problems = key, positives, _class_bounds(labels, counts, positives, C, None)
-        return self._problems[1:]
+        if class_weight is None and self._problems is not None and self._problems[0] == key:
+            return self._problems[1:]
+        present = [code for code, count in enumerate(counts) if count]
+        present.sort(key=labels.__getitem__)  # validation ensures that labels of one learner are sortable
+        positives = present if len(present) > 2 else present[1:]
+        bounds = np.full((len(positives), len(labels)), float(C))
+        if class_weight == "balanced":
+            total = float(sum(sizes))
+            for row, positive in zip(bounds, positives, strict=True):
+                row[:] = C * (total / (2.0 * (total - sizes[positive])))
+                row[positive] = C * (total / (2.0 * sizes[positive]))
+        elif isinstance(class_weight, Mapping):
+            bounds *= class_factors(class_weight, labels)
+        else:
+            self._problems = key, positives, bounds
+        return positives, bounds
 
     def _coded(
         self, batch: Batch, codes: Mapping[Label, int], counts: list[int], sign: int, source: str
     ) -> CodedRows:
         """Return a batch in the form that the solver needs, without rows of weight 0. Update ``counts``."""
-        dense = _dense if self.catalogue is None else self.catalogue.add
-        X, numbers, weights = dense(batch.X), batch.codes, batch.weights
+        X, numbers, weights = batch.X, batch.codes, batch.weights
+        if self.catalogue is not None:
+            X = self.catalogue.add(X)
+        elif type(X) is not np.ndarray or X.dtype != np.float64:
+            X = np.ascontiguousarray(X.toarray() if sp.issparse(X) else X, dtype=np.float64)
         if weights is not None and not weights.all():
             nonzero = weights != 0.0
             X, numbers, weights = X[nonzero], numbers[nonzero], weights[nonzero]
@@ -229,7 +252,7 @@ class SupportState:
         """Return the largest violation of the optimality conditions over all problems."""
         return max((self._solver.violation(k) for k in range(self._solver.n_problems)), default=0.0)
 
-    def predictor(self, lock: AbstractContextManager[Any], threshold: str = "zero") -> Predictor:
+    def predictor(self, lock: AbstractContextManager[Any], threshold: str) -> Predictor:
         """Return classes and decision functions, cached until the rows or the threshold change."""
         cached = self._predictor
         if cached is None or cached.version != self._solver.version or cached.threshold != threshold:
@@ -267,7 +290,7 @@ class SupportState:
         The score of row i omits the term ``z_i k(x_i, x_i)``. The result is a lower bound of the
         leave-one-out margin (Jaakkola and Haussler, 1999). Thresholds from training scores would be too high.
         """
-        rows = self._samples(np.arange(len(self._solver)))
+        rows = self._samples()
         scores, own = expansion.scores(rows), self.kernel.diagonal(rows)
         codes, thresholds = self._solver.codes(), []
         for problem in range(self._solver.n_problems):
@@ -294,9 +317,9 @@ class SupportState:
         )
         return numbers, np.asarray(self._solver.codes())[numbers]
 
-    def _samples(self, numbers: Any) -> Any:
-        """Return the rows with these row numbers, or the sequences if the kernel is a sequence kernel."""
-        rows = self._solver.rows(np.asarray(numbers, dtype=np.int64))
+    def _samples(self, numbers: Any = None) -> Any:
+        """Return the rows with these row numbers (default: all), or the sequences of a sequence kernel."""
+        rows = self._all_rows() if numbers is None else self._solver.rows(np.asarray(numbers, dtype=np.int64))
         return rows if self.catalogue is None else self.catalogue.at(rows)
 
     def _all_rows(self) -> FloatArray:
@@ -307,7 +330,7 @@ class SupportState:
     def remembered_rows(self) -> RememberedRows:
         """Return all rows with their labels. The caller must hold the lock of the learner."""
         labels = np.array([*self.labels.labels, None], dtype=object)[:-1]
-        return RememberedRows(self._samples(np.arange(len(self._solver))), labels[self._solver.codes()])
+        return RememberedRows(self._samples(), labels[self._solver.codes()])
 
     def to_tree(self) -> dict[str, Any]:
         """Return the state without its kernel, as arrays and plain values."""
@@ -318,7 +341,7 @@ class SupportState:
             "labels": list(labels.labels),
             "counts": list(labels.counts),
             "has_weights": labels.has_weights,
-            "rows": self._samples(np.arange(len(self._solver))),
+            "rows": self._samples(),
             "codes": self._solver.codes(),
             "weights": self._solver.weights(),
             "value_bytes": self._solver.value_bytes,
@@ -367,7 +390,7 @@ class SupportState:
         Solutions from files are checked, because a file may be damaged or forged. Copies in memory skip this
         check, which costs as much as a prediction for all rows.
         """
-        norms = np.sqrt(self.kernel.diagonal(self._samples(np.arange(len(self._solver)))))
+        norms = np.sqrt(self.kernel.diagonal(self._samples()))
         for problem in range(self._solver.n_problems):
             sizes = np.abs(self._solver.coefficients(problem)) @ norms
             rounding = np.finfo(float).eps * sizes * norms.max(initial=0.0)
@@ -408,47 +431,6 @@ def _check_solution(problem: Mapping[str, Any]) -> None:
 
 def _codes_of(labels: list[Label]) -> dict[Label, int]:
     return {label: code for code, label in enumerate(labels)}
-
-
-def _with_new_labels(known: RowLabels, add: Batch | None) -> tuple[list[Label], dict[Label, int]]:
-    new = [] if add is None else [label for label in add.labels if label not in known.codes]
-    if not new:
-        return known.labels, known.codes
-    labels = known.labels + new
-    return labels, _codes_of(labels)
-
-
-def _dense(X: Any) -> FloatArray:
-    if type(X) is np.ndarray:
-        return X if X.dtype == np.float64 else X.astype(np.float64)
-    return np.ascontiguousarray(X.toarray(), dtype=np.float64)
-
-
-def _positive_codes(labels: list[Label], counts: list[int]) -> list[int]:
-    present = [code for code, count in enumerate(counts) if count]
-    if len(present) < 2:
-        return []
-    present.sort(key=labels.__getitem__)  # validation ensures that labels of one learner are sortable
-    return present[1:] if len(present) == 2 else present
-
-
-def _class_bounds(
-    labels: list[Label],
-    sizes: list[float] | list[int],
-    positives: list[int],
-    C: float,
-    class_weight: ClassWeight,
-) -> FloatArray:
-    """Return the upper bound of the coefficient of a row with weight 1, for each problem and label."""
-    bounds = np.full((len(positives), len(labels)), float(C))
-    if class_weight == "balanced":
-        total = float(sum(sizes))
-        for row, positive in zip(bounds, positives, strict=True):
-            row[:] = C * (total / (2.0 * (total - sizes[positive])))
-            row[positive] = C * (total / (2.0 * sizes[positive]))
-    elif isinstance(class_weight, Mapping):
-        bounds *= class_factors(class_weight, labels)
-    return bounds
 
 
 def _unknown_row(source: str, label: Label, row: int) -> DataError:

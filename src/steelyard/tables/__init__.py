@@ -1,9 +1,10 @@
 """Readers of files and tables, and the encoding of their rows as numbers.
 
-Layers, bottom up: ``files`` opens files, ``text_sources`` and ``arrow_sources`` read batches of columns,
-``columns`` defines the roles of columns, ``labels`` reads the labels, and ``encoding`` turns columns into
-numbers. :class:`TableStream` combines these layers into a stream of chunks. :class:`TableModel` is an
-estimator together with the encoder of its columns.
+Layers, bottom up: ``columns`` holds batches of columns and their roles, ``files`` opens files, readers
+(``text_sources``, ``arrow_sources``, ``databases``, ``records``) yield batches, and ``frames`` converts
+tables in memory. ``labels`` reads the labels; ``encoding`` and ``schema`` turn columns into numbers.
+:class:`TableStream` combines these layers into a stream of chunks. :class:`TableModel` is an estimator
+together with the encoder of its columns.
 """
 
 from steelyard.tables.encoding import TableEncoder

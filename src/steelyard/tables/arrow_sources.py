@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterator, Mapping
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from steelyard.exceptions import DataError, DataTypeError
-from steelyard.tables.columns import Coded, ColumnBatch, Columns, Place, as_texts
+from steelyard.tables.columns import Coded, ColumnBatch, Place, Values, as_texts, in_seconds
 from steelyard.tables.files import ByteSource
+from steelyard.tables.source import TableSource
 
 _BUFFER_BYTES = 1 << 19
 _BATCH_ROWS = 1 << 14
@@ -27,34 +27,24 @@ def has_pyarrow() -> bool:
     return True
 
 
-class ArrowSource:
+class ArrowSource(TableSource):
     """Reader of Arrow record batches, whose columns have declared types."""
 
     def __init__(
         self, batches: Any, schema: Any, name: str, n_rows: int | None, close: Callable[[], None]
     ) -> None:
+        super().__init__(Place(name))
         self._batches = batches
-        self.close = close
+        self.close = close  # type: ignore[method-assign]
         self.names = schema.names
-        self._schema = schema
+        self.time_names = [field.name for field in schema if _is_time(field.type)]
         # A pandas index is stored as columns, which are features only if the user names them.
         index = (schema.pandas_metadata or {}).get("index_columns", [])
         self.index_names = [column for column in index if isinstance(column, str)]
-        self.place = Place(name)
         self.n_rows = n_rows
         self._n_read = 0
 
-    @cached_property
-    def time_names(self) -> list[str]:
-        """Names of the columns that contain dates or timestamps."""
-        return [field.name for field in self._schema if _is_time(field.type)]
-
-    def kinds(self, columns: Columns, wanted: list[str]) -> dict[str, str]:
-        """Return the kind of each column: ``"text"`` for categories, ``"declared"`` for all others."""
-        return {name: "text" if name in columns.categorical else "declared" for name in wanted}
-
     def batches(self, wanted: list[str], kinds: Mapping[str, str]) -> Iterator[ColumnBatch]:
-        """Yield the rows as batches of columns."""
         for batch in self._read(wanted):
             yield arrow_batch({name: batch.column(name) for name in wanted}, kinds, batch.num_rows)
             self._n_read += batch.num_rows
@@ -75,7 +65,6 @@ class ArrowSource:
             ) from error
 
     def fraction_read(self) -> float | None:
-        """Return the fraction of the rows that have been read."""
         return self._n_read / self.n_rows if self.n_rows else None
 
 
@@ -176,7 +165,7 @@ def _checked_table(make: Callable[[Any], Any], table: Any) -> Any:
 
 
 def arrow_values(column: Any, name: str) -> NDArray[Any]:
-    """Return a column as an array: numbers as float64 (nan if missing), text as object (None if missing)."""
+    """Return a column as an array: numbers as float64, times as datetime64, text as object."""
     import pyarrow as pa
 
     kind = column.type
@@ -189,8 +178,7 @@ def arrow_values(column: Any, name: str) -> NDArray[Any]:
     if types.is_boolean(kind) or types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
         return _floats(column)
     if _is_time(kind):
-        micros = column.cast(pa.timestamp("us")).to_numpy(zero_copy_only=False)
-        return np.where(np.isnat(micros), np.nan, micros.astype(np.int64) / 1e6)
+        return np.asarray(column.cast(pa.timestamp("us")).to_numpy(zero_copy_only=False))
     if types.is_duration(kind) or types.is_time(kind):
         return _seconds(column)
     if pa.types.is_null(kind):
@@ -243,19 +231,22 @@ def arrow_batch(found: Mapping[str, Any], kinds: Mapping[str, str], n_rows: int)
         rows = pa.RecordBatch.from_arrays(list(found.values()), names=list(found))
         matrix = rows.to_tensor(null_to_nan=True, row_major=False).to_numpy()
         return ColumnBatch.from_matrix(list(found), matrix)
-    columns, coded = {}, {}
-    for name, column in found.items():
-        if kinds[name] != "text":
-            columns[name] = arrow_values(column, name)
-            continue
-        made = _coded(column)
-        if made is None:
-            columns[name] = np.array(as_texts(arrow_values(column, name)), dtype=object)
-        else:
-            coded[name] = made
-            columns[name] = np.array(made[0], dtype=object).take(made[1])
-    times = [name for name, column in found.items() if name not in coded and _is_time(column.type)]
-    return ColumnBatch(columns, n_rows, coded, times=times)
+    cells = {name: arrow_cells(column, name, as_text=kinds[name] == "text") for name, column in found.items()}
+    return ColumnBatch.of_cells(cells, n_rows)
+
+
+def arrow_cells(column: Any, name: str, *, as_text: bool) -> Values | Coded:
+    """Return a column as numbers, times or coded texts; with ``as_text``, numbers and times become text."""
+    import pyarrow as pa
+
+    if as_text or pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        coded = _coded(column)
+        if coded is not None:
+            return coded
+    values = arrow_values(column, name)
+    if not as_text:
+        return values
+    return np.array(as_texts(in_seconds(values) if values.dtype.kind == "M" else values), dtype=object)
 
 
 def _coded(column: Any) -> Coded | None:

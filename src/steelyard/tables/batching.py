@@ -6,6 +6,7 @@ import queue
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from steelyard.tables.columns import ColumnBatch
 
@@ -14,25 +15,31 @@ _POLL_SECONDS = 0.05
 _JOIN_SECONDS = 2.0
 
 
+def first_rows(batches: Iterator[ColumnBatch], limit: int | None) -> Iterator[ColumnBatch]:
+    """Yield the first ``limit`` rows of the batches, or all if it is None."""
+    if limit is None:
+        yield from batches
+        return
+    for batch in batches:
+        yield batch.take(0, limit)
+        limit -= batch.n_rows
+        if limit <= 0:
+            return
+
+
+@dataclass
 class _End:
     """Marker of the end of the batches, with the error that ended them, if any."""
 
-    def __init__(self, error: BaseException | None = None) -> None:
-        self.error = error
+    error: BaseException | None = None
 
 
 class BatchReader:
     """Reader of batches, optionally in a background thread.
 
     Parsing releases the GIL, so with two cores, reading ahead does not slow down the consumer. The thread
-    also allows a consumer of a live feed to wait with a timeout.
-
-    Parameters
-    ----------
-    batches : iterator of ColumnBatch
-        The batches; if ``threaded``, only the background thread uses this iterator.
-    threaded : bool
-        Whether to read ahead in a background thread.
+    also allows a consumer of a live feed to wait with a timeout. If ``threaded``, only the thread uses the
+    iterator of batches.
     """
 
     def __init__(self, batches: Iterator[ColumnBatch], *, threaded: bool) -> None:
@@ -45,20 +52,12 @@ class BatchReader:
             self._thread = threading.Thread(target=self._read_ahead, name="steelyard reader", daemon=True)
             self._thread.start()
 
-    def chunks(self, size: int, limit: int | None, flush_seconds: float | None) -> Iterator[ColumnBatch]:
-        """Yield batches of ``size`` rows, at most ``limit`` rows in total.
+    def chunks(self, size: int, flush_seconds: float | None = None) -> Iterator[ColumnBatch]:
+        """Yield batches of ``size`` rows.
 
-        An error of the source is raised after all rows before it have been returned.
-
-        With ``flush_seconds``, rows that have waited for this time are returned as a smaller batch.
+        An error of the source is raised after all rows before it have been returned. With ``flush_seconds``,
+        rows that have waited for this time are returned as a smaller batch.
         """
-        for batch in self._resized(size, flush_seconds):
-            yield batch if limit is None else batch.take(0, limit)
-            limit = None if limit is None else limit - batch.n_rows
-            if limit is not None and limit <= 0:
-                return
-
-    def _resized(self, size: int, flush_seconds: float | None) -> Iterator[ColumnBatch]:
         pending: list[ColumnBatch] = []
         n_pending, since = 0, 0.0
         while True:
@@ -94,28 +93,26 @@ class BatchReader:
 
     def _next(self, timeout: float | None) -> ColumnBatch | _End | None:
         """Return the next batch or the end marker, or None if nothing arrives within ``timeout`` seconds."""
-        if self._thread is None:
-            try:
-                batch = next(self._batches, _End())
-            except Exception as error:  # noqa: BLE001  the consumer raises the error after all earlier rows
-                return _End(error)
-            self.n_rows += 0 if isinstance(batch, _End) else batch.n_rows
-            return batch
         try:
-            return self._queue.get(timeout=timeout)
+            return self._read() if self._thread is None else self._queue.get(timeout=timeout)
         except queue.Empty:
             return None
 
-    def _read_ahead(self) -> None:
-        end = _End()
+    def _read(self) -> ColumnBatch | _End:
         try:
-            for batch in self._batches:
-                self.n_rows += batch.n_rows
-                if not self._put(batch):
-                    return
-        except BaseException as error:  # noqa: BLE001  the consumer raises the error
-            end = _End(error)
-        self._put(end)
+            batch = next(self._batches, _End())
+        except BaseException as error:
+            if self._thread is None and not isinstance(error, Exception):
+                raise  # for example KeyboardInterrupt
+            return _End(error)
+        self.n_rows += 0 if isinstance(batch, _End) else batch.n_rows
+        return batch
+
+    def _read_ahead(self) -> None:
+        is_open = True
+        while is_open:
+            item = self._read()
+            is_open = self._put(item) and not isinstance(item, _End)
 
     def _put(self, item: ColumnBatch | _End) -> bool:
         while not self._closed.is_set():

@@ -40,16 +40,8 @@ _SENTENCES_HINT = (
 class ColumnChecks:
     """Checks of the columns in the first thousand rows of a table; constant columns are checked in all rows.
 
-    Parameters
-    ----------
-    features : sequence of str
-        Names of the features.
-    named : sequence of str
-        Columns that the user has named as categories or features; they are not checked.
-    source : str
-        Name of the source in error messages.
-    times : sequence of str
-        Columns whose declared type is a date or time.
+    Columns in ``named``, which the user has named as categories or features, are not checked. ``times`` are
+    the columns whose declared type is a date or time.
     """
 
     def __init__(
@@ -70,12 +62,17 @@ class ColumnChecks:
             self._follow_constants(batch)
             return []
         part = batch.take(0, _CHECKED_ROWS - self._n_rows)
-        self._parts.append(ColumnBatch({name: part.columns[name] for name in self._features}, part.n_rows))
+        self._parts.append(part.choose(self._features))
         self._n_rows += part.n_rows
         is_full = self._n_rows >= _CHECKED_ROWS
         if is_full or (self._n_rows >= _EARLY_ROWS and not self._checked_early):
             self._checked_early = True
-            self._check_texts()
+            for name, (what, hint) in _suspicious_texts(ColumnBatch.concat(self._parts)).items():
+                raise DataError(
+                    f"column {name!r} {what}; every value would become a feature of its own.",
+                    source=self._source,
+                    hint=hint,
+                )
         if not is_full:
             return []
         findings = self._close()
@@ -98,30 +95,19 @@ class ColumnChecks:
         names, self._constants = list(self._constants), {}
         return [*findings, *_finding(names, f"is constant in all {self._n_rows:,} rows", "--drop")]
 
-    def _columns(self) -> dict[str, NDArray[Any]]:
-        return dict(ColumnBatch.concat(self._parts).columns)
-
-    def _check_texts(self) -> None:
-        for name, (what, hint) in _suspicious_texts(self._columns()).items():
-            raise DataError(
-                f"column {name!r} {what}; every value would become a feature of its own.",
-                source=self._source,
-                hint=hint,
-            )
-
     def _close(self) -> list[str]:
         """Return the findings in the first rows, and keep the columns that are constant so far."""
         self.done = True
         if not self._parts:
             return []
-        columns, self._parts = self._columns(), []
+        batch, self._parts = ColumnBatch.concat(self._parts), []
         self._constants = {
             name: values[0]
-            for name, values in columns.items()
+            for name, values in batch.columns.items()
             if len(values) >= _MIN_ROWS and _has_only(values, values[0])
         }
         times, counters, clocks = list[str](), list[str](), list[str]()
-        for name, values in columns.items():
+        for name, values in batch.columns.items():
             is_text = values.dtype == object
             if name in self._times or (is_text and times_of(set(values.tolist()) - {None}) is not None):
                 times.append(name)
@@ -131,9 +117,8 @@ class ColumnChecks:
                     counters.append(name)
                 elif len(values) >= _MIN_ROWS and np.all(steps >= 0) and 2 * (steps > 0).sum() > len(steps):
                     clocks.append(name)
-        texts = _suspicious_texts(columns).items()
         return [
-            *(f"column {name!r} {what} ({hint})" for name, (what, hint) in texts),
+            *(f"column {name!r} {what} ({hint})" for name, (what, hint) in _suspicious_texts(batch).items()),
             *_finding(times, "contains times, which become seconds as a feature", "--time or --drop"),
             *_finding(counters, "counts the rows, as an index does", "--drop"),
             *_finding(clocks, "increases from row to row, like a clock or counter", "--time or --drop"),
@@ -150,14 +135,13 @@ def _finding(names: list[str], what: str, option: str) -> list[str]:
     return [f"columns {shown}{more}: each {what} ({option})"]
 
 
-def _suspicious_texts(columns: dict[str, NDArray[Any]]) -> dict[str, tuple[str, str]]:
+def _suspicious_texts(batch: ColumnBatch) -> dict[str, tuple[str, str]]:
     """Return a description and a hint for each text column that does not look like categories."""
-    found = {name: _kind_of_text(values) for name, values in columns.items() if values.dtype == object}
-    return {
-        name: (pair[0], pair[1].format(name=shlex.quote(name)))
-        for name, pair in found.items()
-        if pair is not None
-    }
+    found = {}
+    for name, values in batch.columns.items():
+        if values.dtype == object and (pair := _kind_of_text(values)) is not None:
+            found[name] = pair[0], pair[1].format(name=shlex.quote(name))
+    return found
 
 
 def _kind_of_text(values: NDArray[Any]) -> tuple[str, str] | None:

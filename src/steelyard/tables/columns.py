@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -70,15 +70,13 @@ class ColumnBatch:
         Number of rows.
     coded : mapping of str to (list, ndarray), optional
         Dictionary-encoded text columns, see :meth:`dictionary_encode`.
-    matrix : ndarray of shape (n_rows, n_names), optional
-        Numeric columns that are stored together; their entries in ``columns`` are views of it.
-    matrix_names : list of str
-        Names of the columns of ``matrix``.
+    matrix : ndarray of shape (n_rows, n_columns), optional
+        All columns together, if all are numeric; ``columns`` then contains views of it.
     times : collection of str
         Numeric columns whose declared type is a date or time.
     """
 
-    __slots__ = ("coded", "columns", "matrix", "matrix_names", "n_rows", "times")
+    __slots__ = ("coded", "columns", "matrix", "n_rows", "times")
 
     def __init__(
         self,
@@ -87,41 +85,77 @@ class ColumnBatch:
         coded: Mapping[str, Coded] | None = None,
         *,
         matrix: FloatArray | None = None,
-        matrix_names: Sequence[str] = (),
         times: Collection[str] = (),
     ) -> None:
         self.columns, self.n_rows, self.coded = columns, n_rows, coded or {}
-        self.matrix, self.matrix_names, self.times = matrix, list(matrix_names), times
+        self.matrix, self.times = matrix, times
 
     @classmethod
     def from_matrix(cls, names: Sequence[str], matrix: FloatArray) -> ColumnBatch:
         """Return a batch of numeric columns from a matrix of shape (n_rows, n_names)."""
-        columns = dict(zip(names, matrix.T, strict=True))
-        return cls(columns, len(matrix), matrix=matrix, matrix_names=names)
+        return cls(dict(zip(names, matrix.T, strict=True)), len(matrix), matrix=matrix)
 
     @property
     def is_matrix(self) -> bool:
         """Whether all columns are numeric and stored in ``matrix``."""
-        return self.matrix is not None and len(self.matrix_names) == len(self.columns)
+        return self.matrix is not None
+
+    def __len__(self) -> int:
+        return self.n_rows
+
+    @classmethod
+    def of_cells(cls, found: Mapping[str, Values | Coded], n_rows: int) -> ColumnBatch:
+        """Return a batch of numbers (float64), times (datetime64), texts (object) and coded texts."""
+        columns, coded, times = dict[str, Values](), dict[str, Coded](), []
+        for name, values in found.items():
+            if isinstance(values, tuple):
+                coded[name] = values
+                columns[name] = np.array(values[0], dtype=object).take(values[1])
+            elif values.dtype.kind == "M":
+                columns[name] = in_seconds(values)
+                times.append(name)
+            else:
+                columns[name] = values
+        return cls(columns, n_rows, coded, times=times)
+
+    def kind(self, name: str) -> str:
+        """Return the kind of a column: number, time, category, or unknown if all values are missing."""
+        values = self.columns[name]
+        if is_empty(values):
+            return "unknown"
+        return "category" if values.dtype == object else "time" if name in self.times else "number"
 
     def take(self, begin: int, end: int) -> ColumnBatch:
         """Return the rows from ``begin`` to ``end`` (exclusive), without copying."""
         if begin == 0 and end >= self.n_rows:
             return self
-        part = slice(begin, min(end, self.n_rows))
+        return self.select(slice(begin, min(end, self.n_rows)))
+
+    def select(self, rows: Any) -> ColumnBatch:
+        """Return some rows, selected by slice, mask or index."""
+        if self.matrix is not None:
+            return self.from_matrix(list(self.columns), self.matrix[rows])
         return ColumnBatch(
-            {name: values[part] for name, values in self.columns.items()},
-            max(0, part.stop - begin),
-            {name: (values, codes[part]) for name, (values, codes) in self.coded.items()},
-            matrix=None if self.matrix is None else self.matrix[part],
-            matrix_names=self.matrix_names,
+            {name: values[rows] for name, values in self.columns.items()},
+            len(np.arange(self.n_rows)[rows]),
+            {name: (values, codes[rows]) for name, (values, codes) in self.coded.items()},
             times=self.times,
         )
+
+    def choose(self, names: Iterable[str]) -> ColumnBatch:
+        """Return some columns in the given order."""
+        columns = {name: self.columns[name] for name in names}
+        coded = {name: self.coded[name] for name in columns if name in self.coded}
+        return ColumnBatch(columns, self.n_rows, coded, times=self.times)
+
+    def without(self, name: str) -> ColumnBatch:
+        """Return all columns except one."""
+        return self.choose(other for other in self.columns if other != name)
 
     def to_matrix(self, names: Sequence[str]) -> FloatArray:
         """Return numeric columns as a C-contiguous matrix, which may share memory with the batch."""
         names = list(names)
-        if self.matrix is not None and names == self.matrix_names[: len(names)]:
+        if self.matrix is not None and names == list(self.columns)[: len(names)]:
             return np.ascontiguousarray(self.matrix[:, : len(names)])
         X = np.empty((self.n_rows, len(names)))
         if names:
@@ -130,7 +164,7 @@ class ColumnBatch:
 
     def first_text(self, names: Sequence[str]) -> str | None:
         """Return the first of the given columns that contains text, or None if all columns are numeric."""
-        if self.is_matrix:
+        if self.matrix is not None:
             return None
         return next((name for name in names if self.columns[name].dtype == object), None)
 
@@ -145,9 +179,7 @@ class ColumnBatch:
         if values.dtype != object:
             found, codes = np.unique(values, return_inverse=True)
             return as_texts(found), codes
-        index: dict[Any, int] = {}
-        codes = np.array([index.setdefault(value, len(index)) for value in values.tolist()], dtype=np.int64)
-        return list(index), codes
+        return encode_texts(values.tolist())
 
     @staticmethod
     def concat(parts: Sequence[ColumnBatch]) -> ColumnBatch:
@@ -155,29 +187,14 @@ class ColumnBatch:
         first = parts[0]
         if len(parts) == 1:
             return first
-        n_rows = sum(part.n_rows for part in parts)
-        matrices = [part.matrix for part in parts if part.matrix is not None]
-        together = len(matrices) == len(parts) and all(p.matrix_names == first.matrix_names for p in parts)
-        columns: dict[str, Values] = {}
-        matrix = np.concatenate(matrices) if together else None
-        if matrix is not None:
-            columns = dict(zip(first.matrix_names, matrix.T, strict=True))
-        columns |= {
-            name: np.concatenate([part.columns[name] for part in parts])
-            for name in first.columns
-            if name not in columns
-        }
+        names = list(first.columns)
+        matrices = [part.matrix for part in parts if part.matrix is not None and list(part.columns) == names]
+        if len(matrices) == len(parts):
+            return ColumnBatch.from_matrix(names, np.concatenate(matrices))
+        columns = {name: np.concatenate([part.columns[name] for part in parts]) for name in names}
         is_coded = [name for name in first.coded if all(name in part.coded for part in parts)]
         coded = {name: _concat_coded([part.coded[name] for part in parts]) for name in is_coded}
-        names = first.matrix_names if together else ()
-        return ColumnBatch(
-            {name: columns[name] for name in first.columns},
-            n_rows,
-            coded,
-            matrix=matrix,
-            matrix_names=names,
-            times=first.times,
-        )
+        return ColumnBatch(columns, sum(part.n_rows for part in parts), coded, times=first.times)
 
 
 def _concat_coded(parts: Sequence[Coded]) -> Coded:
@@ -213,6 +230,20 @@ class Columns:
     drop: tuple[str, ...] = ()
     categorical: tuple[str, ...] = ()
 
+    @classmethod
+    def of(
+        cls,
+        target: str | None,
+        time: str | None = None,
+        *,
+        features: str | Sequence[str] | None = None,
+        drop: str | Sequence[str] = (),
+        categorical: str | Sequence[str] = (),
+    ) -> Columns:
+        """Return the roles of columns, each given as one name or several."""
+        chosen = None if features is None else _names(features)
+        return cls(target, time, chosen, _names(drop), _names(categorical))
+
     def chosen(self, names: Sequence[str], source: str, index: Sequence[str] = ()) -> list[str]:
         """Return the names of the features in a source; raise an error for names that do not exist.
 
@@ -221,11 +252,14 @@ class Columns:
         if len(set(names)) < len(names):
             repeated = next(name for k, name in enumerate(names) if name in names[:k])
             raise DataError(f"two columns have the name {repeated!r}; names must be unique.", source=source)
-        self._check(names, source, "target", [self.target] if self.target is not None else [])
-        self._check(names, source, "time", [self.time] if self.time is not None else [])
-        self._check(names, source, "feature", self.features or ())
-        self._check(names, source, "dropped", self.drop)
-        self._check(names, source, "categorical", self.categorical)
+        for kind, wanted in (
+            ("target", () if self.target is None else (self.target,)),
+            ("time", () if self.time is None else (self.time,)),
+            ("feature", self.features or ()),
+            ("dropped", self.drop),
+            ("categorical", self.categorical),
+        ):
+            check_exist(names, source, kind, wanted)
         excluded = {self.target, self.time, *self.drop}
         candidates = self.features or [name for name in names if name not in set(index)]
         features = [name for name in candidates if name not in excluded]
@@ -235,24 +269,68 @@ class Columns:
             )
         return features
 
-    def check_kept(self, names: Sequence[str], source: str, keep: Sequence[str]) -> None:
-        """Raise an error if a column of ``keep`` does not exist."""
-        self._check(names, source, "kept", keep)
-
-    def _check(self, names: Sequence[str], source: str, kind: str, wanted: Sequence[str]) -> None:
-        existing = set(names) if wanted else ()
-        for name in wanted:
-            if name not in existing:
-                closest = near(str(name), names)
-                raise DataError(
-                    f"the {kind} column {name!r} does not exist; the columns are {listed(names)}.",
-                    source=source,
-                    hint=f"did you mean {closest!r}?" if closest else None,
-                )
-
     def wanted(self, features: Sequence[str]) -> list[str]:
         """Return the columns that must be read: features, target and time."""
         return [*features, *(name for name in (self.target, self.time) if name is not None)]
+
+
+def _names(names: str | Sequence[str]) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
+def check_exist(names: Sequence[str], source: str, kind: str, wanted: Sequence[str]) -> None:
+    """Raise DataError if one of the columns ``wanted``, which are of some kind, is not in ``names``."""
+    existing = set(names) if wanted else ()
+    for name in wanted:
+        if name not in existing:
+            closest = near(str(name), names)
+            raise DataError(
+                f"the {kind} column {name!r} does not exist; the columns are {listed(names)}.",
+                source=source,
+                hint=f"did you mean {closest!r}?" if closest else None,
+            )
+
+
+def encode_texts(texts: Iterable[str | None]) -> Coded:
+    """Return the distinct texts, in order of appearance, and the index of each text."""
+    index: dict[Any, int] = {}
+    codes = np.array([index.setdefault(text, len(index)) for text in texts], dtype=np.int64)
+    return list(index), codes
+
+
+def in_seconds(times: Values) -> FloatArray:
+    """Return times or durations of NumPy in seconds, with NaN for missing values."""
+    micros = times.astype(times.dtype.kind + "8[us]")
+    return np.where(np.isnat(micros), np.nan, micros.astype(np.int64) / 1e6)
+
+
+def is_empty(values: Values) -> bool:
+    """Return whether all values of a column are missing."""
+    if values.dtype == object:
+        return all(value is None for value in values)
+    return bool(np.isnan(values).all())
+
+
+def new_values(coded: Coded, known: Container[Any]) -> list[tuple[int, Any]]:
+    """Return the values that are not in ``known``, each with its first row, in the order of these rows."""
+    values, codes = coded
+    unknown = [code for code, value in enumerate(values) if value is not None and value not in known]
+    if not unknown:
+        return []
+    first_rows = np.full(len(values), len(codes))
+    np.minimum.at(first_rows, codes, np.arange(len(codes)))
+    return sorted((int(first_rows[code]), values[code]) for code in unknown if first_rows[code] < len(codes))
+
+
+def erased_codes(codes: Mapping[str, int], texts: Container[str]) -> dict[str, int]:
+    """Return the codes of texts, in which some texts are replaced by placeholders."""
+    found: dict[str, int] = {}
+    for text, code in codes.items():
+        new = f"(erased {code})" if text in texts else text
+        while new != text and (new in codes or new in found):
+            new += "'"
+        found[new] = code
+    return found
 
 
 def as_texts(values: Values) -> list[str | None]:

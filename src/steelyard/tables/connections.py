@@ -256,13 +256,7 @@ _DRIVERS: dict[str, tuple[type[Connection], str]] = {
 
 
 def connected(connection: Any) -> Connection:
-    """Return the adapter for a DB-API, ADBC or SQLAlchemy connection.
-
-    Parameters
-    ----------
-    connection : object
-        An open connection, or a SQLAlchemy engine; :meth:`Connection.close` returns the engine's connection.
-    """
+    """Return the adapter for an open DB-API, ADBC or SQLAlchemy connection, or for a SQLAlchemy engine."""
     if isinstance(connection, Connection):
         return connection
     modules = [kind.__module__.partition(".")[0] for kind in type(connection).__mro__]

@@ -21,14 +21,8 @@ _MAX_FAILURES = 8  # number of failed blocks after which NumberParser is disable
 def block_parsers(names: Sequence[str], delimiter: str, kinds: Mapping[str, str]) -> list[BlockParser]:
     """Return the parsers to try for each block, fastest first.
 
-    Parameters
-    ----------
-    names : sequence of str
-        All columns of the file.
-    delimiter : str
-        One character.
-    kinds : mapping of str to str
-        The columns to read, and their kind: ``"number"``, ``"boolean"`` or ``"text"``.
+    ``names`` are all columns of the file. ``kinds`` contains the columns to read with their kind: number,
+    boolean or text.
     """
     parsers: list[BlockParser] = []
     if all(kind == "number" for kind in kinds.values()):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 import re
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -20,9 +20,10 @@ import numpy as np
 
 from steelyard.exceptions import DataError, FileAccessError, SteelyardError
 from steelyard.tables.arrow_sources import arrow_batch, has_pyarrow
-from steelyard.tables.columns import ColumnBatch, Columns, Place, near
+from steelyard.tables.columns import ColumnBatch, Place, near
 from steelyard.tables.connections import Connection, connected, database_error, error_text
 from steelyard.tables.postgres_copy import Column
+from steelyard.tables.source import TableSource
 
 SCHEMES = ("duckdb", "sqlite", "postgresql", "postgres")
 FIRST_ROWS = 256  # number of rows from which column kinds are inferred, the same as for fitting a quantizer
@@ -57,7 +58,15 @@ def quoted_table(name: str) -> str:
     return ".".join(map(quoted, name_parts(name)))
 
 
-class DatabaseSource:
+def sqlglot_table(name: str) -> Any:
+    """Return the SQLGlot expression of a table name; dots separate schema and table."""
+    from sqlglot import exp
+
+    parts = [exp.to_identifier(part, quoted=True) for part in reversed(name_parts(name))]
+    return exp.Table(**dict(zip(_NAME_FIELDS, parts, strict=False)))
+
+
+class DatabaseSource(TableSource):
     """Reader of the rows of one query.
 
     Parameters
@@ -96,12 +105,11 @@ class DatabaseSource:
         table: str | None = None,
         where: str | None = None,
     ) -> None:
+        super().__init__(Place(name))
         self.connection, self.query, self.parameters = connected(connection), query, tuple(parameters)
         self._table, self._where = table, where
         self._open_batches: Generator[ColumnBatch, None, None] | None = None
         self._close = close or (lambda: None)
-        self.place = Place(name)
-        self.n_rows: int | None = None
         try:
             check_single(query, name)
             with self.connection.reading():
@@ -133,27 +141,17 @@ class DatabaseSource:
             return self.query
         from sqlglot import exp
 
-        parts = [exp.to_identifier(part, quoted=True) for part in name_parts(self._table)]
-        chosen = str(
-            exp.select("*")
-            .from_(exp.Table(**dict(zip(_NAME_FIELDS, reversed(parts), strict=False))))
-            .sql(dialect)
-        )
+        chosen = str(exp.select("*").from_(sqlglot_table(self._table)).sql(dialect))
         return chosen if self._where is None else f"{chosen} WHERE {self._where}"
 
-    def kinds(self, columns: Columns, wanted: list[str]) -> dict[str, str]:
-        """Return the kind of each column: ``"text"`` for categories, ``"declared"`` for all others."""
-        return {name: "text" if name in columns.categorical else "declared" for name in wanted}
-
     def batches(
-        self, wanted: list[str], kinds: dict[str, str], limit: int | None = None
+        self, wanted: list[str], kinds: Mapping[str, str], limit: int | None = None
     ) -> Generator[ColumnBatch, None, None]:
-        """Yield the rows as batches of columns. An error is raised after all earlier rows were returned."""
         self._open_batches = self._batches(wanted, kinds, limit)
         return self._open_batches
 
     def _batches(
-        self, wanted: list[str], kinds: dict[str, str], limit: int | None
+        self, wanted: list[str], kinds: Mapping[str, str], limit: int | None
     ) -> Generator[ColumnBatch, None, None]:
         query = self.selected(", ".join(self._written(name, kinds[name]) for name in wanted), limit)
         try:
@@ -178,7 +176,9 @@ class DatabaseSource:
         exact = self.declared[name] == "decimal" and kind != "text" and self.connection.engine is not None
         return f"CAST({column} AS DOUBLE PRECISION) AS {column}" if exact else column
 
-    def _plain_batches(self, query: str, wanted: list[str], kinds: dict[str, str]) -> Iterator[ColumnBatch]:
+    def _plain_batches(
+        self, query: str, wanted: list[str], kinds: Mapping[str, str]
+    ) -> Iterator[ColumnBatch]:
         known_kinds: dict[str, str] = {name: kind for name, kind in kinds.items() if kind == "text"}
         n_rows = 0
         for rows in self.connection.rows(query, self.parameters):
@@ -212,10 +212,6 @@ class DatabaseSource:
                 ) from error
         return numbers
 
-    def fraction_read(self) -> float | None:
-        """Return None, because the number of rows is not known."""
-        return None
-
     def close(self) -> None:
         """Stop reading, and close the connection if this reader opened it."""
         if self._open_batches is not None:
@@ -224,7 +220,9 @@ class DatabaseSource:
         self._close()
 
 
-def _arrow_batches(batches: Iterable[Any], wanted: list[str], kinds: dict[str, str]) -> Iterator[ColumnBatch]:
+def _arrow_batches(
+    batches: Iterable[Any], wanted: list[str], kinds: Mapping[str, str]
+) -> Iterator[ColumnBatch]:
     for batch in batches:
         for begin in range(0, batch.num_rows, _BATCH_ROWS):
             part = batch.slice(begin, _BATCH_ROWS)
@@ -232,7 +230,7 @@ def _arrow_batches(batches: Iterable[Any], wanted: list[str], kinds: dict[str, s
 
 
 def _array_batches(
-    batches: Iterable[list[Column]], wanted: list[str], kinds: dict[str, str]
+    batches: Iterable[list[Column]], wanted: list[str], kinds: Mapping[str, str]
 ) -> Iterator[ColumnBatch]:
     for batch in batches:
         columns = {}
@@ -331,15 +329,7 @@ def unknown_table(table: str | None, existing: list[str], source: str, hint: str
 
 
 def connect(address: str, *, writes: bool = False) -> Any:
-    """Open a connection to the database at an address, read-only unless ``writes`` is set.
-
-    Parameters
-    ----------
-    address : str
-        As for :func:`open_database`.
-    writes : bool, default=False
-        Whether the connection may write.
-    """
+    """Open a connection to the database at an address, read-only unless ``writes`` is set."""
     scheme = urlsplit(address).scheme
     try:
         return _driver_connection(address, writes=writes)

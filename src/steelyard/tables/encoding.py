@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
 import numpy as np
@@ -16,8 +16,17 @@ from steelyard._types import FloatArray
 from steelyard.exceptions import DataError, ParameterError
 from steelyard.params import Integer, check_value
 from steelyard.persistence import storable
-from steelyard.tables.columns import Coded, ColumnBatch, Place, RowError
-from steelyard.tables.frames import TableColumn, is_date, times_of
+from steelyard.tables.columns import (
+    Coded,
+    ColumnBatch,
+    Columns,
+    Place,
+    RowError,
+    as_texts,
+    erased_codes,
+    new_values,
+)
+from steelyard.tables.frames import first_unreadable, with_dates
 
 MISSING = ("indicator", "refuse", "mean", "zero")
 # Numeric columns can have extra features, which are stored as categories with special names.
@@ -98,16 +107,17 @@ class TableEncoder(BaseEstimator):
         With ``dates``, text columns whose values are all dates such as 2026-01-31 are columns of times.
         """
         self._check_params()
-        self.times_ = [name for name in features if name not in categorical and _is_time(batch, name, dates)]
-        batch = self._with_seconds(batch, self.times_)
+        if dates:
+            batch = with_dates(batch, [name for name in features if name not in categorical])
         is_text = {name: batch.columns[name].dtype == object or name in categorical for name in features}
+        self.times_ = [name for name in features if name in batch.times and not is_text[name]]
         self.columns_ = list(features)
         self.numeric_ = [name for name in features if not is_text[name]]
         self.categorical_ = [name for name in features if is_text[name]]
         self.late_: list[str] = []
         self.categories_: list[tuple[str, str]] = []
-        self._index: dict[tuple[str, str], int] = {}
-        self._counts = dict.fromkeys(self.categorical_, 0)
+        # Index in categories_ of each category of each column.
+        self._codes: dict[str, dict[str, int]] = {name: {} for name in features}
         # Sum and number of the values of each column so far, for missing="mean".
         self._sums = np.zeros(len(self.numeric_))
         self._seen = np.zeros(len(self.numeric_))
@@ -117,29 +127,31 @@ class TableEncoder(BaseEstimator):
         """Return a copy that can be extended without changing this encoder."""
         other = type(self).__new__(type(self))
         other.__dict__ = {
-            name: value.copy() if isinstance(value, list | dict) else value
-            for name, value in vars(self).items()
+            name: value.copy() if isinstance(value, list) else value for name, value in vars(self).items()
         }
+        if self.is_fitted:
+            other._codes = {name: dict(codes) for name, codes in self._codes.items()}
         return other
 
     def add_columns(self, batch: ColumnBatch) -> None:
         """Add the columns of a batch that were in no earlier table."""
-        for name in batch.columns if self.missing != "refuse" else ():
-            if name not in self.columns_:
-                values = batch.columns[name]
-                if _is_time(batch, name, dates=True):
-                    self.times_.append(name)
-                    values = self._with_seconds(batch, [name]).columns[name]
-                is_text = values.dtype == object
-                known = values[:0] if is_text or self.missing != "indicator" else values[np.isfinite(values)]
-                self._add_column(name, float(np.median(known)) if len(known) else 0.0, is_text=is_text)
+        if self.missing == "refuse":
+            return
+        new = [name for name in batch.columns if name not in self.columns_]
+        batch = with_dates(batch, new)
+        for name in new:
+            values = batch.columns[name]
+            is_text = values.dtype == object
+            self.times_ += [name] if name in batch.times and not is_text else []
+            known = values[:0] if is_text or self.missing != "indicator" else values[np.isfinite(values)]
+            self._add_column(name, float(np.median(known)) if len(known) else 0.0, is_text=is_text)
 
     def _add_column(self, name: str, fill: float, *, is_text: bool) -> None:
         self.columns_.append(name)
         self.late_.append(name)
+        self._codes[name] = {}
         if is_text:
             self.categorical_.append(name)
-            self._counts[name] = 0
             return
         self._fills = np.append(self._fills, fill)
         self._sums, self._seen = np.append(self._sums, 0.0), np.append(self._seen, 0.0)
@@ -156,6 +168,10 @@ class TableEncoder(BaseEstimator):
     def is_fitted(self) -> bool:
         """Whether the columns are known, so that rows can be encoded."""
         return "columns_" in vars(self)
+
+    def roles(self, target: str | None, time: str | None = None) -> Columns:
+        """Return the roles of the columns in a source with the learned columns."""
+        return Columns(target, time, tuple(self.columns_), (), tuple(self.categorical_))
 
     @property
     def feature_names(self) -> list[str]:
@@ -200,15 +216,16 @@ class TableEncoder(BaseEstimator):
         indicator features of the column.
         """
         numbers = self._encode_numbers(batch, place, first_row, learn=learn)
-        gaps = None if self.missing != "indicator" or _native.all_finite(numbers) else np.isnan(numbers)
+        keeps_gaps = self.missing == "indicator"
+        gaps = np.isnan(numbers) if keeps_gaps and not _native.all_finite(numbers) else None
         columns = {name: batch.dictionary_encode(name) for name in self.categorical_}
-        if columns:
+        if columns and self.missing == "refuse":
             self._check_present(columns, place, first_row)
         if learn and (columns or gaps is not None):
             self._add_new(columns, gaps, place)
         if gaps is not None:
             numbers = np.where(gaps, self._fills, numbers)
-        if not self.categories_ and not self.categorical_ and not self.fixed_gaps:
+        if not (self.categories_ or self.categorical_ or (keeps_gaps and self._first_gaps)):
             return numbers, None
         return self._growing(numbers, gaps, columns), self._fixed(numbers, gaps, columns)
 
@@ -217,15 +234,17 @@ class TableEncoder(BaseEstimator):
         X = np.zeros((n_rows, n_numeric + len(self.categories_)))
         X[:, :n_numeric] = numbers[:, :n_numeric]
         for column, name in enumerate(self.numbers[n_numeric:], start=n_numeric):
-            X[:, n_numeric + self._index[name, VALUE]] = numbers[:, column] - self._fills[column]
-            if (name, PRESENT) in self._index:
-                X[:, n_numeric + self._index[name, PRESENT]] = 1.0 if gaps is None else ~gaps[:, column]
+            places = self._codes[name]
+            X[:, n_numeric + places[VALUE]] = numbers[:, column] - self._fills[column]
+            if PRESENT in places:
+                X[:, n_numeric + places[PRESENT]] = 1.0 if gaps is None else ~gaps[:, column]
         for name, (values, codes) in columns.items():
-            index = np.array([self._index.get((name, value), -1) for value in values], dtype=np.intp)[codes]
+            places = self._codes[name]
+            index = np.array([places.get(value, -1) for value in values], dtype=np.intp)[codes]
             rows = np.flatnonzero(index >= 0)
             X[rows, n_numeric + index[rows]] = 1.0
         for name, is_missing in self._with_gaps(gaps):
-            place = self._index.get((name, GAP))
+            place = self._codes[name].get(GAP)
             if place is not None:
                 X[:, n_numeric + place] = is_missing
         return X
@@ -245,56 +264,57 @@ class TableEncoder(BaseEstimator):
 
     def encode_table(
         self, batch: ColumnBatch, place: Place, first_row: int, *, learn: bool = True
-    ) -> dict[str, TableColumn]:
+    ) -> ColumnBatch:
         """Return the rows for learners that read tables, without encoding their categories.
 
         A column that the encoder does not know yet contains only missing values. With ``learn``, running
         means are updated.
         """
         numbers = self._encode_numbers(batch, place, first_row, learn=learn)
-        index = {name: k for k, name in enumerate(self.numbers)}
-        columns = {name: batch.dictionary_encode(name) for name in self.categorical_}
-        self._check_present(columns, place, first_row)
-        found = {}
-        for name in batch.columns:
-            if name in columns:
-                found[name] = TableColumn.of_coded(*columns[name])
-            elif name in index:
-                found[name] = self._number_column(name, numbers[:, index[name]])
-            else:
-                found[name] = TableColumn("unknown", np.full(batch.n_rows, np.nan), [])
-        return found
-
-    def _number_column(self, name: str, values: FloatArray) -> TableColumn:
-        return TableColumn.of_numbers(values, "time" if name in self.times_ else "number")
+        if self.missing == "refuse":
+            columns = {name: batch.dictionary_encode(name) for name in self.categorical_}
+            self._check_present(columns, place, first_row)
+        return self._table(batch, batch.columns, dict(zip(self.numbers, numbers.T, strict=True)))
 
     def rows_of_table(
         self, batch: ColumnBatch, X: FloatArray, *, named: bool = False
-    ) -> FloatArray | dict[str, TableColumn] | None:
+    ) -> FloatArray | ColumnBatch | None:
         """Return the rows for learners that read tables, with categories and missing values.
 
         ``X`` is the growing encoding of the same rows. If ``named`` is false and all columns are numeric, the
         result is an array, or None if the array would equal ``X``.
         """
         keeps_gaps = self.missing == "indicator"
-        if not batch.is_matrix:
-            batch = self._with_seconds(batch, self.numbers)
         if not self.categorical_ and not self.late_ and not self.times_ and not named:
             return batch.to_matrix(self.numeric_) if keeps_gaps and X.shape[1] > len(self.numeric_) else None
-        filled = dict(zip(self.feature_names, X.T, strict=False))
-        return {
-            name: TableColumn.of_coded(*batch.dictionary_encode(name))
-            if name in self._counts
-            else self._number_column(name, batch.columns[name] if keeps_gaps else filled[name])
-            for name in self.columns_
-        }
+        if keeps_gaps and batch.matrix is not None and list(batch.columns) == self.columns_:
+            return batch
+        numbers = with_dates(batch, self.numbers).columns
+        if not keeps_gaps:
+            numbers = dict(zip(self.feature_names, X.T, strict=False))
+        return self._table(batch, self.columns_, numbers)
+
+    def _table(
+        self, batch: ColumnBatch, names: Iterable[str], numbers: Mapping[str, NDArray[Any]]
+    ) -> ColumnBatch:
+        """Return some columns: those of categories from the batch, the others from ``numbers``."""
+        columns, texts = {}, set(self.categorical_)
+        for name in names:
+            if name not in texts:
+                columns[name] = numbers.get(name, np.full(batch.n_rows, np.nan))
+            elif (values := batch.columns[name]).dtype == object:
+                columns[name] = values
+            else:
+                columns[name] = np.array(as_texts(values), dtype=object)
+        coded = {name: pair for name, pair in batch.coded.items() if name in columns and name in texts}
+        return ColumnBatch(columns, batch.n_rows, coded, times=tuple(self.times_))
 
     # -- numeric columns ---------------------------------------------------------------------------------
 
     def _encode_numbers(self, batch: ColumnBatch, place: Place, first_row: int, *, learn: bool) -> FloatArray:
         names = self.numbers
-        if not batch.is_matrix:  # a matrix has only numbers
-            batch = self._with_seconds(batch, names)
+        if batch.matrix is None:  # a matrix has only numbers
+            batch = with_dates(batch, names)
             text = batch.first_text(names)
             if text is not None:
                 raise _text_error(batch.columns[text], text, place, first_row, is_time=text in self.times_)
@@ -306,19 +326,6 @@ class TableEncoder(BaseEstimator):
         if self.missing == "mean":
             X = self._with_means(X, learn=learn)
         return X
-
-    @staticmethod
-    def _with_seconds(batch: ColumnBatch, names: Iterable[str]) -> ColumnBatch:
-        """Convert those of the named columns that contain dates as text to seconds."""
-        found = {}
-        for name in names:
-            values = batch.columns[name]
-            seconds = times_of(set(values.tolist()) - {None}) if values.dtype == object else None
-            if seconds is not None:
-                found[name] = np.array([seconds.get(value, np.nan) for value in values.tolist()])
-        if not found:
-            return batch
-        return ColumnBatch({**batch.columns, **found}, batch.n_rows, batch.coded)
 
     def _check_finite(self, X: FloatArray, place: Place, first_row: int) -> None:
         """Raise an error for infinite values and, with missing="refuse", for missing values."""
@@ -348,9 +355,8 @@ class TableEncoder(BaseEstimator):
 
     # -- categorical columns -----------------------------------------------------------------------------
 
-    def _check_present(self, columns: dict[str, Coded], place: Place, first_row: int) -> None:
-        if self.missing != "refuse":
-            return
+    @staticmethod
+    def _check_present(columns: dict[str, Coded], place: Place, first_row: int) -> None:
         for name, (values, codes) in columns.items():
             if None in values:
                 missing = codes == values.index(None)
@@ -362,26 +368,24 @@ class TableEncoder(BaseEstimator):
         new: list[tuple[int, int, str, str]] = [
             (int(values.argmax()), self.numeric_.index(name) - len(self.numeric_), name, GAP)
             for name, values in self._with_gaps(gaps)
-            if (name, GAP) not in self._index
+            if GAP not in self._codes[name]
         ]
-        for order, (name, (values, codes)) in enumerate(columns.items()):
-            unknown = [k for k, x in enumerate(values) if x is not None and (name, x) not in self._index]
-            if not unknown:
-                continue
-            first_rows = np.full(len(values), len(codes))
-            np.minimum.at(first_rows, codes, np.arange(len(codes)))
-            new_here = [
-                (int(first_rows[k]), order, name, values[k]) for k in unknown if first_rows[k] < len(codes)
-            ]
-            if self._counts[name] + len(new_here) > self.max_categories:
-                raise DataError(
-                    f"column {name!r} has more than {self.max_categories:,} distinct values, "
-                    "too many for one feature each.",
-                    source=place.source,
-                    hint=f"leave the column out: drop={name!r} (--drop {name} on the command line)",
-                )
-            new += new_here
+        for order, (name, coded) in enumerate(columns.items()):
+            known = self._codes[name]
+            found = [(row, order, name, value) for row, value in new_values(coded, known)]
+            self.check_few_categories(name, len(known) + len(found), place.source)
+            new += found
         self.add_categories((name, value) for _, _, name, value in sorted(new))
+
+    def check_few_categories(self, name: str, n_values: int, source: str) -> None:
+        """Raise DataError if a column has too many categories."""
+        if n_values > self.max_categories:
+            raise DataError(
+                f"column {name!r} has more than {self.max_categories:,} distinct values, "
+                "too many for one feature each.",
+                source=source,
+                hint=f"leave the column out: drop={name!r} (--drop {name} on the command line)",
+            )
 
     def _with_gaps(self, gaps: Gaps) -> list[tuple[str, NDArray[np.bool_]]]:
         """Return numeric columns of the first table that have missing values, each with a mask of them."""
@@ -405,30 +409,25 @@ class TableEncoder(BaseEstimator):
 
     def index_of(self, column: str, value: str) -> int:
         """Return the index of a known category in ``categories_``."""
-        return self._index[column, value]
+        return self._codes[column][value]
 
     def add_categories(self, categories: Iterable[tuple[str, str]]) -> None:
         """Add categories, given as pairs (column, value). Known categories keep their index."""
         for name, value in categories:
-            if (name, value) not in self._index:
-                self._index[name, value] = len(self.categories_)
+            if value not in self._codes[name]:
+                self._codes[name][value] = len(self.categories_)
                 self.categories_.append((name, value))
-                if name in self._counts:
-                    self._counts[name] += 1
 
     def erase_categories(self, categories: Iterable[tuple[str, str]]) -> None:
         """Erase the names of categories without rows. Their features remain and are always 0.
 
         If a name is learned again later, it becomes a new category.
         """
-        for pair in categories:
-            index = self._index.pop(pair, None)
-            if index is not None:
-                erased = (pair[0], f"(erased {index})")
-                while erased in self._index:
-                    erased = (pair[0], erased[1] + "'")
-                self._index[erased] = index
-                self.categories_[index] = erased
+        erased = set(categories)
+        for name in {name for name, _ in erased} & self._codes.keys():
+            self._codes[name] = erased_codes(self._codes[name], {text for at, text in erased if at == name})
+            for text, index in self._codes[name].items():
+                self.categories_[index] = (name, text)
 
     def adopt(self, other: TableEncoder) -> list[int]:
         """Add the categories and late columns of another encoder whose first table had the same columns.
@@ -457,13 +456,16 @@ class TableEncoder(BaseEstimator):
                 )
         for name in other.late_:
             if name not in self.columns_:
-                self._add_column(name, other_fills.get(name, 0.0), is_text=name in other._counts)
+                self._add_column(name, other_fills.get(name, 0.0), is_text=name in other.categorical_)
         self.add_categories(other.categories_)
         places = [self.numbers.index(name) for name in other.numbers]
         np.add.at(self._sums, places, other._sums)
         np.add.at(self._seen, places, other._seen)
         n_numeric = len(self.numeric_)
-        return [*range(n_numeric), *(n_numeric + self._index[pair] for pair in other.categories_)]
+        return [
+            *range(n_numeric),
+            *(n_numeric + self._codes[name][value] for name, value in other.categories_),
+        ]
 
     know = renamed_method("add_categories", "know")
     place_of = renamed_method("index_of", "place_of")
@@ -496,12 +498,9 @@ class TableEncoder(BaseEstimator):
         numeric = {*self.numeric_, *late_numbers}
         self.categorical_ = [name for name in self.columns_ if name not in numeric]
         self.categories_ = [(str(column), str(value)) for column, value in state["categories"]]
-        self._index = {pair: index for index, pair in enumerate(self.categories_)}
-        self._counts = {name: sum(c == name for c, _ in self.categories_) for name in self.categorical_}
-        self._sums, self._seen = np.asarray(state["sums"]), np.asarray(state["seen"])
         columns = set(self.columns_)
         is_valid = {*self.times_} <= numeric <= columns and late_numbers <= set(self.late_) <= columns
-        if not is_valid or len(self._index) != len(self.categories_):
+        if not is_valid or len(set(self.categories_)) < len(self.categories_):
             raise ValueError("columns and categories are inconsistent")
         n_numbers = len(self.numeric_) + len(late_numbers)
         if len(columns) < len(self.columns_) or len(numeric) < n_numbers:
@@ -510,29 +509,28 @@ class TableEncoder(BaseEstimator):
         known |= {(name, part) for name in late_numbers for part in (VALUE, PRESENT)}
         if any(pair[0] not in known and pair not in known for pair in self.categories_):
             raise ValueError("a category does not belong to any column")
-        if any((name, VALUE) not in self._index for name in late_numbers):
+        self._codes = {name: {} for name in self.columns_}
+        for index, (name, value) in enumerate(self.categories_):
+            self._codes[name][value] = index
+        if any(VALUE not in self._codes[name] for name in late_numbers):
             raise ValueError("a column that was added later has no feature")
+        self._set_numbers(state, n_numbers)
+        self._check_params()
+
+    def _set_numbers(self, state: dict[str, Any], n_numbers: int) -> None:
         self._fills = np.asarray(state.get("fills", np.zeros(n_numbers)), dtype=np.float64)
         self._first_gaps = [int(index) for index in state.get("first_gaps", ())]
         if self._fills.shape != (n_numbers,) or not np.isfinite(self._fills).all():
             raise ValueError("expected one finite replacement of missing values per column of numbers")
         if not all(0 <= index < len(self.numeric_) for index in self._first_gaps):
             raise ValueError("an indicator of missing values belongs to no column")
-        self._check_params()
+        self._sums, self._seen = np.asarray(state["sums"]), np.asarray(state["seen"])
         if self._sums.shape != (n_numbers,) or self._seen.shape != self._sums.shape:
             raise ValueError("expected one sum per column of numbers")
         if self._sums.dtype != np.float64 or self._seen.dtype != np.float64:
             raise ValueError("sums and counts must be float64")
         if not np.isfinite(self._sums).all() or not (self._seen >= 0).all():
             raise ValueError("a mean is not finite")
-
-
-def _is_time(batch: ColumnBatch, name: str, dates: bool) -> bool:
-    """Return whether a column contains times: its type is a time or, with ``dates``, its texts are dates."""
-    values = batch.columns[name]
-    if values.dtype != object or not dates:
-        return values.dtype != object and name in batch.times
-    return times_of(set(values.tolist()) - {None}) is not None
 
 
 def _first_fills(batch: ColumnBatch, numeric: list[str]) -> tuple[FloatArray, list[int]]:
@@ -554,14 +552,12 @@ def _hash(name: str, value: str | None) -> int:
 
 def _text_error(values: NDArray[Any], name: str, place: Place, first_row: int, *, is_time: bool) -> DataError:
     expected = "a date such as 2026-01-31 or 2026-01-31T09:30" if is_time else "a number"
-    for row, value in enumerate(values.tolist()):
-        try:
-            is_valid = value is None or is_date(value) if is_time else float(value) is not None
-        except (TypeError, ValueError):
-            is_valid = False
-        if not is_valid:
-            return place.error(f"expected {expected}; got {value!r}.", first_row + row, name)
-    return DataError(f"column {name!r} contained numbers before and contains text now.", source=place.source)
+    row = first_unreadable(values, is_time=is_time)
+    if row is None:
+        return DataError(
+            f"column {name!r} contained numbers before and contains text now.", source=place.source
+        )
+    return place.error(f"expected {expected}; got {values[row]!r}.", first_row + row, name)
 
 
 def _missing_error(place: Place, row: int, column: str) -> RowError:

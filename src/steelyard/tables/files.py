@@ -63,12 +63,8 @@ class ByteSource(_Reader):
         self._raw = raw
         self.owned = path is not None  # whether close() closes the file
         self._size = os.fstat(raw.fileno()).st_size if path is not None else None
-        packed = path is not None and raw.read(2) == _GZIP_MAGIC
-        if path is not None:
-            raw.seek(0)
-        content: IO[bytes] = gzip.GzipFile(fileobj=raw) if packed else raw  # type: ignore[assignment]
-        self._content = content
-        self.path = None if packed else path
+        self._content = raw if path is None else _decompressed(raw)
+        self.path = path if self._content is raw else None
         self._position = 0
         self._fraction = 0.0
         self._pipe: _Pipe | None = getattr(raw, "pipe", None)

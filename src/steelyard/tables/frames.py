@@ -6,7 +6,6 @@ import math
 import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from numbers import Real
@@ -18,66 +17,25 @@ from scipy.sparse import issparse
 
 from steelyard._types import FloatArray
 from steelyard.exceptions import DataError, DataTypeError
-from steelyard.tables.columns import ColumnBatch, RowError, listed
+from steelyard.tables.columns import (
+    Coded,
+    ColumnBatch,
+    RowError,
+    Values,
+    encode_texts,
+    in_seconds,
+    is_empty,
+    listed,
+)
 
 _NUMPY_NUMBERS = "biuf"
 _DATE = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?)?", re.ASCII)
 _YEAR = re.compile(r"[+-]?\d{1,5}(?!\d)", re.ASCII)
 
 
-@dataclass(frozen=True)
-class TableColumn:
-    """One column of a table.
-
-    Attributes
-    ----------
-    kind : {"number", "time", "category", "unknown"}
-        Kind of the values. Times are seconds since 1970; a column without any value is "unknown".
-    values : ndarray
-        Numbers and times as float64, with NaN for missing values. For categories, the index of each row's
-        value in ``texts``, with -1 for missing values.
-    texts : list of str
-        The distinct values of a column of categories.
-    """
-
-    kind: str
-    values: NDArray[Any]
-    texts: list[str]
-
-    @classmethod
-    def of_numbers(cls, values: Any, kind: str = "number") -> TableColumn:
-        """Return a column of numbers or times."""
-        found: FloatArray = np.asarray(values, dtype=np.float64)
-        return cls(kind if not np.isnan(found).all() else "unknown", found, [])
-
-    @classmethod
-    def of_coded(cls, values: list[str | None], codes: NDArray[np.int64]) -> TableColumn:
-        """Return a column of categories from its distinct values and the index of each row's value."""
-        is_known = np.array([value is not None for value in values])
-        places = np.where(is_known, np.cumsum(is_known) - 1, -1)
-        return _category(places[codes], [value for value in values if value is not None])
-
-    def take(self, rows: Any) -> TableColumn:
-        """Return some of the rows, selected by slice, mask or index."""
-        return replace(self, values=self.values[rows])
-
-
 def concat_tables(parts: Sequence[Any]) -> Any:
-    """Concatenate the rows of several arrays, or of several dictionaries of :class:`TableColumn`."""
-    if not isinstance(parts[0], Mapping):
-        return np.concatenate(parts)
-    return {name: _concat_columns([part[name] for part in parts]) for name in parts[0]}
-
-
-def _concat_columns(parts: Sequence[TableColumn]) -> TableColumn:
-    known = [part for part in parts if part.kind != "unknown"]
-    if not known:
-        return replace(parts[0], values=np.concatenate([part.values for part in parts]))
-    if known[0].kind != "category":
-        values = [np.full(len(p.values), np.nan) if p.kind == "unknown" else p.values for p in parts]
-        return replace(known[0], values=np.concatenate(values))
-    texts = [None if code < 0 else part.texts[code] for part in parts for code in part.values.tolist()]
-    return _category(*_factorize(texts))
+    """Concatenate the rows of several arrays, or of several batches of columns."""
+    return np.concatenate(parts) if isinstance(parts[0], np.ndarray) else ColumnBatch.concat(parts)
 
 
 def is_table(X: Any) -> bool:
@@ -104,34 +62,14 @@ def _is_numeric(X: NDArray[Any]) -> bool:
     return True
 
 
-def numeric_frame(X: Any) -> tuple[list[str], FloatArray] | None:
-    """Return column names and values of a pandas data frame of plain numbers, or None for other tables."""
-    pandas = sys.modules.get("pandas")
-    if pandas is None or not isinstance(X, pandas.DataFrame) or not len(X):
-        return None
-    if not all(isinstance(dtype, np.dtype) and dtype.kind in _NUMPY_NUMBERS for dtype in X.dtypes):
-        return None
-    return [str(name) for name in X.columns], X.to_numpy(dtype=np.float64)
-
-
 def memory_batch(
     X: Any, source: str, known: Sequence[str] = (), categorical: Sequence[str] = (), *, extend: bool = False
 ) -> ColumnBatch:
-    """Return a table in memory as a batch of columns.
+    """Return a table in memory as a batch of columns; an array of numbers has the columns x0, x1 and so on.
 
-    Parameters
-    ----------
-    X : table, list of dict or array
-        The table; an array of numbers has the columns x0, x1 and so on.
-    source : str
-        Name of the caller in error messages.
-    known : sequence of str
-        The expected columns; the values of columns that the table does not have are missing. If it is empty,
-        all columns with at least one value are returned.
-    categorical : sequence of str
-        Columns that contained categories in earlier tables.
-    extend : bool, default=False
-        Whether to also return further columns, if they have at least one value, after the expected ones.
+    The columns are those in ``known`` (with missing values if the table does not have them), or all with at
+    least one value if ``known`` is empty. With ``extend``, other columns with at least one value follow.
+    ``categorical`` are the columns that contained categories in earlier tables.
     """
     if not is_table(X):
         X = _matrix(X, source)
@@ -139,24 +77,19 @@ def memory_batch(
         if known and list(known) != names:
             raise DataError(_wrong_array(X, list(known)), source=source)
         return ColumnBatch.from_matrix(names, X)
-    found = table_columns(X, source)
-    n_rows = len(next(iter(found.values())).values)
-    check_some_known(found, known, source)
+    found = table_batch(X, source)
+    check_some_known(found.columns, known, source)
     names = list(known)
     if extend or not known:
-        names += [name for name, column in found.items() if column.kind != "unknown" and name not in known]
-    columns, coded = {}, {}
-    for name in names or found:
-        column = found.get(name, TableColumn("unknown", np.full(n_rows, np.nan), []))
-        if column.kind == "category":
-            coded[name] = [*column.texts, None], np.where(column.values < 0, len(column.texts), column.values)
-            columns[name] = np.array(coded[name][0], dtype=object)[coded[name][1]]
-        elif column.kind == "unknown":
-            columns[name] = np.full(n_rows, None) if name in categorical else np.full(n_rows, np.nan)
-        else:
-            columns[name] = column.values
-    times = [name for name in columns if name in found and found[name].kind == "time"]
-    return ColumnBatch(columns, n_rows, coded, times=times)
+        names += [name for name in found.columns if name not in known and found.kind(name) != "unknown"]
+    if names == list(found.columns) and not categorical:
+        return found
+    absent = {name: np.full(found.n_rows, np.nan) for name in names if name not in found.columns}
+    columns = {**found.columns, **absent}
+    for name in categorical:
+        if is_empty(columns[name]):
+            columns[name] = np.full(found.n_rows, None)
+    return ColumnBatch(columns, found.n_rows, found.coded, times=found.times).choose(names or columns)
 
 
 def check_some_known(found: Collection[str], known: Collection[str], source: str) -> None:
@@ -202,18 +135,20 @@ def _array_names(n_columns: int) -> list[str]:
     return [f"x{k}" for k in range(n_columns)]
 
 
-def table_columns(X: Any, source: str) -> dict[str, TableColumn]:
-    """Return the columns of a table by name. Names are converted to text.
+def table_batch(X: Any, source: str) -> ColumnBatch:
+    """Return all columns of a table. Names are converted to text.
 
     Raises
     ------
     DataError
         If two columns have the same name, or if there are no rows or no columns.
     """
+    if isinstance(X, ColumnBatch):
+        return X
     names, columns = _columns(X, source)
     texts = [str(name) for name in names]
-    repeated = next((name for k, name in enumerate(texts) if name in texts[:k]), None)
-    if repeated is not None:
+    if len(set(texts)) < len(texts):
+        repeated = next(name for k, name in enumerate(texts) if name in texts[:k])
         raise DataError(
             f"two columns have the name {repeated!r}; names must be unique.",
             source=source,
@@ -221,27 +156,50 @@ def table_columns(X: Any, source: str) -> dict[str, TableColumn]:
         )
     if not texts:
         raise DataError("X has no columns (0 feature(s)); at least one is needed.", source=source)
+    matrix = _numeric_matrix(X)
+    if matrix is not None:
+        return ColumnBatch.from_matrix(texts, matrix)
     try:
         found = dict(zip(texts, columns, strict=True))
     except DataError as error:
         raise error.with_source(source) from None
-    if len({len(column.values) for column in found.values()}) != 1:
+    lengths = {len(values[1] if isinstance(values, tuple) else values) for values in found.values()}
+    if len(lengths) != 1:
         raise DataError("all columns must have the same number of rows.", source=source)
-    if not len(found[texts[0]].values):
+    n_rows = lengths.pop()
+    if not n_rows:
         raise DataError("X has no rows (0 sample(s)); at least one is needed.", source=source)
-    return found
+    batch = ColumnBatch.of_cells(found, n_rows)
+    # The kind of a column without any value is not known yet, whatever its declared type.
+    empty = {name: np.full(n_rows, np.nan) for name in texts if batch.kind(name) == "unknown"}
+    if not empty:
+        return batch
+    coded = {name: batch.coded[name] for name in batch.coded if name not in empty}
+    times = [name for name in batch.times if name not in empty]
+    return ColumnBatch({**batch.columns, **empty}, n_rows, coded, times=times)
 
 
-def _columns(X: Any, source: str) -> tuple[list[Any], Iterable[TableColumn]]:
+def _numeric_matrix(X: Any) -> FloatArray | None:
+    """Return a copy of the values of a pandas data frame of plain numbers, or None for other tables."""
+    pandas = sys.modules.get("pandas")
+    if pandas is None or not isinstance(X, pandas.DataFrame) or not len(X):
+        return None
+    if not all(isinstance(dtype, np.dtype) and dtype.kind in _NUMPY_NUMBERS for dtype in X.dtypes):
+        return None
+    return np.array(X.to_numpy(dtype=np.float64), order="C")
+
+
+# A column of a table: numbers, datetime64, texts with None for missing values, or coded texts.
+Cells = Values | Coded
+
+
+def _columns(X: Any, source: str) -> tuple[list[Any], Iterable[Cells]]:
     pandas = sys.modules.get("pandas")
     if pandas is not None and isinstance(X, pandas.DataFrame):
         return list(X.columns), (_pandas_column(X.iloc[:, k], k) for k in range(X.shape[1]))
     if isinstance(X, Mapping):
         _check_columns(X, source)
-        return list(X), (
-            values if isinstance(values, TableColumn) else _object_column(list(values), name)
-            for name, values in X.items()
-        )
+        return list(X), (_object_column(list(values), name) for name, values in X.items())
     if isinstance(X, list | tuple) and isinstance(X[0], Mapping):
         if not all(isinstance(row, Mapping) for row in X):
             raise DataTypeError("expected a list of dictionaries; got other items too.", source=source)
@@ -255,8 +213,7 @@ def _columns(X: Any, source: str) -> tuple[list[Any], Iterable[TableColumn]]:
 def _check_columns(X: Mapping[Any, Any], source: str) -> None:
     """Raise DataTypeError if a mapping contains single values instead of columns."""
     for name, values in X.items():
-        is_column = isinstance(values, TableColumn) or hasattr(values, "__len__")
-        if isinstance(values, str) or not is_column:
+        if isinstance(values, str) or not hasattr(values, "__len__"):
             raise DataTypeError(
                 f"a dictionary maps names to columns; {name!r} has the single value {values!r}.",
                 source=source,
@@ -264,7 +221,7 @@ def _check_columns(X: Mapping[Any, Any], source: str) -> None:
             )
 
 
-def _array_columns(X: Any, source: str) -> tuple[list[Any], Iterable[TableColumn]]:
+def _array_columns(X: Any, source: str) -> tuple[list[Any], Iterable[Cells]]:
     rows = [list(row) for row in X]
     if len({len(row) for row in rows}) != 1:
         raise DataError("all rows must have the same number of values.", source=source)
@@ -273,24 +230,24 @@ def _array_columns(X: Any, source: str) -> tuple[list[Any], Iterable[TableColumn
     )
 
 
-def _pandas_column(series: Any, position: int) -> TableColumn:
+def _pandas_column(series: Any, position: int) -> Cells:
     import pandas as pd
 
     dtype, name = series.dtype, series.name if series.name is not None else position
     if isinstance(dtype, pd.CategoricalDtype):
         known = [_text(value) for value in dtype.categories.tolist()]
-        return _category(series.cat.codes.to_numpy().astype(np.int64), known)
+        return _coded(series.cat.codes.to_numpy(), known)
     if pd.api.types.is_datetime64_any_dtype(dtype):
         naive = series.dt.tz_convert("UTC").dt.tz_localize(None) if series.dt.tz is not None else series
-        return TableColumn.of_numbers(_seconds(naive.to_numpy("datetime64[us]")), "time")
+        return np.asarray(naive.to_numpy("datetime64[us]"))
     if pd.api.types.is_timedelta64_dtype(dtype):
-        return TableColumn.of_numbers(_seconds(series.to_numpy("timedelta64[us]")))
+        return in_seconds(series.to_numpy("timedelta64[us]"))
     if pd.api.types.is_numeric_dtype(dtype) or pd.api.types.is_bool_dtype(dtype):
-        return TableColumn.of_numbers(series.to_numpy(np.float64, na_value=np.nan))
+        return np.asarray(series.to_numpy(np.float64, na_value=np.nan))
     return _pandas_objects(series, name)
 
 
-def _pandas_objects(series: Any, name: Any) -> TableColumn:
+def _pandas_objects(series: Any, name: Any) -> Cells:
     import pandas as pd
 
     try:
@@ -299,53 +256,47 @@ def _pandas_objects(series: Any, name: Any) -> TableColumn:
         return _object_column(list(series), name)
     objects = list(values)
     if all(type(value) is str for value in objects):
-        return _category(codes.astype(np.int64), objects)
+        return _coded(codes, objects)
     return _object_column([None if code < 0 else objects[code] for code in codes.tolist()], name)
 
 
-def _arrow_columns(X: Any, source: str) -> tuple[list[Any], Iterable[TableColumn]]:
+def _arrow_columns(X: Any, source: str) -> tuple[list[Any], Iterable[Cells]]:
     import pyarrow as pa
 
-    from steelyard.tables.arrow_sources import arrow_stream, arrow_values
+    from steelyard.tables.arrow_sources import arrow_cells, arrow_stream
 
     expected = "a table of pandas, polars or pyarrow, a list of dictionaries or an array"
     table = pa.RecordBatchReader.from_stream(arrow_stream(X, expected, source)).read_all()
 
-    def column(name: str, values: Any) -> TableColumn:
+    def column(name: str, values: Any) -> Cells:
         kind, values = values.type, values.combine_chunks()
         if isinstance(values, pa.ChunkedArray):  # an empty column stays chunked
             values = values.chunk(0) if values.num_chunks else pa.array([], type=kind)
-        found = arrow_values(values, name)
-        if found.dtype == object or pa.types.is_dictionary(kind):
-            codes, texts = _factorize([None if _is_missing(v) else _text(v) for v in found.tolist()])
-            return _category(codes, texts)
-        is_time = pa.types.is_timestamp(kind) or pa.types.is_date(kind)
-        return TableColumn.of_numbers(found, "time" if is_time else "number")
+        return arrow_cells(values, name, as_text=pa.types.is_dictionary(kind))
 
     return table.column_names, (
         column(name, values) for name, values in zip(table.column_names, table.columns, strict=True)
     )
 
 
-def _object_column(values: Sequence[Any], name: Any) -> TableColumn:
-    """Return a column of kind number, time or category from Python objects."""
+def _object_column(values: Sequence[Any], name: Any) -> Cells:
+    """Return a column of numbers, times or texts from Python objects."""
     known = [value for value in values if not _is_missing(value)]
     if all(isinstance(value, Real | Decimal | np.bool_) for value in known):
-        return TableColumn.of_numbers([np.nan if _is_missing(value) else float(value) for value in values])
+        return np.array([np.nan if _is_missing(value) else float(value) for value in values])
     if all(isinstance(value, timedelta | np.timedelta64) for value in known):
-        return TableColumn.of_numbers(_seconds(_moments(values, "timedelta64[us]")))
+        return in_seconds(_moments(values, "timedelta64[us]"))
     if all(isinstance(value, date | np.datetime64) for value in known):
-        return TableColumn.of_numbers(_seconds(_moments(values, "datetime64[us]")), "time")
+        return _moments(values, "datetime64[us]")
     if all(isinstance(value, time) for value in known):
-        return TableColumn.of_numbers([np.nan if _is_missing(v) else _seconds_of_day(v) for v in values])
+        return np.array([np.nan if _is_missing(v) else _seconds_of_day(v) for v in values])
     strange = next((value for value in known if not _is_cell(value)), None)
     if strange is not None:
         raise DataTypeError(
             f"column {str(name)!r}: every argument must be a string, a number, a boolean, a date or a time; "
             f"got {type(strange).__name__}."
         )
-    codes, texts = _factorize([None if _is_missing(value) else _text(value) for value in values])
-    return _category(codes, texts)
+    return encode_texts([None if _is_missing(value) else _text(value) for value in values])
 
 
 def _is_cell(value: Any) -> bool:
@@ -374,14 +325,9 @@ def _text(value: Any) -> str:
     return str(value)
 
 
-def _factorize(texts: Iterable[str | None]) -> tuple[NDArray[np.int64], list[str]]:
-    index: dict[str, int] = {}
-    codes = [-1 if text is None else index.setdefault(text, len(index)) for text in texts]
-    return np.array(codes, dtype=np.int64), list(index)
-
-
-def _category(codes: NDArray[np.int64], texts: list[str]) -> TableColumn:
-    return TableColumn("category" if (codes >= 0).any() else "unknown", codes, texts)
+def _coded(codes: NDArray[Any], texts: list[str]) -> Coded:
+    """Return coded texts, with the text None in place of the code -1."""
+    return [*texts, None], np.where(codes < 0, len(texts), codes).astype(np.int64)
 
 
 def _moments(values: Sequence[Any], dtype: str) -> NDArray[Any]:
@@ -395,10 +341,6 @@ def _naive(value: Any) -> Any:
     if isinstance(value, datetime) and value.tzinfo is not None:
         return value.astimezone(UTC).replace(tzinfo=None)
     return value
-
-
-def _seconds(micros: NDArray[Any]) -> FloatArray:
-    return np.where(np.isnat(micros), np.nan, micros.astype(np.int64) / 1e6)
 
 
 def _seconds_of_day(value: time) -> float:
@@ -418,6 +360,37 @@ def times_of(texts: Collection[str]) -> dict[str, float] | None:
         return {text: seconds_of(text) for text in texts}
     except ValueError:  # such as the 31st of February
         return None
+
+
+def with_dates(batch: ColumnBatch, names: Iterable[str]) -> ColumnBatch:
+    """Convert those of the named columns that contain only dates as text to columns of times."""
+    found = {}
+    for name in names:
+        if batch.columns[name].dtype == object:
+            texts, codes = batch.dictionary_encode(name)
+            is_used = np.bincount(codes, minlength=len(texts)) > 0
+            seconds = times_of({text for text, used in zip(texts, is_used, strict=True) if used} - {None})
+            if seconds is not None:
+                found[name] = np.array([seconds.get(text, np.nan) for text in texts])[codes]
+    if not found:
+        return batch
+    coded = {name: pair for name, pair in batch.coded.items() if name not in found}
+    return ColumnBatch({**batch.columns, **found}, batch.n_rows, coded, times=[*batch.times, *found])
+
+
+def first_unreadable(values: Values, *, is_time: bool) -> int | None:
+    """Return the first row whose text is no number (or, with ``is_time``, no date), or None."""
+    is_valid = is_date if is_time else _is_number
+    texts = enumerate(values.tolist())
+    return next((row for row, text in texts if text is not None and not is_valid(text)), None)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def seconds_of(text: str) -> float:

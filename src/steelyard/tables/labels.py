@@ -18,16 +18,9 @@ _MAX_INTEGER = 2**53 - 1  # float64 cannot represent all larger integers exactly
 class LabelReader:
     """Reader of the label column, which contains integers or text with few distinct values.
 
-    Parameters
-    ----------
-    column : str
-        Name of the target column.
-    max_classes : int
-        Maximum number of distinct labels. With more labels an error is raised, because the column is unlikely
-        to contain classes.
-    unlabelled : {"refuse", "keep"}, default="refuse"
-        Whether a missing label raises an error. With "keep", such a row gets an arbitrary known label as a
-        placeholder; :meth:`is_labelled` tells which labels are real.
+    More than ``max_classes`` distinct labels raise an error, because the column is unlikely to contain
+    classes. With ``unlabelled="keep"`` a missing label is no error: the row gets an arbitrary known label as
+    a placeholder, and :meth:`is_labelled` tells which labels are real.
     """
 
     def __init__(self, column: str, max_classes: int, unlabelled: str = "refuse") -> None:
@@ -48,7 +41,7 @@ class LabelReader:
             values = np.where(known, values, values[known.argmax()])
         if values.dtype == object:
             self._check_present(~self.is_labelled(values), place, first_row)
-            codes = self.table.texts(values)
+            codes = self.table.numbers(values.tolist())
             labels = self.table.array()[codes]
         else:
             labels, codes = self._integers(values, place, first_row)

@@ -31,28 +31,13 @@ def can_copy(types: Iterable[int]) -> bool:
 def arrays_of(
     messages: Iterable[Any], types: Sequence[int], encoding: str, batch: int
 ) -> Generator[list[Column], None, None]:
-    """Decode COPY messages and yield the columns of each batch of rows.
-
-    Parameters
-    ----------
-    messages : iterable of bytes
-        Messages of the server; the first one begins with a header.
-    types : sequence of int
-        Type OIDs of the columns.
-    encoding : str
-        Encoding of text.
-    batch : int
-        Rows per batch.
-    """
+    """Yield the columns of each batch of rows of a COPY; ``types`` are the OIDs of the columns."""
     rows: list[bytes] = []
-    first = True
-    for message in messages:
+    for number, message in enumerate(messages):
         row = bytes(message)
-        if first:
-            row, first = (
-                row[_HEADER_BYTES + 4 + int.from_bytes(row[_HEADER_BYTES : _HEADER_BYTES + 4], "big") :],
-                False,
-            )
+        if not number:  # the first message begins with a header
+            extension = int.from_bytes(row[_HEADER_BYTES : _HEADER_BYTES + 4], "big")
+            row = row[_HEADER_BYTES + 4 + extension :]
         if row and not row.startswith(_END):
             rows.append(row)
         if len(rows) == batch:

@@ -20,14 +20,13 @@ from numpy.typing import NDArray
 from steelyard._types import FloatArray
 from steelyard.exceptions import DataError
 from steelyard.tables.column_checks import contains_sentences
+from steelyard.tables.columns import ColumnBatch, Values, erased_codes, new_values
 from steelyard.tables.frames import (
-    TableColumn,
     check_some_known,
-    is_date,
-    numeric_frame,
-    table_columns,
+    first_unreadable,
+    table_batch,
     time_texts,
-    times_of,
+    with_dates,
 )
 
 # Number of values per column with their own code; further values share hash codes.
@@ -124,75 +123,55 @@ class Schema:
         -------
         ndarray of shape (n_rows, width)
         """
-        plain = numeric_frame(X) if self.kinds else None
-        if plain is not None and self._is_plain(plain[0]):
-            return np.array(plain[1], order="C")
-        columns = {name: self._with_times(name, x) for name, x in table_columns(X, source).items()}
-        check_some_known(columns, self.kinds, source)
+        batch = table_batch(X, source)
+        if batch.is_matrix and self._is_plain(batch.columns):
+            return batch.to_matrix(self.names)
+        check_some_known(batch.columns, self.kinds, source)
+        known = self.kinds.get
+        batch = with_dates(batch, [x for x in batch.columns if known(x, "unknown") in {"time", "unknown"}])
+        kinds = {name: kind for name in batch.columns if (kind := batch.kind(name)) != "unknown"}
         if learn:
-            for name, column in columns.items():
-                self._extend(name, column)
-        n_rows = len(next(iter(columns.values())).values)
-        coded = np.full((n_rows, self.width), np.nan)
-        for name, column in columns.items():
-            if column.kind != "unknown" and self.kinds.get(name, "unknown") != "unknown":
-                self._write(coded, name, column, source)
+            for name in batch.columns:
+                self._extend(name, kinds.get(name, "unknown"), batch)
+        coded = np.full((batch.n_rows, self.width), np.nan)
+        for name, kind in kinds.items():
+            if self.kinds.get(name, "unknown") != "unknown":
+                self._write(coded, name, kind, batch, source)
         return coded
 
-    def _with_times(self, name: str, column: TableColumn) -> TableColumn:
-        """Convert a text column of dates to times, unless the schema knows the column as another kind."""
-        if column.kind != "category" or self.kinds.get(name, "unknown") not in {"time", "unknown"}:
-            return column
-        used = [column.texts[code] for code in np.unique(column.values[column.values >= 0]).tolist()]
-        seconds = times_of(used)
-        if seconds is None:
-            return column
-        table = np.array([*(seconds.get(text, np.nan) for text in column.texts), np.nan])
-        return TableColumn.of_numbers(table[column.values], "time")
-
-    def _is_plain(self, names: list[str]) -> bool:
+    def _is_plain(self, names: Iterable[str]) -> bool:
         """Return whether all columns are numeric and have the given names in the given order."""
-        return names == self.names and all(kind == "number" for kind in self.kinds.values())
+        return list(names) == self.names and all(kind == "number" for kind in self.kinds.values())
 
-    def _extend(self, name: str, column: TableColumn) -> None:
+    def _extend(self, name: str, kind: str, batch: ColumnBatch) -> None:
         if self.kinds.get(name, "unknown") == "unknown":
-            self.kinds[name] = column.kind
-            _warn_of_sentences(name, column)
+            self.kinds[name] = kind
             self.places.setdefault((name, ""), len(self.places))
-            for part in _TIME_PARTS if column.kind == "time" else ():
+            for part in _TIME_PARTS if kind == "time" else ():
                 self.places.setdefault((name, part), len(self.places))
+            if kind == "category":
+                _warn_of_sentences(name, batch)
         if self.kinds[name] == "category":
-            self._add_categories(name, _as_category(column))
+            known = self.codes.get(name, {})
+            new = new_values(batch.dictionary_encode(name), known)[: MAX_EXACT_CATEGORIES - len(known)]
+            self.codes[name] = known | {text: len(known) + k for k, (_, text) in enumerate(new)}
 
-    def _add_categories(self, name: str, column: TableColumn) -> None:
-        known = self.codes.get(name, {})
-        if len(known) >= MAX_EXACT_CATEGORIES or all(text in known for text in column.texts):
-            self.codes.setdefault(name, known)
+    def _write(self, coded: FloatArray, name: str, kind: str, batch: ColumnBatch, source: str) -> None:
+        known, place = self.kinds[name], self.places[name, ""]
+        if known == "category":
+            texts, codes = batch.dictionary_encode(name)
+            coded[:, place] = np.array([self._code_of(name, text) for text in texts])[codes]
             return
-        # New categories get codes in the order of their first rows. Categories without rows get no code.
-        found, first = np.unique(column.values[column.values >= 0], return_index=True)
-        known = dict(known)
-        for code in found[np.argsort(first)].tolist():
-            if len(known) < MAX_EXACT_CATEGORIES:
-                known.setdefault(column.texts[code], len(known))
-        self.codes[name] = known
-
-    def _write(self, coded: FloatArray, name: str, column: TableColumn, source: str) -> None:
-        kind, place = self.kinds[name], self.places[name, ""]
-        if kind == "category":
-            column = _as_category(column)
-            table = np.array([*(self._code_of(name, text) for text in column.texts), np.nan])
-            coded[:, place] = table[column.values]
-            return
-        if column.kind != kind:
-            column = _converted(column, kind, name, source)
-        coded[:, place] = column.values
-        if kind == "time":
-            coded[:, self.places[name, "hour"]] = column.values % _SECONDS_PER_DAY / _SECONDS_PER_HOUR
-            days = np.floor(column.values / _SECONDS_PER_DAY)
+        values = batch.columns[name]
+        coded[:, place] = values if kind == known else _converted(values, kind, known, name, source)
+        if known == "time":
+            coded[:, self.places[name, "hour"]] = values % _SECONDS_PER_DAY / _SECONDS_PER_HOUR
+            days = np.floor(values / _SECONDS_PER_DAY)
             coded[:, self.places[name, "weekday"]] = (days + _FIRST_WEEKDAY) % 7.0
 
-    def _code_of(self, name: str, text: str) -> float:
+    def _code_of(self, name: str, text: str | None) -> float:
+        if text is None:
+            return np.nan
         known = self.codes[name]
         code = known.get(text)
         if code is not None:
@@ -205,13 +184,7 @@ class Schema:
         """Return a copy in which the texts of some categories, as pairs (column, text), are erased."""
         schema, erased = self.copy(), set(categories)
         for name in {name for name, _ in erased} & self.codes.keys():
-            known: dict[str, int] = {}
-            for text, code in self.codes[name].items():
-                new = f"(erased {code})" if (name, text) in erased else text
-                while new in known:
-                    new += "'"
-                known[new] = code
-            schema.codes[name] = known
+            schema.codes[name] = erased_codes(self.codes[name], {text for at, text in erased if at == name})
         return schema
 
     # -- saving and loading -------------------------------------------------------------------------
@@ -246,9 +219,9 @@ class Schema:
         return schema
 
 
-def _warn_of_sentences(name: str, column: TableColumn) -> None:
-    is_known = column.values >= 0 if column.kind == "category" else ()
-    if len(is_known) and contains_sentences(column.texts, int(np.count_nonzero(is_known))):
+def _warn_of_sentences(name: str, batch: ColumnBatch) -> None:
+    known = [text for text in batch.columns[name].tolist() if text is not None]
+    if contains_sentences(set(known), len(known)):
         warnings.warn(
             f"column {name!r} contains sentences, which are learned as categories, not by their words; "
             "TfidfVectorizer of scikit-learn makes a sparse matrix of the column, from which "
@@ -264,42 +237,17 @@ def _texts_of_codes(codes: FloatArray, texts: Sequence[str]) -> NDArray[Any]:
     return np.array([*texts, None], dtype=object)[np.where(is_code, codes, len(texts)).astype(np.int64)]
 
 
-def _as_category(column: TableColumn) -> TableColumn:
-    """Convert a column of numbers to categories. Integers become text without a decimal point."""
-    if column.kind != "number":
-        return column
-    found, codes = np.unique(column.values, return_inverse=True)  # NaN is sorted last
-    texts = [str(int(v) if v.is_integer() else v) for v in found.tolist() if not np.isnan(v)]
-    return TableColumn("category", np.where(np.isnan(column.values), -1, codes), texts)
-
-
-def _converted(column: TableColumn, kind: str, name: str, source: str) -> TableColumn:
-    """Convert a text column to numbers if the schema requires it; raise DataError if the kinds conflict."""
-    if column.kind == "category" and kind == "number":
-        numbers = [*(_number(text) for text in column.texts), np.nan]
-        if None not in numbers:
-            return TableColumn.of_numbers(np.array(numbers, dtype=np.float64)[column.values])
-    row = int(np.argmax(column.values >= 0)) if column.kind == "category" else 0
-    if column.kind == "category":
-        is_valid = is_date if kind == "time" else _is_number
-        bad = np.array([not is_valid(text) for text in column.texts] + [False])[column.values]
-        row = int(bad.argmax())
-    value = repr(column.texts[column.values[row]]) if column.kind == "category" else f"a {column.kind}"
+def _converted(values: Values, kind: str, known: str, name: str, source: str) -> FloatArray:
+    """Return a column of texts as numbers; raise DataError if its kind is not the kind that is known."""
+    row = first_unreadable(values, is_time=known == "time") if kind == "category" else 0
+    if kind == "category" and known == "number" and row is None:
+        return np.array([np.nan if value is None else float(value) for value in values.tolist()])
+    row = row or 0
+    value = repr(values[row]) if kind == "category" else f"a {kind}"
     raise DataError(
-        f"column {name!r} contained {'times' if kind == 'time' else 'numbers'} before; got {value} in row "
+        f"column {name!r} contained {'times' if known == 'time' else 'numbers'} before; got {value} in row "
         f"{row}; nothing was changed.",
         source=source,
         hint="give a column the same kind in all calls; a column of text (str) from the first call on holds "
         "categories",
     )
-
-
-def _number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None
-
-
-def _is_number(text: str) -> bool:
-    return _number(text) is not None

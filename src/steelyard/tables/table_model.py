@@ -26,12 +26,20 @@ from steelyard.persistence import from_bytes, storable, to_bytes
 from steelyard.proximal import Certificate, DriftReport, ProximalSVC, compare_statistics
 from steelyard.streams.chunks import Chunk
 from steelyard.streams.predictions import Predictions, is_ready, learn_chunk, predict_chunk, rows_for_model
-from steelyard.tables.columns import Place
+from steelyard.tables.columns import ColumnBatch, Place
 from steelyard.tables.encoding import TableEncoder
 from steelyard.tables.explanation import explain_encoded
-from steelyard.tables.frames import concat_tables, is_table, memory_batch, table_columns
+from steelyard.tables.frames import (
+    column_seconds,
+    concat_tables,
+    is_table,
+    memory_batch,
+    table_batch,
+    with_dates,
+)
 from steelyard.tables.labels import LabelReader
 from steelyard.tables.row_digest import RowDigest
+from steelyard.tables.source import TableSource
 from steelyard.tables.table_stream import TableStream, open_stream
 
 _MAX_ROWS_PER_CHUNK = 1 << 20  # chunk size for tables in memory
@@ -241,12 +249,10 @@ class TableModel(ClassifierMixin, TransformerMixin, BaseEstimator):
         ----------
         X : table, list of dict or array
             Columns as before; new columns and categories are allowed.
-        y : array-like of shape (n_rows,), optional
-            Labels; by default the column ``target`` of the table.
+        y, sample_weight : array-like of shape (n_rows,), optional
+            As for :meth:`fit`.
         classes : array-like, optional
             All labels, for estimators that need them in the first call.
-        sample_weight : array-like of shape (n_rows,), optional
-            Weight of each row; 1 if not given.
 
         Returns
         -------
@@ -349,7 +355,7 @@ class TableModel(ClassifierMixin, TransformerMixin, BaseEstimator):
     def explain_chunk(self, chunk: Chunk, changes: bool | None = None) -> RowExplanations:
         """Explain the predictions for a chunk of :meth:`rows`, read with all columns in ``keep``."""
         rows = rows_for_model(self.estimator, chunk)
-        if isinstance(rows, Mapping):  # the estimator reads tables itself
+        if isinstance(rows, ColumnBatch):  # the estimator reads tables itself
             explained: RowExplanations = self.estimator.explain(rows, changes=changes)
             return explained
         is_fixed = not hasattr(self.estimator, "grow")
@@ -400,9 +406,12 @@ class TableModel(ClassifierMixin, TransformerMixin, BaseEstimator):
 
     def _without_time(self, X: Any, source: str) -> tuple[Any, NDArray[np.float64] | None]:
         """Return a table without its column of times, and the times in seconds."""
-        if self.time is None or not is_table(X) or self.time not in (columns := table_columns(X, source)):
+        if self.time is None or not is_table(X) or self.time not in (table := table_batch(X, source)).columns:
             return X, None
-        return columns, columns.pop(self.time).values
+        times = with_dates(table, [self.time]).columns[self.time]
+        if times.dtype == object:
+            times = column_seconds(times, self.time, Place(source).of_row)
+        return table.without(self.time), times
 
     def _labelled_chunks(self, X: Any, y: Any, method: str, *, learn: bool) -> tuple[list[Chunk], str]:
         """Return the labelled rows of a table as chunks, and the name of the table."""
@@ -418,10 +427,9 @@ class TableModel(ClassifierMixin, TransformerMixin, BaseEstimator):
             return list(stream), stream.name  # reads all rows before learning
         if y is None:
             source = f"TableModel.{method}"
-            columns = table_columns(X, source)
-            target = memory_batch({self.target: columns.pop(self.target)}, source).columns[self.target]
-            y = LabelReader(self.target, _MAX_CLASSES).read(target, Place(source), 0)
-            X = columns
+            table = table_batch(X, source)
+            y = LabelReader(self.target, _MAX_CLASSES).read(table.columns[self.target], Place(source), 0)
+            X = table.without(self.target)
         return [self._memory_chunk(X, y, method, learn=learn)], "table"
 
     def _learn_table(self, X: Any, y: Any, sample_weight: Any, method: str, classes: Any = None) -> None:
@@ -465,28 +473,27 @@ class TableModel(ClassifierMixin, TransformerMixin, BaseEstimator):
         return len(y)
 
     @transactional
-    def forget(self, X: Any, y: Any = None, sample_weight: Any = None, *, again: bool = False) -> int:
-        """Forget the rows of a table and return their number; a failing call changes nothing.
+    def forget(self, X: Any, y: Any = None, sample_weight: Any = None, *, again: bool = False) -> Self:
+        """Forget the rows of a table; a failing call changes nothing.
 
         Parameters
         ----------
         X : table, list of dict or array
             Rows with exactly the values that were learned.
-        y : array-like of shape (n_rows,), optional
-            Labels of the rows; by default the column ``target`` of the table.
-        sample_weight : array-like of shape (n_rows,), optional
-            The weights that were learned.
+        y, sample_weight : array-like of shape (n_rows,), optional
+            The labels and weights that were learned.
         again : bool, default=False
             Whether the rows may have been forgotten before, because they were learned more than once. By
             default, forgetting the same rows twice raises an error.
 
         Returns
         -------
-        int
+        self
         """
         self._check_forgets()
         self._copy_state()
-        return self._forget(X, y, self.estimator.forget, sample_weight, again=again)[0]
+        self._forget(X, y, self.estimator.forget, sample_weight, again=again)
+        return self
 
     @transactional
     def update(self, *, add: Any = None, forget: Any = None) -> Self:
@@ -523,7 +530,7 @@ class TableModel(ClassifierMixin, TransformerMixin, BaseEstimator):
                 hint="use ProximalSVC",
             )
         self._copy_state()
-        certificate: Certificate = self._forget(source, None, self.estimator.certify_forget, again=again)[1]
+        certificate: Certificate = self._forget(source, None, self.estimator.certify_forget, again=again)
         return replace(certificate, table=self._empty_model())
 
     def _empty_model(self) -> str:
@@ -559,7 +566,7 @@ class TableModel(ClassifierMixin, TransformerMixin, BaseEstimator):
 
     def _forget(
         self, X: Any, y: Any, forget: Callable[..., Any], sample_weight: Any = None, *, again: bool
-    ) -> tuple[int, Any]:
+    ) -> Any:
         chunks, source = self._labelled_chunks(X, y, "forget", learn=False)
         digest = self._digest(chunks, sample_weight)
         if not again:
@@ -568,7 +575,7 @@ class TableModel(ClassifierMixin, TransformerMixin, BaseEstimator):
         labels = np.concatenate([chunk.y for chunk in chunks])
         result = forget(rows, labels, **({} if sample_weight is None else {"sample_weight": sample_weight}))
         self.note("forgot", source, len(labels), digest.id)
-        return len(labels), result
+        return result
 
     def _digest(self, chunks: list[Chunk], sample_weight: Any = None) -> RowDigest:
         digest = RowDigest()
@@ -746,7 +753,7 @@ def _not_fitted(method: str) -> NotFittedError:
 
 def _is_source(X: Any) -> bool:
     """Return whether a table is read from a file, a stream or a database."""
-    return isinstance(X, str | PathLike) or hasattr(X, "read") or hasattr(X, "batches")
+    return isinstance(X, str | PathLike | TableSource) or hasattr(X, "read")
 
 
 def _has_column(X: Any, name: str) -> bool:

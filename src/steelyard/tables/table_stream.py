@@ -14,15 +14,15 @@ from steelyard.exceptions import DataError, ParameterError
 from steelyard.params import Integer, check_value
 from steelyard.streams.chunks import Chunk, RowStream, check_chunk
 from steelyard.tables.arrow_sources import arrow_file_source, has_pyarrow, table_source
-from steelyard.tables.bad_rows import BadRows
-from steelyard.tables.batching import BatchReader
+from steelyard.tables.batching import BatchReader, first_rows
 from steelyard.tables.column_checks import ColumnChecks
-from steelyard.tables.columns import ColumnBatch, Columns
-from steelyard.tables.databases import DatabaseSource, is_address, open_database
+from steelyard.tables.columns import ColumnBatch, Columns, check_exist
+from steelyard.tables.databases import is_address, open_database
 from steelyard.tables.encoding import TableEncoder
 from steelyard.tables.files import ByteSource, open_bytes
 from steelyard.tables.frames import column_seconds
 from steelyard.tables.labels import LabelReader
+from steelyard.tables.source import TableSource
 from steelyard.tables.text_sources import JsonLinesSource, csv_source
 
 _ARROW_MAGIC = (b"PAR1", b"ARROW1", b"\xff\xff\xff\xff")
@@ -38,8 +38,8 @@ class TableStream(RowStream):
 
     Parameters
     ----------
-    source : object
-        A reader of this package, such as CsvSource.
+    source : TableSource
+        Reader of the columns.
     columns : Columns
         Roles of the columns.
     encoder : TableEncoder
@@ -63,7 +63,7 @@ class TableStream(RowStream):
 
     def __init__(
         self,
-        source: Any,
+        source: TableSource,
         columns: Columns,
         *,
         encoder: TableEncoder,
@@ -85,16 +85,16 @@ class TableStream(RowStream):
             check_value("limit", limit, Integer(1), "open_stream")
         self.columns, self.encoder, self.limit = columns, encoder, limit
         self._source, self.learning = source, learn
-        self._bytes: ByteSource | None = getattr(source, "bytes_source", None)
+        self._bytes: ByteSource | None = source.bytes_source
         self.live = self._bytes is not None and self._bytes.live
         self.name = source.place.source
         try:
-            self._features = columns.chosen(source.names, self.name, getattr(source, "index_names", ()))
+            self._features = columns.chosen(source.names, self.name, source.index_names)
         except DataError:
             source.close()
             raise
         self._labels = LabelReader(columns.target or "", max_classes, unlabelled)
-        self.n_rows = getattr(source, "n_rows", None)
+        self.n_rows = source.n_rows
         if limit is not None and self.n_rows is not None:
             self.n_rows = min(limit, self.n_rows)
         self._kept: tuple[str, ...] = ()
@@ -103,16 +103,16 @@ class TableStream(RowStream):
         self._checks: ColumnChecks | None = None
         if not encoder.is_fitted:  # the columns of a fitted encoder were checked when it was fitted
             named = (*columns.categorical, *(columns.features or ()))
-            self._checks = ColumnChecks(self._features, named, self.name, getattr(source, "time_names", ()))
+            self._checks = ColumnChecks(self._features, named, self.name, source.time_names)
         self._done = 0
         self._reader: BatchReader | None = None
-        self._bad_rows: BadRows = getattr(source, "bad_rows", None) or BadRows(source.place)
+        self._bad_rows = source.bad_rows
         self._bad_rows.skip = on_bad_row == "skip"
 
     def keep(self, names: Sequence[str]) -> Self:
         """Return the given columns unchanged in ``chunk.kept``, whether or not they are features."""
         try:
-            self.columns.check_kept(self._source.names, self.name, names)
+            check_exist(self._source.names, self.name, "kept", names)
         except DataError:
             self._source.close()
             raise
@@ -126,11 +126,11 @@ class TableStream(RowStream):
         wanted += as_text
         columns = replace(self.columns, categorical=(*self.columns.categorical, *as_text))
         batches = self._source.batches(wanted, self._source.kinds(columns, wanted))
-        self._reader = BatchReader(batches, threaded=self._bytes is not None)
+        self._reader = BatchReader(first_rows(batches, self.limit), threaded=self._bytes is not None)
         try:
-            for batch in self._reader.chunks(self.chunk, self.limit, FLUSH_SECONDS if self.live else None):
-                if self._checks is not None:
-                    self._notice(self._checks.add(batch))
+            for batch in self._reader.chunks(self.chunk, FLUSH_SECONDS if self.live else None):
+                for message in () if self._checks is None else self._checks.add(batch):
+                    self._notice(message)
                 end = self._done + batch.n_rows
                 for chunk in self._bad_rows.good_parts(batch, self._done, self._encode):
                     self._done = chunk.first_row + chunk.n_read
@@ -142,8 +142,8 @@ class TableStream(RowStream):
             self._source.close()
         if not self._done:
             raise DataError("there are no rows.", source=self.name)
-        if self._checks is not None:
-            self._notice(self._checks.finish())
+        for message in () if self._checks is None else self._checks.finish():
+            self._notice(message)
 
     @property
     def feature_names(self) -> list[str] | None:
@@ -162,7 +162,7 @@ class TableStream(RowStream):
 
     def fraction_read(self) -> float | None:
         """Return the fraction of the stream that has been read."""
-        fraction: float | None = self._source.fraction_read()
+        fraction = self._source.fraction_read()
         if fraction is not None and self._reader is not None:  # rows that were read ahead are excluded
             fraction *= min(1.0, self._done / max(self._reader.n_rows, 1))
         return fraction if self.limit is None else max(self._done / self.limit, fraction or 0.0)
@@ -176,10 +176,9 @@ class TableStream(RowStream):
         """Return the SHA-256 of the file, or of the bytes from a pipe; None for a table in memory."""
         return None if self._bytes is None else self._bytes.fingerprint()
 
-    def _notice(self, messages: list[str]) -> None:
-        for message in messages:
-            self.notices.append(message)
-            self.on_notice(message)
+    def _notice(self, message: str) -> None:
+        self.notices.append(message)
+        self.on_notice(message)
 
     def _encode(self, batch: ColumnBatch, first_row: int) -> Chunk:
         place = self._source.place
@@ -263,12 +262,10 @@ def open_stream(
     [[1.5 1.  0. ]
      [2.5 0.  1. ]] ['no' 'yes'] ['amount', 'country=NZ', 'country=AU']
     """
+    columns = Columns.of(target, time, features=features, drop=drop, categorical=categorical)
     is_fitted = encoder is not None and encoder.is_fitted
     if encoder is not None and is_fitted:
-        features, categorical = encoder.columns_, encoder.categorical_
-    columns = Columns(
-        target, time, None if features is None else _names(features), _names(drop), _names(categorical)
-    )
+        columns = replace(encoder.roles(target, time), drop=columns.drop)
     return TableStream(
         open_source(source),
         columns,
@@ -283,37 +280,21 @@ def open_stream(
 
 
 def has_label(source: Any, target: str, text: str, limit: int | None = None) -> tuple[bool, list[Any]]:
-    """Return whether a label occurs in the label column of a table.
+    """Return whether a label occurs in the label column of a table, and the labels that were found.
 
-    Reading stops at the label. If the table cannot be read to its end, the result is True: the error is
-    reported when the rows are read.
-
-    Parameters
-    ----------
-    source : path or table
-        As for :func:`open_stream`; it must be readable more than once.
-    target : str
-        The column of labels.
-    text : str
-        The label as text.
-    limit : int, optional
-        Maximum number of rows to search.
-
-    Returns
-    -------
-    bool, list
-        Whether the label occurs, and the labels that were found.
+    ``text`` is the label as text. Reading stops at the label or after ``limit`` rows. If the table cannot be
+    read to its end, the result is True: the error is reported when the rows are read.
     """
     labels = LabelReader(target, _MAX_SEARCHED_LABELS, "keep")
     try:
         reader = open_source(source)
         try:
             done = 0
-            for batch in reader.batches([target], reader.kinds(Columns(target), [target])):
-                part = batch if limit is None else batch.take(0, limit - done)
-                labels.read(part.columns[target], reader.place, done)
-                done += part.n_rows
-                if labels.table.find(text) is not None or done == limit:
+            batches = reader.batches([target], reader.kinds(Columns(target), [target]))
+            for batch in first_rows(batches, limit):
+                labels.read(batch.columns[target], reader.place, done)
+                done += batch.n_rows
+                if labels.table.find(text) is not None:
                     break
         finally:
             reader.close()
@@ -322,15 +303,11 @@ def has_label(source: Any, target: str, text: str, limit: int | None = None) -> 
     return labels.table.find(text) is not None, labels.table.labels
 
 
-def _names(names: str | Sequence[str]) -> tuple[str, ...]:
-    return (names,) if isinstance(names, str) else tuple(names)
-
-
-def open_source(source: Any) -> Any:
+def open_source(source: Any) -> TableSource:
     """Return the reader of a source. Files are recognised by their first bytes."""
     if is_address(source):
         return open_database(source)
-    if isinstance(source, DatabaseSource) or hasattr(source, "bytes_source"):
+    if isinstance(source, TableSource):
         return source
     if not isinstance(source, str | os.PathLike) and not hasattr(source, "read"):
         _need_pyarrow("a table")
@@ -343,7 +320,7 @@ def open_source(source: Any) -> Any:
         raise
 
 
-def _reader_of(data: ByteSource) -> Any:
+def _reader_of(data: ByteSource) -> TableSource:
     if data.head.startswith(_ARROW_MAGIC):
         _need_pyarrow(data.name)
         return arrow_file_source(data)

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from steelyard.exceptions import DataError
-from steelyard.tables.bad_rows import BadRows, rows_before_error
 from steelyard.tables.columns import ColumnBatch, Columns, Place
 from steelyard.tables.csv_parsers import block_parsers
 from steelyard.tables.files import ByteSource, without_header
+from steelyard.tables.source import TableSource, rows_before_error
 
 BLOCK_BYTES = 1 << 19
 _BATCH_ROWS = 4096
@@ -29,30 +29,18 @@ _MISSING = frozenset((
     "NA", "NULL", "NaN", "n/a", "nan", "null",
 ))  # fmt: skip
 
-# Kind of each column: "number", "boolean" or "text".
-Kinds = Mapping[str, str]
-
 
 def is_missing(text: str) -> bool:
     """Return whether a cell means a missing value."""
     return text in _MISSING
 
 
-class TextSource:
-    """Base class of the readers of text files.
-
-    Parameters
-    ----------
-    data : ByteSource
-        The file.
-    first_line : int
-        Line number of the first row.
-    """
+class TextSource(TableSource):
+    """Base class of the readers of text files; ``first_line`` is the line number of the first row."""
 
     def __init__(self, data: ByteSource, first_line: int) -> None:
+        super().__init__(Place(data.name, first_line))
         self.data = self.bytes_source = data
-        self.place = Place(data.name, first_line)
-        self.bad_rows = BadRows(self.place)
 
     def _complete_head_lines(self) -> bytes:
         """Return the complete lines at the beginning of the file."""
@@ -60,11 +48,9 @@ class TextSource:
         return head if self.data.whole_in_head else head[: head.rfind(b"\n") + 1]
 
     def fraction_read(self) -> float | None:
-        """Return the fraction of the file that has been read."""
         return self.data.fraction_read()
 
     def close(self) -> None:
-        """Close the file."""
         self.data.close()
 
 
@@ -73,13 +59,6 @@ class CsvSource(TextSource):
 
     Blocks of lines are parsed by a native parser or by pyarrow. A block that both reject is parsed with the
     ``csv`` module: all rows before a bad line are returned, then the line is reported.
-
-    Parameters
-    ----------
-    data : ByteSource
-        The file.
-    delimiter : str
-        One character.
     """
 
     def __init__(self, data: ByteSource, delimiter: str) -> None:
@@ -93,14 +72,12 @@ class CsvSource(TextSource):
         if not head[1:]:
             raise DataError("the file has a header line but no rows.", source=data.name)
 
-    def kinds(self, columns: Columns, wanted: list[str]) -> Kinds:
-        """Infer the kind of each column from the first rows."""
+    def kinds(self, columns: Columns, wanted: list[str]) -> dict[str, str]:
         index = self._index()
         values = {name: [row[index[name]] for row in self._sample] for name in wanted}
         return {name: _column_kind(columns, name, _kinds_of(cells)) for name, cells in values.items()}
 
-    def batches(self, wanted: list[str], kinds: Kinds) -> Iterator[ColumnBatch]:
-        """Yield the rows as batches. An error is raised after all earlier rows were returned."""
+    def batches(self, wanted: list[str], kinds: Mapping[str, str]) -> Iterator[ColumnBatch]:
         parsers = block_parsers(self.names, self.delimiter, {name: kinds[name] for name in wanted})
         n_rows = 0
         for number, block in enumerate(self.data.blocks(BLOCK_BYTES)):
@@ -113,7 +90,7 @@ class CsvSource(TextSource):
                 n_rows += batch.n_rows
 
     def _read_lines(
-        self, lines: bytes, wanted: list[str], kinds: Kinds, first_row: int
+        self, lines: bytes, wanted: list[str], kinds: Mapping[str, str], first_row: int
     ) -> Iterator[ColumnBatch]:
         """Parse lines, without the header, with the ``csv`` module."""
         index = self._index()
@@ -171,16 +148,14 @@ class JsonLinesSource(TextSource):
             list(self._records(io.BytesIO(head)))  # raises an error for the first invalid line
             raise DataError("the file is empty.", source=data.name)
 
-    def kinds(self, columns: Columns, wanted: list[str]) -> Kinds:
-        """Infer the kind of each column from the first rows."""
+    def kinds(self, columns: Columns, wanted: list[str]) -> dict[str, str]:
         kinds = {}
         for name in wanted:
             values = [record[name] for record in self._sample if record.get(name) is not None]
             kinds[name] = _column_kind(columns, name, [_json_kind_of(value) for value in values])
         return kinds
 
-    def batches(self, wanted: list[str], kinds: Kinds) -> Iterator[ColumnBatch]:
-        """Yield the rows as batches. An error is raised after all earlier rows were returned."""
+    def batches(self, wanted: list[str], kinds: Mapping[str, str]) -> Iterator[ColumnBatch]:
         n_rows = 0
         for block in self.data.blocks(BLOCK_BYTES, quotes=False):
             records = self._records(io.BytesIO(block), n_rows)
@@ -266,7 +241,7 @@ def _converted(
     rows: Iterator[Any],
     cell: Callable[[Any, str], str],
     wanted: list[str],
-    kinds: Kinds,
+    kinds: Mapping[str, str],
     *,
     first_row: int,
 ) -> Iterator[ColumnBatch]:

@@ -5,7 +5,7 @@ age. :class:`AdaptiveWindows` maintains windows of several lengths and predicts 
 :class:`Refit` fits any classifier again on the newest rows.
 """
 
-from steelyard._deprecation import renamed_class
+from steelyard._deprecation import former_names
 from steelyard.windowing.adaptive import AdaptiveWindows
 from steelyard.windowing.decay import ExponentialDecay
 from steelyard.windowing.refit import Refit
@@ -13,6 +13,4 @@ from steelyard.windowing.sliding import SlidingWindow
 
 __all__ = ["AdaptiveWindows", "ExponentialDecay", "Refit", "SlidingWindow"]
 
-
-def __getattr__(name: str) -> type:
-    return renamed_class(__name__, {"DriftWindows": "AdaptiveWindows", "Fading": "ExponentialDecay"}, name)
+__getattr__ = former_names(__name__, DriftWindows="AdaptiveWindows", Fading="ExponentialDecay")

@@ -130,9 +130,9 @@ class KernelExpert(IncrementalWindowExpert):
 
     def make_rule(self, stream: Stream) -> Rule | None:  # noqa: ARG002
         learner = self.learner
-        if learner is None or len(classes := learner.classes_.tolist()) < 2:
+        if learner is None or len((predictor := learner._predictor()).classes) < 2:
             return None
-        return KernelRule(classes, learner._expansion("support_vectors_"))
+        return KernelRule(predictor.classes.tolist(), predictor.expansion)
 
     def held_rows(self) -> list[IntArray]:
         return [self.sampled]

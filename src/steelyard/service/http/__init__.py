@@ -1,6 +1,6 @@
 """HTTP interface of the service: routes, content types, keys and limits."""
 
 from steelyard.service.http.app import make_app
-from steelyard.service.http.service import Limits
+from steelyard.service.rows import Limits
 
 __all__ = ["Limits", "make_app"]

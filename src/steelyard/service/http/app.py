@@ -23,14 +23,14 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from steelyard.exceptions import SteelyardError
-from steelyard.service.consumption import TopicConsumer
-from steelyard.service.http import federated, health, inference, models, operations, page  # noqa: F401  routes
+from steelyard.service.http import federated, inference, models, process  # noqa: F401  routes
 from steelyard.service.http.keys import Keys
-from steelyard.service.http.problems import Problem, problem_of, respond
-from steelyard.service.http.responses import JSON
+from steelyard.service.http.metrics import TopicConsumer
+from steelyard.service.http.responses import JSON, Problem, problem_of, respond
 from steelyard.service.http.routes import MODEL, MODELS, ROUTES
 from steelyard.service.http.routes import Route as RouteInfo
-from steelyard.service.http.service import HEADERS, Limits, Service
+from steelyard.service.http.service import HEADERS, Service
+from steelyard.service.rows import Limits
 from steelyard.service.writer import Writer
 
 _log = logging.getLogger("steelyard.service")
@@ -185,9 +185,8 @@ def _with_errors(route: RouteInfo, service: Service) -> Handler:
         response.raw_headers.append((b"x-request-id", request_id.encode()))
         if service.memory.is_due_after(service.release_bytes(request)):
             # Memory is released after this coroutine ends, because its local variables hold the rows.
-            asyncio.get_running_loop().call_later(
-                _RELEASE_SECONDS, asyncio.get_running_loop().run_in_executor, None, service.memory.release
-            )
+            loop = asyncio.get_running_loop()
+            loop.call_later(_RELEASE_SECONDS, loop.run_in_executor, None, service.memory.release)
         if response.status_code >= 400 and route.is_audited:
             service.audit_refusal(request, route.path, response.status_code)
         seconds = time.perf_counter() - begin

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from starlette.concurrency import run_in_threadpool
@@ -27,25 +26,21 @@ class EventStreams:
 
     def __init__(self, service: Service) -> None:
         self.service = service
-        self._listeners: set[asyncio.Queue[str | None]] = set()
+        self.listeners: set[asyncio.Queue[str | None]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    def open(self, request: Request, name: str) -> Response:
-        """Return the event stream of a model."""
-        self.service.model(name)
-        if len(self._listeners) >= self.service.limits.listeners:
-            raise QueueFullError(f"there are {self.service.limits.listeners} event streams already.")
-        return StreamingResponse(
-            self._event_lines(request, name),
-            media_type="text/event-stream",
-            headers={"Cache-Control": "no-store"},
-        )
-
-    async def _event_lines(self, request: Request, name: str) -> AsyncIterator[str]:
+    async def lines(self, request: Request, name: str) -> AsyncIterator[str]:
+        """Yield the events of a model until the client disconnects or the service stops."""
         changes: asyncio.Queue[str | None] = asyncio.Queue(16)
         self._loop = asyncio.get_running_loop()
-        self._listeners.add(changes)
-        request.scope[ON_SHUTDOWN] = partial(_end_stream, changes)
+        self.listeners.add(changes)
+
+        def end_stream() -> None:
+            if changes.full():
+                changes.get_nowait()
+            changes.put_nowait(None)
+
+        request.scope[ON_SHUTDOWN] = end_stream
         try:
             yield await run_in_threadpool(self._event, name)
             while not await request.is_disconnected():
@@ -59,7 +54,7 @@ class EventStreams:
                 if changed == name:
                     yield await run_in_threadpool(self._event, name)
         finally:
-            self._listeners.discard(changes)
+            self.listeners.discard(changes)
 
     def _event(self, name: str) -> str:
         published = self.service.model(name)
@@ -70,22 +65,21 @@ class EventStreams:
         """Notify event streams; called in the writer thread when a model changes."""
         if "deleted" in change:
             self.service.metrics.activity.forget(name)
-        if self._loop is not None and self._listeners:
-            self._loop.call_soon_threadsafe(self._enqueue_change, name)
+        if self._loop is not None and self.listeners:
+            self._loop.call_soon_threadsafe(self._enqueue, name)
 
-    def _enqueue_change(self, name: str) -> None:
-        for changes in self._listeners:
+    def _enqueue(self, name: str) -> None:
+        for changes in self.listeners:
             if not changes.full():  # a slow client misses some versions
                 changes.put_nowait(name)
-
-
-def _end_stream(changes: asyncio.Queue[str | None]) -> None:
-    if changes.full():
-        changes.get_nowait()
-    changes.put_nowait(None)
 
 
 @route("GET", f"{MODEL}/events", "predict")
 async def events(service: Service, request: Request, name: str) -> Response:
     """Send a server-sent event whenever the model changes."""
-    return service.event_streams.open(request, name)
+    service.model(name)
+    streams, limit = service.event_streams, service.limits.listeners
+    if len(streams.listeners) >= limit:
+        raise QueueFullError(f"there are {limit} event streams already.")
+    headers = {"Cache-Control": "no-store"}
+    return StreamingResponse(streams.lines(request, name), media_type="text/event-stream", headers=headers)

@@ -11,7 +11,7 @@ import numpy as np
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
-from steelyard.service.http.problems import Problem
+from steelyard.service.http.responses import Problem
 from steelyard.service.http.routes import MODEL, route
 from steelyard.service.published import PublishedModel
 from steelyard.streams.predictions import Predictions
@@ -67,22 +67,18 @@ class RecentAlarms:
         """Return the alarms of a model with explanations, newest first, and the importance of its columns."""
         self.drop(published.name, forgotten_at)
         alarms = list(self._alarms[published.name])[::-1]
-        new = [alarm for alarm in alarms if alarm.explanation is None]
-        for alarm in new:
+        for alarm in (one for one in alarms if one.explanation is None):
             alarm.explanation = published.explain(alarm.row)[0]
+        known = self._importance.get(published.name)
+        if known is None or time.monotonic() - known[0] > _IMPORTANCE_SECONDS:
+            known = self._importance[published.name] = time.monotonic(), published.importance()
         return {
             "version": published.version,
             "alarms": [
                 {"at": alarm.at, **(alarm.explanation or {}), "label": alarm.label} for alarm in alarms
             ],
-            "importance": self._important(published),
+            "importance": known[1][:_MAX_COLUMNS],
         }
-
-    def _important(self, published: PublishedModel) -> list[dict[str, Any]]:
-        known = self._importance.get(published.name)
-        if known is None or time.monotonic() - known[0] > _IMPORTANCE_SECONDS:
-            known = self._importance[published.name] = time.monotonic(), published.importance()
-        return known[1][:_MAX_COLUMNS]
 
 
 @route("POST", f"{MODEL}/explain", "predict", response="Explained", body="Rows", takes_rows=True)

@@ -10,14 +10,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from steelyard.exceptions import FileFormatError
-from steelyard.federated import SiteUpdate
+from steelyard.federated import Hub, SiteUpdate
 from steelyard.persistence import to_bytes
 from steelyard.service import commands
 from steelyard.service.errors import StaleVersionError
-from steelyard.service.http.problems import Problem
-from steelyard.service.http.responses import file_response
+from steelyard.service.http.responses import Problem, file_response
 from steelyard.service.http.routes import BINARY, MODEL, route
-from steelyard.service.pool import PublishedPooledModel
+from steelyard.service.published import PublishedModel
 
 if TYPE_CHECKING:
     from steelyard.service.http.service import Service
@@ -27,18 +26,17 @@ _MAX_NAME_CHARACTERS = 200
 _MAX_UPDATE_BYTES = 16 << 20  # sufficient for about 1,000 columns with two classes
 
 
-def _pool(service: Service, name: str) -> PublishedPooledModel:
-    published = service.model(name)
-    if not isinstance(published, PublishedPooledModel):
-        raise Problem(409, f"the model {name!r} is not federated.", "create one with sites = true")
-    return published
+def _hub_of(published: PublishedModel) -> Hub:
+    if published.hub is None:
+        raise Problem(409, f"the model {published.name!r} is not federated.", "create one with sites = true")
+    return published.hub
 
 
 @route("PUT", _SITE, "site", response="Received", body=BINARY)
 async def put_update(service: Service, request: Request, name: str) -> dict[str, Any]:
     """Apply the update of a site. The update is durable before the response is sent."""
     site = _site_of(request)
-    _pool(service, name)
+    _hub_of(service.model(name))
     content_type = request.headers.get("content-type", BINARY).partition(";")[0].strip().lower()
     if content_type != BINARY:
         raise Problem(415, f"the content type {content_type!r} is not supported.", f"use {BINARY}")
@@ -67,7 +65,7 @@ def _parsed_update(body: bytes, site: str, max_features: int) -> SiteUpdate:
 @route("GET", _SITE, "site", response=BINARY)
 async def get_update(service: Service, request: Request, name: str) -> Response:
     """Return the latest update of a site."""
-    site, hub = _site_of(request), _pool(service, name).hub
+    site, hub = _site_of(request), _hub_of(service.model(name))
     if site not in hub.sites:
         raise Problem(404, f"there is no site {site!r}.", reason="no site")
     return Response(await run_in_threadpool(hub.site_update(site).to_bytes), media_type=BINARY)
@@ -77,27 +75,27 @@ async def get_update(service: Service, request: Request, name: str) -> Response:
 async def drop(service: Service, request: Request, name: str) -> dict[str, Any]:
     """Remove a site from the model."""
     site = _site_of(request)
-    _pool(service, name)
+    _hub_of(service.model(name))
     return await service.change(request, commands.Drop(name, site))
 
 
 @route("GET", f"{MODEL}/sites", "admin", response="Sites")
 async def table(service: Service, _: Request, name: str) -> dict[str, Any]:
     """Return the contribution of each site, and the quality of the pooled model on its rows."""
-    return await run_in_threadpool(_table, _pool(service, name))
+    return await run_in_threadpool(_table, service.model(name))
 
 
 @route("GET", f"{MODEL}/pooled", "site", response=BINARY)
 async def pooled(service: Service, _: Request, name: str) -> Response:
     """Return the pooled model as a file for ``steelyard predict``."""
-    hub = _pool(service, name).hub
+    hub = _hub_of(service.model(name))
     if not hub.sites:
         raise Problem(404, "no site has published yet, so there is no pooled model.")
     return file_response(name, await run_in_threadpool(lambda: to_bytes(hub.model())))
 
 
-def _table(published: PublishedPooledModel) -> dict[str, Any]:
-    hub = published.hub
+def _table(published: PublishedModel) -> dict[str, Any]:
+    hub = _hub_of(published)
     rows = []
     for summary in hub.compare() if hub.sites else []:
         site_update = hub.site_update(summary.site)

@@ -31,13 +31,7 @@ _DROPPED_HEADERS = frozenset(
 class Forwarder:
     """HTTP client that forwards requests to other processes.
 
-    Parameters
-    ----------
-    writer : Writer
-        Writer of this process, which knows which process learns which model.
-    check_key : callable
-        Function that raises Problem if a request needs a key and has none. The other process checks the
-        scopes of the key.
+    ``check_key`` raises Problem if a request needs a key and has none. The other process checks the scopes.
     """
 
     def __init__(self, writer: Writer, check_key: Callable[[Request], Any]) -> None:

@@ -9,9 +9,8 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from steelyard.service.http.health import NOT_READY
-from steelyard.service.http.problems import Problem
-from steelyard.service.http.responses import JSON
+from steelyard.service.http.process import NOT_READY
+from steelyard.service.http.responses import JSON, Problem
 from steelyard.service.http.routes import ANY, route
 from steelyard.tables.columns import ColumnBatch
 

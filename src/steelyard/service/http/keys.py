@@ -1,4 +1,4 @@
-"""API keys: random tokens that are shown once, stored as hashes, and limited to scopes and models."""
+"""API keys: random tokens, stored as hashes and limited to scopes, models and rates; limits of rates."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import math
 import os
 import secrets
 import stat
+import time
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -19,9 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from steelyard.exceptions import FileAccessError, FileFormatError, ParameterError, SteelyardError
+from steelyard.service.errors import QueueFullError
 
 SCOPES = ("predict", "learn", "forget", "site", "admin")
 _PREFIX = "sy"
+_LISTS = ("scopes", "models", "sites")  # settings of a key that are lists of texts
 _log = logging.getLogger("steelyard.service")
 
 
@@ -54,13 +57,7 @@ class Key:
 
 
 class Keys:
-    """API keys in a file.
-
-    Parameters
-    ----------
-    path : path
-        A TOML file written by ``steelyard serve keys add``. It is read again when it changes.
-    """
+    """API keys in a TOML file written by ``steelyard serve keys add``; it is read again when it changes."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -83,12 +80,11 @@ class Keys:
 
     def problem(self) -> str | None:
         """Return the reason why the file cannot be read, or None if it can. A new problem is logged."""
+        problem = None
         try:
             self._refresh()
         except SteelyardError as error:
-            problem: str | None = str(error)
-        else:
-            problem = None
+            problem = str(error)
         if problem is not None and problem != self._problem:
             _log.error("requests are refused: %s", problem)
         self._problem = problem
@@ -150,8 +146,8 @@ class Keys:
             known[key.id] = key
         return key, token
 
-    @classmethod
-    def revoke(cls, path: Path, key_id: str) -> Key:
+    @staticmethod
+    def revoke(path: Path, key_id: str) -> Key:
         """Remove a key and return it."""
         with _changed(path, key_id) as known:
             return known.pop(key_id)
@@ -192,15 +188,14 @@ def _hash(secret: str) -> str:
 
 def _parsed(text: str, name: str) -> dict[str, Key]:
     try:
-        entries = tomllib.loads(text).get("keys", [])
-        keys = [_key(entry) for entry in entries]
+        keys = [_key(entry) for entry in tomllib.loads(text).get("keys", [])]
     except (tomllib.TOMLDecodeError, KeyError, TypeError, AttributeError, ValueError) as error:
         raise FileFormatError(f"this is not a file of keys: {error}.", source=name) from error
     return {key.id: key for key in keys}
 
 
 def _key(entry: dict[str, Any]) -> Key:
-    lists = {name: tuple(map(str, entry[name])) for name in ("scopes", "models", "sites") if name in entry}
+    lists = {name: tuple(map(str, entry[name])) for name in _LISTS if name in entry}
     rate = entry.get("rate")
     return Key(
         id=str(entry["id"]),
@@ -225,8 +220,7 @@ def _write(path: Path, keys: Sequence[Key]) -> None:
     for key in keys:
         lines.append("[[keys]]")
         lines += [f"{name} = {_toml(getattr(key, name))}" for name in ("id", "hash", "note")]
-        for name in ("scopes", "models", "sites"):
-            lines.append(f"{name} = [{', '.join(map(_toml, getattr(key, name)))}]")
+        lines += [f"{name} = [{', '.join(map(_toml, getattr(key, name)))}]" for name in _LISTS]
         if key.expires is not None:
             lines.append(f"expires = {datetime.fromtimestamp(key.expires, UTC).isoformat()}")
         if key.rate is not None:
@@ -258,3 +252,24 @@ def _set_owner(path: Path, descriptor: int) -> None:
 
 def _toml(text: str) -> str:
     return '"' + "".join(f"\\u{ord(c):04x}" if c in '"\\' or ord(c) < 32 else c for c in text) + '"'
+
+
+class RateLimits:
+    """Token buckets: a rate of r allows r requests per second and bursts of up to r requests."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        # Remaining requests and time of the last update, by (kind, name).
+        self._buckets: dict[tuple[str, str], tuple[float, float]] = {}
+
+    def check(self, kind: str, name: str, rate: float) -> None:
+        """Count one request; raise QueueFullError if the rate is exceeded."""
+        now, burst = self._clock(), max(rate, 1.0)
+        left, then = self._buckets.get((kind, name), (burst, now))
+        left = min(burst, left + (now - then) * rate)
+        self._buckets[kind, name] = (max(left - 1.0, 0.0) if left >= 1.0 else left, now)
+        if left < 1.0:
+            raise QueueFullError(
+                f"the rate limit of this {kind} is {rate:g} requests per second; nothing was changed.",
+                hint="send rows in batches, or ask an administrator for a higher rate",
+            )

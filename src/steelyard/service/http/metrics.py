@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import version
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, generate_latest
@@ -19,7 +19,6 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from steelyard.service.consumption import TopicConsumer
 from steelyard.service.http.activity import LABEL_DELAY_BOUNDS, Activity
 from steelyard.service.statistics import HistogramCounts
 from steelyard.service.writer import Writer
@@ -28,6 +27,9 @@ _VERBS = ("learn", "predict")  # requests whose latency the web page shows
 _LATENCY_REQUESTS = 500
 _BUCKETS_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 # Help texts of metrics, by the kind of family and the name without the prefix "steelyard_".
+_FAILED_WRITES = {"write_failures": "Groups of requests that could not be written."}
+_FAILED_ERASURES = {"erase_failures": "Failed attempts to erase forgotten rows from the disk."}
+_COUNTERS_OF_MODEL = {"rows_learned": "Rows learned."}
 _OF_PROCESS = {
     "leader": "Whether this process learns (1) or follows (0).",
     "writer_alive": "Whether the writer thread runs.",
@@ -67,6 +69,21 @@ _COUNTERS_OF_TOPIC = {
 }
 # Values by name and labels. A value None is left out.
 Values = dict[str, dict[tuple[str, ...], float | None]]
+
+
+class TopicConsumer(Protocol):
+    """Thread that feeds a model from a topic while the service runs."""
+
+    model: str
+
+    def start(self) -> None:
+        """Start consuming."""
+
+    def stop(self) -> None:
+        """Finish the messages in progress and stop."""
+
+    def describe(self) -> dict[str, Any]:
+        """Return role, address without credentials, state, error, lag, counts and throughput."""
 
 
 class Metrics(Collector):
@@ -161,19 +178,18 @@ class Metrics(Collector):
             buckets=commits.cumulative(),
             sum_value=commits.sum,
         )
-        failures: dict[tuple[str, ...], float | None]
-        failures = {(reason,): float(n) for reason, n in {"none": 0, **statistics.write_failures}.items()}
-        text = "Groups of requests that could not be written."
-        yield _family(CounterMetricFamily, "write_failures", text, ["reason"], failures)
-        text = "Failed attempts to erase forgotten rows from the disk."
-        yield _family(CounterMetricFamily, "erase_failures", text, [], {(): statistics.erase_failures})
+        values: Values = {
+            "write_failures": _by_label({"none": 0, **statistics.write_failures}),
+            "erase_failures": {(): statistics.erase_failures},
+        }
+        yield from _families(CounterMetricFamily, _FAILED_WRITES, ["reason"], values)
+        yield from _families(CounterMetricFamily, _FAILED_ERASURES, [], values)
         yield from _families(GaugeMetricFamily, _OF_PROCESS, [], self._process())
         topics = self._topics()
         yield from _families(GaugeMetricFamily, _GAUGES_OF_TOPIC, ["model", "role"], topics)
         yield from _families(CounterMetricFamily, _COUNTERS_OF_TOPIC, ["model", "role"], topics)
         models = self._models()
-        text = "Rows learned."
-        yield _family(CounterMetricFamily, "rows_learned", text, ["model"], models["rows_learned"])
+        yield from _families(CounterMetricFamily, _COUNTERS_OF_MODEL, ["model"], models)
         yield from _families(GaugeMetricFamily, _OF_MODEL, ["model"], models)
         yield from _families(GaugeMetricFamily, _OF_RATE, ["model", "rate"], models)
 
@@ -205,7 +221,7 @@ class Metrics(Collector):
 
     def _models(self) -> Values:
         writer = self._writer
-        values: Values = {name: {} for name in ("rows_learned", *_OF_MODEL, *_OF_RATE)}
+        values: Values = {name: {} for name in (*_COUNTERS_OF_MODEL, *_OF_MODEL, *_OF_RATE)}
         for name, published in list(writer.published.items()):
             measures, (n_drifts, evidence) = published.measures, published.drift_gauges or (None, None)
             found = {
@@ -225,26 +241,21 @@ class Metrics(Collector):
                 for metric, rate in zip(_OF_RATE, rates, strict=True):
                     values[metric][name, one["name"]] = rate
         now = writer.clock()
-        values["labels_waiting"] = _by_model(writer.waiting_labels())
-        values["snapshot_age_seconds"] = _by_model({n: now - at for n, at in writer.snapshot_times().items()})
+        values["labels_waiting"] = _by_label(writer.waiting_labels())
+        values["snapshot_age_seconds"] = _by_label({n: now - at for n, at in writer.snapshot_times().items()})
         with suppress(*writer.store.errors):
-            values["rows_quarantined"] = _by_model(writer.store.quarantine_sizes())
+            values["rows_quarantined"] = _by_label(writer.store.quarantine_sizes())
         return values
 
 
-def _by_model(values: Mapping[str, float]) -> dict[tuple[str, ...], float | None]:
-    return {(model,): value for model, value in values.items()}
-
-
-def _family(
-    kind: Any, name: str, text: str, labels: Sequence[str], values: Mapping[tuple[str, ...], float | None]
-) -> Any:
-    family = kind(f"steelyard_{name}", text, labels=labels)
-    for key, value in values.items():
-        if value is not None:
-            family.add_metric(list(key), value)
-    return family
+def _by_label(values: Mapping[str, float]) -> dict[tuple[str, ...], float | None]:
+    return {(label,): value for label, value in values.items()}
 
 
 def _families(kind: Any, texts: Mapping[str, str], labels: Sequence[str], values: Values) -> Iterable[Any]:
-    return [_family(kind, name, text, labels, values[name]) for name, text in texts.items()]
+    for name, text in texts.items():
+        family = kind(f"steelyard_{name}", text, labels=labels)
+        for key, value in values[name].items():
+            if value is not None:
+                family.add_metric(list(key), value)
+        yield family

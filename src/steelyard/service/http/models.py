@@ -1,4 +1,4 @@
-"""Handlers of requests about models: settings, summaries, quality, versions, files, and their lifecycle."""
+"""Handlers of requests about models: summaries, quality, versions, lifecycle, quarantine, audit log."""
 
 from __future__ import annotations
 
@@ -13,19 +13,31 @@ from starlette.responses import Response
 
 from steelyard.persistence import to_bytes
 from steelyard.service import commands
+from steelyard.service import rows as wire
 from steelyard.service.errors import NotFoundError, Unavailable
-from steelyard.service.http.problems import Problem
-from steelyard.service.http.responses import JSON, file_response
+from steelyard.service.http.responses import JSON, Problem, file_response
 from steelyard.service.http.routes import BINARY, MODEL, MODELS, route
 from steelyard.service.http.service import seconds
 from steelyard.service.spec import Spec
+from steelyard.tables.columns import as_texts
 
 if TYPE_CHECKING:
     from steelyard.service.http.service import Service
 
 _MAX_POINTS, _MAX_CERTIFICATES = 2_000, 50  # maximum numbers of entries in a response
 _MAX_SPEC_BYTES = 1 << 20
-_SINCE = {"type": "string", "format": "date-time"}
+_MAX_ENTRIES = 1_000  # maximum number of audit entries or quarantined rows in a response
+_FILTERS = ("verb", "key", "address", "request_id", "outcome")
+_NUMBER = {"type": "integer", "minimum": 0}
+_TEXT = {"type": "string"}
+_TIME = {**_TEXT, "format": "date-time"}
+_AUDIT_QUERY: dict[str, Any] = {
+    **{name: _TEXT for name in ("model", *_FILTERS)},  # noqa: C420  the schemas are never changed
+    "since": _TIME,
+    "until": _TIME,
+    "before": _NUMBER,
+    "limit": _NUMBER,
+}
 
 
 # -- summaries --------------------------------------------------------------------------------------
@@ -97,7 +109,7 @@ async def measures(service: Service, request: Request, name: str) -> dict[str, A
     return {"now": published.measures, "points": points}
 
 
-@route("GET", f"{MODEL}/activity", "predict", response="Activity", query={"since": _SINCE})
+@route("GET", f"{MODEL}/activity", "predict", response="Activity", query={"since": _TIME})
 async def activity(service: Service, request: Request, name: str) -> dict[str, Any]:
     """Return requests, errors, latency and label delay over time, since this process started."""
     service.model(name)
@@ -209,3 +221,63 @@ async def end_challenger(service: Service, request: Request, name: str) -> dict[
 async def promote(service: Service, request: Request, name: str) -> dict[str, Any]:
     """Swap model and challenger. A second call swaps them back."""
     return await service.change(request, commands.Promote(name))
+
+
+# -- quarantine and audit log ------------------------------------------------------------------------
+
+
+@route("GET", f"{MODEL}/quarantine", "admin", response="Quarantine", query={"after": _NUMBER})
+async def quarantine(service: Service, request: Request, name: str) -> dict[str, Any]:
+    """Return the rows in quarantine with the reason for each, oldest first."""
+    service.model(name)
+    after = _integer(request, "after", 0)
+    found = await run_in_threadpool(service.writer.store.quarantined, name, after, _MAX_ENTRIES)
+    rows = []
+    for row in found:
+        columns = wire.unpack(row.body)[0].columns.items()
+        values = {n: as_texts(c)[0] if c.dtype == object else float(c[0]) for n, c in columns}
+        rows.append({"number": row.number, "at": row.at, "reason": row.reason, "row": values})
+    return {"rows": rows}
+
+
+@route("POST", f"{MODEL}/quarantine", "admin", response="Released", body="Release", is_idempotent=True)
+async def release(service: Service, request: Request, name: str) -> dict[str, Any]:
+    """Learn or discard rows in quarantine."""
+    body, values = await service.read_json(request)
+    way = next(iter(values), None)
+    numbers = values.get(way) if way in {"learn", "discard"} and len(values) == 1 else None
+    if not isinstance(numbers, list) or not numbers or not all(type(n) is int for n in numbers):
+        raise Problem(422, 'expected {"learn": [numbers]} or {"discard": [numbers]}.')
+    if not all(0 <= n < 2**62 for n in numbers):
+        raise Problem(404, "some of these rows are not in quarantine; nothing was changed.")
+    return await service.change(request, commands.Release(name, numbers, way == "learn"), body)
+
+
+@route("GET", "/v1/audit", response="Audit", query=_AUDIT_QUERY)
+async def audit(service: Service, request: Request) -> dict[str, Any]:
+    """Return the audit log, newest entries first."""
+    query = request.query_params
+    model = query.get("model")
+    key = service.authorize(request, "admin", model)
+    if key is not None and model is None and "*" not in key.models:
+        raise Problem(403, "this key is for some models only.", "select one of them with ?model=NAME")
+    unknown = set(query) - _AUDIT_QUERY.keys()
+    if unknown:
+        raise Problem(422, f"there is no filter {min(unknown)[:40]!r}.", f"filters: {', '.join(_FILTERS)}")
+    selection: dict[str, Any] = {name: query[name] for name in _FILTERS if name in query}
+    selection |= {name: seconds(query[name]) for name in ("since", "until") if name in query}
+    limit = min(_integer(request, "limit", 100), _MAX_ENTRIES)
+    before, read = _integer(request, "before", 2**62), service.writer.audit.read
+    entries, number = await run_in_threadpool(
+        lambda: read(model=model, before=before, limit=limit, **selection)
+    )
+    return {"entries": [entry._asdict() for entry in entries], "next": number}
+
+
+def _integer(request: Request, name: str, default: int) -> int:
+    text = request.query_params.get(name)
+    if text is None:
+        return default
+    if not (text.isascii() and text.isdecimal() and len(text) < 19):
+        raise Problem(422, f"{name} must be a whole number; got {text[:40]!r}.")
+    return int(text)

@@ -19,10 +19,6 @@ _RESERVED_FILES = 64  # number of file descriptors kept free for the store, the 
 _REASONS = {408: "Request Timeout", 431: "Request Header Fields Too Large", 503: "Service Unavailable"}
 
 
-def _max_connections() -> int:
-    return min(_MAX_CONNECTIONS, max(1, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - _RESERVED_FILES))
-
-
 class LimitedProtocol(HttpToolsProtocol):
     """HTTP connection that is closed if its headers are too long or too slow.
 
@@ -35,7 +31,8 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        limit = _max_connections()
+        n_files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        limit = min(_MAX_CONNECTIONS, max(1, n_files - _RESERVED_FILES))
         if len(self.connections) > limit:
             self._refuse(503, f"there are {limit} connections already")
         else:

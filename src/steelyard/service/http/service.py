@@ -10,7 +10,6 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -21,24 +20,22 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from steelyard.persistence.tree import decode
-from steelyard.service import commands, systemd
+from steelyard.service import commands, system
 from steelyard.service import rows as wire
 from steelyard.service.audit import AuditEntry
-from steelyard.service.consumption import TopicConsumer, pending_rows
 from steelyard.service.engine import Engine
 from steelyard.service.errors import NotFoundError, NotJSONError, Unavailable
 from steelyard.service.http.event_streams import EventStreams
 from steelyard.service.http.explanations import RecentAlarms
 from steelyard.service.http.forwarding import Forwarder
-from steelyard.service.http.keys import Key, Keys
-from steelyard.service.http.memory import MemoryReturner
-from steelyard.service.http.metrics import Metrics
-from steelyard.service.http.problems import Problem, respond
-from steelyard.service.http.quotas import RateLimits
-from steelyard.service.http.responses import prediction, write_prediction
+from steelyard.service.http.keys import Key, Keys, RateLimits
+from steelyard.service.http.metrics import Metrics, TopicConsumer
+from steelyard.service.http.responses import Problem, prediction, respond, write_prediction
 from steelyard.service.http.routes import MODEL, route
 from steelyard.service.published import PublishedModel
 from steelyard.service.queue import RequestFuture
+from steelyard.service.session import pending_rows
+from steelyard.service.system import MemoryReturner
 from steelyard.service.writer import Writer
 from steelyard.tables.columns import ColumnBatch
 from steelyard.tables.frames import seconds_of
@@ -60,30 +57,11 @@ _MAX_NAME = 64  # maximum length of the name of a model in the audit log
 _MAX_PAST_MODELS = 8  # maximum number of earlier model versions in memory
 
 
-@dataclass(frozen=True)
-class Limits(wire.RequestLimits):
-    """Limits on requests.
-
-    Parameters
-    ----------
-    body : int
-        Maximum number of bytes in a body.
-    listeners : int
-        Maximum number of concurrent event streams.
-    all_bodies : int
-        Maximum total number of bytes of all bodies in memory. A body counts until the response.
-    """
-
-    body: int = 64 << 20
-    listeners: int = 100
-    all_bodies: int = 512 << 20
-
-
 class Service:
     """The state that all handlers share."""
 
     def __init__(
-        self, writer: Writer, keys: Keys | None, limits: Limits, consumers: Sequence[TopicConsumer] = ()
+        self, writer: Writer, keys: Keys | None, limits: wire.Limits, consumers: Sequence[TopicConsumer] = ()
     ) -> None:
         self.writer, self.keys, self.limits, self.consumers = writer, keys, limits, consumers
         self.metrics = Metrics(writer, consumers)
@@ -150,7 +128,10 @@ class Service:
             return current
         if current.spec.sites:
             raise Problem(410, "a federated model has no earlier versions.")
-        version, at = _version_or_time(as_of)
+        is_version = isinstance(as_of, int) or (
+            isinstance(as_of, str) and as_of.isdecimal() and len(as_of) < 19
+        )
+        version, at = (int(as_of), None) if is_version else (None, seconds(as_of))
         if version is not None and not 0 <= version <= current.version:
             raise Problem(404, f"the latest version of {name!r} is {current.version}; got {str(as_of)[:60]}.")
         if version == current.version or (at is not None and at >= self.writer.clock()):
@@ -222,11 +203,9 @@ class Service:
 
     async def _json_object(self, body: bytes) -> dict[str, Any]:
         """Return the JSON object of a body. Large bodies are parsed in a thread."""
+        decode_body = partial(wire.decoded_json, body, self.limits)
         try:
-            if len(body) < _MAX_BYTES_ON_LOOP:
-                value = wire.decoded_json(body, self.limits)
-            else:
-                value = await run_in_threadpool(wire.decoded_json, body, self.limits)
+            value = decode_body() if len(body) < _MAX_BYTES_ON_LOOP else await run_in_threadpool(decode_body)
         except NotJSONError as error:
             raise Problem(400, error.message) from error
         if not isinstance(value, dict):
@@ -266,10 +245,8 @@ class Service:
         """Set the origin of a command and, if the request has one, its idempotency key and fingerprint."""
         scope, headers = request.scope, request.scope[HEADERS]
         scope["steelyard.audited"] = True  # the writer adds the audit entry
-        client = scope.get("client")
-        command.origin = commands.Origin(
-            scope.get("steelyard.key"), client[0] if client else None, scope.get("steelyard.id", "")
-        )
+        client = scope.get("client") or (None,)
+        command.origin = commands.Origin(scope.get("steelyard.key"), client[0], scope.get("steelyard.id", ""))
         if b"idempotency-key" not in headers or not command.takes_key:
             return
         key = headers[b"idempotency-key"].decode("latin-1")
@@ -305,28 +282,20 @@ class Service:
         scope = request.scope
         if "steelyard.audited" in scope or (self.keys is not None and "steelyard.key" not in scope):
             return
-        client = scope.get("client")
-        entry = AuditEntry(
-            self.writer.clock(),
-            request.path_params.get("model", "")[:_MAX_NAME],
-            f"{request.method.lower()} {path.rpartition('}')[2].strip('/')}".strip(),
-            scope.get("steelyard.key"),
-            client[0] if client else None,
-            scope["steelyard.id"],
-            f"status {status}",
-            0,
-            None,
-        )
-        self.writer.audit.add(entry)
+        name = request.path_params.get("model", "")[:_MAX_NAME]
+        verb = f"{request.method.lower()} {path.rpartition('}')[2].strip('/')}".strip()
+        client, key = scope.get("client") or (None,), scope.get("steelyard.key")
+        origin, outcome = (key, client[0], scope["steelyard.id"]), (f"status {status}", 0, None)
+        self.writer.audit.add(AuditEntry(self.writer.clock(), name, verb, *origin, *outcome))
 
     # -- the service itself -------------------------------------------------------------------------
 
     async def _watchdog(self) -> None:
         """Notify the systemd watchdog regularly while the event loop and the writer are running."""
-        seconds = systemd.watchdog_seconds()
+        seconds = system.watchdog_seconds()
         while seconds is not None:
             if self.writer.is_alive:
-                systemd.notify("WATCHDOG=1")
+                system.notify("WATCHDOG=1")
             await asyncio.sleep(seconds)
 
     async def http_problem(self, request: Request, error: HTTPException) -> Response:
@@ -349,13 +318,13 @@ class Service:
         self.writer.start()
         for consumer in self.consumers:
             consumer.start()
-        systemd.notify("READY=1")
+        system.notify("READY=1")
         watchdog = asyncio.create_task(self._watchdog())
         try:
             yield
         finally:
             watchdog.cancel()
-            systemd.notify("STOPPING=1")
+            system.notify("STOPPING=1")
             gc.set_threshold(*thresholds)
             for consumer in self.consumers:
                 await run_in_threadpool(consumer.stop)
@@ -376,14 +345,11 @@ def format_of(request: Request) -> str:
     type or with a simple type, a browser sends no preflight request to other origins.
     """
     content_type = request.scope[HEADERS].get(b"content-type", b"").decode("latin-1")
-    form = wire.CONTENT_TYPES.get(content_type)
-    if form is None:
-        content_type = content_type.partition(";")[0].strip().lower()
-        form = wire.CONTENT_TYPES.get(content_type)
-    if form is None:
+    content_type = content_type.partition(";")[0].strip().lower()
+    if content_type not in wire.CONTENT_TYPES:
         known = ", ".join(wire.CONTENT_TYPES)
         raise Problem(415, f"the content type {content_type!r} is not supported.", f"use one of {known}")
-    return form
+    return wire.CONTENT_TYPES[content_type]
 
 
 def seconds(value: Any) -> float:
@@ -396,12 +362,6 @@ def seconds(value: Any) -> float:
     if not abs(found) < _MAX_TIME_SECONDS or len(str(value)) > 64:
         raise Problem(422, f"expected a time; got {str(value)[:60]!r}.", "for example 2026-01-31T12:30:00Z")
     return found
-
-
-def _version_or_time(as_of: Any) -> tuple[int | None, float | None]:
-    if isinstance(as_of, int) or (isinstance(as_of, str) and as_of.isdecimal() and len(as_of) < 19):
-        return int(as_of), None
-    return None, seconds(as_of)
 
 
 # -- handlers of requests with rows -----------------------------------------------------------------
@@ -502,9 +462,8 @@ def _selection(way: str, value: Any) -> dict[str, Any]:
         return {"request_key": value}
     if not isinstance(value, dict) or not value or not set(value) <= {"since", "until"}:
         raise Problem(422, 'learned must be {"since": time, "until": time}.')
-    since, until = value.get("since"), value.get("until")
-    begin = -_MAX_TIME_SECONDS if since is None else seconds(since)
-    return {"learned": (begin, _MAX_TIME_SECONDS if until is None else seconds(until))}
+    given = {name: seconds(moment) for name, moment in value.items() if moment is not None}
+    return {"learned": (given.get("since", -_MAX_TIME_SECONDS), given.get("until", _MAX_TIME_SECONDS))}
 
 
 def _check_identifiers(names: Iterable[str]) -> list[str]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 _DISK_FULL_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _DISK_FULL_ERRORS = frozenset({"FullError", "DiskFull"})  # names of exceptions of apsw and psycopg
 # Function that is called when a commit begins and returns work to do during the commit, or None.
 BackgroundWork = Callable[[], Callable[[], None] | None]
+ERASED_RESPONSE = '{"erased": true}'  # replaces a stored response that mentioned a forgotten row
 RowReference = tuple[str | None, str | None]  # id and subject of a row that a stored response mentions
 
 
@@ -28,16 +28,14 @@ def reason_of(error: BaseException) -> str:
     return "out of memory" if isinstance(error, MemoryError) else type(error).__name__
 
 
-@dataclass(frozen=True)
-class Learners:
+class Learners(NamedTuple):
     """Learner processes, and the models of which they hold leases."""
 
     n_leases: dict[str, int]  # number of leases of each live learner process, by address
     owners: dict[str, str]  # address of the learner process of each model, if it has one
 
 
-@dataclass(frozen=True)
-class Event:
+class Event(NamedTuple):
     """One change of a model; events are ordered by version."""
 
     version: int
@@ -46,8 +44,7 @@ class Event:
     body: bytes
 
 
-@dataclass(frozen=True)
-class Snapshot:
+class Snapshot(NamedTuple):
     """The complete state of a model at one version."""
 
     version: int
@@ -56,8 +53,7 @@ class Snapshot:
     body: bytes
 
 
-@dataclass(frozen=True)
-class PendingRow:
+class PendingRow(NamedTuple):
     """Predicted row that is stored until its label arrives."""
 
     id: str
@@ -66,8 +62,7 @@ class PendingRow:
     body: bytes
 
 
-@dataclass(frozen=True)
-class QuarantinedRow:
+class QuarantinedRow(NamedTuple):
     """Labelled row that violates a guard of its model and waits for a decision of an operator."""
 
     number: int
@@ -78,8 +73,7 @@ class QuarantinedRow:
     body: bytes
 
 
-@dataclass(frozen=True)
-class EarlyLabel:
+class EarlyLabel(NamedTuple):
     """Label from a topic that waits for its row, or that was refused for the given reason."""
 
     id: str

@@ -58,15 +58,8 @@ ALTER TABLE snapshots ALTER COLUMN body SET STORAGE EXTERNAL;
 """
 _TABLES_WITH_ROWS = frozenset(
     [
-        "chunks",
-        "row_index",
-        "waiting",
-        "events",
-        "snapshots",
-        "answers",
-        "answer_index",
-        "quarantine",
-        "batches",
+        *("chunks", "row_index", "waiting", "events", "snapshots"),
+        *("answers", "answer_index", "quarantine", "batches"),
     ]
 )
 
@@ -108,7 +101,8 @@ class PostgresStore(Store):
             self._check_schema(self._session())
         except psycopg.Error as error:
             self.close()
-            raise FileAccessError(f"{_first_line(error)}.", source=self.path) from error
+            message = str(error).strip().partition("\n")[0].rstrip(".")
+            raise FileAccessError(f"{message}.", source=self.path) from error
 
     # -- database sessions --------------------------------------------------------------------------
 
@@ -327,7 +321,7 @@ class PostgresStore(Store):
         if self._unsent is None or not sql.startswith("INSERT ") or "RETURNING" in sql:
             return False
         if rows := list(rows):
-            self._unsent.append((_with_placeholders(sql), rows))
+            self._unsent.append((sql.replace("?", "%s"), rows))
             self._has_changes = True
         return True
 
@@ -335,7 +329,7 @@ class PostgresStore(Store):
         if self._defer(sql, [values]):
             return []
         self._send()
-        cursor = self._session().execute(_with_placeholders(sql), values)
+        cursor = self._session().execute(sql.replace("?", "%s"), values)
         self._note_deletions(sql, cursor.rowcount)
         if cursor.description is not None:
             return cursor.fetchall()
@@ -348,7 +342,7 @@ class PostgresStore(Store):
         self._send()
         self._has_changes = True
         with self._session().cursor() as cursor:
-            cursor.executemany(_with_placeholders(sql), rows)
+            cursor.executemany(sql.replace("?", "%s"), rows)
             self._note_deletions(sql, cursor.rowcount)
 
     def add_chunk(
@@ -385,7 +379,7 @@ class PostgresStore(Store):
     def _query(self, sql: str, values: Sequence[Any]) -> list[Any]:
         if self._reader is None or self._reader.closed:
             self._reader = self._connect()
-        return self._reader.execute(_with_placeholders(sql), values).fetchall()
+        return self._reader.execute(sql.replace("?", "%s"), values).fetchall()
 
     def n_bytes(self) -> int:
         """Return the size of the tables and indexes."""
@@ -495,10 +489,6 @@ def _lease_key(model: str) -> int:
     return int.from_bytes(hashlib.blake2b(model.encode(), digest_size=8).digest(), "big", signed=True)
 
 
-def _with_placeholders(sql: str) -> str:
-    return sql.replace("?", "%s")
-
-
 def _without_password(url: str) -> str:
     """Return the URL of a store with only its host and database, for messages."""
     try:
@@ -510,7 +500,3 @@ def _without_password(url: str) -> str:
             hint="for example postgresql://learner@db.example/payments",
         ) from error
     return f"postgresql://{parameters.get('host', '')}/{parameters.get('dbname', '')}"
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0].rstrip(".")

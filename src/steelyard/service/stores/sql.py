@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
@@ -12,6 +13,7 @@ import msgspec
 
 from steelyard.exceptions import FileFormatError
 from steelyard.service.stores import (
+    ERASED_RESPONSE,
     BackgroundWork,
     EarlyLabel,
     Event,
@@ -29,6 +31,17 @@ _TABLES_BY_MODEL = (
     *("events", "snapshots", "chunks", "row_index", "waiting", "answers", "answer_index", "answer_groups"),
     *("points", "certificates", "quarantine", "batches", "chunk_keys", "positions", "early_labels"),
 )
+
+
+@functools.cache
+def _insert_sql(table: str, columns: str, replace: str = "") -> str:
+    """Return an INSERT statement, which overwrites a row with the same values in the columns ``replace``."""
+    names = columns.split(", ")
+    sql = f"INSERT INTO {table} ({columns}) VALUES ({', '.join('?' * len(names))})"  # noqa: S608  constants
+    if replace:
+        changes = [f"{name} = excluded.{name}" for name in names if name not in replace.split(", ")]
+        sql += f" ON CONFLICT ({replace}) DO UPDATE SET {', '.join(changes)}"
+    return sql
 
 
 class Store:
@@ -202,11 +215,7 @@ class Store:
 
     def put_former_version(self, name: str, version: int) -> None:
         """Store the last version of a deleted or renamed model, so that no version of this name is reused."""
-        sql = (
-            "INSERT INTO former_models (name, version) VALUES (?, ?) "
-            "ON CONFLICT (name) DO UPDATE SET version = excluded.version"
-        )
-        self._do(sql, name, version)
+        self._do(_insert_sql("former_models", "name, version", replace="name"), name, version)
 
     def former_version(self, name: str) -> int:
         """Return the last version of a deleted or renamed model, or -1 if there was none."""
@@ -214,8 +223,8 @@ class Store:
         return int(found[0][0]) if found else -1
 
     def append(self, model: str, event: Event) -> None:
-        sql = "INSERT INTO events (model, version, at, kind, body) VALUES (?, ?, ?, ?, ?)"
-        self._do(sql, model, event.version, event.at, event.kind, event.body)
+        sql = _insert_sql("events", "model, version, at, kind, body")
+        self._do(sql, model, *event)
 
     def events_after(self, model: str, version: int) -> Iterator[Event]:
         sql = "SELECT version, at, kind, body FROM events WHERE model = ? AND version > ? ORDER BY version"
@@ -234,19 +243,12 @@ class Store:
         """
         versions = (snapshot.version, snapshot.version if replaced_version is None else replaced_version)
         self._do("DELETE FROM snapshots WHERE model = ? AND version IN (?, ?)", model, *versions)
-        sql = "INSERT INTO snapshots (model, version, at, digest, body) VALUES (?, ?, ?, ?, ?)"
-        self._do(sql, model, snapshot.version, snapshot.at, snapshot.digest, snapshot.body)
+        self._do(_insert_sql("snapshots", "model, version, at, digest, body"), model, *snapshot)
         sql = (
             "DELETE FROM snapshots WHERE model = ? AND version NOT IN "
             "(SELECT version FROM snapshots WHERE model = ? ORDER BY version DESC LIMIT ?)"
         )
         self._do(sql, model, model, keep)
-
-    def last_snapshot(self, model: str) -> Snapshot | None:
-        """Return the newest snapshot, including uncommitted changes of the writer."""
-        sql = "SELECT version, at, digest, body FROM snapshots WHERE model = ? ORDER BY version DESC LIMIT 1"
-        found = self._do(sql, model)
-        return Snapshot(*found[0]) if found else None
 
     def last_versions(self) -> dict[str, int]:
         """Return the version of the newest event or snapshot of every model that has any."""
@@ -258,13 +260,17 @@ class Store:
         )
         return dict(self._do(sql))
 
-    def snapshot(self, model: str, *, version: int | None = None, at: float | None = None) -> Snapshot | None:
+    def snapshot(
+        self, model: str, *, version: int | None = None, at: float | None = None, committed: bool = True
+    ) -> Snapshot | None:
+        """Return the newest snapshot up to a version or time, as of the last commit or of the writer."""
         sql = "SELECT version, at, digest, body FROM snapshots WHERE model = ?"
         values: list[Any] = [model]
         for column, limit in (("version", version), ("at", at)):
             if limit is not None:
                 sql, values = f"{sql} AND {column} <= ?", [*values, limit]
-        found = self._read(f"{sql} ORDER BY version DESC LIMIT 1", *values)
+        run = self._read if committed else self._do
+        found = run(f"{sql} ORDER BY version DESC LIMIT 1", *values)
         return Snapshot(*found[0]) if found else None
 
     def snapshots(self, model: str, limit: int) -> list[tuple[int, float, str, int]]:
@@ -299,8 +305,7 @@ class Store:
     def index_batches(self, model: str, chunk: int, batches: Sequence[str]) -> None:
         """Store the idempotency keys of the requests that share a chunk."""
         if batches:
-            sql = "INSERT INTO chunk_keys (chunk, model, keys) VALUES (?, ?, ?)"
-            self._do(sql, chunk, model, key_hashes(batches))
+            self._do(_insert_sql("chunk_keys", "chunk, model, keys"), chunk, model, key_hashes(batches))
 
     def chunks_learned(self, model: str, since: float, until: float) -> list[int]:
         """Return the chunks that arrived from ``since`` to ``until`` (inclusive)."""
@@ -339,8 +344,7 @@ class Store:
             for position, (row_id, subject) in enumerate(zip(ids, subjects, strict=True))
             if row_id is not None or subject is not None
         ]
-        sql = "INSERT INTO row_index (model, id, subject, chunk, position) VALUES (?, ?, ?, ?, ?)"
-        self._do_many(sql, rows)
+        self._do_many(_insert_sql("row_index", "model, id, subject, chunk, position"), rows)
 
     def find_rows(
         self, model: str, *, ids: Sequence[str] = (), subject: str | None = None
@@ -367,26 +371,26 @@ class Store:
     # -- pending rows -------------------------------------------------------------------------------
 
     def put_pending(self, model: str, rows: Sequence[PendingRow]) -> None:
-        self._do_many(
-            "INSERT INTO waiting (model, id, at, subject, body) VALUES (?, ?, ?, ?, ?) "
-            "ON CONFLICT (model, id) DO UPDATE SET at = excluded.at, subject = excluded.subject, "
-            "body = excluded.body",
-            [(model, row.id, row.at, row.subject, row.body) for row in rows],
-        )
+        values = [(model, *row) for row in rows]
+        self._do_many(_insert_sql("waiting", "model, id, at, subject, body", replace="model, id"), values)
 
     def pending(self, model: str, ids: Sequence[str]) -> list[PendingRow]:
         sql = "SELECT id, at, subject, body FROM waiting WHERE model = ? AND id IN (...)"
         return [PendingRow(*row) for row in self._do_in(sql, model, ids)]
 
     def drop_pending(
-        self, model: str, *, ids: Sequence[str] = (), subject: str | None = None, before: float | None = None
+        self,
+        model: str,
+        *,
+        ids: Sequence[str] = (),
+        subject: str | None = None,
+        before: float | None = None,
+        table: str = "waiting",
     ) -> int:
-        """Delete pending rows selected by exactly one argument; return their number."""
-        return self._drop_selected("waiting", model, ids, subject, before)
+        """Delete pending rows, or those of the table "quarantine", selected by exactly one argument.
 
-    def _drop_selected(
-        self, table: str, model: str, ids: Sequence[str], subject: str | None, before: float | None
-    ) -> int:
+        Returns the number of deleted rows.
+        """
         sql = f"DELETE FROM {table} WHERE model = ? AND"  # noqa: S608  a constant name
         if subject is not None:
             return len(self._do(f"{sql} subject = ? RETURNING 1", model, subject))
@@ -402,10 +406,8 @@ class Store:
     # -- quarantine ---------------------------------------------------------------------------------
 
     def add_quarantined(self, model: str, rows: Sequence[QuarantinedRow]) -> None:
-        self._do_many(
-            "INSERT INTO quarantine (model, at, id, subject, reason, body) VALUES (?, ?, ?, ?, ?, ?)",
-            [(model, row.at, row.id, row.subject, row.reason, row.body) for row in rows],
-        )
+        values = [(model, *row[1:]) for row in rows]  # the database numbers the rows
+        self._do_many(_insert_sql("quarantine", "model, at, id, subject, reason, body"), values)
 
     def quarantined(self, model: str, after: int, limit: int) -> list[QuarantinedRow]:
         """Return committed rows in quarantine, oldest first."""
@@ -424,12 +426,6 @@ class Store:
         found = (QuarantinedRow(*row) for row in self._do_in(sql, model, numbers))
         return sorted(found, key=lambda row: row.number)
 
-    def drop_quarantined(
-        self, model: str, *, ids: Sequence[str] = (), subject: str | None = None, before: float | None = None
-    ) -> int:
-        """Delete quarantined rows selected by exactly one argument; return their number."""
-        return self._drop_selected("quarantine", model, ids, subject, before)
-
     def count_quarantined(self, model: str) -> int:
         """Return the number of rows in quarantine, including uncommitted changes of the writer."""
         return int(self._do("SELECT count(*) FROM quarantine WHERE model = ?", model)[0][0])
@@ -442,7 +438,7 @@ class Store:
 
     def add_audit(self, rows: Sequence[tuple[float, str, str, str]]) -> None:
         """Store audit entries: time, model, verb, and a JSON list of the requests."""
-        self._do_many("INSERT INTO audit (at, model, verb, body) VALUES (?, ?, ?, ?)", rows)
+        self._do_many(_insert_sql("audit", "at, model, verb, body"), rows)
 
     def audit(
         self, *, model: str | None, since: float, until: float, before: int, limit: int
@@ -506,20 +502,18 @@ class Store:
         if not rows:
             self.put_responses(model, [(key, fingerprint, body)], at=at)
             return
-        sql = "INSERT INTO answers (model, key, fingerprint, body, at) VALUES (?, ?, ?, ?, ?)"
+        sql = _insert_sql("answers", "model, key, fingerprint, body, at")
         self._do(sql, model, key, fingerprint, body, at)
         self._index_response(model, key, rows)
 
     def _index_response(self, model: str, key: str, rows: Sequence[RowReference]) -> None:
         self._do_many(
-            "INSERT INTO answer_index (model, key, id, subject) VALUES (?, ?, ?, ?)",
-            [(model, key, row_id, subject) for row_id, subject in rows],
+            _insert_sql("answer_index", "model, key, id, subject"), [(model, key, *row) for row in rows]
         )
 
-    def blank_responses(
+    def erase_responses(
         self,
         model: str,
-        blank: str,
         *,
         ids: Sequence[str] = (),
         subject: str | None = None,
@@ -539,16 +533,19 @@ class Store:
             found = self._do_in("SELECT key FROM answer_index WHERE model = ? AND id IN (...)", model, ids)
         keys = sorted({row[0] for row in found})
         self._do_many(
-            "UPDATE answers SET body = ? WHERE model = ? AND key = ?", [(blank, model, k) for k in keys]
+            "UPDATE answers SET body = ? WHERE model = ? AND key = ?",
+            [(ERASED_RESPONSE, model, k) for k in keys],
         )
         self._do_many("DELETE FROM answer_index WHERE model = ? AND key = ?", [(model, k) for k in keys])
         return len(keys)
 
-    def blank_response(self, model: str, blank: str, key: str) -> None:
+    def erase_response(self, model: str, key: str) -> None:
         """Overwrite the stored response to one request."""
-        self._do("UPDATE answers SET body = ? WHERE model = ? AND key = ?", blank, model, key)
+        self._do("UPDATE answers SET body = ? WHERE model = ? AND key = ?", ERASED_RESPONSE, model, key)
         for number in self._key_index(model).groups_of(key_hashes([key])):
-            group = [[k, f, blank if k == key else body] for k, f, body in self._response_group(number)]
+            group = [
+                [k, f, ERASED_RESPONSE if k == key else body] for k, f, body in self._response_group(number)
+            ]
             sql = "UPDATE answer_groups SET body = ? WHERE number = ?"
             self._do(sql, msgspec.msgpack.encode(group), number)
 
@@ -590,19 +587,14 @@ class Store:
         return dict(run("SELECT part, position FROM positions WHERE model = ? AND topic = ?", model, topic))
 
     def put_positions(self, model: str, topic: str, positions: Mapping[str, str]) -> None:
+        rows = [(model, topic, part, position) for part, position in positions.items()]
         self._do_many(
-            "INSERT INTO positions (model, topic, part, position) VALUES (?, ?, ?, ?) "
-            "ON CONFLICT (model, topic, part) DO UPDATE SET position = excluded.position",
-            [(model, topic, part, position) for part, position in positions.items()],
+            _insert_sql("positions", "model, topic, part, position", replace="model, topic, part"), rows
         )
 
     def put_early_labels(self, model: str, labels: Sequence[EarlyLabel]) -> None:
-        self._do_many(
-            "INSERT INTO early_labels (model, id, at, label, reason) VALUES (?, ?, ?, ?, ?) "
-            "ON CONFLICT (model, id) DO UPDATE SET at = excluded.at, label = excluded.label, "
-            "reason = excluded.reason",
-            [(model, label.id, label.at, json.dumps(label.label), label.reason) for label in labels],
-        )
+        rows = [(model, label.id, label.at, json.dumps(label.label), label.reason) for label in labels]
+        self._do_many(_insert_sql("early_labels", "model, id, at, label, reason", replace="model, id"), rows)
 
     def early_labels(self, model: str, ids: Sequence[str]) -> dict[str, Any]:
         """Return the stored labels that wait for the rows ``ids``."""
@@ -620,9 +612,6 @@ class Store:
         )
         return [EarlyLabel(row_id, at, json.loads(label), reason) for row_id, at, label, reason in found]
 
-    def n_early_labels(self, model: str) -> int:
-        return int(self._read("SELECT count(*) FROM early_labels WHERE model = ?", model)[0][0])
-
     def drop_early_labels(self, model: str, ids: Sequence[str]) -> None:
         self._do_many(
             "DELETE FROM early_labels WHERE model = ? AND id = ?", [(model, row_id) for row_id in ids]
@@ -631,10 +620,8 @@ class Store:
     # -- quality over time, certificates ------------------------------------------------------------
 
     def add_points(self, model: str, points: Sequence[dict[str, Any]]) -> None:
-        self._do_many(
-            "INSERT INTO points (model, at, row, body) VALUES (?, ?, ?, ?)",
-            [(model, point["at"], point["row"], json.dumps(point)) for point in points],
-        )
+        rows = [(model, point["at"], point["row"], json.dumps(point)) for point in points]
+        self._do_many(_insert_sql("points", "model, at, row, body"), rows)
 
     def points(self, model: str, since: float | None, limit: int) -> list[dict[str, Any]]:
         later, values = ("", []) if since is None else (" AND at >= ?", [since])
@@ -648,8 +635,7 @@ class Store:
         return [json.loads(row[0]) for row in found]
 
     def add_certificate(self, model: str, version: int, at: float, body: str) -> None:
-        sql = "INSERT INTO certificates (model, version, at, body) VALUES (?, ?, ?, ?)"
-        self._do(sql, model, version, at, body)
+        self._do(_insert_sql("certificates", "model, version, at, body"), model, version, at, body)
 
     def certificates(self, model: str, limit: int) -> list[dict[str, Any]]:
         sql = "SELECT body FROM certificates WHERE model = ? ORDER BY version DESC, at DESC LIMIT ?"

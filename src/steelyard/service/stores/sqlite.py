@@ -31,7 +31,7 @@ _CHECKPOINT_PAGES = 1_000  # length of the write-ahead log at which SQLite start
 _ANSWER_INDEX = SCHEMA[SCHEMA.index("CREATE TABLE answer_index") : SCHEMA.index("CREATE TABLE points")]
 
 
-def check_sqlite() -> None:
+def _check_sqlite() -> None:
     """Raise FileAccessError if the SQLite library has a bug that can lose commits."""
     found = tuple(map(int, apsw.sqlite_lib_version().split(".")[:3]))
     if found < _MIN_SQLITE:
@@ -65,7 +65,7 @@ class SQLiteStore(Store):
     errors: tuple[type[Exception], ...] = (apsw.Error, OSError)
 
     def __init__(self, path: str | Path, *, vfs: str | None = None) -> None:
-        check_sqlite()
+        _check_sqlite()
         self.path, self._vfs = str(path), vfs
         self._is_private = vfs is not None or self.path == ":memory:"  # other processes cannot open it
         self._lock_file: IO[bytes] | None = None

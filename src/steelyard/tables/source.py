@@ -1,12 +1,14 @@
-"""Handling of bad rows: the first bad row ends the stream, or bad rows are skipped and counted.
+"""Base class of the readers of tables, and their treatment of bad rows.
 
 A row is bad if its line cannot be parsed, if a cell is not valid in its column, or if a value cannot be
-learned. All rows before a bad row are returned before its error is raised.
+learned. The first bad row ends the stream, or bad rows are skipped and counted. All rows before a bad row are
+returned before its error is raised.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -14,19 +16,58 @@ import numpy as np
 from numpy.typing import NDArray
 
 from steelyard.exceptions import DataError
-from steelyard.tables.columns import ColumnBatch, Place, RowError
+from steelyard.tables.columns import ColumnBatch, Columns, Place, RowError
 
 Made = TypeVar("Made")
 _MAX_MESSAGES = 1000
 
 
-class BadRows:
-    """Policy for the bad rows of a source (raise or skip), and a record of the skipped rows.
+class TableSource:
+    """Reader of the columns of a table.
 
-    Parameters
+    Attributes
     ----------
     place : Place
-        Location of the rows in their source, for error messages.
+        Location of the rows, for error messages.
+    names : list of str
+        Names of all columns.
+    n_rows : int or None
+        Number of rows; None if it is not known.
+    index_names, time_names : sequences of str
+        Columns that are features only if the user names them, and columns whose declared type is a time.
+    bad_rows : BadRows
+        Treatment of rows that cannot be used.
+    bytes_source : ByteSource or None
+        The file or the live feed that is read in another thread; None for other sources.
+    """
+
+    names: list[str]
+    n_rows: int | None = None
+    index_names: Sequence[str] = ()
+    time_names: Sequence[str] = ()
+    bytes_source: Any = None
+
+    def __init__(self, place: Place) -> None:
+        self.place, self.bad_rows = place, BadRows(place)
+
+    def kinds(self, columns: Columns, wanted: list[str]) -> dict[str, str]:
+        """Return the kind of each column: text, number or boolean, or the declared type of the column."""
+        return {name: "text" if name in columns.categorical else "declared" for name in wanted}
+
+    @abstractmethod
+    def batches(self, wanted: list[str], kinds: Mapping[str, str]) -> Iterator[ColumnBatch]:
+        """Yield the rows as batches of columns. An error is raised after all earlier rows were returned."""
+
+    def fraction_read(self) -> float | None:
+        """Return the fraction of the rows that has been read, or None if it is not known."""
+        return None
+
+    def close(self) -> None:
+        """Close the file or the connection, if any."""
+
+
+class BadRows:
+    """Policy for the bad rows of a source (raise or skip), and a record of the skipped rows.
 
     Attributes
     ----------

@@ -1,19 +1,18 @@
-"""Handlers of requests about the process: health, status, metrics and the OpenAPI description."""
+"""Handlers of requests about the process: web page, health, status, metrics and OpenAPI description."""
 
 from __future__ import annotations
 
 import logging
 from importlib.metadata import version
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from steelyard.service.http.openapi import description
-from steelyard.service.http.problems import Problem
-from steelyard.service.http.responses import JSON
-from steelyard.service.http.routes import ANY, ROUTES, route
+from steelyard.service.http.responses import JSON, Problem
+from steelyard.service.http.routes import ANY, description, route
 
 if TYPE_CHECKING:
     from steelyard.service.http.service import Service
@@ -21,6 +20,25 @@ if TYPE_CHECKING:
 _log = logging.getLogger("steelyard.service")
 _MAX_LAG_SECONDS = 15.0  # a follower with a larger lag is not ready
 NOT_READY = {503: "Not ready."}
+_SCRIPTS = ("base.js", "charts.js", "tables.js", "overview.js", "model.js", "page.js")
+_TYPES = {
+    **dict.fromkeys(_SCRIPTS, "text/javascript"),
+    "uplot.js": "text/javascript",
+    "style.css": "text/css",
+    "uplot.css": "text/css",
+    "icon.svg": "image/svg+xml",
+    "uplot-LICENSE.txt": "text/plain",
+}
+_PAGE_HEADERS = {
+    # uPlot sets sizes in style attributes, so these are allowed. Inline style sheets are not.
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; style-src-attr 'unsafe-inline'; "
+        "img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-cache",
+}
 
 
 @route("GET", "/v1/status", "predict", response="Status")
@@ -86,4 +104,27 @@ async def metrics_text(service: Service, request: Request) -> Response:
 @route("GET", "/openapi.json")
 async def openapi(_service: Service, _request: Request) -> dict[str, Any]:
     """Return the OpenAPI description."""
-    return description(ROUTES)
+    return description()
+
+
+# -- web page, with a strict content security policy ------------------------------------------------
+
+
+@route("GET", "/")
+@route("GET", "/models/{name}")
+async def page(_service: Any, _request: Request) -> Response:
+    """Return the page."""
+    return Response(_file("index.html"), media_type="text/html", headers=_PAGE_HEADERS)
+
+
+@route("GET", "/page/{name}")
+async def file(_service: Any, request: Request) -> Response:
+    """Return a file of the page."""
+    name = request.path_params["name"]
+    if name not in _TYPES:
+        raise Problem(404, f"there is no file {name!r}.")
+    return Response(_file(name), media_type=_TYPES[name], headers=_PAGE_HEADERS)
+
+
+def _file(name: str) -> bytes:
+    return files("steelyard.service").joinpath("page", name).read_bytes()
