@@ -12,6 +12,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from steelyard import ProximalSVC, RandomFeatures, _native, persistence
 from steelyard._threads import one_thread
 from steelyard.exceptions import DataError, NotFittedError, ParameterError
+from steelyard.features import _median_distance
 from tests.proximal.data import assert_same_planes, imbalanced
 
 
@@ -34,6 +35,17 @@ def test_fourier_features_approximate_the_kernel(rng, kind, exact):
     Z = RandomFeatures(40_000, kind=kind, gamma=0.3).fit_transform(X)
     expected = np.array([[exact(a, b) for b in X] for a in X])
     assert np.abs(Z @ Z.T - expected).max() < 0.03
+
+
+@pytest.mark.parametrize("euclidean", [True, False])
+@pytest.mark.parametrize("n_rows", [1, 2, 31, 32, 33, 100])
+def test_median_distance_equals_that_of_all_ordered_pairs(rng, n_rows, euclidean):
+    for rows in (rng.normal(size=(n_rows, 3)), rng.integers(0, 3, (n_rows, 2)).astype(float)):
+        differences = rows[:, None] - rows
+        distances = np.sqrt((differences**2).sum(axis=2)) if euclidean else np.abs(differences).sum(axis=2)
+        positive = distances[distances > 0.0]
+        expected = np.median(positive) if len(positive) else 1.0
+        assert _median_distance(rows, euclidean=euclidean) == pytest.approx(expected, rel=1e-12)
 
 
 def test_random_features_with_several_gammas_approximate_the_mean_kernel(rng):

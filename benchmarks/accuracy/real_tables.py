@@ -10,8 +10,10 @@ running means. The measure is the AUC, averaged over windows of 1,000 rows.
 
 Part "bounds": how much of the loss by missing values could be avoided. "imputed in hindsight" is
 StreamClassifier after iterative imputation by forests that are fitted to all rows of the stream, including
-later rows. "oracle", for streams with independent columns, learns the complete rows; the probability of a row
-is the mean over 20 draws of its missing cells from the last 2,000 complete rows.
+later rows. "oracle" learns the complete rows; the probability of a row is the mean over 20 completions. In
+streams with independent columns, each missing cell is drawn from the last 2,000 complete rows. In the others,
+all missing cells of a row are taken from one of the 20 complete rows of the whole stream, also of later rows,
+that are nearest in its known columns.
 
 Part "mixing": how much of the difference to LightGBM on small tables is due to the combination of the
 experts, and how much to chance. It prints means over four orders of the rows: the AP of both learners, of
@@ -162,15 +164,29 @@ def imputed_in_hindsight(X: FloatArray) -> FloatArray:
     return np.asarray(imputer.fit_transform(X))
 
 
-def oracle(X: FloatArray, removed: FloatArray, y: IntArray) -> FloatArray:
+def nearest_rows(X: FloatArray, removed: FloatArray, begin: int) -> IntArray:
+    """Return the numbers of the complete rows nearest to each row of a chunk, without the row itself."""
+    part, scale = removed[begin : begin + CHUNK] - X.mean(axis=0), np.maximum(X.std(axis=0), 1e-9)
+    known, part = ~np.isnan(part), np.nan_to_num(part) / scale
+    rows = (X - X.mean(axis=0)) / scale
+    distances = known.astype(np.float64) @ np.square(rows).T - 2.0 * part @ rows.T
+    distances[np.arange(len(part)), begin + np.arange(len(part))] = np.inf
+    return np.argpartition(distances, DRAWS, axis=1)[:, :DRAWS]
+
+
+def oracle(X: FloatArray, removed: FloatArray, y: IntArray, *, is_independent: bool) -> FloatArray:
     """Return mean probabilities over draws of the missing cells. The model learns the complete rows."""
     rng, model, scores = np.random.default_rng(1), StreamClassifier(), np.zeros(len(y))
     for begin in range(0, len(y), CHUNK):
         part = removed[begin : begin + CHUNK]
         if begin >= WARMUP and len(model.classes_) == 2:
             known = X[max(0, begin - POOL) : begin]
-            for _ in range(DRAWS):
-                drawn = np.column_stack([rng.choice(column, len(part)) for column in known.T])
+            nearest = None if is_independent else nearest_rows(X, removed, begin)
+            for draw in range(DRAWS):
+                if nearest is None:
+                    drawn = np.column_stack([rng.choice(column, len(part)) for column in known.T])
+                else:
+                    drawn = X[nearest[:, draw]]
                 rows = np.where(np.isnan(part), drawn, part)
                 scores[begin : begin + CHUNK] += model.predict_proba(rows)[:, 1]
         model.partial_fit(X[begin : begin + CHUNK], y[begin : begin + CHUNK])
@@ -184,9 +200,11 @@ def bounds(folder: Path, limit: int) -> None:
     for name in GAP_STREAMS:
         X, y = STREAMS[name](folder, limit)
         removed = np.where(np.random.default_rng(0).random(X.shape) < SHARE_REMOVED, np.nan, X)
-        cells = [f"{windows(y, ours(imputed_in_hindsight(removed), y), roc_auc_score):.3f}"]
-        is_independent = name in INDEPENDENT
-        cells.append(f"{windows(y, oracle(X, removed, y), roc_auc_score):.3f}" if is_independent else "")
+        scores = (
+            ours(imputed_in_hindsight(removed), y),
+            oracle(X, removed, y, is_independent=name in INDEPENDENT),
+        )
+        cells = [f"{windows(y, values, roc_auc_score):.3f}" for values in scores]
         print(f"| {name} | {' | '.join(cells)} |", flush=True)
 
 

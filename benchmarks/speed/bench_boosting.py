@@ -1,4 +1,4 @@
-"""BoostedTrees compared with LightGBM on one thread, in one run.
+"""Trees of StreamClassifier compared with LightGBM on one thread, in one run.
 
 Run ``python benchmarks/speed/bench_boosting.py``. ``--quick`` leaves out the largest table. LightGBM must be
 installed. Both fit 100 trees of 16 leaves with at least 20 rows per leaf. The times include the binning of
@@ -13,7 +13,7 @@ import lightgbm
 import numpy as np
 from timing import best_times
 
-from steelyard.ensemble.trees import BoostedTrees, TreeRule
+from steelyard.ensemble.trees import fit_trees
 
 TREES, LEAVES, MIN_ROWS_PER_LEAF, LEARNING_RATE = 100, 16, 20, 0.1
 
@@ -34,7 +34,9 @@ def make_table(n_rows, n_columns):
 
 
 def fit_ours(X, y, max_bins):
-    return BoostedTrees(
+    return fit_trees(
+        X,
+        y,
         n_trees=TREES,
         learning_rate=LEARNING_RATE,
         max_leaves=LEAVES,
@@ -42,8 +44,7 @@ def fit_ours(X, y, max_bins):
         l2_regularization=1e-3,
         max_columns=X.shape[1],
         max_bins=max_bins,
-        class_weight=None,
-    ).fit(X, y)
+    )
 
 
 def fit_lightgbm(X, y, max_bins, layout):
@@ -76,7 +77,7 @@ def compare_training(n_rows, n_columns, max_bins, repeats):
 
 def compare_prediction(n_rows, n_columns, max_bins, repeats):
     X, y = make_table(n_rows, n_columns)
-    rule = TreeRule([0, 1], fit_ours(X, y, max_bins).forest, n_columns)
+    rule = fit_ours(X, y, max_bins)
     booster = fit_lightgbm(X, y, max_bins, "force_row_wise")
     for n, n_calls in ((10_000, 1), (1, 1000)):  # each call with one row gets another row, as in a stream
         batches = [Rows(X[i : i + n]) for i in range(n_calls)]

@@ -7,7 +7,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache, partial
 from math import ceil
 from numbers import Integral
@@ -160,6 +160,58 @@ def check_threads(n_threads: Any, source: str) -> int:
 _Task = tuple[int, Callable[[], Any]]
 
 
+class _TaskQueue:
+    """Tasks of one call of :func:`run_tasks`, which several threads take in order until one has failed."""
+
+    def __init__(self, tasks: Sequence[Callable[[], Any]]) -> None:
+        self._waiting = deque(enumerate(tasks))
+        self.results: list[Any] = [None] * len(tasks)
+        self.errors: dict[int, BaseException] = {}
+        self._context = contextvars.copy_context()
+        self._is_open, self._n_helpers = True, 0
+        self._changed = threading.Condition()
+
+    def take(self) -> _Task | None:
+        """Return the next task, or None if there is none or a task has failed."""
+        try:
+            return None if self.errors else self._waiting.popleft()
+        except IndexError:
+            return None
+
+    def run(self, task: _Task | None) -> None:
+        """Run a task and then the next ones."""
+        with one_thread():
+            while task is not None:
+                number, function = task
+                try:
+                    self.results[number] = function()
+                except BaseException as error:  # noqa: BLE001  run_tasks raises it in the calling thread
+                    self.errors[number] = error
+                task = self.take()
+
+    def help(self) -> None:
+        """Run tasks in another thread, unless the call has ended."""
+        with self._changed:
+            if not self._is_open:
+                return
+            self._n_helpers += 1
+        try:
+            self._context.copy().run(lambda: self.run(self.take()))
+        finally:
+            with self._changed:
+                self._n_helpers -= 1
+                self._changed.notify_all()
+
+    def close(self) -> None:
+        """Wait until no thread helps; later ones will not."""
+        with self._changed:
+            self._is_open = False
+            self._changed.wait_for(lambda: not self._n_helpers)
+
+
+_open_queues: set[_TaskQueue] = set()
+
+
 def run_tasks(tasks: Sequence[Callable[[], Any]], *, parallel: bool) -> list[Any]:
     """Run independent tasks on several threads, and return their results in the order of the list.
 
@@ -173,44 +225,27 @@ def run_tasks(tasks: Sequence[Callable[[], Any]], *, parallel: bool) -> list[Any
         other threads still run, so their tasks must not change objects that outlive the call.
     parallel : bool
         Whether to use several threads, because there is enough work. Cores on which background tasks run
-        are not used.
+        are used when these tasks have ended.
     """
-    n_threads = min(num_threads() - len(_running()), len(tasks)) if parallel else 1
+    n_threads = min(num_threads(), len(tasks)) if parallel else 1
     if n_threads < 2:
         return [task() for task in tasks]
-    queue, errors = deque(enumerate(tasks)), dict[int, BaseException]()
-    results: list[Any] = [None] * len(tasks)
-    first = queue.popleft()
+    queue = _TaskQueue(tasks)
+    first = queue.take()
     # New threads are started instead of a pool, so that no idle threads exist during a fork or at exit.
-    taken = [queue.popleft() for _ in range(n_threads - 1)]
-    others = [_started(partial(_run_queue, task, queue, results, errors), daemon=True) for task in taken]
+    taken = [queue.take() for _ in range(n_threads - 1 - len(_running()))]
+    others = [_started(partial(queue.run, task), daemon=True) for task in taken]
     try:
-        _run_queue(first, queue, results, errors)
+        _open_queues.add(queue)
+        queue.run(first)
     finally:
+        _open_queues.discard(queue)
         for other in others:
             other.join()
-    if errors:
-        raise errors[min(errors)]
-    return results
-
-
-def _run_queue(
-    current: _Task, queue: deque[_Task], results: list[Any], errors: dict[int, BaseException]
-) -> None:
-    """Run a task and then tasks from the queue until it is empty or a task has failed."""
-    with one_thread():
-        while True:
-            number, task = current
-            try:
-                results[number] = task()
-            except BaseException as error:  # noqa: BLE001  run_tasks raises it in the calling thread
-                errors[number] = error
-            if errors or not queue:
-                return
-            try:
-                current = queue.popleft()
-            except IndexError:  # another thread has taken the last task
-                return
+        queue.close()
+    if queue.errors:
+        raise queue.errors[min(queue.errors)]
+    return queue.results
 
 
 def _started(function: Callable[[], Any], *, daemon: bool) -> threading.Thread:
@@ -237,7 +272,7 @@ class BackgroundTask(Generic[_R]):
 
     With one core, the function runs at once in the calling thread. The function must have no effects besides
     its result: it may run again, in a forked child or if it has failed, and its result may never be read. A
-    fork and the end of the process wait for it.
+    fork and the end of the process wait for it. Its thread then helps calls of :func:`run_tasks`.
 
     Parameters
     ----------
@@ -250,19 +285,20 @@ class BackgroundTask(Generic[_R]):
     def __init__(self, function: Callable[[], _R], *, starts: bool = True) -> None:
         self._function: Callable[[], _R] | None = function
         self._results: list[_R] = []  # empty or one result
-        self._thread: threading.Thread | None = None
+        self._ended: threading.Event | None = None
         if starts and num_threads() > 1:
-            self._thread = _started(self._run, daemon=False)
-            _background.difference_update(_background - _running())
-            _background.add(self._thread)
+            self._ended = threading.Event()
+            _background[self._ended] = _started(self._run, daemon=False)
+            for ended in set(_background) - set(_running()):
+                _background.pop(ended, None)
         elif starts:
             self.result()
 
     def result(self) -> _R:
         """Return the result, after waiting for it if necessary. An error of the function is raised here."""
         function = self._function
-        if self._thread is not None:
-            self._thread.join()
+        if self._ended is not None and not self._ended.is_set():
+            self._ended.wait()
         if not self._results:
             assert function is not None
             self._results.append(function())
@@ -270,29 +306,33 @@ class BackgroundTask(Generic[_R]):
         return self._results[0]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_function": None, "_results": [self.result()], "_thread": None}
+        return {"_function": None, "_results": [self.result()], "_ended": None}
 
     def _run(self) -> None:
         assert self._function is not None
-        try:
+        assert self._ended is not None
+        # If the function fails, result() runs it again, in the thread that needs it.
+        with suppress(BaseException):
             self._results.append(self._function())
-        except BaseException:  # noqa: BLE001  result() runs the function again, in the thread that needs it
-            return
-        self._function = None  # the arguments of the function are no longer needed
+            self._function = None  # the arguments of the function are no longer needed
+        self._ended.set()
+        for queue in tuple(_open_queues):
+            queue.help()
 
 
-_background: set[threading.Thread] = set()  # threads of background tasks, some of which have ended
+_background: dict[threading.Event, threading.Thread] = {}  # end and thread of background tasks
 
 
-def _running() -> set[threading.Thread]:
-    """Return the threads of the background tasks that have not ended."""
-    return {thread for thread in tuple(_background) if thread.is_alive()}
+def _running() -> dict[threading.Event, threading.Thread]:
+    """Return the background tasks that have not ended."""
+    return {ended: thread for ended, thread in _background.copy().items() if not ended.is_set()}
 
 
 def _wait_for_background() -> None:
     """Wait for all background tasks, so that a forked child has no lock of a thread that it does not have."""
-    for thread in _running() - {threading.current_thread()}:
-        thread.join()
+    for ended, thread in _running().items():
+        if thread is not threading.current_thread():
+            ended.wait()
 
 
 if hasattr(os, "register_at_fork"):

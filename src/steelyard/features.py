@@ -442,8 +442,13 @@ def _blend_neighbours(
 
 def _median_distance(rows: FloatArray, *, euclidean: bool) -> float:
     """Return the median of the nonzero distances between rows, or 1 if all rows are equal."""
-    sample = rows[:_MAX_DISTANCE_ROWS]
-    distances = _distances(sample, sample, euclidean=euclidean)
+    sample, of_pairs = rows[:_MAX_DISTANCE_ROWS], [np.empty(0)]
+    for begin in range(0, len(sample), _DISTANCE_BLOCK_ROWS):
+        block = sample[begin : begin + _DISTANCE_BLOCK_ROWS]
+        distances = _distances(block, sample[begin:], euclidean=euclidean)
+        n = len(block)
+        of_pairs += [distances[:, :n][np.triu_indices(n, 1)], distances[:, n:].ravel()]
+    distances = np.concatenate(of_pairs)
     positive = distances[distances > 0.0]
     return float(np.median(positive)) if len(positive) else 1.0
 

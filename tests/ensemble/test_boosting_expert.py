@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 import pickle
 
 import numpy as np
 import pytest
 
 from steelyard import StreamClassifier
-from steelyard.ensemble.experts import EXPERTS
-from steelyard.ensemble.trees import BoostedTrees, TreeRule
+from steelyard.ensemble.experts import EXPERTS, boosting
+from steelyard.ensemble.trees import fit_trees
 from steelyard.persistence import from_bytes, to_bytes
 
 TREES = [config.name for config in EXPERTS].index("trees")
@@ -38,8 +37,9 @@ def taught():
 
 def _fitted_like(expert, X, y):
     """Return trees with the settings of ``expert``, fitted on the rows that the expert remembers."""
-    settings = {f.name: getattr(expert.trees, f.name) for f in dataclasses.fields(BoostedTrees) if f.init}
-    return BoostedTrees(**settings).fit(X[expert.held], y[expert.held])
+    settings = {"n_trees": 40, "learning_rate": 6.0 / 40, "max_leaves": 16, "max_bins": 255}
+    assert len(expert.held) > 2000
+    return fit_trees(X[expert.held], y[expert.held], **settings, min_rows_per_leaf=20, pack_sums=True)
 
 
 def _scores(expert, X):
@@ -68,7 +68,7 @@ def test_forget_refits_the_trees_without_the_forgotten_rows(taught):
     model.forget(X[gone], y[gone])
     expert = model._ensemble.experts[TREES]
     assert not np.isin(gone, expert.held).any()
-    rule = TreeRule.of(_fitted_like(expert, X, y))
+    rule = _fitted_like(expert, X, y)
     np.testing.assert_array_equal(_scores(expert, X), rule.scores(type("Rows", (), {"X": X})))
 
 
@@ -168,6 +168,41 @@ def _long_model(X, y):
     for begin in range(0, len(y), 1000):
         model.partial_fit(X[begin : begin + 1000], y[begin : begin + 1000])
     return model
+
+
+@pytest.mark.parametrize(("n_fine", "max_bins"), [(5, 255), (12, 64)])
+def test_number_of_bins_depends_on_columns_with_many_values_alone(n_fine, max_bins, monkeypatch):
+    rng = np.random.default_rng(8)
+    X = rng.normal(size=(1200, 30))
+    X[:, n_fine:] = X[:, n_fine:] > 0.0
+    y = (X[:, 0] > 1.0).astype(np.int64)
+    model = StreamClassifier()
+    for begin in range(0, 1200, 100):
+        model.partial_fit(X[begin : begin + 100], y[begin : begin + 100])
+    expert = model._ensemble.experts[TREES]
+    assert expert.columns == (30, n_fine, 2 * (30 - n_fine))
+    settings = {}
+    monkeypatch.setattr(boosting, "fit_trees", lambda *_, **given: settings.update(given))
+    expert._fitted(expert.held, model._ensemble.stream(), is_sampled=False)
+    assert settings["max_bins"] == max_bins
+
+
+def test_trees_of_columns_with_few_values_are_refitted_more_often_in_the_first_rows_only():
+    rng = np.random.default_rng(9)
+    X = rng.normal(size=(1200, 20))
+    y = (X[:, 0] > 1.0).astype(np.int64)
+    waits = []
+    for rows in (X, np.where(np.arange(20) < 2, X, X > 0.0)):
+        model = StreamClassifier()
+        for begin in range(0, 1200, 100):
+            model.partial_fit(rows[begin : begin + 100], y[begin : begin + 100])
+        ensemble = model._ensemble
+        expert, budget = ensemble.experts[TREES], ensemble.stream().budget
+        waits.append([expert._refit_rows(budget, n_seen) for n_seen in (1200, 50_000)])
+    (early, late), (early_with_few_values, late_with_few_values) = waits
+    assert early_with_few_values < 0.8 * early
+    assert late_with_few_values == pytest.approx(late, rel=0.1)  # the numbers of remembered rows differ
+    assert early < late
 
 
 def test_forget_in_large_buffer_refits_trees_on_sample_first_and_on_all_rows_later():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,7 +12,7 @@ from scipy.special import expit
 
 from steelyard import AdaptiveThresholdClassifier, ProximalSVC, StreamClassifier
 from steelyard.ensemble.calibration import OnlineCalibration
-from steelyard.ensemble.prediction_sets import prediction_sets
+from steelyard.ensemble.thresholded import prediction_sets
 from steelyard.exceptions import ParameterError
 from steelyard.metrics import expected_calibration_error, log_loss_score, rate_interval
 
@@ -66,6 +68,45 @@ def test_calibration_is_finite_and_monotone_and_can_be_restored(rows):
     assert (np.diff(values) >= -1e-9).all()
     restored = OnlineCalibration.from_state(calibration.get_state())
     assert (restored.log_odds(grid) == values).all()
+
+
+def _labelled_with_high_middle(n, seed):
+    """Return log-odds of rows that are positive more often than they say near 0.5 only, and labels."""
+    rng = np.random.default_rng(seed)
+    z = rng.normal(0.0, 2.0, n)
+    return z, rng.random(n) < expit(z + 1.2 * np.exp(-6.0 * z * z))
+
+
+def test_calibration_corrects_errors_that_slopes_cannot_represent():
+    calibration = OnlineCalibration()
+    for seed in range(20):
+        calibration = calibration.after(*_labelled_with_high_middle(1000, seed))
+    without = replace(calibration, bin_errors=np.zeros(15))
+    new, labels = _labelled_with_high_middle(40_000, 100)
+    before, after = (
+        expected_calibration_error(labels.astype(int), expit(c.log_odds(new))) for c in (without, calibration)
+    )
+    assert after < 0.8 * before
+    p = expit(calibration.log_odds(new))
+    assert log_loss_score(labels.astype(int), p) < log_loss_score(labels.astype(int), expit(new))
+
+
+def test_large_corrections_keep_the_order_of_probabilities():
+    errors = np.where(np.arange(15) % 2, 1e3, -1e3)
+    calibration = OnlineCalibration(bin_errors=errors, bin_variances=np.ones(15))
+    grid = np.linspace(-12.0, 12.0, 801)
+    assert (np.diff(calibration.log_odds(grid)) > 0.0).all()
+    swapped = OnlineCalibration(bin_errors=-errors[::-1], bin_variances=np.ones(15))
+    np.testing.assert_allclose(swapped.log_odds(-grid), -calibration.log_odds(grid), rtol=1e-9)
+
+
+def test_calibration_of_earlier_version_has_no_corrections():
+    z, y = _labelled(1000, 0.5, 1.0)
+    calibration = OnlineCalibration().after(z, y)
+    state = {name: values for name, values in calibration.get_state().items() if "bin_" not in name}
+    restored = OnlineCalibration.from_state(state)
+    assert (restored.bin_errors == 0.0).all()
+    assert (restored.coefficients == calibration.coefficients).all()
 
 
 def test_corrupt_calibration_raises():

@@ -101,7 +101,7 @@ def test_constantly_drifting_column_is_ignored_after_some_events():
     n = 40_000
     X = np.column_stack([np.sin(np.arange(n) / 500.0), rng.normal(size=n)])
     monitor = monitored(X, np.zeros(n, dtype=np.int64))
-    assert monitor.restless_columns.tolist() == [0]
+    assert np.flatnonzero(monitor.column_alarms > 3).tolist() == [0]  # further alarms are ignored
     assert len(monitor.events) <= 6
 
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from steelyard import StreamClassifier, _threads
 from steelyard._threads import BackgroundTask, run_tasks
+from steelyard.ensemble import expert_ensemble
 from steelyard.ensemble.experts import EXPERTS, boosting
 from steelyard.persistence import from_bytes, to_bytes
 from tests.safety.interruption import comparable_bytes
@@ -111,7 +112,25 @@ def test_tasks_do_not_use_the_core_of_a_background_task(threads):
     assert users() == {threading.current_thread()}
     end.set()
     assert task.result()
-    assert _threads._running() == set()
+    assert not _threads._running()
+
+
+def test_thread_of_ended_background_task_runs_tasks_of_a_call_that_has_begun(threads):
+    threads(2)
+    end, begun = threading.Event(), threading.Event()
+    BackgroundTask(lambda: end.wait(60))
+
+    def first():
+        end.set()
+        return begun.wait(60)
+
+    def second():
+        begun.set()
+        return threading.current_thread()
+
+    has_begun, helper = run_tasks([first, second], parallel=True)
+    assert has_begun
+    assert helper is not threading.current_thread()
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
@@ -153,6 +172,20 @@ def test_deferred_trees_replace_the_earlier_ones_at_a_known_row(threads, deferre
     assert expert.n_seen_at_update == fit.n_seen
 
 
+def test_update_that_waits_for_a_deferred_fit_is_the_last_task(threads, deferred, monkeypatch):
+    threads(2)
+    model, calls = _learned(), []
+
+    def record(tasks, *, parallel):
+        calls.append(tasks)
+        return run_tasks(tasks, parallel=parallel)
+
+    monkeypatch.setattr(expert_ensemble, "run_tasks", record)
+    n = _longest(model).next_fit.ends_at - N_FIRST
+    model.partial_fit(X[N_FIRST : N_FIRST + n], Y[N_FIRST : N_FIRST + n])
+    assert calls[-1][-1].args == ([_longest(model)],)
+
+
 def test_fits_are_not_deferred_in_the_first_rows_and_in_a_call_of_several_blocks():
     assert boosting._DEFER_AFTER_ROWS >= 2000
     assert _longest(_learned()).next_fit is None
@@ -165,7 +198,7 @@ def test_new_class_is_fitted_at_once(threads, deferred):
     assert _longest(model).next_fit is not None
     model.partial_fit(X[N_FIRST : N_FIRST + 60], np.r_[np.full(20, 2), Y[N_FIRST : N_FIRST + 40]])
     assert _longest(model).next_fit is None
-    assert _longest(model).trees.classes_.tolist() == [0, 1, 2]
+    assert _longest(model).trees.classes == [0, 1, 2]
 
 
 @pytest.mark.parametrize("gone", [slice(100, 104), slice(-3, None)])

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from steelyard import _native
-from steelyard.ensemble.trees import BoostedTrees, TreeRule
+from steelyard.ensemble.trees import TreeRule, fit_trees
 from tests.ensemble.tree_reference import Booster, logistic, portable_log
 
 EARLIER_SUM = 1849.8414001935434
@@ -427,11 +427,11 @@ def test_tree_ensemble_of_corrupt_arrays_raises(number, index, value):
         _native.TreeEnsemble(*_changed(fitted, number, index, value), 4)
 
 
-def test_default_boosted_trees_equal_trees_of_earlier_versions():
+def test_trees_of_balanced_classes_equal_trees_of_earlier_versions():
     """The sum of the scores equals that of version 0.2."""
     X = (np.arange(4000) * 7919 % 1009).reshape(800, 5) / 1009.0
     y = (X[:, 0] * X[:, 1] > X[:, 2] - 0.5).astype(np.int64)
-    trees = BoostedTrees().fit(X, y)
+    trees = fit_trees(X, y, n_trees=30, learning_rate=0.2, balance_classes=True)
     for forest in (trees.forest, trees.forest[:4]):
         scores = TreeRule([0, 1], forest, 5).scores(type("Rows", (), {"X": X}))
         assert math.fsum(scores[:, 0].tolist()) == EARLIER_SUM
@@ -439,25 +439,18 @@ def test_default_boosted_trees_equal_trees_of_earlier_versions():
 
 def test_contributions_of_trees_loaded_from_earlier_versions_raise():
     X, y = _rows(100, 3, 2, seed=0)
-    rule = TreeRule([0, 1], BoostedTrees().fit(X, y).forest[:4], 3)
+    rule = TreeRule([0, 1], fit_trees(X, y, n_trees=30, learning_rate=0.2).forest[:4], 3)
     with pytest.raises(ValueError, match="no row counts"):
         rule.contributions(type("Rows", (), {"X": X}))
 
 
-def test_boosted_trees_unknown_class_weight_raises():
-    X, y = _rows(50, 3, 2, seed=0)
-    with pytest.raises(ValueError, match="class_weight must be 'balanced' or None, not 'equal'"):
-        BoostedTrees(class_weight="equal").fit(X, y)
-
-
-def test_boosted_trees_with_categories_and_class_shares_score_log_odds():
+def test_trees_with_categories_and_class_shares_score_log_odds():
     rng = np.random.default_rng(0)
     X = np.column_stack([rng.integers(0, 5, size=3000), rng.normal(size=3000)])
     share = np.array([0.01, 0.02, 0.05, 0.1, 0.3])[X[:, 0].astype(int)]
     y = (rng.random(3000) < share).astype(np.int64)
-    trees = BoostedTrees(class_weight=None, categories=(0,), n_trees=40, learning_rate=0.1, max_bins=255)
-    trees.fit(X, y)
-    scores = TreeRule([0, 1], trees.forest, 2).scores(type("Rows", (), {"X": X}))[:, 0]
+    rule = fit_trees(X, y, categories=(0,), n_trees=40, learning_rate=0.1, max_bins=255)
+    scores = rule.scores(type("Rows", (), {"X": X}))[:, 0]
     probabilities = 1.0 / (1.0 + np.exp(-scores))
     assert probabilities.mean() == pytest.approx(y.mean(), abs=0.003)
     assert np.corrcoef(probabilities, share)[0, 1] > 0.85

@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 from steelyard import ProximalSVC, StreamClassifier
-from steelyard.ensemble.cost import CostBudget
 from steelyard.ensemble.experts import EXPERTS, Expert
 from steelyard.ensemble.multiclass import weigh_classes
 from steelyard.ensemble.score_buffer import ScoreBuffer
-from steelyard.ensemble.settings import SETTINGS
+from steelyard.ensemble.settings import SETTINGS, CostBudget
 from steelyard.persistence import from_bytes, to_bytes
 
 NAMES = [config.name for config in EXPERTS]

@@ -11,14 +11,14 @@ from sklearn.metrics import roc_auc_score
 
 from steelyard import StreamClassifier
 from steelyard._concurrency import shallow_copy
-from steelyard.ensemble.cost import CostBudget
 from steelyard.ensemble.experts import EXPERTS, Stream
 from steelyard.ensemble.experts.kernel import KernelExpert, evenly_sampled
 from steelyard.ensemble.experts.linear import LinearRule, MappedLinearRule
 from steelyard.ensemble.experts.neighbors import NearestNeighborRule
 from steelyard.ensemble.mixing import weigh_experts
-from steelyard.ensemble.row_buffer import Block, RowBuffer
+from steelyard.ensemble.row_buffer import Block, RowBuffer, last_rows
 from steelyard.ensemble.score_buffer import ScoreBuffer, TwoSides, align
+from steelyard.ensemble.settings import CostBudget
 from steelyard.ensemble.views import HashedView, RankView, TransformedRows, Views
 from steelyard.features import RandomFeatures
 from steelyard.proximal import ProximalSVC
@@ -45,9 +45,11 @@ def test_row_buffer_matches_a_list_after_the_same_operations():
         wanted = {n for n, _ in plain[-7:]} | {
             n for code in (0, 1) for n in [number for number, c in plain if c == code][-5:]
         }
-        assert buffer.last(7, 5, 20).tolist() == sorted(n for n in wanted if n >= 20)
+        assert last_rows(buffer.numbers, buffer.codes, 7, 5, 20).tolist() == sorted(
+            n for n in wanted if n >= 20
+        )
         if step % 7 == 6:
-            kept = buffer.last(30, 2)
+            kept = last_rows(buffer.numbers, buffer.codes, 30, 2)
             buffer = buffer.keep(kept, 0.0)
             plain = [row for row in plain if row[0] in set(kept.tolist())]
 
@@ -74,7 +76,7 @@ def test_append_to_row_buffer_leaves_previous_buffer_unchanged():
 def test_row_buffer_find_matches_duplicates_one_to_one_oldest_first():
     rng = np.random.default_rng(1)
     block = _block(rng, 4)
-    twice = block.joined(block.numbered(4))
+    twice = block.joined(replace(block, numbers=block.numbers + 4))
     buffer = RowBuffer.empty(3).append(twice)
     wanted = block.take(np.array([2, 2, 2]))
     assert buffer.find(wanted).tolist() == [2, 6, -1]
@@ -202,9 +204,9 @@ def test_mapped_linear_rule_matches_decision_function_of_mapped_rows():
     X, y = rng.normal(size=(600, 6)), rng.integers(0, 3, 600)
     views = Views(RankView.fit(X), RandomFeatures(80).fit(RankView.fit(X).apply(X)))
     rows = TransformedRows(X, views)
-    learner = ProximalSVC(standardize=False).fit(rows.mapped(), y)
+    learner = ProximalSVC(standardize=False).fit(rows.mapped, y)
     rule = MappedLinearRule.over(views.map, LinearRule([0, 1, 2], learner.coef_, learner.intercept_))
-    expected = learner.decision_function(rows.mapped())
+    expected = learner.decision_function(rows.mapped)
     np.testing.assert_allclose(rule.scores(rows), expected, rtol=0.0, atol=1e-3 * np.abs(expected).max())
 
 

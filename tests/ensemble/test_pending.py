@@ -28,7 +28,7 @@ def model(rows):
     model = StreamClassifier().partial_fit(X[:600], y[:600])
     for row in range(600, 603):
         model.partial_fit(X[row : row + 1], y[row : row + 1])
-    assert len(model._ensemble.pending) == 3
+    assert model._ensemble.pending.n_rows == 3
     return model
 
 
@@ -43,7 +43,7 @@ def test_pending_rows_are_learned_together(rows, model):
     n = 600 + 4 * SETTINGS.pending_rows  # the linear expert waits for a twentieth of all rows
     for row in range(603, n):
         model.partial_fit(X[row : row + 1], y[row : row + 1])
-    assert len(model._ensemble.pending) == 0
+    assert model._ensemble.pending.n_rows == 0
     linear = model._ensemble.experts[0]
     assert linear.n_seen_at_update == n
     fresh = ProximalSVC().fit(X[:n], y[:n])
@@ -60,7 +60,7 @@ def test_labels_of_pending_rows_update_label_frequencies_immediately(rows, model
     labels = label_rule(model)
     model.partial_fit(X[:1], [1])
     after = label_rule(model)
-    assert len(model._ensemble.pending) == 4
+    assert model._ensemble.pending.n_rows == 4
     assert after.counts[1] == pytest.approx(labels.counts[1] * after.decay + 1.0)
 
 
@@ -126,4 +126,4 @@ def test_row_of_a_new_class_is_learned_immediately(rows, model):
     X, _ = rows
     model.partial_fit(X[:1], [2])
     assert model.classes_.tolist() == [0, 1, 2]
-    assert len(model._ensemble.pending) == 0
+    assert model._ensemble.pending.n_rows == 0

@@ -57,6 +57,13 @@ def test_wide_expert_ranks_sparse_rows_and_gets_the_largest_weight(model):
     assert np.argmax(model._ensemble.snapshot.weights.weights) == number
 
 
+def test_wide_expert_is_enabled_only_if_rows_are_wide(stream, model):
+    assert _wide_expert(model).is_enabled
+    narrow = _learned(stream[0][:, :50], stream[1])
+    assert not _wide_expert(narrow).is_enabled
+    assert "wide" not in {expert.name for expert in narrow.explain().experts}
+
+
 def test_dense_and_sparse_rows_give_the_same_scores(stream, model):
     X, y = stream
     dense = _learned(X.toarray(), y)
@@ -111,7 +118,7 @@ def test_pending_single_rows_survive_save_and_load(stream, tmp_path):
     model = _learned(X[:300], y[:300])
     for row in range(300, 303):
         model.partial_fit(X[row], y[row : row + 1])
-    assert len(model._ensemble.pending) == 3
+    assert model._ensemble.pending.n_rows == 3
     save(model, tmp_path / "model.steelyard")
     other = load(tmp_path / "model.steelyard")
     for both in (model, other):

@@ -43,10 +43,10 @@ def test_adaptive_windows_with_feature_map_equal_fits_on_their_rows(disc, C):
         y[:2000],
     )
     fitted_map = RandomFeatures(60).fit(X[:100])
-    for window, rows in zip(model._totals, (slice(1500, 2000), slice(0, 2000)), strict=True):
+    for window, rows in zip(model._windows, (slice(1500, 2000), slice(0, 2000)), strict=True):
         fresh = ProximalSVC(C, feature_map=fitted_map).fit(X[rows], y[rows])
         np.testing.assert_allclose(
-            window.decision_function(X[:200]), fresh.decision_function(X[:200]), rtol=1e-5, atol=1e-7
+            window.total.decision_function(X[:200]), fresh.decision_function(X[:200]), rtol=1e-5, atol=1e-7
         )
 
 

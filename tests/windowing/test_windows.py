@@ -160,7 +160,7 @@ def test_adaptive_windows_equal_fits_on_their_rows():
     model = AdaptiveWindows(ProximalSVC(), (200, 1000, None), block=50, shrink=False)
     for begin in range(0, 2000, 130):
         model.partial_fit(X[begin : begin + 130], y[begin : begin + 130])
-    for learner, length in zip(model._totals, (200, 1000, 2000), strict=True):
+    for learner, length in zip((w.total for w in model._windows), (200, 1000, 2000), strict=True):
         _close(learner, ProximalSVC().fit(X[-length:], y[-length:]))
 
 

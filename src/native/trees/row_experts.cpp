@@ -12,7 +12,7 @@ namespace steelyard {
 namespace {
 
 constexpr std::size_t kScoredRows = 256;      // the mapped rows of a block stay in the cache
-constexpr std::size_t kMinRowsPerBlock = 25;  // smaller blocks use the vector loops badly
+constexpr std::size_t kMinRowsPerBlock = 50;  // smaller blocks use the vector loops badly
 constexpr std::size_t kBlocksPerThread = 2;   // a thread that starts late leaves its blocks to the others
 
 }  // namespace

@@ -1,12 +1,17 @@
-"""Calibration of log-odds on recent out-of-sample log-odds and labels."""
+"""Calibration of log-odds on recent rows, expected recall of rows without labels, and tests of the precision.
+
+Thresholds with a target recall or precision use the last two.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit, logit
 
 from steelyard import _native
 from steelyard._types import FloatArray
@@ -20,6 +25,21 @@ _BLOCK_ROWS = 100  # number of rows per step of Newton's method
 _EDGES: FloatArray = np.array([-14.0, -4.0, -2.0, 0.0, 2.0, 4.0, 14.0])  # each slope is valid between two
 _IDENTITIES: FloatArray = np.tile([1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.0], (len(_HALF_LIVES_ROWS), 1))
 _PENALTIES: FloatArray = np.tile(_PRIOR_ROWS * np.eye(len(_EDGES)), (len(_HALF_LIVES_ROWS), 1, 1))
+_N_BINS = 15  # number of probabilities at which the mean error is corrected
+_BIN_LOG_ODDS: FloatArray = np.log(np.arange(1.0, 2 * _N_BINS, 2) / np.arange(2.0 * _N_BINS - 1, 0, -2))
+_BIN_HALF_LIFE_ROWS = 16_000.0
+_BIN_PRIOR = 100.0  # shrinkage of the corrections, as a sum of p * (1 - p) over rows
+# The corrections keep at least this part of the slope of the log-odds, so probabilities keep their order.
+_MIN_CORRECTED_SLOPE = 0.05
+_MAX_FALL: FloatArray = (1.0 - _MIN_CORRECTED_SLOPE) * _BIN_LOG_ODDS
+
+_RECENT_ROWS = 1000  # number of predicted rows among which the expected recall is computed
+_MIN_RECENT_ROWS = 200
+_MIN_SHARE = 1e-6  # smallest share of positives in the prior log-odds
+LEVELS: FloatArray = 0.5 ** np.arange(11, 0, -1.0)  # shares of the rows that would raise alarms
+ERROR = 0.05  # maximum probability of ever accepting a level with a precision below the target
+_BETS: FloatArray = np.array([0.2, 0.5, 0.9])  # bets as fractions of the largest possible bet
+_MAX_EXCESS = np.exp(2.0)  # limit of the wealth, as a multiple of the wealth at which a level is accepted
 
 
 @dataclass(frozen=True)
@@ -30,6 +50,10 @@ class OnlineCalibration:
     side of them, and a bias. These coefficients follow the labels by one step of Newton's method per block of
     rows, with exponentially decaying second derivatives. The probability is the mean of the calibrations,
     weighted by ``exp(-decayed log-loss)``; it increases with the log-odds.
+
+    The mean error (label minus probability) of earlier rows with similar probabilities is then removed by
+    adding a correction to the log-odds (calibeating, Foster and Hart 2023). The corrections are interpolated
+    between 15 probabilities, shrunk towards 0, and follow errors that decay slowly.
     """
 
     # Slopes, which are positive, and bias: shape (n_half_lives, n_slopes + 1).
@@ -37,22 +61,55 @@ class OnlineCalibration:
     curvature: FloatArray = field(default_factory=_PENALTIES.copy)  # decayed sums of second derivatives
     # Decayed log-losses, shape (n_half_lives,).
     losses: FloatArray = field(default_factory=lambda: np.zeros(len(_HALF_LIVES_ROWS)))
+    # Decayed sums of errors and of p * (1 - p), near each of the probabilities.
+    bin_errors: FloatArray = field(default_factory=lambda: np.zeros(_N_BINS))
+    bin_variances: FloatArray = field(default_factory=lambda: np.zeros(_N_BINS))
+    _corrections: FloatArray = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        wanted = self.bin_errors / (self.bin_variances + _BIN_PRIOR) + _MAX_FALL
+        ascending = np.maximum.accumulate(wanted) + np.minimum.accumulate(wanted[::-1])[::-1]
+        object.__setattr__(self, "_corrections", 0.5 * ascending - _MAX_FALL)
 
     def after(self, log_odds: FloatArray, is_positive: Any) -> OnlineCalibration:
         """Return the calibration updated with labelled rows and their out-of-sample log-odds."""
+        after = self
+        for begin in range(0, len(log_odds), _BLOCK_ROWS):
+            rows = slice(begin, begin + _BLOCK_ROWS)
+            after = after._after_block(log_odds[rows], is_positive[rows])
+        return after
+
+    def _after_block(self, log_odds: FloatArray, is_positive: Any) -> OnlineCalibration:
         after = _native.learn_calibration(
             self.coefficients, self.curvature, self.losses, log_odds, is_positive, _EDGES, _HALF_LIVES_ROWS,
             _LOSS_HALF_LIFE_ROWS, _PRIOR_ROWS, _MAX_STEP, _MIN_SLOPE, _BLOCK_ROWS,
         )  # fmt: skip
-        return OnlineCalibration(*after)
+        keep = 0.5 ** (len(log_odds) / _BIN_HALF_LIFE_ROWS)
+        errors, variances = self._bin_sums(log_odds, is_positive)
+        errors, variances = keep * self.bin_errors + errors, keep * self.bin_variances + variances
+        return OnlineCalibration(*after, errors, variances)
+
+    def _bin_sums(self, log_odds: FloatArray, is_positive: Any) -> tuple[FloatArray, FloatArray]:
+        """Return the errors and variances of rows without corrections, divided among adjacent bins."""
+        calibrated = _native.calibrate(self.coefficients, self.losses, log_odds, _EDGES)
+        # 32 bits, so that the sums do not depend on the last bits of the exponential function of a machine.
+        p = expit(calibrated).astype(np.float32).astype(np.float64)
+        positions = np.interp(calibrated, _BIN_LOG_ODDS, np.arange(_N_BINS))
+        low = np.minimum(positions.astype(np.int64), _N_BINS - 2)
+        bins, shares = np.concatenate([low, low + 1]), np.concatenate([low + 1 - positions, positions - low])
+        errors = np.bincount(bins, shares * np.tile(is_positive - p, 2), minlength=_N_BINS)
+        variances = np.bincount(bins, shares * np.tile(p * (1.0 - p), 2), minlength=_N_BINS)
+        return errors.astype(np.float64), variances.astype(np.float64)
 
     def log_odds(self, log_odds: FloatArray) -> FloatArray:
         """Return calibrated log-odds."""
-        return _native.calibrate(self.coefficients, self.losses, log_odds, _EDGES)
+        calibrated = _native.calibrate(self.coefficients, self.losses, log_odds, _EDGES)
+        return np.asarray(calibrated + np.interp(calibrated, _BIN_LOG_ODDS, self._corrections))
 
     def get_state(self) -> dict[str, Any]:
         """Return the calibration as arrays."""
-        return {"coefficients": self.coefficients, "curvature": self.curvature, "losses": self.losses}
+        names = ("coefficients", "curvature", "losses", "bin_errors", "bin_variances")
+        return {name: getattr(self, name) for name in names}
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any] | None) -> OnlineCalibration:
@@ -60,8 +117,107 @@ class OnlineCalibration:
         fresh = cls()
         if state is None:
             return fresh
-        made = cls(**{name: np.asarray(state[name], dtype=np.float64) for name in fresh.get_state()})
-        for name, values in made.get_state().items():
+        # Files of earlier versions have no errors of bins.
+        arrays = {
+            name: np.asarray(state.get(name, values) if name.startswith("bin_") else state[name], np.float64)
+            for name, values in fresh.get_state().items()
+        }
+        for name, values in arrays.items():
             if values.shape != getattr(fresh, name).shape or not np.isfinite(values).all():
                 raise ValueError(f"corrupt calibration: {name}")
-        return made
+        return cls(**arrays)
+
+
+@dataclass(frozen=True)
+class ExpectedRecall:
+    """Calibrated probabilities of scores, and the threshold with a given expected recall; immutable."""
+
+    # Calibration of the log-odds of :meth:`_log_odds`.
+    calibration: OnlineCalibration = field(default_factory=OnlineCalibration)
+    # The log-odds slope * (score - centre) / scale + bias are fitted to recent labelled scores.
+    centre: float = 0.0
+    scale: float = 1.0
+    slope: float = 1.0
+    bias: float = 0.0
+
+    def fitted(self, positive: FloatArray, negative: FloatArray, share: float) -> ExpectedRecall:
+        """Return the state for new recent scores of both classes and a share of positives."""
+        scores = np.concatenate([positive, negative])
+        centre, scale = float(scores.mean()), float(scores.std()) or 1.0
+        slope, bias = _native.platt_scaling((scores - centre) / scale, len(positive))
+        bias += float(logit(np.clip(share, _MIN_SHARE, 1.0 - _MIN_SHARE)))
+        return replace(self, centre=centre, scale=scale, slope=slope, bias=bias)
+
+    def _log_odds(self, scores: FloatArray) -> FloatArray:
+        return np.asarray(self.slope * (scores - self.centre) / self.scale + self.bias)
+
+    def after(self, scores: FloatArray, is_positive: Any) -> ExpectedRecall:
+        """Return the state updated with labelled rows and their out-of-sample scores."""
+        return replace(self, calibration=self.calibration.after(self._log_odds(scores), is_positive))
+
+    def probabilities(self, scores: FloatArray) -> FloatArray:
+        """Return the calibrated probabilities that rows with these scores are positive."""
+        return np.asarray(expit(self.calibration.log_odds(self._log_odds(scores))))
+
+    @staticmethod
+    def threshold(scores: FloatArray, probabilities: FloatArray, miss_share: float) -> float:
+        """Return the largest threshold with an expected share of misses of at most ``miss_share``.
+
+        ``scores`` and ``probabilities`` belong to predicted rows, oldest first. Returns inf for too few rows.
+        """
+        if len(scores) < _MIN_RECENT_ROWS:
+            return np.inf
+        scores, probabilities = scores[-_RECENT_ROWS:], probabilities[-_RECENT_ROWS:]
+        order = np.argsort(scores)
+        missed = np.cumsum(probabilities[order])
+        n_missed = int(np.searchsorted(missed, miss_share * missed[-1], side="right"))
+        return float(np.nextafter(scores[order[min(n_missed, len(order) - 1)]], -np.inf))
+
+    @classmethod
+    def from_state(cls, calibration: Mapping[str, Any] | None, sides: Any) -> ExpectedRecall:
+        """Restore the state from the state of the calibration and the recent scores, if there are any."""
+        made = cls(OnlineCalibration.from_state(calibration))
+        return made if sides is None else made.fitted(*sides)
+
+
+def _accepting_wealth() -> float:
+    return len(LEVELS) / ERROR
+
+
+def _new_wealth() -> FloatArray:
+    return np.ones((len(LEVELS), len(_BETS)))
+
+
+@dataclass(frozen=True)
+class PrecisionLevels:
+    """Betting tests for several levels: is the precision of the top share of the rows above the target?
+
+    For every level, each labelled row whose score is in the top share is a bet against the hypothesis that
+    the precision is at most the target: the wealth is multiplied by 1 + bet * (label - target). Under the
+    hypothesis the wealth is a supermartingale, even with an upper limit, so the probability that it ever
+    exceeds ``len(LEVELS) / ERROR`` is at most ``ERROR / len(LEVELS)`` (Ville's inequality). The limit makes
+    the test react to drift: a few false alarms revoke the acceptance.
+    """
+
+    target: float  # the target precision
+    wealth: FloatArray = field(default_factory=_new_wealth)  # shape (n_levels, n_bets)
+
+    def __post_init__(self) -> None:
+        if self.wealth.shape != _new_wealth().shape or not (self.wealth >= 0.0).all():
+            raise ValueError("corrupt precision levels: expected one wealth for each level and bet")
+
+    def after(self, tails: FloatArray, is_positive: NDArray[np.bool_]) -> PrecisionLevels:
+        """Return the tests updated with labelled rows. ``tails`` are shares of rows with higher scores."""
+        wealth, limit = self.wealth.copy(), _MAX_EXCESS * _accepting_wealth()
+        bets = _BETS / max(self.target, 1e-9)  # every bet is below 1 / target, so the wealth stays positive
+        factors = {flag: 1.0 + bets * (float(flag) - self.target) for flag in (False, True)}
+        first = np.searchsorted(LEVELS, tails, side="left")  # index of the first level that contains the row
+        for begin, flag in zip(first.tolist(), is_positive.tolist(), strict=True):
+            if begin < len(LEVELS):
+                wealth[begin:] = np.minimum(wealth[begin:] * factors[flag], limit)
+        return PrecisionLevels(self.target, wealth)
+
+    def largest(self) -> float | None:
+        """Return the largest accepted level, or None if no level is accepted."""
+        accepted = np.flatnonzero(self.wealth.mean(axis=1) >= _accepting_wealth())
+        return float(LEVELS[accepted[-1]]) if len(accepted) else None

@@ -15,6 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -104,18 +106,11 @@ class DriftDetector:
 
 @dataclass(frozen=True)
 class ChangeMonitor:
-    """Monitor of the distribution of columns within each class, and of class frequencies; immutable.
-
-    Attributes
-    ----------
-    events : tuple of (int, DriftReport)
-        Row and causes of each change.
-    reference, recent
-        Class moments of the last blocks (``recent``), and of the earlier rows since the last change.
-    """
+    """Monitor of the distribution of columns within each class, and of class frequencies; immutable."""
 
     n_rows: int = 0
-    events: tuple[tuple[int, DriftReport], ...] = ()
+    events: tuple[tuple[int, DriftReport], ...] = ()  # row and causes of each change
+    # Class moments of the last blocks (`recent`), and of the earlier rows since the last change.
     reference: ClassMoments | None = None
     recent: tuple[ClassMoments, ...] = ()
     pending: tuple[tuple[FloatArray, IntArray, FloatArray], ...] = ()  # rows, class codes, times
@@ -161,11 +156,6 @@ class ChangeMonitor:
             monitor = monitor._tested(rows[part], all_codes[part], labels, names)
         return monitor
 
-    @property
-    def restless_columns(self) -> IntArray:
-        """Indices of the columns that are ignored because they changed too often."""
-        return np.flatnonzero(self.column_alarms > _MAX_COLUMN_ALARMS)
-
     def evidence(self) -> float:
         """Return the mean Shiryaev-Roberts sum as a fraction of the limit at which an alarm is raised."""
         return float(min(self._mean_sum() / ROWS_PER_FALSE_ALARM, 1.0))
@@ -174,7 +164,7 @@ class ChangeMonitor:
         """Compare recent blocks with earlier rows since the last change. Returns None with too few rows."""
         if self.reference is None or not self.recent:
             return None
-        report = compare_moments(self.reference, _added(self.recent), names)
+        report = compare_moments(self.reference, reduce(add, self.recent), names)
         return replace(report, events=self.event_list())
 
     def event_list(self) -> list[dict[str, Any]]:
@@ -206,7 +196,7 @@ class ChangeMonitor:
                 uniform = rng.random((2, *rows.shape))
                 p, counts[code] = _native.conformal_p_values(rows, monitor.edges, counts[code], uniform)
                 column_sums[code] = _native.bet_on_columns(column_sums[code], p, _SLOPE, _MAX_SUM)
-        column_sums[:, :, monitor.restless_columns] = 0.0
+        column_sums[:, :, monitor.column_alarms > _MAX_COLUMN_ALARMS] = 0.0
         prior_sums, class_counts = _native.bet_on_shares(
             monitor.prior_sums,
             monitor.class_counts,
@@ -331,19 +321,12 @@ def _most_significant_split(
     """Split the recent blocks at the most significant change; return the moments after it and the report."""
     found = []
     for begin in range(len(recent)):
-        before = reference if begin == 0 else reference + _added(recent[:begin])
-        after = _added(recent[begin:])
+        before = reference + reduce(add, recent[:begin]) if begin else reference
+        after = reduce(add, recent[begin:])
         report = compare_moments(before, after, names)
         found.append((min(report.p_values.values()), -begin, after, report))
     _, _, after, report = min(found, key=lambda split: split[:2])
     return after, report
-
-
-def _added(parts: Sequence[ClassMoments]) -> ClassMoments:
-    total = parts[0]
-    for part in parts[1:]:
-        total = total + part
-    return total
 
 
 def _padded(values: Any, shape: tuple[int, ...]) -> Any:

@@ -18,18 +18,16 @@ from steelyard._threads import one_thread, run_tasks
 from steelyard._types import FloatArray, IntArray
 from steelyard._validation import checked_times
 from steelyard.ensemble.change_monitor import ChangeMonitor, DriftDetector
-from steelyard.ensemble.cost import CostBudget
-from steelyard.ensemble.decision import DecisionState, prior_log_odds
+from steelyard.ensemble.decision import DecisionState
 from steelyard.ensemble.experts import EXPERTS, Expert, Stream
 from steelyard.ensemble.experts.labels import LabelRun
 from steelyard.ensemble.layout import Layout
-from steelyard.ensemble.mixing import ExpertWeights, WeightCorrection, weigh
+from steelyard.ensemble.mixing import EnsembleSnapshot, ExpertWeights, WeightCorrection, weigh
 from steelyard.ensemble.multiclass import MulticlassWeights
-from steelyard.ensemble.row_buffer import Block, PendingRows, RowBuffer, union_of_rows
+from steelyard.ensemble.row_buffer import Block, PendingRows, RowBuffer, last_rows, union_of_rows
 from steelyard.ensemble.row_input import RowInput
-from steelyard.ensemble.score_buffer import ScoreBuffer, align, n_planes
-from steelyard.ensemble.settings import SETTINGS
-from steelyard.ensemble.snapshot import EnsembleSnapshot, PredictedScores
+from steelyard.ensemble.score_buffer import PredictedScores, ScoreBuffer, align
+from steelyard.ensemble.settings import SETTINGS, CostBudget, n_planes
 from steelyard.ensemble.views import Views
 from steelyard.exceptions import DataError
 from steelyard.windowing.sliding import window_size
@@ -54,53 +52,30 @@ class ExpertEnsemble:
 
     A call that learns works on a shallow copy. Attributes are replaced, never changed in place, so the
     original stays valid when the call fails, and other threads may predict with the original meanwhile.
-
-    Attributes
-    ----------
-    labels : list
-        Label of each class code, in the order of first occurrence.
-    counts : ndarray of shape (n_labels,)
-        Rows of each class in the window.
-    n_seen, window_start : int
-        The window holds the rows with ``window_start <= number < n_seen``.
-    rows, pending : RowBuffer, PendingRows
-        Recent rows and all rows that experts remember, and rows that were scored but not yet learned.
-    views, experts : Views, list of Expert
-        Transformations of rows, and the experts.
-    recent_scores, predicted : ScoreBuffer, PredictedScores
-        Out-of-sample scores of labelled rows, and of rows that wait for their labels.
-    correction, drift : WeightCorrection, DriftDetector
-        Correction of the expert weights for two classes, and detection of drifts, which shorten the score
-        buffer.
-    label_run : LabelRun
-        The last rows that were predicted without a new label in between.
-    decision : DecisionState
-        Positive class, target rate, calibration and costs.
-    changes : ChangeMonitor
-        Tests of columns and class frequencies, for reports.
-    snapshot : EnsembleSnapshot
-        Immutable state that predictions use.
     """
 
     def __init__(self, n_columns: int, params: EnsembleParams, row_input: RowInput) -> None:
         self.params, self.input = params, row_input
-        self.labels: list[Label] = []
+        self.labels: list[Label] = []  # label of each class code, in the order of first occurrence
         self.code_of: dict[Label, int] = {}
-        self.counts: IntArray = np.zeros(0, dtype=np.int64)
+        self.counts: IntArray = np.zeros(0, dtype=np.int64)  # rows of each class in the window
+        # The window holds the rows with window_start <= number < n_seen.
         self.n_seen = self.window_start = 0
         # Number of rows at the last update of the expert weights, and at the last fit of the views.
         self.weighed_at = self.views_at = 0
+        # Recent rows and all rows that experts remember, and rows that were scored but not yet learned.
         self.rows = RowBuffer.empty(min(n_columns, SETTINGS.max_columns))
         self.pending = PendingRows()
         self.views = Views()  # no transformation is fitted yet
         self.experts: list[Expert] = [config.make(config) for config in EXPERTS]
+        # Out-of-sample scores of labelled rows, and of rows that wait for their labels.
         self.recent_scores = ScoreBuffer(len(EXPERTS))
         self.predicted = PredictedScores()
         self.correction = WeightCorrection.none(len(EXPERTS))
-        self.drift = DriftDetector()
+        self.drift = DriftDetector()  # a drift shortens the score buffer
         self.label_run = LabelRun()
         self.decision = DecisionState().with_goal(params.threshold)
-        self.changes = ChangeMonitor()
+        self.changes = ChangeMonitor()  # for reports
         self.snapshot = EnsembleSnapshot([], np.zeros(0), [None] * len(EXPERTS), None, self.views)
         self._known_budget: CostBudget | None = None
         self._selected_for: CostBudget | None = None  # the budget for which experts were enabled and disabled
@@ -239,7 +214,7 @@ class ExpertEnsemble:
         With ``may_defer``, a long fit that begins now may end after a later block.
         """
         stream = self._record(block, scores, may_defer=may_defer)
-        weights = self._update_and_weigh(stream, block)
+        weights = self._update_and_weigh(stream, block, scores)
         self._publish(stream, weights)
 
     def _score(self, block: Block) -> FloatArray | None:
@@ -260,12 +235,12 @@ class ExpertEnsemble:
         return scores
 
     def _record(self, block: Block, scores: FloatArray | None, *, may_defer: bool) -> Stream:
-        """Add rows to the row buffer and their scores to the score buffer; adjust window and views."""
+        """Add rows to the row buffer, compare decisions with labels, and adjust window and views."""
         n_before, known_classes = self.n_seen, self.snapshot.classes
         self.n_seen += len(block)
         if scores is not None:
             self._record_decisions(block, scores)
-        block = block.numbered(n_before)
+        block = replace(block, numbers=np.arange(n_before, self.n_seen))
         self._count(block, 1)
         self.rows = self.rows.append(block)
         if self.params.window != "auto":
@@ -279,16 +254,14 @@ class ExpertEnsemble:
         for expert in self.experts:
             if expert.is_enabled:
                 expert.observe(block, stream)
-        self._record_scores(block, scores, classes if budget.weighs_experts else [])
         return stream
 
     def _record_decisions(self, block: Block, scores: FloatArray) -> None:
         """Compare the decisions for labelled rows with the labels: calibration, target rate, drift."""
         snapshot, codes = self.snapshot, block.codes
         if len(snapshot.classes) == 2:
-            totals, threshold = snapshot.score_and_threshold(scores)
-            prior = prior_log_odds(self.shares())
-            self.decision = self.decision.after(snapshot, block, totals, threshold, prior)
+            totals, threshold = snapshot.totals(scores), snapshot.threshold
+            self.decision = self.decision.after(snapshot, block, totals, self.shares())
             first, second = snapshot.classes
             predicted = np.where(totals > (0.0 if np.isnan(threshold) else threshold), second, first)
         else:
@@ -337,14 +310,16 @@ class ExpertEnsemble:
         if is_rare and self.drift.is_within(SETTINGS.short_after_drift_rows, self.n_seen):
             recent.shorten()
 
-    def _update_and_weigh(self, stream: Stream, block: Block) -> ExpertWeights | MulticlassWeights | None:
-        """Update the experts that are due and derive their rules; weigh the experts in parallel.
+    def _update_and_weigh(
+        self, stream: Stream, block: Block, scores: FloatArray | None
+    ) -> ExpertWeights | MulticlassWeights | None:
+        """Update the experts that are due and derive their rules; record scores and weigh in parallel.
 
         Expensive experts are updated in parallel. The weights depend on the recent scores and on which
         experts have a rule, but not on the new rules. If an expert gets its first rule or loses its rule, the
         experts are weighed again.
         """
-        before, has_rule = (self.weighed_at, self.decision, self.correction), self._has_rule()
+        has_rule = self._has_rule()
         ready = [expert for expert in self.experts if expert.is_ready(stream.views)]
         due = {expert for expert in ready if stream.new_class or expert.is_due(stream)}
 
@@ -359,22 +334,30 @@ class ExpertEnsemble:
         # Experts that are updated in place are sorted first, because the calling thread runs the first task.
         # No other thread may change these experts after the call has ended.
         # The longest of the other tasks come next, so that no thread waits for a long task that starts late.
-        # The longest tasks are refits with many rows.
+        # The longest tasks are refits with many rows. Updates that may wait for a fit come last.
         expensive.sort(key=lambda e: (not e.updates_in_place, not e.refits, -e.n_rows))
         cheap = [expert for expert in ready if expert not in expensive]
-        tasks: list[Callable[[], Any]] = [partial(update, [expert]) for expert in expensive]
-        tasks += [
-            partial(self._weigh, stream, has_rule),
+
+        def record_and_weigh() -> Any:
+            self._record_scores(block, scores, self.class_codes() if stream.budget.weighs_experts else [])
+            before = self.weighed_at, self.decision, self.correction
+            return before, self._weigh(stream, has_rule)
+
+        tasks: list[Callable[[], Any]] = [
+            *(partial(update, [expert]) for expert in expensive if not expert.may_wait),
+            record_and_weigh,
             partial(one_thread()(update), cheap),
             partial(self._monitor, block),
+            *(partial(update, [expert]) for expert in expensive if expert.may_wait),
         ]
         n_new = stream.n_seen - stream.n_before
         is_parallel = bool(expensive) and n_new >= SETTINGS.min_rows_for_threads
-        weights: ExpertWeights | MulticlassWeights | None = run_tasks(tasks, parallel=is_parallel)[-3]
-        if self._has_rule() == has_rule:
-            return weights
-        self.weighed_at, self.decision, self.correction = before
-        return self._weigh(stream, self._has_rule())
+        before, weights = run_tasks(tasks, parallel=is_parallel)[tasks.index(record_and_weigh)]
+        if self._has_rule() != has_rule:
+            self.weighed_at, self.decision, self.correction = before
+            weights = self._weigh(stream, self._has_rule())
+        result: ExpertWeights | MulticlassWeights | None = weights
+        return result
 
     def _has_rule(self) -> list[bool]:
         """Return for each expert whether it can predict."""
@@ -382,9 +365,8 @@ class ExpertEnsemble:
 
     def _monitor(self, block: Block) -> None:
         """Test the columns and class frequencies of new rows for changes."""
-        row_input = self.input
-        X = row_input.monitored(block.X, has_gaps=self.views.layout is not None)
-        self.changes = self.changes.after(X, block.codes, self.labels, row_input.monitored_names, block.times)
+        X, names = self.input.monitored(block.X, has_gaps=self.views.layout is not None)
+        self.changes = self.changes.after(X, block.codes, self.labels, names, block.times)
 
     def _weigh(self, stream: Stream, has_rule: list[bool]) -> ExpertWeights | MulticlassWeights | None:
         """Return new weights if enough rows have arrived since the last update, else the current weights."""
@@ -441,18 +423,19 @@ class ExpertEnsemble:
 
     def _drop_rows(self, budget: CostBudget, max_rows: float) -> None:
         """Drop rows that no expert needs. With the window "auto", up to ``max_rows`` of them are kept."""
-        held = [numbers for expert in self.experts for numbers in expert.held_rows()]
+        rows, held = self.rows, [numbers for expert in self.experts for numbers in expert.held_rows()]
         if self.params.window == "auto":
-            if len(self.rows) <= max_rows + (1.0 + SETTINGS.slack) * sum(map(len, held)):
+            if len(rows) <= max_rows + (1.0 + SETTINGS.slack) * sum(map(len, held)):
                 return
             per_class = SETTINGS.buffer_rows_of_classes // max(budget.n_classes, 2)
-            numbers, slack = self.rows.last(SETTINGS.buffer_rows, per_class), SETTINGS.slack
+            numbers = last_rows(rows.numbers, rows.codes, SETTINGS.buffer_rows, per_class)
+            slack = SETTINGS.slack
         else:
             first = [row for expert in self.experts if (row := expert.first_row()) is not None]
             start = min([self.window_start, *first])
-            numbers, slack = self.rows.last(len(self.rows), window_start=start), 0.0
-            held = [rows[: rows.searchsorted(start)] for rows in held]  # newer rows are in the window
-        self.rows = self.rows.keep(union_of_rows([*held, numbers]), slack)
+            numbers, slack = rows.numbers[rows.numbers.searchsorted(start) :], 0.0
+            held = [older[: older.searchsorted(start)] for older in held]  # newer rows are in the window
+        self.rows = rows.keep(union_of_rows([*held, numbers]), slack)
 
     def new_snapshot(self, weights: ExpertWeights | MulticlassWeights | None) -> EnsembleSnapshot:
         """Return a snapshot of the current classes, rules and views with the given weights."""
@@ -471,10 +454,14 @@ class ExpertEnsemble:
         return self._known_budget
 
     def _select_experts(self, budget: CostBudget) -> None:
-        """Disable experts that a new budget does not cover, and enable those again that it does cover."""
+        """Disable experts that a new budget does not cover, and enable those again that it does cover.
+
+        An expert of wide rows is disabled if the rows are not wide.
+        """
         self._selected_for = budget
         for expert in self.experts:
             is_affordable = expert.is_affordable(budget)
+            is_affordable &= self.input.keeps_wide or not expert.uses_wide_rows
             if expert.is_enabled and not is_affordable:
                 expert.disable()
             elif is_affordable and not expert.is_enabled and expert.can_be_reenabled:
@@ -488,28 +475,11 @@ class ExpertEnsemble:
         # Experts that use ranks restart. The row buffer still contains all rows that they have learned.
         self.experts = [expert.restart() if expert.uses_ranks else expert for expert in self.experts]
 
-    def stream(
-        self,
-        budget: CostBudget | None = None,
-        n_before: int | None = None,
-        *,
-        new_class: bool = False,
-        may_defer: bool = False,
-    ) -> Stream:
+    def stream(self, budget: CostBudget | None = None, n_before: int | None = None, **flags: bool) -> Stream:
         """Return the stream as experts see it; by default between two calls, after all rows were learned."""
         budget, n_before = budget or self._budget(), self.n_seen if n_before is None else n_before
         seed = self.params.random_state
-        return Stream(
-            self.rows,
-            self.window_start,
-            self.n_seen,
-            n_before,
-            self.views,
-            budget,
-            seed,
-            new_class,
-            may_defer,
-        )
+        return Stream(self.rows, self.window_start, self.n_seen, n_before, self.views, budget, seed, **flags)
 
     # -- forgetting ---------------------------------------------------------------------------------
 
@@ -520,7 +490,9 @@ class ExpertEnsemble:
             for expert in self.experts:
                 expert.check_forget(add, forget, self.stream())
             return
-        rows = self.rows if add is None else self.rows.append(add.numbered(self.n_seen))
+        rows = self.rows
+        if add is not None:
+            rows = rows.append(replace(add, numbers=np.arange(self.n_seen, self.n_seen + len(add))))
         places = rows.find(forget)
         is_unknown = places < 0
         is_unknown[~is_unknown] = rows.numbers[places[~is_unknown]] < self.window_start

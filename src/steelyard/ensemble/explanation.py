@@ -1,4 +1,4 @@
-"""Explanation of a StreamClassifier: experts, weights, thresholds and restrictions by the budget."""
+"""Reports on a StreamClassifier: its experts, weights, thresholds and restrictions; and drift."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 
 from steelyard._deprecation import renamed_attribute
+from steelyard._types import FloatArray, IntArray
 from steelyard.base import Label
 from steelyard.ensemble.expert_ensemble import ExpertEnsemble
 from steelyard.ensemble.multiclass import MulticlassWeights
 from steelyard.ensemble.online_threshold import RealisedRate, is_promise
 from steelyard.ensemble.settings import SETTINGS
+from steelyard.proximal.drift_report import ClassMoments, DriftReport, compare_moments
 
 _PROMISES = {
     "alarms": "share of alarms among the rows",
@@ -204,9 +206,9 @@ def explain_ensemble(ensemble: ExpertEnsemble) -> Explanation:
     shown = np.where([expert.rule is None for expert in experts], 0.0, shown)
     budget, records = stream.budget, []
     for expert, q, w in zip(experts, quality, shown, strict=True):
-        if not expert.is_applicable:
-            continue
         limit = expert.limits(budget)
+        if limit is None:
+            continue
         name, description = expert.config.name, expert.config.description
         records.append(ExpertRecord(name, description, float(q), float(w), expert.n_rows, limit))
     limits = {record.name: record.limits for record in records if record.limits}
@@ -220,7 +222,7 @@ def explain_ensemble(ensemble: ExpertEnsemble) -> Explanation:
         classes = classes[:1] if positive == labels[0] else classes[1:]
     promise = ensemble.decision.online_threshold
     return Explanation(
-        n_rows=ensemble.n_seen + len(ensemble.pending),
+        n_rows=ensemble.n_seen + ensemble.pending.n_rows,
         threshold=ensemble.params.threshold,
         experts=records,
         classes=classes,
@@ -229,6 +231,33 @@ def explain_ensemble(ensemble: ExpertEnsemble) -> Explanation:
         promise=[] if promise is None else promise.realised(),
         positive=positive,
     )
+
+
+def labelled_report(ensemble: ExpertEnsemble, class_count: IntArray) -> DriftReport:
+    """Compare the last labelled rows with earlier rows. With too few rows, no change is reported."""
+    changes, has_gaps = ensemble.changes, ensemble.views.layout is not None
+    _, names = ensemble.input.monitored(ensemble.rows.block.X[:0], has_gaps=has_gaps)
+    report = changes.report(names)
+    if report is not None:
+        return report
+    counts = class_count.astype(np.float64)
+    shares = (counts / max(counts.sum(), 1.0)).tolist()
+    both = {x: (share, share) for x, share in zip(ensemble.snapshot.labels.tolist(), shares, strict=True)}
+    return DriftReport([], {}, [], both, (float(counts.sum()), 0.0), None, changes.event_list())
+
+
+def unlabelled_report(ensemble: ExpertEnsemble, X: FloatArray) -> DriftReport:
+    """Compare unlabelled rows and their scores with the rows in the row buffer."""
+    snapshot, both = ensemble.snapshot, [ensemble.rows.block.X, X]
+    has_gaps = ensemble.views.layout is not None
+    (known, _), (new, names) = (ensemble.input.monitored(rows, has_gaps=has_gaps) for rows in both)
+    names = names or [f"x{k}" for k in range(new.shape[1])]
+    if len(snapshot.classes) == 2:
+        scores = [snapshot.decide(snapshot.raw_scores(rows)) for rows in both]
+        known, new = np.hstack([known, scores[0]]), np.hstack([new, scores[1]])
+        names = [*names, "score"]
+    before, after = (ClassMoments.of_rows(rows, np.zeros(len(rows), int), ["all"]) for rows in (known, new))
+    return compare_moments(before, after, names)
 
 
 def _goal(threshold: Any, n_classes: int) -> str:

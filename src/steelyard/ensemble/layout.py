@@ -72,14 +72,8 @@ class Layout:
     def extended(self, X: FloatArray, earlier: FloatArray, categorical: tuple[int, ...] = ()) -> Layout:
         """Return the layout extended by new rows, which may have new columns and categories.
 
-        Parameters
-        ----------
-        X : ndarray
-            The new rows; they may have more columns than before.
-        earlier : ndarray
-            Some earlier rows, which together with X determine the replacement of missing numbers.
-        categorical : tuple of int
-            Columns of category codes, including the earlier ones.
+        Some ``earlier`` rows together with X determine the replacement of missing numbers. ``categorical``
+        are all columns of category codes.
         """
         missing = np.isnan(X)
         is_category = np.zeros(X.shape[1], dtype=bool)
@@ -136,29 +130,46 @@ class Layout:
         if gaps.any():
             values = np.where(gaps, [self.fills.get(column, 0.0) for column in self.base], values)
         out[:, :n_base] = values
-        tables = self._tables
-        for place, column in tables.values:
+        for place, column, _ in self._places[_VALUE]:
             out[:, place] = np.nan_to_num(X[:, column] - self.shifts[column], nan=0.0)
-        for place, column in tables.gaps:
+        for place, column, _ in self._places[_MISSING]:
             out[:, place] = np.isnan(X[:, column])
-        for place, column in tables.present:
+        for place, column, _ in self._places[_PRESENT]:
             out[:, place] = ~np.isnan(X[:, column])
-        for column, lookup in tables.categories.items():
+        for column, (own, shared) in self._category_places.items():
             codes = np.nan_to_num(X[:, column], nan=-1.0).astype(np.int64)
             # A negative code reads the last entry, which is -1.
-            places = lookup[np.minimum(codes, len(lookup) - 2)]
-            places = np.where(codes < len(lookup) - 1, places, self._shared_place(column, codes))
+            places = own[np.minimum(codes, len(own) - 2)]
+            places = np.where(codes < len(own) - 1, places, shared[codes % _HASH_FEATURES])
             rows = np.flatnonzero(places >= 0)
             out[rows, places[rows]] = 1.0
         return out
 
-    def _shared_place(self, column: int, codes: IntArray) -> IntArray:
-        shared: IntArray = self._tables.shared.get(column, _NO_SHARED)[codes % _HASH_FEATURES]
-        return np.where(codes >= 0, shared, -1)
+    @cached_property
+    def _places(self) -> list[list[tuple[int, int, int]]]:
+        """Index, column and code of the added features, by kind."""
+        places: list[list[tuple[int, int, int]]] = [[] for _ in range(_HASH + 1)]
+        for place, (kind, column, code) in enumerate(self.added, len(self.base)):
+            places[kind].append((place, column, code))
+        return places
 
     @cached_property
-    def _tables(self) -> _Tables:
-        return _Tables.of(self)
+    def _category_places(self) -> dict[int, tuple[IntArray, IntArray]]:
+        """For each column of categories, the index of the feature of each code, and of each hash feature.
+
+        The index is -1 if there is no feature; the last entry for codes is -1.
+        """
+        found = {}
+        for column in self.categorical:
+            own, common = (
+                {code: place for place, at, code in self._places[kind] if at == column}
+                for kind in (_CATEGORY, _HASH)
+            )
+            shared = np.array([common.get(k, -1) for k in range(_HASH_FEATURES)], dtype=np.int64)
+            n_codes = max(own, default=-1) + 1
+            lookup = [own.get(code, int(shared[code % _HASH_FEATURES])) for code in range(n_codes)]
+            found[column] = np.array([*lookup, -1], dtype=np.int64), shared
+        return found
 
     def get_state(self) -> dict[str, Any]:
         """Return the layout as plain values."""
@@ -190,37 +201,3 @@ class Layout:
         if any(kind == _VALUE and column not in shifts for kind, column, _ in added):
             raise ValueError("a late column has no reference point")
         return layout
-
-
-_NO_SHARED = np.full(_HASH_FEATURES, -1, dtype=np.int64)
-
-
-@dataclass(frozen=True)
-class _Tables:
-    """Indices of the added features, by kind of feature."""
-
-    values: list[tuple[int, int]]  # index of the feature, and its column
-    gaps: list[tuple[int, int]]
-    present: list[tuple[int, int]]
-    # For each column, the feature index of each code, or -1 if the code has none; the last entry is -1.
-    categories: dict[int, IntArray]
-    shared: dict[int, IntArray]
-
-    @classmethod
-    def of(cls, layout: Layout) -> _Tables:
-        begin = len(layout.base)
-        places: tuple[list[tuple[int, int, int]], ...] = ([], [], [], [], [])
-        for place, (kind, column, code) in enumerate(layout.added):
-            places[kind].append((begin + place, column, code))
-        categories, shared = {}, {}
-        for column in layout.categorical:
-            own = {code: place for place, at, code in places[_CATEGORY] if at == column}
-            common = {code: place for place, at, code in places[_HASH] if at == column}
-            shared[column] = np.array([common.get(k, -1) for k in range(_HASH_FEATURES)], dtype=np.int64)
-            n_codes = max(own, default=-1) + 1
-            lookup = [own.get(code, int(shared[column][code % _HASH_FEATURES])) for code in range(n_codes)]
-            categories[column] = np.array([*lookup, -1], dtype=np.int64)
-        values, gaps, present = (
-            [(place, column) for place, column, _ in places[kind]] for kind in (_VALUE, _MISSING, _PRESENT)
-        )
-        return cls(values, gaps, present, categories, shared)

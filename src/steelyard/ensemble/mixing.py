@@ -1,4 +1,4 @@
-"""Combination of the experts' scores: calibration, weights, threshold and probabilities.
+"""Combination of the experts' scores: calibration, weights, threshold, and the snapshot that applies them.
 
 Two classes: the recent out-of-sample scores of every expert are calibrated to log-odds by logistic regression
 with one slope below and one above the middle between the classes (both classes weighted equally). Calibrated
@@ -20,18 +20,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from steelyard import _native
+from steelyard._labels import winners
+from steelyard._threads import num_threads, one_thread
 from steelyard._types import FloatArray, IntArray
+from steelyard.ensemble.experts.base import Rule
 from steelyard.ensemble.multiclass import MulticlassWeights, weigh_classes
-from steelyard.ensemble.score_buffer import ScoreBuffer, ScoreLog, TwoSides, with_new_experts
-from steelyard.ensemble.settings import SETTINGS
+from steelyard.ensemble.score_buffer import ScoreBuffer, ScoreLog, TwoSides, align, with_new_experts
+from steelyard.ensemble.settings import SETTINGS, n_planes
+from steelyard.ensemble.views import TransformedRows, Views
 from steelyard.thresholds import choose_threshold, mirrored_threshold
 
+_MIN_ROWS_FOR_THREADS = 100  # fewer rows are scored too quickly for a second thread to pay
 _CORRECTION_STEPS = 5  # few steps, starting from 0, keep the correction small
 _MIN_SHARE = 1e-4  # smallest class share in the log-loss at observed shares
 _MOVED_LOG_ODDS = 1.0  # width of the range beyond the threshold and 0 in which the threshold moves decisions
@@ -267,3 +274,133 @@ def weigh_experts(
     slope, bias = _native.platt_scaling(total, n_positive)
     tables = [fitted.table(expert) for expert in range(len(priors))]
     return ExpertWeights(tables, auc, weights, best, slope, bias, correction)
+
+
+@dataclass(slots=True, eq=False)
+class JoinedRules:
+    """Native scorer of the rules that have a native form, constructed when the first rows are scored.
+
+    Snapshots that differ only in label frequency rules share one scorer.
+    """
+
+    _joined: tuple[_native.RowExperts, list[int]] | None = None
+
+    def of(self, snapshot: EnsembleSnapshot, n_features: int) -> tuple[_native.RowExperts, list[int]]:
+        """Return the native scorer, and the indices of the rules that must be scored separately."""
+        if self._joined is None:
+            scorer, others = snapshot.views.row_experts(len(snapshot.rules), n_features), []
+            classes = sorted(snapshot.classes)
+            for number, rule in enumerate(snapshot.rules):
+                if rule is None or rule.constant(classes) is not None:
+                    continue
+                if rule.classes != classes or not rule.add_to(scorer, number):
+                    others.append(number)
+            self._joined = scorer, others
+        return self._joined
+
+    def __reduce__(self) -> tuple[type[JoinedRules], tuple[()]]:
+        return JoinedRules, ()
+
+
+@dataclass(frozen=True)
+class EnsembleSnapshot:
+    """Rules, weights and transformations that belong to one state of the ensemble."""
+
+    classes: list[int]  # class codes in the order of their labels
+    labels: NDArray[Any]  # labels of the classes, sorted
+    rules: list[Rule | None]  # decision rule of each expert
+    weights: ExpertWeights | MulticlassWeights | None  # None while too few rows were scored
+    views: Views  # transformations of rows
+    joined: JoinedRules = field(default_factory=JoinedRules, repr=False, compare=False)
+
+    def raw_scores(self, X: FloatArray, wide: sp.csr_matrix | None = None) -> FloatArray:
+        """Return the scores of every expert, of shape (n_rows, n_experts, n_planes), with NaN if unknown.
+
+        ``wide`` has the rows before hashing, if they are hashed.
+        """
+        if len(self.classes) != 2 or self.views.layout is not None or not _native.all_finite(X):
+            numbers = [number for number, rule in enumerate(self.rules) if rule is not None]
+            scores = np.full((len(X), len(self.rules), n_planes(len(self.classes))), np.nan)
+            return self._with_rules(numbers, scores, TransformedRows(X, self.views, wide))
+        scorer, others = self.joined.of(self, X.shape[1])
+        n_threads = num_threads() if len(X) >= _MIN_ROWS_FOR_THREADS else 1
+        scores, ranks = scorer.scores(X, self._constants, n_threads)
+        if self.classes[0] > self.classes[1]:  # codes of rules are in ascending order
+            scores = -scores
+        if not others:
+            return scores
+        known = None if self.views.ranks is None else ranks
+        return self._with_rules(others, scores, TransformedRows(X, self.views, wide, known))
+
+    @cached_property
+    def _constants(self) -> FloatArray:
+        """Scores of the rules that give all rows the same score for two classes; NaN for the other rules."""
+        classes, constants = sorted(self.classes), np.full(len(self.rules), np.nan)
+        for number, rule in enumerate(self.rules):
+            if rule is not None and (constant := rule.constant(classes)) is not None:
+                constants[number] = constant
+        return constants
+
+    def _with_rules(self, numbers: list[int], scores: FloatArray, rows: TransformedRows) -> FloatArray:
+        """Write the scores of some experts, computed by their rules, to ``scores`` and return it."""
+        with one_thread():
+            for number in numbers:
+                rule = self.rules[number]
+                assert rule is not None
+                scores[:, number] = align(rule.scores(rows), rule.classes, self.classes)
+        return scores
+
+    def after_labels(self, codes: list[int]) -> EnsembleSnapshot:
+        """Return the snapshot updated with new labels, which only the label frequency rules use."""
+        rules = [rule and rule.after_labels(codes) for rule in self.rules]
+        return EnsembleSnapshot(self.classes, self.labels, rules, self.weights, self.views, self.joined)
+
+    def weights_for(self, classes: list[int]) -> ExpertWeights | MulticlassWeights | None:
+        """Return the weights for another set of classes, or None if there are none."""
+        if isinstance(self.weights, MulticlassWeights) and len(classes) > 2:
+            return self.weights.for_classes(classes)
+        return None
+
+    def decide(self, raw: FloatArray) -> FloatArray:
+        """Return one score per plane: positive for the second class, or largest for the predicted class."""
+        weights = self.weights
+        if isinstance(weights, ExpertWeights):
+            return weights.decisions(weights.scores(raw))[:, None]
+        out = _first_known(raw) if weights is None else weights.scores(raw)
+        unknown = np.isnan(raw).all(axis=1)
+        if unknown.any():  # no expert knows these classes yet, so they get the lowest score
+            lowest = np.where(unknown, 0.0, out).min(axis=1, keepdims=True)
+            out = np.where(unknown, lowest - 1.0 if out.shape[1] > 1 else 0.0, out)
+        return out
+
+    def totals(self, raw: FloatArray) -> FloatArray:
+        """Return the combined scores for two classes, without subtracting a threshold."""
+        weights = self.weights
+        return weights.scores(raw) if isinstance(weights, ExpertWeights) else self.decide(raw)[:, 0]
+
+    @property
+    def threshold(self) -> float:
+        """Threshold of :meth:`totals` for two classes; NaN before there are weights."""
+        return self.weights.threshold if isinstance(self.weights, ExpertWeights) else float("nan")
+
+    def predict_codes(self, raw: FloatArray) -> IntArray:
+        """Return the codes of the predicted classes."""
+        return np.array(self.classes, dtype=np.int64)[winners(self.decide(raw), len(self.classes))]
+
+    def log_odds(self, decisions: FloatArray) -> FloatArray:
+        """Return log-probabilities up to a constant, one column per class, for equally frequent classes."""
+        if decisions.shape[1] > 1:
+            return decisions
+        if isinstance(self.weights, ExpertWeights):
+            decisions = self.weights.log_odds(decisions)
+        return np.concatenate([np.zeros_like(decisions), decisions], axis=1)
+
+
+def _first_known(raw: FloatArray) -> NDArray[np.float64]:
+    """Return the scores of the first expert that has any. They are used before there are weights."""
+    out = raw[:, 0]
+    for expert in range(1, raw.shape[1]):
+        if not np.isnan(out).any():
+            break
+        out = np.where(np.isnan(out).all(axis=0), raw[:, expert], out)
+    return out

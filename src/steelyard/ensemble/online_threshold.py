@@ -19,11 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, logit
 
-from steelyard._concurrency import lock_of
+from steelyard._concurrency import lock_of, shallow_copy
 from steelyard._types import FloatArray
 from steelyard.ensemble.alarm_log import AlarmLog
-from steelyard.ensemble.expected_recall import ExpectedRecall
-from steelyard.ensemble.precision_levels import PrecisionLevels
+from steelyard.ensemble.calibration import ExpectedRecall, PrecisionLevels
 from steelyard.exceptions import DataError
 from steelyard.metrics.confidence import rate_interval
 from steelyard.thresholds import choose_threshold
@@ -120,14 +119,9 @@ class OnlineThreshold:
     snapshots of a model. The other attributes change when labels arrive; learners copy them first
     (:meth:`copy`).
 
-    Parameters
-    ----------
-    goal : mapping
-        ``{"alarms": share}``, ``{"alarms_per_day": number}``, ``{"recall": share}`` or
-        ``{"precision": share}``.
-    sign : {1.0, -1.0}, default=1.0
-        -1 if the first of two classes is the positive one. Scores passed to the methods are high for the
-        second class; :meth:`choose` and :meth:`threshold` use scores times ``sign``.
+    The goal is ``{"alarms": share}``, ``{"alarms_per_day": number}``, ``{"recall": share}`` or
+    ``{"precision": share}``. The sign is -1 if the first of two classes is the positive one: scores passed to
+    the methods are high for the second class; :meth:`choose` and :meth:`threshold` use scores times ``sign``.
     """
 
     def __init__(self, goal: Mapping[str, float], sign: float = 1.0) -> None:
@@ -145,9 +139,7 @@ class OnlineThreshold:
 
     def copy(self) -> OnlineThreshold:
         """Return a copy that shares only the alarm log."""
-        other = object.__new__(type(self))
-        other.__dict__.update(self.__dict__)
-        return other
+        return shallow_copy(self)
 
     @property
     def decides_rows(self) -> bool:
@@ -184,18 +176,8 @@ class OnlineThreshold:
     ) -> Flags:
         """Decide row by row whether to raise an alarm, and count the alarms. Returns a mask of the alarms.
 
-        Parameters
-        ----------
-        scores : ndarray of shape (n_rows,)
-            Scores without threshold, equal to ``combine(raw)``.
-        raw : ndarray of shape (n_rows, ...)
-            Scores before they are combined, which do not depend on the weights of the experts.
-        keys : ndarray of shape (n_rows,)
-            Hashes of the rows.
-        combine : callable
-            Function that combines raw scores by the current weights.
-        time : ndarray of shape (n_rows,), optional
-            Times of the rows in seconds.
+        ``scores`` are ``combine(raw)``, without threshold. The raw scores do not depend on the weights of the
+        experts, with which ``combine`` combines them. ``keys`` are hashes of the rows.
         """
         log, scores = self.log, self.sign * scores
         with lock_of(log):
@@ -265,16 +247,8 @@ class OnlineThreshold:
     def learn(self, scores: FloatArray, threshold: float, keys: Keys, is_positive: Flags) -> None:
         """Update the state with labels. For rows that were never predicted, the current threshold decides.
 
-        Parameters
-        ----------
-        scores : ndarray of shape (n_rows,)
-            Out-of-sample scores, combined by the current weights.
-        threshold : float
-            The current threshold, NaN if there is none yet.
-        keys : ndarray of shape (n_rows,)
-            Hashes of the rows.
-        is_positive : ndarray of shape (n_rows,)
-            The labels.
+        ``scores`` are out-of-sample scores, combined by the current weights; ``keys`` are hashes of the rows.
+        The threshold is NaN if there is none yet.
         """
         decided, numbers, tails = self.log.take(keys).T
         is_new = np.isnan(numbers)  # rows that were not predicted, or only by another copy of the model

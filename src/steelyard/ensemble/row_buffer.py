@@ -80,11 +80,6 @@ class Block:
         wide = sp.vstack([block.wide for block in blocks], format="csr") if has_wide else None
         return Block(**parts, wide=wide)
 
-    def numbered(self, first: int) -> Block:
-        """Return the same rows with row numbers that begin at ``first``."""
-        numbers = np.arange(first, first + len(self))
-        return Block(self.X, self.codes, self.weights, self.times, numbers, self.keys, self.wide)
-
     def widened(self, n_columns: int) -> Block:
         """Return the same rows padded with columns of missing values."""
         X = np.full((len(self), n_columns), np.nan)
@@ -104,13 +99,6 @@ class RowBuffer:
     A buffer is immutable. Appending returns another buffer that shares the storage, so earlier buffers stay
     valid; only the newest of them may be appended to. A row has a number, which counts all rows of the
     stream from 0, and an index, which counts the rows in the buffer.
-
-    Attributes
-    ----------
-    numbers, codes : ndarray
-        Row numbers, ascending, and class codes of all rows.
-    n_columns : int
-        Number of features.
     """
 
     __slots__ = ("_begin", "_end", "_store", "codes", "n_columns", "numbers")
@@ -118,7 +106,7 @@ class RowBuffer:
     def __init__(self, store: Block, begin: int, end: int) -> None:
         self._store = store
         self._begin, self._end = begin, end
-        self.numbers: IntArray = store.numbers[begin:end]
+        self.numbers: IntArray = store.numbers[begin:end]  # ascending
         self.codes: IntArray = store.codes[begin:end]
         self.n_columns: int = store.X.shape[1]
 
@@ -163,13 +151,6 @@ class RowBuffer:
     def has(self, numbers: IntArray) -> bool:
         """Return whether all rows with the given numbers are in the buffer."""
         return bool(np.isin(numbers, self.numbers).all())
-
-    def last(self, n_rows: int, per_class: int = 0, window_start: int = 0) -> IntArray:
-        """Return the numbers of the last ``n_rows`` rows and of the last ``per_class`` rows of each class.
-
-        Rows with a number below ``window_start`` are left out.
-        """
-        return last_rows(self.numbers, self.codes, n_rows, per_class, window_start)
 
     def append(self, block: Block) -> RowBuffer:
         """Return a buffer with rows appended."""
@@ -267,9 +248,6 @@ class PendingRows:
     scores: tuple[FloatArray, ...] = ()
     n_rows: int = 0
 
-    def __len__(self) -> int:
-        return self.n_rows
-
     def added(self, block: Block, scores: FloatArray) -> PendingRows:
         """Return the pending rows with another block at the end."""
         return PendingRows((*self.blocks, block), (*self.scores, scores), self.n_rows + len(block))
@@ -312,7 +290,9 @@ class PendingRows:
         return cls((Block.from_rows(X, codes, weights, times, layout=layout, wide=wide),), (scores,), n)
 
 
-def last_rows(numbers: IntArray, codes: IntArray, n_rows: int, per_class: int, window_start: int) -> IntArray:
+def last_rows(
+    numbers: IntArray, codes: IntArray, n_rows: int, per_class: int = 0, window_start: int = 0
+) -> IntArray:
     """Return the last ``n_rows`` numbers and the last ``per_class`` of each class since ``window_start``."""
     first = int(numbers.searchsorted(window_start))
     if not per_class:

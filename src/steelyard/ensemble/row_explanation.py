@@ -19,11 +19,10 @@ from numpy.typing import NDArray
 
 from steelyard._types import FloatArray, IntArray
 from steelyard.ensemble.expert_ensemble import ExpertEnsemble
-from steelyard.ensemble.mixing import ExpertWeights
-from steelyard.ensemble.row_buffer import Block
+from steelyard.ensemble.mixing import EnsembleSnapshot, ExpertWeights
+from steelyard.ensemble.row_buffer import Block, last_rows
 from steelyard.ensemble.score_buffer import align
 from steelyard.ensemble.settings import SETTINGS
-from steelyard.ensemble.snapshot import EnsembleSnapshot
 from steelyard.ensemble.views import HashedTable, HashedView, TransformedRows
 from steelyard.exceptions import DataError
 from steelyard.explanation.attribution import Attribution, explain_softmax, sampled_rows
@@ -78,7 +77,8 @@ def remembered_rows(ensemble: ExpertEnsemble, dense: Callable[[FloatArray], Floa
 def _recent_rows(ensemble: ExpertEnsemble) -> Block:
     """Return the last rows, and the last rows of each class, in the row buffer."""
     rows = ensemble.rows
-    recent = rows.at(rows.last(_RECENT_ROWS, _ROWS_OF_CLASS, ensemble.window_start))
+    numbers = last_rows(rows.numbers, rows.codes, _RECENT_ROWS, _ROWS_OF_CLASS, ensemble.window_start)
+    recent = rows.at(numbers)
     return recent if len(recent) else rows.block
 
 
@@ -104,7 +104,8 @@ def explain_snapshot(
         part = _expert_part(snapshot, expert, rows, others, raw[:, expert])
         if isinstance(weights, ExpertWeights):
             table = weights.tables[expert]
-            part = _transformed(part, raw[:, expert], partial(_interpolated, table=table), table)
+            interpolate: Any = partial(np.interp, xp=table[0], fp=table[1])
+            part = _transformed(part, raw[:, expert], interpolate, table)
         factor = 1.0 if weights is None else weights.weights[expert]
         if weights is not None and not isinstance(weights, ExpertWeights):
             factor /= weights.scales[expert]
@@ -159,10 +160,6 @@ def _expert_part(
         base = np.where(unknown, np.nanmin(base), base)
         raw = np.where(np.isnan(raw), np.nanmin(raw, axis=1, keepdims=True), raw)
     return Attribution(contributions, base).adjusted(raw)
-
-
-def _interpolated(x: FloatArray, table: tuple[FloatArray, FloatArray]) -> FloatArray:
-    return np.asarray(np.interp(x, *table))
 
 
 def _transformed(

@@ -25,7 +25,7 @@ from steelyard.tables.frames import is_table
 from steelyard.tables.schema import Schema
 
 if TYPE_CHECKING:
-    from steelyard.base import BatchLearner
+    from steelyard.ensemble.stream_classifier import StreamClassifier
 
 _MISSING_KEY = 1.5e-310  # value that is hashed in place of a missing value
 
@@ -63,21 +63,8 @@ class RowInput:
     ) -> tuple[RowInput, FloatArray | None]:
         """Convert a table to numbers. Returns a RowInput that knows the new columns of X, and the rows.
 
-        Parameters
-        ----------
-        X : table or array-like
-            The rows.
-        n_features : int or None
-            Number of features that were learned before; None for the first rows.
-        source : str
-            Name of the caller in error messages.
-        learn : bool
-            Whether new columns and categories extend the schema.
-
-        Returns
-        -------
-        (RowInput, ndarray or None)
-            The rows are None if the model learns arrays and X is an array, which needs no schema.
+        ``n_features`` features were learned before; None for the first rows. With ``learn``, new columns and
+        categories extend the schema. The returned rows are None if the model learns arrays and X is an array.
         """
         if not is_table(X):
             return self, None if self.schema is None else _positional(X, self.schema, source)
@@ -100,13 +87,13 @@ class RowInput:
     # -- conversion of coded rows -------------------------------------------------------------------
 
     def dense(
-        self, X: Any, n_columns: int, learner: BatchLearner, method: str
+        self, X: Any, learner: StreamClassifier, method: str
     ) -> tuple[FloatArray, sp.csr_matrix | None]:
         """Return dense rows of finite numbers or NaN with at most ``SETTINGS.max_columns`` columns.
 
         The second result has the rows before hashing, or is None if rows are not hashed or come from a table.
-        Rows with fewer columns than ``n_columns`` are padded with missing values. ``learner`` and ``method``
-        are named in error messages.
+        Rows with fewer columns than those that ``learner`` has learned are padded with missing values.
+        ``learner`` and ``method`` are named in error messages.
         """
         is_sparse = type(X) is not np.ndarray and sp.issparse(X)
         if is_sparse:
@@ -122,6 +109,7 @@ class RowInput:
             return self.hashed.apply(X), self.hashed.wide(X)
         if is_sparse:
             X = np.ascontiguousarray(X.toarray(), dtype=np.float64)
+        n_columns = learner._ensemble.rows.n_columns
         if X.shape[1] < n_columns:  # an array is passed after tables were learned
             X = np.pad(X, ((0, 0), (0, n_columns - X.shape[1])), constant_values=np.nan)
         return X, None
@@ -131,10 +119,11 @@ class RowInput:
         """Whether an expert also learns the columns before hashing."""
         return isinstance(self.hashed, HashedView) and self.hashed.keeps_wide
 
-    def monitored(self, X: FloatArray, *, has_gaps: bool) -> FloatArray:
+    def monitored(self, X: FloatArray, *, has_gaps: bool) -> tuple[FloatArray, list[str] | None]:
         """Return the columns of X that are tested for drift: those that the first learned rows had.
 
-        Missing values become 0. Columns of times become 0 too, because their values always increase.
+        The second result has their names, or is None if they have no names or are hashed. Missing values
+        become 0. Columns of times become 0 too, because their values always increase.
         """
         X = X[:, : min(self.first_width, X.shape[1])]
         X = np.nan_to_num(X) if has_gaps else X
@@ -143,14 +132,8 @@ class RowInput:
             times = [place for (name, _), place in schema.places.items() if schema.kinds[name] == "time"]
             X = X.copy()
             X[:, [place for place in times if place < X.shape[1]]] = 0.0
-        return np.ascontiguousarray(X)
-
-    @property
-    def monitored_names(self) -> list[str] | None:
-        """Names of the monitored columns, or None if they have no names or are hashed."""
-        if self.hashed is not None:
-            return None
-        return self.feature_names if self.schema is None else self.schema.coded_names[: self.first_width]
+        names = self.feature_names if schema is None else schema.coded_names[: self.first_width]
+        return np.ascontiguousarray(X), None if self.hashed is not None else names
 
 
 def row_keys(

@@ -9,7 +9,7 @@ import numpy as np
 from steelyard._labels import restored_labels
 from steelyard.ensemble.calibration import OnlineCalibration
 from steelyard.ensemble.change_monitor import ChangeMonitor, DriftDetector
-from steelyard.ensemble.decision import DecisionState
+from steelyard.ensemble.decision import DecisionState, RowCosts
 from steelyard.ensemble.expert_ensemble import EnsembleParams, ExpertEnsemble
 from steelyard.ensemble.experts import EXPERTS
 from steelyard.ensemble.experts.labels import LabelRun
@@ -17,7 +17,6 @@ from steelyard.ensemble.mixing import ExpertWeights, WeightCorrection
 from steelyard.ensemble.multiclass import MulticlassWeights
 from steelyard.ensemble.online_threshold import OnlineThreshold
 from steelyard.ensemble.row_buffer import PendingRows, RowBuffer
-from steelyard.ensemble.row_costs import RowCosts
 from steelyard.ensemble.row_input import RowInput
 from steelyard.ensemble.score_buffer import ScoreBuffer
 from steelyard.ensemble.views import Views
@@ -98,7 +97,7 @@ def restored_ensemble(state: dict[str, Any], params: EnsembleParams, row_input: 
         RowCosts.from_state(state.get("row_costs")),
     )
     ensemble.pending = PendingRows.from_state(state.get("waiting", {}), len(EXPERTS), ensemble.views.layout)
-    if len(ensemble.pending):
+    if ensemble.pending.n_rows:
         ensemble.snapshot = ensemble.snapshot.after_labels(ensemble.pending.codes())
     return ensemble
 

@@ -24,10 +24,8 @@ from steelyard._validation import (
     validate_rows,
 )
 from steelyard.base import Batch, ForgettingMixin, Label, Traits, snapshot_read, transactional
-from steelyard.ensemble.decision import prior_log_odds
-from steelyard.ensemble.drift_report import labelled_report, unlabelled_report
 from steelyard.ensemble.expert_ensemble import EnsembleParams, ExpertEnsemble
-from steelyard.ensemble.explanation import explain_ensemble
+from steelyard.ensemble.explanation import explain_ensemble, labelled_report, unlabelled_report
 from steelyard.ensemble.online_threshold import OnlineThreshold
 from steelyard.ensemble.row_buffer import Block
 from steelyard.ensemble.row_explanation import attribution, remembered_rows, with_table_values
@@ -352,7 +350,7 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
         times = None
         if method not in {"forget", "fit"} and (time is not None or self.window != "auto"):
             times = ensemble.times_for_window(time, len(codes))
-        X, wide = self._input.dense(batch.X, ensemble.rows.n_columns, self, method)
+        X, wide = self._input.dense(batch.X, self, method)
         if forgets:
             self._input.check_known_categories(X)
         else:
@@ -361,9 +359,6 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
         if batch.weights is not None and not (batch.weights > 0.0).all():
             return block.take(batch.weights > 0.0)
         return block
-
-    def _dense(self, X: Any, method: str) -> FloatArray:
-        return self._input.dense(X, self._ensemble.rows.n_columns, self, method)[0]
 
     # -- predicting ---------------------------------------------------------------------------------
 
@@ -410,7 +405,7 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
         decisions = snapshot.decide(raw)
         is_recorded = method in {"predict", "decision_function"} and len(snapshot.classes) == 2
         if promise is not None and not promise.decides_rows and is_recorded:
-            promise.record(*snapshot.score_and_threshold(raw), raw, keys, snapshot.totals)
+            promise.record(snapshot.totals(raw), snapshot.threshold, raw, keys, snapshot.totals)
             if snapshot.weights is None:
                 decisions = promise.without_threshold(decisions)
         return decisions, snapshot.labels
@@ -419,7 +414,7 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
         """Return raw scores and row hashes; store the scores until the labels arrive."""
         rows = validate_rows(self, X, method)
         ensemble, snapshot = self._ensemble, self._ensemble.snapshot
-        X, wide = self._input.dense(rows, ensemble.rows.n_columns, self, method)
+        X, wide = self._input.dense(rows, self, method)
         if not snapshot.classes:
             raise all_forgotten_error(f"{type(self).__name__}.{method}")
         keys = row_keys(X, ensemble.views.layout, wide)
@@ -449,8 +444,7 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
         factors = prior_factors(prior, labels, ensemble.shares, f"{type(self).__name__}.predict_proba")
         if len(labels) == 1:
             return np.ones((len(scores), 1))
-        log_prior = prior_log_odds(ensemble.shares()) if len(labels) == 2 else 0.0
-        log_odds = ensemble.decision.log_odds(snapshot, scores, log_prior)
+        log_odds = ensemble.decision.log_odds(snapshot, scores, ensemble.shares())
         powers = np.exp(log_odds - log_odds.max(axis=1, keepdims=True))
         powers = powers if factors is None else powers * factors
         result: FloatArray = powers / powers.sum(axis=1, keepdims=True)
@@ -521,16 +515,16 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
         snapshot = self._ensemble.snapshot
         if not snapshot.classes:
             raise all_forgotten_error(f"{type(self).__name__}.explain")
-        rows, wide = self._input.dense(X, self._ensemble.rows.n_columns, self, "explain")
+        rows, wide = self._input.dense(X, self, "explain")
         return snapshot.decide(snapshot.raw_scores(rows, wide)), snapshot.labels
 
     def _attribution(self, X: FloatArray, background: FloatArray | None) -> Attribution:
-        others = None if background is None else self._dense(background, "explain")
-        rows, wide = self._input.dense(X, self._ensemble.rows.n_columns, self, "explain")
+        others = None if background is None else self._input.dense(background, self, "explain")[0]
+        rows, wide = self._input.dense(X, self, "explain")
         return attribution(self._ensemble, X, rows, wide, others)
 
     def _remembered_rows(self) -> RememberedRows | None:
-        return remembered_rows(self._ensemble, lambda X: self._dense(X, "explain"))
+        return remembered_rows(self._ensemble, lambda X: self._input.dense(X, self, "explain")[0])
 
     @snapshot_read
     def drift_report(self, X: ArrayLike | None = None) -> DriftReport:
@@ -558,7 +552,7 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
         check_started(self, "drift_report")
         if X is None:
             return labelled_report(self._ensemble, self.class_count_)
-        rows = self._dense(validate_rows(self, X, "drift_report"), "drift_report")
+        rows, _ = self._input.dense(validate_rows(self, X, "drift_report"), self, "drift_report")
         return unlabelled_report(self._ensemble, rows)
 
     @property

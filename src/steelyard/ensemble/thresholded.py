@@ -8,15 +8,18 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import log_softmax
 
 from steelyard._labels import Label, winners
 from steelyard._types import FloatArray, IntArray
 from steelyard._validation import check_started, checked_times
 from steelyard.base import Learner, snapshot_read
+from steelyard.ensemble.decision import cost_alarms, is_prices
 from steelyard.ensemble.online_threshold import OnlineThreshold, RealisedRate, continue_log, is_promise
-from steelyard.ensemble.prediction_sets import check_coverage, prediction_sets
-from steelyard.ensemble.row_costs import cost_alarms, is_prices
+from steelyard.exceptions import ParameterError
 from steelyard.thresholds import alarm_indices
+
+_HALF_LIFE_ROWS = 200.0  # half-life of the weights of recent rows, in rows of the same class
 
 
 class ThresholdedClassifier(Learner):
@@ -122,7 +125,11 @@ class ThresholdedClassifier(Learner):
             ``1 / (1 - coverage)`` recent rows belongs to all sets.
         """
         check_started(self, "predict_set")
-        coverage = check_coverage(coverage, f"{type(self).__name__}.predict_set")
+        if isinstance(coverage, bool) or not isinstance(coverage, int | float) or not 0.0 < coverage < 1.0:
+            raise ParameterError(
+                f"coverage must be a number between 0 and 1; got {coverage!r}.",
+                source=f"{type(self).__name__}.predict_set",
+            )
         new, recent = self._log_odds(X, "predict_set")
         return np.ones(new.shape, dtype=bool) if recent is None else prediction_sets(*recent, new, coverage)
 
@@ -172,3 +179,30 @@ class ThresholdedClassifier(Learner):
         Log-odds have one column per class. The pair is None if there are no recent scores of the current
         classes.
         """
+
+
+def prediction_sets(
+    recent: FloatArray, places: IntArray, new: FloatArray, coverage: float
+) -> NDArray[np.bool_]:
+    """Return the prediction set of every new row, as a boolean matrix over the classes.
+
+    A class belongs to the set unless the row's probability of this class is among the lowest
+    ``1 - coverage`` of recent out-of-sample probabilities of rows of this class. Newer rows have larger
+    weights. If the rows of a class are exchangeable and the weights equal, the set of a row of this class
+    contains it with probability ``coverage`` or more (Vovk 2012). With drift and decaying weights, the loss
+    of coverage is at most the weighted distance between the past and the current distributions (Barber,
+    Candes, Ramdas, Tibshirani 2023).
+
+    ``recent`` are out-of-sample log-odds of recent rows, oldest first, ``places`` their class indices, and
+    ``new`` the log-odds of the new rows, with one column per class.
+    """
+    recent, new = log_softmax(recent, axis=1), log_softmax(new, axis=1)
+    members = np.ones(new.shape, dtype=bool)
+    for k in range(new.shape[1]):
+        own = recent[places == k, k]
+        weights = 0.5 ** (np.arange(len(own), 0, -1) / _HALF_LIFE_ROWS)
+        order = np.argsort(own)
+        summed = np.concatenate([[0.0], np.cumsum(weights[order])])
+        below = summed[np.searchsorted(own[order], new[:, k], side="right")]
+        members[:, k] = below + 1.0 > (1.0 - coverage) * (summed[-1] + 1.0)
+    return members

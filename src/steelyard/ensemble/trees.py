@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -13,10 +13,9 @@ from steelyard._types import FloatArray, IntArray
 from steelyard.ensemble.experts.base import Rule
 from steelyard.explanation.attribution import Attribution
 
-__all__ = ["BoostedTrees", "TreeRule", "fit_cost_us", "trees_per_output"]
+__all__ = ["TreeRule", "fit_cost_us", "fit_trees", "trees_per_output"]
 
-_MAX_TREES, _MIN_TREES = 30, 12  # maximum and minimum number of trees per output
-_TOTAL_LEARNING_RATE = 6.0  # sum of the learning rates of all trees of an output
+_MIN_TREES = 12  # minimum number of trees per output
 _MAX_COLUMNS = 24
 # Cost of a tree in microseconds per row, per value, per value with sampled columns, and per bin and leaf.
 _COST_US = (0.02, 0.0013, 0.0033, 0.0053)
@@ -28,156 +27,119 @@ def trees_per_output(n_trees: int, n_outputs: int) -> int:
 
 
 def fit_cost_us(
-    n_trees: int, n_outputs: int, n_rows: int, n_columns: int, *, max_bins: int = 64, max_leaves: int = 16
+    n_trees: int, n_outputs: int, n_rows: int, n_columns: int, *, n_bins: int, max_leaves: int = 16
 ) -> float:
     """Return the microseconds that one fit takes on a typical machine.
 
-    ``n_trees`` counts the trees of a model with one output, ``n_columns`` the columns that are not constant.
+    ``n_trees`` counts the trees of a model with one output, ``n_columns`` the columns that are not constant,
+    and ``n_bins`` the bins of all these columns together.
     """
     row, value, sampled_value, bin_ = _COST_US
     columns = min(n_columns, _MAX_COLUMNS)
     per_row = row + columns * (value if n_columns <= _MAX_COLUMNS else sampled_value)
     per_row *= 0.9 + 0.1 * max_leaves / 16.0
-    per_tree = n_rows * per_row + max_leaves * columns * max_bins * bin_
+    per_tree = n_rows * per_row + max_leaves * n_bins * columns / max(n_columns, 1) * bin_
     return n_outputs * trees_per_output(n_trees, n_outputs) * per_tree
 
 
-@dataclass(eq=False)
-class BoostedTrees:
-    """Gradient-boosted decision trees for the logistic loss; more than two classes are learned one-vs-rest.
+def fit_trees(
+    X: FloatArray,
+    y: IntArray,
+    weights: FloatArray | None = None,
+    *,
+    n_trees: int,
+    learning_rate: float,
+    max_leaves: int = 16,
+    l2_regularization: float = 1.0,
+    min_rows_per_leaf: int = 5,
+    max_columns: int = _MAX_COLUMNS,
+    max_bins: int = 64,
+    categories: tuple[int, ...] = (),
+    balance_classes: bool = False,
+    pack_sums: bool = False,
+) -> TreeRule:
+    """Fit gradient-boosted decision trees for the logistic loss, one-vs-rest for more than two classes.
 
-    The same rows give bit-identical trees on any machine and with any number of threads. NaN is a missing
-    value: each split learns to which child missing values go. Infinite values are allowed.
+    The same rows give bit-identical trees on any machine. NaN is a missing value: each split learns to which
+    child missing values go. Infinite values are allowed. Rows of a single class give no trees.
 
     Parameters
     ----------
-    n_trees : int or None, default=None
-        Number of trees per output. None means 30 for one output, down to 12 for many.
-    learning_rate : float or None, default=None
-        Factor of the value of each leaf. None means ``6 / n_trees``.
-    max_leaves : int, default=16
-        Largest number of leaves of a tree.
+    X, y, weights : ndarray
+        Rows, class codes and weights (1 by default).
+    n_trees : int
+        Number of trees per output.
+    learning_rate : float
+        Factor of the value of each leaf.
+    max_leaves, min_rows_per_leaf : int
+        Largest number of leaves of a tree, and smallest number of rows in a leaf.
     l2_regularization : float, default=1.0
         Constant added to the sum of hessians of a leaf.
-    min_rows_per_leaf : int, default=5
-        Smallest number of rows in a leaf.
-    max_columns, column_fraction : int and float, default=24 and 1.0
-        Largest number and largest fraction of the columns that a tree uses, drawn at random.
-    row_fraction : float, default=1.0
-        Probability with which a tree uses each row.
+    max_columns : int, default=24
+        Largest number of columns that a tree uses, drawn at random.
     max_bins : int, default=64
         Bins per numeric column, at most 256. More bins find finer thresholds and take longer.
-    class_weight : "balanced" or None, default="balanced"
-        With "balanced", all classes have the same total weight. With None, rows count by their weights, and
-        scores start from the log-odds of the class shares.
     categories : tuple of int, default=()
         Columns of category codes: integers from 0 to 65,534. Splits are sets of categories. NaN, negative,
         unknown and rare codes share one side of a split.
+    balance_classes : bool, default=False
+        Give all classes the same total weight. Otherwise, scores start from the log-odds of the class shares.
     pack_sums : bool, default=False
         Round gradients to fewer bits, up or down at random, so that sums over rows fit into one word. A fit
         is faster and hardly less accurate. Ignored with more than 131,071 rows or very different weights.
-    seed : int, default=0
-        Seed of the random choice of columns and rows, and of random rounding.
-    n_threads : int, default=1
-        Number of threads; the result does not depend on it.
     """
-
-    n_trees: int | None = None
-    learning_rate: float | None = None
-    max_leaves: int = 16
-    l2_regularization: float = 1.0
-    min_rows_per_leaf: int = 5
-    max_columns: int = _MAX_COLUMNS
-    column_fraction: float = 1.0
-    row_fraction: float = 1.0
-    max_bins: int = 64
-    class_weight: str | None = "balanced"
-    categories: tuple[int, ...] = ()
-    pack_sums: bool = False
-    seed: int = 0
-    n_threads: int = 1
-
-    classes_: IntArray = field(init=False, repr=False)
-    forest: tuple[Any, ...] = field(init=False, repr=False)
-    n_features: int = field(init=False, repr=False)
-
-    def fit(self, X: FloatArray, y: IntArray, sample_weight: FloatArray | None = None) -> Self:
-        """Fit trees to the given rows. Rows of a single class give no trees."""
-        if self.class_weight not in {"balanced", None}:
-            raise ValueError(f"class_weight must be 'balanced' or None, not {self.class_weight!r}")
-        classes, codes = np.unique(y, return_inverse=True)
-        forest = self._fit_forest(X, codes.astype(np.int64, copy=False), len(classes), sample_weight)
-        self.classes_, self.n_features, self.forest = classes, X.shape[1], forest
-        return self
-
-    def _fit_forest(
-        self, X: FloatArray, codes: IntArray, n_classes: int, sample_weight: FloatArray | None
-    ) -> tuple[Any, ...]:
-        if n_classes < 2:
-            return ()
-        n_features = X.shape[1]
-        weights = (
-            np.ones(len(codes)) if sample_weight is None else np.ascontiguousarray(sample_weight, np.float64)
-        )
-        is_category = np.zeros(n_features, dtype=np.uint8)
-        is_category[list(self.categories)] = 1
-        trees = self.n_trees or trees_per_output(_MAX_TREES, n_classes if n_classes > 2 else 1)
-        forest: tuple[Any, ...] = _native.fit_gradient_boosting(
-            X,
-            codes,
-            weights,
-            n_classes,
-            is_category,
-            n_trees=trees,
-            max_leaves=self.max_leaves,
-            learning_rate=_TOTAL_LEARNING_RATE / trees if self.learning_rate is None else self.learning_rate,
-            l2_regularization=self.l2_regularization,
-            min_rows_per_leaf=self.min_rows_per_leaf,
-            max_columns=max(1, min(self.max_columns, round(self.column_fraction * n_features))),
-            seed=self.seed,
-            row_fraction=self.row_fraction,
-            max_bins=self.max_bins,
-            balance_classes=self.class_weight == "balanced",
-            start_from_prior=self.class_weight is None,
-            pack_sums=self.pack_sums,
-            n_threads=self.n_threads,
-        )
-        return forest
-
-
-def _ensemble(forest: tuple[Any, ...], n_outputs: int, n_features: int) -> _native.TreeEnsemble:
-    """Return the native ensemble. Forests of version 0.2 have only the first four arrays."""
-    arrays: list[Any] = list(forest)
-    if len(arrays) == 4:
-        n = len(arrays[0])
-        arrays += [
-            np.zeros(n, dtype=np.uint8),  # in version 0.2, missing values always go to the right
-            np.empty(0, dtype=np.int32),
-            np.full(n, -1, dtype=np.int32),
-            np.zeros(1, dtype=np.int64),
-            np.empty(0, dtype=np.uint64),
-            np.zeros(n_outputs),
-        ]
-    return _native.TreeEnsemble(*[*arrays, n_features])
+    classes, codes = np.unique(y, return_inverse=True)
+    n_features = X.shape[1]
+    if len(classes) < 2:
+        return TreeRule(classes.tolist(), (), n_features)
+    is_category = np.zeros(n_features, dtype=np.uint8)
+    is_category[list(categories)] = 1
+    forest = _native.fit_gradient_boosting(
+        X,
+        codes.astype(np.int64, copy=False),
+        np.ones(len(codes)) if weights is None else np.ascontiguousarray(weights, np.float64),
+        len(classes),
+        is_category,
+        n_trees=n_trees,
+        max_leaves=max_leaves,
+        learning_rate=learning_rate,
+        l2_regularization=l2_regularization,
+        min_rows_per_leaf=min_rows_per_leaf,
+        max_columns=max(1, min(max_columns, n_features)),
+        seed=0,
+        row_fraction=1.0,
+        max_bins=max_bins,
+        balance_classes=balance_classes,
+        start_from_prior=not balance_classes,
+        pack_sums=pack_sums,
+        n_threads=1,
+    )
+    return TreeRule(classes.tolist(), forest, n_features)
 
 
 @dataclass(frozen=True)
 class TreeRule(Rule):
-    """Decision function of fitted trees."""
+    """Decision function of fitted trees. Forests of version 0.2 have only the first four arrays."""
 
     classes: list[int]
     forest: tuple[Any, ...]
     n_features: int
     _trees: Any = field(init=False, repr=False, compare=False)
 
-    @classmethod
-    def of(cls, trees: BoostedTrees) -> TreeRule:
-        """Return the rule of fitted trees."""
-        return cls(trees.classes_.tolist(), trees.forest, trees.n_features)
-
     def __post_init__(self) -> None:
-        n_outputs = len(self.classes) if len(self.classes) > 2 else 1
-        object.__setattr__(self, "_trees", _ensemble(self.forest, n_outputs, self.n_features))
+        arrays: list[Any] = list(self.forest)
+        if len(arrays) == 4:
+            n, n_outputs = len(arrays[0]), len(self.classes) if len(self.classes) > 2 else 1
+            arrays += [
+                np.zeros(n, dtype=np.uint8),  # in version 0.2, missing values always go to the right
+                np.empty(0, dtype=np.int32),
+                np.full(n, -1, dtype=np.int32),
+                np.zeros(1, dtype=np.int64),
+                np.empty(0, dtype=np.uint64),
+                np.zeros(n_outputs),
+            ]
+        trees = _native.TreeEnsemble(*[*arrays, self.n_features]) if arrays else None
+        object.__setattr__(self, "_trees", trees)
 
     def scores(self, rows: Any) -> FloatArray:
         """Return the scores of rows, one column per output."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,8 @@ class RankView:
     @classmethod
     def fit(cls, X: FloatArray) -> RankView:
         """Return a transformation fitted on the given rows."""
+        if not X.shape[1]:
+            return cls(*(np.zeros((_N_KNOTS, 0)) for _ in range(3)))
         columns = [_column_knots(np.sort(column[~np.isnan(column)])) for column in X.T]
         knots, values = (np.column_stack(parts) for parts in zip(*columns, strict=True))
         steps = np.diff(knots, axis=0)
@@ -106,7 +109,7 @@ class CodedView:
         categorical = np.flatnonzero(is_category & ~missing.all(axis=0))
         tables = [_category_table(X[:, column], codes) for column in categorical.tolist()]
         numbers = np.ascontiguousarray(X[:, numeric])
-        ranks = _fit_ranks(numbers)
+        ranks = RankView.fit(numbers)
         regressions = _regressions(ranks.apply(numbers), missing[:, numeric])
         return cls(numeric, ranks, regressions, gaps, scales, categorical, tables)
 
@@ -186,13 +189,6 @@ def _depends_on_class(missing: NDArray[np.bool_], codes: IntArray) -> NDArray[np
         deviation = np.sqrt(np.maximum(share * (1.0 - share), 1e-12) / len(rows))
         is_dependent |= np.abs(rows.mean(axis=0) - share) > _MIN_GAP_DEVIATION * deviation
     return is_dependent
-
-
-def _fit_ranks(X: FloatArray) -> RankView:
-    """Return the rank transformation of columns that may have missing values."""
-    if not X.shape[1]:
-        return RankView(*(np.zeros((_N_KNOTS, 0)) for _ in range(3)))
-    return RankView.fit(X)
 
 
 def _category_table(values: FloatArray, codes: IntArray) -> FloatArray:
@@ -366,43 +362,33 @@ class TransformedRows:
         wide: sp.csr_matrix | None = None,
         ranks: FloatArray | None = None,
     ) -> None:
-        self.X = X
-        self.wide = wide
-        self._views = views
-        self._ranks = ranks
-        self._intermediates: FloatArray | None = None
-        self._linear: FloatArray | None = None
+        self.X, self.wide, self._views = X, wide, views
+        if ranks is not None:
+            self.ranks = ranks
 
     def __len__(self) -> int:
         return len(self.X)
 
-    @property
+    @cached_property
     def linear(self) -> FloatArray:
         """Features of linear experts, which are the rows themselves if all columns are plain numbers."""
-        if self._views.layout is None:
-            return self.X
-        if self._linear is None:
-            self._linear = self._views.layout.expand(self.X)
-        return self._linear
+        return self.X if self._views.layout is None else self._views.layout.expand(self.X)
 
-    @property
+    @cached_property
     def ranks(self) -> FloatArray:
         """Rank-transformed rows."""
-        if self._ranks is None:
-            assert self._views.ranks is not None
-            self._ranks = self._views.ranks.apply(self.X)
-        return self._ranks
+        assert self._views.ranks is not None
+        return self._views.ranks.apply(self.X)
 
-    @property
+    @cached_property
     def map_intermediates(self) -> FloatArray:
         """Intermediate values of the random feature map, on which mapped linear rules are evaluated."""
-        if self._intermediates is None:
-            assert self._views.map is not None
-            self._intermediates = self._views.map.map_intermediates(self.ranks)
-        return self._intermediates
+        assert self._views.map is not None
+        return self._views.map.map_intermediates(self.ranks)
 
+    @property
     def mapped(self) -> FloatArray:
-        """Return the rows after the rank transformation and the random feature map."""
+        """Rows after the rank transformation and the random feature map."""
         assert self._views.map is not None
         return self._views.map.map_rows_without_blas(self.ranks)
 

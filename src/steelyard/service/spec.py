@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 import steelyard
-from steelyard.ensemble.row_costs import is_prices
+from steelyard.ensemble.decision import is_prices
 from steelyard.exceptions import ParameterError, SteelyardError
 from steelyard.features import RandomFeatures
 from steelyard.windowing import AdaptiveWindows, ExponentialDecay

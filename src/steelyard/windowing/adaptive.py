@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -26,24 +27,24 @@ from steelyard.windowing.base import WindowRows, WindowWrapper
 _BLEND_SHARPNESS = 20.0  # a window with a G-mean higher by 0.05 has e times the weight
 
 
-@dataclass
-class _RecallRecord:
-    """Recent recall of each class under one window, from exponentially decayed counts of rows and hits."""
+@dataclass(frozen=True)
+class _Window:
+    """Window with its estimator, and its recent recall of each class from decayed counts of rows and hits."""
 
-    rows: dict[Any, float] = field(default_factory=dict)
-    hits: dict[Any, float] = field(default_factory=dict)
+    total: Any = None  # estimator that has learned all blocks; None before the first full block
+    n_blocks: int = 0
+    rows: Mapping[Any, float] = field(default_factory=dict)
+    hits: Mapping[Any, float] = field(default_factory=dict)
 
-    def copy(self) -> _RecallRecord:
-        return _RecallRecord(dict(self.rows), dict(self.hits))
-
-    def count(self, labels: NDArray[Any], predicted: NDArray[Any], decay: float) -> None:
-        for label in self.rows:
-            self.rows[label] *= decay
-            self.hits[label] *= decay
+    def after_prediction(self, labels: NDArray[Any], predicted: NDArray[Any], decay: float) -> _Window:
+        """Return the window with updated counts."""
+        rows = {label: decay * n for label, n in self.rows.items()}
+        hits = {label: decay * n for label, n in self.hits.items()}
         for label in np.unique(labels).tolist():
             of_class = labels == label
-            self.rows[label] = self.rows.get(label, 0.0) + float(of_class.sum())
-            self.hits[label] = self.hits.get(label, 0.0) + float((predicted[of_class] == label).sum())
+            rows[label] = rows.get(label, 0.0) + float(of_class.sum())
+            hits[label] = hits.get(label, 0.0) + float((predicted[of_class] == label).sum())
+        return replace(self, rows=rows, hits=hits)
 
     def score(self) -> tuple[float, float]:
         """Return the G-mean and the mean recall, which breaks ties if several G-means are zero."""
@@ -140,9 +141,7 @@ class AdaptiveWindows(WindowWrapper):
                 source="AdaptiveWindows",
             )
         self._max_blocks = [None if n is None else max(1, int(n) // int(self.block)) for n in lengths]
-        self._totals: list[Any] = []  # estimators, one per window; empty before the first full block
-        self._n_blocks = [0] * len(self.lengths)  # number of blocks in each window
-        self._records = [_RecallRecord() for _ in self.lengths]
+        self._windows = [_Window() for _ in self.lengths]
         n_kept = max((n for n in self._max_blocks if n), default=1) + 1
         self._blocks: deque[Any] = deque(maxlen=n_kept)  # estimators, each fitted on one block
         self._pending = WindowRows.empty(n_features)  # rows of a block that is not full yet
@@ -154,8 +153,6 @@ class AdaptiveWindows(WindowWrapper):
         ClassStatistics(rows.shape[1]).add(rows, labels)  # raises an error for invalid values
         if is_first:
             self._initialize(rows.shape[1])
-        else:
-            self._copy_containers()
         pending = self._pending.append(rows, labels)
         n_complete = len(pending) // self.block * self.block
         for begin in range(0, n_complete, self.block):
@@ -163,59 +160,55 @@ class AdaptiveWindows(WindowWrapper):
             self._learn_block(pending.X[block], pending.y[block])
         self._pending = pending.without_oldest(n_complete)
         if n_complete:
-            self.estimator_ = self._totals[self.best_]
-        elif not self._totals:  # before the first full block, an estimator of the pending rows predicts
+            self.estimator_ = self._windows[self.best_].total
+        elif not self._has_blocks:  # an estimator of the pending rows predicts
             self.estimator_ = clone(self.estimator).fit(self._pending.X, self._pending.y)
 
+    @property
+    def _has_blocks(self) -> bool:
+        """Whether the first block has been learned."""
+        return self._windows[0].total is not None
+
     def _grow(self, n_features: int) -> None:
-        self._copy_containers()
-        self._totals = [shallow_copy(total).grow(n_features) for total in self._totals]
         self._blocks = deque(
             (shallow_copy(block).grow(n_features) for block in self._blocks), maxlen=self._blocks.maxlen
         )
-        if self._totals:
-            self.estimator_ = self._totals[self.best_]
+        if self._has_blocks:
+            self._windows = [
+                replace(window, total=shallow_copy(window.total).grow(n_features)) for window in self._windows
+            ]
+            self.estimator_ = self._windows[self.best_].total
         else:
             super()._grow(n_features)
-
-    def _copy_containers(self) -> None:
-        """Copy the containers that a learning call changes."""
-        self._totals, self._n_blocks = list(self._totals), list(self._n_blocks)
-        self._records, self.drifts_ = [record.copy() for record in self._records], list(self.drifts_)
-        self._blocks = self._blocks.copy()
 
     @property
     def scores_(self) -> list[float]:
         """Recent G-mean of each window."""
         self._need("scores_")
-        return [record.score()[0] for record in self._records]
+        return [window.score()[0] for window in self._windows]
 
-    def _scores_of(self, estimator: Any, rows: Any) -> FloatArray:
-        """Return the scores of the best window, or the weighted average over all windows."""
-        if self.rule == "best" or not self._totals:
-            return super()._scores_of(estimator, rows)
-        has_same_classes = [np.array_equal(total.classes_, estimator.classes_) for total in self._totals]
+    def _ask(self, estimator: Any, method: str, rows: Any) -> NDArray[Any]:
+        """Return the result of the best window, or of the weighted average of the scores of all windows."""
+        classes = estimator.classes_
+        if self.rule == "best" or not self._has_blocks or (method == "predict" and len(classes) == 1):
+            return super()._ask(estimator, method, rows)
+        totals = [window.total for window in self._windows]
+        has_same_classes = [np.array_equal(total.classes_, classes) for total in totals]
         weights = np.exp(np.array(self.scores_) * _BLEND_SHARPNESS) * has_same_classes
         scores = sum(
             weight * total.decision_function(rows)
-            for weight, total in zip(weights / weights.sum(), self._totals, strict=True)
+            for weight, total in zip(weights / weights.sum(), totals, strict=True)
             if weight > 0.0
         )
-        return np.asarray(scores)
+        return np.asarray(scores if method != "predict" else classes[winners(scores, len(classes))])
 
     def _attribution(self, X: FloatArray, background: FloatArray | None) -> Attribution:
-        if self.rule == "best" or not self._totals:
+        if self.rule == "best" or not self._has_blocks:
             return super()._attribution(X, background)
         return Learner._attribution(self, X, background)
 
     def _can_delegate(self, attributes: dict[str, Any], X: object) -> bool:
         return attributes["rule"] == "best" and super()._can_delegate(attributes, X)
-
-    def _labels_of(self, estimator: Any, rows: Any) -> NDArray[Any]:
-        classes = estimator.classes_
-        if self.rule == "best" or len(classes) == 1:
-            return super()._labels_of(estimator, rows)
-        return np.asarray(classes[winners(self._scores_of(estimator, rows), len(classes))])
 
     def _has_probabilities(self) -> bool:
         return self.rule == "best" and super()._has_probabilities()
@@ -223,37 +216,38 @@ class AdaptiveWindows(WindowWrapper):
     # -- blocks of rows -----------------------------------------------------------------------------
 
     def _learn_block(self, rows: FloatArray, labels: NDArray[Any]) -> None:
-        decay = 2.0 ** (-self.block / self.half_life)
-        for total, record in zip(self._totals, self._records, strict=bool(self._totals)):
-            record.count(labels, total.predict(rows), decay)
+        decay, windows = 2.0 ** (-self.block / self.half_life), self._windows
+        if self._has_blocks:
+            windows = [
+                window.after_prediction(labels, window.total.predict(rows), decay) for window in windows
+            ]
         self._n_seen += len(labels)
-        block = self._new_estimator(rows)
-        longest = self._totals[-1] if self._totals else None
+        block, longest = self._new_estimator(rows), windows[-1].total
         if longest is not None and self._map is None and longest.statistics_.is_frozen:
             block.set_params(quantizer=longest.quantizer_)  # subtraction requires equal quantizers
         block.fit(rows, labels)
-        self._blocks.append(block)
-        self._totals = [self._moved(window, block) for window in range(len(self.lengths))]
+        self._blocks = deque([*self._blocks, block], maxlen=self._blocks.maxlen)
+        limits = zip(windows, self._max_blocks, strict=True)
+        self._windows = [self._moved(window, limit, block) for window, limit in limits]
         if self.shrink:
             self._replace_outdated()
         # Of equally good windows the longest one is selected, because it has learned the most rows.
-        self.best_ = max(range(len(self._records)), key=lambda k: (*self._records[k].score(), k))
+        self.best_ = max(range(len(windows)), key=lambda k: (*self._windows[k].score(), k))
 
-    def _moved(self, window: int, block: Any) -> Any:
-        """Return the estimator of a window after adding a new block and subtracting the oldest block."""
-        limit = self._max_blocks[window]
-        self._n_blocks[window] += 1
-        if not self._totals:
-            return block
-        total = self._merged([self._totals[window], block])
-        if limit is not None and self._n_blocks[window] > limit:
-            self._n_blocks[window] = limit
+    def _moved(self, window: _Window, limit: int | None, block: Any) -> _Window:
+        """Return the window after adding a new block and subtracting the oldest block."""
+        n_blocks = window.n_blocks + 1
+        if window.total is None:
+            return replace(window, total=block, n_blocks=n_blocks)
+        total = self._merged([window.total, block])
+        if limit is not None and n_blocks > limit:
+            n_blocks = limit
             try:
                 total.subtract(self._blocks[-limit - 1])
             # Rounding errors prevent subtraction, so the remaining blocks are merged instead.
             except DataError:
                 total = self._merged(list(self._blocks)[-limit:])
-        return total
+        return replace(window, total=total, n_blocks=n_blocks)
 
     def _merged(self, parts: list[Any]) -> Any:
         """Return an estimator that has learned the rows of several estimators."""
@@ -264,19 +258,18 @@ class AdaptiveWindows(WindowWrapper):
 
     def _replace_outdated(self) -> None:
         """Replace longer windows by a shorter window whose mean recall is significantly higher."""
-        for short, record in enumerate(self._records[:-1]):
-            mean, bound = record.score()[1], record.uncertainty(self.confidence)
-            outdated = [
-                long
-                for long in range(short + 1, len(self._records))
-                if self._n_blocks[long] > self._n_blocks[short]
-                and mean - self._records[long].score()[1] > bound
+        for place in range(len(self._windows) - 1):
+            short = self._windows[place]
+            mean, bound = short.score()[1], short.uncertainty(self.confidence)
+            is_outdated = [
+                window.n_blocks > short.n_blocks and mean - window.score()[1] > bound
+                for window in self._windows[place + 1 :]
             ]
-            for long in outdated:
-                self._totals[long], self._n_blocks[long] = self._totals[short], self._n_blocks[short]
-                self._records[long] = record.copy()
-            if outdated:
-                self.drifts_.append(self._n_seen)
+            if any(is_outdated):
+                longer = zip(self._windows[place + 1 :], is_outdated, strict=True)
+                kept = [short if replaced else window for window, replaced in longer]
+                self._windows = [*self._windows[: place + 1], *kept]
+                self.drifts_ = [*self.drifts_, self._n_seen]
 
     # -- saving and loading -------------------------------------------------------------------------
 
@@ -285,12 +278,12 @@ class AdaptiveWindows(WindowWrapper):
             return {}
         return {
             **super()._get_state(),
-            "totals": [_state_without_map(total) for total in self._totals],
+            "totals": [_state_without_map(w.total) for w in self._windows if w.total is not None],
             "blocks": [_state_without_map(block) for block in self._blocks],
-            "held": list(self._n_blocks),
+            "held": [w.n_blocks for w in self._windows],
             "records": [
-                {"labels": list(r.rows), "rows": list(r.rows.values()), "hits": list(r.hits.values())}
-                for r in self._records
+                {"labels": list(w.rows), "rows": list(w.rows.values()), "hits": list(w.hits.values())}
+                for w in self._windows
             ],
             "waiting": [self._pending.X, self._pending.y],
             "seen": self._n_seen,
@@ -304,24 +297,25 @@ class AdaptiveWindows(WindowWrapper):
         pending = WindowRows.from_arrays(X, y, np.zeros(len(y)), self.n_features_in_)
         self._initialize(pending.X.shape[1])
         self._pending = pending
-        self._totals = [self._estimator_with_map(total) for total in state["totals"]]
         self._blocks.extend(self._estimator_with_map(block) for block in state["blocks"])
-        self._n_blocks = [int(n) for n in state["held"]]
-        self._records = [
-            _RecallRecord(
-                dict(zip(r["labels"], r["rows"], strict=True)), dict(zip(r["labels"], r["hits"], strict=True))
-            )
-            for r in state["records"]
-        ]
+        totals = [self._estimator_with_map(total) for total in state["totals"]]
         self._n_seen = int(state["seen"])
         self.best_, self.drifts_ = int(state["best"]), [int(row) for row in state["drifts"]]
         n_windows = len(self.lengths)
-        if len(self._totals) not in {0, n_windows} or {len(self._n_blocks), len(self._records)} != {
-            n_windows
-        }:
+        if len(totals) not in {0, n_windows} or {len(state["held"]), len(state["records"])} != {n_windows}:
             raise ValueError("every field needs one entry per window")
-        if self._totals:
-            self.estimator_ = self._totals[self.best_]
+        parts = zip(totals or [None] * n_windows, state["held"], state["records"], strict=True)
+        self._windows = [
+            _Window(
+                total,
+                int(n_blocks),
+                dict(zip(record["labels"], record["rows"], strict=True)),
+                dict(zip(record["labels"], record["hits"], strict=True)),
+            )
+            for total, n_blocks, record in parts
+        ]
+        if totals:
+            self.estimator_ = totals[self.best_]
 
     def _estimator_with_map(self, state: dict[str, Any]) -> Any:
         """Restore an estimator from the result of ``_state_without_map``."""

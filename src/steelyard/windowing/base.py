@@ -196,13 +196,20 @@ class WindowWrapper(GrowingMixin, Learner):
         -------
         ndarray of shape (n_samples,) or (n_samples, n_classes)
         """
-        estimator = self._fitted_estimator("decision_function")
-        return self._scores_of(estimator, validate_rows(self, X, "decision_function"))
+        return self._asked("decision_function", X)
 
     def _scored(self, X: Any, method: str) -> tuple[FloatArray, NDArray[Any]]:
         estimator = self._fitted_estimator(method)
-        scores = self._scores_of(estimator, validate_rows(self, X, method))
+        scores = self._ask(estimator, "decision_function", validate_rows(self, X, method))
         return scores[:, None] if scores.ndim == 1 else scores, np.asarray(estimator.classes_)
+
+    def _asked(self, method: str, X: Any) -> NDArray[Any]:
+        """Return the result of a method of the fitted estimator for rows that are not validated yet."""
+        return self._ask(self._fitted_estimator(method), method, validate_rows(self, X, method))
+
+    def _ask(self, estimator: Any, method: str, rows: Any) -> NDArray[Any]:
+        """Return the result of a method of the fitted estimator for validated rows."""
+        return np.asarray(getattr(estimator, method)(rows))
 
     explain = estimator_has("decision_function")(GrowingMixin.explain)
 
@@ -219,9 +226,6 @@ class WindowWrapper(GrowingMixin, Learner):
     def _fitted_estimator(self, method: str) -> Any:
         check_started(self, method)
         return self.estimator_
-
-    def _scores_of(self, estimator: Any, rows: Any) -> FloatArray:
-        return np.asarray(estimator.decision_function(rows))
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         # Fast path: the estimator directly predicts a single row that needs no conversion.
@@ -244,11 +248,7 @@ class WindowWrapper(GrowingMixin, Learner):
 
     @snapshot_read
     def _predict(self, X: ArrayLike) -> NDArray[Any]:
-        estimator = self._fitted_estimator("predict")
-        return self._labels_of(estimator, validate_rows(self, X, "predict"))
-
-    def _labels_of(self, estimator: Any, rows: Any) -> NDArray[Any]:
-        return np.asarray(estimator.predict(rows))
+        return self._asked("predict", X)
 
     def _has_probabilities(self) -> bool:
         return hasattr(self.estimator, "predict_proba")
@@ -267,11 +267,7 @@ class WindowWrapper(GrowingMixin, Learner):
         -------
         ndarray of shape (n_samples, n_classes)
         """
-        estimator = self._fitted_estimator("predict_proba")
-        return self._probabilities_of(estimator, validate_rows(self, X, "predict_proba"))
-
-    def _probabilities_of(self, estimator: Any, rows: Any) -> FloatArray:
-        return np.asarray(estimator.predict_proba(rows))
+        return self._asked("predict_proba", X)
 
     def _new_estimator(self, rows: FloatArray) -> Any:
         """Return an unfitted clone of the estimator. All clones share one feature map.

@@ -4,28 +4,26 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
-from steelyard._concurrency import transactional
 from steelyard._labels import sorted_classes
-from steelyard._types import FloatArray
 from steelyard._validation import validate_batch
 from steelyard.base import GrowingMixin, Traits
 from steelyard.exceptions import DataError, NotFittedError, ParameterError
 from steelyard.params import Integer
 from steelyard.streams.chunks import padded
-from steelyard.windowing.base import WindowRows, WindowWrapper
-from steelyard.windowing.sliding import n_leaving, validated_times, window_size
+from steelyard.windowing.base import WindowRows
+from steelyard.windowing.sliding import TimedWindowWrapper, n_leaving, validated_times, window_size
 
 _MIN_ROWS = 100  # number of rows before the first fit, and minimum number between fits if `every` is a share
 
 
 @dataclass(eq=False, repr=False)
-class Refit(WindowWrapper):
+class Refit(TimedWindowWrapper):
     """Periodic refitting: a classifier is fitted again on the newest rows at regular intervals.
 
     It turns any classifier with ``fit`` into a stream learner: LightGBM, XGBoost, scikit-learn's forests,
@@ -77,7 +75,6 @@ class Refit(WindowWrapper):
     (4, 100)
     """
 
-    takes_time = True
     n_fits_ = 0
     _removed_by_fit: ClassVar[frozenset[str]] = frozenset(
         {"_lock", "feature_names_in_", "estimator_", "n_fits_", "_fitted_classes", "_n_fitted", "_n_new"}
@@ -105,32 +102,8 @@ class Refit(WindowWrapper):
         if self.window is not None:
             window_size(self.window, "window", "Refit")
 
-    @transactional
-    def partial_fit(  # type: ignore[override]  # no sample_weight: not every classifier accepts weights
-        self,
-        X: ArrayLike,
-        y: ArrayLike,
-        classes: ArrayLike | None = None,  # noqa: ARG002  every learner has this parameter
-        *,
-        time: ArrayLike | None = None,
-    ) -> Self:
-        """Add rows to the window, and refit the estimator if a fit is due.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows, oldest first.
-        y : array-like of shape (n_samples,)
-            Labels of the rows.
-        classes : ignored
-            Accepted for compatibility with other learners.
-        time : array-like of shape (n_samples,), optional
-            Times of the rows in seconds, in increasing order; required if ``window`` is a duration.
-
-        Returns
-        -------
-        self
-        """
+    def _slide(self, X: ArrayLike, y: ArrayLike, time: ArrayLike | None, *, published: Any) -> None:  # noqa: ARG002
+        """Add rows to the window, and refit the estimator if a fit is due."""
         self._check_params()
         batch = validate_batch(self, X, y, None, "partial_fit", reset=not self._is_started())
         rows = np.ascontiguousarray(batch.X, dtype=np.float64)
@@ -142,10 +115,6 @@ class Refit(WindowWrapper):
         self._n_new += len(rows)
         if self.n_rows_until_fit_ <= 0:
             self._refit()
-        return self
-
-    def _learn_rows(self, rows: FloatArray, labels: NDArray[Any], *, is_first: bool) -> None:
-        raise NotImplementedError  # partial_fit() of this class does not call _learn_rows()
 
     def _size(self) -> int | timedelta | None:
         return None if self.window is None else window_size(self.window, "window", "Refit")
@@ -208,19 +177,10 @@ class Refit(WindowWrapper):
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         return self._predict(X)
 
-    def _labels_of(self, estimator: Any, rows: Any) -> NDArray[Any]:
-        codes = np.asarray(estimator.predict(self._known_features(rows)))
-        return self._fitted_classes[codes.astype(np.intp).reshape(-1)]
-
-    def _scores_of(self, estimator: Any, rows: Any) -> FloatArray:
-        return np.asarray(estimator.decision_function(self._known_features(rows)))
-
-    def _known_features(self, rows: Any) -> Any:
-        """Return the rows without the features that were added after the last fit."""
-        return rows[:, : self._rows[0].X.shape[1]]
-
-    def _probabilities_of(self, estimator: Any, rows: Any) -> FloatArray:
-        return np.asarray(estimator.predict_proba(self._known_features(rows)))
+    def _ask(self, estimator: Any, method: str, rows: Any) -> NDArray[Any]:
+        known = rows[:, : self._rows[0].X.shape[1]]  # without the features that were added after the last fit
+        result = super()._ask(estimator, method, known)
+        return self._fitted_classes[result.astype(np.intp).reshape(-1)] if method == "predict" else result
 
 
 def _with_class_numbers(estimator: Any, labels: list[Any]) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+from abc import abstractmethod
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Self
@@ -56,10 +57,53 @@ def window_size(
     )
 
 
+class TimedWindowWrapper(WindowWrapper):
+    """Base class of wrappers whose window is a number of rows or a duration; it defines ``_slide``."""
+
+    takes_time = True
+
+    def partial_fit(  # type: ignore[override]  # no sample_weight: the age of a row determines its weight
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        classes: ArrayLike | None = None,  # noqa: ARG002  every learner has this parameter
+        *,
+        time: ArrayLike | None = None,
+    ) -> Self:
+        """Learn the given rows, or refit if that is due; rows that leave the window are forgotten.
+
+        The call is atomic.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows, oldest first.
+        y : array-like of shape (n_samples,)
+            Labels of the rows.
+        classes : ignored
+            Accepted for compatibility with other learners.
+        time : array-like of shape (n_samples,), optional
+            Times of the rows in seconds, in increasing order; required if the window is a duration.
+
+        Returns
+        -------
+        self
+        """
+        with lock_of(self):
+            working = shallow_copy(self)
+            working._slide(X, y, time, published=self)
+            self.__dict__ = working.__dict__
+        return self
+
+    @abstractmethod
+    def _slide(self, X: ArrayLike, y: ArrayLike, time: ArrayLike | None, *, published: Any) -> None:
+        """Learn rows and forget others on a shallow copy; other threads see the wrapper ``published``."""
+
+
 @renamed_parameters(learner="estimator")
 @storable("SlidingWindow", former_parameters={"learner": "estimator"})
 @dataclass(eq=False, repr=False)
-class SlidingWindow(WindowWrapper):
+class SlidingWindow(TimedWindowWrapper):
     """Sliding window: the estimator always equals one that is fitted only on the newest rows.
 
     Parameters
@@ -98,7 +142,6 @@ class SlidingWindow(WindowWrapper):
     True
     """
 
-    takes_time = True
     n_rebuilt_ = 0
 
     estimator: Any
@@ -109,40 +152,8 @@ class SlidingWindow(WindowWrapper):
         size = window_size(self.size)
         return size if isinstance(size, int) else None
 
-    def partial_fit(  # type: ignore[override]  # no sample_weight: the age of a row determines its weight
-        self,
-        X: ArrayLike,
-        y: ArrayLike,
-        classes: ArrayLike | None = None,  # noqa: ARG002  every learner has this parameter
-        *,
-        time: ArrayLike | None = None,
-    ) -> Self:
-        """Learn the given rows and forget the rows that leave the window. The call is atomic.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows, oldest first.
-        y : array-like of shape (n_samples,)
-            Labels of the rows.
-        classes : ignored
-            Accepted for compatibility with other learners.
-        time : array-like of shape (n_samples,), optional
-            Times of the rows in seconds, in increasing order; required if ``size`` is a duration.
-
-        Returns
-        -------
-        self
-        """
-        self._check_methods("forget")
-        with lock_of(self):
-            working = shallow_copy(self)
-            working._slide(X, y, time, published=self)
-            self.__dict__ = working.__dict__
-        return self
-
     def _slide(self, X: ArrayLike, y: ArrayLike, time: ArrayLike | None, *, published: SlidingWindow) -> None:
-        """Learn and forget on a shallow copy; ``published`` is the window that other threads see."""
+        self._check_methods("forget")
         size = window_size(self.size)
         is_first = not self._is_started()
         rows, labels = validate_plain_rows(self, X, y, "partial_fit")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -12,34 +12,30 @@ from steelyard import _native
 from steelyard._concurrency import lock_of, shallow_copy
 from steelyard._types import FloatArray, IntArray
 from steelyard._validation import Batch
-from steelyard.base import ForgettingMixin
-from steelyard.ensemble.cost import CostBudget
 from steelyard.ensemble.row_buffer import Block, RowBuffer, without_rows
+from steelyard.ensemble.settings import CostBudget
 from steelyard.ensemble.views import TransformedRows, Views
+from steelyard.exceptions import DataError
 from steelyard.explanation.attribution import Attribution
 
-__all__ = ["Expert", "ExpertConfig", "Rule", "Stream", "WindowExpert", "fitted", "updated"]
-
-_L = TypeVar("_L", bound=ForgettingMixin)
+__all__ = [
+    "Expert",
+    "ExpertConfig",
+    "IncrementalExpert",
+    "IncrementalWindowExpert",
+    "Rule",
+    "Stream",
+    "WindowExpert",
+]
 
 
 @dataclass(frozen=True)
 class ExpertConfig:
-    """Name, description and prior weight of an expert, and a function that creates it.
+    """Name, description and prior weight of an expert, and a function that creates it."""
 
-    Attributes
-    ----------
-    name, description : str
-        Name and description that ``StreamClassifier.explain()`` shows.
-    prior : float
-        Prior weight, by which the weight of the expert is multiplied.
-    make : callable
-        Function that returns a new expert with a given configuration.
-    """
-
-    name: str
+    name: str  # shown by StreamClassifier.explain(), as the description
     description: str
-    prior: float
+    prior: float  # factor of the weight of the expert
     make: Callable[[ExpertConfig], Expert]
 
 
@@ -47,35 +43,18 @@ class ExpertConfig:
 class Stream:
     """State of the stream that experts read: rows, transformations and budget.
 
-    Attributes
-    ----------
-    rows : RowBuffer
-        Recent rows and all rows that any expert remembers.
-    window_start, n_seen : int
-        The window holds the rows with ``window_start <= number < n_seen``.
-    n_before : int
-        Number of rows seen before the last block.
-    views : Views
-        Transformations of rows.
-    budget : CostBudget
-        Compute budget.
-    seed : int
-        Seed of all sampling.
-    new_class : bool
-        Whether the set of classes has just changed.
-    may_defer : bool
-        Whether a long fit may end after the call that starts it.
+    The window holds the rows with ``window_start <= number < n_seen``.
     """
 
-    rows: RowBuffer
+    rows: RowBuffer  # recent rows and all rows that any expert remembers
     window_start: int
     n_seen: int
-    n_before: int
+    n_before: int  # number of rows seen before the last block
     views: Views
     budget: CostBudget
-    seed: int = 0
-    new_class: bool = False
-    may_defer: bool = False
+    seed: int = 0  # seed of all sampling
+    new_class: bool = False  # whether the set of classes has just changed
+    may_defer: bool = False  # whether a long fit may end after the call that starts it
 
 
 class Rule:
@@ -83,16 +62,10 @@ class Rule:
 
     A subclass is a frozen dataclass that has the field ``classes`` and defines :meth:`scores` and
     :meth:`attribution`.
-
-    Attributes
-    ----------
-    classes : list of int
-        Codes of the classes that the rule knows, ascending.
     """
 
-    classes: list[int]
+    classes: list[int]  # codes of the classes that the rule knows, ascending
     uses_wide_rows: ClassVar[bool] = False  # whether the rule scores the columns before hashing
-    is_constant: ClassVar[bool] = False  # whether all rows have the same score
 
     def scores(self, rows: TransformedRows) -> FloatArray:
         """Return scores: for two classes one column, high for the second class; else one column per class.
@@ -110,9 +83,9 @@ class Rule:
         """Return the rule updated with labels that the expert has not learned yet."""
         return self
 
-    def constant(self, classes: list[int]) -> float:
-        """Return the score of all rows for two classes, or NaN if it is unknown. Only for constant rules."""
-        raise NotImplementedError
+    def constant(self, classes: list[int]) -> float | None:  # noqa: ARG002  only LabelFrequencyRule has one
+        """Return the score of all rows for two classes, NaN if it is unknown, or None if rows differ."""
+        return None
 
     def add_to(self, scorer: _native.RowExperts, number: int) -> bool:  # noqa: ARG002
         """Add the rule for two classes, as expert ``number``, to a native scorer.
@@ -131,6 +104,7 @@ class Expert:
 
     uses_features: ClassVar[bool] = True  # False if all rows of a block have the same score
     uses_ranks: ClassVar[bool] = False  # whether the expert needs the fitted rank transformation
+    uses_wide_rows: ClassVar[bool] = False  # whether the expert learns the columns before hashing
     is_expensive: ClassVar[bool] = False  # whether updates may run in a thread of their own
     updates_in_place: ClassVar[bool] = False  # whether updates change the learner of the original expert too
     refits: ClassVar[bool] = False  # whether an update fits a new model, so that no rows are subtracted
@@ -153,9 +127,9 @@ class Expert:
         raise NotImplementedError
 
     @property
-    def is_applicable(self) -> bool:
-        """Whether the stream contains the kind of rows that the expert learns."""
-        return True
+    def may_wait(self) -> bool:
+        """Whether the next update may wait for another thread."""
+        return False
 
     def copy(self, rows: RowBuffer, views: Views) -> Self:  # noqa: ARG002  for KernelExpert
         """Return a copy of the expert that can be updated without changing the original."""
@@ -165,8 +139,11 @@ class Expert:
         """Return whether the budget covers the expert with the current number of classes."""
         return budget.weighs_experts
 
-    def limits(self, budget: CostBudget) -> str:  # noqa: ARG002
-        """Return a text on how the budget restricts the expert, or an empty text."""
+    def limits(self, budget: CostBudget) -> str | None:  # noqa: ARG002
+        """Return a text on how the budget restricts the expert, or an empty text.
+
+        None means that the stream does not contain the kind of rows that the expert learns.
+        """
         return ""
 
     def is_ready(self, views: Views) -> bool:
@@ -175,7 +152,7 @@ class Expert:
 
     def disable(self) -> None:
         """Disable the expert and drop its learned state."""
-        self.is_enabled, self.rule = False, None
+        self.is_enabled, self.learner, self.rule = False, None, None
 
     def restart(self) -> Expert:
         """Return a new expert of the same kind that has learned nothing."""
@@ -197,10 +174,7 @@ class Expert:
         raise NotImplementedError
 
     def check_forget(self, add: Block | None, forget: Block, stream: Stream) -> None:
-        """Raise DataError for rows that were never learned and are not in ``add``.
-
-        Most experts check nothing.
-        """
+        """Raise DataError for rows that were never learned and are not in ``add``, if the expert can tell."""
 
     def forget(self, block: Block, stream: Stream) -> None:
         """Forget rows that were removed from the row buffer. All earlier rows must have been learned."""
@@ -245,7 +219,6 @@ class WindowExpert(Expert):
     """Expert that remembers a list of rows, all of which are in the row buffer."""
 
     can_be_reenabled = True
-    has_learner: ClassVar[bool] = True  # False if the rule is computed from the remembered rows alone
 
     def __init__(self, config: ExpertConfig) -> None:
         super().__init__(config)
@@ -263,27 +236,23 @@ class WindowExpert(Expert):
         """Return the numbers of the rows to remember now, in ascending order."""
         raise NotImplementedError
 
-    def learn(self, new: Block, leaving: Block | None, stream: Stream) -> None:
-        """Learn and forget rows, so that the learner has the rows of ``self.held`` afterwards."""
-        raise NotImplementedError
+    def learn(self, before: IntArray, forgotten: Block | None, stream: Stream) -> None:
+        """Let the learner learn the rows of ``self.held``, if the expert has a learner.
+
+        Before, it has learned the rows with the numbers ``before``, and forgotten rows that are not in the
+        row buffer any more.
+        """
 
     def update(self, stream: Stream) -> None:
         before, self.held = self.held, self.select(stream)
         self.n_seen_at_update = stream.n_seen
-        if not self.has_learner:
-            return
-        came, went = _differences(self.held, before)
-        self.learn(stream.rows.at(came), stream.rows.at(went) if len(went) else None, stream)
+        self.learn(before, None, stream)
 
     def forget(self, block: Block, stream: Stream) -> None:
         block = block.take(np.isin(block.numbers, self.held))
         before = without_rows(self.held, block.numbers)
         self.held = self.select(stream)
-        if not self.has_learner:
-            return
-        came, went = _differences(self.held, before)
-        leaving = stream.rows.at(went).joined(block) if len(went) else block
-        self.learn(stream.rows.at(came), leaving if len(leaving) else None, stream)
+        self.learn(before, block, stream)
 
     def held_rows(self) -> list[IntArray]:
         return [self.held]
@@ -299,17 +268,74 @@ class WindowExpert(Expert):
             raise ValueError("an expert remembers rows that are not in the buffer or not in order")
 
 
-def fitted(learner: _L, batch: Batch) -> _L:
-    """Fit a new learner to the rows of a batch, whose labels are class codes."""
-    return learner.fit(batch.X, np.array(batch.labels)[batch.codes], batch.weights)
+class IncrementalExpert(Expert):
+    """Expert whose learner learns and forgets batches of rows; None before the first rows."""
+
+    features: str  # attribute of TransformedRows that the learner learns
+
+    def new_learner(self, n_features: int) -> Any:
+        """Return an unfitted learner."""
+        raise NotImplementedError
+
+    def _batch(self, block: Block | None, views: Views) -> Batch | None:
+        if block is None or not len(block):
+            return None
+        return block.batch(getattr(TransformedRows(block.X, views), self.features))
+
+    def fit(self, block: Block | None, views: Views) -> None:
+        """Replace the learner by a new one that has learned the given rows."""
+        batch = self._batch(block, views)
+        self.learner = None
+        if batch is not None:
+            labels = np.array(batch.labels)[batch.codes]
+            self.learner = self.new_learner(batch.X.shape[1]).fit(batch.X, labels, batch.weights)
+
+    def apply(self, add: Block | None, forget: Block | None, views: Views) -> None:
+        """Replace the learner by a copy that has learned and forgotten rows; new features were 0 before."""
+        if self.learner is None:
+            self.fit(add, views)
+            return
+        batches = self._batch(add, views), self._batch(forget, views)
+        widths = [batch.X.shape[1] for batch in batches if batch is not None]
+        if widths:
+            learner = shallow_copy(self.learner)
+            if max(widths) > learner.n_features_in_:
+                learner.grow(max(widths))
+            with lock_of(learner):
+                learner._apply(*batches, "update")
+            self.learner = learner
 
 
-def updated(learner: _L, add: Batch | None, forget: Batch | None) -> _L:
-    """Return a copy of a fitted learner that has learned and forgotten two batches of validated rows."""
-    copy = shallow_copy(learner)
-    with lock_of(copy):
-        copy._apply(add, forget, "update")
-    return copy
+class IncrementalWindowExpert(IncrementalExpert, WindowExpert):
+    """Expert whose learner follows a list of rows by learning new rows and forgetting old ones."""
+
+    def __init__(self, config: ExpertConfig) -> None:
+        super().__init__(config)
+        self.n_refits = 0
+
+    def learn(self, before: IntArray, forgotten: Block | None, stream: Stream) -> None:
+        new, old = _differences(self.held, before)
+        leaving = stream.rows.at(old)
+        if forgotten is not None:
+            leaving = leaving.joined(forgotten)
+        if self.learner is None or not len(self.held):
+            self.fit(stream.rows.at(self.held), stream.views)
+            return
+        try:
+            self.apply(stream.rows.at(new), leaving, stream.views)
+        except DataError:
+            if not len(leaving):
+                raise
+            # All leaving rows were learned, so the error is caused by accumulated rounding errors.
+            self.fit(stream.rows.at(self.held), stream.views)
+            self.n_refits += 1
+
+    def get_state(self) -> dict[str, Any]:
+        return {**super().get_state(), "learner": self.learner, "rebuilt": self.n_refits}
+
+    def set_state(self, state: Mapping[str, Any], stream: Stream) -> None:
+        super().set_state(state, stream)
+        self.learner, self.n_refits = state["learner"], int(state["rebuilt"])
 
 
 def _differences(now: IntArray, before: IntArray) -> tuple[IntArray, IntArray]:

@@ -11,10 +11,10 @@ import numpy as np
 
 from steelyard._threads import BackgroundTask
 from steelyard._types import FloatArray, IntArray
-from steelyard.ensemble.cost import CostBudget
 from steelyard.ensemble.experts.base import ExpertConfig, Rule, Stream, WindowExpert
 from steelyard.ensemble.row_buffer import Block, last_rows, union_of_rows, without_rows
-from steelyard.ensemble.trees import BoostedTrees, TreeRule, fit_cost_us, trees_per_output
+from steelyard.ensemble.settings import CostBudget
+from steelyard.ensemble.trees import TreeRule, fit_cost_us, fit_trees, trees_per_output
 
 __all__ = ["BoostingExpert"]
 
@@ -26,28 +26,63 @@ _MAX_BYTES = 64e6  # maximum memory of the rows of one expert
 # Number of new rows after which the memory is compacted; must be smaller than the row buffer.
 _COMPACT_ROWS = 500
 _DEFER_AFTER_ROWS = 2000  # number of rows after which fits may be deferred
-_DEFERRED_SHARE = 0.05  # a deferred fit ends after this share of the rows between two refits
+_DEFERRED_SHARE = 0.1  # a deferred fit ends after this share of the rows between two refits
 _FIRST_ROWS = 500  # in the first rows of a stream, trees are refitted more often than the budget allows
+_EARLY_ROWS = 5000  # number of rows in which fits take `_EARLY_BUDGET` times their share of the budget
+_EARLY_BUDGET = 1.5
+# Growth of the stream after which trees are refitted although the budget allows fewer fits: in the first
+# `_FIRST_ROWS`, in the next rows up to `_EARLY_ROWS`, and later.
+_UNPAID_GROWTH = (0.05, 0.18, 0.25)
 _REFIT_GROWTH = 0.1  # refit when the memory has grown by this share
 _DISABLE_ABOVE_ROWS = 5000  # an expert with more rows between two refits is disabled
 _TOTAL_LEARNING_RATE = 6.0  # sum of the learning rates of all trees of an output
 _MIN_LEARNING_RATE = 0.1
 _MIN_LEAF_ROWS = (5, 20)  # minimum rows per leaf: with up to `_SMALL_ROWS` training rows, and with more
 _SMALL_ROWS = 2000
-_MAX_FINE_COLUMNS = 24  # maximum number of columns for more than 64 bins
+_COARSE_BINS, _FINE_BINS = 64, 255  # numbers of bins per column
+# Maximum number of columns with more than `_COARSE_BINS` values for more bins: with fewer than
+# `_MANY_ROWS` rows, and with more.
+_MAX_FINE_COLUMNS = (8, 24)
+_MANY_ROWS = 5000
+_COUNTED_ROWS = 256  # number of rows in which the values of a column are counted
 _MIN_CATEGORIES = 5  # a column with fewer categories is split as a column of numbers
-_MIN_FINE_ROWS = 5000  # minimum number of rows for more than 64 bins
 _FORGET_COST_US = 8_000.0  # if a refit takes longer, forget() fits fewer trees to a sample of the rows
 _SAMPLE_ROWS = 3000  # number of rows in the sample that forget() uses
 _SAMPLE_TREES = 20
 _SAMPLE_LEAVES = 16
 
 
-class _FittedTrees(NamedTuple):
-    """Trees, and the number of columns that are not constant in their rows."""
+class _ColumnCounts(NamedTuple):
+    """Numbers of columns and of their values, counted in the rows of a fit."""
 
-    trees: BoostedTrees
-    n_varying: int
+    n_varying: int  # number of columns that are not constant
+    n_fine: int  # number of columns with more than `_COARSE_BINS` values
+    n_coarse_values: int  # number of values of the other columns, together
+
+    @classmethod
+    def of(cls, X: FloatArray) -> _ColumnCounts:
+        """Return the numbers for the given rows; values are counted in some of the rows."""
+        ascending = np.sort(X[:: -(-len(X) // _COUNTED_ROWS)], axis=0)
+        n_values = 1 + np.count_nonzero(ascending[1:] > ascending[:-1], axis=0)
+        is_fine, n_varying = n_values > _COARSE_BINS, int(np.count_nonzero((X[0] != X).any(axis=0)))
+        return cls(n_varying, int(np.count_nonzero(is_fine)), int(n_values[~is_fine].sum()))
+
+    def bins_per_column(self, max_bins: int, n_rows: int) -> int:
+        """Return the number of bins per column; many bins of many columns would not fit into the cache.
+
+        ``max_bins`` is the maximum for many rows. Few rows are fitted fast with any number of bins.
+        """
+        has_many_rows = n_rows >= _MANY_ROWS
+        if self.n_fine > _MAX_FINE_COLUMNS[has_many_rows]:
+            return _COARSE_BINS
+        return max_bins if has_many_rows else _FINE_BINS
+
+
+class _FittedTrees(NamedTuple):
+    """Trees, and the columns of the rows that they were fitted to."""
+
+    trees: TreeRule
+    columns: _ColumnCounts
 
 
 @dataclass(frozen=True)
@@ -57,22 +92,11 @@ class DeferredFit:
     Meanwhile the expert predicts with its earlier trees. The new trees and the moment of the replacement
     depend on the rows alone, so results do not depend on threads: the block that needs the trees waits for
     them.
-
-    Attributes
-    ----------
-    held : ndarray
-        Numbers of the rows that the trees are fitted to.
-    n_seen : int
-        Number of rows seen when the fit began.
-    ends_at : int
-        Number of rows seen after which a block replaces the earlier trees.
-    task : BackgroundTask
-        The fit.
     """
 
-    held: IntArray
-    n_seen: int
-    ends_at: int
+    held: IntArray  # numbers of the rows that the trees are fitted to
+    n_seen: int  # number of rows seen when the fit began
+    ends_at: int  # number of rows seen after which a block replaces the earlier trees
     task: BackgroundTask[_FittedTrees]
 
 
@@ -89,28 +113,6 @@ class BoostingExpert(WindowExpert):
 
     A regular refit that takes longer than the other work for a block runs in another thread while later
     blocks are learned, see :class:`DeferredFit`. This begins after some thousand rows.
-
-    Parameters
-    ----------
-    config : ExpertConfig
-        Name and weight.
-    window_rows : int or None
-        Number of the last rows that the memory covers, or None for all rows.
-    rows_of_class : int
-        Number of the last rows of each class that are kept even if they are older.
-    frequent_per_rare : int
-        Number of sampled rows of a frequent class per row of the rarest class, if ``rows_of_class`` is 0.
-    starts_at : int
-        Number of rows after which the expert starts to learn. Before that, an expert with a shorter memory
-        remembers the same rows.
-    n_trees : int
-        Number of trees per output. Two classes have one output, more classes have one output each.
-    max_leaves : int
-        Number of leaves per tree.
-    max_bins : int
-        Number of bins per column if there are many rows and few columns.
-    share : float
-        Share of the budget for refits.
     """
 
     is_expensive = True
@@ -126,24 +128,39 @@ class BoostingExpert(WindowExpert):
         starts_at: int = 0,
         n_trees: int,
         max_leaves: int = 16,
-        max_bins: int = 64,
+        max_bins: int = _COARSE_BINS,
         share: float,
     ) -> None:
         super().__init__(config)
-        self.window_rows, self.rows_of_class, self.starts_at = window_rows, rows_of_class, starts_at
+        self.window_rows = window_rows  # number of the last rows that the memory covers, or None for all rows
+        self.rows_of_class = rows_of_class  # number of the last rows of each class that are always kept
+        # Number of sampled rows of a frequent class per row of the rarest class, if `rows_of_class` is 0.
         self.frequent_per_rare = frequent_per_rare
-        self.n_trees, self.max_leaves, self.max_bins, self.share = n_trees, max_leaves, max_bins, share
+        # Number of rows after which the expert starts to learn. Before that, an expert with a shorter memory
+        # remembers the same rows.
+        self.starts_at = starts_at
+        # Numbers of trees per output and of leaves per tree. Two classes have one output, more classes have
+        # one output each.
+        self.n_trees, self.max_leaves = n_trees, max_leaves
+        # Number of bins per column, 64 or 255, with many rows. With 255, columns have 64 bins if too many of
+        # them have more values.
+        self.max_bins = max_bins
+        self.share = share  # share of the budget for refits
         self.memory: IntArray = self.held  # ascending numbers of the rows for the next fit
         self.memory_codes: IntArray = self.held
-        self.n_varying = 1  # number of columns that were not constant at the last fit
+        self.columns = _ColumnCounts(1, 1, 0)  # columns at the last fit
         self.observed = 0  # number of rows seen when the memory was last compacted
-        self.trees: BoostedTrees | None = None
+        self.trees: TreeRule | None = None
         self.next_fit: DeferredFit | None = None
         self.is_sampled = False  # whether the trees were fitted to a sample by forget()
         self.is_extra_fit = False  # whether the last fit was an additional one after forget()
 
+    @property
+    def may_wait(self) -> bool:
+        return self.next_fit is not None
+
     def is_affordable(self, budget: CostBudget) -> bool:
-        cost = fit_cost_us(40, budget.n_planes, 5000, 10)
+        cost = fit_cost_us(40, budget.n_planes, 5000, 10, n_bins=10 * _COARSE_BINS)
         return budget.weighs_experts and cost <= _DISABLE_ABOVE_ROWS * 0.2 * budget.first_microseconds
 
     def limits(self, budget: CostBudget) -> str:
@@ -161,18 +178,14 @@ class BoostingExpert(WindowExpert):
     def observe(self, block: Block, stream: Stream) -> None:  # noqa: ARG002  the rows are in the buffer
         if stream.n_seen - self.observed >= _COMPACT_ROWS:
             self._remember(stream)
-        if self.next_fit is None and self._may_defer(stream):
+        is_late = self.starts_at > 0 and stream.n_seen >= _DEFER_AFTER_ROWS
+        may_end_later = is_late and stream.may_defer and not stream.new_class
+        is_urgent = self.trees is None or self.is_sampled or self._is_outdated(stream)
+        if self.next_fit is None and may_end_later and not is_urgent and self._is_regular(stream):
             self._remember(stream)
             n_rows = int(_DEFERRED_SHARE * self._refit_rows(stream.budget, stream.n_seen))
             if n_rows > 0:
                 self.next_fit = self._deferred(self.memory, stream.n_seen, stream.n_seen + n_rows, stream)
-
-    def _may_defer(self, stream: Stream) -> bool:
-        """Return whether a regular refit is due that may end later."""
-        is_late = stream.n_seen >= _DEFER_AFTER_ROWS and self.starts_at > 0
-        is_late = is_late and stream.may_defer and not stream.new_class
-        is_urgent = self.trees is None or self.is_sampled or self._is_outdated(stream)
-        return is_late and not is_urgent and self._is_regular(stream)
 
     def _deferred(
         self, held: IntArray, n_seen: int, ends_at: int, stream: Stream, *, starts: bool = True
@@ -230,8 +243,10 @@ class BoostingExpert(WindowExpert):
             return True
         if not stream.budget.passes_batch(stream.n_before, stream.n_seen):
             return False
-        early = 1 + stream.n_seen // (20 if stream.n_seen <= _FIRST_ROWS else 4)
-        return waiting >= min(self._refit_rows(stream.budget, stream.n_seen), early)
+        first, early, later = _UNPAID_GROWTH
+        n_seen = stream.n_seen
+        growth = first if n_seen <= _FIRST_ROWS else early if n_seen <= _EARLY_ROWS else later
+        return waiting >= min(self._refit_rows(stream.budget, n_seen), 1 + int(growth * n_seen))
 
     def _is_outdated(self, stream: Stream) -> bool:
         """Return whether a tenth of the remembered rows has left the window."""
@@ -240,19 +255,24 @@ class BoostingExpert(WindowExpert):
     def _refit_rows(self, budget: CostBudget, n_seen: int) -> float:
         """Return the number of rows between two fits, at least a tenth of the length of a long memory."""
         growth = _REFIT_GROWTH * min(n_seen, self.window_rows or n_seen)
-        return max(
-            growth if self.starts_at else 0.0,
-            budget.interval_rows(self._fit_cost(budget, len(self.memory)), self.share),
-        )
+        is_early = n_seen <= _EARLY_ROWS
+        cost = self._fit_cost(budget, len(self.memory), is_early=is_early)
+        share = self.share * (_EARLY_BUDGET if is_early else 1.0)
+        return max(growth if self.starts_at else 0.0, budget.interval_rows(cost, share))
 
-    def _fit_cost(self, budget: CostBudget, n_rows: int) -> float:
-        sizes = {"max_bins": self._bins(n_rows, self.n_varying), "max_leaves": self.max_leaves}
-        return fit_cost_us(self.n_trees, budget.n_planes, n_rows, self.n_varying, **sizes)
+    def _fit_cost(self, budget: CostBudget, n_rows: int, *, is_early: bool = False) -> float:
+        """Return the estimated cost of a fit.
 
-    def _bins(self, n_rows: int, n_varying: int) -> int:
-        """Return the number of bins per column; many bins of many columns would not fit into the cache."""
-        is_fine = n_varying <= _MAX_FINE_COLUMNS and n_rows >= _MIN_FINE_ROWS
-        return self.max_bins if is_fine else min(self.max_bins, 64)
+        Columns of few values have fewer bins, but count like `_COARSE_BINS` bins in long streams, which
+        limits the number of refits.
+        """
+        columns = self.columns
+        bins_per_column = columns.bins_per_column(self.max_bins, n_rows)
+        n_bins = bins_per_column * columns.n_fine + columns.n_coarse_values
+        if not is_early:
+            n_bins = max(n_bins, _COARSE_BINS * columns.n_varying)
+        sizes = {"n_bins": n_bins, "max_leaves": self.max_leaves}
+        return fit_cost_us(self.n_trees, budget.n_planes, n_rows, columns.n_varying, **sizes)
 
     def update(self, stream: Stream) -> None:
         if stream.n_seen < self.starts_at:
@@ -262,25 +282,21 @@ class BoostingExpert(WindowExpert):
             self.is_extra_fit, self.is_sampled = not self._is_regular(stream), False
             super().update(stream)
         else:
-            self._end(fit)
-            self.trees, self.n_varying = fit.task.result()
-
-    def _end(self, fit: DeferredFit) -> None:
-        """Replace the remembered rows by those of a deferred fit."""
-        self.held, self.n_seen_at_update, self.is_extra_fit = fit.held, fit.n_seen, False
+            self.held, self.n_seen_at_update, self.is_extra_fit = fit.held, fit.n_seen, False
+            self.trees, self.columns = fit.task.result()
 
     def select(self, stream: Stream) -> IntArray:
         self._remember(stream)
         return self.memory
 
-    def learn(self, new: Block, leaving: Block | None, stream: Stream) -> None:
-        if len(new) or leaving is not None:
+    def learn(self, before: IntArray, forgotten: Block | None, stream: Stream) -> None:  # noqa: ARG002
+        if not np.array_equal(before, self.held):
             self._fit(stream)
 
     def _fit(self, stream: Stream) -> None:
         self.trees = None
         if len(self.held):
-            self.trees, self.n_varying = self._fitted(self.held, stream, is_sampled=self.is_sampled)
+            self.trees, self.columns = self._fitted(self.held, stream, is_sampled=self.is_sampled)
 
     def _fitted(self, numbers: IntArray, stream: Stream, *, is_sampled: bool) -> _FittedTrees:
         """Return trees fitted to the rows with the given numbers, or to a sample of them."""
@@ -291,21 +307,23 @@ class BoostingExpert(WindowExpert):
             numbers = numbers[rows]
         block = stream.rows.at(numbers)
         X, y, weights = block.X, block.codes, block.weights
-        n_varying = int(np.count_nonzero((X[0] != X).any(axis=0)))
+        columns = _ColumnCounts.of(X)
         if factors is not None:
             weights = factors * weights
         n_trees = trees_per_output(n_trees, stream.budget.n_planes)
-        trees = BoostedTrees(
+        trees = fit_trees(
+            X,
+            y,
+            weights,
             n_trees=n_trees,
             learning_rate=max(_MIN_LEARNING_RATE, _TOTAL_LEARNING_RATE / n_trees),
             max_leaves=max_leaves,
-            max_bins=64 if is_sampled else self._bins(len(y), n_varying),
+            max_bins=_COARSE_BINS if is_sampled else columns.bins_per_column(self.max_bins, len(y)),
             min_rows_per_leaf=_MIN_LEAF_ROWS[len(y) > _SMALL_ROWS],
-            class_weight=None,
             categories=_category_columns(X, stream),
             pack_sums=True,
         )
-        return _FittedTrees(trees.fit(X, y, weights), n_varying)
+        return _FittedTrees(trees, columns)
 
     def forget(self, block: Block, stream: Stream) -> None:
         keep = ~np.isin(self.memory, block.numbers)
@@ -314,15 +332,14 @@ class BoostingExpert(WindowExpert):
         fitted_rows = self.held if fit is None else union_of_rows([self.held, fit.held])
         if np.isin(block.numbers, fitted_rows).any():
             if fit is not None:  # its rows are fitted again, without the forgotten ones
-                self._end(fit)
-                self.next_fit = None
+                self.held, self.n_seen_at_update = fit.held, fit.n_seen
+                self.is_extra_fit, self.next_fit = False, None
             self.held = without_rows(self.held, block.numbers)
             self.is_sampled = self._fit_cost(stream.budget, len(self.held)) > _FORGET_COST_US
             self._fit(stream)
 
     def make_rule(self, stream: Stream) -> Rule | None:  # noqa: ARG002
-        trees = self.trees
-        return None if trees is None or len(trees.classes_) < 2 else TreeRule.of(trees)
+        return None if self.trees is None or len(self.trees.classes) < 2 else self.trees
 
     def held_rows(self) -> list[IntArray]:
         rows = [self.held, self.memory]

@@ -11,20 +11,10 @@ import numpy as np
 from steelyard import _native
 from steelyard._concurrency import FrozenState, shallow_copy
 from steelyard._types import FloatArray, IntArray
-from steelyard._validation import Batch
-from steelyard.ensemble.cost import CostBudget
-from steelyard.ensemble.experts.base import (
-    Expert,
-    ExpertConfig,
-    Rule,
-    Stream,
-    WindowExpert,
-    fitted,
-    updated,
-)
+from steelyard.ensemble.experts.base import Expert, ExpertConfig, IncrementalWindowExpert, Rule, Stream
 from steelyard.ensemble.row_buffer import Block, RowBuffer, last_rows, without_rows
+from steelyard.ensemble.settings import CostBudget
 from steelyard.ensemble.views import TransformedRows, Views
-from steelyard.exceptions import DataError
 from steelyard.explanation.attribution import Attribution, explain_kernel_sum
 from steelyard.svm import IncrementalSVC
 from steelyard.svm.expansion import KernelExpansion
@@ -39,7 +29,7 @@ _MAX_BLOCK_SAMPLE = 250
 _ROWS_OF_CLASSES = 600  # number of rows kept in addition to the window, divided among the classes
 
 
-class KernelExpert(WindowExpert):
+class KernelExpert(IncrementalWindowExpert):
     """Incremental SVM on the rank-transformed last rows, including the last rows of each class.
 
     No expert costs more. If the budget does not cover all rows, the expert learns a sample: all rows of
@@ -47,6 +37,7 @@ class KernelExpert(WindowExpert):
     version counter of the learner shows whether another call has changed the solver.
     """
 
+    features = "ranks"
     uses_ranks = True
     is_expensive = True
     updates_in_place = True
@@ -57,24 +48,20 @@ class KernelExpert(WindowExpert):
 
     def __init__(self, config: ExpertConfig) -> None:
         super().__init__(config)
-        self.learner: IncrementalSVC | None = None
+        self.learner: IncrementalSVC | None
         self.sampled: IntArray = np.zeros(0, dtype=np.int64)  # ascending numbers of rows that may be learned
         self._version: Any = None  # version of the learner when it had learned exactly the rows `held`
-        self.n_refits = 0
 
     @staticmethod
     def sampled_share(budget: CostBudget) -> float:
         """Return the share of the rows that the budget covers, or 0 if the expert must be disabled."""
-
-        def share(microseconds: float) -> float:
-            fixed, each = _ROW_COST_US
-            return (microseconds - _OTHER_EXPERTS_US) / max(fixed, each * budget.n_planes)
-
-        if share(budget.first_microseconds) < _MIN_SAMPLED_SHARE:
+        fixed, each = _ROW_COST_US
+        row_cost = max(fixed, each * budget.n_planes)
+        if (budget.first_microseconds - _OTHER_EXPERTS_US) / row_cost < _MIN_SAMPLED_SHARE:
             return 0.0
         if budget.is_long and budget.is_auto:  # a long stream has a smaller sample
             return _MIN_SAMPLED_SHARE
-        return min(max(share(budget.microseconds), _MIN_SAMPLED_SHARE), 1.0)
+        return min(max((budget.microseconds - _OTHER_EXPERTS_US) / row_cost, _MIN_SAMPLED_SHARE), 1.0)
 
     def is_affordable(self, budget: CostBudget) -> bool:
         return budget.weighs_experts and self.sampled_share(budget) > 0.0
@@ -91,15 +78,18 @@ class KernelExpert(WindowExpert):
 
     def copy(self, rows: RowBuffer, views: Views) -> Self:
         expert = shallow_copy(self)
-        if expert._version != _version(expert.learner):
+        if expert.learner is not None and expert._version != expert.learner._in_place_version():
             # An interrupted call has changed the learner in place, so it is fitted again from the rows.
-            expert._set_learner(_fit(rows.at(expert.held), views))
+            expert.fit(rows.at(expert.held), views)
+            expert._note_version()
         return expert
+
+    def _note_version(self) -> None:
+        self._version = None if self.learner is None else self.learner._in_place_version()
 
     def disable(self) -> None:
         super().disable()
         self.sampled = self.sampled[:0]
-        self._set_learner(None)
 
     def restart(self) -> Expert:
         expert = super().restart()
@@ -130,22 +120,13 @@ class KernelExpert(WindowExpert):
         if self.is_ready(stream.views):
             super().forget(block, stream)
 
-    def learn(self, new: Block, leaving: Block | None, stream: Stream) -> None:
-        if not len(self.held):
-            self._set_learner(None)
-        elif self.learner is None:
-            self._set_learner(_fit(stream.rows.at(self.held), stream.views))
-        elif len(new) or leaving is not None:
-            add = _batch(new, stream.views) if len(new) else None
-            forget = None if leaving is None else _batch(leaving, stream.views)
-            try:
-                self._set_learner(updated(self.learner, add, forget))
-            except DataError:
-                if leaving is None:
-                    raise
-                # All leaving rows were learned, so the error is caused by accumulated rounding errors.
-                self._set_learner(_fit(stream.rows.at(self.held), stream.views))
-                self.n_refits += 1
+    def new_learner(self, n_features: int) -> IncrementalSVC:
+        gamma = 1.0 / n_features
+        return IncrementalSVC(kernel="laplacian", gamma=gamma, class_weight="balanced", tol=1e-3)
+
+    def learn(self, before: IntArray, forgotten: Block | None, stream: Stream) -> None:
+        super().learn(before, forgotten, stream)
+        self._note_version()
 
     def make_rule(self, stream: Stream) -> Rule | None:  # noqa: ARG002
         learner = self.learner
@@ -156,28 +137,23 @@ class KernelExpert(WindowExpert):
     def held_rows(self) -> list[IntArray]:
         return [self.sampled]
 
-    def _set_learner(self, learner: IncrementalSVC | None) -> None:
-        self.learner, self._version = learner, _version(learner)
-
     def __getstate__(self) -> dict[str, Any]:
         learner = None if self.learner is None else FrozenState(self.learner)
         return {**self.__dict__, "learner": learner, "_version": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._set_learner(self.learner)
+        self._note_version()
 
     def get_state(self) -> dict[str, Any]:
-        state = {"learner": self.learner, "sampled": self.sampled, "rebuilt": self.n_refits}
-        return {**super().get_state(), **state}
+        return {**super().get_state(), "sampled": self.sampled}
 
     def set_state(self, state: Mapping[str, Any], stream: Stream) -> None:
         super().set_state(state, stream)
-        self.n_refits = int(state["rebuilt"])
         self.sampled = np.asarray(state["sampled"], dtype=np.int64)
         if not stream.rows.has(self.sampled):
             raise ValueError("an expert samples rows that are not in the buffer")
-        self._set_learner(state["learner"])
+        self._note_version()
 
 
 @dataclass(frozen=True)
@@ -227,17 +203,3 @@ def evenly_sampled(codes: IntArray, n_sampled: int) -> Any:
         n += min(len(rows) - n, spare)
         chosen.append(rows[np.arange(n) * len(rows) // max(n, 1)])
     return np.sort(np.concatenate(chosen)) if chosen else np.zeros(0, dtype=np.int64)
-
-
-def _batch(block: Block, views: Views) -> Batch:
-    return block.batch(TransformedRows(block.X, views).ranks)
-
-
-def _fit(block: Block, views: Views) -> IncrementalSVC:
-    batch = _batch(block, views)
-    gamma = 1.0 / batch.X.shape[1]
-    return fitted(IncrementalSVC(kernel="laplacian", gamma=gamma, class_weight="balanced", tol=1e-3), batch)
-
-
-def _version(learner: IncrementalSVC | None) -> Any:
-    return None if learner is None else learner._in_place_version()

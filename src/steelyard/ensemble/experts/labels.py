@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from steelyard._types import FloatArray, IntArray
 from steelyard.ensemble.experts.base import ExpertConfig, Rule, Stream, WindowExpert
+from steelyard.ensemble.row_buffer import last_rows
 from steelyard.ensemble.settings import SETTINGS
 from steelyard.ensemble.views import TransformedRows
 from steelyard.explanation.attribution import Attribution
@@ -22,25 +23,20 @@ _WINDOW_ROWS = 200
 
 
 class LabelFrequencyExpert(WindowExpert):
-    """Exponentially decayed frequencies of the last labels; the features are not used.
+    """Decayed frequencies of the last labels, whose weights halve after ``half_life_rows`` rows.
 
-    Parameters
-    ----------
-    config : ExpertConfig
-        Name and weight.
-    half_life_rows : float
-        Number of rows after which the weight of a label has halved.
+    The features are not used.
     """
 
     uses_features = False
-    has_learner = False
 
     def __init__(self, config: ExpertConfig, half_life_rows: float) -> None:
         super().__init__(config)
         self._decay = float(np.exp2(-1.0 / half_life_rows))
 
     def select(self, stream: Stream) -> IntArray:
-        return stream.rows.last(_WINDOW_ROWS, window_start=stream.window_start)
+        rows = stream.rows
+        return last_rows(rows.numbers, rows.codes, _WINDOW_ROWS, window_start=stream.window_start)
 
     def make_rule(self, stream: Stream) -> Rule | None:
         codes = stream.rows.codes_at(self.held)[::-1]
@@ -57,8 +53,6 @@ def _powers(decay: float, n: int) -> FloatArray:
 @dataclass(frozen=True)
 class LabelFrequencyRule(Rule):
     """Frequency of each class among the last labels, which is the same score for all rows."""
-
-    is_constant = True
 
     classes: list[int]
     counts: FloatArray  # decayed number of labels of each class
@@ -103,16 +97,10 @@ class LabelRun:
     from more runs than those of a frequent class, so a comparison of the classes would depend on chance.
     Scores of long runs are therefore not recorded, and after a long run the label frequency experts get no
     weight.
-
-    Attributes
-    ----------
-    n_rows : int
-        Length of the run.
-    scores : ndarray
-        Scores that the label frequency experts give to the rows of the run.
     """
 
-    n_rows: int = 0
+    n_rows: int = 0  # length of the run
+    # Scores that the label frequency experts give to the rows of the run.
     scores: FloatArray = field(default_factory=lambda: np.zeros(0))
 
     @property

@@ -11,21 +11,16 @@ import numpy as np
 from steelyard import _native
 from steelyard._concurrency import shallow_copy
 from steelyard._types import FloatArray, IntArray
-from steelyard._validation import Batch
-from steelyard.ensemble.cost import CostBudget
 from steelyard.ensemble.experts.base import (
-    Expert,
     ExpertConfig,
+    IncrementalExpert,
+    IncrementalWindowExpert,
     Rule,
     Stream,
-    WindowExpert,
-    fitted,
-    updated,
 )
-from steelyard.ensemble.row_buffer import Block
-from steelyard.ensemble.score_buffer import n_planes
-from steelyard.ensemble.settings import SETTINGS
-from steelyard.ensemble.views import MAX_MAPPED, TransformedRows, Views, n_mapped
+from steelyard.ensemble.row_buffer import Block, last_rows
+from steelyard.ensemble.settings import SETTINGS, CostBudget, n_planes
+from steelyard.ensemble.views import MAX_MAPPED, TransformedRows, n_mapped
 from steelyard.exceptions import DataError
 from steelyard.explanation.attribution import Attribution, explain_linear
 from steelyard.features import RandomFeatures
@@ -39,16 +34,14 @@ _CHEAP_SOLVE_US = 300.0  # smaller systems are solved whenever the budget allows
 _MAX_WINDOW_FACTOR = 10  # largest factor by which many classes enlarge the window of recent rows
 
 
-class _LinearExpert(Expert):
+class _LinearExpert(IncrementalExpert):
     """Base class of linear experts, which decides when to solve for hyperplanes and derives the rules."""
 
-    def __init__(self, config: ExpertConfig) -> None:
-        super().__init__(config)
-        self.learner: ProximalSVC | None = None
+    features = "linear"
+    learner: ProximalSVC | None
 
-    def disable(self) -> None:
-        super().disable()
-        self.learner = None
+    def new_learner(self, n_features: int) -> ProximalSVC:  # noqa: ARG002
+        return ProximalSVC()
 
     def needs_rule(self, stream: Stream) -> bool:
         if self.rule is None or self.learner is None:
@@ -63,17 +56,13 @@ class _LinearExpert(Expert):
             1.0, wait / 10.0 if stream.new_class else wait
         )
 
-    def make_rule(self, stream: Stream) -> Rule | None:
+    def make_rule(self, stream: Stream) -> LinearRule | None:  # noqa: ARG002
         learner = self.learner
         if learner is None or len(classes := learner.classes_.tolist()) < 2:
             return None
         planes = learner._predictor().planes
         coef, intercept = np.ascontiguousarray(planes.coef), np.ascontiguousarray(planes.intercept)
-        return self.over_view(LinearRule(classes, coef, intercept), stream.views)
-
-    def over_view(self, planes: LinearRule, views: Views) -> LinearRule:  # noqa: ARG002
-        """Return a rule that applies hyperplanes to the transformed rows of the expert."""
-        return planes
+        return LinearRule(classes, coef, intercept)
 
     def get_state(self) -> dict[str, Any]:
         rule = self.rule.get_state() if isinstance(self.rule, LinearRule) else None
@@ -84,17 +73,16 @@ class _LinearExpert(Expert):
         super().set_state(state, stream)
         self.learner = state["learner"]
         if state.get("rule") is not None:  # the saved rule may be older than the learner
-            self.rule = self.over_view(LinearRule.from_state(state["rule"]), stream.views)
+            self.rule = LinearRule.from_state(state["rule"])
             self.n_seen_at_rule = int(state["answers_upto"])
 
 
-class LinearExpert(_LinearExpert):
+class _LongLinearExpert(_LinearExpert):
     """Proximal SVM on all rows in the window, which are represented by exact sums.
 
     The expert has learned the rows with ``window_start <= number < n_seen_at_update`` except forgotten rows.
     """
 
-    min_new_rows = 50
     learns_in_batches = True
 
     def __init__(self, config: ExpertConfig) -> None:
@@ -105,16 +93,6 @@ class LinearExpert(_LinearExpert):
     def n_rows(self) -> int:
         return 0 if self.learner is None else self.n_seen_at_update - self.window_start
 
-    def is_affordable(self, budget: CostBudget) -> bool:  # noqa: ARG002  predicts alone if classes are many
-        return True
-
-    def new_learner(self) -> ProximalSVC:
-        return ProximalSVC()
-
-    def batch(self, block: Block, views: Views) -> Batch:
-        """Return the rows of a block with the features that the learner learns."""
-        return _linear_batch(block, views)
-
     def update(self, stream: Stream) -> None:
         new = stream.rows.between(max(self.n_seen_at_update, stream.window_start), stream.n_seen)
         leaving = (
@@ -122,31 +100,11 @@ class LinearExpert(_LinearExpert):
             if stream.window_start > self.window_start
             else None
         )
-        self._learn(new, leaving, stream.views)
+        self.apply(new, leaving, stream.views)
         self.window_start, self.n_seen_at_update = stream.window_start, stream.n_seen
 
     def forget(self, block: Block, stream: Stream) -> None:
-        self._learn(block.take(slice(0)), block, stream.views)
-
-    def _learn(self, new: Block, leaving: Block | None, views: Views) -> None:
-        if not len(new) and (leaving is None or not len(leaving)):
-            return
-        if self.learner is None:
-            if len(new):
-                self.learner = fitted(self.new_learner(), self.batch(new, views))
-            return
-        add = self.batch(new, views) if len(new) else None
-        forget = self.batch(leaving, views) if leaving is not None and len(leaving) else None
-        self.learner = _updated(self.learner, add, forget)
-
-    def check_forget(self, add: Block | None, forget: Block, stream: Stream) -> None:
-        new = stream.rows.between(self.n_seen_at_update, stream.n_seen)
-        new = new if add is None else new.joined(add)
-        if self.learner is None and not len(new):
-            raise DataError("there are no rows left to forget; nothing was changed.")
-        trial = shallow_copy(self)
-        trial._learn(new, None, stream.views)
-        trial._learn(new.take(slice(0)), forget, stream.views)
+        self.apply(None, block, stream.views)
 
     def first_row(self) -> int | None:
         return self.window_start if self.is_enabled else None
@@ -161,15 +119,31 @@ class LinearExpert(_LinearExpert):
             raise ValueError("the first row of an expert must not come after its last row")
 
 
-class MappedLinearExpert(LinearExpert):
+class LinearExpert(_LongLinearExpert):
+    """Proximal SVM on all rows in the window."""
+
+    min_new_rows = 50
+
+    def is_affordable(self, budget: CostBudget) -> bool:  # noqa: ARG002  predicts alone if classes are many
+        return True
+
+    def check_forget(self, add: Block | None, forget: Block, stream: Stream) -> None:
+        new = stream.rows.between(self.n_seen_at_update, stream.n_seen)
+        new = new if add is None else new.joined(add)
+        if self.learner is None and not len(new):
+            raise DataError("there are no rows left to forget; nothing was changed.")
+        trial = shallow_copy(self)
+        trial.apply(new, None, stream.views)
+        trial.apply(None, forget, stream.views)
+
+
+class MappedLinearExpert(_LongLinearExpert):
     """Proximal SVM on random features of the rank-transformed rows, for all rows in the window."""
 
+    features = "mapped"
     uses_ranks = True
     is_expensive = True
     min_new_rows = 100
-
-    def is_affordable(self, budget: CostBudget) -> bool:
-        return budget.weighs_experts
 
     def limits(self, budget: CostBudget) -> str:
         n = n_mapped(budget.n_classes)
@@ -177,70 +151,42 @@ class MappedLinearExpert(LinearExpert):
             return ""
         return f"{n} random features instead of {MAX_MAPPED}: {budget.n_classes} classes"
 
-    def check_forget(self, add: Block | None, forget: Block, stream: Stream) -> None:
-        pass  # the linear expert on all rows checks the same rows
-
-    def new_learner(self) -> ProximalSVC:
+    def new_learner(self, n_features: int) -> ProximalSVC:  # noqa: ARG002
         return ProximalSVC(standardize=False)
 
-    def batch(self, block: Block, views: Views) -> Batch:
-        rows = TransformedRows(block.X, views)
-        # Learners from files of version 0.2 contain the random map.
-        is_legacy = getattr(self.learner, "feature_map", None) is not None
-        return block.batch(rows.ranks if is_legacy else rows.mapped())
+    def make_rule(self, stream: Stream) -> LinearRule | None:
+        return self._over_map(super().make_rule(stream), stream)
 
-    def over_view(self, planes: LinearRule, views: Views) -> LinearRule:
-        assert views.map is not None
-        return MappedLinearRule.over(views.map, planes)
+    @staticmethod
+    def _over_map(planes: LinearRule | None, stream: Stream) -> LinearRule | None:
+        """Return a rule that applies hyperplanes to random features."""
+        assert stream.views.map is not None
+        return None if planes is None else MappedLinearRule.over(stream.views.map, planes)
+
+    def set_state(self, state: Mapping[str, Any], stream: Stream) -> None:
+        super().set_state(state, stream)
+        if isinstance(self.rule, LinearRule):
+            self.rule = self._over_map(self.rule, stream)
+        if getattr(self.learner, "feature_map", None) is not None:
+            self.features = "ranks"  # learners from files of version 0.2 contain the random map
 
 
-class RecentLinearExpert(_LinearExpert, WindowExpert):
+class RecentLinearExpert(_LinearExpert, IncrementalWindowExpert):
     """Proximal SVM on the last rows."""
 
     window_rows: int = 200
     min_new_rows = 10
-
-    def __init__(self, config: ExpertConfig) -> None:
-        super().__init__(config)
-        self.n_refits = 0
 
     def select(self, stream: Stream) -> IntArray:
         n_classes = stream.budget.n_classes
         n = min(
             max(self.window_rows, _RECENT_ROWS_OF_CLASS * n_classes), _MAX_WINDOW_FACTOR * self.window_rows
         )
-        return stream.rows.last(n, window_start=stream.window_start)
+        return last_rows(stream.rows.numbers, stream.rows.codes, n, window_start=stream.window_start)
 
     def limits(self, budget: CostBudget) -> str:
         n = min(_RECENT_ROWS_OF_CLASS * budget.n_classes, _MAX_WINDOW_FACTOR * self.window_rows)
         return f"remembers {n} rows: {budget.n_classes} classes" if n > self.window_rows else ""
-
-    def learn(self, new: Block, leaving: Block | None, stream: Stream) -> None:
-        if not len(self.held):
-            self.learner = None
-        elif self.learner is None:
-            self._fit(stream)
-        elif len(new) or leaving is not None:
-            add = _linear_batch(new, stream.views) if len(new) else None
-            forget = None if leaving is None else _linear_batch(leaving, stream.views)
-            try:
-                self.learner = _updated(self.learner, add, forget)
-            except DataError:
-                if leaving is None:
-                    raise
-                # All leaving rows were learned, so the error is caused by accumulated rounding errors.
-                self._fit(stream)
-                self.n_refits += 1
-
-    def _fit(self, stream: Stream) -> None:
-        self.learner = fitted(ProximalSVC(), _linear_batch(stream.rows.at(self.held), stream.views))
-
-    def get_state(self) -> dict[str, Any]:
-        return {**super().get_state(), "rebuilt": self.n_refits}
-
-    def set_state(self, state: Mapping[str, Any], stream: Stream) -> None:
-        super().set_state(state, stream)
-        self.n_refits = int(state["rebuilt"])
 
 
 @dataclass(frozen=True)
@@ -310,18 +256,6 @@ class MappedLinearRule(LinearRule):
     def add_to(self, scorer: _native.RowExperts, number: int) -> bool:
         scorer.add_plane(number, True, self.intermediate_coef[0], float(self.intercept[0]))
         return True
-
-
-def _linear_batch(block: Block, views: Views) -> Batch:
-    return block.batch(TransformedRows(block.X, views).linear)
-
-
-def _updated(learner: ProximalSVC, *batches: Batch | None) -> ProximalSVC:
-    """Return a copy that has learned the first batch and forgotten the second. New features were 0 before."""
-    width = max(batch.X.shape[1] for batch in batches if batch is not None)
-    if width > learner.n_features_in_:
-        learner = shallow_copy(learner).grow(width)
-    return updated(learner, *batches)
 
 
 def _linear_scores(rows: FloatArray, coef: FloatArray, intercept: FloatArray) -> FloatArray:

@@ -11,7 +11,7 @@ import numpy as np
 from steelyard import _native
 from steelyard._types import FloatArray, IntArray
 from steelyard.ensemble.experts.base import ExpertConfig, Rule, Stream, WindowExpert
-from steelyard.ensemble.row_buffer import Block
+from steelyard.ensemble.row_buffer import Block, last_rows
 from steelyard.ensemble.views import TransformedRows, Views
 from steelyard.explanation.attribution import Attribution, explain_function
 from steelyard.kernels import Kernel
@@ -26,7 +26,6 @@ class NearestNeighborExpert(WindowExpert):
     """Weighted vote of the 5 nearest rows (by ranks) among the last 200 and the last 20 of each class."""
 
     uses_ranks = True
-    has_learner = False
     min_new_rows = 10
     window_rows: int = 200
 
@@ -37,7 +36,8 @@ class NearestNeighborExpert(WindowExpert):
 
     def select(self, stream: Stream) -> IntArray:
         per_class = min(_ROWS_OF_CLASS, 2 * self.window_rows // max(stream.budget.n_classes, 1))
-        return stream.rows.last(self.window_rows, per_class, stream.window_start)
+        rows = stream.rows
+        return last_rows(rows.numbers, rows.codes, self.window_rows, per_class, stream.window_start)
 
     def make_rule(self, stream: Stream) -> Rule | None:
         block = stream.rows.at(self.held)

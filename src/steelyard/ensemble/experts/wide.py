@@ -11,11 +11,10 @@ import scipy.sparse as sp
 
 from steelyard import _native
 from steelyard._types import FloatArray, IntArray
-from steelyard.ensemble.cost import CostBudget
 from steelyard.ensemble.experts.base import ExpertConfig, Rule, Stream, WindowExpert
 from steelyard.ensemble.experts.linear import LinearRule
 from steelyard.ensemble.row_buffer import Block, wide_from_state, wide_state
-from steelyard.ensemble.score_buffer import n_planes
+from steelyard.ensemble.settings import CostBudget, n_planes
 from steelyard.ensemble.views import TransformedRows
 from steelyard.explanation.attribution import Attribution, explain_linear
 from steelyard.online.linear_baselines import sparse_arrays
@@ -40,6 +39,7 @@ class WideExpert(WindowExpert):
     nonzero values. The coefficients are a function of these rows alone, so a forgotten row leaves no trace.
     """
 
+    uses_wide_rows = True
     is_expensive = True
     refits = True
 
@@ -47,11 +47,9 @@ class WideExpert(WindowExpert):
         super().__init__(config)
         self.blocks: tuple[Block, ...] = ()  # the remembered rows, without hashed columns
 
-    @property
-    def is_applicable(self) -> bool:
-        return bool(self.blocks)
-
-    def limits(self, budget: CostBudget) -> str:
+    def limits(self, budget: CostBudget) -> str | None:
+        if not self.blocks:
+            return None
         return f"refitted every {max(self._refit_rows(budget), 1.0):.0f} rows or so"
 
     def disable(self) -> None:
