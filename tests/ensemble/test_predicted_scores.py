@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from steelyard.ensemble.score_buffer import PredictedScores
+from steelyard.ensemble.snapshot import PredictedScores
 
 
 class _Reference:

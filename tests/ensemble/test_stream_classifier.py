@@ -17,9 +17,8 @@ import steelyard
 from steelyard import ProximalSVC, StreamClassifier
 from steelyard.ensemble import score_buffer
 from steelyard.ensemble.experts import EXPERTS, boosting
-from steelyard.ensemble.mixing import EnsembleSnapshot
-from steelyard.ensemble.score_buffer import PredictedScores
 from steelyard.ensemble.settings import SETTINGS
+from steelyard.ensemble.snapshot import EnsembleSnapshot, PredictedScores
 from steelyard.exceptions import DataError, ParameterError
 from steelyard.metrics import g_mean_score, roc_auc_score
 from steelyard.persistence import from_bytes, to_bytes

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from steelyard._concurrency import lock_of, state_without_lock
 from steelyard._types import FloatArray
-from steelyard.ensemble.score_buffer import PredictedScores
+from steelyard.ensemble.snapshot import PredictedScores
 
 Keys = NDArray[np.uint64]
 

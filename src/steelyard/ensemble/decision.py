@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from steelyard._labels import Label
 from steelyard._types import FloatArray
 from steelyard.ensemble.calibration import OnlineCalibration
-from steelyard.ensemble.mixing import EnsembleSnapshot, ExpertWeights
 from steelyard.ensemble.online_threshold import OnlineThreshold, is_promise
 from steelyard.ensemble.row_buffer import Block
+from steelyard.ensemble.snapshot import EnsembleSnapshot, ExpertWeights
 from steelyard.exceptions import DataError, ParameterError
 
 _HALF_LIFE_ROWS = 1000.0  # half-life of the means, in rows of the same class

@@ -22,12 +22,13 @@ from steelyard.ensemble.decision import DecisionState
 from steelyard.ensemble.experts import EXPERTS, Expert, Stream
 from steelyard.ensemble.experts.labels import LabelRun
 from steelyard.ensemble.layout import Layout
-from steelyard.ensemble.mixing import EnsembleSnapshot, ExpertWeights, WeightCorrection, weigh
+from steelyard.ensemble.mixing import WeightCorrection, weigh
 from steelyard.ensemble.multiclass import MulticlassWeights
 from steelyard.ensemble.row_buffer import Block, PendingRows, RowBuffer, last_rows, union_of_rows
 from steelyard.ensemble.row_input import RowInput
-from steelyard.ensemble.score_buffer import PredictedScores, ScoreBuffer, align
+from steelyard.ensemble.score_buffer import ScoreBuffer, align
 from steelyard.ensemble.settings import SETTINGS, CostBudget, n_planes
+from steelyard.ensemble.snapshot import EnsembleSnapshot, ExpertWeights, PredictedScores
 from steelyard.ensemble.views import Views
 from steelyard.exceptions import DataError
 from steelyard.windowing.sliding import window_size

@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 
 from steelyard._types import FloatArray, IntArray
 from steelyard.ensemble.expert_ensemble import ExpertEnsemble
-from steelyard.ensemble.mixing import EnsembleSnapshot, ExpertWeights
 from steelyard.ensemble.row_buffer import Block, last_rows
 from steelyard.ensemble.score_buffer import align
 from steelyard.ensemble.settings import SETTINGS
+from steelyard.ensemble.snapshot import EnsembleSnapshot, ExpertWeights
 from steelyard.ensemble.views import HashedTable, HashedView, TransformedRows
 from steelyard.exceptions import DataError
 from steelyard.explanation.attribution import Attribution, explain_softmax, sampled_rows

@@ -13,12 +13,13 @@ from steelyard.ensemble.decision import DecisionState, RowCosts
 from steelyard.ensemble.expert_ensemble import EnsembleParams, ExpertEnsemble
 from steelyard.ensemble.experts import EXPERTS
 from steelyard.ensemble.experts.labels import LabelRun
-from steelyard.ensemble.mixing import ExpertWeights, WeightCorrection
+from steelyard.ensemble.mixing import WeightCorrection
 from steelyard.ensemble.multiclass import MulticlassWeights
 from steelyard.ensemble.online_threshold import OnlineThreshold
 from steelyard.ensemble.row_buffer import PendingRows, RowBuffer
 from steelyard.ensemble.row_input import RowInput
 from steelyard.ensemble.score_buffer import ScoreBuffer
+from steelyard.ensemble.snapshot import ExpertWeights
 from steelyard.ensemble.views import Views
 
 

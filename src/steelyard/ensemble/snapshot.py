@@ -1,0 +1,359 @@
+"""Immutable state of the ensemble, which predictions use while another thread learns; predicted scores."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import islice, repeat
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from steelyard import _native
+from steelyard._labels import winners
+from steelyard._threads import num_threads, one_thread
+from steelyard._types import FloatArray, IntArray
+from steelyard.ensemble.experts.base import Rule
+from steelyard.ensemble.multiclass import MulticlassWeights
+from steelyard.ensemble.score_buffer import align, with_new_experts
+from steelyard.ensemble.settings import SETTINGS, n_planes
+from steelyard.ensemble.views import TransformedRows, Views
+
+if TYPE_CHECKING:
+    from steelyard.ensemble.mixing import WeightCorrection
+
+_MIN_ROWS_FOR_THREADS = 100  # fewer rows are scored too quickly for a second thread to pay
+_MOVED_LOG_ODDS = 1.0  # width of the range beyond the threshold and 0 in which the threshold moves decisions
+
+
+@dataclass(frozen=True)
+class ExpertWeights:
+    """Calibration and weight of each expert, and the threshold, for two classes."""
+
+    tables: list[tuple[FloatArray, FloatArray]]  # scores (knots) of each expert and their calibrated log-odds
+    auc: FloatArray  # recent AUC of each expert; NaN if it is unknown
+    weights: FloatArray  # weights of the experts, which sum to one
+    threshold: float  # rows with a larger weighted sum of log-odds belong to the second class
+    slope: float = 1.0  # slope * sum + bias are the log-odds for equally frequent classes
+    bias: float = 0.0
+    correction: WeightCorrection | None = None  # the correction that the weights include
+    # Knots and values of the function that converts weighted sums to decisions. It is 0 at the threshold and
+    # the identity beyond the knots, so the highest decisions can be compared although the threshold moves.
+    decision_table: tuple[FloatArray, FloatArray] = field(init=False, repr=False, compare=False)
+    _flat_tables: tuple[FloatArray, FloatArray, IntArray] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        knots, values = (np.concatenate(parts) for parts in zip(*self.tables, strict=True))
+        starts = np.cumsum([0, *(len(table[0]) for table in self.tables)])
+        object.__setattr__(self, "_flat_tables", (knots, values, starts))
+        object.__setattr__(self, "decision_table", _decision_table(self.threshold))
+
+    def scores(self, raw: FloatArray) -> FloatArray:
+        """Return weighted sums of calibrated log-odds. NaN counts as 0.
+
+        ``raw`` has the shape (n_rows, n_experts) or (n_rows, n_experts, 1).
+        """
+        raw = np.ascontiguousarray(raw).reshape(raw.shape[:2])
+        return _native.weigh_lookups(raw, *self._flat_tables, self.weights)
+
+    def expert_log_odds(self, raw: FloatArray) -> FloatArray:
+        """Return calibrated log-odds of every expert, 0 for NaN scores and for experts without a table."""
+        return _native.apply_lookups(np.ascontiguousarray(raw), *self._flat_tables)
+
+    def decisions(self, totals: FloatArray) -> FloatArray:
+        """Return decisions of weighted sums: positive for the second class, increasing with the sum."""
+        # The sign of the difference is exact, that of the interpolation is not.
+        return np.copysign(_interpolated(totals, *self.decision_table), totals - self.threshold)
+
+    def totals_of(self, decisions: FloatArray) -> FloatArray:
+        """Return the weighted sums that have these :meth:`decisions`."""
+        return _interpolated(decisions, *self.decision_table[::-1])
+
+    def log_odds(self, decisions: FloatArray) -> FloatArray:
+        """Convert decisions to log-odds of the second class for equally frequent classes."""
+        return self.slope * self.totals_of(decisions) + self.bias
+
+    def get_state(self) -> dict[str, Any]:
+        """Return the weights as arrays and plain values."""
+        tables = [list(table) for table in self.tables]
+        numbers = {"cut": self.threshold, "slope": self.slope, "bias": self.bias}
+        return {"tables": tables, "auc": self.auc, "weights": self.weights, **numbers}
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any], n_experts: int) -> ExpertWeights:
+        """Restore the weights from the result of :meth:`get_state`; raise ValueError if inconsistent."""
+        tables = [(np.array(knots, np.float64), np.array(z, np.float64)) for knots, z in state["tables"]]
+        tables += [_NO_TABLE] * (n_experts - len(tables))
+        auc = with_new_experts(state["auc"], n_experts, np.nan)
+        weights = with_new_experts(state["weights"], n_experts, 0.0)
+        if not len(tables) == len(auc) == len(weights) == n_experts:
+            raise ValueError("corrupt weights: every field needs one entry per expert")
+        if any(knots.ndim != 1 or not len(knots) or knots.shape != z.shape for knots, z in tables):
+            raise ValueError("corrupt weights: a table needs one value at each knot")
+        cut = float(state["cut"])
+        # Files of version 0.2 contain no calibration; a unit slope around the threshold replaces it.
+        return cls(tables, auc, weights, cut, float(state.get("slope", 1.0)), float(state.get("bias", -cut)))
+
+
+_NO_TABLE = (np.zeros(1), np.zeros(1))
+
+
+def _decision_table(threshold: float) -> tuple[FloatArray, FloatArray]:
+    """Return the knots and values of :attr:`ExpertWeights.decision_table`.
+
+    On the side of 0, sums are changed up to the distance of the threshold from 0, at least 1, so slopes
+    are at least 1/2; on the other side up to 1 beyond the threshold.
+    """
+    near, far = max(_MOVED_LOG_ODDS, abs(threshold)), abs(threshold) + _MOVED_LOG_ODDS
+    low, high = (-near, far) if threshold >= 0.0 else (-far, near)
+    return np.array([low, threshold, high]), np.array([low, 0.0, high])
+
+
+def _interpolated(x: FloatArray, knots: FloatArray, values: FloatArray) -> FloatArray:
+    """Return a piecewise linear function that is the identity beyond the knots."""
+    return np.asarray(np.interp(x, knots, values) + (x - np.clip(x, knots[0], knots[-1])))
+
+
+@dataclass(slots=True, eq=False)
+class JoinedRules:
+    """Native scorer of the rules that have a native form, constructed when the first rows are scored.
+
+    Snapshots that differ only in label frequency rules share one scorer.
+    """
+
+    _joined: tuple[_native.RowExperts, list[int]] | None = None
+
+    def of(self, snapshot: EnsembleSnapshot, n_features: int) -> tuple[_native.RowExperts, list[int]]:
+        """Return the native scorer, and the indices of the rules that must be scored separately."""
+        if self._joined is None:
+            scorer, others = snapshot.views.row_experts(len(snapshot.rules), n_features), []
+            classes = sorted(snapshot.classes)
+            for number, rule in enumerate(snapshot.rules):
+                if rule is None or rule.constant(classes) is not None:
+                    continue
+                if rule.classes != classes or not rule.add_to(scorer, number):
+                    others.append(number)
+            self._joined = scorer, others
+        return self._joined
+
+    def __reduce__(self) -> tuple[type[JoinedRules], tuple[()]]:
+        return JoinedRules, ()
+
+
+@dataclass(frozen=True)
+class EnsembleSnapshot:
+    """Rules, weights and transformations that belong to one state of the ensemble."""
+
+    classes: list[int]  # class codes in the order of their labels
+    labels: NDArray[Any]  # labels of the classes, sorted
+    rules: list[Rule | None]  # decision rule of each expert
+    weights: ExpertWeights | MulticlassWeights | None  # None while too few rows were scored
+    views: Views  # transformations of rows
+    joined: JoinedRules = field(default_factory=JoinedRules, repr=False, compare=False)
+
+    def raw_scores(self, X: FloatArray, wide: sp.csr_matrix | None = None) -> FloatArray:
+        """Return the scores of every expert, of shape (n_rows, n_experts, n_planes), with NaN if unknown.
+
+        ``wide`` has the rows before hashing, if they are hashed.
+        """
+        if len(self.classes) != 2 or self.views.layout is not None or not _native.all_finite(X):
+            numbers = [number for number, rule in enumerate(self.rules) if rule is not None]
+            scores = np.full((len(X), len(self.rules), n_planes(len(self.classes))), np.nan)
+            return self._with_rules(numbers, scores, TransformedRows(X, self.views, wide))
+        scorer, others = self.joined.of(self, X.shape[1])
+        n_threads = num_threads() if len(X) >= _MIN_ROWS_FOR_THREADS else 1
+        scores, ranks = scorer.scores(X, self._constants, n_threads)
+        if self.classes[0] > self.classes[1]:  # codes of rules are in ascending order
+            scores = -scores
+        if not others:
+            return scores
+        known = None if self.views.ranks is None else ranks
+        return self._with_rules(others, scores, TransformedRows(X, self.views, wide, known))
+
+    @cached_property
+    def _constants(self) -> FloatArray:
+        """Scores of the rules that give all rows the same score for two classes; NaN for the other rules."""
+        classes, constants = sorted(self.classes), np.full(len(self.rules), np.nan)
+        for number, rule in enumerate(self.rules):
+            if rule is not None and (constant := rule.constant(classes)) is not None:
+                constants[number] = constant
+        return constants
+
+    def _with_rules(self, numbers: list[int], scores: FloatArray, rows: TransformedRows) -> FloatArray:
+        """Write the scores of some experts, computed by their rules, to ``scores`` and return it."""
+        with one_thread():
+            for number in numbers:
+                rule = self.rules[number]
+                assert rule is not None
+                scores[:, number] = align(rule.scores(rows), rule.classes, self.classes)
+        return scores
+
+    def after_labels(self, codes: list[int]) -> EnsembleSnapshot:
+        """Return the snapshot updated with new labels, which only the label frequency rules use."""
+        rules = [rule and rule.after_labels(codes) for rule in self.rules]
+        return EnsembleSnapshot(self.classes, self.labels, rules, self.weights, self.views, self.joined)
+
+    def weights_for(self, classes: list[int]) -> ExpertWeights | MulticlassWeights | None:
+        """Return the weights for another set of classes, or None if there are none."""
+        if isinstance(self.weights, MulticlassWeights) and len(classes) > 2:
+            return self.weights.for_classes(classes)
+        return None
+
+    def decide(self, raw: FloatArray) -> FloatArray:
+        """Return one score per plane: positive for the second class, or largest for the predicted class."""
+        weights = self.weights
+        if isinstance(weights, ExpertWeights):
+            return weights.decisions(weights.scores(raw))[:, None]
+        out = _first_known(raw) if weights is None else weights.scores(raw)
+        unknown = np.isnan(raw).all(axis=1)
+        if unknown.any():  # no expert knows these classes yet, so they get the lowest score
+            lowest = np.where(unknown, 0.0, out).min(axis=1, keepdims=True)
+            out = np.where(unknown, lowest - 1.0 if out.shape[1] > 1 else 0.0, out)
+        return out
+
+    def totals(self, raw: FloatArray) -> FloatArray:
+        """Return the combined scores for two classes, without subtracting a threshold."""
+        weights = self.weights
+        return weights.scores(raw) if isinstance(weights, ExpertWeights) else self.decide(raw)[:, 0]
+
+    @property
+    def threshold(self) -> float:
+        """Threshold of :meth:`totals` for two classes; NaN before there are weights."""
+        return self.weights.threshold if isinstance(self.weights, ExpertWeights) else float("nan")
+
+    def predict_codes(self, raw: FloatArray) -> IntArray:
+        """Return the codes of the predicted classes."""
+        return np.array(self.classes, dtype=np.int64)[winners(self.decide(raw), len(self.classes))]
+
+    def log_odds(self, decisions: FloatArray) -> FloatArray:
+        """Return log-probabilities up to a constant, one column per class, for equally frequent classes."""
+        if decisions.shape[1] > 1:
+            return decisions
+        if isinstance(self.weights, ExpertWeights):
+            decisions = self.weights.log_odds(decisions)
+        return np.concatenate([np.zeros_like(decisions), decisions], axis=1)
+
+
+def _first_known(raw: FloatArray) -> NDArray[np.float64]:
+    """Return the scores of the first expert that has any. They are used before there are weights."""
+    out = raw[:, 0]
+    for expert in range(1, raw.shape[1]):
+        if not np.isnan(out).any():
+            break
+        out = np.where(np.isnan(out).all(axis=0), raw[:, expert], out)
+    return out
+
+
+class _PredictedBatch(NamedTuple):
+    """Scores of rows that were predicted together."""
+
+    classes: list[int]
+    scores: FloatArray
+    first: int  # number of rows that were predicted before
+
+
+class PredictedScores:
+    """Raw scores of a limited number of predicted rows, kept by row hash until their labels arrive.
+
+    With delayed labels the experts are weighted by the scores that they gave when a row was predicted. Saved
+    and copied models do not contain these scores; they score such rows again when the labels arrive. The
+    scores of the last batch also serve a second call with the same rows, such as ``predict_proba`` after
+    ``predict``. ``delay_rows`` is the delay of the last labels: the number of rows that were predicted after
+    the newest of the rows that got them.
+    """
+
+    __slots__ = ("_last", "_lock", "_n_predicted", "_new", "_scores", "delay_rows")
+
+    def __init__(self) -> None:
+        self._scores: dict[int, tuple[_PredictedBatch, int]] = {}  # batch of each row, and index in the batch
+        # Hashes and scores of the last batch until its rows are added to `_scores`. A batch that is learned
+        # as a whole before the next one is predicted need not be added.
+        self._new: tuple[NDArray[np.uint64], _PredictedBatch] | None = None
+        self._n_predicted = self.delay_rows = 0
+        self._last: tuple[weakref.ref[Any], NDArray[np.uint64], FloatArray] | None = None
+        self._lock = threading.Lock()
+
+    def last(self, snapshot: Any, keys: NDArray[np.uint64]) -> FloatArray | None:
+        """Return the scores of the last batch if it had these rows and this snapshot scored it."""
+        if self._last is None:
+            return None
+        scored_by, known, scores = self._last
+        return scores if scored_by() is snapshot and np.array_equal(known, keys) else None
+
+    def keep(
+        self,
+        keys: NDArray[np.uint64],
+        classes: list[int],
+        scores: FloatArray,
+        snapshot: Any = None,
+    ) -> None:
+        """Store the scores of a batch; the oldest rows are dropped if there are too many.
+
+        With the ``snapshot`` that computed the scores, :meth:`last` returns them.
+        """
+        limit = SETTINGS.predicted_rows
+        self._last = None
+        if snapshot is not None and len(keys) <= limit:
+            self._last = weakref.ref(snapshot), keys, scores
+        # Best effort: the thread does not wait for the lock, which a forked child might never get.
+        if len(keys) > limit or not self._lock.acquire(blocking=False):
+            return
+        try:
+            self._add_new()
+            known, rows = self._scores, set(keys.tolist())
+            self._n_predicted += len(rows.difference(known))  # a row may be predicted several times
+            self._new = keys, _PredictedBatch(classes, scores, self._n_predicted - len(keys))
+            if known or len(rows) < len(keys):
+                self._add_new()
+            for key in list(islice(known, max(0, len(known) - limit))):
+                del known[key]
+        finally:
+            self._lock.release()
+
+    def _add_new(self) -> None:
+        """Add the rows of the last batch to those that are found by their hashes."""
+        if self._new is not None:
+            (keys, batch), self._new = self._new, None
+            self._scores.update(zip(keys.tolist(), zip(repeat(batch), range(len(keys))), strict=False))
+
+    def take(self, keys: NDArray[np.uint64], classes: list[int], out: FloatArray) -> NDArray[np.bool_]:
+        """Remove the scores of rows and write them, for given classes, to ``out``.
+
+        Return which rows have no scores; their part of ``out`` does not change.
+        """
+        n = len(keys)
+        if not (self._scores or self._new) or not self._lock.acquire(blocking=False):
+            return np.ones(n, dtype=bool)
+        try:
+            if self._new is not None and np.array_equal(self._new[0], keys):
+                batch, self._new, self.delay_rows = self._new[1], None, 0
+                out[:] = align(batch.scores, batch.classes, classes)
+                return np.zeros(n, dtype=bool)
+            self._add_new()
+            entries = [self._scores.pop(key, None) for key in keys.tolist()]
+            numbers = [batch.first + row for batch, row in filter(None, entries)]
+            self.delay_rows = max(0, self._n_predicted - 1 - max(numbers)) if numbers else 0
+        finally:
+            self._lock.release()
+        found: dict[int, tuple[_PredictedBatch, list[int], list[int]]] = {}
+        for place, entry in enumerate(entries):
+            if entry is not None:
+                batch, places, rows = found.setdefault(id(entry[0]), (entry[0], [], []))
+                places.append(place)
+                rows.append(entry[1])
+        is_missing = np.ones(n, dtype=bool)
+        for batch, places, rows in found.values():
+            # Most batches are predicted and then learned as a whole; slices are faster than lists of indices.
+            is_whole = len(rows) == n and rows == list(range(rows[0], rows[0] + n))
+            scores = batch.scores[rows[0] : rows[0] + n] if is_whole else batch.scores[rows]
+            selected: Any = slice(None) if is_whole else places
+            out[selected], is_missing[selected] = align(scores, batch.classes, classes), False
+        return is_missing
+
+    def __reduce__(self) -> tuple[type[PredictedScores], tuple[()]]:
+        return PredictedScores, ()
