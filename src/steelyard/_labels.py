@@ -192,9 +192,26 @@ def numpy_labels(y: Any) -> Any:
     dtype = getattr(y, "dtype", None)
     if getattr(dtype, "kind", None) == "T":  # NumPy strings of variable length
         return np.asarray(y, dtype=object)
+    if isinstance(dtype, np.dtype) and dtype.kind == "O":
+        return _without_objects(y)
     numpy_dtype = getattr(dtype, "numpy_dtype", None)  # only nullable pandas types have this attribute
     if getattr(numpy_dtype, "kind", "") in set("iub") and not y.isna().any():
         return y.to_numpy(dtype=numpy_dtype)
+    return y
+
+
+def _without_objects(y: Any) -> Any:
+    """Convert objects that are all booleans or all integers, which scikit-learn rejects; keep all others.
+
+    A column with missing labels consists of objects, also after the rows without a label were dropped.
+    """
+    labels = np.asarray(y, dtype=object).ravel().tolist()
+    kinds = {type(label) for label in labels}
+    if kinds and kinds <= {bool, np.bool_}:
+        return np.asarray(y, dtype=bool)
+    if kinds and all(issubclass(kind, int | np.integer) and kind is not bool for kind in kinds):
+        exact = np.array(labels)  # objects if an integer is too large, floats if the signs differ as well
+        return exact.reshape(np.shape(y)) if exact.dtype.kind in "iu" else y
     return y
 
 
