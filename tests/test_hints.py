@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from sklearn.linear_model import LogisticRegression
 
 import steelyard
 from steelyard import KOIL, IncrementalSVC, ProximalSVC, StreamClassifier, TableModel
@@ -18,6 +19,7 @@ from steelyard.evaluation import prequential
 from steelyard.exceptions import SteelyardError
 from steelyard.streams import ArrayStream
 from steelyard.tables import open_stream
+from steelyard.windowing import Refit
 from tests.runner import cli_runner
 
 X = np.random.default_rng(0).normal(size=(60, 2))
@@ -84,6 +86,26 @@ def _kinds():
             lambda: prequential(StreamClassifier, ArrayStream(X, Y)),
             "StreamClassifier()",
             lambda: prequential(StreamClassifier(), ArrayStream(X, Y)),
+        ),
+        (
+            lambda: prequential(Refit, ArrayStream(X, Y)),
+            "create an instance: Refit(estimator)",
+            lambda: prequential(Refit(LogisticRegression()), ArrayStream(X, Y)),
+        ),
+        (
+            lambda: Refit(LogisticRegression()).fit(FRAME, Y),
+            "TableModel(Refit(estimator)) learns text",
+            lambda: TableModel(Refit(LogisticRegression())).fit(FRAME, Y),
+        ),
+        (
+            lambda: TableModel(StreamClassifier).fit(FRAME, Y),
+            "create an instance: StreamClassifier()",
+            lambda: TableModel(StreamClassifier()).fit(FRAME, Y),
+        ),
+        (
+            lambda: Refit(LogisticRegression).fit(X, Y),
+            "create an instance: LogisticRegression()",
+            lambda: Refit(LogisticRegression()).fit(X, Y),
         ),
         (
             lambda: StreamClassifier().fit(FRAME, Y).predict(X),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -230,6 +231,19 @@ def _validate_table(learner: BatchLearner, X: Any, method: str, *, reset: bool, 
     return check_finite(learner, X, method)
 
 
+def call_of(owner: type) -> str:
+    """Return the text of a call that creates an instance, with the parameters that have no default.
+
+    >>> from steelyard.windowing import Refit
+    >>> call_of(Refit)
+    'Refit(estimator)'
+    """
+    parameters = inspect.signature(owner).parameters.values()
+    variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    needed = [p.name for p in parameters if p.default is p.empty and p.kind not in variable]
+    return f"{owner.__name__}({', '.join(needed)})"
+
+
 def _conversion_error(learner: BatchLearner, X: Any, error: ValueError, source: str) -> DataError:
     """Return the error for rows that scikit-learn rejects. If a column contains text, the error names it."""
     if "could not convert" not in str(error) or not hasattr(X, "columns"):
@@ -242,7 +256,7 @@ def _conversion_error(learner: BatchLearner, X: Any, error: ValueError, source: 
     return DataError(
         f"column {name!r} contains values that are not numbers: {error}.",
         source=source,
-        hint=f"TableModel({type(learner).__name__}()) learns text, dates and missing values",
+        hint=f"TableModel({call_of(type(learner))}) learns text, dates and missing values",
     )
 
 
@@ -354,8 +368,8 @@ def _nonfinite_hint(learner: BatchLearner, *, is_missing: bool) -> str:
     if not is_missing:
         return "replace infinite values by finite numbers, for example np.clip(X, -1e9, 1e9)"
     return (
-        f"steelyard.TableModel({name}()) and StreamClassifier learn rows with missing values; for {name} "
-        "itself fill them in first, for example with sklearn.impute.SimpleImputer"
+        f"steelyard.TableModel({call_of(type(learner))}) and StreamClassifier learn rows with missing "
+        f"values; for {name} itself fill them in first, for example with sklearn.impute.SimpleImputer"
     )
 
 

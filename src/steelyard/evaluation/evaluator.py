@@ -17,6 +17,7 @@ import scipy.sparse as sp
 
 from steelyard._labels import Codes, LabelEncoder, positive_class
 from steelyard._types import FloatArray
+from steelyard._validation import call_of
 from steelyard.evaluation.contributions import EXPLAINED_ROWS, MAX_FEATURES, FeatureStrengths
 from steelyard.evaluation.peers import as_stream_learner
 from steelyard.evaluation.results import PrequentialResult
@@ -481,11 +482,10 @@ def _check_options(
         raise ParameterError("expected at least one model; got none.", source=source)
     for name, model in models.items():
         if isinstance(model, type):
-            class_name = model.__name__
             raise ParameterError(
-                f"expected a model; got the class {class_name}.",
+                f"expected a model; got the class {model.__name__}.",
                 source=source,
-                hint=f"create an instance: {class_name}()",
+                hint=f"create an instance: {call_of(model)}",
             )
         if learns and not (hasattr(model, "partial_fit") or hasattr(model, "fit")):
             raise ParameterError(

@@ -22,6 +22,7 @@ from steelyard._labels import numpy_labels
 from steelyard.base import BatchLearner, estimator_has
 from steelyard.exceptions import DataError, FileFormatError, NotFittedError, SteelyardError
 from steelyard.explanation import RowExplanations
+from steelyard.params import check_not_class
 from steelyard.persistence import from_bytes, storable, to_bytes
 from steelyard.proximal import Certificate, DriftReport, ProximalSVC, compare_statistics
 from steelyard.streams.chunks import Chunk
@@ -433,6 +434,7 @@ class TableModel(ClassifierMixin, TransformerMixin, BaseEstimator):
         return [self._memory_chunk(X, y, method, learn=learn)], "table"
 
     def _learn_table(self, X: Any, y: Any, sample_weight: Any, method: str, classes: Any = None) -> None:
+        check_not_class(self.estimator, f"TableModel.{method}")
         given = {"sample_weight": sample_weight, "classes": classes}
         options = {name: value for name, value in given.items() if value is not None}
         if options and _is_source(X):
