@@ -42,15 +42,15 @@ def positive_class(
     if len(counts) != 2:
         return None
     if given is not None:
-        known = [label for label in counts if label == given or str(label) == str(given)]
-        if not known:
+        known = label_named(counts, given)
+        if known is None:
             warnings.warn(
                 f"positive={given!r} is neither of the two classes so far, {sorted(counts)}; "
                 "no class is positive. hint: correct the label, unless its rows are still to come",
                 UserWarning,
                 stacklevel=2,
             )
-        return known[0] if known else None
+        return known
     first, second = sorted(counts)
     for label, other in ((second, first), (first, second)):
         if str(label) in _POSITIVE_LABELS and str(other) in _NEGATIVE_LABELS:
@@ -59,6 +59,22 @@ def positive_class(
         other = first if held == second else second
         return held if counts[held] <= _HELD_FACTOR * counts[other] else other
     return second if counts[second] <= counts[first] else first
+
+
+def label_named(labels: Iterable[Label], given: Label) -> Label | None:
+    """Return the label that equals a value or its text, or None if there is no such label.
+
+    The columns of a table store booleans as 1 and 0, so True and False in any common spelling name these too.
+
+    >>> label_named([3, 5], "5"), label_named([0, 1], "True"), label_named(["no", "yes"], "true")
+    (5, 1, None)
+    """
+    known, text = list(labels), str(given)
+    for label in known:
+        if label == given or str(label) == text:
+            return label
+    number = {"true": 1, "false": 0}.get(text.lower())
+    return next((label for label in known if number is not None and label == number), None)
 
 
 class LabelEncoder:
@@ -146,7 +162,8 @@ class LabelEncoder:
         """Return the code of a label, given as value or text, or None if there is no such label."""
         if label in self._codes:
             return self._codes[label]
-        return next((code for code, known in enumerate(self.labels) if str(known) == label), None)
+        known = label_named(self.labels, label)
+        return None if known is None else self._codes[known]
 
 
 class EncodedLabels(np.ndarray[Any, Any]):
