@@ -63,9 +63,9 @@ def _kinds():
             lambda: IncrementalSVC().fit(np.clip(INFINITE, -1e9, 1e9), Y),
         ),
         (
-            lambda: StreamClassifier().fit(INFINITE, Y),
-            "X[np.isinf(X)] = np.nan",
-            lambda: StreamClassifier().fit(np.where(np.isinf(INFINITE), np.nan, INFINITE), Y),
+            lambda: StreamClassifier().fit(INFINITE.tolist(), Y),
+            "X = np.where(np.isinf(X), np.nan, X)",
+            lambda: StreamClassifier().fit(np.where(np.isinf(INFINITE.tolist()), np.nan, INFINITE), Y),
         ),
         (
             lambda: StreamClassifier().fit(MIXED, Y),

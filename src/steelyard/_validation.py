@@ -364,7 +364,9 @@ def _nonfinite_hint(learner: BatchLearner, *, is_missing: bool) -> str:
             return "pass dense rows: in an array NaN is a missing value"
         if "feature_names_in_" in learner.__dict__:
             return "make infinite values missing; with pandas: X = X.replace([np.inf, -np.inf], np.nan)"
-        return "replace infinite values by NaN, which is a missing value: X[np.isinf(X)] = np.nan"
+        return (
+            "replace infinite values by NaN, which is a missing value: X = np.where(np.isinf(X), np.nan, X)"
+        )
     if not is_missing:
         return "replace infinite values by finite numbers, for example np.clip(X, -1e9, 1e9)"
     return (

@@ -148,7 +148,7 @@ def test_nan_in_an_array_is_a_missing_value():
     with pytest.raises(DataError, match="inf") as error:
         model.predict(np.full((1, 4), np.inf))
     assert "np.isinf" in str(error.value)
-    X[np.isinf(X)] = np.nan  # the hint can be followed
+    X = np.where(np.isinf(X), np.nan, X)  # the hint can be followed
 
 
 def test_wide_table_is_hashed_and_rows_can_be_forgotten():
