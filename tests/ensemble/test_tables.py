@@ -338,7 +338,8 @@ def test_table_model_passes_tables_to_stream_classifier(payments):
     assert model.explain().positive == "fraud"
     stored = from_bytes(to_bytes(model))
     np.testing.assert_array_equal(stored.predict_proba(rows), model.predict_proba(rows))
-    assert model.forget(frame.iloc[:100], y[:100]) == 100
+    assert model.forget(frame.iloc[:100], y[:100]) is model
+    assert model.estimator.class_count_.sum() == 300
 
 
 def test_increasing_time_column_is_not_reported_as_drift(rng):
