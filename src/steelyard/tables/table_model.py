@@ -27,6 +27,7 @@ from steelyard.persistence import from_bytes, storable, to_bytes
 from steelyard.proximal import Certificate, DriftReport, ProximalSVC, compare_statistics
 from steelyard.streams.chunks import Chunk
 from steelyard.streams.predictions import Predictions, is_ready, learn_chunk, predict_chunk, rows_for_model
+from steelyard.tables.column_checks import warn_of_sentences
 from steelyard.tables.columns import ColumnBatch, Place
 from steelyard.tables.encoding import TableEncoder
 from steelyard.tables.explanation import explain_encoded
@@ -386,10 +387,8 @@ class TableModel(ClassifierMixin, TransformerMixin, BaseEstimator):
             if isinstance(error, SteelyardError):
                 raise
             raise DataError(f"{error}", source=source) from error
-        if not known:
-            encoder.fit_columns(batch, list(batch.columns), (), dates=True)
-        elif learn:
-            encoder.add_columns(batch)
+        if learn or not known:
+            self._add_columns(batch)
         labels = np.zeros(batch.n_rows) if y is None else column_or_1d(numpy_labels(y), warn=True)
         if len(labels) != batch.n_rows:
             raise DataError(f"X has {batch.n_rows} rows but y has {len(labels)} labels.", source=source)
@@ -404,6 +403,19 @@ class TableModel(ClassifierMixin, TransformerMixin, BaseEstimator):
         kept = {name: batch.columns[name] for name in encoder.columns_ if name in batch.columns}
         columns = encoder.rows_of_table(batch, rows, named=is_table(X))
         return Chunk(rows, labels, 0, times, fixed, kept=kept, columns=columns)
+
+    def _add_columns(self, batch: ColumnBatch) -> None:
+        """Add the columns that are new to the encoder, and warn of new columns of sentences."""
+        encoder, known = self.encoder, set()
+        if encoder.is_fitted:
+            known.update(encoder.columns_)
+            encoder.add_columns(batch)
+        else:
+            encoder.fit_columns(batch, list(batch.columns), (), dates=True)
+        if not hasattr(type(self.estimator), "_schema"):  # an estimator with a schema warns itself
+            for name in encoder.categorical_:
+                if name not in known:
+                    warn_of_sentences(name, batch)
 
     def _without_time(self, X: Any, source: str) -> tuple[Any, NDArray[np.float64] | None]:
         """Return a table without its column of times, and the times in seconds."""
