@@ -30,6 +30,7 @@ INFINITE[3, 1] = np.inf
 FRAME = pd.DataFrame({"a": X[:, 0], "c": ["x", "y", None] * 20})
 MIXED = FRAME.assign(b=INFINITE[:, 1])
 MANY = pd.DataFrame({"a": X[:, 0], "name": [f"n{k}" for k in range(60)]})
+TIMED = pd.DataFrame({"a": X[:, 0], "t": pd.date_range("2026-01-01", periods=60, freq="min")})
 CSV = b"a,y\n1,0\n,1\n3,0\n4,1\n"
 
 
@@ -131,6 +132,26 @@ def _kinds():
             lambda: StreamClassifier(window="1h").partial_fit(X, Y),
             "pass time= to partial_fit()",
             lambda: StreamClassifier(window="1h").partial_fit(X, Y, time=np.arange(60.0)),
+        ),
+        (
+            lambda: prequential(StreamClassifier(window="1h"), TIMED.assign(y=Y), target="y"),
+            'time="COLUMN" to TableModel or open_stream()',
+            lambda: (
+                prequential(StreamClassifier(window="1h"), open_stream(TIMED.assign(y=Y), "y", time="t")),
+                TableModel(StreamClassifier(window="1h"), time="t").fit(TIMED, Y),
+            ),
+        ),
+        *(
+            (
+                lambda rows=rows, y=y: KOIL().fit(rows, y),
+                "TableModel(KOIL()) learns text, dates",
+                lambda rows=rows, y=y: TableModel(KOIL()).fit(rows, y),
+            )
+            for rows, y in (
+                (TIMED, Y),
+                (pa.Table.from_pandas(FRAME), Y),
+                ([{"a": 1.0, "c": "x"}, {"a": 2.0, "c": "y"}], [0, 1]),
+            )
         ),
     ],
 )
