@@ -206,3 +206,8 @@ def test_no_message_in_the_source_adds_1_to_a_row_number():
                     if is_row and is_shifted:
                         found.append(f"{path.name}:{node.lineno}")
     assert not found
+
+
+def test_prequential_warns_of_a_positive_class_without_rows():
+    with pytest.warns(UserWarning, match=r"positive='nope' is the label of no row; the labels are \[0, 1\]"):
+        prequential(ProximalSVC(), ArrayStream(X, np.sort(Y)), positive="nope")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -462,6 +463,13 @@ def prequential(
     except SteelyardError as error:
         error.result = evaluator.result(row_stream)  # type: ignore[attr-defined]
         raise
+    if positive is not None and evaluator.labels and evaluator.label_table.find(positive) is None:
+        warnings.warn(
+            f"prequential: positive={positive!r} is the label of no row; the labels are "
+            f"{list(evaluator.labels)[:5]}.",
+            UserWarning,
+            stacklevel=2,
+        )
     return evaluator.result(row_stream)
 
 
