@@ -87,6 +87,17 @@ def test_missing_labels_raise_with_row_number(rows, dtype):
         ProximalSVC().fit(X, labels)
 
 
+@pytest.mark.parametrize("values", [[False, True], [3, 7]])
+def test_labels_left_after_dropping_missing_ones_are_learned(rows, values):
+    X, y = rows
+    labels = pd.Series(np.array(values, dtype=object)[y])
+    labels.iloc[2] = None
+    known = labels.notna()  # the labels are objects, which scikit-learn rejects
+    model = ProximalSVC().fit(X[known], labels[known])
+    assert model.classes_.tolist() == values
+    assert model.classes_.dtype.kind in "bi"
+
+
 def test_text_nan_is_a_valid_label(rows):
     X, y = rows
     assert ProximalSVC().fit(X, np.where(y, "nan", "ok").astype(object)).classes_.tolist() == ["nan", "ok"]

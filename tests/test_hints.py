@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from sklearn.linear_model import LogisticRegression
 
 import steelyard
 from steelyard import KOIL, IncrementalSVC, ProximalSVC, StreamClassifier, TableModel
@@ -18,6 +19,7 @@ from steelyard.evaluation import prequential
 from steelyard.exceptions import SteelyardError
 from steelyard.streams import ArrayStream
 from steelyard.tables import open_stream
+from steelyard.windowing import Refit
 from tests.runner import cli_runner
 
 X = np.random.default_rng(0).normal(size=(60, 2))
@@ -28,6 +30,7 @@ INFINITE[3, 1] = np.inf
 FRAME = pd.DataFrame({"a": X[:, 0], "c": ["x", "y", None] * 20})
 MIXED = FRAME.assign(b=INFINITE[:, 1])
 MANY = pd.DataFrame({"a": X[:, 0], "name": [f"n{k}" for k in range(60)]})
+TIMED = pd.DataFrame({"a": X[:, 0], "t": pd.date_range("2026-01-01", periods=60, freq="min")})
 CSV = b"a,y\n1,0\n,1\n3,0\n4,1\n"
 
 
@@ -61,9 +64,9 @@ def _kinds():
             lambda: IncrementalSVC().fit(np.clip(INFINITE, -1e9, 1e9), Y),
         ),
         (
-            lambda: StreamClassifier().fit(INFINITE, Y),
-            "X[np.isinf(X)] = np.nan",
-            lambda: StreamClassifier().fit(np.where(np.isinf(INFINITE), np.nan, INFINITE), Y),
+            lambda: StreamClassifier().fit(INFINITE.tolist(), Y),
+            "X = np.where(np.isinf(X), np.nan, X)",
+            lambda: StreamClassifier().fit(np.where(np.isinf(INFINITE.tolist()), np.nan, INFINITE), Y),
         ),
         (
             lambda: StreamClassifier().fit(MIXED, Y),
@@ -84,6 +87,26 @@ def _kinds():
             lambda: prequential(StreamClassifier, ArrayStream(X, Y)),
             "StreamClassifier()",
             lambda: prequential(StreamClassifier(), ArrayStream(X, Y)),
+        ),
+        (
+            lambda: prequential(Refit, ArrayStream(X, Y)),
+            "create an instance: Refit(estimator)",
+            lambda: prequential(Refit(LogisticRegression()), ArrayStream(X, Y)),
+        ),
+        (
+            lambda: Refit(LogisticRegression()).fit(FRAME, Y),
+            "TableModel(Refit(estimator)) learns text",
+            lambda: TableModel(Refit(LogisticRegression())).fit(FRAME, Y),
+        ),
+        (
+            lambda: TableModel(StreamClassifier).fit(FRAME, Y),
+            "create an instance: StreamClassifier()",
+            lambda: TableModel(StreamClassifier()).fit(FRAME, Y),
+        ),
+        (
+            lambda: Refit(LogisticRegression).fit(X, Y),
+            "create an instance: LogisticRegression()",
+            lambda: Refit(LogisticRegression()).fit(X, Y),
         ),
         (
             lambda: StreamClassifier().fit(FRAME, Y).predict(X),
@@ -109,6 +132,26 @@ def _kinds():
             lambda: StreamClassifier(window="1h").partial_fit(X, Y),
             "pass time= to partial_fit()",
             lambda: StreamClassifier(window="1h").partial_fit(X, Y, time=np.arange(60.0)),
+        ),
+        (
+            lambda: prequential(StreamClassifier(window="1h"), TIMED.assign(y=Y), target="y"),
+            'time="COLUMN" to TableModel or open_stream()',
+            lambda: (
+                prequential(StreamClassifier(window="1h"), open_stream(TIMED.assign(y=Y), "y", time="t")),
+                TableModel(StreamClassifier(window="1h"), time="t").fit(TIMED, Y),
+            ),
+        ),
+        *(
+            (
+                lambda rows=rows, y=y: KOIL().fit(rows, y),
+                "TableModel(KOIL()) learns text, dates",
+                lambda rows=rows, y=y: TableModel(KOIL()).fit(rows, y),
+            )
+            for rows, y in (
+                (TIMED, Y),
+                (pa.Table.from_pandas(FRAME), Y),
+                ([{"a": 1.0, "c": "x"}, {"a": 2.0, "c": "y"}], [0, 1]),
+            )
         ),
     ],
 )
@@ -163,3 +206,8 @@ def test_no_message_in_the_source_adds_1_to_a_row_number():
                     if is_row and is_shifted:
                         found.append(f"{path.name}:{node.lineno}")
     assert not found
+
+
+def test_prequential_warns_of_a_positive_class_without_rows():
+    with pytest.warns(UserWarning, match=r"positive='nope' is the label of no row; the labels are \[0, 1\]"):
+        prequential(ProximalSVC(), ArrayStream(X, np.sort(Y)), positive="nope")

@@ -42,15 +42,15 @@ def positive_class(
     if len(counts) != 2:
         return None
     if given is not None:
-        known = [label for label in counts if label == given or str(label) == str(given)]
-        if not known:
+        known = label_named(counts, given)
+        if known is None:
             warnings.warn(
                 f"positive={given!r} is neither of the two classes so far, {sorted(counts)}; "
                 "no class is positive. hint: correct the label, unless its rows are still to come",
                 UserWarning,
                 stacklevel=2,
             )
-        return known[0] if known else None
+        return known
     first, second = sorted(counts)
     for label, other in ((second, first), (first, second)):
         if str(label) in _POSITIVE_LABELS and str(other) in _NEGATIVE_LABELS:
@@ -59,6 +59,22 @@ def positive_class(
         other = first if held == second else second
         return held if counts[held] <= _HELD_FACTOR * counts[other] else other
     return second if counts[second] <= counts[first] else first
+
+
+def label_named(labels: Iterable[Label], given: Label) -> Label | None:
+    """Return the label that equals a value or its text, or None if there is no such label.
+
+    The columns of a table store booleans as 1 and 0, so True and False in any common spelling name these too.
+
+    >>> label_named([3, 5], "5"), label_named([0, 1], "True"), label_named(["no", "yes"], "true")
+    (5, 1, None)
+    """
+    known, text = list(labels), str(given)
+    for label in known:
+        if label == given or str(label) == text:
+            return label
+    number = {"true": 1, "false": 0}.get(text.lower())
+    return next((label for label in known if number is not None and label == number), None)
 
 
 class LabelEncoder:
@@ -146,7 +162,8 @@ class LabelEncoder:
         """Return the code of a label, given as value or text, or None if there is no such label."""
         if label in self._codes:
             return self._codes[label]
-        return next((code for code, known in enumerate(self.labels) if str(known) == label), None)
+        known = label_named(self.labels, label)
+        return None if known is None else self._codes[known]
 
 
 class EncodedLabels(np.ndarray[Any, Any]):
@@ -192,9 +209,26 @@ def numpy_labels(y: Any) -> Any:
     dtype = getattr(y, "dtype", None)
     if getattr(dtype, "kind", None) == "T":  # NumPy strings of variable length
         return np.asarray(y, dtype=object)
+    if isinstance(dtype, np.dtype) and dtype.kind == "O":
+        return _without_objects(y)
     numpy_dtype = getattr(dtype, "numpy_dtype", None)  # only nullable pandas types have this attribute
     if getattr(numpy_dtype, "kind", "") in set("iub") and not y.isna().any():
         return y.to_numpy(dtype=numpy_dtype)
+    return y
+
+
+def _without_objects(y: Any) -> Any:
+    """Convert objects that are all booleans or all integers, which scikit-learn rejects; keep all others.
+
+    A column with missing labels consists of objects, also after the rows without a label were dropped.
+    """
+    labels = np.asarray(y, dtype=object).ravel().tolist()
+    kinds = {type(label) for label in labels}
+    if kinds and kinds <= {bool, np.bool_}:
+        return np.asarray(y, dtype=bool)
+    if kinds and all(issubclass(kind, int | np.integer) and kind is not bool for kind in kinds):
+        exact = np.array(labels)  # objects if an integer is too large, floats if the signs differ as well
+        return exact.reshape(np.shape(y)) if exact.dtype.kind in "iu" else y
     return y
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -219,9 +221,7 @@ def _validate_table(learner: BatchLearner, X: Any, method: str, *, reset: bool, 
             order="C",
             ensure_all_finite=False,
         )
-    except TypeError as error:
-        raise DataTypeError(f"{error}", source=source) from error
-    except ValueError as error:
+    except (TypeError, ValueError) as error:
         raise _conversion_error(learner, X, error, source) from error
     if sp.issparse(X):
         X = canonical_csr(X)
@@ -230,20 +230,42 @@ def _validate_table(learner: BatchLearner, X: Any, method: str, *, reset: bool, 
     return check_finite(learner, X, method)
 
 
-def _conversion_error(learner: BatchLearner, X: Any, error: ValueError, source: str) -> DataError:
-    """Return the error for rows that scikit-learn rejects. If a column contains text, the error names it."""
-    if "could not convert" not in str(error) or not hasattr(X, "columns"):
-        return DataError(f"{error}", source=source)
-    for name in X.columns:
-        try:
-            np.asarray(X[name], dtype=np.float64)
-        except (TypeError, ValueError):
-            break
-    return DataError(
-        f"column {name!r} contains values that are not numbers: {error}.",
-        source=source,
-        hint=f"TableModel({type(learner).__name__}()) learns text, dates and missing values",
-    )
+def call_of(owner: type) -> str:
+    """Return the text of a call that creates an instance, with the parameters that have no default.
+
+    >>> from steelyard.windowing import Refit
+    >>> call_of(Refit)
+    'Refit(estimator)'
+    """
+    parameters = inspect.signature(owner).parameters.values()
+    variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    needed = [p.name for p in parameters if p.default is p.empty and p.kind not in variable]
+    return f"{owner.__name__}({', '.join(needed)})"
+
+
+def _conversion_error(
+    learner: BatchLearner, X: Any, error: Exception, source: str
+) -> DataError | DataTypeError:
+    """Return the error for rows that scikit-learn rejects; it names the first column that is not numeric."""
+    kind = DataTypeError if isinstance(error, TypeError) else DataError
+    hint = f"TableModel({call_of(type(learner))}) learns text, dates and missing values"
+    if isinstance(X, list) and X and isinstance(X[0], Mapping):
+        return kind("expected an array of numbers; got a list of dictionaries.", source=source, hint=hint)
+    names = getattr(X, "column_names", getattr(X, "columns", ()))  # the first is that of pyarrow
+    name = next((name for name in names if not _is_numeric(X[name])), None)
+    if name is None:
+        return kind(f"{error}", source=source)
+    reason = f": {error}" if "could not convert" in str(error) else ""
+    return kind(f"column {name!r} contains values that are not numbers{reason}.", source=source, hint=hint)
+
+
+def _is_numeric(column: Any) -> bool:
+    values = np.asarray(column)
+    try:
+        values.astype(np.float64)
+    except (TypeError, ValueError):
+        return False
+    return values.dtype.kind not in "mM"
 
 
 def _validate_sequences(learner: BatchLearner, kernel: Any, X: Any, source: str, *, reset: bool) -> list[Any]:
@@ -350,12 +372,14 @@ def _nonfinite_hint(learner: BatchLearner, *, is_missing: bool) -> str:
             return "pass dense rows: in an array NaN is a missing value"
         if "feature_names_in_" in learner.__dict__:
             return "make infinite values missing; with pandas: X = X.replace([np.inf, -np.inf], np.nan)"
-        return "replace infinite values by NaN, which is a missing value: X[np.isinf(X)] = np.nan"
+        return (
+            "replace infinite values by NaN, which is a missing value: X = np.where(np.isinf(X), np.nan, X)"
+        )
     if not is_missing:
         return "replace infinite values by finite numbers, for example np.clip(X, -1e9, 1e9)"
     return (
-        f"steelyard.TableModel({name}()) and StreamClassifier learn rows with missing values; for {name} "
-        "itself fill them in first, for example with sklearn.impute.SimpleImputer"
+        f"steelyard.TableModel({call_of(type(learner))}) and StreamClassifier learn rows with missing "
+        f"values; for {name} itself fill them in first, for example with sklearn.impute.SimpleImputer"
     )
 
 

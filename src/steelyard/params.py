@@ -219,6 +219,18 @@ def prior_factors(
     return factors
 
 
+def check_not_class(estimator: object, source: str) -> None:
+    """Raise ParameterError for a class in place of an estimator."""
+    if isinstance(estimator, type):
+        from steelyard._validation import call_of
+
+        raise ParameterError(
+            f"estimator must be an instance; got the class {estimator.__name__}.",
+            source=source,
+            hint=f"create an instance: {call_of(estimator)}",
+        )
+
+
 def check_value(name: str, value: object, constraint: Constraint, source: str) -> None:
     """Raise :class:`ParameterError` if a value violates its constraint."""
     if not constraint.accepts(value):

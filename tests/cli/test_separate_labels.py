@@ -85,3 +85,21 @@ def test_unknown_id_column_is_an_error(files):
     result = run("stream", files / "rows.csv", "--labels", files / "labels.csv", "--id", "kei", *OPTIONS)
     assert result.exit_code == 1
     assert "'kei'" in result.stderr
+
+
+def test_boolean_labels_are_numbers_in_both_files_and_can_be_named_as_booleans(files):
+    for name in ("joined.csv", "labels.csv"):
+        table = pd.read_csv(files / name, dtype={"key": str})
+        table.assign(y=table["y"] == 1).to_csv(files / name, index=False)
+    labels = ("--labels", files / "labels.csv", "--id", "key")
+    for text, number in (("True", 1), ("false", 0)):
+        joined = run("stream", files / "joined.csv", *OPTIONS, "--positive", text)
+        separate = run("stream", files / "rows.csv", *labels, *OPTIONS, "--positive", text)
+        assert joined.exit_code == separate.exit_code == 0, joined.output + separate.output
+        found = [json.loads(result.stdout) for result in (joined, separate)]
+        assert [result["positive"] for result in found] == [number, number]
+        assert found[0]["confusion"] == found[1]["confusion"]
+    model = files / "m"
+    assert run("fit", files / "joined.csv", "--target", "y", "-o", model).exit_code == 0
+    result = run("predict", model, files / "rows.csv", "--positive", "True", "--threshold", "0")
+    assert result.exit_code == 0, result.output

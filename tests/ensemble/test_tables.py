@@ -148,7 +148,7 @@ def test_nan_in_an_array_is_a_missing_value():
     with pytest.raises(DataError, match="inf") as error:
         model.predict(np.full((1, 4), np.inf))
     assert "np.isinf" in str(error.value)
-    X[np.isinf(X)] = np.nan  # the hint can be followed
+    X = np.where(np.isinf(X), np.nan, X)  # the hint can be followed
 
 
 def test_wide_table_is_hashed_and_rows_can_be_forgotten():
@@ -339,6 +339,7 @@ def test_table_model_passes_tables_to_stream_classifier(payments):
     stored = from_bytes(to_bytes(model))
     np.testing.assert_array_equal(stored.predict_proba(rows), model.predict_proba(rows))
     assert model.forget(frame.iloc[:100], y[:100]) is model
+    assert model.estimator.class_count_.sum() == 300
 
 
 def test_increasing_time_column_is_not_reported_as_drift(rng):

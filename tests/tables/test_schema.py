@@ -48,6 +48,19 @@ def _forms():
     }
 
 
+def _of_arrow_type(values, kind):
+    """Return a pandas table with a column of an Arrow type."""
+    return pd.DataFrame({"a": pd.Series(values, dtype=pd.ArrowDtype(kind))})
+
+
+@pytest.mark.parametrize("kind", [pa.date32(), pa.date64(), pa.timestamp("us")])
+def test_dates_of_arrow_types_in_pandas_equal_those_of_pandas(kind):
+    days = [datetime(2026, 1, 5, tzinfo=UTC).replace(tzinfo=None), None]
+    expected = Schema().encode(pd.DataFrame({"a": pd.to_datetime(days)}), "test", learn=True)
+    found = Schema().encode(_of_arrow_type(days, kind), "test", learn=True)
+    np.testing.assert_array_equal(found, expected)
+
+
 @pytest.mark.parametrize("form", list(_forms()))
 def test_encode_returns_the_same_codes_for_every_kind_of_table(form):
     schema = Schema()
@@ -161,7 +174,9 @@ def test_encode_single_row_or_lazy_frame_raises_with_hint(row, hint):
         (pd.DataFrame([[1, 2]], columns=["1", 1]), DataError, "two columns have the name '1'"),
         (pd.DataFrame({"a": []}), DataError, "no rows"),
         (pd.DataFrame(index=[1, 2]), DataError, "no columns"),
-        ([{"a": {"nested": 1}}], DataTypeError, "column 'a': every argument must be a string"),
+        ([{"a": {"nested": 1}}], DataTypeError, "column 'a': every value must be a string"),
+        (pd.DataFrame({"a": [1j]}), DataTypeError, "column 'a' contains complex numbers"),
+        (_of_arrow_type([[1]], pa.list_(pa.int64())), DataTypeError, "neither numbers nor text"),
         ([{"a": 1}, 5], DataTypeError, "expected a list of dictionaries"),
         ({"a": [1, 2], "b": [1]}, DataError, "same number of rows"),
         (np.array([["a", "b"], [1, [2]]], dtype=object), DataTypeError, "must be a string"),

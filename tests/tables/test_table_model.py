@@ -1,5 +1,7 @@
 """TableModel: the name of the inner model, its deprecated alias, and scikit-learn's clone."""
 
+import warnings
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -69,3 +71,16 @@ def test_column_of_time_written_as_text_gives_the_same_model_as_timestamps():
     np.testing.assert_array_equal(*scores)
     with pytest.raises(DataError, match="row 0, column 'at': expected a time; got 'soon'"):
         model.partial_fit(frame.assign(at="soon"), y)
+
+
+@pytest.mark.parametrize("estimator", [ProximalSVC(), steelyard.StreamClassifier()])
+def test_column_of_sentences_is_warned_of_once_when_it_first_appears(estimator):
+    table, y = frame()
+    model = TableModel(estimator).fit(table, y)
+    notes = table.assign(note=[f"the customer called about invoice {k}" for k in range(60)])
+    with pytest.warns(UserWarning, match="column 'note' contains sentences.*TfidfVectorizer") as caught:
+        model.partial_fit(notes, y)
+    assert len(caught) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.partial_fit(notes, y).predict(notes)

@@ -64,7 +64,9 @@ _CALLS = {
     "pass time= to partial_fit() and predict(), or use a share of rows: {'alarms': 0.01}": (
         "name the column of times with --time, or use a share of rows with --set threshold=alarms=0.01"
     ),
-    "pass time= to partial_fit()": "name the time column with --time",
+    'pass time= to partial_fit(), or time="COLUMN" to TableModel or open_stream()': (
+        "name the time column with --time"
+    ),
     'set C="auto" before fit() or the first partial_fit()': "use --set C=auto from the first rows on",
     "steelyard.save writes files that can be loaded": "`steelyard fit` and `stream --save` write them",
 }

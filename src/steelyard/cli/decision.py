@@ -209,15 +209,15 @@ def positive_of(learner: Any, text: str | None) -> Any:
     """Return the positive class, or None if it is not given and there are more than two classes."""
     inner = inner_learner(learner)
     labels = list(inner.classes_)
+    from steelyard._labels import label_named, positive_class
+
     if text is not None:
-        for label in labels:
-            if str(label) == text:
-                return label
-        raise _unknown_label(text, labels)
+        label = label_named(labels, text)
+        if label is None:
+            raise _unknown_label(text, labels)
+        return label
     if getattr(inner, "positive_", None) is not None:
         return inner.positive_
-    from steelyard._labels import positive_class
-
     counts = list(getattr(inner, "class_count_", [1] * len(labels)))
     return positive_class(dict(zip(labels, map(float, counts), strict=True)))
 

@@ -104,8 +104,10 @@ def delayed_by_time(
 
 
 def parse_labels(texts: Iterable[str]) -> list[Any]:
-    """Return labels as a table reader does: as integers if all texts are integers, otherwise as text."""
+    """Return labels as a table reader does: as integers if all texts are integers or all are booleans."""
     texts = list(texts)
+    if {text.lower() for text in texts} <= {"true", "false"}:
+        return [int(text.lower() == "true") for text in texts]
     are_integers = all(re.fullmatch(r"-?\d{1,18}", text) for text in texts)
     return [int(text) if are_integers else text for text in texts]
 

@@ -157,7 +157,8 @@ class ExpertEnsemble:
         if time is None:
             raise DataError(
                 "a window of time needs the times of the rows; got none.",
-                hint="pass time= to partial_fit(), or give the window as a number of rows",
+                hint='pass time= to partial_fit(), or time="COLUMN" to TableModel or open_stream(), or give '
+                "the window as a number of rows",
             )
         times = checked_times(time, n_rows)
         if (np.diff(np.concatenate([self.rows.block.times[-1:], times])) < 0).any():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ import scipy.sparse as sp
 
 from steelyard._labels import Codes, LabelEncoder, positive_class
 from steelyard._types import FloatArray
+from steelyard._validation import call_of
 from steelyard.evaluation.contributions import EXPLAINED_ROWS, MAX_FEATURES, FeatureStrengths
 from steelyard.evaluation.peers import as_stream_learner
 from steelyard.evaluation.results import PrequentialResult
@@ -461,6 +463,13 @@ def prequential(
     except SteelyardError as error:
         error.result = evaluator.result(row_stream)  # type: ignore[attr-defined]
         raise
+    if positive is not None and evaluator.labels and evaluator.label_table.find(positive) is None:
+        warnings.warn(
+            f"prequential: positive={positive!r} is the label of no row; the labels are "
+            f"{list(evaluator.labels)[:5]}.",
+            UserWarning,
+            stacklevel=2,
+        )
     return evaluator.result(row_stream)
 
 
@@ -481,11 +490,10 @@ def _check_options(
         raise ParameterError("expected at least one model; got none.", source=source)
     for name, model in models.items():
         if isinstance(model, type):
-            class_name = model.__name__
             raise ParameterError(
-                f"expected a model; got the class {class_name}.",
+                f"expected a model; got the class {model.__name__}.",
                 source=source,
-                hint=f"create an instance: {class_name}()",
+                hint=f"create an instance: {call_of(model)}",
             )
         if learns and not (hasattr(model, "partial_fit") or hasattr(model, "fit")):
             raise ParameterError(

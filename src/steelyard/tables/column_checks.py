@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import warnings
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -172,6 +173,19 @@ def contains_sentences(distinct: Collection[str], n_known: int) -> bool:
     if n_known < _MIN_ROWS or 2 * len(distinct) < n_known:
         return False
     return sum(len(_WORD.findall(text)) for text in distinct) >= _MIN_WORDS * len(distinct)
+
+
+def warn_of_sentences(name: str, batch: ColumnBatch) -> None:
+    """Warn if a column of a table in memory contains sentences."""
+    known = [text for text in batch.columns[name].tolist() if text is not None]
+    if contains_sentences(set(known), len(known)):
+        warnings.warn(
+            f"column {name!r} contains sentences, which are learned as categories, not by their words; "
+            "TfidfVectorizer of scikit-learn makes a sparse matrix of the column, from which "
+            "StreamClassifier and ProximalSVC(standardize=False) learn.",
+            UserWarning,
+            stacklevel=2,
+        )
 
 
 def _has_only(values: NDArray[Any], value: Any) -> bool:

@@ -237,11 +237,15 @@ def _pandas_column(series: Any, position: int) -> Cells:
     if isinstance(dtype, pd.CategoricalDtype):
         known = [_text(value) for value in dtype.categories.tolist()]
         return _coded(series.cat.codes.to_numpy(), known)
+    if isinstance(dtype, pd.ArrowDtype) and "binary" not in str(dtype.pyarrow_dtype):
+        return _arrow_column(series.array.__arrow_array__(), name)
     if pd.api.types.is_datetime64_any_dtype(dtype):
         naive = series.dt.tz_convert("UTC").dt.tz_localize(None) if series.dt.tz is not None else series
         return np.asarray(naive.to_numpy("datetime64[us]"))
     if pd.api.types.is_timedelta64_dtype(dtype):
         return in_seconds(series.to_numpy("timedelta64[us]"))
+    if pd.api.types.is_complex_dtype(dtype):
+        raise DataTypeError(f"column {str(name)!r} contains complex numbers; expected real numbers.")
     if pd.api.types.is_numeric_dtype(dtype) or pd.api.types.is_bool_dtype(dtype):
         return np.asarray(series.to_numpy(np.float64, na_value=np.nan))
     return _pandas_objects(series, name)
@@ -263,20 +267,28 @@ def _pandas_objects(series: Any, name: Any) -> Cells:
 def _arrow_columns(X: Any, source: str) -> tuple[list[Any], Iterable[Cells]]:
     import pyarrow as pa
 
-    from steelyard.tables.arrow_sources import arrow_cells, arrow_stream
+    from steelyard.tables.arrow_sources import arrow_stream
 
     expected = "a table of pandas, polars or pyarrow, a list of dictionaries or an array"
     table = pa.RecordBatchReader.from_stream(arrow_stream(X, expected, source)).read_all()
 
-    def column(name: str, values: Any) -> Cells:
-        kind, values = values.type, values.combine_chunks()
-        if isinstance(values, pa.ChunkedArray):  # an empty column stays chunked
-            values = values.chunk(0) if values.num_chunks else pa.array([], type=kind)
-        return arrow_cells(values, name, as_text=pa.types.is_dictionary(kind))
-
     return table.column_names, (
-        column(name, values) for name, values in zip(table.column_names, table.columns, strict=True)
+        _arrow_column(values, name) for name, values in zip(table.column_names, table.columns, strict=True)
     )
+
+
+def _arrow_column(values: Any, name: Any) -> Cells:
+    """Return a column of a pyarrow table."""
+    import pyarrow as pa
+
+    from steelyard.tables.arrow_sources import arrow_cells
+
+    kind = values.type
+    if isinstance(values, pa.ChunkedArray):
+        values = values.combine_chunks()
+    if isinstance(values, pa.ChunkedArray):  # an empty column stays chunked
+        values = values.chunk(0) if values.num_chunks else pa.array([], type=kind)
+    return arrow_cells(values, str(name), as_text=pa.types.is_dictionary(kind))
 
 
 def _object_column(values: Sequence[Any], name: Any) -> Cells:
@@ -293,7 +305,7 @@ def _object_column(values: Sequence[Any], name: Any) -> Cells:
     strange = next((value for value in known if not _is_cell(value)), None)
     if strange is not None:
         raise DataTypeError(
-            f"column {str(name)!r}: every argument must be a string, a number, a boolean, a date or a time; "
+            f"column {str(name)!r}: every value must be a string, a number, a boolean, a date or a time; "
             f"got {type(strange).__name__}."
         )
     return encode_texts([None if _is_missing(value) else _text(value) for value in values])

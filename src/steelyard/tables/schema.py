@@ -7,7 +7,6 @@ A text column is a column of times if its first rows are dates such as 2026-01-3
 
 from __future__ import annotations
 
-import warnings
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 
 from steelyard._types import FloatArray
 from steelyard.exceptions import DataError
-from steelyard.tables.column_checks import contains_sentences
+from steelyard.tables.column_checks import warn_of_sentences
 from steelyard.tables.columns import ColumnBatch, Values, erased_codes, new_values
 from steelyard.tables.frames import (
     check_some_known,
@@ -150,7 +149,7 @@ class Schema:
             for part in _TIME_PARTS if kind == "time" else ():
                 self.places.setdefault((name, part), len(self.places))
             if kind == "category":
-                _warn_of_sentences(name, batch)
+                warn_of_sentences(name, batch)
         if self.kinds[name] == "category":
             known = self.codes.get(name, {})
             new = new_values(batch.dictionary_encode(name), known)[: MAX_EXACT_CATEGORIES - len(known)]
@@ -217,18 +216,6 @@ class Schema:
         if not is_valid:
             raise ValueError("columns and categories are inconsistent")
         return schema
-
-
-def _warn_of_sentences(name: str, batch: ColumnBatch) -> None:
-    known = [text for text in batch.columns[name].tolist() if text is not None]
-    if contains_sentences(set(known), len(known)):
-        warnings.warn(
-            f"column {name!r} contains sentences, which are learned as categories, not by their words; "
-            "TfidfVectorizer of scikit-learn makes a sparse matrix of the column, from which "
-            "StreamClassifier and ProximalSVC(standardize=False) learn.",
-            UserWarning,
-            stacklevel=2,
-        )
 
 
 def _texts_of_codes(codes: FloatArray, texts: Sequence[str]) -> NDArray[Any]:

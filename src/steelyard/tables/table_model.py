@@ -22,10 +22,12 @@ from steelyard._labels import numpy_labels
 from steelyard.base import BatchLearner, estimator_has
 from steelyard.exceptions import DataError, FileFormatError, NotFittedError, SteelyardError
 from steelyard.explanation import RowExplanations
+from steelyard.params import check_not_class
 from steelyard.persistence import from_bytes, storable, to_bytes
 from steelyard.proximal import Certificate, DriftReport, ProximalSVC, compare_statistics
 from steelyard.streams.chunks import Chunk
 from steelyard.streams.predictions import Predictions, is_ready, learn_chunk, predict_chunk, rows_for_model
+from steelyard.tables.column_checks import warn_of_sentences
 from steelyard.tables.columns import ColumnBatch, Place
 from steelyard.tables.encoding import TableEncoder
 from steelyard.tables.explanation import explain_encoded
@@ -385,10 +387,8 @@ class TableModel(ClassifierMixin, TransformerMixin, BaseEstimator):
             if isinstance(error, SteelyardError):
                 raise
             raise DataError(f"{error}", source=source) from error
-        if not known:
-            encoder.fit_columns(batch, list(batch.columns), (), dates=True)
-        elif learn:
-            encoder.add_columns(batch)
+        if learn or not known:
+            self._add_columns(batch)
         labels = np.zeros(batch.n_rows) if y is None else column_or_1d(numpy_labels(y), warn=True)
         if len(labels) != batch.n_rows:
             raise DataError(f"X has {batch.n_rows} rows but y has {len(labels)} labels.", source=source)
@@ -403,6 +403,19 @@ class TableModel(ClassifierMixin, TransformerMixin, BaseEstimator):
         kept = {name: batch.columns[name] for name in encoder.columns_ if name in batch.columns}
         columns = encoder.rows_of_table(batch, rows, named=is_table(X))
         return Chunk(rows, labels, 0, times, fixed, kept=kept, columns=columns)
+
+    def _add_columns(self, batch: ColumnBatch) -> None:
+        """Add the columns that are new to the encoder, and warn of new columns of sentences."""
+        encoder, known = self.encoder, set()
+        if encoder.is_fitted:
+            known.update(encoder.columns_)
+            encoder.add_columns(batch)
+        else:
+            encoder.fit_columns(batch, list(batch.columns), (), dates=True)
+        if not hasattr(type(self.estimator), "_schema"):  # an estimator with a schema warns itself
+            for name in encoder.categorical_:
+                if name not in known:
+                    warn_of_sentences(name, batch)
 
     def _without_time(self, X: Any, source: str) -> tuple[Any, NDArray[np.float64] | None]:
         """Return a table without its column of times, and the times in seconds."""
@@ -433,6 +446,7 @@ class TableModel(ClassifierMixin, TransformerMixin, BaseEstimator):
         return [self._memory_chunk(X, y, method, learn=learn)], "table"
 
     def _learn_table(self, X: Any, y: Any, sample_weight: Any, method: str, classes: Any = None) -> None:
+        check_not_class(self.estimator, f"TableModel.{method}")
         given = {"sample_weight": sample_weight, "classes": classes}
         options = {name: value for name, value in given.items() if value is not None}
         if options and _is_source(X):

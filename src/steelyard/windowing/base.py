@@ -28,6 +28,7 @@ from steelyard.exceptions import ParameterError
 from steelyard.explanation.attribution import Attribution
 from steelyard.explanation.neighbors import RememberedRows
 from steelyard.features import RandomFeatures
+from steelyard.params import check_not_class
 from steelyard.streams.chunks import padded
 
 
@@ -159,6 +160,7 @@ class WindowWrapper(GrowingMixin, Learner):
         """Learn validated rows. The method runs on a shallow copy of this learner."""
 
     def _check_methods(self, *methods: str) -> None:
+        check_not_class(self.estimator, type(self).__name__)
         for method in methods:
             if not hasattr(self.estimator, method):
                 raise ParameterError(

@@ -50,9 +50,10 @@ _TEXTS = {
     "pass time= to partial_fit() and predict(), or use a share of rows: {'alarms': 0.01}": (
         "use a share of rows: learner.threshold = {alarms = 0.01}"
     ),
-    "pass time= to partial_fit(), or give the window as a number of rows": (
-        "give the window as a number of rows, or use the setting memory"
-    ),
+    (
+        'pass time= to partial_fit(), or time="COLUMN" to TableModel or open_stream(), or give '
+        "the window as a number of rows"
+    ): ("give the window as a number of rows, or use the setting memory"),
     'set C="auto" before fit() or the first partial_fit()': 'create a model with learner.C = "auto"',
     "convert the labels to strings, for example with str(label)": "send them as strings",
     "remove the character, for example with label.rstrip('\\0')": "remove the character",
