@@ -155,6 +155,15 @@ def test_features_added_after_the_last_fit_contribute_nothing(estimator):
     assert len(found.to_dicts()[0]["contributions"]) == 6
 
 
+def test_column_without_remembered_values_is_not_changed():
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.normal(size=400), np.full(400, np.nan)])
+    y = (rng.random(400) < 0.01).astype(int)
+    y[:3] = 1
+    model = StreamClassifier(threshold={"precision": 0.99}).fit(X, y)  # no row is an alarm
+    assert model.explain(X[:2]).changes == [[], []]
+
+
 def test_explain_sparse_rows_equals_dense_rows():
     X, y = labelled_rows(2)
     model = ProximalSVC().fit(X, y)
