@@ -164,6 +164,19 @@ def test_table_explanation_shows_times_and_missing_values_as_text(make):
     json.dumps(found.to_dicts())
 
 
+@pytest.mark.parametrize("make", [StreamClassifier, lambda: TableModel(ProximalSVC())])
+def test_table_explanation_shows_a_category_that_was_never_learned(make):
+    frame, labels = payments(600)
+    rows = pd.DataFrame({"amount": [50.0, 50.0], "age": [30.0, 30.0], "country": ["XX", None]})
+    model = make().fit(frame, labels)
+    found = model.explain(rows)
+    assert found.values[:, found.column_names.index("country")].tolist() == ["XX", None]
+    assert "country = XX" in str(found[0])
+    assert "country = missing" in str(found[1])
+    total = found.contributions.sum(axis=1) + found.base
+    np.testing.assert_allclose(total, model.decision_function(rows), rtol=0, atol=1e-9)
+
+
 def test_time_texts_omit_seconds_and_hours_that_are_zero():
     moments = ["2026-01-31", "2026-01-31T09:30:00", "2026-01-31T09:30:05", "1969-12-31T23:59:00"]
     seconds = np.array([*np.array(moments, dtype="datetime64[s]").astype(float), np.nan])
