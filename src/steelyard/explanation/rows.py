@@ -123,11 +123,14 @@ class RowExplanations:
 
     # -- text representation ------------------------------------------------------------------------
 
-    def summary(self, row: int, n_columns: int = 3) -> str:
-        """Return one line with the columns that contribute most to a row."""
+    def summary(self, row: int, n_columns: int = 3, label: Any = None) -> str:
+        """Return one line with the columns that contribute most to a row.
+
+        The contributions are to the score of the class ``label``, by default the predicted class.
+        """
         return ", ".join(
             f"{name} = {value_text(value)} ({size:+.3g})"
-            for name, value, size in self.largest(row, n_columns)
+            for name, value, size in self.largest(row, n_columns, label)
         )
 
     def __str__(self) -> str:
