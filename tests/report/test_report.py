@@ -58,6 +58,17 @@ def result():
     return prequential(models, demo_stream(12_000), window=1000)
 
 
+def test_report_counts_tested_rows_without_warmup_and_rows_before_the_first_labels():
+    all_tested = "rows, each tested before it is learned"
+    for settings, n_tested in (({"warmup": 300}, 1700), ({"delay": 500}, 1400)):
+        found = prequential(ProximalSVC(), demo_stream(2000, chunk=100), **settings)
+        assert found.summary()[0]["tested"] == n_tested
+        page = render_report(found)
+        assert all_tested not in page
+        assert f"rows, {n_tested:,} of them tested before they are learned" in page
+        assert f"{2000 - n_tested:,} rows could not be tested" in page
+
+
 def test_report_loads_nothing_from_the_network(result):
     page = render_report(result)
     assert _parsed(page).addresses == ["data:,"]
