@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import matplotlib as mpl
@@ -85,6 +86,19 @@ def test_plot_draws_bars_from_base_to_score(found):
     assert bars[0].get_x() == pytest.approx(sign * found.base)
     assert sum(bar.get_width() for bar in bars) == pytest.approx(sign * (found.score[1] - found.base))
     mpl.pyplot.close(ax.figure)
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.01, 1e-3, 1e-9])
+def test_small_contributions_are_shown_with_enough_digits(found, scale):
+    small = replace(
+        found, contributions=scale * found.contributions, base=scale * found.base, score=scale * found.score
+    )
+    largest = small.largest(0, 1)[0]
+    texts = [line.split()[-1] for line in str(small[0]).splitlines() if line.startswith(f"  {largest[0]} = ")]
+    texts += [ax_text.get_text() for ax_text in small.plot(0).texts[:1]]
+    mpl.pyplot.close("all")
+    assert [float(text) for text in texts] == pytest.approx([largest[2]] * 2, rel=0.1)
+    assert texts[0] in small.row_html(0)
 
 
 def test_to_dicts_values_are_json_serializable_and_add_up(found):
