@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from sklearn.linear_model import SGDClassifier
 
-from steelyard import ProximalSVC
+from steelyard import KOIL, ProximalSVC
 from steelyard._visible import CONTROL_CHARACTERS
 from steelyard.evaluation import PrequentialEvaluator, SklearnPeer, prequential
 from steelyard.report import render_report, write_report
@@ -56,6 +56,18 @@ def _parsed(page):
 def result():
     models = {"balanced": ProximalSVC(), "<b>SGD & co": SklearnPeer(SGDClassifier(random_state=0))}
     return prequential(models, demo_stream(12_000), window=1000)
+
+
+def test_report_shows_small_contributions_with_enough_digits():
+    rng = np.random.default_rng(0)
+    y = (rng.random(900) < 0.3).astype(int)
+    X = rng.normal(size=(900, 3)) + 1.5 * y[:, None]
+    found = prequential(KOIL(C=1e-4, random_state=0), ArrayStream(X, y, chunk=100), positive=1)
+    alarm = found.last_alarms("KOIL")[-1]
+    assert 0.0 < abs(alarm["score"]) < 0.005
+    sizes = re.findall(r'class="value">([^<]+)</span></li>', render_report(found))
+    assert sizes
+    assert not {"+0.00", "-0.00"} & set(sizes)
 
 
 def test_report_counts_tested_rows_without_warmup_and_rows_before_the_first_labels():
