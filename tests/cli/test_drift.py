@@ -64,3 +64,7 @@ def test_drift_command_on_ensemble_is_error_with_hint(run, periods, tmp_path):
     result = run("drift", out, out)
     assert result.exit_code == 1
     assert "has no class statistics" in result.stderr
+    assert "or use a model of `steelyard fit --model proximal`" in result.stderr
+    for pair in ((out, periods[1]), (periods[1], out)):
+        mixed = run("drift", *pair, "--target", "label")
+        assert (mixed.exit_code, mixed.stderr) == (1, result.stderr)

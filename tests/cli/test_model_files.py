@@ -153,6 +153,20 @@ def test_predict_explain_writes_the_largest_contributions(run, files):
     assert all(line.count(" = ") == 1 for line in one[1:])
 
 
+def test_predict_explain_explains_the_label_of_the_output(run, files):
+    run("fit", files / "first.csv", "--target", "y", "-o", files / "m")
+    call = ("predict", files / "m", files / "first.csv", "--limit", 5, "--positive", 1)
+    signs = []
+    for threshold, label in ((-1e9, 1), (1e9, 0)):
+        lines = run(*call, "--threshold", threshold, "--explain", 1).splitlines()[1:]
+        signs.append(["(+" in line for line in lines])
+        for text in run(*call, "--threshold", threshold, "--explain", "--json").splitlines():
+            row = json.loads(text)
+            assert row["label"] == label
+            assert all(change["label"] != label for change in row["explanation"]["changes"])
+    assert signs[0] == [not sign for sign in signs[1]]
+
+
 def test_predict_explain_json_adds_up_to_the_score(run, files):
     run("fit", files / "first.csv", "--target", "y", *PLANES, "-o", files / "m")
     for text in run("predict", files / "m", files / "first.csv", "--explain", "--json").splitlines():

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 
-from steelyard import StreamClassifier
+from steelyard import AdaptiveThresholdClassifier, ProximalSVC, StreamClassifier
 from steelyard.ensemble.explanation import Explanation
 from steelyard.ensemble.row_explanation import explain_snapshot
 from steelyard.ensemble.views import TransformedRows
@@ -128,6 +130,24 @@ def test_explain_does_not_affect_later_learning():
     asked.partial_fit(X[600:], y[600:])
     other.partial_fit(X[600:], y[600:])
     assert np.array_equal(asked.decision_function(X), other.decision_function(X))
+
+
+@pytest.mark.parametrize("goal", [{"recall": 0.8}, {"precision": 0.6}, {"alarms": 0.05}])
+@pytest.mark.parametrize("kind", [StreamClassifier, partial(AdaptiveThresholdClassifier, ProximalSVC())])
+def test_explained_rows_do_not_count_as_predictions(kind, goal):
+    rng = np.random.default_rng(1)
+    y = (rng.random(1500) < 0.1).astype(int)
+    X = rng.normal(size=(1500, 3)) + 1.2 * y[:, None]
+    asked, other = kind(threshold=goal), kind(threshold=goal)
+    for begin in range(0, 1500, 100):
+        rows = slice(begin, begin + 100)
+        if begin:
+            labels = asked.predict(X[rows])
+            asked.explain(X[rows][:5] + 0.5)
+            np.testing.assert_array_equal(labels, other.predict(X[rows]))
+        asked.partial_fit(X[rows], y[rows])
+        other.partial_fit(X[rows], y[rows])
+    assert asked.realised_rates_ == other.realised_rates_
 
 
 def test_explain_without_rows_describes_the_model():

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import GaussianNB
 
 from steelyard import (
@@ -22,7 +23,7 @@ from steelyard import (
 from steelyard.exceptions import DataError, NotFittedError
 from steelyard.kernels import EditKernel
 from steelyard.online import AROW, NORMA, OAM, OPAUC, RBP, Forgetron, OnlinePerceptron, Projectron
-from steelyard.windowing import AdaptiveWindows, ExponentialDecay, SlidingWindow
+from steelyard.windowing import AdaptiveWindows, ExponentialDecay, Refit, SlidingWindow
 from tests.explanation.reference import one_reference, shapley_values
 
 LEARNERS = {
@@ -48,6 +49,9 @@ LEARNERS = {
     "ExponentialDecay": ExponentialDecay(ProximalSVC(), 100),
     "AdaptiveWindows": AdaptiveWindows(ProximalSVC(), lengths=(50, None), block=25),
     "AdaptiveWindows, blend": AdaptiveWindows(ProximalSVC(), lengths=(50, None), block=25, rule="blend"),
+    "Refit": Refit(ProximalSVC(), every=50),
+    "Refit of KOIL": Refit(KOIL(random_state=0), every=50),
+    "Refit of LogisticRegression": Refit(LogisticRegression(), every=50),
     "AdaptiveThresholdClassifier": AdaptiveThresholdClassifier(ProximalSVC()),
     "AdaptiveThresholdClassifier of KOIL": AdaptiveThresholdClassifier(KOIL(random_state=0)),
     "AdaptiveThresholdClassifier of GaussianNB": AdaptiveThresholdClassifier(GaussianNB()),
@@ -77,6 +81,7 @@ def test_contributions_add_up_to_decision_function(name, n_classes):
     np.testing.assert_allclose(total[:15], scores[:15], rtol=0, atol=1e-9)
     np.testing.assert_allclose(total, scores, rtol=1e-12, atol=1e-9)  # scores of linear learners reach 1e7
     assert found.column_names == ["x0", "x1", "x2", "x3"]
+    assert found.labels.tolist() == model.predict(rows).tolist()
     np.testing.assert_array_equal(model.decision_function(rows), scores)
 
 
@@ -99,7 +104,9 @@ def test_kernel_learner_with_one_background_row_matches_definition(learner):
         np.testing.assert_allclose(contributions, shapley_values(game, 4)[:, 0], atol=1e-10)
 
 
-@pytest.mark.parametrize("name", ["IncrementalSVC", "KOIL", "EnclosingClassifier", "SlidingWindow", "NORMA"])
+@pytest.mark.parametrize(
+    "name", ["IncrementalSVC", "KOIL", "EnclosingClassifier", "SlidingWindow", "NORMA", "Refit of KOIL"]
+)
 def test_nearest_rows_are_remembered_rows_of_both_classes(name):
     X, y = labelled_rows(2)
     model = LEARNERS[name].fit(X, y)
@@ -133,6 +140,28 @@ def test_suggested_changes_lead_to_the_stated_prediction(name):
             np.testing.assert_allclose(model.decision_function(other[None])[0], change.score, atol=1e-9)
             n_changes += 1
     assert n_changes > 10
+
+
+@pytest.mark.parametrize("estimator", [KOIL(random_state=0), StreamClassifier(), LogisticRegression()])
+def test_features_added_after_the_last_fit_contribute_nothing(estimator):
+    X, y = labelled_rows(2)
+    model = Refit(estimator, every=50).fit(X, y).grow(6)
+    rows = np.column_stack([X[:5], X[:5, :2] + 1.0])
+    found = model.explain(rows)
+    np.testing.assert_allclose(found.contributions[:, 4:], 0.0, atol=1e-12)
+    np.testing.assert_allclose(
+        found.contributions.sum(axis=1) + found.base, model.decision_function(rows), atol=1e-9
+    )
+    assert len(found.to_dicts()[0]["contributions"]) == 6
+
+
+def test_column_without_remembered_values_is_not_changed():
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.normal(size=400), np.full(400, np.nan)])
+    y = (rng.random(400) < 0.01).astype(int)
+    y[:3] = 1
+    model = StreamClassifier(threshold={"precision": 0.99}).fit(X, y)  # no row is an alarm
+    assert model.explain(X[:2]).changes == [[], []]
 
 
 def test_explain_sparse_rows_equals_dense_rows():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import matplotlib as mpl
@@ -87,6 +88,19 @@ def test_plot_draws_bars_from_base_to_score(found):
     mpl.pyplot.close(ax.figure)
 
 
+@pytest.mark.parametrize("scale", [1.0, 0.01, 1e-3, 1e-9])
+def test_small_contributions_are_shown_with_enough_digits(found, scale):
+    small = replace(
+        found, contributions=scale * found.contributions, base=scale * found.base, score=scale * found.score
+    )
+    largest = small.largest(0, 1)[0]
+    texts = [line.split()[-1] for line in str(small[0]).splitlines() if line.startswith(f"  {largest[0]} = ")]
+    texts += [ax_text.get_text() for ax_text in small.plot(0).texts[:1]]
+    mpl.pyplot.close("all")
+    assert [float(text) for text in texts] == pytest.approx([largest[2]] * 2, rel=0.1)
+    assert texts[0] in small.row_html(0)
+
+
 def test_to_dicts_values_are_json_serializable_and_add_up(found):
     for row in json.loads(json.dumps(found.to_dicts())):
         assert sum(row["contributions"].values()) + row["base"] == pytest.approx(row["score"])
@@ -162,6 +176,19 @@ def test_table_explanation_shows_times_and_missing_values_as_text(make):
     for near in found.nearest[0] if found.nearest else []:  # a linear learner keeps no rows
         assert near.values[found.column_names.index("when")].startswith("2026-")
     json.dumps(found.to_dicts())
+
+
+@pytest.mark.parametrize("make", [StreamClassifier, lambda: TableModel(ProximalSVC())])
+def test_table_explanation_shows_a_category_that_was_never_learned(make):
+    frame, labels = payments(600)
+    rows = pd.DataFrame({"amount": [50.0, 50.0], "age": [30.0, 30.0], "country": ["XX", None]})
+    model = make().fit(frame, labels)
+    found = model.explain(rows)
+    assert found.values[:, found.column_names.index("country")].tolist() == ["XX", None]
+    assert "country = XX" in str(found[0])
+    assert "country = missing" in str(found[1])
+    total = found.contributions.sum(axis=1) + found.base
+    np.testing.assert_allclose(total, model.decision_function(rows), rtol=0, atol=1e-9)
 
 
 def test_time_texts_omit_seconds_and_hours_that_are_zero():

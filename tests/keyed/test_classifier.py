@@ -279,6 +279,9 @@ def test_contributions_of_key_and_columns_add_up_to_score(rng):
     assert np.abs(found.contributions[:10, 0]).min() > 1e-3
     numeric = KeyedClassifier(borrow=20.0).fit(X, y)
     np.testing.assert_allclose(numeric.explain(X[:10]).contributions, found.contributions[:10], atol=1e-9)
+    np.testing.assert_array_equal(numeric.explain(X[:10]).values, X[:10])
+    assert found.values[:, 0].tolist() == questions["customer"].tolist()
+    assert f"customer = {questions['customer'][0]}" in str(found[0])
     with pytest.raises(ParameterError, match="changes=True is not available"):
         model.explain(questions, changes=True)
 

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from sklearn.linear_model import SGDClassifier
 
-from steelyard import ProximalSVC
+from steelyard import KOIL, ProximalSVC
 from steelyard._visible import CONTROL_CHARACTERS
 from steelyard.evaluation import PrequentialEvaluator, SklearnPeer, prequential
 from steelyard.report import render_report, write_report
@@ -56,6 +56,29 @@ def _parsed(page):
 def result():
     models = {"balanced": ProximalSVC(), "<b>SGD & co": SklearnPeer(SGDClassifier(random_state=0))}
     return prequential(models, demo_stream(12_000), window=1000)
+
+
+def test_report_shows_small_contributions_with_enough_digits():
+    rng = np.random.default_rng(0)
+    y = (rng.random(900) < 0.3).astype(int)
+    X = rng.normal(size=(900, 3)) + 1.5 * y[:, None]
+    found = prequential(KOIL(C=1e-4, random_state=0), ArrayStream(X, y, chunk=100), positive=1)
+    alarm = found.last_alarms("KOIL")[-1]
+    assert 0.0 < abs(alarm["score"]) < 0.005
+    sizes = re.findall(r'class="value">([^<]+)</span></li>', render_report(found))
+    assert sizes
+    assert not {"+0.00", "-0.00"} & set(sizes)
+
+
+def test_report_counts_tested_rows_without_warmup_and_rows_before_the_first_labels():
+    all_tested = "rows, each tested before it is learned"
+    for settings, n_tested in (({"warmup": 300}, 1700), ({"delay": 500}, 1400)):
+        found = prequential(ProximalSVC(), demo_stream(2000, chunk=100), **settings)
+        assert found.summary()[0]["tested"] == n_tested
+        page = render_report(found)
+        assert all_tested not in page
+        assert f"rows, {n_tested:,} of them tested before they are learned" in page
+        assert f"{2000 - n_tested:,} rows could not be tested" in page
 
 
 def test_report_loads_nothing_from_the_network(result):

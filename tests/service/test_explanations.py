@@ -73,6 +73,27 @@ def test_service_explains_recent_alarms_and_lists_feature_importance(http):
     assert http.get(f"{MODEL}/explanations").json()["alarms"] == found["alarms"]
 
 
+def test_changes_of_an_alarm_with_a_negative_score_do_not_lead_to_an_alarm(http):
+    spec = {
+        "target": "fraud",
+        "id": "id",
+        "learner": {"class": "StreamClassifier", "threshold": {"alarms": 0.9}},
+    }
+    http.put("/v1/models/many", json=spec).raise_for_status()
+    for seed in range(4):
+        http.post("/v1/models/many/learn", json={"rows": rows_of(100, seed=seed)}).raise_for_status()
+    rows = rows_of(100, seed=70, labelled=False)
+    assert http.post("/v1/models/many/predict", json={"rows": rows}).json()["labels"].count("yes") > 70
+    alarms = http.get("/v1/models/many/explanations").json()["alarms"]
+    assert min(alarm["score"] for alarm in alarms) < 0.0
+    assert all(change["label"] == "no" for alarm in alarms for change in alarm["changes"])
+
+
+def test_missing_column_of_rows_without_columns_is_named(http):
+    problem = http.post(f"{MODEL}/explain", json={"rows": [{}]}).json()
+    assert problem["detail"].endswith("the column 'amount' is missing; the rows have no columns.")
+
+
 def test_forget_request_removes_alarms(http):
     alarm = {"amount": 200.0, "hour": 2, "country": "NZ"}
     assert http.post(f"{MODEL}/predict", json={"rows": [alarm]}).json()["labels"] == ["yes"]

@@ -38,6 +38,8 @@ def drift_command(
         for name in (before, after)
         if name.endswith(_SAVED)
     }
+    for model in saved.values():
+        model.check_has_statistics()  # before a long table is read
     first = saved.get(before) or _read(before, saved.get(after), target, columns)
     second = saved.get(after) or _read(after, first, target, columns)
     report = second.drift_report(first)

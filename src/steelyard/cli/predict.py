@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from steelyard.tables import TableModel, TableStream
 
 Lines = list[dict[str, Any]]
+_Explain = Callable[[Any, list[Any]], dict[str, list[Any]]]  # chunk and labels -> columns of the output
 
 
 @click.command("predict")
@@ -148,7 +149,7 @@ def _lines(
     *,
     keep: tuple[str, ...],
     proba: bool,
-    explain: Callable[[Any], dict[str, list[Any]]] | None = None,
+    explain: _Explain | None = None,
 ) -> Iterator[Lines]:
     """Yield the predictions of each chunk as rows of the output."""
     from steelyard.streams.predictions import predict_chunk, rows_for_model
@@ -171,21 +172,31 @@ def _lines(
         if proba and found is not None:
             columns |= _class_columns("proba", answers.classes, found)
         if explain is not None:
-            columns |= explain(chunk)
+            columns |= explain(chunk, columns["label"])
         yield [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
 
-def _explainer(model: TableModel, n_columns: int, *, as_json: bool) -> Callable[[Any], dict[str, list[Any]]]:
-    """Return a function that explains a chunk in a column of texts or, with --json, of dictionaries."""
+def _explainer(model: TableModel, n_columns: int, *, as_json: bool) -> _Explain:
+    """Return a function that explains a chunk in a column of texts or, with --json, of dictionaries.
 
-    def explain(chunk: Any) -> dict[str, list[Any]]:
+    The labels of the output can differ from the sign of the score, because of a threshold, a cost or a target
+    rate. The texts explain the labels of the output.
+    """
+
+    def explain(chunk: Any, labels: list[Any]) -> dict[str, list[Any]]:
         found = model.explain_chunk(chunk, changes=as_json)
         if not as_json:
-            return {"explanation": [found.summary(row, n_columns) for row in range(len(found))]}
-        others = {"label", "score"}
-        return {
-            "explanation": [{k: v for k, v in row.items() if k not in others} for row in found.to_dicts()]
-        }
+            known = set(found.classes.tolist())
+            texts = [
+                found.summary(row, n_columns, label if label in known else None)
+                for row, label in enumerate(labels)
+            ]
+            return {"explanation": texts}
+        rows = found.to_dicts()
+        for row, label in zip(rows, labels, strict=True):
+            del row["label"], row["score"]
+            row["changes"] = [change for change in row.get("changes", ()) if change["label"] != label]
+        return {"explanation": rows}
 
     return explain
 

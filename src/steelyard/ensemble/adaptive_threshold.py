@@ -344,15 +344,25 @@ class AdaptiveThresholdClassifier(ThresholdedClassifier):
         return np.ascontiguousarray(rows, dtype=np.float64)
 
     def _scored(self, X: Any, method: str) -> tuple[FloatArray, NDArray[Any]]:
-        """Return the classifier's scores minus the thresholds, and the classes."""
+        return self._decided(X, method, are_predictions=True)
+
+    def _explained_scores(self, X: FloatArray) -> tuple[FloatArray, NDArray[Any]]:
+        return self._decided(X, "explain", are_predictions=False)
+
+    def _decided(self, X: Any, method: str, *, are_predictions: bool) -> tuple[FloatArray, NDArray[Any]]:
+        """Return the classifier's scores minus the thresholds, and the classes.
+
+        Rows that are predicted count for a recall or precision that is promised; explained rows do not.
+        """
         rows = self._checked_finite(X, method)
         scores, (_, thresholds, decision) = _scores(self.estimator_, rows), self._now
         promise = decision.online_threshold
         own = _own_threshold(self.estimator_) if scores.shape[1] == 1 else 0.0
         if promise is not None and not promise.decides_rows and scores.shape[1] == 1:
-            promise.record(
-                scores[:, 0], thresholds[0], scores[:, None], _native.row_hashes(rows), plain_scores
-            )
+            if are_predictions:
+                promise.record(
+                    scores[:, 0], thresholds[0], scores[:, None], _native.row_hashes(rows), plain_scores
+                )
             if np.isnan(thresholds[0]):
                 return promise.without_threshold(scores - own), self.classes_
         if scores.shape[1] == len(thresholds):
@@ -368,7 +378,7 @@ class AdaptiveThresholdClassifier(ThresholdedClassifier):
         if not isinstance(estimator, BatchLearner):
             return super()._attribution(X, background)
         part, reference = estimator._attribution(X, background), np.zeros((1, X.shape[1]))
-        return part.shifted((self._scored(reference, "explain")[0] - _scores(estimator, reference))[0])
+        return part.shifted((self._explained_scores(reference)[0] - _scores(estimator, reference))[0])
 
     def _scores_for_alarms(
         self, X: Any

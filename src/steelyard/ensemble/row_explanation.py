@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from steelyard._types import FloatArray, IntArray
 from steelyard.ensemble.expert_ensemble import ExpertEnsemble
 from steelyard.ensemble.row_buffer import Block, last_rows
+from steelyard.ensemble.row_input import has_feature_names
 from steelyard.ensemble.score_buffer import align
 from steelyard.ensemble.settings import SETTINGS
 from steelyard.ensemble.snapshot import EnsembleSnapshot, ExpertWeights
@@ -210,8 +211,8 @@ def unhashed(part: Attribution, X: FloatArray, view: HashedView) -> Attribution:
     return Attribution(part.contributions[:, places] * share[:, :, None], part.base)
 
 
-def with_table_values(found: RowExplanations, schema: Schema) -> RowExplanations:
-    """Return an explanation with the values of the table: categories, times and weekdays as texts.
+def with_table_values(found: RowExplanations, schema: Schema, X: Any) -> RowExplanations:
+    """Return an explanation with the values of the table X: categories, times and weekdays as texts.
 
     A change of a category is dropped if its new value is not the code of a known category.
     """
@@ -234,9 +235,13 @@ def with_table_values(found: RowExplanations, schema: Schema) -> RowExplanations
         }
         return None if None in values.values() else replace(change, values=values)
 
+    values = decoded(found.values)
+    if schema.categorical and has_feature_names(X):
+        for place, texts in schema.category_texts(X, "explain").items():
+            values[:, place] = texts  # also the categories that were never learned
     return replace(
         found,
-        values=decoded(found.values),
+        values=values,
         nearest=[
             [near if near.values is None else replace(near, values=decoded(near.values)) for near in rows]
             for rows in found.nearest

@@ -497,7 +497,7 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
         check_started(self, "explain")
         if X is not None:
             found = explain_rows(self, X, background, changes)
-            return found if self._schema is None else with_table_values(found, self._schema)
+            return found if self._schema is None else with_table_values(found, self._schema, X)
         return explain_ensemble(self._copied_ensemble())
 
     def _explained_rows(self, X: Any) -> FloatArray:

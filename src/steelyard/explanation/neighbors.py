@@ -142,7 +142,9 @@ class ChangeSearch:
         if self.remembered is None or not self.remembered.has_values or len(self.classes) < 2:
             return []
         now = int(winners(self.decide(row[None]), len(self.classes))[0])
-        columns = np.argsort(-support, kind="stable")[:_MAX_TRIED_COLUMNS].tolist()
+        has_values = np.asarray(~np.isnan(self.remembered.X).all(axis=0))
+        columns = [c for c in np.argsort(-support, kind="stable").tolist() if has_values[c]]
+        columns = columns[:_MAX_TRIED_COLUMNS]
         tried, changed = row, list[int]()
         while columns and len(changed) < _MAX_CHANGED_COLUMNS:
             trials, places, sizes = self._trials(tried, columns)

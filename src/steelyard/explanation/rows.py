@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from html import escape
+from math import floor, log10
 from typing import Any
 
 import numpy as np
@@ -123,11 +124,14 @@ class RowExplanations:
 
     # -- text representation ------------------------------------------------------------------------
 
-    def summary(self, row: int, n_columns: int = 3) -> str:
-        """Return one line with the columns that contribute most to a row."""
+    def summary(self, row: int, n_columns: int = 3, label: Any = None) -> str:
+        """Return one line with the columns that contribute most to a row.
+
+        The contributions are to the score of the class ``label``, by default the predicted class.
+        """
         return ", ".join(
             f"{name} = {value_text(value)} ({size:+.3g})"
-            for name, value, size in self.largest(row, n_columns)
+            for name, value, size in self.largest(row, n_columns, label)
         )
 
     def __str__(self) -> str:
@@ -146,7 +150,8 @@ class RowExplanations:
         _, base, score, _ = self.of_class(row)
         lines = [("base", base), *self._shown(row), ("score", score)]
         width = max(len(text) for text, _ in lines)
-        table = [f"  {text:<{width}}  {size:>+9.3f}" for text, size in lines]
+        form = _number_format([size for _, size in lines], 3)
+        table = [f"  {text:<{width}}  {format(size, form):>9}" for text, size in lines]
         return "\n".join([self._headline(row), *table, *self._notes(row)])
 
     def _notes(self, row: int) -> list[str]:
@@ -172,12 +177,13 @@ class RowExplanations:
         _, base, score, _ = self.of_class(row)
         shown = self._shown(row, n_columns)
         longest = max((abs(size) for _, size in shown), default=0.0) or 1.0
-        lines = "".join(_html_line(text, size, longest) for text, size in shown)
+        form = _number_format([base, score, *(size for _, size in shown)], 3)
+        lines = "".join(_html_line(text, size, longest, form) for text, size in shown)
         notes = "".join(f"<li>{escape(note)}</li>" for note in self._notes(row))
         return (
             f'<div class="explanation"><p><strong>{escape(self._headline(row))}</strong></p>'
-            f'<table style="border-collapse:collapse">{_html_line("base", base, 0.0)}{lines}'
-            f"{_html_line('score', score, 0.0)}</table>{f'<ul>{notes}</ul>' if notes else ''}</div>"
+            f'<table style="border-collapse:collapse">{_html_line("base", base, 0.0, form)}{lines}'
+            f"{_html_line('score', score, 0.0, form)}</table>{f'<ul>{notes}</ul>' if notes else ''}</div>"
         )
 
     # -- plot --------------------------------------------------------------------------------------------
@@ -214,12 +220,14 @@ class RowExplanations:
         # Thin lines connect the end of each bar with the beginning of the next one.
         ax.vlines(ends[:-1], places[:-1], places[1:], color=_NEUTRAL, linewidth=0.8)
         reach = float(np.ptp([*ends, base])) or 1.0
+        form = _number_format([base, score, *sizes.tolist()], 2)
         for place, size, end in zip(places, sizes, ends, strict=True):
             ax.text(
-                end + (0.015 if size > 0.0 else -0.015) * reach, place, f"{size:+.2f}",
+                end + (0.015 if size > 0.0 else -0.015) * reach, place, format(size, form),
                 va="center", ha="left" if size > 0.0 else "right", fontsize="small",
             )  # fmt: skip
-        for at, text in ((base, f"base {base:.2f}"), (score, f"score {score:.2f}")):
+        plain = form.removeprefix("+")
+        for at, text in ((base, f"base {base:{plain}}"), (score, f"score {score:{plain}}")):
             ax.axvline(at, color=_NEUTRAL, linewidth=0.8, linestyle=":")
             is_base = text.startswith("base")
             ax.text(
@@ -286,6 +294,16 @@ def value_text(value: Any) -> str:
     return f"{number:.0f}" if 1e3 <= abs(number) < 1e12 else f"{number:.4g}"
 
 
+def _number_format(numbers: list[float], n_decimals: int) -> str:
+    """Return the format of the numbers of a row: more decimals if all of them are small."""
+    largest = max(map(abs, numbers))
+    if not 0.0 < largest < 0.1:
+        return f"+.{n_decimals}f"
+    if largest < 1e-4:
+        return f"+.{n_decimals - 1}e"
+    return f"+.{n_decimals - 1 - floor(log10(largest))}f"
+
+
 def _label(label: Any) -> str:
     return repr(_plain(label))
 
@@ -317,7 +335,7 @@ def _change_text(change: Change, names: list[str], values: NDArray[Any]) -> str:
     return f"The prediction would be {_label(change.label)} with {' and '.join(parts)}."
 
 
-def _html_line(text: str, size: float, longest: float) -> str:
+def _html_line(text: str, size: float, longest: float, form: str) -> str:
     bar = ""
     if longest > 0.0:
         width = round(_BAR_PIXELS * abs(size) / longest)
@@ -329,6 +347,6 @@ def _html_line(text: str, size: float, longest: float) -> str:
         )
     return (
         f'<tr><td style="padding:1px 10px 1px 0;text-align:left">{escape(text)}</td>'
-        f'<td style="padding:1px 10px 1px 0;text-align:right;font-variant-numeric:tabular-nums">{size:+.3f}'
+        f'<td style="padding:1px 10px 1px 0;text-align:right;font-variant-numeric:tabular-nums">{size:{form}}'
         f'</td><td style="padding:1px 0">{bar}</td></tr>'
     )

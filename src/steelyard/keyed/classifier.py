@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -503,7 +503,7 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
         Returns
         -------
         RowExplanations
-            In its ``values``, each key is replaced by the internal number of the key, 0 for an unknown key.
+            Contributions, base, score, and the values of the rows with their keys.
         """
         if changes:
             raise ParameterError(
@@ -511,7 +511,11 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
                 source="KeyedClassifier.explain",
                 hint="omit changes=True, or explain group_, the model of all rows",
             )
-        return super().explain(X, background=background, changes=False)
+        found = super().explain(X, background=background, changes=False)
+        rows, texts = self._split_texts(X, "explain")
+        values = found.values.astype(object)
+        values[:, self._place] = texts or super()._explained_rows(rows)[:, self._place]
+        return replace(found, values=values)
 
     def _explained_rows(self, X: Any) -> FloatArray:
         """Return validated rows with each key replaced by its internal number."""

@@ -78,6 +78,7 @@ def render_report(result: PrequentialResult) -> str:
         lead=lead,
         measured=measured,
         tiles=_tiles(result),
+        n_untested=result.n_rows - _n_tested(result),
         columns=text.known_columns(values, _COLUMNS if result.positive is not None else _COLUMNS_OF_MANY),
         ranking_columns=text.known_columns(values, text.RANKING_COLUMNS),
         models=models,
@@ -158,7 +159,7 @@ def _tiles(result: PrequentialResult) -> list[tuple[str, str]]:
     kind = "positive" if result.positive is not None else "rarest"
     rows_per_second = number(result.n_rows / max(result.seconds, 1e-9))
     return [
-        (f"{result.n_rows:,}", "rows, each tested before it is learned" if result.learned else "rows tested"),
+        (f"{result.n_rows:,}", _rows_text(result)),
         (f"{len(result.labels):,}", "class" if len(result.labels) == 1 else "classes"),
         (
             f"{share:.1%}" if share >= 0.001 else f"{share:.3%}",
@@ -166,6 +167,21 @@ def _tiles(result: PrequentialResult) -> list[tuple[str, str]]:
         ),
         (rows_per_second, "rows per second, including reading and all models"),
     ]
+
+
+def _rows_text(result: PrequentialResult) -> str:
+    """Return the text below the number of rows."""
+    n_tested = _n_tested(result)
+    if not result.learned:
+        return "rows tested"
+    if n_tested == result.n_rows:
+        return "rows, each tested before it is learned"
+    return f"rows, {n_tested:,} of them tested before they are learned"
+
+
+def _n_tested(result: PrequentialResult) -> int:
+    """Return how many rows were tested, by the model for which there are most."""
+    return max(line["tested"] for line in result.summary())
 
 
 def _models(result: PrequentialResult) -> list[dict[str, Any]]:

@@ -535,8 +535,9 @@ def row_costs(batch: ColumnBatch, column: str) -> FloatArray:
 def missing_column(name: str, found: Collection[str]) -> DataError:
     """Return the error for a column that the rows of a request lack."""
     closest = near(name, list(found))
+    others = f"there are {listed(found)}" if found else "the rows have no columns"
     return DataError(
-        f"the column {name!r} is missing; there are {listed(found)}.",
+        f"the column {name!r} is missing; {others}.",
         source=_SOURCE,
         hint=f"did you mean {closest!r}?" if closest else None,
     )

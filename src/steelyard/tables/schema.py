@@ -105,6 +105,19 @@ class Schema:
             return partial(_texts_of_codes, texts=_WEEKDAYS) if part else time_texts
         return None
 
+    def category_texts(self, X: Any, source: str) -> dict[int, NDArray[Any]]:
+        """Return the texts of each column of categories in a table, by the index of the coded column."""
+        batch = table_batch(X, source)
+        if batch.is_matrix:
+            return {}
+        names = [name for name, _ in self.places]
+        found = {}
+        for place in self.categorical:
+            if names[place] in batch.columns:
+                texts, codes = batch.dictionary_encode(names[place])
+                found[place] = np.array(texts, dtype=object)[codes]
+        return found
+
     def encode(self, X: Any, source: str, *, learn: bool) -> FloatArray:
         """Return the coded rows of a table.
 

@@ -670,15 +670,19 @@ class TableModel(ClassifierMixin, TransformerMixin, BaseEstimator):
         that occur in only one of the periods are aligned.
         """
         for model in (self, before):
-            if not hasattr(model.estimator, "statistics_"):
-                raise DataError(
-                    f"a model of class {type(model.estimator).__name__} has no class statistics.",
-                    source="drift_report",
-                    hint="compare tables, statistics or models of class ProximalSVC",
-                )
+            model.check_has_statistics()
         self._check_compatible(before, "drift_report")
         encoder, ours, theirs = self._aligned(before)
         return compare_statistics(theirs.statistics_, ours.statistics_, encoder.feature_names)
+
+    def check_has_statistics(self) -> None:
+        """Raise unless the model has the class statistics that :meth:`drift_report` compares."""
+        if not hasattr(self.estimator, "statistics_"):
+            raise DataError(
+                f"a model of class {type(self.estimator).__name__} has no class statistics.",
+                source="drift_report",
+                hint="compare tables or files of statistics, or use ProximalSVC",
+            )
 
     def unlearned(self) -> TableModel:
         """Return a model with the same columns, parameters and quantizer, but without learned rows."""

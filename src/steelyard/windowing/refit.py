@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, ClassVar
 
@@ -11,9 +11,12 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
 from steelyard._labels import sorted_classes
+from steelyard._types import FloatArray
 from steelyard._validation import validate_batch
-from steelyard.base import GrowingMixin, Traits
+from steelyard.base import BatchLearner, GrowingMixin, Traits
 from steelyard.exceptions import DataError, NotFittedError, ParameterError
+from steelyard.explanation.attribution import Attribution
+from steelyard.explanation.neighbors import RememberedRows
 from steelyard.params import Integer
 from steelyard.streams.chunks import padded
 from steelyard.windowing.base import WindowRows
@@ -178,9 +181,38 @@ class Refit(TimedWindowWrapper):
         return self._predict(X)
 
     def _ask(self, estimator: Any, method: str, rows: Any) -> NDArray[Any]:
-        known = rows[:, : self._rows[0].X.shape[1]]  # without the features that were added after the last fit
-        result = super()._ask(estimator, method, known)
+        result = super()._ask(estimator, method, self._known_features(rows))
         return self._fitted_classes[result.astype(np.intp).reshape(-1)] if method == "predict" else result
+
+    def _scored(self, X: Any, method: str) -> tuple[FloatArray, NDArray[Any]]:
+        scores, _ = super()._scored(X, method)
+        return scores, self._fitted_classes  # the classes of the estimator are numbers
+
+    def _remembered_rows(self) -> RememberedRows | None:
+        found = super()._remembered_rows()
+        if found is None:
+            return None
+        if found.labels is not None:
+            found = replace(found, labels=self._fitted_classes[found.labels.astype(np.intp)])
+        compare = found.compare
+        return replace(
+            found,
+            X=padded(found.X, self.n_features_in_) if found.has_values else found.X,
+            compare=None if compare is None else lambda rows: compare(self._known_features(rows)),
+        )
+
+    def _attribution(self, X: FloatArray, background: FloatArray | None) -> Attribution:
+        if not isinstance(self.estimator_, BatchLearner):
+            return super()._attribution(X, background)
+        # Features that were added after the last fit contribute nothing.
+        known = self._known_features(X)
+        others = None if background is None else self._known_features(background)
+        found, n_new = super()._attribution(known, others), X.shape[1] - known.shape[1]
+        return replace(found, contributions=np.pad(found.contributions, ((0, 0), (0, n_new), (0, 0))))
+
+    def _known_features(self, rows: Any) -> Any:
+        """Return the rows without the features that were added after the last fit."""
+        return rows[:, : self._rows[0].X.shape[1]]
 
 
 def _with_class_numbers(estimator: Any, labels: list[Any]) -> Any:

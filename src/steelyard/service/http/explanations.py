@@ -68,7 +68,10 @@ class RecentAlarms:
         self.drop(published.name, forgotten_at)
         alarms = list(self._alarms[published.name])[::-1]
         for alarm in (one for one in alarms if one.explanation is None):
-            alarm.explanation = published.explain(alarm.row)[0]
+            found = published.explain(alarm.row)[0]
+            # With a target rate, a change that makes the score positive does not lead away from the alarm.
+            changes = [one for one in found.get("changes", ()) if str(one["label"]) != alarm.label]
+            alarm.explanation = found | {"changes": changes}
         known = self._importance.get(published.name)
         if known is None or time.monotonic() - known[0] > _IMPORTANCE_SECONDS:
             known = self._importance[published.name] = time.monotonic(), published.importance()

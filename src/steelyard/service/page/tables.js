@@ -126,16 +126,16 @@ function alarmTable(alarm) {
     bar.append(svg("rect", { class: v > 0 ? "p" : "n", x: v > 0 ? 50 : 50 - width, y: 1, width, height: 8 }));
     const cell = el("td");
     cell.append(bar);
-    return [`${column} = ${shown(alarm.values[column])}`, signed(v), cell];
+    return [`${column} = ${shown(alarm.values[column])}`, signed(v, top), cell];
   });
   const holder = el("div", null, "alarm");
   const score = several ? alarm.score[alarm.label] : sign * alarm.score;
-  holder.append(el("div", `${moment(alarm.at)}: “${alarm.label}”, score ${signed(score)}`, "small"), scrolled(table(["column", "adds", ""], rows)));
+  holder.append(el("div", `${moment(alarm.at)}: “${alarm.label}”, score ${signed(score, Math.abs(score))}`, "small"), scrolled(table(["column", "adds", ""], rows)));
   const change = alarm.changes?.[0];
   if (change) holder.append(el("div", `“${change.label}” with ${Object.entries(change.values).map(([column, v]) => `${column} = ${shown(v)}`).join(" and ")}`, "small quiet"));
   return holder;
 }
-const signed = (v) => `${v < 0 ? "−" : "+"}${Math.abs(v).toFixed(2)}`;
+const signed = (v, top) => `${v < 0 ? "−" : "+"}${top < 0.1 ? Math.abs(v).toPrecision(2) : Math.abs(v).toFixed(2)}`;
 const shown = (v) => (typeof v === "number" ? String(Number(v.toPrecision(4))) : String(v ?? "missing"));
 
 function importanceTable(importance) {
