@@ -34,7 +34,7 @@ ELSEWHERE = {
     "tables/table_stream.py": "requests are parsed by service/rows.py",
     "tables/text_sources.py": "requests are parsed by service/rows.py",
     "tables/files.py": "requests are parsed by service/rows.py",
-    "ensemble/row_costs.py": "sample_cost is an argument of Python",
+    "ensemble/decision.py": "sample_cost is an argument of Python",
     "proximal/folds.py": "the service makes learners and their feature maps itself",
     "proximal/statistics.py": "the service makes learners itself, and tables add features by themselves",
     "proximal/certificate.py": "certificates are checked in Python",

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from steelyard import ProximalSVC
 from steelyard._labels import EncodedLabels, LabelEncoder, encode_labels
-from steelyard.cli.registry import available, make_models
+from steelyard.cli.registry import LEARNERS, make_models
 from steelyard.streams import ArrayStream
 from steelyard.streams.chunks import Chunk
 from steelyard.streams.predictions import learn_chunk, predict_chunk
@@ -71,7 +71,7 @@ def test_table_stream_encodes_labels():
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
-@pytest.mark.parametrize("name", sorted(available()))
+@pytest.mark.parametrize("name", sorted(LEARNERS))
 def test_labels_derived_from_scores_equal_predict_of_every_learner(name, n_classes):
     """This includes rows far from the training data and models with a single class."""
     rng = np.random.default_rng(n_classes)
