@@ -190,7 +190,10 @@ class _TaskQueue:
                 task = self.take()
 
     def help(self) -> None:
-        """Run tasks in another thread, unless the call has ended."""
+        """Let the current thread, which has not called :func:`run_tasks`, run tasks.
+
+        It runs none if the call has ended.
+        """
         with self._changed:
             if not self._is_open:
                 return
@@ -221,11 +224,12 @@ def run_tasks(tasks: Sequence[Callable[[], Any]], *, parallel: bool) -> list[Any
     Parameters
     ----------
     tasks : sequence of callables
-        The tasks, longest first. The calling thread runs the first task. A signal may end this call while the
-        other threads still run, so their tasks must not change objects that outlive the call.
+        The tasks in the order in which they begin; long tasks should come first. The calling thread runs the
+        first one. A signal may end this call while the other threads still run, so their tasks must not
+        change objects that outlive the call.
     parallel : bool
-        Whether to use several threads, because there is enough work. Cores on which background tasks run
-        are used when these tasks have ended.
+        Whether to use several threads, because there is enough work. Background tasks occupy cores; when
+        one ends, its thread also takes tasks.
     """
     n_threads = min(num_threads(), len(tasks)) if parallel else 1
     if n_threads < 2:
@@ -272,7 +276,8 @@ class BackgroundTask(Generic[_R]):
 
     With one core, the function runs at once in the calling thread. The function must have no effects besides
     its result: it may run again, in a forked child or if it has failed, and its result may never be read. A
-    fork and the end of the process wait for it. Its thread then helps calls of :func:`run_tasks`.
+    fork and the end of the process wait for it. When the function has ended, its thread helps calls of
+    :func:`run_tasks`.
 
     Parameters
     ----------

@@ -20,7 +20,9 @@ CONTROL_CHARACTERS = re.compile(
 
 
 def visible(text: object, *, keep: str = "") -> str:
-    r"""Return text with the escape sequence of Python for every control character that is not in ``keep``.
+    r"""Return text in which control characters are replaced by the escape sequences of Python.
+
+    Characters in ``keep`` are not replaced.
 
     >>> print(visible("fraud\x1b]52;c;Zm9v\x07"))
     fraud\x1b]52;c;Zm9v\x07

@@ -72,7 +72,7 @@ def test_conformal_factor_matches_explicit_boundary_points(phi, rng, margin, bet
     bumps = make_boundary_bumps(view, pairs, beta, margin, Variant(neighbours="margin", floor=0.2))
     boundary = reference.points(phi, list(zip(*pairs, strict=True)), beta)
     tau2 = reference.widths(boundary, margin)
-    np.testing.assert_allclose(bumps.widths, tau2, rtol=1e-9)
+    np.testing.assert_allclose(bumps.squared_widths, tau2, rtol=1e-9)
     np.testing.assert_allclose(bumps.factor(view), reference.factor(phi, boundary, tau2, 0.2), rtol=1e-9)
 
 
@@ -82,7 +82,7 @@ def test_widths_of_boundary_gaussians_are_mean_distances_to_all_or_nearest_point
     pairs = match_pairs(view, RARE, OTHER, "nearest")
     bumps = make_boundary_bumps(view, pairs, 0.7, 0.1, Variant(neighbours=neighbours))
     boundary = reference.points(phi, list(zip(*pairs, strict=True)), 0.7)
-    np.testing.assert_allclose(bumps.widths, reference.widths(boundary, most=most), rtol=1e-9)
+    np.testing.assert_allclose(bumps.squared_widths, reference.widths(boundary, most=most), rtol=1e-9)
 
 
 def test_conformal_factors_of_same_rows_are_equal_in_training_and_prediction(phi, rng):
@@ -95,7 +95,7 @@ def test_conformal_factors_of_same_rows_are_equal_in_training_and_prediction(phi
 def test_width_at_single_boundary_point_is_distance_to_its_opposite_vector(phi, rng):
     view = view_of(phi, rng)
     bumps = make_boundary_bumps(view, (RARE[:1], OTHER[:1]), 0.5, 1.0, Variant())
-    np.testing.assert_allclose(bumps.widths, [np.sum((phi[0] - phi[6]) ** 2)], rtol=1e-9)
+    np.testing.assert_allclose(bumps.squared_widths, [np.sum((phi[0] - phi[6]) ** 2)], rtol=1e-9)
 
 
 def test_pairs_of_equal_rows_give_finite_conformal_factors(rng):
@@ -135,7 +135,7 @@ def test_act_conformal_factors_match_formula(phi, rng):
             )  # with a linear kernel, input space and feature space are the same
             near = squared[squared <= (squared.min() + squared.max()) / 2]
             expected.append(near.mean() * len(opposite) / len(mine))
-    np.testing.assert_allclose(bumps.widths, expected, rtol=1e-9)
+    np.testing.assert_allclose(bumps.squared_widths, expected, rtol=1e-9)
     D = [max(np.exp(-np.sum((x - phi[c]) ** 2) / w) for c, w in enumerate(expected)) for x in phi]
     np.testing.assert_allclose(bumps.factor(view), D, rtol=1e-9)
 

@@ -14,7 +14,7 @@ from steelyard.brokers import Address, BrokerError, open_source
 from steelyard.brokers.interface import client_errors
 from tests.brokers.feeding import SETTINGS, digest, encoded, records, topic
 from tests.brokers.servers import free_port, received
-from tests.service.data import n_early_labels
+from tests.service.data import n_unused_labels
 from tests.service.processes import until
 
 
@@ -107,7 +107,7 @@ def test_labels_before_and_after_their_rows_are_joined_by_id(positioned, fed):
     more = {"labels": {"address": positioned.address(labels), "wait": "1h"}}
     more |= {"dead_letter": {"address": positioned.address(dead)}, "id": "id"}
     model = fed(_source(positioned, name, **more))
-    until(lambda: n_early_labels(model.store) == 40)
+    until(lambda: n_unused_labels(model.store) == 40)
     positioned.send(name, encoded(bare))
     until(lambda: model.n_rows == 40)  # without this wait the second label of a row could precede the row
     positioned.send(labels, encoded([*told[40:], {"id": "unknown", "kind": 1}, told[5]]))
@@ -117,7 +117,7 @@ def test_labels_before_and_after_their_rows_are_joined_by_id(positioned, fed):
     letters = [json.loads(letter) for letter in received(positioned, dead, 1)]
     assert [json.loads(letter["payload"])["id"] for letter in letters] == ["r5"]
     assert "learned with a label before" in letters[0]["reason"]
-    until(lambda: n_early_labels(model.store) == 1)
+    until(lambda: n_unused_labels(model.store) == 1)
 
 
 def test_label_of_unknown_row_becomes_dead_letter_after_timeout(brokers, fed):
@@ -128,7 +128,7 @@ def test_label_of_unknown_row_becomes_dead_letter_after_timeout(brokers, fed):
     model = fed(_source(broker, name, **more, dead_letter={"address": broker.address(dead)}))
     (letter,) = received(broker, dead, 1)
     assert json.loads(letter)["reason"] == "no row with this id has arrived"
-    until(lambda: n_early_labels(model.store) == 0)
+    until(lambda: n_unused_labels(model.store) == 0)
 
 
 def test_bad_messages_become_dead_letters_and_all_others_are_learned(positioned, fed):

@@ -71,7 +71,10 @@ def test_calibration_is_finite_and_monotone_and_can_be_restored(rows):
 
 
 def _labelled_with_high_middle(n, seed):
-    """Return log-odds of rows that are positive more often than they say near 0.5 only, and labels."""
+    """Return log-odds and labels.
+
+    Rows with a probability near 0.5 are positive more often than it says, the others exactly as often.
+    """
     rng = np.random.default_rng(seed)
     z = rng.normal(0.0, 2.0, n)
     return z, rng.random(n) < expit(z + 1.2 * np.exp(-6.0 * z * z))

@@ -1,4 +1,7 @@
-"""Scores of predicted rows: a row gets its last scores once, and the delay is that of the newest row."""
+"""Scores of predicted rows: each row gets its last scores once.
+
+The delay is the number of rows that were predicted after the newest row whose scores were taken.
+"""
 
 from __future__ import annotations
 

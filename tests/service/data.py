@@ -41,6 +41,6 @@ class Clock:
         return self.now
 
 
-def n_early_labels(store, model="m"):
+def n_unused_labels(store, model="m"):
     """Return the number of stored labels that wait for their rows or were refused."""
     return len(store.unused_labels(model, np.inf, 10_000))

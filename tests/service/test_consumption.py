@@ -11,7 +11,7 @@ from steelyard.service import rows as wire
 from steelyard.service.commands import Consume, Forget, Put
 from steelyard.service.errors import PositionMoved
 from steelyard.service.session import pending_rows
-from tests.service.data import n_early_labels, records, spec
+from tests.service.data import n_unused_labels, records, spec
 from tests.service.sessions import ModelSession, batch
 
 TOPIC = "source nats:payments"
@@ -52,14 +52,14 @@ def test_refused_rows_do_not_advance_the_stored_position(where):
 def test_deleting_model_removes_positions_and_forget_removes_early_labels(where):
     session = _session(where)
     session.do(_consume({"": (None, "1")}, labels={"r1": 1, "r2": 0}))
-    assert n_early_labels(session.store) == 2
+    assert n_unused_labels(session.store) == 2
     session.do(Forget("m", ids=["r1"]))
-    assert n_early_labels(session.store) == 1
+    assert n_unused_labels(session.store) == 1
     session.store.acquire_write_lock()
     with session.store.transaction():
         session.store.drop_model("m")
     assert session.store.positions("m", TOPIC) == {}
-    assert n_early_labels(session.store) == 0
+    assert n_unused_labels(session.store) == 0
 
 
 def _pending(rows):
@@ -83,7 +83,7 @@ def test_rows_and_labels_that_arrive_in_any_order_are_joined_and_learned(order, 
     assert sorted(session.model().summary()["classes"].items()) == sorted(
         expected.model().summary()["classes"].items()
     )
-    assert n_early_labels(session.store) == session.store.n_pending("m") == 0
+    assert n_unused_labels(session.store) == session.store.n_pending("m") == 0
 
 
 def test_refused_label_is_stored_with_reason_and_its_row_stays_pending():

@@ -1,7 +1,7 @@
 """Conformal factors: Gaussian bumps at boundary points in feature space (KBA), or at support rows (ACT).
 
-Symbols of the papers and their names in this module: beta is ``beta``, tau_b^2 is ``widths``, and D(x) is
-``factor``.
+Symbols of the papers and their names in this module: beta is ``beta``, tau_b^2 is ``squared_widths``, and
+D(x) is ``factor``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Bumps(ABC):
     kind: ClassVar[str]  # name of the class in files
     positions: ClassVar[tuple[str, ...]]  # fields with indices of reference rows
 
-    widths: FloatArray  # squared width of each bump, shape (n_bumps,)
+    squared_widths: FloatArray  # shape (n_bumps,)
     combine: str  # as in Variant
     floor: float
     scale: float  # factor by which the combined bumps are multiplied
@@ -40,8 +40,8 @@ class Bumps(ABC):
     def factor(self, view: View) -> FloatArray:
         """Return the conformal factor D(x) of every row of the view."""
         result = np.empty(view.n_rows)
-        for rows in blocks(view.n_rows, len(self.widths)):
-            bumps = np.exp(-self.squared_distances(view, rows) / self.widths)
+        for rows in blocks(view.n_rows, len(self.squared_widths)):
+            bumps = np.exp(-self.squared_distances(view, rows) / self.squared_widths)
             result[rows] = getattr(bumps, self.combine)(axis=1)  # maximum, mean or sum
         return self._scaled(result)
 
@@ -70,7 +70,7 @@ class BoundaryBumps(Bumps):
     other: Indices  # index of the second row
     beta: float  # a point is ``(1 - beta)`` times the first row plus ``beta`` times the second
     lengths: FloatArray  # squared length of each point in feature space, shape (n_points,)
-    widths: FloatArray
+    squared_widths: FloatArray
     combine: str
     floor: float
     scale: float = 1.0
@@ -87,7 +87,7 @@ class BoundaryBumps(Bumps):
             return super().factor(view)
         largest, is_symmetric = np.empty(view.n_rows), view.row_factor is view.reference_factor
         _native.largest_exponents(
-            *view.arrays(), self.rare, self.other, self.beta, self.lengths, self.widths,
+            *view.arrays(), self.rare, self.other, self.beta, self.lengths, self.squared_widths,
             largest, is_symmetric, num_threads(),
         )  # fmt: skip
         return self._scaled(np.exp(largest))
@@ -110,12 +110,12 @@ def make_boundary_bumps(
     gaps = own[rare] + own[other] - 2.0 * between
     limit = {"margin": margin**2, "printed": margin}.get(variant.neighbours, np.inf)
     max_neighbours = _N_NEAREST if variant.neighbours == "nearest" else len(lengths)
-    widths, (kernel, factor, _, _) = np.empty(len(lengths)), view.arrays()
+    squared_widths, (kernel, factor, _, _) = np.empty(len(lengths)), view.arrays()
     _native.mean_near_distances(
-        kernel, factor, rare, other, beta, lengths, limit, max_neighbours, widths, num_threads()
-    )  # a width is 0 if all points coincide
-    widths = np.where(widths > 0.0, widths, np.where(gaps > 0.0, gaps, 1.0))
-    return BoundaryBumps(rare, other, beta, lengths, widths, variant.combine, variant.floor)
+        kernel, factor, rare, other, beta, lengths, limit, max_neighbours, squared_widths, num_threads()
+    )  # 0 if all points coincide
+    squared_widths = np.where(squared_widths > 0.0, squared_widths, np.where(gaps > 0.0, gaps, 1.0))
+    return BoundaryBumps(rare, other, beta, lengths, squared_widths, variant.combine, variant.floor)
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ class SupportBumps(Bumps):
     positions = ("centers",)
 
     centers: Indices  # indices of the support rows among the reference rows, shape (n_bumps,)
-    widths: FloatArray
+    squared_widths: FloatArray
     combine: str
     floor: float
     scale: float = 1.0
@@ -142,14 +142,14 @@ def make_support_bumps(view: View, rare: Indices, other: Indices, variant: Varia
     The squared width of a bump is the mean squared distance to nearby support rows of the other class. This
     width is scaled so that the class with fewer support rows gets wider bumps than the other class.
     """
-    widths = np.concatenate(
+    squared_widths = np.concatenate(
         [
             _opposite_distances(view, rare, other) * (len(other) / len(rare)),
             _opposite_distances(view, other, rare) * (len(rare) / len(other)),
         ]
     )
-    widths = np.where(widths > 0.0, widths, 1.0)
-    return SupportBumps(np.concatenate([rare, other]), widths, variant.combine, variant.floor)
+    squared_widths = np.where(squared_widths > 0.0, squared_widths, 1.0)
+    return SupportBumps(np.concatenate([rare, other]), squared_widths, variant.combine, variant.floor)
 
 
 def _opposite_distances(view: View, centers: Indices, opposite: Indices) -> FloatArray:
@@ -187,22 +187,30 @@ def input_distances(X: Any, reference: Any, norm: str = "l2") -> InputDistances:
 # -- persistence ---------------------------------------------------------------------------------------
 
 _KINDS: dict[str, type[Any]] = {kind.kind: kind for kind in (BoundaryBumps, SupportBumps)}
+_WIDTHS_IN_FILES = "widths"  # name of the squared widths in model files
+
+
+def state_of_bumps(bumps: Bumps) -> dict[str, Any]:
+    """Return the bumps as the content of a model file."""
+    fields = {_WIDTHS_IN_FILES if name == "squared_widths" else name: x for name, x in vars(bumps).items()}
+    return {"kind": bumps.kind, **fields}
 
 
 def restore_bumps(tree: dict[str, Any], n_reference: int) -> Bumps:
     """Return the bumps of a model file. Raise ValueError if they are not valid."""
     content = dict(tree)
+    content["squared_widths"] = content.pop(_WIDTHS_IN_FILES)
     bumps: Bumps = _KINDS[content.pop("kind")](**content)
     for name in ("floor", "scale", *(["beta"] if isinstance(bumps, BoundaryBumps) else [])):
         check_number(getattr(bumps, name), name)
-    arrays = [bumps.widths, *([bumps.lengths] if isinstance(bumps, BoundaryBumps) else [])]
-    if any(array.dtype != np.float64 or array.shape != bumps.widths.shape for array in arrays):
+    arrays = [bumps.squared_widths, *([bumps.lengths] if isinstance(bumps, BoundaryBumps) else [])]
+    if any(array.dtype != np.float64 or array.shape != bumps.squared_widths.shape for array in arrays):
         raise ValueError("the widths and lengths of bumps differ in shape or are not float64")
     if bumps.combine not in {"max", "mean", "sum"}:
         raise ValueError(f"unknown value of combine: {bumps.combine!r}")
     for positions in bumps.centers_in_reference():
         check_positions(positions, n_reference)
-        if positions.shape != bumps.widths.shape:
+        if positions.shape != bumps.squared_widths.shape:
             raise ValueError("the numbers of bumps and widths differ")
     return bumps
 

@@ -26,6 +26,7 @@ from steelyard.alignment.bumps import (
     make_boundary_bumps,
     make_support_bumps,
     restore_bumps,
+    state_of_bumps,
 )
 from steelyard.alignment.rough import Problem, RoughSolver, Solution
 from steelyard.alignment.view import Indices, InputDistances, Variant, View
@@ -201,7 +202,7 @@ class Machine:
 
     def to_tree(self) -> dict[str, Any]:
         """Return the model as a tree of arrays and plain values for a model file."""
-        bumps = [{"kind": one.kind, **vars(one)} for one in self.bumps]
+        bumps = [state_of_bumps(one) for one in self.bumps]
         return {**vars(self), "bumps": bumps, "factors": list(self.factors)}
 
     @classmethod

@@ -140,7 +140,7 @@ def _feature_map(n_features: int, gamma: tuple[float, ...], seed: int) -> Random
 
 
 def _unlearned(path: Path, target: str | None) -> TableModel:
-    """Return the model in a file without its rows."""
+    """Return the model in a file as it was before it learned rows."""
     loaded = load_table_model(path, accepts_statistics=True)
     if not hasattr(loaded.estimator, "subtract"):
         raise wrong_kind_error(path, loaded)

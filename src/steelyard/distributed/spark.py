@@ -31,12 +31,12 @@ from steelyard.distributed.partitions import (
 from steelyard.distributed.spark_streaming import (
     PARTS,
     ModelCheckpoint,
+    checked_parts,
     error_part,
     learn_keyed,
     learn_sample,
-    part_of,
+    make_part,
     partition_id,
-    without_errors,
 )
 from steelyard.ensemble import StreamClassifier
 from steelyard.exceptions import DataError, DataTypeError, ParameterError, SteelyardError
@@ -449,7 +449,7 @@ def _run(models: Any, method: str, sides: Sequence[_Side]) -> Any:
         .mapInArrow(_add_up, PARTS)
     )
     by_config: list[list[FoldedStatistics]] = [[] for _ in range(len(work.configs) * work.n_sides)]
-    for row in without_errors(_collect(messages)):
+    for row in checked_parts(_collect(messages)):
         by_config[row["position"]].append(FoldedStatistics.from_bytes(bytes(row["content"])))
     work.finish([add_up(messages) for messages in by_config])
     return models
@@ -505,7 +505,7 @@ def _statistics(
     for config, learner in enumerate(learners, start=first):
         message = message_of(learner)
         if message is not None:
-            yield part_of(partition, config, message.to_bytes())
+            yield make_part(partition, config, message.to_bytes())
 
 
 def _add_up(batches: Iterable[Any]) -> Iterator[Any]:
@@ -515,11 +515,11 @@ def _add_up(batches: Iterable[Any]) -> Iterator[Any]:
         total: Message = None
         for row in group:
             if row["error"]:
-                yield part_of(row["partition"], config, row["content"], error=True)
+                yield make_part(row["partition"], config, row["content"], error=True)
             else:
                 total = add_up([total, FoldedStatistics.from_bytes(row["content"])])
         if total is not None:
-            yield part_of(bucket, config, total.to_bytes())
+            yield make_part(bucket, config, total.to_bytes())
 
 
 def _pack_rows(columns: SparkColumns, batches: Iterable[Any]) -> Iterator[Any]:

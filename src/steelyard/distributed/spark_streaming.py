@@ -139,7 +139,7 @@ def learn_sample(
     rows = df.select(*map(quoted, columns.names)).mapInArrow(
         partial(_sampled, columns, frequent, rate), PARTS
     )
-    parts = [decode(bytes(row["content"])) for row in without_errors(collect(rows))]
+    parts = [decode(bytes(row["content"])) for row in checked_parts(collect(rows))]
     X = np.concatenate([part["X"] for part in parts])
     y, weights = (np.concatenate([part[name] for part in parts]) for name in ("y", "weights"))
     if isinstance(columns.features, tuple):
@@ -163,12 +163,12 @@ def learn_keyed(
     worker = KeyedClassifier(**{**model.get_params(deep=False), "quantizer": quantizer})
     work = partial(_keyed_sums, columns, to_bytes(worker), source)
     parts = df.select(*map(quoted, columns.names)).repartition(quoted(columns.key)).mapInArrow(work, PARTS)
-    for row in without_errors(collect(parts)):
+    for row in checked_parts(collect(parts)):
         worker.merge(from_bytes(bytes(row["content"])))
     model.merge(worker)  # one atomic change, so that an error leaves the model unchanged
 
 
-def without_errors(rows: Iterable[Any]) -> list[Any]:
+def checked_parts(rows: Iterable[Any]) -> list[Any]:
     """Return the parts of all partitions in order; raise the first error that a partition reported."""
     ordered = sorted(rows, key=lambda row: (row["partition"], row["position"]))
     for row in ordered:
@@ -202,7 +202,7 @@ def _keyed_sums(columns: SparkColumns, model: bytes, source: str, batches: Itera
     errors = [part for part in _parts(learn, source, batches) if part is not None]
     yield from errors[:1]
     if not errors and learner.__sklearn_is_fitted__():
-        yield part_of(partition_id(), 0, to_bytes(learner))
+        yield make_part(partition_id(), 0, to_bytes(learner))
 
 
 def _parts(work: Any, source: str, batches: Iterable[Any]) -> Iterator[Any]:
@@ -221,13 +221,13 @@ def _parts(work: Any, source: str, batches: Iterable[Any]) -> Iterator[Any]:
             yield error_part(position, error, f"{source}: partition {partition_id()}")
         else:
             if content is not None:
-                yield part_of(partition_id(), position, content)
+                yield make_part(partition_id(), position, content)
 
 
 def error_part(position: int, error: SteelyardError, where: str) -> Any:
     """Return the part with which a partition reports an error."""
     description = {"message": error.message, "source": where, "hint": error.hint}
-    return part_of(partition_id(), position, encode(description), error=True)
+    return make_part(partition_id(), position, encode(description), error=True)
 
 
 def partition_id() -> int:
@@ -237,8 +237,8 @@ def partition_id() -> int:
     return int(TaskContext.get().partitionId())
 
 
-def part_of(partition: int, position: int, content: bytes, *, error: bool = False) -> Any:
-    """Return a batch of one row, with a content that an executor sends to the driver."""
+def make_part(partition: int, position: int, content: bytes, *, error: bool = False) -> Any:
+    """Return a batch of one row with content that an executor sends to the driver."""
     import pyarrow as pa
 
     columns = {

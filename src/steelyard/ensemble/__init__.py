@@ -3,9 +3,9 @@
 ``stream_classifier`` defines the public class, and ``row_input`` converts its input. ``expert_ensemble``
 holds the learned state and learns a block of rows in the five steps score, record, update, weigh and publish.
 ``experts`` contains one file per kind of expert. ``row_buffer`` stores the rows and ``score_buffer`` the
-out-of-sample scores. ``mixing`` and ``multiclass`` combine scores; the snapshot in ``mixing`` is the
-immutable state used for prediction. ``decision`` holds the learned state of the decision threshold.
-``settings`` has all tuning constants.
+out-of-sample scores. ``mixing`` and ``multiclass`` combine scores; ``snapshot`` has the immutable
+state used for prediction. ``decision`` holds the learned state of the decision threshold. Constants that
+several modules use are in ``settings``, the others at the top of their module.
 """
 
 from steelyard._deprecation import former_names

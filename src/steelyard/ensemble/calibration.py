@@ -31,7 +31,8 @@ _BIN_HALF_LIFE_ROWS = 16_000.0
 _BIN_PRIOR = 100.0  # shrinkage of the corrections, as a sum of p * (1 - p) over rows
 # The corrections keep at least this part of the slope of the log-odds, so probabilities keep their order.
 _MIN_CORRECTED_SLOPE = 0.05
-_MAX_FALL: FloatArray = (1.0 - _MIN_CORRECTED_SLOPE) * _BIN_LOG_ODDS
+# Corrections plus this line must be ascending.
+_STEEPEST_CORRECTION: FloatArray = (1.0 - _MIN_CORRECTED_SLOPE) * _BIN_LOG_ODDS
 
 _RECENT_ROWS = 1000  # number of predicted rows among which the expected recall is computed
 _MIN_RECENT_ROWS = 200
@@ -46,9 +47,9 @@ _MAX_EXCESS = np.exp(2.0)  # limit of the wealth, as a multiple of the wealth at
 class OnlineCalibration:
     """Piecewise linear calibrations with several half-lives, mixed by recent log-loss; immutable.
 
-    A calibration of log-odds has one slope between any two of the log-odds -4, -2, 0, 2 and 4, one on either
-    side of them, and a bias. These coefficients follow the labels by one step of Newton's method per block of
-    rows, with exponentially decaying second derivatives. The probability is the mean of the calibrations,
+    A calibration of log-odds has one slope between neighbouring log-odds of -4, -2, 0, 2 and 4, one below and
+    one above them, and a bias. These coefficients follow the labels by one step of Newton's method per block
+    of rows, with exponentially decaying second derivatives. The probability is the mean of the calibrations,
     weighted by ``exp(-decayed log-loss)``; it increases with the log-odds.
 
     The mean error (label minus probability) of earlier rows with similar probabilities is then removed by
@@ -61,15 +62,16 @@ class OnlineCalibration:
     curvature: FloatArray = field(default_factory=_PENALTIES.copy)  # decayed sums of second derivatives
     # Decayed log-losses, shape (n_half_lives,).
     losses: FloatArray = field(default_factory=lambda: np.zeros(len(_HALF_LIVES_ROWS)))
-    # Decayed sums of errors and of p * (1 - p), near each of the probabilities.
+    # Decayed sums of label - p and of p * (1 - p), near each of the `_N_BINS` probabilities.
     bin_errors: FloatArray = field(default_factory=lambda: np.zeros(_N_BINS))
     bin_variances: FloatArray = field(default_factory=lambda: np.zeros(_N_BINS))
     _corrections: FloatArray = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        wanted = self.bin_errors / (self.bin_variances + _BIN_PRIOR) + _MAX_FALL
+        wanted = self.bin_errors / (self.bin_variances + _BIN_PRIOR) + _STEEPEST_CORRECTION
+        # The mean of the running maximum from the left and the running minimum from the right is ascending.
         ascending = np.maximum.accumulate(wanted) + np.minimum.accumulate(wanted[::-1])[::-1]
-        object.__setattr__(self, "_corrections", 0.5 * ascending - _MAX_FALL)
+        object.__setattr__(self, "_corrections", 0.5 * ascending - _STEEPEST_CORRECTION)
 
     def after(self, log_odds: FloatArray, is_positive: Any) -> OnlineCalibration:
         """Return the calibration updated with labelled rows and their out-of-sample log-odds."""
@@ -90,9 +92,12 @@ class OnlineCalibration:
         return OnlineCalibration(*after, errors, variances)
 
     def _bin_sums(self, log_odds: FloatArray, is_positive: Any) -> tuple[FloatArray, FloatArray]:
-        """Return the errors and variances of rows without corrections, divided among adjacent bins."""
+        """Return the sums of label - p and of p * (1 - p), where p are probabilities without corrections.
+
+        Each row is shared between the two nearest bins.
+        """
         calibrated = _native.calibrate(self.coefficients, self.losses, log_odds, _EDGES)
-        # 32 bits, so that the sums do not depend on the last bits of the exponential function of a machine.
+        # Rounded to 32 bits, because the last bits of exp() differ between machines.
         p = expit(calibrated).astype(np.float32).astype(np.float64)
         positions = np.interp(calibrated, _BIN_LOG_ODDS, np.arange(_N_BINS))
         low = np.minimum(positions.astype(np.int64), _N_BINS - 2)

@@ -155,9 +155,10 @@ class Layout:
 
     @cached_property
     def _category_places(self) -> dict[int, tuple[IntArray, IntArray]]:
-        """For each column of categories, the index of the feature of each code, and of each hash feature.
+        """Two lookup tables per column of categories: feature index by code, and by hash value of the code.
 
-        The index is -1 if there is no feature; the last entry for codes is -1.
+        A code without a feature of its own has its hash feature. -1 means no feature; the first table ends
+        with -1 for missing values.
         """
         found = {}
         for column in self.categorical:

@@ -176,8 +176,9 @@ class OnlineThreshold:
     ) -> Flags:
         """Decide row by row whether to raise an alarm, and count the alarms. Returns a mask of the alarms.
 
-        ``scores`` are ``combine(raw)``, without threshold. The raw scores do not depend on the weights of the
-        experts, with which ``combine`` combines them. ``keys`` are hashes of the rows.
+        ``raw`` are the scores of the experts, which are stored. ``combine`` combines them with the current
+        weights, and ``scores`` are the result, before a threshold is subtracted. ``keys`` are hashes of the
+        rows.
         """
         log, scores = self.log, self.sign * scores
         with lock_of(log):

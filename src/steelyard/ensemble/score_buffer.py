@@ -72,11 +72,12 @@ class ScoreLog(NamedTuple):
 class ScoreBuffer:
     """Recent scores of every expert, given before the labels were known.
 
-    The last rows of every class are kept, about 1,000 in total and at least 100 of each class. If one of two
-    classes has a share below 2 %, the total is 20 divided by this share, at most 4,000. With two
-    classes a row has one score, positive for the second class; with more it has one score per class. The
-    score is NaN for a class that an expert did not know. Attributes are replaced, never changed in place, so
-    a shallow copy can be changed without the original; only one of the two may be appended to.
+    The last rows of every class are kept, about 1,000 in total and at least 100 of each class (fewer with
+    more than ten classes, at least 20). If one of two classes has a share below 2 %, the total is 20 divided
+    by this share, at most 4,000. With two classes a row has one score, positive for the second class; with
+    more it has one score per class. The score is NaN for a class that an expert did not know. Attributes are
+    replaced, never changed in place, so a shallow copy can be changed without the original; only one of the
+    two may be appended to.
     """
 
     def __init__(self, n_experts: int) -> None:

@@ -28,7 +28,7 @@ _RANKING_METRICS = ("auc", "average_precision", "precision_at_k", "recall_at_k")
 LOSSES = PROBABILITY_MEASURES  # measures for which lower values are better
 METRICS = (*MEASURES, "auc", "pmauc", *_RANKING_METRICS[1:], *PROBABILITY_MEASURES)
 _N_RESAMPLES = 200
-_MIN_FLUSH_ROWS = 8000  # buffered rows are counted when they are as many as this and as two windows
+_MIN_FLUSH_ROWS = 8000  # rows are buffered up to this number or two windows, whichever is larger
 # Maximum number of classes for PMAUC; with more, all pairs would take longer than learning.
 _MAX_PMAUC_CLASSES = 30
 # Maximum number of records of a model with few classes; beyond it, every other record is removed.
@@ -343,8 +343,8 @@ class ScoreSample:
     """Reservoir sample of the scores of each class, in bounded memory.
 
     Each row of a class is in the sample with the same probability. Classes are sampled separately, so the
-    sample contains all rows of a rare class; ``counts`` is the true number of rows of each class, ``size``
-    the maximum number of sampled rows.
+    sample contains all rows of a class with at most ``size`` rows; ``counts`` is the true number of rows of
+    each class, ``size`` the maximum number of sampled rows of a class.
     """
 
     def __init__(self, size: int = 4000, seed: int = 0) -> None:

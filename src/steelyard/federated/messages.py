@@ -119,7 +119,7 @@ def _packed(state: Mapping[str, Any]) -> tuple[dict[str, Any], list[bytes]] | No
 def from_bytes(data: bytes) -> tuple[dict[str, Any], ClassStatistics]:
     """Return header fields and statistics of a message.
 
-    Raise FileFormatError for other data, and FileFormatError or another error for damaged data.
+    Raise FileFormatError for other data; damaged data may raise any error.
     """
     data = bytes(data)
     if data[:4] != _MAGIC:

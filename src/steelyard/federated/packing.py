@@ -151,7 +151,7 @@ class _Predictor:
         self._up = [-int(exponent) for exponent in exponents]
         self._ten = [10**n for n in digits]
         self._is_decimal = [n > 0 for n in digits]
-        steps = [1 << max(0, up) for up in self._up]  # number of steps in 1
+        steps = [1 << max(0, up) for up in self._up]  # number of quantization steps per unit
         lengths = [(n // ten).bit_length() for n, ten in zip(steps, self._ten, strict=True)]
         self.unit_lengths: Widths = np.array(lengths, dtype=np.int64)
         self._units = [

@@ -135,7 +135,7 @@ def precisions(c: ClassCounts) -> Any:
 
 
 def f1_scores(c: ClassCounts) -> Any:
-    """Return the F1 score of each class, or nan for a class without true or predicted rows."""
+    """Return the F1 score of each class, or nan for a class with neither true nor predicted rows."""
     return ratio(2 * c.hits, c.true + c.predicted)
 
 

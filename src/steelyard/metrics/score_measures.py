@@ -180,8 +180,8 @@ class ReliabilityBins:
     def measures(self) -> dict[str, float]:
         """Return log-loss, Brier score and expected calibration error; they are nan without rows.
 
-        The calibration error is the mean difference between predicted and observed frequency over the rows.
-        The other two are known only if all updates had losses.
+        The calibration error is the absolute difference between mean probability and observed frequency in
+        each bin, averaged with the numbers of rows. The other two are known only if all updates had losses.
         """
         rows, probabilities, positives = self.sums
         sums = (*self._losses, np.abs(probabilities - positives).sum())

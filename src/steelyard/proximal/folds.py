@@ -77,13 +77,14 @@ class OmittedMap(NamedTuple):
 class FoldState:
     """Learned state of ProximalSVC: class statistics by fold, the feature map and the row ledger.
 
-    All folds share one quantizer and one :class:`ClassStatistics` with the class keys :class:`FoldLabel`, so
-    every change applies to all folds at once. ``add`` changes the state in place by one native call; all
-    methods named by a participle (such as ``merged``) return a new state.
+    All folds share one quantizer and one :class:`ClassStatistics`, so every change applies to all folds at
+    once. With several folds, its class keys are :class:`FoldLabel`. ``add`` changes the state in place by one
+    native call; all methods named by a participle (such as ``merged``) return a new state.
 
     While ``buffer`` has the first rows of a stream, the feature map is preliminary, and the statistics are
-    those of the buffered rows. The result depends neither on the sizes of the batches nor on rows that have
-    been forgotten. When the buffer is full, the final map is fitted and ``buffer`` becomes None.
+    those of the buffered rows. Until the buffer is full, the result depends neither on the sizes of the
+    batches nor on the values of forgotten rows. When it is full, the final map is fitted and ``buffer``
+    becomes None.
 
     Parameters
     ----------

@@ -193,9 +193,9 @@ class ClassStatistics:
         return Quantizer(exponents, origins, rounds, mixed)
 
     def view(self, groups: Sequence[Sequence[Label]] | None = None) -> _native.ExactView:
-        """Return counts, sums and matrices as correctly rounded doubles.
+        """Return counts, sums and matrices of groups of classes as correctly rounded doubles.
 
-        They are those of groups of classes; by default, every class is a group.
+        By default, every class is a group.
         """
         if groups is None:
             groups = [[label] for label in self.classes]

@@ -75,7 +75,7 @@ def stream_chart(
     ``before`` draws the background before the curves. The curve with index ``lead`` is drawn thicker and on
     top. ``options`` are further arguments of the frame.
     """
-    options |= {"x_format": axis[1], "y_label": y_label, "top": 22 if y_label else 10, "along": True}
+    options |= {"x_format": axis[1], "y_label": y_label, "top": 22 if y_label else 10, "has_row_axis": True}
     options |= {"x_label": axis[0], "bottom": 36} if height > 160 else {"bottom": 24}
 
     def draw(wide: float) -> Markup:

@@ -99,7 +99,7 @@ class Frame:
     bottom: float = 36
     x_format: Callable[[float], str] = number
     y_format: Callable[[float], str] = number
-    along: bool = False  # whether the x axis is the row number; the page then adds a tooltip and zoom
+    has_row_axis: bool = False  # whether the x axis is the row number; the page then adds a tooltip and zoom
     _shapes: list[Markup] = field(default_factory=list)
 
     def x(self, value: float) -> float:
@@ -160,7 +160,7 @@ class Frame:
         count = n_x_ticks if n_x_ticks is not None else max(2, int(self.width // 110))
         shapes = Markup().join(self._shapes)
         data: Markup | str = ""
-        if self.along:  # shapes are clipped to the plot area, because the chart can be zoomed
+        if self.has_row_axis:  # shapes are clipped to the plot area, because the chart can be zoomed
             width = self.width - self.left - self.right
             shapes = Markup(
                 '<svg class="area" x="{0:g}" y="0" width="{1:g}" height="{2:g}" '
@@ -179,7 +179,7 @@ class Frame:
         return Markup(
             '<svg class="{}" viewBox="0 0 {:g} {:g}" role="img" aria-label="{}"{}>{}{}</svg>'
         ).format(
-            "chart along" if self.along else "chart",
+            "chart along" if self.has_row_axis else "chart",
             self.width,
             self.height,
             visible(self.title),

@@ -60,11 +60,11 @@ class Request:
     future: RequestFuture = field(default_factory=RequestFuture, kw_only=True, repr=False)
 
     def run(self, writer: Writer, now: float) -> Response:
-        """Apply the request; return its response. If an error of the library is raised, nothing changed."""
+        """Look up the model and apply the request. If an error of the library is raised, nothing changed."""
         return self.apply(writer, writer.session_of(self.model), now)
 
     def apply(self, writer: Writer, session: ModelSession, now: float) -> Response:
-        """Apply the request to its model."""
+        """Apply the request to its model; return the response."""
         raise NotImplementedError
 
     def mentioned_rows(self, response: Response) -> list[RowReference]:
@@ -75,7 +75,7 @@ class Request:
         """Return the models that the request has changed."""
         return [self.model]
 
-    def repeat(self, fingerprint: str, body: str) -> Response | SteelyardError:
+    def stored_response(self, fingerprint: str, body: str) -> Response | SteelyardError:
         """Return the stored response to a repeated request, or an error if it cannot be used again."""
         self.is_repeated = True
         if fingerprint != self.fingerprint:

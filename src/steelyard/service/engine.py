@@ -210,7 +210,7 @@ class Engine:
         """Forget rows; return the new version."""
         n_before = self.n_rows
         self._unlearn(batch)
-        if (rival := self._complete_challenger(n_before)) is not None:
+        if (rival := self._challenger_with_all_rows(n_before)) is not None:
             with self._end_challenger_on_error():
                 rival.engine.forget(batch)
         return self._next()
@@ -271,7 +271,7 @@ class Engine:
             learn_chunk(self.learner, encoded_chunk(self, right, self._labels(right)))
         except SteelyardError as error:  # the learner may be partly changed, so the writer recovers the model
             raise RuntimeError(f"labels could not be corrected: {error}") from error
-        if (rival := self._complete_challenger(self.n_rows)) is not None:
+        if (rival := self._challenger_with_all_rows(self.n_rows)) is not None:
             with self._end_challenger_on_error():
                 rival.engine.correct(wrong, right)
         return self._next()
@@ -286,8 +286,8 @@ class Engine:
         except SteelyardError as error:
             self.challenger, self.challenger_ended = None, type(error).__name__
 
-    def _complete_challenger(self, n_rows: int) -> Challenger | None:
-        """Return the challenger; end it if it has not learned all ``n_rows`` rows of the model."""
+    def _challenger_with_all_rows(self, n_rows: int) -> Challenger | None:
+        """Return the challenger, or end it and return None if it has not learned all ``n_rows`` rows."""
         if self.challenger is not None and self.challenger.engine.n_rows != n_rows:
             self.challenger, self.challenger_ended = None, "rows were forgotten"
         return self.challenger

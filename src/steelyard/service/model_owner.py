@@ -1,4 +1,4 @@
-"""Models of one writer thread: loading, leases, damaged data and publishing."""
+"""Models of one writer thread: loading, leases, following, publishing and recovery."""
 
 from __future__ import annotations
 

@@ -43,9 +43,10 @@ class Speculation:
         self._committed: PublishedModel | None = None
 
     def prepare(self, max_requests: int) -> Callable[[], None] | None:
-        """Take requests that take long from the queue; return the function that learns them, or None.
+        """Move learn requests of one model from the queue to the batch if learning them takes long.
 
-        These are the learn requests of the first model that precede the first request of another kind.
+        Return the function that learns them, or None. They are requests of the model of the first request in
+        the queue, before any request of another kind or with an idempotency key.
         """
         if self.requests:
             return None

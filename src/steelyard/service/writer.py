@@ -493,7 +493,7 @@ class Writer(ModelOwner):
                 self.adopt(request.model)  # the lease is needed before the stored responses are read
             known = self.store.response_to(request.model, request.key)
             if known is not None:
-                return request.repeat(*known)
+                return request.stored_response(*known)
             response = request.run(self, now)
             rows, body = request.mentioned_rows(response), json.dumps(response)
             self.store.put_response(request.model, request.key, request.fingerprint, body, at=now, rows=rows)
@@ -524,7 +524,7 @@ class Writer(ModelOwner):
         new = [(r.key, r.fingerprint, encode(o).decode()) for r, o in outcomes if r.key is not None]
         if new:
             self.store.put_responses(requests[0].model, new, at=self.clock())
-        return outcomes + [(r, r.repeat(*known[r.key])) for r in requests if r.key in known]
+        return outcomes + [(r, r.stored_response(*known[r.key])) for r in requests if r.key in known]
 
     def create(self, name: str, spec: Spec, now: float) -> ModelSession:
         """Create a model that does not exist yet."""

@@ -392,8 +392,8 @@ def execute(
 ) -> ClassStatistics:
     """Return the statistics of all rows, computed inside the database.
 
-    The plan must have been made in the same database snapshot. ``name_of`` returns the name under which a
-    class in a cell is stored.
+    The plan must have been made in the same database snapshot. ``name_of`` returns the key of a class in a
+    cell of the plan, which is a combination of values of the columns ``plan.writer.cells``.
     """
     n_cells = len(plan.writer.cells)
     width = plan.quantizer.n_features

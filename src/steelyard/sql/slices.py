@@ -31,10 +31,11 @@ def select_shrinkage(
     n_folds: int,
     parameters: Mapping[str, Any],
 ) -> float:
-    """Return the weight of all rows of the cube that minimizes the cross-validated error on a slice.
+    """Return how many rows the statistics of the whole cube count as in the model of a slice.
 
-    ``sum_of`` returns the sum of the statistics of some cells, given with their classes. ``own`` are the
-    cells of the slice with their classes; ``cells`` contains the fold and the class of every cell.
+    This is the candidate with the smallest cross-validated error. ``own`` maps the cells of the slice to
+    their classes, ``cells`` all cells to fold and class. ``sum_of`` returns the sum of the statistics of the
+    cells in such a mapping from cells to classes.
     """
     errors = dict.fromkeys(_CANDIDATE_ROWS, 0.0)
     for fold in range(n_folds):

@@ -279,7 +279,10 @@ def _names(names: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def check_exist(names: Sequence[str], source: str, kind: str, wanted: Sequence[str]) -> None:
-    """Raise DataError if one of the columns ``wanted``, which are of some kind, is not in ``names``."""
+    """Raise DataError if one of the columns ``wanted`` is not in ``names``.
+
+    ``kind`` describes the wanted columns in the message.
+    """
     existing = set(names) if wanted else ()
     for name in wanted:
         if name not in existing:
@@ -322,11 +325,11 @@ def new_values(coded: Coded, known: Container[Any]) -> list[tuple[int, Any]]:
     return sorted((int(first_rows[code]), values[code]) for code in unknown if first_rows[code] < len(codes))
 
 
-def erased_codes(codes: Mapping[str, int], texts: Container[str]) -> dict[str, int]:
-    """Return the codes of texts, in which some texts are replaced by placeholders."""
+def erased_codes(codes: Mapping[str, int], erased: Container[str]) -> dict[str, int]:
+    """Return the codes of texts, with a placeholder in place of each text in ``erased``."""
     found: dict[str, int] = {}
     for text, code in codes.items():
-        new = f"(erased {code})" if text in texts else text
+        new = f"(erased {code})" if text in erased else text
         while new != text and (new in codes or new in found):
             new += "'"
         found[new] = code

@@ -238,7 +238,7 @@ def _texts_of_codes(codes: FloatArray, texts: Sequence[str]) -> NDArray[Any]:
 
 
 def _converted(values: Values, kind: str, known: str, name: str, source: str) -> FloatArray:
-    """Return a column of texts as numbers; raise DataError if its kind is not the kind that is known."""
+    """Return texts of a column that held numbers before as numbers; raise DataError for other columns."""
     row = first_unreadable(values, is_time=known == "time") if kind == "category" else 0
     if kind == "category" and known == "number" and row is None:
         return np.array([np.nan if value is None else float(value) for value in values.tolist()])

@@ -29,7 +29,7 @@ _BLEND_SHARPNESS = 20.0  # a window with a G-mean higher by 0.05 has e times the
 
 @dataclass(frozen=True)
 class _Window:
-    """Window with its estimator, and its recent recall of each class from decayed counts of rows and hits."""
+    """Window with its estimator and decayed counts of rows and hits by class, for its recent recalls."""
 
     total: Any = None  # estimator that has learned all blocks; None before the first full block
     n_blocks: int = 0
@@ -161,7 +161,7 @@ class AdaptiveWindows(WindowWrapper):
         self._pending = pending.without_oldest(n_complete)
         if n_complete:
             self.estimator_ = self._windows[self.best_].total
-        elif not self._has_blocks:  # an estimator of the pending rows predicts
+        elif not self._has_blocks:  # until the first block is full, an estimator of the pending rows predicts
             self.estimator_ = clone(self.estimator).fit(self._pending.X, self._pending.y)
 
     @property
@@ -187,11 +187,11 @@ class AdaptiveWindows(WindowWrapper):
         self._need("scores_")
         return [window.score()[0] for window in self._windows]
 
-    def _ask(self, estimator: Any, method: str, rows: Any) -> NDArray[Any]:
+    def _result(self, estimator: Any, method: str, rows: Any) -> NDArray[Any]:
         """Return the result of the best window, or of the weighted average of the scores of all windows."""
         classes = estimator.classes_
         if self.rule == "best" or not self._has_blocks or (method == "predict" and len(classes) == 1):
-            return super()._ask(estimator, method, rows)
+            return super()._result(estimator, method, rows)
         totals = [window.total for window in self._windows]
         has_same_classes = [np.array_equal(total.classes_, classes) for total in totals]
         weights = np.exp(np.array(self.scores_) * _BLEND_SHARPNESS) * has_same_classes
@@ -235,7 +235,7 @@ class AdaptiveWindows(WindowWrapper):
         self.best_ = max(range(len(windows)), key=lambda k: (*self._windows[k].score(), k))
 
     def _moved(self, window: _Window, limit: int | None, block: Any) -> _Window:
-        """Return the window after adding a new block and subtracting the oldest block."""
+        """Return the window with a new block, and without the oldest one if there are more than ``limit``."""
         n_blocks = window.n_blocks + 1
         if window.total is None:
             return replace(window, total=block, n_blocks=n_blocks)

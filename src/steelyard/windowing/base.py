@@ -198,18 +198,18 @@ class WindowWrapper(GrowingMixin, Learner):
         -------
         ndarray of shape (n_samples,) or (n_samples, n_classes)
         """
-        return self._asked("decision_function", X)
+        return self._validated_result("decision_function", X)
 
     def _scored(self, X: Any, method: str) -> tuple[FloatArray, NDArray[Any]]:
         estimator = self._fitted_estimator(method)
-        scores = self._ask(estimator, "decision_function", validate_rows(self, X, method))
+        scores = self._result(estimator, "decision_function", validate_rows(self, X, method))
         return scores[:, None] if scores.ndim == 1 else scores, np.asarray(estimator.classes_)
 
-    def _asked(self, method: str, X: Any) -> NDArray[Any]:
-        """Return the result of a method of the fitted estimator for rows that are not validated yet."""
-        return self._ask(self._fitted_estimator(method), method, validate_rows(self, X, method))
+    def _validated_result(self, method: str, X: Any) -> NDArray[Any]:
+        """Validate rows, and return the result of a method of the fitted estimator for them."""
+        return self._result(self._fitted_estimator(method), method, validate_rows(self, X, method))
 
-    def _ask(self, estimator: Any, method: str, rows: Any) -> NDArray[Any]:
+    def _result(self, estimator: Any, method: str, rows: Any) -> NDArray[Any]:
         """Return the result of a method of the fitted estimator for validated rows."""
         return np.asarray(getattr(estimator, method)(rows))
 
@@ -250,7 +250,7 @@ class WindowWrapper(GrowingMixin, Learner):
 
     @snapshot_read
     def _predict(self, X: ArrayLike) -> NDArray[Any]:
-        return self._asked("predict", X)
+        return self._validated_result("predict", X)
 
     def _has_probabilities(self) -> bool:
         return hasattr(self.estimator, "predict_proba")
@@ -269,7 +269,7 @@ class WindowWrapper(GrowingMixin, Learner):
         -------
         ndarray of shape (n_samples, n_classes)
         """
-        return self._asked("predict_proba", X)
+        return self._validated_result("predict_proba", X)
 
     def _new_estimator(self, rows: FloatArray) -> Any:
         """Return an unfitted clone of the estimator. All clones share one feature map.

@@ -180,8 +180,8 @@ class Refit(TimedWindowWrapper):
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         return self._predict(X)
 
-    def _ask(self, estimator: Any, method: str, rows: Any) -> NDArray[Any]:
-        result = super()._ask(estimator, method, self._known_features(rows))
+    def _result(self, estimator: Any, method: str, rows: Any) -> NDArray[Any]:
+        result = super()._result(estimator, method, self._known_features(rows))
         return self._fitted_classes[result.astype(np.intp).reshape(-1)] if method == "predict" else result
 
     def _scored(self, X: Any, method: str) -> tuple[FloatArray, NDArray[Any]]:

@@ -58,7 +58,7 @@ def window_size(
 
 
 class TimedWindowWrapper(WindowWrapper):
-    """Base class of wrappers whose window is a number of rows or a duration; it defines ``_slide``."""
+    """Base class of wrappers whose window is a number of rows or a duration; subclasses define ``_slide``."""
 
     takes_time = True
 
@@ -70,9 +70,10 @@ class TimedWindowWrapper(WindowWrapper):
         *,
         time: ArrayLike | None = None,
     ) -> Self:
-        """Learn the given rows, or refit if that is due; rows that leave the window are forgotten.
+        """Add rows to the window, and forget the rows that leave it.
 
-        The call is atomic.
+        :class:`SlidingWindow` updates its estimator in every call. :class:`Refit` fits a new estimator on the
+        rows of the window when that is due. The call is atomic.
 
         Parameters
         ----------

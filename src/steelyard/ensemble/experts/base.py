@@ -83,7 +83,7 @@ class Rule:
         """Return the rule updated with labels that the expert has not learned yet."""
         return self
 
-    def constant(self, classes: list[int]) -> float | None:  # noqa: ARG002  only LabelFrequencyRule has one
+    def constant(self, classes: list[int]) -> float | None:  # noqa: ARG002  LabelFrequencyRule uses it
         """Return the score of all rows for two classes, NaN if it is unknown, or None if rows differ."""
         return None
 
@@ -239,8 +239,8 @@ class WindowExpert(Expert):
     def learn(self, before: IntArray, forgotten: Block | None, stream: Stream) -> None:
         """Let the learner learn the rows of ``self.held``, if the expert has a learner.
 
-        Before, it has learned the rows with the numbers ``before``, and forgotten rows that are not in the
-        row buffer any more.
+        So far it has learned the rows numbered ``before`` and the rows ``forgotten``, which are no longer in
+        the row buffer.
         """
 
     def update(self, stream: Stream) -> None:
@@ -269,7 +269,7 @@ class WindowExpert(Expert):
 
 
 class IncrementalExpert(Expert):
-    """Expert whose learner learns and forgets batches of rows; None before the first rows."""
+    """Expert whose learner learns and forgets batches of rows. The learner is None before the first rows."""
 
     features: str  # attribute of TransformedRows that the learner learns
 
@@ -291,7 +291,10 @@ class IncrementalExpert(Expert):
             self.learner = self.new_learner(batch.X.shape[1]).fit(batch.X, labels, batch.weights)
 
     def apply(self, add: Block | None, forget: Block | None, views: Views) -> None:
-        """Replace the learner by a copy that has learned and forgotten rows; new features were 0 before."""
+        """Replace the learner by a copy that has learned and forgotten rows.
+
+        New features count as 0 in earlier rows.
+        """
         if self.learner is None:
             self.fit(add, views)
             return

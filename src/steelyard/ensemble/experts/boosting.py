@@ -26,8 +26,8 @@ _MAX_BYTES = 64e6  # maximum memory of the rows of one expert
 # Number of new rows after which the memory is compacted; must be smaller than the row buffer.
 _COMPACT_ROWS = 500
 _DEFER_AFTER_ROWS = 2000  # number of rows after which fits may be deferred
-_DEFERRED_SHARE = 0.1  # a deferred fit ends after this share of the rows between two refits
-_FIRST_ROWS = 500  # in the first rows of a stream, trees are refitted more often than the budget allows
+_DEFERRED_SHARE = 0.1  # the trees of a deferred fit are used after this share of a refit interval
+_FIRST_ROWS = 500  # number of rows in the first phase of `_UNPAID_GROWTH`
 _EARLY_ROWS = 5000  # number of rows in which fits take `_EARLY_BUDGET` times their share of the budget
 _EARLY_BUDGET = 1.5
 # Growth of the stream after which trees are refitted although the budget allows fewer fits: in the first
@@ -40,8 +40,8 @@ _MIN_LEARNING_RATE = 0.1
 _MIN_LEAF_ROWS = (5, 20)  # minimum rows per leaf: with up to `_SMALL_ROWS` training rows, and with more
 _SMALL_ROWS = 2000
 _COARSE_BINS, _FINE_BINS = 64, 255  # numbers of bins per column
-# Maximum number of columns with more than `_COARSE_BINS` values for more bins: with fewer than
-# `_MANY_ROWS` rows, and with more.
+# Fine bins are used for at most this many columns with more than `_COARSE_BINS` values: in fits of fewer
+# than `_MANY_ROWS` rows, and of more.
 _MAX_FINE_COLUMNS = (8, 24)
 _MANY_ROWS = 5000
 _COUNTED_ROWS = 256  # number of rows in which the values of a column are counted
@@ -142,8 +142,8 @@ class BoostingExpert(WindowExpert):
         # Numbers of trees per output and of leaves per tree. Two classes have one output, more classes have
         # one output each.
         self.n_trees, self.max_leaves = n_trees, max_leaves
-        # Number of bins per column, 64 or 255, with many rows. With 255, columns have 64 bins if too many of
-        # them have more values.
+        # Number of bins per column in fits of `_MANY_ROWS` rows or more, unless too many columns have many
+        # values; smaller fits may use 255.
         self.max_bins = max_bins
         self.share = share  # share of the budget for refits
         self.memory: IntArray = self.held  # ascending numbers of the rows for the next fit

@@ -1,4 +1,4 @@
-"""API keys: random tokens, stored as hashes and limited to scopes, models and rates; limits of rates."""
+"""API keys (random tokens, stored as hashes, with scopes, models and rates) and rate limits."""
 
 from __future__ import annotations
 

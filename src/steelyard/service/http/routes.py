@@ -25,7 +25,7 @@ class Route:
     method: str
     path: str
     handler: Handler  # returns a response, or a value that is sent as JSON
-    scope: str | None = None  # scope that the key needs; None if the handler checks the key, or for no key
+    scope: str | None = None  # scope of the key; None if no key is needed or the handler checks it
     response: str | None = None  # schema, ANY or BINARY; None if the route is not in the OpenAPI description
     body: str | None = None  # OpenAPI schema of the body
     takes_rows: bool = False  # whether the body can have any format of rows, such as CSV

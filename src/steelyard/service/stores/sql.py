@@ -263,7 +263,10 @@ class Store:
     def snapshot(
         self, model: str, *, version: int | None = None, at: float | None = None, committed: bool = True
     ) -> Snapshot | None:
-        """Return the newest snapshot up to a version or time, as of the last commit or of the writer."""
+        """Return the newest snapshot up to a version or time.
+
+        Without ``committed``, uncommitted changes of the writer are included.
+        """
         sql = "SELECT version, at, digest, body FROM snapshots WHERE model = ?"
         values: list[Any] = [model]
         for column, limit in (("version", version), ("at", at)):
