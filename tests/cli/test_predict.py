@@ -7,11 +7,13 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.naive_bayes import GaussianNB
 
 import steelyard
 from steelyard import StreamClassifier
 from steelyard.cli import main
 from steelyard.cli.decision import probabilities
+from steelyard.exceptions import ParameterError
 from tests.runner import cli_runner
 
 
@@ -93,6 +95,30 @@ def test_predict_with_higher_miss_cost_gives_more_alarms(predict):
 def test_mean_predicted_probability_is_near_class_frequency(predict):
     table = lines(predict("--json", "--proba"))
     assert table["proba_fraud"].mean() == pytest.approx(0.1, abs=0.04)
+
+
+def test_prior_balanced_gives_probabilities_at_equal_class_frequencies(predict):
+    observed = lines(predict("--json", "--proba", "--prior", "observed"))
+    pd.testing.assert_frame_equal(observed, lines(predict("--json", "--proba")))
+    balanced = lines(predict("--json", "--proba", "--prior", "balanced"))
+    odds = balanced["proba_fraud"] / balanced["proba_ok"]
+    ratio = odds / (observed["proba_fraud"] / observed["proba_ok"])
+    np.testing.assert_allclose(ratio, ratio[0], rtol=1e-6)  # the ratio of the class frequencies
+    assert 7 < ratio[0] < 12
+    np.testing.assert_array_equal(odds > 1, balanced["score_fraud"] > 0)
+
+
+def test_prior_without_probabilities_is_usage_error(predict):
+    result = predict("--prior", "balanced")
+    assert result.exit_code == 2
+    assert "give --proba or --cost too" in result.output
+
+
+def test_prior_of_model_without_this_option_is_refused():
+    rng = np.random.default_rng(0)
+    model = GaussianNB().fit(rng.normal(size=(40, 2)), np.arange(40) % 2)
+    with pytest.raises(ParameterError, match="--prior: the probabilities of GaussianNB"):
+        probabilities(model, rng.normal(size=(3, 2)), "balanced")
 
 
 def test_predict_copies_requested_input_columns_unchanged(predict):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -139,16 +140,23 @@ threshold_option: Callable[[Any], Any] = click.option(
 )
 
 
-def probabilities(learner: Any, X: FloatArray) -> FloatArray:
-    """Return the class probabilities of rows at the class frequencies of the learned rows."""
+def probabilities(learner: Any, X: FloatArray, prior: str | None = None) -> FloatArray:
+    """Return the class probabilities of rows at the class frequencies of the learned rows, or at `prior`."""
     if not hasattr(learner, "predict_proba"):
         raise ParameterError(
             f"--proba, --cost: a model of class {type(learner).__name__} has no probabilities.",
             hint="use --threshold, which applies to the scores",
         )
+    if prior is not None and "prior" not in signature(learner.predict_proba).parameters:
+        raise ParameterError(
+            f"--prior: the probabilities of {type(learner).__name__} assume the class frequencies of the "
+            f"learned rows; got --prior {prior}.",
+            hint="leave --prior out",
+        )
     import numpy as np
 
-    return np.asarray(learner.predict_proba(X), dtype=np.float64)
+    options = {} if prior is None else {"prior": prior}
+    return np.asarray(learner.predict_proba(X, **options), dtype=np.float64)
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,12 @@ _Explain = Callable[[Any, list[Any]], dict[str, list[Any]]]  # chunk and labels 
 @click.option("--keep", metavar="COL", multiple=True, help="Copy this column to the output, such as an id.")
 @click.option("--proba", is_flag=True, help="Also write the probability of every class.")
 @click.option(
+    "--prior",
+    type=click.Choice(["observed", "balanced"]),
+    help="Class frequencies that the probabilities of --proba and --cost assume: those of the learned rows "
+    "(observed, the default) or equal ones (balanced).",
+)
+@click.option(
     "--explain",
     "n_explained",
     type=click.IntRange(min=1),
@@ -68,6 +74,7 @@ def predict_command(
     dialect: str | None,
     keep: tuple[str, ...],
     proba: bool,
+    prior: str | None,
     n_explained: int | None,
     threshold: Any,
     cost: Cost | None,
@@ -79,8 +86,9 @@ def predict_command(
     """Predict the rows of SOURCE: row number, label and one score per class.
 
     Columns are matched by name; the label column is not needed. With --json every row is one JSON line.
-    Probabilities assume the class frequencies of the learned rows.
     """
+    if prior is not None and not proba and cost is None:
+        raise click.UsageError("--prior changes probabilities; give --proba or --cost too.")
     write = _writer(out, as_json=as_json)
     loaded = load_table_model(model)
     if dialect is not None:
@@ -97,7 +105,7 @@ def predict_command(
         if cost is not None and cost.column is not None and cost.column not in kept:
             kept = [*kept, cost.column]
         rows = loaded.rows(opened, chunk=chunk, limit=limit, labelled=False, keep=kept)
-        chunks = _lines(loaded, rows, decision, keep=keep, proba=proba, explain=explain)
+        chunks = _lines(loaded, rows, decision, keep=keep, proba=proba, prior=prior, explain=explain)
         # Compute the first chunk now, so that an error is raised before an existing output file is replaced.
         return chain([next(chunks)], chunks)
 
@@ -149,6 +157,7 @@ def _lines(
     *,
     keep: tuple[str, ...],
     proba: bool,
+    prior: str | None = None,
     explain: _Explain | None = None,
 ) -> Iterator[Lines]:
     """Yield the predictions of each chunk as rows of the output."""
@@ -158,7 +167,7 @@ def _lines(
     for chunk in rows:
         answers = predict_chunk(model.estimator, chunk)
         found = (
-            probabilities(model.estimator, rows_for_model(model.estimator, chunk))
+            probabilities(model.estimator, rows_for_model(model.estimator, chunk), prior)
             if needs_probabilities
             else None
         )
