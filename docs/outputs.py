@@ -76,7 +76,7 @@ def main() -> None:
                 page.write_text(text, encoding="utf-8")
             for picture in () if trial else Path().glob("*.png"):
                 shutil.copy(picture, PICTURES / picture.name)
-        sys.stdout.write(f"{page.name}: {'runs' if trial else 'written'}\n")
+        sys.stdout.write(f"{page.name}: {'nothing written: needs --data' if trial else 'written'}\n")
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from pathlib import Path
 import pytest
 
 import steelyard
+from steelyard.ensemble.experts import EXPERTS
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -71,12 +72,13 @@ def run_block(code, line, names, page):
     return ""
 
 
-def assert_same_output(shown, printed):
+def assert_same_output(shown, printed, page="PAGE"):
     """Compare the words exactly and the numbers within 3 %."""
-    assert NUMBER.sub("#", shown).split() == NUMBER.sub("#", printed).split()
+    advice = f"the output changed; if it should, run: python docs/outputs.py {page}"
+    assert NUMBER.sub("#", shown).split() == NUMBER.sub("#", printed).split(), advice
     for expected, actual in zip(NUMBER.findall(shown), NUMBER.findall(printed), strict=True):
         a, b = (float(text.replace(",", "").rstrip("%")) for text in (expected, actual))
-        assert a == pytest.approx(b, rel=0.03, abs=1e-12)
+        assert a == pytest.approx(b, rel=0.03, abs=1e-12), advice
 
 
 @pytest.mark.parametrize(
@@ -93,7 +95,7 @@ def test_code_blocks_of_documentation_page_print_the_shown_output(page, tmp_path
     for line, code, shown in code_blocks(page):
         printed = run_block(code, line, names, page)
         if shown is not None and not tutorial:
-            assert_same_output(shown, printed)
+            assert_same_output(shown, printed, page.relative_to(ROOT))
         assert not (tutorial and printed and shown is None), f"{page.name}:{line} prints, but shows nothing"
 
 
@@ -107,9 +109,9 @@ def test_not_run_comment_skips_only_the_next_code_block(tmp_path):
 
 def test_code_block_with_wrong_output_fails_the_comparison():
     assert_same_output("G-mean 0.868\n", "G-mean 0.869\n")
-    with pytest.raises(AssertionError):
+    with pytest.raises(AssertionError, match=r"run: python docs/outputs\.py PAGE"):
         assert_same_output("G-mean 0.868\n", "G-mean 0.768\n")
-    with pytest.raises(AssertionError):
+    with pytest.raises(AssertionError, match=r"run: python docs/outputs\.py PAGE"):
         assert_same_output("True True\n", "True False\n")
 
 
@@ -164,6 +166,25 @@ def test_reference_lists_every_public_name():
         for name in importlib.import_module(module).__all__:
             assert re.search(rf"(?<![\w]){re.escape(name)}(?![\w])", text), f"{module}.{name}"
     assert "   ProximalSVC\n" in reference.page("steelyard", homes)
+
+
+def _names_in_table(page, header):
+    """Return the names in the first column of the table with the given first column header."""
+    table = (DOCS / page).read_text(encoding="utf-8").partition(f"\n| {header} |")[2].partition("\n\n")[0]
+    cells = [line.split(" | ")[0].removeprefix("| ") for line in table.splitlines()[2:]]
+    return {name.rpartition(".")[2].rstrip("`") for cell in cells for name in cell.split(", ")}
+
+
+def test_table_of_streams_page_has_every_window_wrapper():
+    missing = set(steelyard.windowing.__all__) - _names_in_table("streams.md", "wrapper")
+    assert not missing, f"add to the table of wrappers in docs/streams.md: {sorted(missing)}"
+
+
+def test_table_of_stream_classifier_page_has_every_expert():
+    missing = {config.name for config in EXPERTS} - _names_in_table("learners/stream_classifier.md", "expert")
+    assert not missing, (
+        f"add to the table of experts in docs/learners/stream_classifier.md: {sorted(missing)}"
+    )
 
 
 # -- search in the documentation -------------------------------------------------------------------------
@@ -325,9 +346,10 @@ def test_architecture_page_has_current_call_path_counts():
     traced = {name: list(map(int, counts)) for name, *counts in _counts(done.stdout)}
     text = (DOCS / "architecture.md").read_text(encoding="utf-8")
     documented = {name: list(map(int, counts)) for name, *counts in _counts(text)}
-    assert documented.keys() == traced.keys()
+    advice = "run: make call-trace, and copy the counts to docs/architecture.md"
+    assert documented.keys() == traced.keys(), advice
     for name, counts in documented.items():
-        assert traced[name] == pytest.approx(counts, rel=0.1), name
+        assert traced[name] == pytest.approx(counts, rel=0.1), f"{name}: {advice}"
 
 
 def _counts(text):

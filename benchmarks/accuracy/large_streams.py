@@ -1,7 +1,8 @@
 """Test-then-train evaluation on large streams: StreamClassifier compared with LightGBM.
 
-    python benchmarks/accuracy/large_streams.py --data-dir DIR [--stream NAME] [--half choosing|reporting]
-        [--late 0 500 5000] [--limit 200000] [--only NAME] [--budget 30 120 480] [--out DIR]
+    python benchmarks/accuracy/large_streams.py [--data-dir DIR] [--stream NAME] [--half choosing|reporting]
+        [--late 0 500 5000] [--limit 200000] [--only NAME] [--budget 30 120 480] [--without EXPERT]
+        [--out DIR]
     python benchmarks/accuracy/large_streams.py --data-dir DIR --handbook
 
 Rows are scored in chunks of 100 before they are learned. With ``--late N`` their labels arrive N rows later:
@@ -12,7 +13,8 @@ highest scores. The AUC of rows 100 to 600 is reported separately. LightGBM pred
 ``AdaptiveThresholdClassifier`` chooses from its scores. Results are appended to ``cells.jsonl`` in
 ``--out``.
 
-``--budget`` runs StreamClassifier alone, once with each ``compute_budget``.
+``--budget`` runs StreamClassifier alone, once with each ``compute_budget``. ``--without`` leaves an expert of
+StreamClassifier out. Without ``--data-dir``, only the generated streams (``GENERATED``) run.
 
 ``CHOOSING`` lists the streams on which experts and constants were chosen. Results are reported on the others.
 
@@ -41,6 +43,7 @@ from stream_cells import Setting, moved
 from stream_data import STREAMS, FloatArray, IntArray, Rows, numbers
 
 from steelyard import StreamClassifier
+from steelyard.ensemble import expert_ensemble
 from steelyard.windowing import Refit
 
 CHUNK = 100
@@ -79,18 +82,14 @@ def _table(name: str, positive: Callable[[pd.Series], pd.Series]) -> Callable[[P
     return load
 
 
-def _generated(name: str) -> Callable[[Path, int], Rows]:
-    return STREAMS[name]
-
-
 LARGE: dict[str, Callable[[Path, int], Rows]] = {
     "covtype5": _table("covtype", lambda t: t == 5),
     "elec2": _table("elec2", lambda t: t == "UP"),
     "nsl_r2l": _table("nsl_kdd_test", lambda t: t.isin(_R2L_U2R)),
     "letter": _table("koil_letter", lambda t: t == 1),
-    "rbf_still": _generated("rbf_still"),
-    "agrawal": _generated("agrawal"),
-    "hyperplane_rare": _generated("hyperplane_rare"),
+    "rbf_still": STREAMS["rbf_still"],
+    "agrawal": STREAMS["agrawal"],
+    "hyperplane_rare": STREAMS["hyperplane_rare"],
     "covtype4": _table("covtype", lambda t: t == 4),
     "covtype7": _table("covtype", lambda t: t == 7),
     "kdd99_r2l": _table("kdd99_10pct", lambda t: t.isin(_R2L_U2R)),
@@ -99,13 +98,14 @@ LARGE: dict[str, Callable[[Path, int], Rows]] = {
     "nsl_kdd": _table("nsl_kdd_train20", lambda t: t != "normal"),
     "shuttle": _table("shuttle", lambda t: t == "Fpv Open"),
     "poker": _table("koil_poker", lambda t: t == 1),
-    "gaussians_drift": _generated("gaussians_drift"),
-    "koil_mixture": _generated("koil_mixture"),
-    "sea_rare": _generated("sea_rare"),
-    "random_tree": _generated("random_tree"),
-    "rbf_drift": _generated("rbf_drift"),
+    "gaussians_drift": STREAMS["gaussians_drift"],
+    "koil_mixture": STREAMS["koil_mixture"],
+    "sea_rare": STREAMS["sea_rare"],
+    "random_tree": STREAMS["random_tree"],
+    "rbf_drift": STREAMS["rbf_drift"],
 }
 CHOOSING = frozenset(list(LARGE)[:7])
+GENERATED = frozenset(name for name, load in LARGE.items() if load is STREAMS.get(name))  # need no data
 
 
 # -- contenders -------------------------------------------------------------------------------------------
@@ -364,7 +364,7 @@ def table(cells: list[dict[str, Any]]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
-    parser.add_argument("--data-dir", type=Path, required=True)
+    parser.add_argument("--data-dir", type=Path, help="folder with the data; generated streams need none")
     parser.add_argument("--out", type=Path, default=Path("build/large_streams"))
     parser.add_argument("--stream", action="append", choices=list(LARGE))
     parser.add_argument("--half", choices=["choosing", "reporting"])
@@ -376,8 +376,22 @@ def main() -> None:
     parser.add_argument(
         "--budget", type=float, nargs="+", help="compute_budget of StreamClassifier, in microseconds per row"
     )
+    parser.add_argument(
+        "--without",
+        action="append",
+        default=[],
+        choices=[config.name for config in expert_ensemble.EXPERTS],
+        help="an expert that StreamClassifier leaves out",
+    )
     parser.add_argument("--handbook", action="store_true", help="run the protocol of the Handbook instead")
     options = parser.parse_args()
+    streams = options.stream or [s for s in LARGE if options.data_dir or s in GENERATED]
+    if options.data_dir is None and (options.handbook or not GENERATED.issuperset(streams)):
+        parser.error(f"--data-dir is required, except for the streams {', '.join(sorted(GENERATED))}")
+    # The results of such an ensemble can be compared, but it cannot be saved.
+    expert_ensemble.EXPERTS = tuple(
+        config for config in expert_ensemble.EXPERTS if config.name not in options.without
+    )
     warnings.simplefilter("ignore")
     options.out.mkdir(parents=True, exist_ok=True)
     contenders = options.only or list(CONTENDERS)
@@ -388,13 +402,13 @@ def main() -> None:
     if options.handbook:
         run_handbook(options.data_dir, contenders)
         return
-    streams = [s for s in options.stream or LARGE if options.half in {None, _half(s)}]
+    streams = [s for s in streams if options.half in {None, _half(s)}]
     for late in options.late:
         cells = []
         for stream in streams:
             rows = LARGE[stream](options.data_dir, options.limit)
             for contender in contenders:
-                cells.append(measured(stream, contender, rows, late))
+                cells.append({**measured(stream, contender, rows, late), "without": options.without})
                 with (options.out / "cells.jsonl").open("a") as file:
                     file.write(json.dumps(cells[-1]) + "\n")
                 print(cells[-1], flush=True)

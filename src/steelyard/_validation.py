@@ -111,7 +111,11 @@ def validate_batch(
 def validate_plain_rows(
     learner: BatchLearner, X: Any, y: Any, method: str
 ) -> tuple[FloatArray, NDArray[Any]]:
-    """Return rows as a dense float64 array and labels as an array, a format that every estimator accepts."""
+    """Return rows as a dense float64 array and labels as an array, a format that every estimator accepts.
+
+    The call stores the number and names of the features in the learner. Afterwards ``_is_started()`` is True,
+    so a caller that needs to know whether these are the first rows asks before.
+    """
     batch = validate_batch(learner, X, y, None, method, reset=not learner._is_started())
     rows = np.ascontiguousarray(check_finite(learner, batch.X, method), dtype=np.float64)
     return rows, sorted_classes(batch.labels)[batch.codes]

@@ -124,11 +124,23 @@ def test_every_public_learner_is_in_the_list_of_each_area(area):
     exported = [getattr(module, name) for module in (steelyard, online, windowing) for name in module.__all__]
     learners = {x for x in exported if isinstance(x, type) and issubclass(x, BatchLearner)}
     lists = {
-        "contract": [*LEARNERS, *WRAPPERS],
-        "safety": subjects.LEARNERS.values(),
-        "explanation": explained.LEARNERS.values(),
+        "contract": ("tests/contract/test_learners.py", [*LEARNERS, *WRAPPERS]),
+        "safety": ("tests/safety/subjects.py", subjects.LEARNERS.values()),
+        "explanation": ("tests/explanation/test_learners.py", explained.LEARNERS.values()),
     }
-    assert learners - _OWN_TESTS[area] <= {type(learner) for learner in lists[area]}
+    file, listed = lists[area]
+    missing = learners - _OWN_TESTS[area] - {type(learner) for learner in listed}
+    assert not missing, f"add to the list in {file}: {sorted(cls.__name__ for cls in missing)}"
+
+
+def test_wrappers_that_store_rows_are_tested_with_an_estimator_that_is_changed_in_place():
+    wrappers = {getattr(windowing, name) for name in windowing.__all__} - _OWN_TESTS["safety"]
+    storing = {cls for cls in wrappers if hasattr(cls, "n_rows_")}
+    assert SlidingWindow in storing
+    listed = subjects.LEARNERS.values()
+    tested = {type(x) for x in listed if isinstance(getattr(x, "estimator", None), IncrementalSVC)}
+    names = sorted(cls.__name__ for cls in storing - tested)
+    assert not names, f"add to LEARNERS in tests/safety/subjects.py, with IncrementalSVC: {names}"
 
 
 @parametrize_with_checks(

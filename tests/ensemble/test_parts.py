@@ -387,7 +387,8 @@ def test_ranks_of_remembered_rows_equal_those_of_one_transformation():
         np.testing.assert_array_equal(rule.vectors, expected)
 
 
-def test_nearest_neighbors_vote_with_their_similarity():
+@pytest.mark.parametrize("n_neighbors", [1, 5])
+def test_nearest_neighbors_vote_with_their_similarity(n_neighbors):
     rng = np.random.default_rng(0)
     vectors, places = np.round(rng.normal(size=(90, 3)), 1), rng.integers(0, 3, 90)
     X = rng.normal(size=(70, 3))
@@ -395,17 +396,17 @@ def test_nearest_neighbors_vote_with_their_similarity():
     for n_classes in (2, 3):
         classes = places % n_classes
         votes = np.full((70, n_classes), 0.5 / n_classes)
-        for row, nearest in enumerate(np.argsort(-similarity, axis=1)[:, :5]):
+        for row, nearest in enumerate(np.argsort(-similarity, axis=1)[:, :n_neighbors]):
             np.add.at(votes[row], classes[nearest], similarity[row, nearest])
         expected = np.log(votes)
         expected = expected[:, 1:] - expected[:, :1] if n_classes == 2 else expected
-        rule = NearestNeighborRule(list(range(n_classes)), vectors, classes)
+        rule = NearestNeighborRule(list(range(n_classes)), vectors, classes, n_neighbors)
         np.testing.assert_allclose(rule._rank_scores(X), expected, rtol=1e-12)
 
 
 def test_last_of_equally_near_rows_votes():
     vectors = np.zeros((7, 2))
-    rule = NearestNeighborRule([0, 1], vectors, np.array([0, 0, 1, 1, 1, 1, 1]))
+    rule = NearestNeighborRule([0, 1], vectors, np.array([0, 0, 1, 1, 1, 1, 1]), n_neighbors=5)
     np.testing.assert_allclose(rule._rank_scores(np.zeros((1, 2))), [[np.log(5.25 / 0.25)]])
 
 

@@ -131,6 +131,20 @@ def test_loaded_window_continues_like_original(wrapper):
     )
 
 
+def test_hook_of_a_window_policy_works_on_a_copy_and_gets_the_wrapper_that_other_threads_see():
+    X, y = _rows(40)
+    calls = []
+
+    class Policy(ExponentialDecay):
+        def _learn_rows(self, rows, labels, *, is_first, published):
+            super()._learn_rows(rows, labels, is_first=is_first, published=published)
+            calls.append((published, self is published, is_first, "estimator_" in published.__dict__))
+
+    model = Policy(ProximalSVC(), half_life=20)
+    model.partial_fit(X[:20], y[:20]).partial_fit(X[20:], y[20:])
+    assert calls == [(model, False, True, False), (model, False, False, True)]
+
+
 def test_predict_before_fit_raises_not_fitted():
     for model in (
         SlidingWindow(ProximalSVC()),

@@ -148,7 +148,14 @@ class AdaptiveWindows(WindowWrapper):
         self._n_seen = 0
         self.best_, self.drifts_ = len(self.lengths) - 1, list[int]()
 
-    def _learn_rows(self, rows: FloatArray, labels: NDArray[Any], *, is_first: bool) -> None:
+    def _learn_rows(
+        self,
+        rows: FloatArray,
+        labels: NDArray[Any],
+        *,
+        is_first: bool,
+        published: Any,  # noqa: ARG002  no estimator is changed in place
+    ) -> None:
         """Predict and then learn every full block; keep the remaining rows until their block is full."""
         ClassStatistics(rows.shape[1]).add(rows, labels)  # raises an error for invalid values
         if is_first:

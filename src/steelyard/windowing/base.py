@@ -127,7 +127,6 @@ class WindowWrapper(GrowingMixin, Learner):
         self.__dict__ = kept | fitted.__dict__ | {"_lock": lock_of(self)}
         return self
 
-    @transactional
     def partial_fit(  # type: ignore[override]  # no sample_weight: the age of a row determines its weight
         self,
         X: ArrayLike,
@@ -149,15 +148,18 @@ class WindowWrapper(GrowingMixin, Learner):
         -------
         self
         """
-        self._check_params()
-        is_first = not self._is_started()
-        rows, labels = validate_plain_rows(self, X, y, "partial_fit")
-        self._learn_rows(rows, labels, is_first=is_first)
+        with lock_of(self):
+            working = shallow_copy(self)
+            working._check_params()
+            is_first = not working._is_started()
+            rows, labels = validate_plain_rows(working, X, y, "partial_fit")
+            working._learn_rows(rows, labels, is_first=is_first, published=self)
+            self.__dict__ = working.__dict__
         return self
 
     @abstractmethod
-    def _learn_rows(self, rows: FloatArray, labels: NDArray[Any], *, is_first: bool) -> None:
-        """Learn validated rows. The method runs on a shallow copy of this learner."""
+    def _learn_rows(self, rows: FloatArray, labels: NDArray[Any], *, is_first: bool, published: Any) -> None:
+        """Learn validated rows on a shallow copy; other threads see the wrapper ``published``."""
 
     def _check_methods(self, *methods: str) -> None:
         check_not_class(self.estimator, type(self).__name__)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -19,7 +19,6 @@ from steelyard.kernels import Kernel
 __all__ = ["NearestNeighborExpert", "NearestNeighborRule"]
 
 _ROWS_OF_CLASS = 20
-_N_NEIGHBORS = 5
 
 
 class NearestNeighborExpert(WindowExpert):
@@ -28,6 +27,7 @@ class NearestNeighborExpert(WindowExpert):
     uses_ranks = True
     min_new_rows = 10
     window_rows: int = 200
+    n_neighbors: ClassVar[int] = 5
 
     def __init__(self, config: ExpertConfig) -> None:
         super().__init__(config)
@@ -44,8 +44,9 @@ class NearestNeighborExpert(WindowExpert):
         classes = np.unique(block.codes)
         if len(classes) < 2:
             return None
+        ranks = self._ranks(block, stream.views)
         return NearestNeighborRule(
-            classes.tolist(), self._ranks(block, stream.views), classes.searchsorted(block.codes)
+            classes.tolist(), ranks, classes.searchsorted(block.codes), self.n_neighbors
         )
 
     def _ranks(self, block: Block, views: Views) -> FloatArray:
@@ -69,6 +70,7 @@ class NearestNeighborRule(Rule):
     classes: list[int]
     vectors: FloatArray
     places: IntArray  # index in `classes` of the class of each row
+    n_neighbors: int = 5
 
     def scores(self, rows: TransformedRows) -> FloatArray:
         """Return smoothed log-odds of two classes, or one smoothed log-share per class."""
@@ -81,13 +83,13 @@ class NearestNeighborRule(Rule):
 
     def add_to(self, scorer: _native.RowExperts, number: int) -> bool:
         kernel = _laplacian(self.vectors.shape[1])
-        scorer.add_neighbors(number, kernel, self.vectors, self.places, _N_NEIGHBORS)
+        scorer.add_neighbors(number, kernel, self.vectors, self.places, self.n_neighbors)
         return True
 
     def _rank_scores(self, ranks: FloatArray) -> FloatArray:
         kernel, ranks = _laplacian(self.vectors.shape[1]), np.ascontiguousarray(ranks)
         return _native.neighbor_scores(
-            kernel, ranks, self.vectors, self.places, len(self.classes), _N_NEIGHBORS
+            kernel, ranks, self.vectors, self.places, len(self.classes), self.n_neighbors
         )
 
 
