@@ -101,78 +101,29 @@ class TimedWindowWrapper(WindowWrapper):
         """Learn rows and forget others on a shallow copy; other threads see the wrapper ``published``."""
 
 
-@renamed_parameters(learner="estimator")
-@storable("SlidingWindow", former_parameters={"learner": "estimator"})
-@dataclass(eq=False, repr=False)
-class SlidingWindow(TimedWindowWrapper):
-    """Sliding window: the estimator always equals one that is fitted only on the newest rows.
-
-    Parameters
-    ----------
-    estimator : Learner
-        Any learner that has ``forget``.
-    size : int, timedelta or str, default=10000
-        Length of the window in rows or as a duration; text such as "30d" is a duration. A duration requires
-        the times of the rows.
-
-    Attributes
-    ----------
-    estimator_ : Learner
-        The fitted estimator.
-    n_rows_ : int
-        Number of rows in the window.
-    n_rebuilt_ : int
-        Number of times that the estimator refused to forget rows and was fitted again on the window.
-
-    Notes
-    -----
-    The rows of the window are stored, because ``forget`` needs their values.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from steelyard import ProximalSVC
-    >>> from steelyard.windowing import SlidingWindow
-    >>> rng = np.random.default_rng(0)
-    >>> X, y = rng.normal(size=(500, 2)), rng.integers(0, 2, size=500)
-    >>> window = SlidingWindow(ProximalSVC(), size=100)
-    >>> for begin in range(0, 500, 50):
-    ...     _ = window.partial_fit(X[begin : begin + 50], y[begin : begin + 50])
-    >>> expected = ProximalSVC().fit(X[-100:], y[-100:])
-    >>> bool(np.allclose(window.estimator_.coef_, expected.coef_))
-    True
-    """
+class StoredRowsWrapper(WindowWrapper):
+    """Base class of wrappers that store the rows that their estimator has learned."""
 
     n_rebuilt_ = 0
 
-    estimator: Any
-    size: int | timedelta | str = 10_000
+    def _exchange(
+        self, published: Any, before: WindowRows, after: WindowRows, new: Rows, leaving: Rows | None
+    ) -> None:
+        """Replace the rows and the estimator together; other threads see the wrapper ``published``."""
+        estimator = shallow_copy(self.estimator_)
+        # Other threads see the estimator that is changed in place, so they must see the new rows too.
+        published._window = VersionedValue(_version(estimator), before, after)
+        self.estimator_ = self._updated(estimator, new, leaving, after)
+        self._keep(after)
 
-    @property
-    def _full_after_rows(self) -> int | None:  # type: ignore[override]
-        size = window_size(self.size)
-        return size if isinstance(size, int) else None
+    def _refit(self, after: WindowRows) -> None:
+        """Fit a new estimator on the rows and store them."""
+        self.estimator_ = clone(self.estimator).fit(after.X, after.y)
+        self._keep(after)
 
-    def _slide(self, X: ArrayLike, y: ArrayLike, time: ArrayLike | None, *, published: SlidingWindow) -> None:
-        self._check_methods("forget")
-        size = window_size(self.size)
-        is_first = not self._is_started()
-        rows, labels = validate_plain_rows(self, X, y, "partial_fit")
-        before = WindowRows.empty(rows.shape[1]) if is_first else self._rows
-        times = validated_times(time, len(labels), size, before.time[-1:], "SlidingWindow")
-        joined = before.append(rows, labels, times)
-        n_old = n_leaving(size, joined.time)
-        after = joined.without_oldest(n_old)
-        if n_old >= len(before):
-            self.estimator_ = clone(self.estimator).fit(after.X, after.y)
-        else:
-            estimator = shallow_copy(self.estimator_)
-            # Other threads see the estimator that is changed in place, so they must see the new rows too.
-            published._window = VersionedValue(_version(estimator), before, after)
-            leaving = (joined.X[:n_old], joined.y[:n_old]) if n_old else None
-            self.estimator_ = self._updated(estimator, (rows, labels), leaving, after)
+    def _keep(self, rows: WindowRows) -> None:
         # Rows by version of the estimator.
-        self._window: VersionedValue[WindowRows] = VersionedValue.constant(after)
+        self._window: VersionedValue[WindowRows] = VersionedValue.constant(rows)
 
     def _updated(self, estimator: Any, new: Rows, leaving: Rows | None, after: WindowRows) -> Any:
         """Return the updated estimator, or a new one if the estimator refuses to forget the leaving rows.
@@ -227,6 +178,73 @@ class SlidingWindow(TimedWindowWrapper):
         if not len(rows):
             raise ValueError("the window of a fitted estimator must not be empty")
         self._window = VersionedValue.constant(rows)
+
+
+@renamed_parameters(learner="estimator")
+@storable("SlidingWindow", former_parameters={"learner": "estimator"})
+@dataclass(eq=False, repr=False)
+class SlidingWindow(StoredRowsWrapper, TimedWindowWrapper):
+    """Sliding window: the estimator always equals one that is fitted only on the newest rows.
+
+    Parameters
+    ----------
+    estimator : Learner
+        Any learner that has ``forget``.
+    size : int, timedelta or str, default=10000
+        Length of the window in rows or as a duration; text such as "30d" is a duration. A duration requires
+        the times of the rows.
+
+    Attributes
+    ----------
+    estimator_ : Learner
+        The fitted estimator.
+    n_rows_ : int
+        Number of rows in the window.
+    n_rebuilt_ : int
+        Number of times that the estimator refused to forget rows and was fitted again on the window.
+
+    Notes
+    -----
+    The rows of the window are stored, because ``forget`` needs their values.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from steelyard import ProximalSVC
+    >>> from steelyard.windowing import SlidingWindow
+    >>> rng = np.random.default_rng(0)
+    >>> X, y = rng.normal(size=(500, 2)), rng.integers(0, 2, size=500)
+    >>> window = SlidingWindow(ProximalSVC(), size=100)
+    >>> for begin in range(0, 500, 50):
+    ...     _ = window.partial_fit(X[begin : begin + 50], y[begin : begin + 50])
+    >>> expected = ProximalSVC().fit(X[-100:], y[-100:])
+    >>> bool(np.allclose(window.estimator_.coef_, expected.coef_))
+    True
+    """
+
+    estimator: Any
+    size: int | timedelta | str = 10_000
+
+    @property
+    def _full_after_rows(self) -> int | None:  # type: ignore[override]
+        size = window_size(self.size)
+        return size if isinstance(size, int) else None
+
+    def _slide(self, X: ArrayLike, y: ArrayLike, time: ArrayLike | None, *, published: SlidingWindow) -> None:
+        self._check_methods("forget")
+        size = window_size(self.size)
+        is_first = not self._is_started()
+        rows, labels = validate_plain_rows(self, X, y, "partial_fit")
+        before = WindowRows.empty(rows.shape[1]) if is_first else self._rows
+        times = validated_times(time, len(labels), size, before.time[-1:], "SlidingWindow")
+        joined = before.append(rows, labels, times)
+        n_old = n_leaving(size, joined.time)
+        after = joined.without_oldest(n_old)
+        if n_old >= len(before):
+            self._refit(after)
+        else:
+            leaving = (joined.X[:n_old], joined.y[:n_old]) if n_old else None
+            self._exchange(published, before, after, (rows, labels), leaving)
 
 
 def _version(estimator: Any) -> Any:
