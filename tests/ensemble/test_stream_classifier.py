@@ -15,7 +15,7 @@ import scipy.sparse as sp
 
 import steelyard
 from steelyard import ProximalSVC, StreamClassifier
-from steelyard.ensemble import score_buffer
+from steelyard.ensemble import snapshot as snapshot_module
 from steelyard.ensemble.experts import EXPERTS, boosting
 from steelyard.ensemble.settings import SETTINGS
 from steelyard.ensemble.snapshot import EnsembleSnapshot, PredictedScores
@@ -354,7 +354,7 @@ def test_second_prediction_of_the_same_rows_does_not_score_them_again(curved, mo
 
 
 def test_number_of_stored_scores_of_unlabelled_rows_is_bounded(monkeypatch):
-    monkeypatch.setattr(score_buffer, "SETTINGS", dataclasses.replace(SETTINGS, predicted_rows=50))
+    monkeypatch.setattr(snapshot_module, "SETTINGS", dataclasses.replace(SETTINGS, predicted_rows=50))
     predicted = PredictedScores()
     for begin in range(0, 200, 20):
         predicted.keep(np.arange(begin, begin + 20, dtype=np.uint64), [0, 1], np.zeros((20, 3, 1)))

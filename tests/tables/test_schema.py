@@ -174,7 +174,7 @@ def test_encode_single_row_or_lazy_frame_raises_with_hint(row, hint):
         (pd.DataFrame([[1, 2]], columns=["1", 1]), DataError, "two columns have the name '1'"),
         (pd.DataFrame({"a": []}), DataError, "no rows"),
         (pd.DataFrame(index=[1, 2]), DataError, "no columns"),
-        ([{"a": {"nested": 1}}], DataTypeError, "column 'a': every value must be a string"),
+        ([{"a": {"nested": 1}}], DataTypeError, "column 'a': every argument must be a string"),
         (pd.DataFrame({"a": [1j]}), DataTypeError, "column 'a' contains complex numbers"),
         (_of_arrow_type([[1]], pa.list_(pa.int64())), DataTypeError, "neither numbers nor text"),
         ([{"a": 1}, 5], DataTypeError, "expected a list of dictionaries"),

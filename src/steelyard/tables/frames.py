@@ -305,7 +305,7 @@ def _object_column(values: Sequence[Any], name: Any) -> Cells:
     strange = next((value for value in known if not _is_cell(value)), None)
     if strange is not None:
         raise DataTypeError(
-            f"column {str(name)!r}: every value must be a string, a number, a boolean, a date or a time; "
+            f"column {str(name)!r}: every argument must be a string, a number, a boolean, a date or a time; "
             f"got {type(strange).__name__}."
         )
     return encode_texts([None if _is_missing(value) else _text(value) for value in values])
