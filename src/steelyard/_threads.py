@@ -341,4 +341,5 @@ def _wait_for_background() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_wait_for_background)
+    # A forked child has only the thread that forked, so no call of run_tasks goes on there.
+    os.register_at_fork(before=_wait_for_background, after_in_child=_open_queues.clear)

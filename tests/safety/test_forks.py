@@ -9,7 +9,7 @@ import threading
 import numpy as np
 import pytest
 
-from steelyard import IncrementalSVC, ProximalSVC, StreamClassifier, _concurrency
+from steelyard import IncrementalSVC, ProximalSVC, StreamClassifier, _concurrency, _threads
 from tests.safety.subjects import X, Y
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
@@ -91,3 +91,26 @@ def test_lock_held_longer_than_the_fork_timeout_is_free_in_the_child(monkeypatch
     finally:
         stop.set()
         holder.join()
+
+
+@needs_fork
+def test_background_task_of_a_child_runs_no_tasks_of_a_call_in_the_parent(monkeypatch):
+    monkeypatch.setattr(_threads, "num_threads", lambda: 2)
+    begun, goes_on = threading.Event(), threading.Event()
+
+    def wait():
+        begun.set()
+        goes_on.wait(60)
+
+    def result_of_background_task():
+        return _threads.BackgroundTask(lambda: True).result()
+
+    calls = []
+    tasks = [wait, wait, lambda: calls.append(os.getpid())]
+    caller = threading.Thread(target=_threads.run_tasks, args=[tasks], kwargs={"parallel": True})
+    caller.start()
+    begun.wait(60)
+    assert _in_child(lambda: result_of_background_task() and not _threads._open_queues and not calls) == 0
+    goes_on.set()
+    caller.join()
+    assert calls == [os.getpid()]
