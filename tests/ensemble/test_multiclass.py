@@ -44,13 +44,13 @@ def test_ensemble_is_more_accurate_than_proximal_svc_with_100_classes(hundred):
 def test_explain_with_100_classes_lists_restricted_experts(hundred):
     _, _, model = hundred
     explanation = model.explain()
-    assert model._ensemble.experts[NAMES.index("kernel")].learner is None
+    assert model._ensemble.experts[NAMES.index("kernel")].state is None
     assert "100 planes" in explanation.limits["kernel"]
     assert "random features instead of 300" in explanation.limits["mapped"]
     assert len(explanation.classes) == 100
     assert "and 88 more classes" in str(explanation)
     assert str(explanation).count("\n") < 40
-    assert model._ensemble.experts[NAMES.index("mapped")].learner.n_features_in_ < 200
+    assert model._ensemble.experts[NAMES.index("mapped")].learner().n_features_in_ < 200
     assert model._ensemble.recent_scores._log.n <= 1.5 * 20 * 100 + 100
 
 
@@ -94,7 +94,7 @@ def test_forgotten_class_is_not_predicted():
     gone = y == 7
     model.forget(X[gone], y[gone])
     assert 7 not in model.classes_
-    assert model._ensemble.experts[0].rule.classes == model._ensemble.experts[0].learner.classes_.tolist()
+    assert model._ensemble.experts[0].rule.classes == model._ensemble.experts[0].learner().classes_.tolist()
     assert not (model.predict(X) == 7).any()
 
 

@@ -232,7 +232,7 @@ def _stream(n_seen):
 )
 def test_large_system_over_all_rows_is_solved_again_after_five_percent_more_rows(number, n_features, waits):
     expert = EXPERTS[number].make(EXPERTS[number])
-    expert.rule, expert.learner = object(), SimpleNamespace(n_features_in_=n_features)
+    expert.rule, expert.state = object(), SimpleNamespace(n_features=n_features)
     expert.n_seen_at_rule, expert.n_seen_at_update = 10_000, 10_400
     assert expert.needs_rule(_stream(10_400)) == (not waits)
     expert.n_seen_at_update = 10_501

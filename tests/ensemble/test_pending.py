@@ -47,7 +47,7 @@ def test_pending_rows_are_learned_together(rows, model):
     linear = model._ensemble.experts[0]
     assert linear.n_seen_at_update == n
     fresh = ProximalSVC().fit(X[:n], y[:n])
-    np.testing.assert_allclose(linear.learner.coef_, fresh.coef_, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(linear.learner().coef_, fresh.coef_, rtol=1e-9, atol=1e-12)
 
 
 def label_rule(model):
@@ -118,7 +118,7 @@ def test_pending_rows_can_be_forgotten(rows, model):
     model.forget(X[600:603], y[600:603])
     kept = StreamClassifier().partial_fit(X[:600], y[:600])
     assert model.class_count_.tolist() == kept.class_count_.tolist()
-    linear, expected = (one._ensemble.experts[0].learner for one in (model, kept))
+    linear, expected = (one._ensemble.experts[0].learner() for one in (model, kept))
     np.testing.assert_allclose(linear.coef_, expected.coef_, rtol=1e-9, atol=1e-12)
 
 

@@ -12,6 +12,7 @@ from datetime import timedelta
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from sklearn.base import clone
 
 import steelyard
 from steelyard import ProximalSVC, StreamClassifier
@@ -23,6 +24,7 @@ from steelyard.exceptions import DataError, ParameterError
 from steelyard.metrics import g_mean_score, roc_auc_score
 from steelyard.persistence import from_bytes, to_bytes
 from steelyard.streams import ImbalanceSchedule, KOILMixture
+from steelyard.svm.state import SupportState
 
 NAMES = [config.name for config in EXPERTS]
 
@@ -82,14 +84,14 @@ def test_every_expert_equals_its_learner_fitted_on_the_remembered_rows(curved, l
     for name, rows in (("linear", slice(None)), ("recent", slice(-200, None))):
         expert = model._ensemble.experts[NAMES.index(name)]
         fresh = ProximalSVC().fit(X[rows], y[rows])
-        np.testing.assert_allclose(expert.learner.coef_, fresh.coef_, rtol=1e-6, atol=1e-9)
+        np.testing.assert_allclose(expert.learner().coef_, fresh.coef_, rtol=1e-6, atol=1e-9)
     kernel = model._ensemble.experts[NAMES.index("kernel")]
     last = [np.arange(2000, 3000), *(np.flatnonzero(y == label)[-200:] for label in (0, 1))]
     rows = np.unique(np.concatenate(last))
     np.testing.assert_array_equal(kernel.held, rows)
     seen = model._ensemble.views.ranks.apply(X[rows])
-    fresh = type(kernel.learner)(**kernel.learner.get_params()).fit(seen, y[rows])
-    difference = kernel.learner.decision_function(seen) - fresh.decision_function(seen)
+    fresh = clone(kernel.learner()).fit(seen, y[rows])
+    difference = kernel.learner().decision_function(seen) - fresh.decision_function(seen)
     assert np.abs(difference).max() < 0.02  # the margin is 1 and the solver tolerance 1e-3
 
 
@@ -105,7 +107,7 @@ def test_forget_removes_rows_from_every_expert(curved):
     assert np.corrcoef(ours, theirs)[0, 1] > 0.99
     for one, other in zip(model._ensemble.experts, kept._ensemble.experts, strict=True):
         if isinstance(getattr(one, "learner", None), ProximalSVC):
-            np.testing.assert_allclose(one.learner.coef_, other.learner.coef_, rtol=1e-5, atol=1e-7)
+            np.testing.assert_allclose(one.learner().coef_, other.learner().coef_, rtol=1e-5, atol=1e-7)
     for one, other in zip(model._ensemble.experts, kept._ensemble.experts, strict=True):
         if one.refits:  # the other model refits at other rows
             assert one.held.max(initial=0) < 1500
@@ -139,7 +141,7 @@ def test_window_of_rows_forgets_older_rows():
     model = _run(StreamClassifier(window=400), X, y)[1]
     assert model.classes_.tolist() == [0, 1]  # the third class left with its rows
     fresh = ProximalSVC().fit(X[-400:], y[-400:])
-    np.testing.assert_allclose(model._ensemble.experts[0].learner.coef_, fresh.coef_, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(model._ensemble.experts[0].learner().coef_, fresh.coef_, rtol=1e-6, atol=1e-9)
     model.forget(X[-10:], y[-10:])
     with pytest.raises(DataError, match="not remembered"):
         model.forget(X[:1], y[:1])
@@ -168,7 +170,7 @@ def test_time_window_uses_the_times_of_the_rows():
     model = _run(StreamClassifier(window="1h"), X, y, time=time)[1]
     inside = time > time[-1] - 3600.0
     fresh = ProximalSVC().fit(X[inside], y[inside])
-    np.testing.assert_allclose(model._ensemble.experts[0].learner.coef_, fresh.coef_, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(model._ensemble.experts[0].learner().coef_, fresh.coef_, rtol=1e-6, atol=1e-9)
     before = steelyard.persistence.to_bytes(model)
     with pytest.raises(DataError, match="needs the times"):
         model.partial_fit(X[:2], y[:2])
@@ -185,7 +187,7 @@ def test_small_compute_budget_reduces_rows_of_kernel_expert(curved):
     for budget in (30.0, 90.0, 500.0):
         model = _run(StreamClassifier(compute_budget=budget), X[:900], y[:900])[1]
         remembered[budget] = model._ensemble.experts[kernel].n_rows
-        assert (model._ensemble.experts[kernel].learner is None) == (budget == 30.0)
+        assert (model._ensemble.experts[kernel].state is None) == (budget == 30.0)
         assert model._ensemble.experts[0].n_rows == 900
     assert remembered == {30.0: 0, 90.0: 450, 500.0: 900}
     fast = _run(StreamClassifier(), X, y, size=1000)[1]
@@ -256,16 +258,15 @@ def test_interrupted_kernel_update_keeps_the_state(curved, monkeypatch, learns_f
     model = _run(StreamClassifier(), X[:800], y[:800])[1]
     probe = X[:300]
     before = model.decision_function(probe)
-    kernel = type(model._ensemble.experts[NAMES.index("kernel")].learner)
-    apply = kernel._apply
+    update = SupportState.update
 
-    def interrupted(self, *args):
+    def interrupted(self, *args, **kwargs):
         if learns_first:
-            apply(self, *args)
+            update(self, *args, **kwargs)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(kernel, "_apply", interrupted)
+        patch.setattr(SupportState, "update", interrupted)
         with pytest.raises(KeyboardInterrupt):
             model.partial_fit(X[800:900], y[800:900])
     np.testing.assert_array_equal(model.decision_function(probe), before)

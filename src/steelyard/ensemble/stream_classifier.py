@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import timedelta
@@ -25,6 +24,7 @@ from steelyard._validation import (
 )
 from steelyard.base import Batch, ForgettingMixin, Label, Traits, snapshot_read, transactional
 from steelyard.ensemble.expert_ensemble import EnsembleParams, ExpertEnsemble
+from steelyard.ensemble.experts.linear import LinearExpert
 from steelyard.ensemble.explanation import explain_ensemble, labelled_report, unlabelled_report
 from steelyard.ensemble.online_threshold import OnlineThreshold
 from steelyard.ensemble.row_buffer import Block
@@ -384,9 +384,10 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
         ensemble = self._copied_ensemble()
         expert = next(expert for expert in ensemble.copied_experts() if expert.config.name == "linear")
         expert.update(ensemble.stream())  # some rows may not be learned yet
-        if expert.learner is None:
+        assert isinstance(expert, LinearExpert)
+        learner = expert.learner()
+        if learner is None:
             raise AttributeError("StreamClassifier has no linear_ while its linear expert has no rows.")
-        learner: ProximalSVC = copy.deepcopy(expert.learner)
         return learner
 
     @property

@@ -1,4 +1,4 @@
-"""Base classes of experts: an expert consists of an update policy, a learner and a decision rule."""
+"""Base classes of experts: an expert consists of an update policy, a state and a decision rule."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from steelyard import _native
-from steelyard._concurrency import lock_of, shallow_copy
+from steelyard._concurrency import shallow_copy
 from steelyard._types import FloatArray, IntArray
 from steelyard._validation import Batch
 from steelyard.ensemble.row_buffer import Block, RowBuffer, without_rows
@@ -96,7 +96,7 @@ class Rule:
 
 
 class Expert:
-    """One learner of the ensemble with its own memory and update policy.
+    """One model of the ensemble with its own memory and update policy.
 
     Methods that change an expert run on a copy (:meth:`copy`). Attributes are replaced, never changed in
     place, so the original stays valid when a call fails.
@@ -106,7 +106,7 @@ class Expert:
     uses_ranks: ClassVar[bool] = False  # whether the expert needs the fitted rank transformation
     uses_wide_rows: ClassVar[bool] = False  # whether the expert learns the columns before hashing
     is_expensive: ClassVar[bool] = False  # whether updates may run in a thread of their own
-    updates_in_place: ClassVar[bool] = False  # whether updates change the learner of the original expert too
+    updates_in_place: ClassVar[bool] = False  # whether updates change the state of the original expert too
     refits: ClassVar[bool] = False  # whether an update fits a new model, so that no rows are subtracted
     can_be_reenabled: ClassVar[bool] = False  # whether a disabled expert may be enabled again
     min_new_rows: ClassVar[int] = 1  # number of new rows for an update, or 5 % of the stream if that is less
@@ -115,7 +115,7 @@ class Expert:
 
     def __init__(self, config: ExpertConfig) -> None:
         self.config = config
-        self.learner: Any = None  # the fitted model, if the expert has one
+        self.state: Any = None  # what an incremental expert has learned
         self.rule: Rule | None = None
         self.is_enabled = True
         self.n_seen_at_update = 0  # number of rows seen at the last update
@@ -152,7 +152,7 @@ class Expert:
 
     def disable(self) -> None:
         """Disable the expert and drop its learned state."""
-        self.is_enabled, self.learner, self.rule = False, None, None
+        self.is_enabled, self.state, self.rule = False, None, None
 
     def restart(self) -> Expert:
         """Return a new expert of the same kind that has learned nothing."""
@@ -181,15 +181,15 @@ class Expert:
         raise NotImplementedError
 
     def needs_rule(self, stream: Stream) -> bool:  # noqa: ARG002
-        """Return whether the rule must be derived again from the learner."""
+        """Return whether the rule must be derived again from the state."""
         return self.n_seen_at_update > self.n_seen_at_rule
 
     def refresh_rule(self, stream: Stream) -> None:
-        """Derive the rule from the learner. The rule is None while fewer than two classes are known."""
+        """Derive the rule from the state. The rule is None while fewer than two classes are known."""
         self.rule, self.n_seen_at_rule = self.make_rule(stream), self.n_seen_at_update
 
     def make_rule(self, stream: Stream) -> Rule | None:
-        """Return the decision rule of the learner."""
+        """Return the decision rule of the state."""
         raise NotImplementedError
 
     def held_rows(self) -> list[IntArray]:
@@ -201,13 +201,13 @@ class Expert:
         return None
 
     def get_state(self) -> dict[str, Any]:
-        """Return the learned state as arrays, plain values and learners."""
+        """Return the learned state as arrays, plain values and estimators."""
         return {"high": self.n_seen_at_update, "left_out": not self.is_enabled}
 
     def set_state(self, state: Mapping[str, Any], stream: Stream) -> None:
         """Restore this expert from the result of :meth:`get_state`; raise ValueError if inconsistent.
 
-        If the state contains no rule, the rule is derived from the learner afterwards.
+        If the state contains no rule, the rule is derived afterwards.
         """
         self.n_seen_at_update = int(state["high"])
         self.is_enabled = not state.get("left_out", False)
@@ -237,7 +237,7 @@ class WindowExpert(Expert):
         raise NotImplementedError
 
     def learn(self, before: IntArray, forgotten: Block | None, stream: Stream) -> None:
-        """Let the learner learn the rows of ``self.held``, if the expert has a learner.
+        """Learn the rows of ``self.held``, if the expert has a state of its own.
 
         So far it has learned the rows numbered ``before`` and the rows ``forgotten``, which are no longer in
         the row buffer.
@@ -269,48 +269,31 @@ class WindowExpert(Expert):
 
 
 class IncrementalExpert(Expert):
-    """Expert whose learner learns and forgets batches of rows. The learner is None before the first rows."""
+    """Expert whose state learns and forgets batches of rows. The state is None before the first rows."""
 
-    features: str  # attribute of TransformedRows that the learner learns
+    features: str  # attribute of TransformedRows that is learned
 
-    def new_learner(self, n_features: int) -> Any:
-        """Return an unfitted learner."""
+    def changed_state(self, n_features: int, add: Batch | None, forget: Batch | None) -> Any:
+        """Return the state after learning and forgetting rows, or a new state if there is none.
+
+        ``n_features`` may exceed the earlier number of features; new features are 0 in earlier rows.
+        """
         raise NotImplementedError
 
-    def _batch(self, block: Block | None, views: Views) -> Batch | None:
-        if block is None or not len(block):
-            return None
-        return block.batch(getattr(TransformedRows(block.X, views), self.features))
-
-    def fit(self, block: Block | None, views: Views) -> None:
-        """Replace the learner by a new one that has learned the given rows."""
-        batch = self._batch(block, views)
-        self.learner = None
-        if batch is not None:
-            labels = np.array(batch.labels)[batch.codes]
-            self.learner = self.new_learner(batch.X.shape[1]).fit(batch.X, labels, batch.weights)
-
     def apply(self, add: Block | None, forget: Block | None, views: Views) -> None:
-        """Replace the learner by a copy that has learned and forgotten rows.
-
-        New features count as 0 in earlier rows.
-        """
-        if self.learner is None:
-            self.fit(add, views)
-            return
-        batches = self._batch(add, views), self._batch(forget, views)
-        widths = [batch.X.shape[1] for batch in batches if batch is not None]
-        if widths:
-            learner = shallow_copy(self.learner)
-            if max(widths) > learner.n_features_in_:
-                learner.grow(max(widths))
-            with lock_of(learner):
-                learner._apply(*batches, "update")
-            self.learner = learner
+        """Learn and forget rows."""
+        batches: list[Batch | None] = [None, None]
+        n_features = 0
+        for place, block in enumerate((add, forget) if self.state is not None else (add,)):
+            if block is not None and len(block):
+                batch = block.batch(getattr(TransformedRows(block.X, views), self.features))
+                batches[place], n_features = batch, max(n_features, batch.X.shape[1])
+        if n_features:
+            self.state = self.changed_state(n_features, *batches)
 
 
 class IncrementalWindowExpert(IncrementalExpert, WindowExpert):
-    """Expert whose learner follows a list of rows by learning new rows and forgetting old ones."""
+    """Expert whose state follows a list of rows by learning new rows and forgetting old ones."""
 
     def __init__(self, config: ExpertConfig) -> None:
         super().__init__(config)
@@ -321,8 +304,8 @@ class IncrementalWindowExpert(IncrementalExpert, WindowExpert):
         leaving = stream.rows.at(old)
         if forgotten is not None:
             leaving = leaving.joined(forgotten)
-        if self.learner is None or not len(self.held):
-            self.fit(stream.rows.at(self.held), stream.views)
+        if self.state is None or not len(self.held):
+            self.fit(stream.rows, stream.views)
             return
         try:
             self.apply(stream.rows.at(new), leaving, stream.views)
@@ -330,15 +313,20 @@ class IncrementalWindowExpert(IncrementalExpert, WindowExpert):
             if not len(leaving):
                 raise
             # All leaving rows were learned, so the error is caused by accumulated rounding errors.
-            self.fit(stream.rows.at(self.held), stream.views)
+            self.fit(stream.rows, stream.views)
             self.n_refits += 1
 
+    def fit(self, rows: RowBuffer, views: Views) -> None:
+        """Replace the state by a new one that has learned the rows of ``self.held``."""
+        self.state = None
+        self.apply(rows.at(self.held), None, views)
+
     def get_state(self) -> dict[str, Any]:
-        return {**super().get_state(), "learner": self.learner, "rebuilt": self.n_refits}
+        return {**super().get_state(), "rebuilt": self.n_refits}
 
     def set_state(self, state: Mapping[str, Any], stream: Stream) -> None:
         super().set_state(state, stream)
-        self.learner, self.n_refits = state["learner"], int(state["rebuilt"])
+        self.n_refits = int(state["rebuilt"])
 
 
 def _differences(now: IntArray, before: IntArray) -> tuple[IntArray, IntArray]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -11,13 +12,16 @@ import numpy as np
 from steelyard import _native
 from steelyard._concurrency import FrozenState, shallow_copy
 from steelyard._types import FloatArray, IntArray
+from steelyard._validation import Batch
 from steelyard.ensemble.experts.base import Expert, ExpertConfig, IncrementalWindowExpert, Rule, Stream
 from steelyard.ensemble.row_buffer import Block, RowBuffer, last_rows, without_rows
 from steelyard.ensemble.settings import CostBudget
 from steelyard.ensemble.views import TransformedRows, Views
 from steelyard.explanation.attribution import Attribution, explain_kernel_sum
+from steelyard.kernels import Kernel
 from steelyard.svm import IncrementalSVC
 from steelyard.svm.expansion import KernelExpansion
+from steelyard.svm.state import SupportState
 
 __all__ = ["KernelExpert", "KernelRule"]
 
@@ -26,6 +30,8 @@ _ROW_COST_US = (60.0, 25.0)  # cost of learning a row: minimum, and cost per bin
 _MIN_SAMPLED_SHARE = 0.1  # smallest share of the rows that is learned; below it the expert is disabled
 # Number of sampled rows per block with compute_budget="auto", or a quarter of the block if that is more.
 _MAX_BLOCK_SAMPLE = 250
+_CLASS_WEIGHT, _TOLERANCE = "balanced", 1e-3
+_CACHE_BYTES = 200 << 20  # kernel values that the solver keeps
 _ROWS_OF_CLASSES = 600  # number of rows kept in addition to the window, divided among the classes
 
 
@@ -33,8 +39,8 @@ class KernelExpert(IncrementalWindowExpert):
     """Incremental SVM on the rank-transformed last rows, including the last rows of each class.
 
     No expert costs more. If the budget does not cover all rows, the expert learns a sample: all rows of
-    rare classes and evenly spaced rows of frequent classes. The native solver is updated in place; the
-    version counter of the learner shows whether another call has changed the solver.
+    rare classes and evenly spaced rows of frequent classes. The state is updated in place; its version
+    shows whether another call has changed it.
     """
 
     features = "ranks"
@@ -48,9 +54,9 @@ class KernelExpert(IncrementalWindowExpert):
 
     def __init__(self, config: ExpertConfig) -> None:
         super().__init__(config)
-        self.learner: IncrementalSVC | None
+        self.state: SupportState | None
         self.sampled: IntArray = np.zeros(0, dtype=np.int64)  # ascending numbers of rows that may be learned
-        self._version: Any = None  # version of the learner when it had learned exactly the rows `held`
+        self._version: int | None = None  # version of the state when it had learned exactly the rows `held`
 
     @staticmethod
     def sampled_share(budget: CostBudget) -> float:
@@ -76,16 +82,27 @@ class KernelExpert(IncrementalWindowExpert):
             return ""
         return f"learns {_MAX_BLOCK_SAMPLE} rows of each larger chunk, or a quarter of it if that is more"
 
+    def learner(self) -> IncrementalSVC | None:
+        """Return an IncrementalSVC with the state of the expert, for files; None if there is no state."""
+        if self.state is None:
+            return None
+        kernel = self.state.kernel
+        learner = IncrementalSVC(
+            kernel=kernel.kernel, gamma=kernel.gamma, class_weight=_CLASS_WEIGHT, tol=_TOLERANCE
+        )
+        learner._state, learner.n_features_in_ = self.state, self.state.n_features
+        return learner
+
     def copy(self, rows: RowBuffer, views: Views) -> Self:
         expert = shallow_copy(self)
-        if expert.learner is not None and expert._version != expert.learner._in_place_version():
-            # An interrupted call has changed the learner in place, so it is fitted again from the rows.
-            expert.fit(rows.at(expert.held), views)
+        if expert.state is not None and expert._version != expert.state.version:
+            # An interrupted call has changed the state in place, so it is fitted again to the rows.
+            expert.fit(rows, views)
             expert._note_version()
         return expert
 
     def _note_version(self) -> None:
-        self._version = None if self.learner is None else self.learner._in_place_version()
+        self._version = None if self.state is None else self.state.version
 
     def disable(self) -> None:
         super().disable()
@@ -120,36 +137,44 @@ class KernelExpert(IncrementalWindowExpert):
         if self.is_ready(stream.views):
             super().forget(block, stream)
 
-    def new_learner(self, n_features: int) -> IncrementalSVC:
-        gamma = 1.0 / n_features
-        return IncrementalSVC(kernel="laplacian", gamma=gamma, class_weight="balanced", tol=1e-3)
+    def changed_state(self, n_features: int, add: Batch | None, forget: Batch | None) -> SupportState:
+        state = self.state
+        if state is None:
+            state = SupportState(Kernel("laplacian", gamma=1.0 / n_features), n_features, _CACHE_BYTES)
+        state.update(
+            add, forget, C=1.0, class_weight=_CLASS_WEIGHT, tol=_TOLERANCE, source="StreamClassifier"
+        )
+        return state
 
     def learn(self, before: IntArray, forgotten: Block | None, stream: Stream) -> None:
         super().learn(before, forgotten, stream)
         self._note_version()
 
     def make_rule(self, stream: Stream) -> Rule | None:  # noqa: ARG002
-        learner = self.learner
-        if learner is None or len((predictor := learner._predictor()).classes) < 2:
+        if self.state is None:
             return None
-        return KernelRule(predictor.classes.tolist(), predictor.expansion)
+        predictor = self.state.predictor(nullcontext(), "zero")
+        classes = predictor.classes.tolist()
+        return KernelRule(classes, predictor.expansion) if len(classes) > 1 else None
 
     def held_rows(self) -> list[IntArray]:
         return [self.sampled]
 
     def __getstate__(self) -> dict[str, Any]:
-        learner = None if self.learner is None else FrozenState(self.learner)
-        return {**self.__dict__, "learner": learner, "_version": None}
+        state = None if self.state is None else FrozenState(self.state)
+        return {**self.__dict__, "state": state, "_version": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._note_version()
 
     def get_state(self) -> dict[str, Any]:
-        return {**super().get_state(), "sampled": self.sampled}
+        return {**super().get_state(), "learner": self.learner(), "sampled": self.sampled}
 
     def set_state(self, state: Mapping[str, Any], stream: Stream) -> None:
         super().set_state(state, stream)
+        learner: IncrementalSVC | None = state["learner"]
+        self.state = None if learner is None else learner._state
         self.sampled = np.asarray(state["sampled"], dtype=np.int64)
         if not stream.rows.has(self.sampled):
             raise ValueError("an expert samples rows that are not in the buffer")

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 
 from steelyard import _native
 from steelyard._concurrency import shallow_copy
 from steelyard._types import FloatArray, IntArray
+from steelyard._validation import Batch
 from steelyard.ensemble.experts.base import (
     ExpertConfig,
     IncrementalExpert,
@@ -24,30 +25,45 @@ from steelyard.ensemble.views import MAX_MAPPED, TransformedRows, n_mapped
 from steelyard.exceptions import DataError
 from steelyard.explanation.attribution import Attribution, explain_linear
 from steelyard.features import RandomFeatures
-from steelyard.proximal import ProximalSVC
+from steelyard.proximal import ClassStatistics, ProximalSVC
+from steelyard.proximal.planes import PlaneRule
 
 __all__ = ["LinearExpert", "LinearRule", "MappedLinearExpert", "MappedLinearRule", "RecentLinearExpert"]
 
 _RECENT_ROWS_OF_CLASS = 20  # minimum average number of rows per class in the window of recent rows
 _SOLVE_GROWTH = 0.05  # large systems over all rows are solved again when the rows have grown by this share
 _CHEAP_SOLVE_US = 300.0  # smaller systems are solved whenever the budget allows
+# Parameters of the hyperplanes, as in ProximalSVC by default.
+_PLANE_RULE = PlaneRule(1.0, "balanced", True, "margin", "zero", True)
 _MAX_WINDOW_FACTOR = 10  # largest factor by which many classes enlarge the window of recent rows
 
 
 class _LinearExpert(IncrementalExpert):
-    """Base class of linear experts, which decides when to solve for hyperplanes and derives the rules."""
+    """Base class of linear experts: class statistics, and when hyperplanes are computed from them."""
 
     features = "linear"
-    learner: ProximalSVC | None
+    state: ClassStatistics | None
+    plane_rule: ClassVar[PlaneRule] = _PLANE_RULE
 
-    def new_learner(self, n_features: int) -> ProximalSVC:  # noqa: ARG002
-        return ProximalSVC()
+    def learner(self) -> ProximalSVC | None:
+        """Return a ProximalSVC that has learned the rows of the expert, or None if there are none."""
+        if self.state is None:
+            return None
+        return ProximalSVC(standardize=self.plane_rule.standardize).merge(self.state)
+
+    def changed_state(self, n_features: int, add: Batch | None, forget: Batch | None) -> ClassStatistics:
+        state = ClassStatistics(n_features) if self.state is None else self.state.copy().grow(n_features)
+        if add is not None:
+            state.add_batch(add)
+        if forget is not None:
+            state.remove_batch(forget, "StreamClassifier")
+        return state
 
     def needs_rule(self, stream: Stream) -> bool:
-        if self.rule is None or self.learner is None:
+        if self.rule is None or self.state is None:
             return self.n_seen_at_update > self.n_seen_at_rule
         budget = stream.budget
-        cost = budget.n_planes * (60.0 + self.learner.n_features_in_**3 / 20_000.0)
+        cost = budget.n_planes * (60.0 + self.state.n_features**3 / 20_000.0)
         wait = budget.interval_rows(cost, SETTINGS.solve_share)
         if self.window_rows is None and cost > _CHEAP_SOLVE_US:
             wait = max(wait, _SOLVE_GROWTH * self.n_seen_at_rule)
@@ -57,22 +73,22 @@ class _LinearExpert(IncrementalExpert):
         )
 
     def make_rule(self, stream: Stream) -> LinearRule | None:  # noqa: ARG002
-        learner = self.learner
-        if learner is None or len(classes := learner.classes_.tolist()) < 2:
+        if self.state is None or len(classes := self.state.classes) < 2:
             return None
-        planes = learner._predictor().planes
+        planes = self.plane_rule.planes(self.state, 1.0, classes)
         coef, intercept = np.ascontiguousarray(planes.coef), np.ascontiguousarray(planes.intercept)
         return LinearRule(classes, coef, intercept)
 
     def get_state(self) -> dict[str, Any]:
         rule = self.rule.get_state() if isinstance(self.rule, LinearRule) else None
-        state = {"learner": self.learner, "rule": rule, "answers_upto": self.n_seen_at_rule}
+        state = {"learner": self.learner(), "rule": rule, "answers_upto": self.n_seen_at_rule}
         return {**super().get_state(), **state}
 
     def set_state(self, state: Mapping[str, Any], stream: Stream) -> None:
         super().set_state(state, stream)
-        self.learner = state["learner"]
-        if state.get("rule") is not None:  # the saved rule may be older than the learner
+        learner: ProximalSVC | None = state["learner"]
+        self.state = None if learner is None else learner.statistics_
+        if state.get("rule") is not None:  # the saved rule may be older than the statistics
             self.rule = LinearRule.from_state(state["rule"])
             self.n_seen_at_rule = int(state["answers_upto"])
 
@@ -91,7 +107,7 @@ class _LongLinearExpert(_LinearExpert):
 
     @property
     def n_rows(self) -> int:
-        return 0 if self.learner is None else self.n_seen_at_update - self.window_start
+        return 0 if self.state is None else self.n_seen_at_update - self.window_start
 
     def update(self, stream: Stream) -> None:
         new = stream.rows.between(max(self.n_seen_at_update, stream.window_start), stream.n_seen)
@@ -130,7 +146,7 @@ class LinearExpert(_LongLinearExpert):
     def check_forget(self, add: Block | None, forget: Block, stream: Stream) -> None:
         new = stream.rows.between(self.n_seen_at_update, stream.n_seen)
         new = new if add is None else new.joined(add)
-        if self.learner is None and not len(new):
+        if self.state is None and not len(new):
             raise DataError("there are no rows left to forget; nothing was changed.")
         trial = shallow_copy(self)
         trial.apply(new, None, stream.views)
@@ -144,15 +160,13 @@ class MappedLinearExpert(_LongLinearExpert):
     uses_ranks = True
     is_expensive = True
     min_new_rows = 100
+    plane_rule = replace(_PLANE_RULE, standardize=False)
 
     def limits(self, budget: CostBudget) -> str:
         n = n_mapped(budget.n_classes)
         if n == MAX_MAPPED:
             return ""
         return f"{n} random features instead of {MAX_MAPPED}: {budget.n_classes} classes"
-
-    def new_learner(self, n_features: int) -> ProximalSVC:  # noqa: ARG002
-        return ProximalSVC(standardize=False)
 
     def make_rule(self, stream: Stream) -> LinearRule | None:
         return self._over_map(super().make_rule(stream), stream)
@@ -167,8 +181,6 @@ class MappedLinearExpert(_LongLinearExpert):
         super().set_state(state, stream)
         if isinstance(self.rule, LinearRule):
             self.rule = self._over_map(self.rule, stream)
-        if getattr(self.learner, "feature_map", None) is not None:
-            self.features = "ranks"  # learners from files of version 0.2 contain the random map
 
 
 class RecentLinearExpert(_LinearExpert, IncrementalWindowExpert):
