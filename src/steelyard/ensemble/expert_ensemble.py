@@ -336,8 +336,8 @@ class ExpertEnsemble:
         # Experts that are updated in place are sorted first, because the calling thread runs the first task.
         # No other thread may change these experts after the call has ended.
         # The longest of the other tasks come next, so that no thread waits for a long task that starts late.
-        # The longest tasks are refits with many rows. Updates that may wait for a fit come last.
-        expensive.sort(key=lambda e: (not e.updates_in_place, not e.refits, -e.n_rows))
+        # The longest tasks are refits with a long memory. Updates that may wait for a fit come last.
+        expensive.sort(key=lambda e: (not e.updates_in_place, not e.refits, -(e.window_rows or np.inf)))
         cheap = [expert for expert in ready if expert not in expensive]
 
         def record_and_weigh() -> Any:

@@ -98,11 +98,7 @@ class KernelExpert(IncrementalWindowExpert):
         if expert.state is not None and expert._version != expert.state.version:
             # An interrupted call has changed the state in place, so it is fitted again to the rows.
             expert.fit(rows, views)
-            expert._note_version()
         return expert
-
-    def _note_version(self) -> None:
-        self._version = None if self.state is None else self.state.version
 
     def disable(self) -> None:
         super().disable()
@@ -144,11 +140,8 @@ class KernelExpert(IncrementalWindowExpert):
         state.update(
             add, forget, C=1.0, class_weight=_CLASS_WEIGHT, tol=_TOLERANCE, source="StreamClassifier"
         )
+        self._version = state.version
         return state
-
-    def learn(self, before: IntArray, forgotten: Block | None, stream: Stream) -> None:
-        super().learn(before, forgotten, stream)
-        self._note_version()
 
     def make_rule(self, stream: Stream) -> Rule | None:  # noqa: ARG002
         if self.state is None:
@@ -166,7 +159,7 @@ class KernelExpert(IncrementalWindowExpert):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._note_version()
+        self._version = None if self.state is None else self.state.version
 
     def get_state(self) -> dict[str, Any]:
         return {**super().get_state(), "learner": self.learner(), "sampled": self.sampled}
@@ -174,11 +167,11 @@ class KernelExpert(IncrementalWindowExpert):
     def set_state(self, state: Mapping[str, Any], stream: Stream) -> None:
         super().set_state(state, stream)
         learner: IncrementalSVC | None = state["learner"]
-        self.state = None if learner is None else learner._state
+        if learner is not None:
+            self.state, self._version = learner._state, learner._state.version
         self.sampled = np.asarray(state["sampled"], dtype=np.int64)
         if not stream.rows.has(self.sampled):
             raise ValueError("an expert samples rows that are not in the buffer")
-        self._note_version()
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,9 @@ class _LinearExpert(IncrementalExpert):
         return ProximalSVC(standardize=self.plane_rule.standardize).merge(self.state)
 
     def changed_state(self, n_features: int, add: Batch | None, forget: Batch | None) -> ClassStatistics:
-        state = ClassStatistics(n_features) if self.state is None else self.state.copy().grow(n_features)
+        state = ClassStatistics(n_features) if self.state is None else self.state.copy()
+        if n_features > state.n_features:
+            state.grow(n_features)
         if add is not None:
             state.add_batch(add)
         if forget is not None:
