@@ -208,7 +208,7 @@ def test_undo_of_one_request_finds_its_rows_if_requests_were_committed_together(
     again = again.again()
     assert again.do(Forget("m", request_key="c"))["forgotten"] == 4
     assert again.model().summary()["digest"] == fresh(first).digest()
-    assert again.store._do("SELECT * FROM batches") == []
+    assert again.store._do("SELECT * FROM chunk_keys") == []
 
 
 def test_undo_by_arrival_time_gives_model_without_rows_of_that_period(session):

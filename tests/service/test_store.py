@@ -11,7 +11,7 @@ import pytest
 from steelyard.exceptions import FileAccessError, FileFormatError, ParameterError
 from steelyard.service import SQLiteStore, open_store
 from steelyard.service.stores import ERASED_RESPONSE, Event, PendingRow, QuarantinedRow, Snapshot, sqlite
-from steelyard.service.stores.schema import SCHEMA, UPGRADES
+from steelyard.service.stores.schema import RELEASED_SCHEMA
 
 
 def snapshot(version, at=0.0):
@@ -164,33 +164,20 @@ def test_write_lock_and_leases_are_exclusive_and_can_be_taken_over(where):
     second.close()
 
 
-def test_store_of_schema_version_1_is_upgraded(tmp_path):
+def test_store_of_version_0_2_is_upgraded_and_indexes_its_responses(tmp_path):
     with apsw.Connection(str(tmp_path / "old.db")) as db:
-        db.execute(SCHEMA)
-        db.execute("DROP TABLE answer_index")
+        db.execute(RELEASED_SCHEMA)
         db.execute("""INSERT INTO answers VALUES ('m', 'k', 'f', '{"ids": ["a"]}', 1.0)""")
-        db.pragma("application_id", sqlite._APPLICATION_ID)
-        db.pragma("user_version", 1)
-    again = SQLiteStore(tmp_path / "old.db")
-    with again.transaction():
-        assert again.erase_responses("m", ids=["a"]) == 1
-        assert again.former_version("m") == -1
-    again.close()
-
-
-@pytest.mark.parametrize("version", [2, 3])
-def test_store_of_earlier_schema_is_upgraded_step_by_step(tmp_path, version):
-    with apsw.Connection(str(tmp_path / "old.db")) as db:
-        db.execute(SCHEMA)
-        for number in range(3, version + 1):
-            db.execute(UPGRADES[number])
         db.execute("INSERT INTO chunks (model, n, retired, body) VALUES ('m', 1, 0, x'00')")
         db.pragma("application_id", sqlite._APPLICATION_ID)
-        db.pragma("user_version", version)
+        db.pragma("user_version", 1)
     with SQLiteStore(tmp_path / "new.db") as new, SQLiteStore(tmp_path / "old.db") as store:
         schema = "SELECT name, sql FROM sqlite_schema ORDER BY name"
         assert store._do(schema) == new._do(schema)
+        assert store._db.pragma("user_version") == new._db.pragma("user_version")
         with store.transaction():
+            assert store.erase_responses("m", ids=["a"]) == 1
+            assert store.former_version("m") == -1
             chunk = store.add_chunk("m", 2, b"y", 5.0)
             store.index_batches("m", chunk, ["a", "b"])
             assert store.chunks_of_batch("m", "b") == [chunk]
@@ -199,21 +186,14 @@ def test_store_of_earlier_schema_is_upgraded_step_by_step(tmp_path, version):
             assert [n for _, n, _ in store.chunks("m")] == [1]
 
 
-def test_postgres_store_of_base_schema_is_upgraded(cluster):
-    import psycopg
-
-    from steelyard.service.stores import postgres
-
-    where = cluster.empty()
-    with psycopg.connect(where) as db:
-        db.execute(postgres._SCHEMA)
-        db.execute("INSERT INTO steelyard.about VALUES (2)")
-        db.execute("INSERT INTO steelyard.chunks (model, n, retired, body) VALUES ('m', 1, 0, 'x')")
-    store = open_store(where)
+def test_postgres_store_finds_chunks_by_batch_and_time(cluster):
+    store = open_store(cluster.empty())
     store.acquire_write_lock()
     with store.transaction():
+        store.add_chunk("m", 1, b"x")
         store.add_chunk("m", 1, b"y", 5.0, "k")
         assert [n for _, n, _ in store.chunks("m")] == [1, 1]
+        assert len(store.chunks_of_batch("m", "k")) == 1
         assert store.chunks_of_batch("m", "k") == store.chunks_learned("m", 4.0, 5.0)
     store.close()
 

@@ -22,10 +22,10 @@ from psycopg import conninfo
 
 from steelyard.exceptions import FileAccessError, FileFormatError
 from steelyard.service.stores import BackgroundWork, CommitOutcomeUnknown, Learners
-from steelyard.service.stores.schema import BASE_VERSION, SCHEMA, SCHEMA_VERSION, UPGRADES, translated
+from steelyard.service.stores.schema import SCHEMA_VERSION, postgres_schema
 from steelyard.service.stores.sql import Store
 
-# Key of an advisory lock that all learner processes share ("Stly"). Version 0.2 holds it exclusively.
+# Key of an advisory lock that all learner processes share ("Stly").
 _WRITE_LOCK = 0x53746C79
 _LEARNERS = """
 SELECT (l.classid::bigint << 32) | l.objid::bigint, coalesce(n.url, l.pid::text)
@@ -50,17 +50,14 @@ _SCHEMA = f"""
 CREATE SCHEMA IF NOT EXISTS steelyard;
 SET LOCAL search_path = steelyard;
 CREATE TABLE about (version INTEGER NOT NULL);
-{translated(SCHEMA)}
+{postgres_schema()}
 ALTER TABLE points ADD COLUMN rowid BIGINT GENERATED ALWAYS AS IDENTITY;
 -- The bodies are compact already; compressing them again only costs time.
 ALTER TABLE chunks ALTER COLUMN body SET STORAGE EXTERNAL;
 ALTER TABLE snapshots ALTER COLUMN body SET STORAGE EXTERNAL;
 """
 _TABLES_WITH_ROWS = frozenset(
-    [
-        *("chunks", "row_index", "waiting", "events", "snapshots"),
-        *("answers", "answer_index", "quarantine", "batches"),
-    ]
+    ["chunks", "row_index", "waiting", "events", "snapshots", "answers", "answer_index", "quarantine"]
 )
 
 
@@ -137,30 +134,20 @@ class PostgresStore(Store):
 
     def _check_schema(self, db: psycopg.Connection[Any]) -> None:
         exists = "SELECT to_regclass('steelyard.about') IS NOT NULL"
-        is_new = db.execute(exists).fetchone() == (False,)
-        if is_new or BASE_VERSION <= self._version(db) < SCHEMA_VERSION:
+        if db.execute(exists).fetchone() == (False,):
             with db.transaction():
                 db.execute("SELECT pg_advisory_xact_lock(%s)", (_SETUP_LOCK,))
                 # The check is repeated, because another process may have created the schema meanwhile.
                 if db.execute(exists).fetchone() == (False,):
                     db.execute(_SCHEMA)
-                    db.execute("INSERT INTO steelyard.about VALUES (%s)", (BASE_VERSION,))
-                for version, step in sorted(UPGRADES.items()):
-                    if self._version(db) == version - 1:
-                        db.execute(translated(step))
-                        db.execute("UPDATE steelyard.about SET version = %s", (version,))
-        found = self._version(db)
+                    db.execute("INSERT INTO steelyard.about VALUES (%s)", (SCHEMA_VERSION,))
+        (found,) = db.execute("SELECT version FROM steelyard.about").fetchone() or (0,)
         if found != SCHEMA_VERSION:
             raise FileFormatError(
                 f"the store has version {found}; this library reads version {SCHEMA_VERSION}.",
                 source=self.path,
                 hint="update the library",
             )
-
-    @staticmethod
-    def _version(db: psycopg.Connection[Any]) -> int:
-        found = db.execute("SELECT version FROM steelyard.about").fetchone()
-        return 0 if found is None else int(found[0])
 
     def close(self) -> None:
         if self._db is not None and self.holds_write_lock:

@@ -29,7 +29,7 @@ _MAX_PARAMETERS = 500  # maximum number of parameters in one statement
 _MAX_DROPPED = 5_000  # maximum number of responses deleted in one transaction, which takes about 20 ms
 _TABLES_BY_MODEL = (
     *("events", "snapshots", "chunks", "row_index", "waiting", "answers", "answer_index", "answer_groups"),
-    *("points", "certificates", "quarantine", "batches", "chunk_keys", "positions", "early_labels"),
+    *("points", "certificates", "quarantine", "chunk_keys", "positions", "early_labels"),
 )
 
 
@@ -296,14 +296,10 @@ class Store:
 
     def chunks_of_batch(self, model: str, batch: str) -> list[int]:
         """Return the chunks that may contain rows of a request. Several requests can share a chunk."""
-        sql = (
-            "SELECT chunk FROM chunks WHERE model = ? AND batch = ? UNION "
-            "SELECT chunk FROM batches WHERE model = ? AND batch = ?"
-        )
-        found = [chunk for (chunk,) in self._do(sql, model, batch, model, batch)]
+        found = self._do("SELECT chunk FROM chunks WHERE model = ? AND batch = ?", model, batch)
         shared = KeyIndex()
         shared.add(self._do("SELECT chunk, keys FROM chunk_keys WHERE model = ?", model))
-        return [*found, *shared.groups_of(key_hashes([batch]))]
+        return [*(chunk for (chunk,) in found), *shared.groups_of(key_hashes([batch]))]
 
     def index_batches(self, model: str, chunk: int, batches: Sequence[str]) -> None:
         """Store the idempotency keys of the requests that share a chunk."""
@@ -324,7 +320,6 @@ class Store:
     def replace_chunk(self, chunk: int, n_rows: int, body: bytes) -> None:
         self._do("UPDATE chunks SET n = ?, retired = 0, body = ? WHERE chunk = ?", n_rows, body, chunk)
         self._do("DELETE FROM row_index WHERE chunk = ?", chunk)
-        self._do("DELETE FROM batches WHERE chunk = ?", chunk)
         self._do("DELETE FROM chunk_keys WHERE chunk = ?", chunk)
 
     def retire_rows(self, chunk: int, begin: int) -> None:
@@ -332,7 +327,7 @@ class Store:
 
     def drop_chunks(self, chunks: Iterable[int]) -> None:
         parameters = [(chunk,) for chunk in chunks]
-        for table in ("chunks", "row_index", "batches", "chunk_keys"):
+        for table in ("chunks", "row_index", "chunk_keys"):
             self._do_many(f"DELETE FROM {table} WHERE chunk = ?", parameters)  # noqa: S608  a constant name
 
     def chunks(self, model: str) -> list[tuple[int, int, int]]:

@@ -16,7 +16,7 @@ import apsw
 
 from steelyard.exceptions import FileAccessError, FileFormatError
 from steelyard.service.stores import BackgroundWork, CommitOutcomeUnknown
-from steelyard.service.stores.schema import BASE_VERSION, SCHEMA, SCHEMA_VERSION, UPGRADES
+from steelyard.service.stores.schema import ADDITIONS, RELEASED_SCHEMA, RELEASED_VERSION, SCHEMA_VERSION
 from steelyard.service.stores.sql import Store
 
 _APPLICATION_ID = 0x53746C79  # "Stly" in ASCII
@@ -27,8 +27,6 @@ _BUSY_MILLISECONDS = 10_000  # maximum time that a statement waits for the lock 
 _ERASE_MILLISECONDS = 300  # maximum time that erasing waits for readers of the write-ahead log
 _PAGE_BYTES = 16_384
 _CHECKPOINT_PAGES = 1_000  # length of the write-ahead log at which SQLite starts a checkpoint
-# Schema version 2 added the index of stored responses.
-_ANSWER_INDEX = SCHEMA[SCHEMA.index("CREATE TABLE answer_index") : SCHEMA.index("CREATE TABLE points")]
 
 
 def _check_sqlite() -> None:
@@ -119,15 +117,15 @@ class SQLiteStore(Store):
         application, version = self._db.pragma("application_id"), self._db.pragma("user_version")
         if application == 0 and not list(self._db.execute("SELECT 1 FROM sqlite_schema LIMIT 1")):
             with self.transaction():
-                self._db.execute(SCHEMA)
+                self._db.execute(RELEASED_SCHEMA)
                 self._db.pragma("application_id", _APPLICATION_ID)
-                self._db.pragma("user_version", BASE_VERSION)
-                self._run_upgrades()
+                self._upgrade()
         elif application != _APPLICATION_ID:
             raise FileFormatError("this database is not a store of the service.", source=self.path)
-        elif 1 <= version < SCHEMA_VERSION:
+        elif version == RELEASED_VERSION:
             with self.transaction():
-                self._run_upgrades()
+                if self._db.pragma("user_version") == version:  # no other process has upgraded it meanwhile
+                    self._upgrade()
         elif version != SCHEMA_VERSION:
             raise FileFormatError(
                 f"the store has version {version}; this library reads version {SCHEMA_VERSION}.",
@@ -135,16 +133,10 @@ class SQLiteStore(Store):
                 hint="update the library",
             )
 
-    def _run_upgrades(self) -> None:
-        """Run the missing upgrade steps in one transaction. Another process may have run some already."""
-        if self._db.pragma("user_version") == 1:
-            self._db.execute(_ANSWER_INDEX)
-            self.index_old_responses()
-            self._db.pragma("user_version", BASE_VERSION)
-        for version, step in sorted(UPGRADES.items()):
-            if self._db.pragma("user_version") < version:
-                self._db.execute(step)
-                self._db.pragma("user_version", version)
+    def _upgrade(self) -> None:
+        self._db.execute(ADDITIONS)
+        self.index_old_responses()
+        self._db.pragma("user_version", SCHEMA_VERSION)
 
     @contextmanager
     def transaction(self, background: BackgroundWork | None = None) -> Iterator[None]:
