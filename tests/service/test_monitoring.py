@@ -17,8 +17,7 @@ from steelyard.service import rows as wire
 from steelyard.service.commands import Forget, Learn, Put
 from steelyard.service.errors import Unavailable
 from steelyard.service.http import make_app
-from steelyard.service.http.activity import Activity
-from steelyard.service.http.metrics import Metrics
+from steelyard.service.http.metrics import Activity, Metrics
 from steelyard.service.monitor import RecentRows, column_statistics
 from steelyard.service.statistics import HistogramCounts
 from steelyard.service.system import JsonFormatter, notify, watchdog_seconds

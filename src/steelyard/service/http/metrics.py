@@ -1,10 +1,12 @@
-"""Metrics for Prometheus: requests, rows, models, topics and the process."""
+"""Metrics for Prometheus, and the activity of each model over time for the web page."""
 
 from __future__ import annotations
 
 import platform
-from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+import threading
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import version
 from typing import Any, Protocol
@@ -19,12 +21,15 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from steelyard.service.http.activity import LABEL_DELAY_BOUNDS, Activity
 from steelyard.service.statistics import HistogramCounts
 from steelyard.service.writer import Writer
 
 _VERBS = ("learn", "predict")  # requests whose latency the web page shows
 _LATENCY_REQUESTS = 500
+_INTERVAL_SECONDS = (60, 900)  # interval lengths of the fine and the coarse time series
+_N_INTERVALS = (180, 672)  # number of intervals that are kept (three hours and seven days)
+_LATENCY_BOUNDS = tuple(0.0005 * 2.0**k for k in range(14))  # upper bounds in seconds, from 0.5 ms to 4 s
+_LABEL_DELAY_BOUNDS = (1.0, 60.0, 600.0, 3_600.0, 21_600.0, 86_400.0, 259_200.0, 604_800.0, 2_592_000.0)
 _BUCKETS_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 # Help texts of metrics, by the kind of family and the name without the prefix "steelyard_".
 _FAILED_WRITES = {"write_failures": "Groups of requests that could not be written."}
@@ -100,7 +105,7 @@ class Metrics(Collector):
             "steelyard_label_delay_seconds",
             "Time from a prediction to its label.",
             ["model"],
-            buckets=LABEL_DELAY_BOUNDS,
+            buckets=_LABEL_DELAY_BOUNDS,
             registry=self._registry,
         )
         self.activity, self._writer, self._consumers = Activity(), writer, consumers
@@ -184,7 +189,8 @@ class Metrics(Collector):
         }
         yield from _families(CounterMetricFamily, _FAILED_WRITES, ["reason"], values)
         yield from _families(CounterMetricFamily, _FAILED_ERASURES, [], values)
-        yield from _families(GaugeMetricFamily, _OF_PROCESS, [], self._process())
+        process: Values = {name: {(): value} for name, value in self.process().items()}
+        yield from _families(GaugeMetricFamily, _OF_PROCESS, [], process)
         topics = self._topics()
         yield from _families(GaugeMetricFamily, _GAUGES_OF_TOPIC, ["model", "role"], topics)
         yield from _families(CounterMetricFamily, _COUNTERS_OF_TOPIC, ["model", "role"], topics)
@@ -193,22 +199,22 @@ class Metrics(Collector):
         yield from _families(GaugeMetricFamily, _OF_MODEL, ["model"], models)
         yield from _families(GaugeMetricFamily, _OF_RATE, ["model", "rate"], models)
 
-    def _process(self) -> Values:
+    def process(self) -> dict[str, Any]:
+        """Return the values of the process, with None for the sizes of a store that cannot be read."""
         writer, store = self._writer, self._writer.store
         size: int | None = None
         free: int | None = None
         with suppress(*store.errors):
             size, free = store.n_bytes(), store.free_bytes()
-        found = {
-            "leader": float(writer.leads),
-            "writer_alive": float(writer.is_alive),
+        return {
+            "leader": writer.leads,
+            "writer_alive": writer.is_alive,
             "follower_lag_seconds": writer.behind,
             "requests_waiting": writer.n_waiting,
-            "store_up": float(size is not None),
+            "store_up": size is not None,
             "store_bytes": size,
             "disk_free_bytes": free,
         }
-        return {name: {(): value} for name, value in found.items()}
 
     def _topics(self) -> Values:
         values: Values = {name: {} for name in (*_GAUGES_OF_TOPIC, *_COUNTERS_OF_TOPIC)}
@@ -259,3 +265,98 @@ def _families(kind: Any, texts: Mapping[str, str], labels: Sequence[str], values
             if value is not None:
                 family.add_metric(list(key), value)
         yield family
+
+
+class _Interval:
+    """Counters of the requests and labels of one model in one interval."""
+
+    __slots__ = ("errors", "label_delays", "latencies", "refused")
+
+    def __init__(self) -> None:
+        self.errors = self.refused = 0
+        self.latencies = {verb: HistogramCounts(_LATENCY_BOUNDS) for verb in ("learn", "predict")}
+        self.label_delays = HistogramCounts(_LABEL_DELAY_BOUNDS)
+
+    def point(self, at: float) -> dict[str, Any]:
+        learn, predict = self.latencies["learn"], self.latencies["predict"]
+        return {
+            "at": at,
+            "learn": learn.n_values,
+            "predict": predict.n_values,
+            "errors": self.errors,
+            "refused": self.refused,
+            "learn_ms": learn.quantile(0.99, unit=1000.0),
+            "predict_ms": predict.quantile(0.99, unit=1000.0),
+            "label_delay": self.label_delays.quantile(0.5),
+            "labels": self.label_delays.n_values,
+        }
+
+
+class Activity:
+    """Counters of requests and labels in intervals of a minute and of a quarter of an hour.
+
+    The counters are kept in memory and start with the process; intervals without requests take no space.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        # Protects the creation of intervals. Counters need no lock: each is incremented by one thread only.
+        self._lock = threading.Lock()
+        self._series: dict[str, tuple[OrderedDict[int, _Interval], ...]] = {}
+        # Current minute, and the current intervals of both series.
+        self._current: dict[str, tuple[int, list[_Interval]]] = {}
+
+    def request(self, model: str, verb: str, status: int, seconds: float) -> None:
+        """Count a request."""
+        if status < 400 and verb not in {"learn", "predict"}:
+            return
+        for interval in self._intervals(model):
+            if status < 400:
+                interval.latencies[verb].add(seconds)
+            elif status < 500:
+                interval.refused += 1
+            else:
+                interval.errors += 1
+
+    def labels(self, model: str, delays: Sequence[float]) -> None:
+        """Count labels in a histogram of their delay since the prediction."""
+        for interval in self._intervals(model):
+            for delay in delays:
+                interval.label_delays.add(delay)
+
+    def _intervals(self, model: str) -> list[_Interval]:
+        """Return the current intervals of a model."""
+        now = int(self._clock())
+        current = self._current.get(model)
+        if current is not None and current[0] == now // _INTERVAL_SECONDS[0]:
+            return current[1]
+        with self._lock:
+            opened = []
+            series = self._series.setdefault(model, (OrderedDict(), OrderedDict()))
+            for intervals, seconds, length in zip(series, _INTERVAL_SECONDS, _N_INTERVALS, strict=True):
+                opened.append(intervals.setdefault(now // seconds, _Interval()))
+                while len(intervals) > length:
+                    intervals.popitem(last=False)
+            self._current[model] = (now // _INTERVAL_SECONDS[0], opened)
+        return opened
+
+    def forget(self, model: str) -> None:
+        """Drop the counters of a deleted model."""
+        with self._lock:
+            self._series.pop(model, None)
+            self._current.pop(model, None)
+
+    def points(self, model: str, since: float) -> dict[str, Any]:
+        """Return the intervals since a time: minutes if they go back that far, otherwise quarter-hours."""
+        now = self._clock()
+        with self._lock:
+            series = self._series.get(model, (OrderedDict(), OrderedDict()))
+            coarse = _INTERVAL_SECONDS[1]
+            oldest = next(iter(series[1]), now // coarse) * coarse  # there are no requests before this time
+            which = 0 if now - max(since, oldest) <= _INTERVAL_SECONDS[0] * _N_INTERVALS[0] else 1
+            seconds, length = _INTERVAL_SECONDS[which], _N_INTERVALS[which]
+            points = {n: interval.point(n * seconds) for n, interval in series[which].items()}
+        first, last = int(max(since, now - seconds * length) // seconds), int(now // seconds)
+        numbers = range(max(first, min(points, default=last) - 1), last + 1)
+        empty = _Interval()
+        return {"seconds": seconds, "points": [points.get(n) or empty.point(n * seconds) for n in numbers]}

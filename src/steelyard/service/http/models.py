@@ -1,23 +1,27 @@
-"""Handlers of requests about models: summaries, quality, versions, lifecycle, quarantine, audit log."""
+"""Handlers of requests about models: summaries, lifecycle, quarantine, audit log, events, federation."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
+from steelyard.exceptions import FileFormatError
+from steelyard.federated import Hub, SiteUpdate
 from steelyard.persistence import to_bytes
 from steelyard.service import commands
 from steelyard.service import rows as wire
-from steelyard.service.errors import NotFoundError, Unavailable
+from steelyard.service.errors import NotFoundError, QueueFullError, StaleVersionError, Unavailable
 from steelyard.service.http.responses import JSON, Problem, file_response
 from steelyard.service.http.routes import BINARY, MODEL, MODELS, route
 from steelyard.service.http.service import seconds
+from steelyard.service.published import PublishedModel
 from steelyard.service.spec import Spec
 from steelyard.tables.columns import as_texts
 
@@ -27,6 +31,9 @@ if TYPE_CHECKING:
 _MAX_POINTS, _MAX_CERTIFICATES = 2_000, 50  # maximum numbers of entries in a response
 _MAX_SPEC_BYTES = 1 << 20
 _MAX_ENTRIES = 1_000  # maximum number of audit entries or quarantined rows in a response
+_SITE = f"{MODEL}/sites/{{site:path}}"
+_MAX_NAME_CHARACTERS = 200
+_MAX_UPDATE_BYTES = 16 << 20  # sufficient for about 1,000 columns with two classes
 _FILTERS = ("verb", "key", "address", "request_id", "outcome")
 _NUMBER = {"type": "integer", "minimum": 0}
 _TEXT = {"type": "string"}
@@ -281,3 +288,112 @@ def _integer(request: Request, name: str, default: int) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) < 19):
         raise Problem(422, f"{name} must be a whole number; got {text[:40]!r}.")
     return int(text)
+
+
+# -- event streams --------------------------------------------------------------------------
+
+
+@route("GET", f"{MODEL}/events", "predict")
+async def events(service: Service, request: Request, name: str) -> Response:
+    """Send a server-sent event whenever the model changes."""
+    service.model(name)
+    streams, limit = service.event_streams, service.limits.listeners
+    if len(streams.listeners) >= limit:
+        raise QueueFullError(f"there are {limit} event streams already.")
+    headers = {"Cache-Control": "no-store"}
+    return StreamingResponse(streams.lines(request, name), media_type="text/event-stream", headers=headers)
+
+
+# -- federated models ------------------------------------------------------------------------
+
+
+def _hub_of(published: PublishedModel) -> Hub:
+    if published.hub is None:
+        raise Problem(409, f"the model {published.name!r} is not federated.", "create one with sites = true")
+    return published.hub
+
+
+@route("PUT", _SITE, "site", response="Received", body=BINARY)
+async def put_update(service: Service, request: Request, name: str) -> dict[str, Any]:
+    """Apply the update of a site. The update is durable before the response is sent."""
+    site = _site_of(request)
+    _hub_of(service.model(name))
+    content_type = request.headers.get("content-type", BINARY).partition(";")[0].strip().lower()
+    if content_type != BINARY:
+        raise Problem(415, f"the content type {content_type!r} is not supported.", f"use {BINARY}")
+    body = await service.read_body(request, min(service.limits.body, _MAX_UPDATE_BYTES))
+    site_update = await run_in_threadpool(_parsed_update, body, site, service.limits.columns)
+    try:
+        return await service.change(request, commands.Publish(name, site_update))
+    except StaleVersionError as stale:
+        epoch, version = stale.age
+        raise Problem(409, stale.summary, stale.hint, reason="stale", epoch=epoch, version=version) from stale
+
+
+def _parsed_update(body: bytes, site: str, max_features: int) -> SiteUpdate:
+    try:
+        site_update = SiteUpdate.from_bytes(body)
+    except FileFormatError as error:
+        raise Problem(422, f"{error.summary} Nothing was changed.", error.hint) from error
+    if site_update.site != site:
+        raise Problem(422, f"the update belongs to site {site_update.site!r}, but was sent as {site!r}.")
+    n_features = site_update.schema.n_features
+    if n_features > max_features:
+        raise Problem(413, f"a model can have at most {max_features:,} features; got {n_features:,}.")
+    return site_update
+
+
+@route("GET", _SITE, "site", response=BINARY)
+async def get_update(service: Service, request: Request, name: str) -> Response:
+    """Return the latest update of a site."""
+    site, hub = _site_of(request), _hub_of(service.model(name))
+    if site not in hub.sites:
+        raise Problem(404, f"there is no site {site!r}.", reason="no site")
+    return Response(await run_in_threadpool(hub.site_update(site).to_bytes), media_type=BINARY)
+
+
+@route("DELETE", _SITE, "site", response="Dropped", is_idempotent=True)
+async def drop(service: Service, request: Request, name: str) -> dict[str, Any]:
+    """Remove a site from the model."""
+    site = _site_of(request)
+    _hub_of(service.model(name))
+    return await service.change(request, commands.Drop(name, site))
+
+
+@route("GET", f"{MODEL}/sites", "admin", response="Sites")
+async def table(service: Service, _: Request, name: str) -> dict[str, Any]:
+    """Return the contribution of each site, and the quality of the pooled model on its rows."""
+    return await run_in_threadpool(_table, service.model(name))
+
+
+@route("GET", f"{MODEL}/pooled", "site", response=BINARY)
+async def pooled(service: Service, _: Request, name: str) -> Response:
+    """Return the pooled model as a file for ``steelyard predict``."""
+    hub = _hub_of(service.model(name))
+    if not hub.sites:
+        raise Problem(404, "no site has published yet, so there is no pooled model.")
+    return file_response(name, await run_in_threadpool(lambda: to_bytes(hub.model())))
+
+
+def _table(published: PublishedModel) -> dict[str, Any]:
+    hub = _hub_of(published)
+    rows = []
+    for summary in hub.compare() if hub.sites else []:
+        site_update = hub.site_update(summary.site)
+        rows.append({"epoch": site_update.epoch, "version": site_update.version, **asdict(summary)})
+    return {
+        "model_version": published.version,
+        "digest": hub.digest() if hub.sites else None,
+        "rows": hub.statistics.n_rows if hub.sites else 0.0,
+        "sites": rows,
+        "gone": {site: list(age) for site, age in hub.gone.items()},
+    }
+
+
+def _site_of(request: Request) -> str:
+    site: str = request.path_params["site"]
+    if not 1 <= len(site) <= _MAX_NAME_CHARACTERS:
+        raise Problem(
+            422, f"the name of a site must have 1 to {_MAX_NAME_CHARACTERS} characters; got {len(site)}."
+        )
+    return site

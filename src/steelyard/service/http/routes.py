@@ -14,6 +14,7 @@ MODELS = "/v1/models"
 MODEL = f"{MODELS}/{{model}}"
 BINARY = "application/octet-stream"
 ANY = ""  # a response without schema
+NOT_READY = {503: "Not ready."}
 # Called with the service, the request and, if the path contains {model}, the name of the model.
 Handler = Callable[..., Awaitable[Any]]
 
