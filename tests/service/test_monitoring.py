@@ -14,12 +14,12 @@ import yaml
 
 from steelyard.service import SQLiteStore, Writer
 from steelyard.service import rows as wire
+from steelyard.service.audit import HistogramCounts
 from steelyard.service.commands import Forget, Learn, Put
 from steelyard.service.errors import Unavailable
 from steelyard.service.http import make_app
 from steelyard.service.http.metrics import Activity, Metrics
 from steelyard.service.monitor import RecentRows, column_statistics
-from steelyard.service.statistics import HistogramCounts
 from steelyard.service.system import JsonFormatter, notify, watchdog_seconds
 from tests.service.data import SPEC, Clock, records, spec
 from tests.service.server import serving

@@ -27,7 +27,7 @@ def test_pack_and_unpack_keep_rows_and_column_order():
 
 
 def test_empty_batches_can_be_packed_and_unpacked():
-    empty, _ = wire.unpack(wire.pack(wire.select(wire.from_records(records(2)), np.zeros(2, dtype=bool))))
+    empty, _ = wire.unpack(wire.pack(wire.from_records(records(2)).select(np.zeros(2, dtype=bool))))
     assert empty.n_rows == 0
     assert set(empty.columns) == set(records(1)[0])
 

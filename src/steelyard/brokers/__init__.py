@@ -6,7 +6,6 @@ served model and saves the position in the transaction that saves the rows, and 
 ``steelyard stream`` read a topic as a table.
 """
 
-from steelyard.brokers.address import Address
-from steelyard.brokers.interface import BrokerError, Message, Sink, Source, open_sink, open_source
+from steelyard.brokers.interface import Address, BrokerError, Message, Sink, Source, open_sink, open_source
 
 __all__ = ["Address", "BrokerError", "Message", "Sink", "Source", "open_sink", "open_source"]

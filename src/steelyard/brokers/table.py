@@ -5,8 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 
-from steelyard.brokers.address import Address
-from steelyard.brokers.interface import Message, open_source
+from steelyard.brokers.interface import Address, Message, open_source
 from steelyard.brokers.payloads import parse
 from steelyard.exceptions import DataError
 from steelyard.service import rows as wire
@@ -62,14 +61,12 @@ class TopicTable(TableSource):
         raise DataError("there are no rows.", source=self.place.source)
 
     def kinds(self, columns: Columns, wanted: list[str]) -> dict[str, str]:
-        """Return "text" for categorical columns and for columns with text in the first messages."""
         return {
             name: "text" if name in columns.categorical or self._sample[name].dtype == object else "number"
             for name in wanted
         }
 
     def batches(self, wanted: list[str], kinds: Mapping[str, str]) -> Iterator[ColumnBatch]:
-        """Yield batches of rows with the wanted columns."""
         texts = [name for name in wanted if kinds[name] == "text"]
         messages = self._first
         while messages:
@@ -82,7 +79,6 @@ class TopicTable(TableSource):
             messages = self._read()
 
     def _read(self) -> list[Message]:
-        """Return the next messages, or an empty list at the end."""
         while not self._stopped.is_set() and (self._n_left is None or self._n_left > 0):
             limit = _MAX_MESSAGES if self._n_left is None else min(self._n_left, _MAX_MESSAGES)
             messages = self._source.read(limit, _READ_SECONDS)
@@ -97,11 +93,9 @@ class TopicTable(TableSource):
         return None
 
     def stop(self) -> None:
-        """Stop reading the topic."""
         self._stopped.set()
 
     def close(self) -> None:
-        """Close the connection."""
         self._source.close()
 
 

@@ -17,6 +17,7 @@ from steelyard.persistence.tree import encode
 from steelyard.service import rows as wire
 from steelyard.service.errors import Conflict, GoneError, NotFoundError, PositionMoved
 from steelyard.service.forgetting import Forgetting
+from steelyard.service.inputs import check_known_values
 from steelyard.service.pool import PooledSession
 from steelyard.service.queue import RequestFuture
 from steelyard.service.spec import Spec, check_name
@@ -225,7 +226,7 @@ def _learn(session: ModelSession, batch: ColumnBatch, now: float, *, skips_known
     if spec.quarantines and batch.n_rows:
         batch = session.quarantine(batch, now=now)
     if batch.n_rows:
-        wire.check_known_values(spec, session.engine.encoder, batch)
+        check_known_values(spec, session.engine.encoder, batch)
         session.learn(batch, now=now)
     return batch.n_rows
 
@@ -239,7 +240,7 @@ def _new_rows(session: ModelSession, batch: ColumnBatch, column: str) -> ColumnB
         is_new.append(row_id is None or row_id not in seen)
         if row_id is not None:
             seen.add(row_id)
-    return batch if all(is_new) else wire.select(batch, np.array(is_new))
+    return batch if all(is_new) else batch.select(np.array(is_new))
 
 
 def _label(session: ModelSession, labels: Mapping[str, Any], now: float) -> int:
@@ -476,10 +477,11 @@ class Adopt(Request):
 
     is_internal: ClassVar[bool] = True
 
-    session: Any
+    session: ModelSession
 
     def run(self, writer: Writer, _: float) -> Response:
-        return writer.continue_with(self)
+        writer.continue_with(self.model, self.session)
+        return {"version": self.session.engine.version}
 
 
 @dataclass

@@ -19,10 +19,7 @@ from steelyard._types import FloatArray
 from steelyard.exceptions import DataError, ParameterError, SteelyardError
 from steelyard.federated import Hub
 from steelyard.persistence import from_bytes, to_bytes
-from steelyard.service.monitor import QualityMonitor, RecentRows
-from steelyard.service.published import PublishedModel, class_counts, digest_of
-from steelyard.service.rows import (
-    REQUEST,
+from steelyard.service.inputs import (
     check_features,
     encoded_chunk,
     extend_columns,
@@ -30,6 +27,9 @@ from steelyard.service.rows import (
     reads_tables,
     row_costs,
 )
+from steelyard.service.monitor import QualityMonitor, RecentRows
+from steelyard.service.published import PublishedModel, class_counts, digest_of
+from steelyard.service.rows import REQUEST
 from steelyard.service.spec import Spec
 from steelyard.streams.chunks import padded
 from steelyard.streams.predictions import Predictions, is_ready, learn_chunk, predict_chunk, rows_for_model
@@ -457,7 +457,6 @@ class Engine:
 
 
 def _copy_parameters(source: Any, learner: Any) -> None:
-    """Copy the parameters of a learner to another learner, including those of a wrapped learner."""
     parameters = source.get_params(deep=False)
     inner = parameters.pop("estimator", None)
     for target in ("estimator", "estimator_"):

@@ -46,8 +46,7 @@ class RequestFuture:
     # the request. It must be set before the request is submitted.
     callback: Callable[[RequestFuture], None] | None = None
     _state: int = _PENDING
-    _result: dict[str, Any] | None = None
-    _error: BaseException | None = None
+    _outcome: dict[str, Any] | BaseException | None = None
     _event: threading.Event | None = None
 
     def cancel(self) -> bool:
@@ -74,21 +73,21 @@ class RequestFuture:
         """Return whether the request is finished or cancelled."""
         return self._state >= _CANCELLED
 
-    def set_result(self, result: dict[str, Any]) -> None:
-        """Finish the request with a result."""
-        self._finish(result, None)
-
-    def set_exception(self, error: BaseException) -> None:
-        """Finish the request with an exception."""
-        self._finish(None, error)
+    def finish(self, outcome: dict[str, Any] | BaseException) -> None:
+        """Finish the request with a result or an exception."""
+        with _future_lock:
+            if self._state >= _CANCELLED:
+                raise RuntimeError("the request is finished already")
+            self._outcome, self._state = outcome, _FINISHED
+        self._notify()
 
     def result(self, timeout: float | None = None) -> dict[str, Any]:
         """Wait for the result and return it, or raise the exception of the request."""
         error = self.exception(timeout)
         if error is not None:
             raise error
-        assert self._result is not None
-        return self._result
+        assert isinstance(self._outcome, dict)
+        return self._outcome
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Wait for the request and return its exception, or None if it has a result."""
@@ -99,14 +98,7 @@ class RequestFuture:
             raise TimeoutError
         if self._state == _CANCELLED:
             raise CancelledError
-        return self._error
-
-    def _finish(self, result: dict[str, Any] | None, error: BaseException | None) -> None:
-        with _future_lock:
-            if self._state >= _CANCELLED:
-                raise RuntimeError("the request is finished already")
-            self._result, self._error, self._state = result, error, _FINISHED
-        self._notify()
+        return self._outcome if isinstance(self._outcome, BaseException) else None
 
     def _notify(self) -> None:
         if self._event is not None:

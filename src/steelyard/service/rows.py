@@ -7,25 +7,20 @@ import json
 import math
 import struct
 import zlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from steelyard._types import FloatArray
 from steelyard.exceptions import DataError, FileFormatError
 from steelyard.persistence.tree import decode
-from steelyard.service.arrow_size import n_unpacked_bytes
 from steelyard.service.errors import NotJSONError, TooLargeError
-from steelyard.service.spec import Spec
-from steelyard.streams.chunks import Chunk
 from steelyard.tables.arrow_sources import ArrowSource
-from steelyard.tables.columns import ColumnBatch, Columns, Place, RowError, Values, as_texts, listed, near
-from steelyard.tables.encoding import TableEncoder
+from steelyard.tables.columns import ColumnBatch, Columns, Place, Values, as_texts
 from steelyard.tables.frames import column_seconds
 from steelyard.tables.table_stream import open_source
 
@@ -164,6 +159,54 @@ def _arrow_stream(body: bytes, limits: Limits) -> ArrowSource:
     return source
 
 
+def n_unpacked_bytes(body: bytes) -> int:
+    """Return the size of all buffers of an Arrow stream after decompression, without decompressing them.
+
+    The metadata of a message is a flatbuffer: Message.header (field 2) is a RecordBatch, or a DictionaryBatch
+    whose field 1 is a RecordBatch. A RecordBatch has a vector of buffers (field 2: offset and length, 8 bytes
+    each) and, if it is compressed, field 3. A compressed buffer begins with its decompressed length, or -1 if
+    it is stored uncompressed. Decompression allocates exactly this length, so a smaller length would fail.
+    """
+    import pyarrow as pa
+
+    n_bytes = 0
+    reader = pa.ipc.MessageReader.open_stream(body)
+    try:
+        while True:
+            message = reader.read_next_message()
+            if message.type not in {"record batch", "dictionary"}:
+                continue
+            metadata, data = memoryview(message.metadata), memoryview(message.body)
+            batch = _table_field(metadata, _offset(metadata, 0), 2)
+            if message.type == "dictionary":
+                batch = _table_field(metadata, _offset(metadata, batch), 1)
+            batch = _offset(metadata, batch)
+            vector = _offset(metadata, _table_field(metadata, batch, 2))
+            is_compressed = bool(_table_field(metadata, batch, 3))
+            (n_buffers,) = struct.unpack_from("<I", metadata, vector)
+            for k in range(n_buffers):
+                offset, length = struct.unpack_from("<qq", metadata, vector + 4 + 16 * k)
+                unpacked = struct.unpack_from("<q", data, offset)[0] if is_compressed and length >= 8 else -1
+                n_bytes += length if unpacked < 0 else unpacked
+    except StopIteration:
+        return n_bytes
+    except struct.error as error:
+        raise ValueError("the metadata of a message is damaged") from error
+
+
+def _offset(metadata: memoryview, position: int) -> int:
+    """Follow a relative offset of a flatbuffer."""
+    return position + int(struct.unpack_from("<I", metadata, position)[0])
+
+
+def _table_field(metadata: memoryview, table: int, number: int) -> int:
+    """Return the position of a field of a flatbuffer table, or 0 if the field is absent."""
+    vtable = table - struct.unpack_from("<i", metadata, table)[0]
+    size = struct.unpack_from("<H", metadata, vtable)[0]
+    entry = struct.unpack_from("<H", metadata, vtable + 4 + 2 * number)[0] if 4 + 2 * number < size else 0
+    return table + entry if entry else 0
+
+
 def _check_signature(body: bytes, kind: str) -> None:
     """Raise DataError if the first bytes do not match the content type or belong to a compressed file."""
     is_arrow = body.startswith(_ARROW_STREAM)
@@ -233,7 +276,7 @@ def from_records(
     names: dict[str, None] = {}
     for row, record in enumerate(records):
         if not isinstance(record, dict):
-            raise _row_error(f"expected a row as an object; got {str(record)[:60]!r}.", row)
+            raise REQUEST.error(f"expected a row as an object; got {str(record)[:60]!r}.", row)
         names.update(dict.fromkeys(record))
         if limits is not None:
             limits.check(len(records), len(names))
@@ -322,7 +365,7 @@ def _column(name: str, values: Sequence[Any], *, as_text: bool) -> Values:
         elif isinstance(value, bool | int | float):
             result[row] = _text_of(value)
         else:
-            raise _row_error(f"expected a number or a text; got {type(value).__name__}.", row, name)
+            raise REQUEST.error(f"expected a number or a text; got {type(value).__name__}.", row, name)
     return result
 
 
@@ -331,15 +374,6 @@ def _text_of(value: float) -> str:
         return "true" if value else "false"
     is_integer = isinstance(value, int) or (value.is_integer() and abs(value) < _MAX_EXACT_INTEGER)
     return str(int(value)) if is_integer else repr(value)
-
-
-def _position(row: int, column: str | None = None) -> str:
-    """Describe the position of a row in a request, for an error message."""
-    return f"row {row:,}" + ("" if column is None else f", column {column!r}")
-
-
-def _row_error(message: str, row: int, column: str | None = None, hint: str | None = None) -> RowError:
-    return RowError(message, source=_position(row, column), row=row, column=column, hint=hint)
 
 
 # -- columns of ids, subjects and times -------------------------------------------------------------
@@ -357,7 +391,7 @@ def identifiers(batch: ColumnBatch, column: str | None) -> list[str | None]:
     found = texts(batch, column)
     for row, name in enumerate(found):
         if name is not None and not is_identifier(name):
-            raise _row_error(
+            raise REQUEST.error(
                 f"an id or subject must have 1 to {_MAX_IDENTIFIER_CHARACTERS} characters and no null "
                 f"character; got a text of {len(name):,} characters.",
                 row,
@@ -373,7 +407,7 @@ def is_identifier(name: str) -> bool:
 
 def times(batch: ColumnBatch, name: str) -> FloatArray:
     """Return the times of rows in seconds, from a column."""
-    return column_seconds(batch.columns[name], name, _position)
+    return column_seconds(batch.columns[name], name, REQUEST.of_row)
 
 
 def check_not_in_future(seconds: FloatArray, name: str, limit: float) -> None:
@@ -381,7 +415,7 @@ def check_not_in_future(seconds: FloatArray, name: str, limit: float) -> None:
     late = seconds > limit
     if late.any():
         row = int(late.argmax())
-        raise _row_error(
+        raise REQUEST.error(
             f"the time {seconds[row]:.16g} is {(seconds[row] - limit) / 86_400:,.1f} days later than "
             "allowed; nothing was changed.",
             row,
@@ -432,148 +466,6 @@ def fill_missing(batch: ColumnBatch, values: Mapping[str | None, Any]) -> Column
         if name is not None and (name not in columns or as_texts(columns[name])[0] is None):
             columns[name] = np.array([value], dtype=object if isinstance(value, str) else np.float64)
     return ColumnBatch(columns, batch.n_rows)
-
-
-def select(batch: ColumnBatch, rows: Any) -> ColumnBatch:
-    """Return the rows at the given indices, or those selected by a boolean mask."""
-    columns = {name: values[rows] for name, values in batch.columns.items()}
-    n_rows = len(next(iter(columns.values()))) if columns else 0
-    return ColumnBatch(columns, n_rows, times=batch.times)
-
-
-# -- input of a learner ------------------------------------------------------------------------------
-
-
-def reads_tables(learner: Any) -> bool:
-    """Return whether a learner learns the columns of a table without an encoder."""
-    return hasattr(learner, "reads_table") and bool(learner.reads_table({}))
-
-
-class Model(Protocol):
-    """Model that is learning or published."""
-
-    spec: Spec
-    learner: Any
-    encoder: TableEncoder
-
-
-def encoded_chunk(
-    model: Model,
-    batch: ColumnBatch,
-    labels: NDArray[Any] | None = None,
-    *,
-    learn: bool = False,
-    times: FloatArray | None = None,
-) -> Chunk:
-    """Return the rows of a request as a chunk. If ``learn`` is true, the encoder adds new categories.
-
-    A learner that reads tables gets the columns without encoding.
-    """
-    spec, learner, encoder = model.spec, model.learner, model.encoder
-    labels = np.zeros(batch.n_rows) if labels is None else labels
-    absent = [name for name in encoder.columns_ if name not in batch.columns]
-    if absent:
-        check_features(spec, encoder, batch)
-        texts = set(encoder.categorical_)
-        columns = {name: np.full(batch.n_rows, None if name in texts else np.nan) for name in absent}
-        batch = ColumnBatch({**batch.columns, **columns}, batch.n_rows, batch.coded, times=batch.times)
-    names = [name for name in encoder.numbers if name not in encoder.times_]
-    if not batch.is_matrix and batch.first_text(names) is not None:  # a matrix has no text
-        numbers = {n: _numbers(n, batch.columns[n]) for n in names if batch.columns[n].dtype == object}
-        batch = ColumnBatch({**batch.columns, **numbers}, batch.n_rows, batch.coded, times=batch.times)
-    if not reads_tables(learner):
-        X, fixed = encoder.encode(batch, REQUEST, 0, learn=learn)
-        return Chunk(X, labels, 0, times, fixed)
-    table = encoder.encode_table(batch, REQUEST, 0, learn=learn)
-    names = spec.feature_names(batch.columns)
-    known = names if learn else [name for name in names if name in encoder.columns_]
-    return Chunk(np.empty((batch.n_rows, 0)), labels, 0, times, columns=table.choose(known))
-
-
-def check_features(spec: Spec, encoder: TableEncoder, batch: ColumnBatch) -> None:
-    """Raise DataError if rows lack a column that must not be missing, or have no known column."""
-    known, found = encoder.columns_, batch.columns
-    absent = next((name for name in known if name not in found), None)
-    if absent is None or (spec.columns_may_change and any(name in found for name in known)):
-        return
-    raise missing_column(absent, found)
-
-
-def check_known_values(spec: Spec, encoder: TableEncoder, batch: ColumnBatch) -> None:
-    """Raise RowError for a row that has no value in any column known when the row is learned.
-
-    A column becomes known with its first value, in the order of the rows. Therefore the result does not
-    depend on how the messages of a topic are divided into batches.
-    """
-    names = spec.feature_names(batch.columns)
-    if not spec.columns_may_change or not names:
-        return
-    has_value = np.stack([has_values(batch.columns[name]) for name in names], axis=1)
-    is_known = np.isin(names, encoder.columns_ if encoder.is_fitted else [])
-    if has_value[:, is_known].any(axis=1).all():
-        return
-    known_before = np.logical_or.accumulate(np.vstack([is_known, has_value[:-1]]), axis=0)
-    # No column is known before the first row of a stream, so a value in any column of this row is sufficient.
-    usable = np.where(known_before.any(axis=1, keepdims=True), has_value & known_before, has_value)
-    unusable = ~usable.any(axis=1)
-    if unusable.any():
-        row = int(unusable.argmax())
-        raise RowError("no known column has a value.", source=REQUEST.of_row(row), row=row)
-
-
-def row_costs(batch: ColumnBatch, column: str) -> FloatArray:
-    """Return the cost factors of rows."""
-    values = batch.columns.get(column)
-    if values is None or values.dtype != np.float64 or not (np.isfinite(values) & (values >= 0.0)).all():
-        raise DataError(
-            f"the column {column!r} must have a number >= 0 in every row: it is the cost of a row.",
-            source=_SOURCE,
-        )
-    return values
-
-
-def missing_column(name: str, found: Collection[str]) -> DataError:
-    """Return the error for a column that the rows of a request lack."""
-    closest = near(name, list(found))
-    others = f"there are {listed(found)}" if found else "the rows have no columns"
-    return DataError(
-        f"the column {name!r} is missing; {others}.",
-        source=_SOURCE,
-        hint=f"did you mean {closest!r}?" if closest else None,
-    )
-
-
-def extend_columns(spec: Spec, encoder: TableEncoder, batch: ColumnBatch) -> None:
-    """Fit the encoder to the first rows, or add the columns that have their first value in these rows."""
-    names = spec.feature_names(batch.columns)
-    if not encoder.is_fitted:
-        filled = [name for name in names if has_values(batch.columns[name]).any()]
-        encoder.fit_columns(batch, (spec.columns_may_change and filled) or names, (), dates=True)
-    elif spec.columns_may_change:
-        known = set(encoder.columns_)
-        new = [name for name in names if name not in known and has_values(batch.columns[name]).any()]
-        if new:
-            columns = {name: batch.columns[name] for name in new}
-            encoder.add_columns(ColumnBatch(columns, batch.n_rows, times=batch.times))
-
-
-def has_values(values: Values) -> NDArray[np.bool_]:
-    """Return a mask of the values that are not missing."""
-    if values.dtype == object:
-        return np.array([value is not None for value in values.tolist()], dtype=bool)
-    return ~np.isnan(values)
-
-
-def _numbers(name: str, values: Values) -> FloatArray:
-    found = np.full(len(values), np.nan)
-    for row, value in enumerate(values.tolist()):
-        try:
-            found[row] = np.nan if value is None else float(value)
-        except ValueError:
-            raise RowError(
-                f"expected a number; got {value!r}.", source=REQUEST.of_row(row, name), row=row, column=name
-            ) from None
-    return found
 
 
 # -- format of stored rows --------------------------------------------------------------------------

@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from steelyard._types import FloatArray
 from steelyard.exceptions import DataError, FileFormatError, SteelyardError
 from steelyard.persistence.tree import decode, encode
-from steelyard.service import guards
 from steelyard.service import rows as wire
 from steelyard.service.engine import Engine
 from steelyard.service.errors import Conflict, federated_error
 from steelyard.service.forgetting import SplitChunk, row_keys
+from steelyard.service.inputs import check_guards, check_quota, violations
 from steelyard.service.row_windows import RowRange, RowWindowIndex
 from steelyard.service.spec import Spec
 from steelyard.service.stores import Event, PendingRow, QuarantinedRow, Snapshot
@@ -240,9 +240,9 @@ class ModelSession:
         spec, engine = self.engine.spec, self.engine
         engine.check_rows(batch, labelled=True)
         if guarded and spec.has_guards:
-            guards.check_rows(spec, batch)
+            check_guards(spec, batch)
         if spec.quota is not None:
-            guards.check_quota(engine, batch, self.state_bytes)
+            check_quota(engine, batch, self.state_bytes)
         if spec.time is None:
             times = np.full(batch.n_rows, now)
         else:
@@ -251,7 +251,7 @@ class ModelSession:
         order: NDArray[np.intp] | None = None
         if spec.keeps_rows and spec.time is not None and engine.can_forget:
             order = np.argsort(times, kind="stable")  # RowWindowIndex needs sorted times
-            batch, times = wire.select(batch, order), times[order]
+            batch, times = batch.select(order), times[order]
             predictions = None if predictions is None else predictions.take(order)
         ids: list[str | None] = []
         subjects: list[str | None] = []
@@ -465,7 +465,7 @@ class ModelSession:
             right = wire.joined([one.right for one in found])
             engine.check_correction(right)
             if engine.spec.has_guards:
-                guards.check_rows(engine.spec, right)
+                check_guards(engine.spec, right)
         return found
 
     def _correction(self, chunk: int, positions: Sequence[int], labels: Mapping[str, Any]) -> _Correction:
@@ -483,19 +483,19 @@ class ModelSession:
         column[active] = new
         corrected = ColumnBatch({**batch.columns, spec.target: column}, batch.n_rows)
         keep = SplitChunk(
-            wire.select(batch, rows),
+            batch.select(rows),
             corrected.take(begin, batch.n_rows),
             np.asarray(extra["times"])[begin:],
             len(rows),
             _kept_positions(extra, np.arange(batch.n_rows) >= begin),
         )
-        return _Correction(chunk, [str(ids[row]) for row in rows], wire.select(corrected, rows), keep, rows)
+        return _Correction(chunk, [str(ids[row]) for row in rows], corrected.select(rows), keep, rows)
 
     def quarantine(self, batch: ColumnBatch, *, now: float) -> ColumnBatch:
         """Quarantine the rows that violate a guard; return the other rows."""
         spec, name = self.engine.spec, self.engine.name
         self.engine.check_rows(batch, labelled=True)
-        found = guards.violations(spec, batch)
+        found = violations(spec, batch)
         if not found:
             return batch
         n_before = self.store.count_quarantined(name)
@@ -509,11 +509,11 @@ class ModelSession:
         self.store.add_quarantined(
             name,
             [
-                QuarantinedRow(0, now, ids[row], subjects[row], reason, wire.pack(wire.select(batch, [row])))
+                QuarantinedRow(0, now, ids[row], subjects[row], reason, wire.pack(batch.select([row])))
                 for row, (_, reason) in sorted(found.items())
             ],
         )
-        return wire.select(batch, [row for row in range(batch.n_rows) if row not in found])
+        return batch.select([row for row in range(batch.n_rows) if row not in found])
 
     def remember(self, rows: Sequence[PendingRow], max_pending: int) -> None:
         """Store predicted rows until their labels arrive; raise Conflict if there would be too many."""
@@ -591,8 +591,8 @@ class ModelSession:
         # The model has already forgotten expired rows.
         active = np.arange(batch.n_rows) >= self.row_windows.begin_of(chunk)
         return SplitChunk(
-            wire.select(batch, selected & active),
-            wire.select(batch, ~selected & active),
+            batch.select(selected & active),
+            batch.select(~selected & active),
             np.asarray(extra["times"])[~selected & active],
             int(selected.sum()),
             _kept_positions(extra, ~selected & active),
@@ -727,7 +727,7 @@ def pending_rows(spec: Spec, batch: ColumnBatch, answers: Predictions | None, no
         raise DataError(f"rows to remember need the subject column {spec.subject!r}.")
     if spec.time is not None and spec.time in batch.columns:
         present = [time is not None for time in wire.texts(batch, spec.time)]
-        times = wire.times(wire.select(batch, np.array(present)), spec.time)
+        times = wire.times(batch.select(np.array(present)), spec.time)
         wire.check_not_in_future(times, spec.time, now + spec.max_future_seconds)
     id_column = spec.id if spec.id in batch.columns else None
     ids = [row_id or uuid.uuid4().hex for row_id in wire.identifiers(batch, id_column)]

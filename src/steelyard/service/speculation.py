@@ -100,5 +100,5 @@ class Speculation:
         requests, self.requests = self.requests, []
         self.invalidate()
         for request in requests:
-            request.future.set_exception(error())
+            request.future.finish(error())
         return bool(requests)

@@ -103,7 +103,6 @@ class JsonFormatter(logging.Formatter):
     """Formatter for structured logs: time, level, message, and the id of the request if there is one."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return one line. Messages that are already JSON objects, such as request logs, stay unchanged."""
         message = record.getMessage()
         if record.levelno <= logging.INFO and message.startswith("{"):
             return message

@@ -154,7 +154,6 @@ def _hostname(host: str) -> str:
 
 @functools.lru_cache(maxsize=64)
 def _is_local(host: str) -> bool:
-    """Return whether a Host header names this machine."""
     name = _hostname(host)
     try:
         return name == "localhost" or ipaddress.ip_address(name).is_loopback

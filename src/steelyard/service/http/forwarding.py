@@ -65,7 +65,6 @@ class Forwarder:
         return url if url.startswith("http") else None
 
     async def forward(self, request: Request, url: str, body: bytes) -> Response:
-        """Send a request to another process and return its response."""
         path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
         headers = [(n, v) for n, v in request.headers.items() if n not in _DROPPED_HEADERS]
         headers.append((_REQUEST_ID, request.scope["steelyard.id"]))  # both processes then log the same id
@@ -118,7 +117,6 @@ class Forwarder:
         return self._http
 
     async def close(self) -> None:
-        """Close all connections."""
         if self._http is not None:
             await self._http.aclose()
 

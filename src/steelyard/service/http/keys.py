@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import hmac
+import json
 import logging
 import math
 import os
@@ -42,7 +43,6 @@ class Key:
     rate: float | None = None  # maximum number of requests per second
 
     def has_expired(self, now: float) -> bool:
-        """Return whether the key is no longer valid."""
         return self.expires is not None and now >= self.expires
 
     def allows(self, scope: str, model: str | None, site: str | None = None) -> bool:
@@ -91,7 +91,6 @@ class Keys:
         return problem
 
     def all(self) -> list[Key]:
-        """Return all keys."""
         self._refresh()
         return list(self._keys.values())
 
@@ -148,7 +147,6 @@ class Keys:
 
     @staticmethod
     def revoke(path: Path, key_id: str) -> Key:
-        """Remove a key and return it."""
         with _changed(path, key_id) as known:
             return known.pop(key_id)
 
@@ -219,8 +217,8 @@ def _write(path: Path, keys: Sequence[Key]) -> None:
     lines = ["# Keys of a steelyard service: hashes only. Change it with `steelyard serve keys`.\n"]
     for key in keys:
         lines.append("[[keys]]")
-        lines += [f"{name} = {_toml(getattr(key, name))}" for name in ("id", "hash", "note")]
-        lines += [f"{name} = [{', '.join(map(_toml, getattr(key, name)))}]" for name in _LISTS]
+        for name in ("id", "hash", "note", *_LISTS):  # texts and lists are written in TOML as in JSON
+            lines.append(f"{name} = {json.dumps(getattr(key, name), ensure_ascii=False)}")
         if key.expires is not None:
             lines.append(f"expires = {datetime.fromtimestamp(key.expires, UTC).isoformat()}")
         if key.rate is not None:
@@ -248,10 +246,6 @@ def _set_owner(path: Path, descriptor: int) -> None:
         os.fchown(descriptor, model.st_uid, model.st_gid)
     if not is_new:
         os.fchmod(descriptor, stat.S_IMODE(model.st_mode))
-
-
-def _toml(text: str) -> str:
-    return '"' + "".join(f"\\u{ord(c):04x}" if c in '"\\' or ord(c) < 32 else c for c in text) + '"'
 
 
 class RateLimits:

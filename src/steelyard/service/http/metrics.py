@@ -21,7 +21,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from steelyard.service.statistics import HistogramCounts
+from steelyard.service.audit import HistogramCounts
 from steelyard.service.writer import Writer
 
 _VERBS = ("learn", "predict")  # requests whose latency the web page shows
@@ -126,7 +126,6 @@ class Metrics(Collector):
     def request_finished(
         self, method: str, route: str, status: int, seconds: float, model: str | None
     ) -> None:
-        """Record the duration of a request."""
         counts = self._seconds.get((method, route, status))
         if counts is None:
             counts = self._seconds[method, route, status] = HistogramCounts(_BUCKETS_SECONDS)
@@ -155,11 +154,9 @@ class Metrics(Collector):
         return found
 
     def rows_predicted(self, model: str, n_rows: int) -> None:
-        """Count predicted rows."""
         self._predicted.labels(model).inc(n_rows)
 
     def text(self) -> bytes:
-        """Return all metrics in the text format of Prometheus."""
         return generate_latest(self._registry)
 
     # -- values at the time of a scrape -------------------------------------------------------------
@@ -307,7 +304,6 @@ class Activity:
         self._current: dict[str, tuple[int, list[_Interval]]] = {}
 
     def request(self, model: str, verb: str, status: int, seconds: float) -> None:
-        """Count a request."""
         if status < 400 and verb not in {"learn", "predict"}:
             return
         for interval in self._intervals(model):
@@ -341,7 +337,6 @@ class Activity:
         return opened
 
     def forget(self, model: str) -> None:
-        """Drop the counters of a deleted model."""
         with self._lock:
             self._series.pop(model, None)
             self._current.pop(model, None)

@@ -267,8 +267,7 @@ class Service:
             response, done = self._finished.popleft()
             if response.done() or done.cancelled():
                 continue
-            error = done.exception()
-            if error is None:
+            if (error := done.exception()) is None:
                 response.set_result(done.result())
             else:
                 response.set_exception(error)

@@ -12,7 +12,6 @@ import re
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
@@ -75,6 +74,7 @@ class PostgresStore(Store):
     has_leases = True
 
     def __init__(self, url: str) -> None:
+        super().__init__()
         self._url = url
         self.path = _without_password(url)
         self._reader_lock = threading.Lock()
@@ -82,8 +82,6 @@ class PostgresStore(Store):
         self._reader: psycopg.Connection[Any] | None = None
         self._lock_holder: psycopg.Connection[Any] | None = None  # session that holds the write lock
         self._leases: set[str] = set()  # models of which this session holds a lease
-        self._key_indexes = {}
-        self._committer = ThreadPoolExecutor(1, "steelyard-commit")
         self._url_of_process = ""
         self._notified_at = 0.0
         self._has_changes = False  # whether the transaction must notify followers
@@ -169,7 +167,6 @@ class PostgresStore(Store):
         return self._lock_holder is not None and self._lock_holder is self._db and not self._db.closed
 
     def acquire_write_lock(self) -> bool:
-        """Acquire or confirm the write lock on the server. Return False if another process holds it."""
         db = self._session()
         if self.holds_write_lock:
             db.execute("SELECT 1")  # raises if the session is broken
@@ -251,7 +248,6 @@ class PostgresStore(Store):
 
     @contextmanager
     def transaction(self, background: BackgroundWork | None = None) -> Iterator[None]:
-        """Commit all changes or none. Changes are on the disk of the server when the context manager ends."""
         db = self._db
         if db is None or not self.holds_write_lock:
             raise FileAccessError("this process does not hold the write lock.", source=self.path)
@@ -369,7 +365,6 @@ class PostgresStore(Store):
         return self._reader.execute(sql.replace("?", "%s"), values).fetchall()
 
     def n_bytes(self) -> int:
-        """Return the size of the tables and indexes."""
         sql = (
             "SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0) FROM pg_class AS c "
             "JOIN pg_namespace AS n ON n.oid = c.relnamespace "
@@ -426,7 +421,6 @@ class PostgresStore(Store):
         )
 
     def rewrite_tables(self) -> None:
-        """Rewrite all tables, so that deleted bytes leave the disk. Other sessions must wait."""
         self._rewrite_tables(self._session(), _TABLES_WITH_ROWS, 0)
 
     def _rewrite_tables(

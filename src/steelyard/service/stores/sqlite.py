@@ -7,7 +7,6 @@ import shutil
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import IO, Any
@@ -30,7 +29,6 @@ _CHECKPOINT_PAGES = 1_000  # length of the write-ahead log at which SQLite start
 
 
 def _check_sqlite() -> None:
-    """Raise FileAccessError if the SQLite library has a bug that can lose commits."""
     found = tuple(map(int, apsw.sqlite_lib_version().split(".")[:3]))
     if found < _MIN_SQLITE:
         raise FileAccessError(
@@ -64,6 +62,7 @@ class SQLiteStore(Store):
 
     def __init__(self, path: str | Path, *, vfs: str | None = None) -> None:
         _check_sqlite()
+        super().__init__()
         self.path, self._vfs = str(path), vfs
         self._is_private = vfs is not None or self.path == ":memory:"  # other processes cannot open it
         self._lock_file: IO[bytes] | None = None
@@ -71,9 +70,6 @@ class SQLiteStore(Store):
         self._owner: SQLiteStore | None = None
         self._turn = threading.RLock()  # held by the writer thread that is in a transaction
         self._must_begin = False  # whether the transaction begins with its first write
-        self._key_indexes = {}
-        # The thread of this executor starts on first use.
-        self._committer = ThreadPoolExecutor(1, "steelyard-commit")
         # The writer thread has its own connection, and all request threads share another connection. A
         # private store has one connection, so readers wait for the end of a transaction to see only committed
         # data.
@@ -206,7 +202,6 @@ class SQLiteStore(Store):
             time.sleep(_POLL_SECONDS)
 
     def acquire_write_lock(self) -> bool:
-        """Lock the file for writing; raise FileAccessError if another process holds the lock."""
         if self.holds_write_lock:
             return True
         import fcntl
@@ -272,7 +267,6 @@ class SQLiteStore(Store):
         )
 
     def n_bytes(self) -> int:
-        """Return the size of the file and its write-ahead log."""
         if self.path == ":memory:":
             with self._reader_lock:
                 return int(self._db.pragma("page_count")) * int(self._db.pragma("page_size"))
@@ -280,7 +274,6 @@ class SQLiteStore(Store):
         return sum(part.stat().st_size for part in parts if part.exists())
 
     def free_bytes(self) -> int | None:
-        """Return the free space on the disk that contains the file."""
         if self.path == ":memory:":
             return None
         return shutil.disk_usage(Path(self.path).resolve().parent).free
