@@ -326,7 +326,11 @@ def test_old_responses_are_deleted_in_slices_by_index(where):
             session.store.put_response("m", f"k{k}", "f", "{}", at=float(k))
         assert session.store.drop_responses("m", 25.0, limit=20)
         assert not session.store.drop_responses("m", 25.0, limit=20)
-    assert [session.store.response_to("m", f"k{k}") is None for k in (0, 24, 25)] == [True, True, False]
+    assert [session.store.responses_to("m", [f"k{k}"]).get(f"k{k}") is None for k in (0, 24, 25)] == [
+        True,
+        True,
+        False,
+    ]
     if session.is_file:
         plan = session.store._do(
             "EXPLAIN QUERY PLAN SELECT key FROM answers WHERE model = 'm' AND at < 9 ORDER BY at LIMIT 5"

@@ -136,7 +136,7 @@ def test_failing_write_or_sync_neither_loses_nor_repeats_requests(tmp_path, kind
         for number, request in enumerate(requests()):
             if number in acknowledged:  # an acknowledged request is durable before it is repeated
                 assert "m" in session.writer.published
-                assert request.key is None or session.store.response_to("m", request.key) is not None
+                assert request.key is None or session.store.responses_to("m", [request.key])
         for request in requests():
             session.do(request)
         assert session.model().summary() | {"learned": 0} == expected | {"learned": 0}

@@ -1,10 +1,7 @@
 """Topics of a served model, and the consumer that reads messages and passes them to the writer.
 
-The position in the topic is saved in the transaction that saves the rows. After any error the topic is opened
-again at the stored position, so a message is neither lost nor learned twice. Predictions and dead letters are
-sent before the transaction commits, so they may be sent again after a crash, with the same ids. MQTT has
-neither positions nor stable ids. After a reconnect, MQTT messages may be learned again, and their predictions
-may be sent again with other ids.
+The transaction that saves the rows also saves the position, where the topic is opened again after an error.
+Predictions and dead letters are sent before the commit; a crash may repeat them with the same ids.
 """
 
 from __future__ import annotations

@@ -232,14 +232,12 @@ def open_source(address: Address, positions: Mapping[str, str] | None = None) ->
     Reading starts at the position given for each partition, or without ``positions`` where the option
     ``start`` of the address says.
     """
-    source: Source = _module(address).open_source(address, dict(positions or {}))
-    return source
+    return _module(address).open_source(address, dict(positions or {}))
 
 
 def open_sink(address: Address) -> Sink:
     """Open a topic for sending."""
-    sink: Sink = _module(address).open_sink(address)
-    return sink
+    return _module(address).open_sink(address)
 
 
 @contextmanager

@@ -1,9 +1,7 @@
 """Kafka: a topic has partitions, and the position of a partition is the next offset.
 
-One process reads all partitions, so no consumer group assigns them. If the address has the option ``group``,
-the offsets are also committed to that group as soon as they are durable in the store. Monitoring tools can
-then show the lag. Options with a dot, such as ``security.protocol``, are passed to the client library
-unchanged.
+One process reads all partitions. With the option ``group``, offsets that are durable in the store are also
+committed to that consumer group, for monitoring tools.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """MQTT 5 with quality of service 1: the broker keeps messages of a session until they are acknowledged.
 
-MQTT has no positions from which a topic could be read again. A message is acknowledged when its effect is
-durable in the store, so none is lost. After a crash the broker redelivers the unacknowledged messages.
+There are no positions. Messages are acknowledged when their effect is durable; the others are redelivered.
 """
 
 from __future__ import annotations

@@ -112,7 +112,7 @@ def _open_topic(address: str) -> Any:
 
     topic = Address.parse(address)
     try:
-        from steelyard.brokers.table import TopicTable
+        from steelyard.brokers.payloads import TopicTable
     except ImportError as error:
         raise ParameterError(
             f"reading a topic needs the package {error.name!r}, which is not installed.",

@@ -36,10 +36,7 @@ class AuditEntry(NamedTuple):
 
 
 class AuditLog:
-    """Audit log in the store.
-
-    Requests that are committed together share one record, because writing a record for each is slow.
-    """
+    """Audit log in the store. Requests that are committed together share one record, which is faster."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -48,10 +45,7 @@ class AuditLog:
         self._n_in_transaction = 0
 
     def add(self, entry: AuditEntry) -> None:
-        """Add the entry of a request without a transaction. The next transaction stores the entry.
-
-        Thread-safe.
-        """
+        """Add the entry of a request without a transaction; the next transaction stores it. Thread-safe."""
         self._unwritten.append(entry)
 
     def add_failed(self, requests: Iterable[Request], outcome: str, now: float) -> None:
@@ -126,10 +120,7 @@ def _values(request: Request, outcome: str, response: dict[str, Any]) -> tuple[A
 
 
 class HistogramCounts:
-    """Histogram: counts of values between bounds, and the sum of the values.
-
-    ``bounds`` are the upper bounds of the intervals; larger values are counted in a last interval.
-    """
+    """Counts of values by upper bound, with a last interval for larger values, and the sum of the values."""
 
     def __init__(self, bounds: Sequence[float]) -> None:
         self.bounds = tuple(bounds)

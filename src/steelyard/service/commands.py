@@ -90,8 +90,7 @@ class Request:
                 "the request took effect when it was first sent, and nothing was changed now.",
                 hint="use a new idempotency key for a new request",
             )
-        response: Response = json.loads(body)
-        return response
+        return json.loads(body)
 
 
 # -- rows -------------------------------------------------------------------------------------------
@@ -183,7 +182,14 @@ class Consume(Request):
     def apply(self, writer: Writer, session: ModelSession, now: float) -> Response:
         """Apply the messages. If an error is raised, nothing has changed."""
         store, engine = session.store, session.engine
-        _check_positions(session, self)
+        stored = store.positions(engine.name, self.topic, committed=False)
+        for part, (before, _) in self.moves.items():
+            if stored.get(part) != before:
+                raise PositionMoved(
+                    f"the position in {self.topic!r} is {stored.get(part)!r}, not {before!r}; "
+                    "nothing was changed.",
+                    hint="read the topic again from the stored position",
+                )
         limit = min(writer.max_remembered, engine.spec.limit("waiting"))
         if session.n_pending + len(self.remember) > limit:
             n_waiting = f"{session.n_pending:,} rows wait for their labels"
@@ -206,17 +212,6 @@ class Consume(Request):
         store.put_positions(engine.name, self.topic, after)
         counts = {"learned": n_learned, "labelled": n_labelled, "remembered": len(ids)}
         return {**counts, "version": engine.version}
-
-
-def _check_positions(session: ModelSession, request: Consume) -> None:
-    stored = session.store.positions(session.engine.name, request.topic, committed=False)
-    for part, (before, _) in request.moves.items():
-        if stored.get(part) != before:
-            raise PositionMoved(
-                f"the position in {request.topic!r} is {stored.get(part)!r}, not {before!r}; "
-                "nothing was changed.",
-                hint="read the topic again from the stored position",
-            )
 
 
 def _learn(session: ModelSession, batch: ColumnBatch, now: float, *, skips_known: bool) -> int:

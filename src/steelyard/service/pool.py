@@ -1,7 +1,6 @@
 """Federated models in the service. They learn no rows and combine the latest updates of all sites.
 
-The store keeps each site update as one chunk, which the next update of the site replaces. Events and the
-snapshot contain only versions and the names of dropped sites. Recovery reads the chunks.
+Each site update is one chunk of the store, which the next update of the site replaces.
 """
 
 from __future__ import annotations

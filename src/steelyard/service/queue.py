@@ -1,7 +1,4 @@
-"""Queue of requests to the writer, their futures, and the times that groups of requests take.
-
-The writer removes requests in groups and commits each group at once.
-"""
+"""Queue of requests to the writer, their futures, and the times that groups of requests take."""
 
 from __future__ import annotations
 
@@ -196,11 +193,7 @@ class RequestQueue:
 
 
 class GroupTimes:
-    """Recent processing times of each model, to find models that delay the others.
-
-    A time is the number of seconds that the requests for one model took in a commit group, the requests that
-    the writer processes in one transaction.
-    """
+    """Recent processing times of the requests for each model in a commit group, to find slow models."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, deque[float]] = {}
@@ -212,8 +205,7 @@ class GroupTimes:
     def is_slow(self, model: str, others: Collection[str], *, was_slow: bool = False) -> bool:
         """Return whether the requests for a model take much longer than those for the other models.
 
-        The median over several groups is compared, because the first request of a process imports modules,
-        and other programs can interrupt any group. ``was_slow`` says whether the model was slow before.
+        Medians over several groups are compared, because imports and other programs delay single groups.
         """
         seconds = self.typical(model)
         if seconds is None or seconds <= _SLOW_SECONDS:  # most calls end here

@@ -287,9 +287,8 @@ def from_records(
 class RecordColumns(Mapping[str, Values]):
     """Columns of records with the same fields, converted to arrays on first access.
 
-    Most requests have a single row. The writer concatenates the records of all requests of a group before it
-    accesses a column, so that all records are converted at once. Values that cannot be converted raise an
-    error only at this access.
+    Most requests have a single row, so the writer concatenates the records of all requests of a group and
+    converts them at once. Values that cannot be converted raise an error at this conversion.
     """
 
     records: Sequence[Record]

@@ -108,15 +108,10 @@ class ModelSession:
 
     @classmethod
     def repair(cls, store: Store, name: str, spec: str, now: float) -> dict[str, int]:
-        """Rebuild a damaged model from its readable rows and store it. Call this inside a transaction.
+        """Rebuild a damaged model inside a transaction; return the numbers of ``kept`` and ``lost`` rows.
 
         A model that stores its rows learns the readable rows again. Any other model continues from its latest
-        readable snapshot and the readable events after it.
-
-        Returns
-        -------
-        dict
-            Numbers of ``kept`` and ``lost`` rows. Rows of unreadable snapshots are not counted.
+        readable snapshot, and rows of unreadable snapshots are not counted.
         """
         settings = Spec.from_store(json.loads(spec))
         if settings.sites:
@@ -202,10 +197,7 @@ class ModelSession:
 
     @property
     def can_learn_together(self) -> bool:
-        """Whether rows of several requests can be learned in one call.
-
-        The first rows of a model are learned alone, because they define the columns.
-        """
+        """Whether rows of several requests can be learned in one call, once the columns are known."""
         spec = self.engine.spec
         return not spec.sites and not spec.quarantines and self.engine.encoder.is_fitted
 
@@ -218,11 +210,6 @@ class ModelSession:
             self.engine.check_rows(part, labelled=True)
         return wire.joined(parts)
 
-    @property
-    def can_learn_ahead(self) -> bool:
-        """Whether rows can be learned without access to the store."""
-        return self.engine.spec.id is None and self.can_learn_together
-
     def learn_in_memory(
         self,
         batch: ColumnBatch,
@@ -234,8 +221,7 @@ class ModelSession:
     ) -> LearnedRows:
         """Learn rows without writing them. :meth:`write` must be called afterwards.
 
-        For rows of several requests, ``sources`` contains the idempotency key and the number of rows of each
-        request.
+        ``sources`` contains the idempotency key and the number of rows of each request.
         """
         spec, engine = self.engine.spec, self.engine
         engine.check_rows(batch, labelled=True)
@@ -249,7 +235,7 @@ class ModelSession:
             times = wire.times(batch, spec.time)
             wire.check_not_in_future(times, spec.time, now + spec.max_future_seconds)
         order: NDArray[np.intp] | None = None
-        if spec.keeps_rows and spec.time is not None and engine.can_forget:
+        if spec.keeps_rows and spec.time is not None and hasattr(engine.learner, "forget"):
             order = np.argsort(times, kind="stable")  # RowWindowIndex needs sorted times
             batch, times = batch.select(order), times[order]
             predictions = None if predictions is None else predictions.take(order)
@@ -335,10 +321,8 @@ class ModelSession:
     def _with_dropped(self, ranges: list[RowRange]) -> list[RowRange]:
         """Return ``ranges`` together with the oldest stored rows that the learner has already dropped.
 
-        The learner and the store can keep different rows. With a window of n rows, the learner counts
-        forgotten rows until they leave its window, so it can drop a row that is among the n newest rows of
-        the store. With a time window, a late row has its own time in the store, but the time of the newest
-        row in the learner, so the store expires the row first.
+        Both can differ. With a window of n rows, the learner counts forgotten rows until they leave its
+        window. With a time window, a late row has the time of the newest row in the learner.
         """
         n_dropped = self.engine.n_dropped
         if not n_dropped:
@@ -431,34 +415,29 @@ class ModelSession:
         as a new row. Ids of rows that are not in the window, or that already have this label, are skipped.
         """
         corrections = self.corrections(labels)
-        if corrections:
-            wrong = wire.joined([one.split.unlearn for one in corrections])
-            right = wire.joined([one.right for one in corrections])
+        if not corrections:
+            return []
+        wrong = wire.joined([one.split.unlearn for one in corrections])
+        right = wire.joined([one.right for one in corrections])
+        try:
             if self.engine.has_own_window:
-                self._learn_again(corrections, wrong, right, now)
+                self.engine.forget(wrong)
+                for one in corrections:
+                    self.rewrite_chunk(one.chunk, self.split_chunk(one.chunk, one.positions))
+                self.learn(right, now=now, guarded=False)
             else:
                 self.engine.correct(wrong, right)
                 for one in corrections:
                     self.rewrite_chunk(one.chunk, one.split)
-            self.snapshot(now)  # replaces earlier events, which refer to chunks with the old labels
-        return [row_id for one in corrections for row_id in one.ids]
-
-    def _learn_again(
-        self, corrections: Sequence[_Correction], wrong: ColumnBatch, right: ColumnBatch, now: float
-    ) -> None:
-        """Forget rows and learn them as new rows, because a learner with its own window can only append."""
-        try:
-            self.engine.forget(wrong)
-            for one in corrections:
-                self.rewrite_chunk(one.chunk, self.split_chunk(one.chunk, one.positions))
-            self.learn(right, now=now, guarded=False)
         except SteelyardError as error:  # the learner may be partly changed, so the writer recovers the model
             raise RuntimeError(f"labels could not be corrected: {error}") from error
+        self.snapshot(now)  # replaces earlier events, which refer to chunks with the old labels
+        return [row_id for one in corrections for row_id in one.ids]
 
     def corrections(self, labels: Mapping[str, Any]) -> list[_Correction]:
         """Return the changes that :meth:`correct` would make; raise DataError if they are not possible."""
         engine = self.engine
-        positions = self.positions_by_chunk(self.store.find_rows(engine.name, ids=list(labels)))
+        positions = self.store.find_rows(engine.name, ids=list(labels))
         found = [self._correction(chunk, rows, labels) for chunk, rows in positions.items()]
         found = [one for one in found if one.ids]
         if found:
@@ -519,15 +498,14 @@ class ModelSession:
         """Store predicted rows until their labels arrive; raise Conflict if there would be too many."""
         name = self.engine.name
         rows = self._not_pending(rows)
-        n_new = len(rows)
-        if self.n_pending + n_new > max_pending:
+        if self.n_pending + len(rows) > max_pending:
             raise Conflict(
-                f"{self.n_pending:,} rows of {name!r} wait for their labels, and with {n_new:,} more there "
-                f"would be more than {max_pending:,}; nothing was changed.",
+                f"{self.n_pending:,} rows of {name!r} wait for their labels, and with {len(rows):,} more "
+                f"there would be more than {max_pending:,}; nothing was changed.",
                 hint='send labels, or forget rows that will get none: {"before": "2026-01-31"}',
             )
         self.store.put_pending(name, rows)
-        self.n_pending += n_new
+        self.n_pending += len(rows)
 
     def _not_pending(self, rows: Sequence[PendingRow]) -> list[PendingRow]:
         """Return the rows that are not pending yet; raise Conflict if an id belongs to another row.
@@ -568,14 +546,6 @@ class ModelSession:
         """Return the number of rows, the classes and the digest of the model, for a certificate."""
         engine = self.engine
         return {"rows": engine.n_rows, "classes": engine.classes(), "digest": engine.digest()}
-
-    @staticmethod
-    def positions_by_chunk(found: Sequence[tuple[int, int]]) -> dict[int, list[int]]:
-        """Group (chunk, position) pairs by chunk."""
-        positions: dict[int, list[int]] = {}
-        for chunk, position in found:
-            positions.setdefault(chunk, []).append(position)
-        return positions
 
     def split_chunk(self, chunk: int, positions: list[int] | None, key: str | None = None) -> SplitChunk:
         """Split off the rows at the given indices, or the rows of an idempotency key, or all rows.

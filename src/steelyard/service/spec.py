@@ -153,6 +153,16 @@ class Spec:
                 raise _error(f"column {name!r} must be number, category or time; got {kind!r}.")
             if name in special:
                 raise _error(f"column {name!r} cannot also be a feature.")
+        self._check_limits()
+        self._check_learner()
+        self._check_sites()
+        if self.window is not None and self.rows != "window":
+            raise _error(
+                f"a window of {self.memory!r} needs stored rows to expire them; rows is {self.rows!r}.",
+                hint='set rows = "window"',
+            )
+
+    def _check_limits(self) -> None:
         for name, limits in (self.ranges or {}).items():
             if not _is_range(limits):
                 raise _error(f"the range of {name!r} must be [low, high]; got {limits!r}.")
@@ -161,13 +171,6 @@ class Spec:
                 raise _error(f"there is no quota {name!r}; the quotas are {', '.join(_QUOTAS)}.")
             if not _is_number(limit) or limit <= 0:
                 raise _error(f"the quota {name} must be a positive number; got {limit!r}.")
-        self._check_learner()
-        self._check_sites()
-        if self.window is not None and self.rows != "window":
-            raise _error(
-                f"a window of {self.memory!r} needs stored rows to expire them; rows is {self.rows!r}.",
-                hint='set rows = "window"',
-            )
 
     def _check_learner(self) -> None:
         """Raise ParameterError for learner parameters that would otherwise fail with the first rows."""
@@ -209,8 +212,7 @@ class Spec:
         """Number of rows or time after which rows expire, or None if there is no sliding window."""
         if isinstance(self.memory, Mapping) or self.memory in {"all", "drift"}:
             return None
-        size: int | timedelta = window_size(self.memory)
-        return size
+        return window_size(self.memory)
 
     @cached_property
     def allowed_labels(self) -> frozenset[str] | None:

@@ -257,12 +257,10 @@ class Writer(ModelOwner):
                 self._moving = None
 
     def _own_requests(self, group: Sequence[Request]) -> list[Request]:
-        """Forward the requests for slow models to the second thread; return the other requests.
-
-        A model that the second thread hands back is still among the slow models for a moment.
-        """
+        """Forward the requests for slow models to the second thread; return the other requests."""
         own = []
         for request in group:
+            # A model that the second thread hands back is still among the slow models for a moment.
             is_slow = request.model in self.slow_models and not isinstance(request, Adopt)
             if is_slow and self._slow_writer is not None:
                 self._slow_writer.accept(request)
@@ -358,9 +356,7 @@ class Writer(ModelOwner):
     def process(self, requests: list[Request], *, seconds: float = math.inf) -> None:
         """Process requests in one transaction, publish changed models, then resolve the futures.
 
-        Cancelled requests are skipped; the others can no longer be cancelled. After ``seconds``, the
-        remaining requests are put back in the queue. They are processed while clients receive the responses
-        of this group and send new requests.
+        Cancelled requests are skipped. After ``seconds``, the remaining requests are put back in the queue.
         """
         end = time.monotonic() + seconds
         requests = [request for request in requests if request.future.set_running()]
@@ -496,7 +492,7 @@ class Writer(ModelOwner):
                 return request.run(self, now)
             if request.model not in self.sessions:
                 self.adopt(request.model)  # the lease is needed before the stored responses are read
-            known = self.store.response_to(request.model, request.key)
+            known = self.store.responses_to(request.model, [request.key]).get(request.key)
             if known is not None:
                 return request.stored_response(*known)
             response = request.run(self, now)
@@ -635,11 +631,7 @@ class SlowWriter(Writer):
                 self._first.accept(request)
 
     def _background_work(self) -> Callable[[], None] | None:
-        """Return None, because this thread does not learn rows of later requests during a commit.
-
-        A group has several transactions here, and they must not contain rows of later requests.
-        """
-        return None
+        return None  # a group has several transactions here, which must not contain rows of later requests
 
     def _write_snapshots(self) -> None:
         """Do nothing, because :meth:`process` writes snapshots in a transaction of their own."""
@@ -652,8 +644,7 @@ class SlowWriter(Writer):
 def _by_model(requests: Sequence[Request]) -> list[Request]:
     """Put the learn requests of the same model next to each other, so that they are learned in one call.
 
-    The order of the requests of each model stays. Requests of other kinds are not passed over, because they
-    can concern several models.
+    Requests of other kinds are not passed over, because they can concern several models.
     """
     ordered: list[Request] = []
     for kind, same in groupby(requests, key=type):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import inspect
 import ipaddress
 import itertools
 import logging
@@ -15,7 +16,7 @@ from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from importlib.resources import files
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from starlette.applications import Starlette
@@ -29,13 +30,15 @@ from starlette.types import Receive, Scope, Send
 from steelyard.exceptions import SteelyardError
 from steelyard.service.http import models, rows  # noqa: F401  routes
 from steelyard.service.http.keys import Keys
-from steelyard.service.http.metrics import TopicConsumer
 from steelyard.service.http.responses import JSON, Problem, problem_of, respond
 from steelyard.service.http.routes import ANY, MODEL, MODELS, NOT_READY, ROUTES, description, route
 from steelyard.service.http.routes import Route as RouteInfo
 from steelyard.service.http.service import HEADERS, Service
 from steelyard.service.rows import Limits
 from steelyard.service.writer import Writer
+
+if TYPE_CHECKING:
+    from steelyard.brokers.consumer import Consumer
 
 _log = logging.getLogger("steelyard.service")
 _RELEASE_SECONDS = 0.2
@@ -60,8 +63,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 class ServiceApp(Starlette):
     """ASGI application that calls the handlers of learn and predict without middleware and router.
 
-    The router calls the same handlers, but middleware and routing of Starlette take a fifth of the time of a
-    request with one row. See :func:`make_app` for the parameters.
+    Middleware and routing of Starlette take a fifth of the time of a request with one row.
     """
 
     def __init__(self, service: Service, allowed_hosts: Sequence[str]) -> None:
@@ -105,7 +107,7 @@ def make_app(
     keys: Keys | None = None,
     limits: Limits | None = None,
     allowed_hosts: Sequence[str] = (),
-    consumers: Sequence[TopicConsumer] = (),
+    consumers: Sequence[Consumer] = (),
 ) -> ServiceApp:
     """Return the service as an ASGI application.
 
@@ -119,7 +121,7 @@ def make_app(
         Limits of requests.
     allowed_hosts : sequence of str, optional
         Host names that are accepted in addition to those of this machine, if there are no keys.
-    consumers : sequence of TopicConsumer, optional
+    consumers : sequence of Consumer, optional
         Consumers of message brokers; they are started and stopped with the application.
     """
     return ServiceApp(Service(writer, keys, limits or Limits(), consumers), allowed_hosts)
@@ -181,6 +183,9 @@ def request_id_of(headers: Mapping[bytes, bytes]) -> str:
 def _with_errors(info: RouteInfo, service: Service) -> Handler:
     """Return a function that calls a handler, turns errors into problem details, and measures and logs."""
     takes_model = "{model}" in info.path
+    # Handlers that are no coroutines run in a thread, because they read the store or take long.
+    is_async = inspect.iscoroutinefunction(info.handler)
+    call = info.handler if is_async else functools.partial(run_in_threadpool, info.handler)
 
     async def handle(request: Request) -> Response:
         begin, params = time.perf_counter(), request.path_params
@@ -195,7 +200,7 @@ def _with_errors(info: RouteInfo, service: Service) -> Handler:
             else:
                 if info.scope is not None:
                     service.authorize(request, info.scope, model, params.get("site"))
-                answer = await info.handler(service, request, *([model] if takes_model else []))
+                answer = await call(service, request, *([model] if takes_model else []))
                 response = answer if isinstance(answer, Response) else JSON(answer)
         except Exception as error:  # noqa: BLE001  any error becomes a response without values of rows
             response = respond(_problem(error, service, request_id))
@@ -245,9 +250,9 @@ def _problem(error: Exception, service: Service, request_id: str) -> Problem:
 
 
 @route("GET", "/v1/status", "predict", response="Status")
-async def status(service: Service, _: Request) -> dict[str, Any]:
+def status(service: Service, _: Request) -> dict[str, Any]:
     """Return the role, the lag, the failures and the disk usage of this process."""
-    found = await run_in_threadpool(service.metrics.process)
+    found = service.metrics.process()
     if not found["store_up"]:
         _log.warning("the size of the store cannot be read")
     shared = ("writer_alive", "requests_waiting", "store_bytes", "disk_free_bytes")

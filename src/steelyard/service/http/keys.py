@@ -46,10 +46,7 @@ class Key:
         return self.expires is not None and now >= self.expires
 
     def allows(self, scope: str, model: str | None, site: str | None = None) -> bool:
-        """Return whether this key has the scope for a model and a site.
-
-        The scope admin includes all scopes.
-        """
+        """Return whether this key has the scope, or the scope admin, for a model and a site."""
         has_scope = scope in self.scopes or "admin" in self.scopes
         has_model = model is None or "*" in self.models or model in self.models
         has_site = site is None or "*" in self.sites or site in self.sites
@@ -217,8 +214,9 @@ def _write(path: Path, keys: Sequence[Key]) -> None:
     lines = ["# Keys of a steelyard service: hashes only. Change it with `steelyard serve keys`.\n"]
     for key in keys:
         lines.append("[[keys]]")
-        for name in ("id", "hash", "note", *_LISTS):  # texts and lists are written in TOML as in JSON
-            lines.append(f"{name} = {json.dumps(getattr(key, name), ensure_ascii=False)}")
+        values = {name: getattr(key, name) for name in ("id", "hash", "note", *_LISTS)}
+        # Texts and lists are written in TOML as in JSON.
+        lines += [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in values.items()]
         if key.expires is not None:
             lines.append(f"expires = {datetime.fromtimestamp(key.expires, UTC).isoformat()}")
         if key.rate is not None:

@@ -9,7 +9,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import version
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, generate_latest
@@ -23,6 +23,9 @@ from prometheus_client.registry import Collector
 
 from steelyard.service.audit import HistogramCounts
 from steelyard.service.writer import Writer
+
+if TYPE_CHECKING:
+    from steelyard.brokers.consumer import Consumer
 
 _VERBS = ("learn", "predict")  # requests whose latency the web page shows
 _LATENCY_REQUESTS = 500
@@ -76,25 +79,10 @@ _COUNTERS_OF_TOPIC = {
 Values = dict[str, dict[tuple[str, ...], float | None]]
 
 
-class TopicConsumer(Protocol):
-    """Thread that feeds a model from a topic while the service runs."""
-
-    model: str
-
-    def start(self) -> None:
-        """Start consuming."""
-
-    def stop(self) -> None:
-        """Finish the messages in progress and stop."""
-
-    def describe(self) -> dict[str, Any]:
-        """Return role, address without credentials, state, error, lag, counts and throughput."""
-
-
 class Metrics(Collector):
     """Prometheus metrics of one service, most of which are computed at each scrape."""
 
-    def __init__(self, writer: Writer, consumers: Sequence[TopicConsumer] = ()) -> None:
+    def __init__(self, writer: Writer, consumers: Sequence[Consumer] = ()) -> None:
         self._registry = CollectorRegistry()
         # Durations by method, route and status. A Histogram of the client library takes three times as long.
         self._seconds: dict[tuple[str, str, int], HistogramCounts] = {}
@@ -290,10 +278,7 @@ class _Interval:
 
 
 class Activity:
-    """Counters of requests and labels in intervals of a minute and of a quarter of an hour.
-
-    The counters are kept in memory and start with the process; intervals without requests take no space.
-    """
+    """Counters of requests and labels of this process in intervals of a minute and of a quarter-hour."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock

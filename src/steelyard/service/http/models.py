@@ -64,16 +64,21 @@ def _summaries(service: Service, names: Sequence[str]) -> list[dict[str, Any]]:
     found = []
     for name in names:
         with suppress(NotFoundError, Unavailable):
-            found.append({**_summary(service, name), **_quality(service, name)})
+            found.append(_summary(service, name))
     return found
 
 
-def _quality(service: Service, name: str) -> dict[str, Any]:
-    """Return the quality values by which the web page sorts models."""
+def _summary(service: Service, name: str) -> dict[str, Any]:
     published = service.model(name)
     measures = published.measures
     recent = service.metrics.activity.points(name, time.time() - 3_600.0)["points"]
     return {
+        "name": name,
+        "version": published.version,
+        **published.summary(),
+        "waiting_for_labels": service.writer.store.n_pending(name),
+        "spec": published.spec.as_dict(),
+        # The web page sorts models by these values.
         "quality": {"g_mean": measures["g_mean"], "auc": measures["auc"]},
         "errors_per_hour": sum(point["errors"] for point in recent),
         "requests_per_hour": sum(point["learn"] + point["predict"] for point in recent),
@@ -81,26 +86,13 @@ def _quality(service: Service, name: str) -> dict[str, Any]:
     }
 
 
-def _summary(service: Service, name: str) -> dict[str, Any]:
-    published = service.model(name)
-    return {
-        "name": name,
-        "version": published.version,
-        **published.summary(),
-        "waiting_for_labels": service.writer.store.n_pending(name),
-        "spec": published.spec.as_dict(),
-    }
-
-
 @route("GET", MODEL, "predict", response="Model")
-async def get_model(service: Service, _: Request, name: str) -> dict[str, Any]:
+def get_model(service: Service, _: Request, name: str) -> dict[str, Any]:
     """Return the version, digest, classes, row counts, experts and latency of a model."""
     published = service.model(name)
     return {
         **published.experts_and_drifts(),
-        # Runs in a thread, because the digest of a model with thousands of columns takes seconds.
-        **await run_in_threadpool(_summary, service, name),
-        **_quality(service, name),
+        **_summary(service, name),
         "latency_ms": service.metrics.latency(name),
         "realised_rates": published.realised_rates(),
         "topics": [consumer.describe() for consumer in service.consumers if consumer.model == name],
@@ -108,11 +100,11 @@ async def get_model(service: Service, _: Request, name: str) -> dict[str, Any]:
 
 
 @route("GET", f"{MODEL}/measures", "predict", response="Measures")
-async def measures(service: Service, request: Request, name: str) -> dict[str, Any]:
+def measures(service: Service, request: Request, name: str) -> dict[str, Any]:
     """Return the quality of predictions, current and over time."""
     published, since = service.model(name), request.query_params.get("since")
     moment = None if since is None else seconds(since)
-    points = await run_in_threadpool(service.writer.store.points, name, moment, _MAX_POINTS)
+    points = service.writer.store.points(name, moment, _MAX_POINTS)
     return {"now": published.measures, "points": points}
 
 
@@ -126,9 +118,9 @@ async def activity(service: Service, request: Request, name: str) -> dict[str, A
 
 
 @route("GET", f"{MODEL}/columns", "predict", response="Columns")
-async def columns(service: Service, _: Request, name: str) -> dict[str, Any]:
+def columns(service: Service, _: Request, name: str) -> dict[str, Any]:
     """Return missing values, drift and importance of each column, on recent rows."""
-    return await run_in_threadpool(service.model(name).column_statistics)
+    return service.model(name).column_statistics()
 
 
 @route(
@@ -153,17 +145,16 @@ async def versions(service: Service, request: Request, name: str) -> dict[str, A
 
 
 @route("GET", f"{MODEL}/certificates", "predict", response="Certificates")
-async def certificates(service: Service, _: Request, name: str) -> dict[str, Any]:
+def certificates(service: Service, _: Request, name: str) -> dict[str, Any]:
     """Return the latest certificates of forget requests."""
     service.model(name)
-    found = await run_in_threadpool(service.writer.store.certificates, name, _MAX_CERTIFICATES)
-    return {"certificates": found}
+    return {"certificates": service.writer.store.certificates(name, _MAX_CERTIFICATES)}
 
 
 @route("GET", f"{MODEL}/file", "admin", response=BINARY)
-async def file(service: Service, _: Request, name: str) -> Response:
+def file(service: Service, _: Request, name: str) -> Response:
     """Return the learner in the file format of ``steelyard.save``."""
-    return file_response(name, await run_in_threadpool(to_bytes, service.model(name).learner))
+    return file_response(name, to_bytes(service.model(name).learner))
 
 
 # -- lifecycle --------------------------------------------------------------------------------------
@@ -234,13 +225,12 @@ async def promote(service: Service, request: Request, name: str) -> dict[str, An
 
 
 @route("GET", f"{MODEL}/quarantine", "admin", response="Quarantine", query={"after": _NUMBER})
-async def quarantine(service: Service, request: Request, name: str) -> dict[str, Any]:
+def quarantine(service: Service, request: Request, name: str) -> dict[str, Any]:
     """Return the rows in quarantine with the reason for each, oldest first."""
     service.model(name)
     after = _integer(request, "after", 0)
-    found = await run_in_threadpool(service.writer.store.quarantined, name, after, _MAX_ENTRIES)
     rows = []
-    for row in found:
+    for row in service.writer.store.quarantined(name, after, _MAX_ENTRIES):
         columns = wire.unpack(row.body)[0].columns.items()
         values = {n: as_texts(c)[0] if c.dtype == object else float(c[0]) for n, c in columns}
         rows.append({"number": row.number, "at": row.at, "reason": row.reason, "row": values})
@@ -344,12 +334,12 @@ def _parsed_update(body: bytes, site: str, max_features: int) -> SiteUpdate:
 
 
 @route("GET", _SITE, "site", response=BINARY)
-async def get_update(service: Service, request: Request, name: str) -> Response:
+def get_update(service: Service, request: Request, name: str) -> Response:
     """Return the latest update of a site."""
     site, hub = _site_of(request), _hub_of(service.model(name))
     if site not in hub.sites:
         raise Problem(404, f"there is no site {site!r}.", reason="no site")
-    return Response(await run_in_threadpool(hub.site_update(site).to_bytes), media_type=BINARY)
+    return Response(hub.site_update(site).to_bytes(), media_type=BINARY)
 
 
 @route("DELETE", _SITE, "site", response="Dropped", is_idempotent=True)
@@ -361,21 +351,9 @@ async def drop(service: Service, request: Request, name: str) -> dict[str, Any]:
 
 
 @route("GET", f"{MODEL}/sites", "admin", response="Sites")
-async def table(service: Service, _: Request, name: str) -> dict[str, Any]:
+def table(service: Service, _: Request, name: str) -> dict[str, Any]:
     """Return the contribution of each site, and the quality of the pooled model on its rows."""
-    return await run_in_threadpool(_table, service.model(name))
-
-
-@route("GET", f"{MODEL}/pooled", "site", response=BINARY)
-async def pooled(service: Service, _: Request, name: str) -> Response:
-    """Return the pooled model as a file for ``steelyard predict``."""
-    hub = _hub_of(service.model(name))
-    if not hub.sites:
-        raise Problem(404, "no site has published yet, so there is no pooled model.")
-    return file_response(name, await run_in_threadpool(lambda: to_bytes(hub.model())))
-
-
-def _table(published: PublishedModel) -> dict[str, Any]:
+    published = service.model(name)
     hub = _hub_of(published)
     rows = []
     for summary in hub.compare() if hub.sites else []:
@@ -388,6 +366,15 @@ def _table(published: PublishedModel) -> dict[str, Any]:
         "sites": rows,
         "gone": {site: list(age) for site, age in hub.gone.items()},
     }
+
+
+@route("GET", f"{MODEL}/pooled", "site", response=BINARY)
+def pooled(service: Service, _: Request, name: str) -> Response:
+    """Return the pooled model as a file for ``steelyard predict``."""
+    hub = _hub_of(service.model(name))
+    if not hub.sites:
+        raise Problem(404, "no site has published yet, so there is no pooled model.")
+    return file_response(name, to_bytes(hub.model()))
 
 
 def _site_of(request: Request) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
@@ -16,7 +16,7 @@ BINARY = "application/octet-stream"
 ANY = ""  # a response without schema
 NOT_READY = {503: "Not ready."}
 # Called with the service, the request and, if the path contains {model}, the name of the model.
-Handler = Callable[..., Awaitable[Any]]
+Handler = Callable[..., Any]
 
 
 @dataclass(frozen=True)

@@ -149,12 +149,12 @@ async def explain(service: Service, request: Request, name: str) -> dict[str, An
 
 
 @route("GET", f"{MODEL}/explanations", "predict", response="Explanations")
-async def explanations(service: Service, _: Request, name: str) -> dict[str, Any]:
+def explanations(service: Service, _: Request, name: str) -> dict[str, Any]:
     """Return recent alarms with explanations, and the importance of columns."""
     published = service.model(name)
-    certificates = await run_in_threadpool(service.writer.store.certificates, name, 1)
+    certificates = service.writer.store.certificates(name, 1)
     forgotten_at = max((float(one["at"]) for one in certificates), default=-np.inf)
-    return await run_in_threadpool(service.alarms.explain, published, forgotten_at)
+    return service.alarms.explain(published, forgotten_at)
 
 
 # -- Open Inference Protocol, version 2 --------------------------------------------------------------

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -28,7 +28,7 @@ from steelyard.service.engine import Engine
 from steelyard.service.errors import NotFoundError, NotJSONError, Unavailable
 from steelyard.service.http.forwarding import Forwarder
 from steelyard.service.http.keys import Key, Keys, RateLimits
-from steelyard.service.http.metrics import Metrics, TopicConsumer
+from steelyard.service.http.metrics import Metrics
 from steelyard.service.http.protocol import ON_SHUTDOWN
 from steelyard.service.http.responses import Problem, respond
 from steelyard.service.monitor import RecentAlarms
@@ -38,6 +38,9 @@ from steelyard.service.system import MemoryReturner
 from steelyard.service.writer import Writer
 from steelyard.tables.columns import ColumnBatch
 from steelyard.tables.frames import seconds_of
+
+if TYPE_CHECKING:
+    from steelyard.brokers.consumer import Consumer
 
 HEADERS = "steelyard.headers"  # key of the request scope for the headers as a dictionary
 # Shorter bodies are parsed on the event loop, because passing them to a thread takes longer.
@@ -60,7 +63,7 @@ class Service:
     """The state that all handlers share."""
 
     def __init__(
-        self, writer: Writer, keys: Keys | None, limits: wire.Limits, consumers: Sequence[TopicConsumer] = ()
+        self, writer: Writer, keys: Keys | None, limits: wire.Limits, consumers: Sequence[Consumer] = ()
     ) -> None:
         self.writer, self.keys, self.limits, self.consumers = writer, keys, limits, consumers
         self.metrics = Metrics(writer, consumers)
@@ -71,7 +74,7 @@ class Service:
         self.alarms = RecentAlarms()
         self._past_models: dict[tuple[str, int], PublishedModel] = {}
         self.event_streams = EventStreams(self)
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self.loop: asyncio.AbstractEventLoop | None = None
         self._finished: deque[tuple[asyncio.Future[Any], RequestFuture]] = deque()
 
     # -- keys and models ----------------------------------------------------------------------------
@@ -259,8 +262,8 @@ class Service:
     def _finish(self, response: asyncio.Future[Any], done: RequestFuture) -> None:
         """Queue a response, in the writer thread. Requests committed together wake the event loop once."""
         self._finished.append((response, done))
-        if len(self._finished) == 1 and self._loop is not None:
-            self._loop.call_soon_threadsafe(self._resolve_finished)
+        if len(self._finished) == 1 and self.loop is not None:
+            self.loop.call_soon_threadsafe(self._resolve_finished)
 
     def _resolve_finished(self) -> None:
         while self._finished:
@@ -309,7 +312,7 @@ class Service:
     @asynccontextmanager
     async def lifespan(self, _app: Starlette) -> AsyncIterator[None]:
         """Run the writer while the application runs."""
-        self._loop = asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
         thresholds = gc.get_threshold()
         gc.set_threshold(_GC_THRESHOLD, *thresholds[1:])
         self.writer.listeners.append(self.event_streams.notify)
@@ -368,12 +371,10 @@ class EventStreams:
     def __init__(self, service: Service) -> None:
         self.service = service
         self.listeners: set[asyncio.Queue[str | None]] = set()
-        self._loop: asyncio.AbstractEventLoop | None = None
 
     async def lines(self, request: Request, name: str) -> AsyncIterator[str]:
         """Yield the events of a model until the client disconnects or the service stops."""
         changes: asyncio.Queue[str | None] = asyncio.Queue(16)
-        self._loop = asyncio.get_running_loop()
         self.listeners.add(changes)
 
         def end_stream() -> None:
@@ -406,8 +407,8 @@ class EventStreams:
         """Notify event streams; called in the writer thread when a model changes."""
         if "deleted" in change:
             self.service.metrics.activity.forget(name)
-        if self._loop is not None and self.listeners:
-            self._loop.call_soon_threadsafe(self._enqueue, name)
+        if self.service.loop is not None and self.listeners:
+            self.service.loop.call_soon_threadsafe(self._enqueue, name)
 
     def _enqueue(self, name: str) -> None:
         for changes in self.listeners:

@@ -1,8 +1,7 @@
 """Store in PostgreSQL: several processes learn different models, and any number of processes follow.
 
-A lease of a model is an advisory lock that the writing database session holds. A commit therefore implies
-that the lease is still held: a process that lost its connection cannot write after another process has taken
-over the model.
+A lease of a model is an advisory lock of the database session that writes, so a process that lost its
+connection cannot write after another process has taken over the model.
 """
 
 from __future__ import annotations
@@ -377,11 +376,9 @@ class PostgresStore(Store):
     def erase(self) -> bool:
         """Remove deleted rows without blocking other sessions; return whether all are removed from the disk.
 
-        ``VACUUM`` frees the space of deleted rows while all sessions continue to read and write. A small
-        table is then rewritten, which removes the bytes from the disk immediately. Rewriting needs an
-        exclusive lock, for which the method waits at most ``_ERASE_LOCK_MILLISECONDS``. In a larger table,
-        later rows overwrite the freed space. :meth:`rewrite_tables`, which is meant for a maintenance window,
-        removes the bytes at once. The write-ahead log contains the bytes until the server recycles it.
+        ``VACUUM`` frees the space of deleted rows. A small table is then rewritten, which removes the bytes
+        from the disk but needs an exclusive lock. In a larger table, later rows overwrite the freed space,
+        and :meth:`rewrite_tables` removes the bytes at once. The server recycles its write-ahead log later.
         """
         db = self._session()
         self._wait_for_readers(db)

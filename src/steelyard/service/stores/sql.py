@@ -50,10 +50,9 @@ def _insert_sql(table: str, columns: str, replace: str) -> str:
 class Store:
     """Durable storage of the service.
 
-    A process with the write lock changes the models of which it holds a lease. Its writer thread changes them
-    inside :meth:`transaction`. When this context manager ends, the transaction is durable. With SQLite there
-    is one such process, which holds the leases of all models. With PostgreSQL there can be several. Other
-    processes follow with ``wait_for_changes`` and read a consistent state inside ``read_snapshot``.
+    A process with the write lock changes the models of which it holds a lease, inside :meth:`transaction`.
+    With SQLite there is one such process, with PostgreSQL there can be several. Other processes follow with
+    ``wait_for_changes`` and read a consistent state inside ``read_snapshot``.
     """
 
     path: str  # name of the store in error messages
@@ -355,13 +354,17 @@ class Store:
 
     def find_rows(
         self, model: str, *, ids: Sequence[str] = (), subject: str | None = None
-    ) -> list[tuple[int, int]]:
+    ) -> dict[int, list[int]]:
+        """Return the positions of the rows in each chunk."""
+        sql = "SELECT chunk, position FROM row_index WHERE model = ? AND"
         if subject is not None:
-            sql = "SELECT chunk, position FROM row_index WHERE model = ? AND subject = ?"
-            return self._do(sql, model, subject)
-        return self._do_in(
-            "SELECT chunk, position FROM row_index WHERE model = ? AND id IN (...)", model, ids
-        )
+            found = self._do(f"{sql} subject = ?", model, subject)
+        else:
+            found = self._do_in(f"{sql} id IN (...)", model, ids)
+        positions: dict[int, list[int]] = {}
+        for chunk, position in found:
+            positions.setdefault(chunk, []).append(position)
+        return positions
 
     def known_ids(self, model: str, ids: Sequence[str]) -> list[str]:
         found = self._do_in("SELECT id FROM row_index WHERE model = ? AND id IN (...)", model, ids)
@@ -461,10 +464,6 @@ class Store:
         self._do("DELETE FROM audit WHERE at < ?", before)
 
     # -- responses to requests with an idempotency key ----------------------------------------------
-
-    def response_to(self, model: str, key: str) -> tuple[str, str] | None:
-        """Return fingerprint and body of a stored response, or None if the key is unknown."""
-        return self.responses_to(model, [key]).get(key)
 
     def responses_to(self, model: str, keys: Sequence[str]) -> dict[str, tuple[str, str]]:
         """Return fingerprint and body of the stored responses, keyed by idempotency key."""
@@ -655,13 +654,10 @@ def key_hashes(keys: Iterable[str]) -> bytes:
 class KeyIndex:
     """Hashes of the keys of a model and the groups that contain them, 16 bytes per key.
 
-    A group is one record with the responses to requests that were committed together.
-
-    Keys are random. In a database index, each new key would change a different page, and a group of 64
-    requests would write a megabyte. This index keeps keys in sorted arrays. An array is merged with the
-    preceding one when both have about the same length, so there are few arrays, and each key is merged only a
-    few times. Because different keys can have the same hash, a group that the index returns need not contain
-    the key.
+    A group is one record with the responses to requests that were committed together. In a database index,
+    each random key would change a different page, and a group of 64 requests would write a megabyte. This
+    index keeps sorted arrays and merges arrays of about the same length. Because different keys can have the
+    same hash, a group that the index returns need not contain the key.
     """
 
     def __init__(self) -> None:
