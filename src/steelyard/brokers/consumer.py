@@ -22,10 +22,10 @@ from steelyard.exceptions import DataError, ParameterError, SteelyardError
 from steelyard.service import rows as wire
 from steelyard.service.commands import Consume, Origin
 from steelyard.service.errors import Conflict, PositionMoved, QueueFullError, Unavailable
-from steelyard.service.inputs import has_values
 from steelyard.service.model_owner import location
 from steelyard.service.published import PublishedModel
 from steelyard.service.queue import RequestFuture
+from steelyard.service.rows import has_values
 from steelyard.service.session import pending_rows
 from steelyard.service.spec import Spec
 from steelyard.service.stores import PendingRow

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
+from prometheus_client import Histogram
 
 from steelyard.service.commands import Origin, Request
 from steelyard.service.stores.sql import Store
@@ -16,8 +16,22 @@ from steelyard.service.stores.sql import Store
 _MAX_UNWRITTEN = 10_000
 _READ_ENTRIES = 500  # number of stored records that a query reads at a time
 _NO_ORIGIN = Origin(None, None, "")
-# Upper bounds in seconds.
-_COMMIT_BOUNDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+_COMMIT_SECONDS = (
+    0.0005,
+    0.001,
+    0.002,
+    0.005,
+    0.01,
+    0.02,
+    0.05,
+    0.1,
+    0.2,
+    0.5,
+    1.0,
+    2.0,
+    5.0,
+    10.0,
+)  # seconds
 _COUNTS = ("released", "learned", "labelled", "forgotten", "rows")  # response fields that count rows
 
 
@@ -119,45 +133,16 @@ def _values(request: Request, outcome: str, response: dict[str, Any]) -> tuple[A
     return key, address, request_id, outcome, n_rows, response.get("version")
 
 
-class HistogramCounts:
-    """Counts of values by upper bound, with a last interval for larger values, and the sum of the values."""
-
-    def __init__(self, bounds: Sequence[float]) -> None:
-        self.bounds = tuple(bounds)
-        self.counts = [0] * (len(self.bounds) + 1)
-        self.sum = 0.0
-
-    def add(self, value: float) -> None:
-        self.counts[bisect_left(self.bounds, value)] += 1
-        self.sum += value
-
-    @property
-    def n_values(self) -> int:
-        return sum(self.counts)
-
-    def quantile(self, share: float, unit: float = 1.0) -> float | None:
-        """Return the upper bound of the interval of a quantile, times ``unit``, or None without values."""
-        reached, total = 0, self.n_values
-        for bound, count in zip(self.bounds, self.counts, strict=False):
-            reached += count
-            if total and reached >= share * total:
-                return unit * bound
-        return 2.0 * unit * self.bounds[-1] if total else None
-
-    def cumulative(self) -> list[tuple[str, float]]:
-        """Return pairs of an upper bound and the number of values up to this bound, as Prometheus expects."""
-        total, found = 0, []
-        for bound, count in zip((*map(str, self.bounds), "+Inf"), self.counts, strict=True):
-            total += count
-            found.append((bound, float(total)))
-        return found
-
-
 class WriterStatistics:
     """Counters of one writer. The writer thread changes them, and other threads read them."""
 
     def __init__(self) -> None:
-        self.commit_seconds = HistogramCounts(_COMMIT_BOUNDS)
+        self.commit_seconds = Histogram(
+            "steelyard_commit_seconds",
+            "Time to make a group of requests durable.",
+            buckets=_COMMIT_SECONDS,
+            registry=None,
+        )
         self.write_failures: Counter[str] = Counter()  # number of failed transactions for each kind of error
         self.erase_failures = 0
         # Callback with the name of the model and the delays in seconds.

@@ -17,10 +17,11 @@ from steelyard.persistence.tree import encode
 from steelyard.service import rows as wire
 from steelyard.service.errors import Conflict, GoneError, NotFoundError, PositionMoved
 from steelyard.service.forgetting import Forgetting
-from steelyard.service.inputs import check_known_values
 from steelyard.service.pool import PooledSession
 from steelyard.service.queue import RequestFuture
+from steelyard.service.rows import check_known_values
 from steelyard.service.spec import Spec, check_name
+from steelyard.service.stored_rows import unpack
 from steelyard.service.stores import ERASED_RESPONSE, EarlyLabel, PendingRow, RowReference
 from steelyard.tables.columns import ColumnBatch
 
@@ -317,7 +318,7 @@ class Release(Request):
         if len(rows) < len(set(self.numbers)):
             raise NotFoundError("some of these rows are not in quarantine; nothing was changed.")
         if self.learn:
-            batch = wire.joined([wire.unpack(row.body)[0] for row in rows])
+            batch = wire.joined([unpack(row.body)[0] for row in rows])
             session.learn(batch, now=now, guarded=False)
         return {"released": len(rows), "learned": self.learn, "version": session.engine.version}
 

@@ -18,7 +18,10 @@ from steelyard._types import FloatArray
 from steelyard.exceptions import DataError, ParameterError, SteelyardError
 from steelyard.federated import Hub
 from steelyard.persistence import from_bytes, to_bytes
-from steelyard.service.inputs import (
+from steelyard.service.monitor import QualityMonitor, RecentRows
+from steelyard.service.published import PublishedModel, class_counts, digest_of
+from steelyard.service.rows import (
+    REQUEST,
     check_features,
     encoded_chunk,
     extend_columns,
@@ -26,9 +29,6 @@ from steelyard.service.inputs import (
     reads_tables,
     row_costs,
 )
-from steelyard.service.monitor import QualityMonitor, RecentRows
-from steelyard.service.published import PublishedModel, class_counts, digest_of
-from steelyard.service.rows import REQUEST
 from steelyard.service.spec import Spec
 from steelyard.streams.chunks import padded
 from steelyard.streams.predictions import Predictions, is_ready, learn_chunk, predict_chunk, rows_for_model

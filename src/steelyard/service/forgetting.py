@@ -14,7 +14,7 @@ from steelyard._types import FloatArray
 from steelyard.base import forgetting_scope
 from steelyard.service import rows as wire
 from steelyard.service.errors import Conflict, NotFoundError, federated_error
-from steelyard.service.inputs import missing_column
+from steelyard.service.rows import missing_column
 from steelyard.tables.columns import ColumnBatch
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from steelyard.evaluation.contributions import strengths_of
 from steelyard.exceptions import DataError, SteelyardError
 from steelyard.persistence import to_bytes
 from steelyard.proximal.drift_report import renamed_event
-from steelyard.service.inputs import encoded_chunk, row_costs
 from steelyard.service.monitor import column_statistics
+from steelyard.service.rows import encoded_chunk, row_costs
 from steelyard.streams.chunks import Chunk
 from steelyard.streams.predictions import Predictions, is_ready, predict_chunk, rows_for_model
 from steelyard.tables.columns import ColumnBatch

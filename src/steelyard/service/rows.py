@@ -6,23 +6,29 @@ import io
 import json
 import math
 import struct
-import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from steelyard._types import FloatArray
-from steelyard.exceptions import DataError, FileFormatError
-from steelyard.persistence.tree import decode
+from steelyard.exceptions import DataError
 from steelyard.service.errors import NotJSONError, TooLargeError
+from steelyard.service.spec import Spec
+from steelyard.streams.chunks import Chunk
 from steelyard.tables.arrow_sources import ArrowSource
-from steelyard.tables.columns import ColumnBatch, Columns, Place, Values, as_texts
+from steelyard.tables.columns import ColumnBatch, Columns, Place, Values, as_texts, listed, near
+from steelyard.tables.encoding import TableEncoder
 from steelyard.tables.frames import column_seconds
 from steelyard.tables.table_stream import open_source
+
+if TYPE_CHECKING:
+    from steelyard.service.engine import Engine
+    from steelyard.service.published import PublishedModel
 
 CONTENT_TYPES = {
     "application/json": "json",
@@ -67,15 +73,6 @@ class Limits:
     body: int = 64 << 20
     listeners: int = 100
     all_bodies: int = 512 << 20
-
-    def check_json(self, body: bytes) -> None:
-        """Raise TooLargeError if JSON has more objects and lists than the row limit allows."""
-        limit = 2 * self.rows + 1_000
-        _check_limit(limit, "JSON objects and lists", body.count(b"[") + body.count(b"{"))
-
-    def check_unpacked(self, n_bytes: int) -> None:
-        """Raise TooLargeError if decompressed data is too large."""
-        _check_limit(self.unpacked, "bytes after decompression", n_bytes)
 
     def check(self, n_rows: int, n_columns: int) -> None:
         """Raise TooLargeError if a limit is exceeded."""
@@ -129,7 +126,8 @@ def from_body(
             n_rows += part.n_rows
             limits.check(n_rows, len(names))
             n_characters += _n_characters(part)
-            limits.check_unpacked(n_characters)  # decoding a dictionary-encoded column repeats its texts
+            # Decoding a dictionary-encoded column repeats its texts.
+            _check_limit(limits.unpacked, "bytes after decompression", n_characters)
             parts.append(part)
     finally:
         source.close()
@@ -155,7 +153,7 @@ def _arrow_stream(body: bytes, limits: Limits) -> ArrowSource:
         source = ArrowSource(lambda _: reader, reader.schema, _SOURCE, None, reader.close)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise DataError(f"the stream is damaged or truncated: {error}.", source=_SOURCE) from error
-    limits.check_unpacked(n_bytes)
+    _check_limit(limits.unpacked, "bytes after decompression", n_bytes)
     return source
 
 
@@ -221,7 +219,8 @@ def _check_signature(body: bytes, kind: str) -> None:
 def decoded_json(body: bytes, limits: Limits, *, lines: bool = False) -> Any:
     """Return the value of a JSON body, or the list of values of JSON lines."""
     if len(body) > limits.rows:  # a body has at most one object or list per byte
-        limits.check_json(body)
+        n_found = body.count(b"[") + body.count(b"{")
+        _check_limit(2 * limits.rows + 1_000, "JSON objects and lists", n_found)
     try:
         value = msgspec.json.Decoder().decode_lines(body) if lines else msgspec.json.decode(body)
         check_duplicate_fields(body, value, lines=lines)
@@ -467,74 +466,126 @@ def fill_missing(batch: ColumnBatch, values: Mapping[str | None, Any]) -> Column
     return ColumnBatch(columns, batch.n_rows)
 
 
-# -- format of stored rows --------------------------------------------------------------------------
-
-# A stored chunk is a header, a MessagePack map and one block of doubles with the numeric columns.
-# The checksum in the header covers the map and the block.
-# Version 0.2 wrote only a tree of :mod:`steelyard.persistence`.
-_MAGIC = b"\x93ROWS\0\0\2"
-_HEADER = struct.Struct("<8sQQ")  # magic, CRC-32, length of the map in bytes
+# -- input of a learner ------------------------------------------------------------------------------
 
 
-def pack(batch: ColumnBatch, extra: Mapping[str, Any] | None = None) -> bytes:
-    """Serialize rows and additional values that belong to them (plain values, or arrays of doubles)."""
-    others: dict[str, Any] = {}
-    if batch.matrix is not None and batch.is_matrix:
-        block = np.ascontiguousarray(batch.matrix.T)
-    else:
-        numeric = [values for values in batch.columns.values() if values.dtype == np.float64]
-        block = np.array(numeric).reshape(len(numeric), batch.n_rows)
-        others = {
-            name: values.tolist() for name, values in batch.columns.items() if values.dtype != np.float64
-        }
-    tree = {"n": batch.n_rows, "names": list(batch.columns), "columns": others, "extra": extra or {}}
-    if batch.times:
-        tree["times"] = list(batch.times)
-    try:
-        rest = msgspec.msgpack.encode(tree, enc_hook=_encode_array)
-    except UnicodeEncodeError as error:
-        raise DataError("a text is not valid Unicode.", source=_SOURCE) from error
-    padded = rest + b"\0" * (-len(rest) % 8)
-    checksum = zlib.crc32(block.data, zlib.crc32(padded))
-    return b"".join([_HEADER.pack(_MAGIC, checksum, len(rest)), padded, block.data])
+def reads_tables(learner: Any) -> bool:
+    """Return whether a learner learns the columns of a table without an encoder."""
+    return hasattr(learner, "reads_table") and bool(learner.reads_table({}))
 
 
-def unpack(data: bytes) -> tuple[ColumnBatch, dict[str, Any]]:
-    """Restore rows and additional values from the result of :func:`pack` in this or an earlier version."""
-    if not data.startswith(_MAGIC):  # version 0.2
-        tree = decode(data)
-        columns = {name: _object_array(values) for name, values in tree.pop("columns").items()}
-        return ColumnBatch(columns, tree.pop("n")), tree
-    view = memoryview(data)
-    _, checksum, length = _HEADER.unpack_from(view)
-    if zlib.crc32(view[_HEADER.size :]) != checksum:
-        raise FileFormatError("the checksum of stored rows is wrong: the store is damaged.")
-    tree = msgspec.msgpack.decode(view[_HEADER.size : _HEADER.size + length])
-    begin = _HEADER.size + length + -length % 8
-    names, n_rows, extra = tree["names"], tree["n"], tree["extra"]
-    others = {name: _object_array(values) for name, values in tree["columns"].items()}
-    block = np.frombuffer(view[begin:]).reshape(len(names) - len(others), n_rows)
-    if not others and "times" not in tree:
-        return ColumnBatch.from_matrix(names, block.T), extra
-    numeric = iter(block)
-    columns = {name: others[name] if name in others else next(numeric) for name in names}
-    return ColumnBatch(columns, n_rows, times=tree.get("times", ())), extra
+def encoded_chunk(
+    model: Engine | PublishedModel,
+    batch: ColumnBatch,
+    labels: NDArray[Any] | None = None,
+    *,
+    learn: bool = False,
+    times: FloatArray | None = None,
+) -> Chunk:
+    """Return the rows of a request as a chunk. If ``learn`` is true, the encoder adds new categories.
+
+    A learner that reads tables gets the columns without encoding.
+    """
+    spec, learner, encoder = model.spec, model.learner, model.encoder
+    labels = np.zeros(batch.n_rows) if labels is None else labels
+    absent = [name for name in encoder.columns_ if name not in batch.columns]
+    if absent:
+        check_features(spec, encoder, batch)
+        is_text = set(encoder.categorical_)
+        columns = {name: np.full(batch.n_rows, None if name in is_text else np.nan) for name in absent}
+        batch = ColumnBatch({**batch.columns, **columns}, batch.n_rows, batch.coded, times=batch.times)
+    names = [name for name in encoder.numbers if name not in encoder.times_]
+    if not batch.is_matrix and batch.first_text(names) is not None:  # a matrix has no text
+        numbers = {n: _numbers(n, batch.columns[n]) for n in names if batch.columns[n].dtype == object}
+        batch = ColumnBatch({**batch.columns, **numbers}, batch.n_rows, batch.coded, times=batch.times)
+    if not reads_tables(learner):
+        X, fixed = encoder.encode(batch, REQUEST, 0, learn=learn)
+        return Chunk(X, labels, 0, times, fixed)
+    table = encoder.encode_table(batch, REQUEST, 0, learn=learn)
+    names = spec.feature_names(batch.columns)
+    known = names if learn else [name for name in names if name in encoder.columns_]
+    return Chunk(np.empty((batch.n_rows, 0)), labels, 0, times, columns=table.choose(known))
 
 
-def unpack_event(data: bytes) -> Any:
-    """Restore the body of an event, in this or an earlier format."""
-    return msgspec.json.decode(data) if data[:1] == b"{" else decode(data)
+def check_features(spec: Spec, encoder: TableEncoder, batch: ColumnBatch) -> None:
+    """Raise DataError if rows lack a column that must not be missing, or have no known column."""
+    known, found = encoder.columns_, batch.columns
+    absent = next((name for name in known if name not in found), None)
+    if absent is None or (spec.columns_may_change and any(name in found for name in known)):
+        return
+    raise missing_column(absent, found)
 
 
-def _encode_array(value: Any) -> Any:
-    if isinstance(value, np.ndarray | np.generic):
-        return value.tolist()
-    raise TypeError(f"{type(value).__name__} cannot be stored")
+def check_known_values(spec: Spec, encoder: TableEncoder, batch: ColumnBatch) -> None:
+    """Raise RowError for a row that has no value in any column known when the row is learned.
+
+    A column becomes known with its first value, in the order of the rows. Therefore the result does not
+    depend on how the messages of a topic are divided into batches.
+    """
+    names = spec.feature_names(batch.columns)
+    if not spec.columns_may_change or not names:
+        return
+    has_value = np.stack([has_values(batch.columns[name]) for name in names], axis=1)
+    is_known = np.isin(names, encoder.columns_ if encoder.is_fitted else [])
+    if has_value[:, is_known].any(axis=1).all():
+        return
+    known_before = np.logical_or.accumulate(np.vstack([is_known, has_value[:-1]]), axis=0)
+    # No column is known before the first row of a stream, so a value in any column of this row is sufficient.
+    usable = np.where(known_before.any(axis=1, keepdims=True), has_value & known_before, has_value)
+    unusable = ~usable.any(axis=1)
+    if unusable.any():
+        row = int(unusable.argmax())
+        raise REQUEST.error("no known column has a value.", row)
 
 
-def _object_array(values: Any) -> Any:
-    if not isinstance(values, list):
-        return np.asarray(values)
-    column = np.empty(len(values), dtype=object)
-    column[:] = values
-    return column
+def row_costs(batch: ColumnBatch, column: str) -> FloatArray:
+    """Return the cost factors of rows."""
+    values = batch.columns.get(column)
+    if values is None or values.dtype != np.float64 or not (np.isfinite(values) & (values >= 0.0)).all():
+        raise DataError(
+            f"the column {column!r} must have a number >= 0 in every row: it is the cost of a row.",
+            source=_SOURCE,
+        )
+    return values
+
+
+def missing_column(name: str, found: Collection[str]) -> DataError:
+    """Return the error for a column that the rows of a request lack."""
+    closest = near(name, list(found))
+    others = f"there are {listed(found)}" if found else "the rows have no columns"
+    return DataError(
+        f"the column {name!r} is missing; {others}.",
+        source=_SOURCE,
+        hint=f"did you mean {closest!r}?" if closest else None,
+    )
+
+
+def extend_columns(spec: Spec, encoder: TableEncoder, batch: ColumnBatch) -> None:
+    """Fit the encoder to the first rows, or add the columns that have their first value in these rows."""
+    names = spec.feature_names(batch.columns)
+    if not encoder.is_fitted:
+        filled = [name for name in names if has_values(batch.columns[name]).any()]
+        encoder.fit_columns(batch, (spec.columns_may_change and filled) or names, (), dates=True)
+    elif spec.columns_may_change:
+        known = set(encoder.columns_)
+        new = [name for name in names if name not in known and has_values(batch.columns[name]).any()]
+        if new:
+            columns = {name: batch.columns[name] for name in new}
+            encoder.add_columns(ColumnBatch(columns, batch.n_rows, times=batch.times))
+
+
+def has_values(values: Values) -> NDArray[np.bool_]:
+    """Return a mask of the values that are not missing."""
+    if values.dtype == object:
+        return np.array([value is not None for value in values.tolist()], dtype=bool)
+    return ~np.isnan(values)
+
+
+def _numbers(name: str, values: Values) -> FloatArray:
+    found = np.full(len(values), np.nan)
+    for row, value in enumerate(values.tolist()):
+        try:
+            found[row] = np.nan if value is None else float(value)
+        except ValueError:
+            raise REQUEST.error(f"expected a number; got {value!r}.", row, name) from None
+    return found

@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 from steelyard._types import FloatArray
 from steelyard.exceptions import DataError, FileFormatError, SteelyardError
 from steelyard.persistence.tree import decode, encode
+from steelyard.service import guards
 from steelyard.service import rows as wire
 from steelyard.service.engine import Engine
 from steelyard.service.errors import Conflict, federated_error
 from steelyard.service.forgetting import SplitChunk, row_keys
-from steelyard.service.inputs import check_guards, check_quota, violations
-from steelyard.service.row_windows import RowRange, RowWindowIndex
 from steelyard.service.spec import Spec
+from steelyard.service.stored_rows import RowRange, RowWindowIndex, pack, unpack, unpack_event
 from steelyard.service.stores import Event, PendingRow, QuarantinedRow, Snapshot
 from steelyard.service.stores.sql import Store
 from steelyard.streams.predictions import Predictions
@@ -95,7 +95,7 @@ class ModelSession:
     def unpacked(self, chunk: int) -> tuple[ColumnBatch, dict[str, Any]]:
         """Return the rows of a chunk; raise FileFormatError with the chunk number if it is damaged."""
         try:
-            return wire.unpack(self.store.chunk(chunk))
+            return unpack(self.store.chunk(chunk))
         except (FileFormatError, ValueError, KeyError, TypeError, msgspec.DecodeError) as error:
             message = error.message if isinstance(error, FileFormatError) else "stored rows are damaged."
             raise FileFormatError(message, source=f"model {self.engine.name!r}, chunk {chunk}") from error
@@ -151,7 +151,7 @@ class ModelSession:
 
     def _replay(self, event: Event) -> list[RowRange]:
         """Replay an event; return the rows that expired with it."""
-        body = wire.unpack_event(event.body)
+        body = unpack_event(event.body)
         ranges: list[RowRange] = []
         if event.kind == "learn":
             batch, extra = self.unpacked(body["chunk"])
@@ -226,9 +226,9 @@ class ModelSession:
         spec, engine = self.engine.spec, self.engine
         engine.check_rows(batch, labelled=True)
         if guarded and spec.has_guards:
-            check_guards(spec, batch)
+            guards.check_rows(spec, batch)
         if spec.quota is not None:
-            check_quota(engine, batch, self.state_bytes)
+            guards.check_quota(engine, batch, self.state_bytes)
         if spec.time is None:
             times = np.full(batch.n_rows, now)
         else:
@@ -260,7 +260,7 @@ class ModelSession:
                 }
             if batches:
                 extra["batches"] = batches
-            body = wire.pack(batch, extra)
+            body = pack(batch, extra)
         engine.pause(batch.n_rows)
         version = engine.learn(batch, at=now, times=times, predictions=predictions)
         engine.pause(batch.n_rows)
@@ -392,7 +392,7 @@ class ModelSession:
     ) -> int:
         """Learn pending rows whose labels have arrived, and evaluate their stored predictions."""
         target = self.engine.spec.target
-        unpacked = [wire.unpack(row.body) for row in pending]
+        unpacked = [unpack(row.body) for row in pending]
         column = self._label_column([labels[row.id] for row in pending])
         rows = wire.joined([batch for batch, _ in unpacked])
         rows = ColumnBatch({**rows.columns, target: column}, rows.n_rows)
@@ -444,7 +444,7 @@ class ModelSession:
             right = wire.joined([one.right for one in found])
             engine.check_correction(right)
             if engine.spec.has_guards:
-                check_guards(engine.spec, right)
+                guards.check_rows(engine.spec, right)
         return found
 
     def _correction(self, chunk: int, positions: Sequence[int], labels: Mapping[str, Any]) -> _Correction:
@@ -474,7 +474,7 @@ class ModelSession:
         """Quarantine the rows that violate a guard; return the other rows."""
         spec, name = self.engine.spec, self.engine.name
         self.engine.check_rows(batch, labelled=True)
-        found = violations(spec, batch)
+        found = guards.violations(spec, batch)
         if not found:
             return batch
         n_before = self.store.count_quarantined(name)
@@ -488,7 +488,7 @@ class ModelSession:
         self.store.add_quarantined(
             name,
             [
-                QuarantinedRow(0, now, ids[row], subjects[row], reason, wire.pack(batch.select([row])))
+                QuarantinedRow(0, now, ids[row], subjects[row], reason, pack(batch.select([row])))
                 for row, (_, reason) in sorted(found.items())
             ],
         )
@@ -578,7 +578,7 @@ class ModelSession:
         extra: dict[str, Any] = {"times": split.times, "given": None}
         if split.batches:
             extra["batches"] = split.batches
-        self.store.replace_chunk(chunk, keep.n_rows, wire.pack(keep, extra))
+        self.store.replace_chunk(chunk, keep.n_rows, pack(keep, extra))
         self.store.index_batches(self.engine.name, chunk, list(split.batches))
         self.store.index_rows(
             self.engine.name, chunk, wire.texts(keep, spec.id), wire.texts(keep, spec.subject)
@@ -671,7 +671,7 @@ def _kept_positions(extra: Mapping[str, Any], kept: NDArray[np.bool_]) -> dict[s
 
 def _is_same(row: PendingRow, other: PendingRow, spec: Spec) -> bool:
     """Return whether two pending rows have the same subject and values, regardless of their times."""
-    batches = [wire.unpack(pending.body)[0] for pending in (row, other)]
+    batches = [unpack(pending.body)[0] for pending in (row, other)]
     names = [sorted(name for name in batch.columns if name != spec.time) for batch in batches]
     if row.subject != other.subject or names[0] != names[1]:
         return False
@@ -712,5 +712,5 @@ def pending_rows(spec: Spec, batch: ColumnBatch, answers: Predictions | None, no
             scores, classes = np.asarray(answers.scores[row]), list(answers.classes)
             predicted = {"label": labels[row], "scores": scores, "classes": classes}
         values = wire.fill_missing(batch.take(row, row + 1), {spec.id: row_id, spec.time: now})
-        rows.append(PendingRow(row_id, now, subjects[row], wire.pack(values, predicted)))
+        rows.append(PendingRow(row_id, now, subjects[row], pack(values, predicted)))
     return rows

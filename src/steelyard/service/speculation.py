@@ -36,6 +36,7 @@ class Speculation:
 
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
+        self.is_enabled = True
         self.requests: list[Learn] = []
         self.learned: LearnedRows | None = None  # None if the rows are learned when the batch is processed
         self._committed: PublishedModel | None = None
@@ -46,7 +47,7 @@ class Speculation:
         Return the function that learns them, or None. The requests are of the model of the first request, and
         before any request of another kind or with an idempotency key.
         """
-        if self.requests:
+        if self.requests or not self.is_enabled:
             return None
         writer, found = self._writer, list[Learn]()
         for request in writer.queue.first(max_requests):

@@ -112,7 +112,7 @@ class Writer(ModelOwner):
         """Process the queued requests, write snapshots and stop. Further calls do nothing."""
         if self._closing:
             return
-        self._closing = True
+        self._closing, self._speculation.is_enabled = True, False
         if self._thread is not None and self._thread.is_alive():
             self.queue.close()
             self._thread.join()
@@ -366,7 +366,7 @@ class Writer(ModelOwner):
             if self.needs_recovery:
                 self.recover()
                 learned = None  # the recovered model does not contain these rows
-            with self.store.transaction(self._background_work):
+            with self.store.transaction(self._next_learning):
                 for _, same in groupby(requests, key=lambda request: (type(request), request.model)):
                     outcomes += self._run_requests(list(same), learned)
                     if time.monotonic() > end:
@@ -381,7 +381,7 @@ class Writer(ModelOwner):
             self._undo(requests, error)
             return
         # The group is durable, so every request gets its response even if one of the following steps fails.
-        self.statistics.commit_seconds.add(time.perf_counter() - begin)
+        self.statistics.commit_seconds.observe(time.perf_counter() - begin)
         self.audit.committed()
         self._set_problem(None)
         succeeded = [(request, o) for request, o in outcomes if not isinstance(o, Exception)]
@@ -419,9 +419,8 @@ class Writer(ModelOwner):
             with suppress(Exception):  # an error in a listener must not affect the responses
                 listener(name, change)
 
-    def _background_work(self) -> Callable[[], None] | None:
-        is_idle = self._closing or not self.queue
-        return None if is_idle else self._speculation.prepare(_MAX_GROUP_REQUESTS)
+    def _next_learning(self) -> Callable[[], None] | None:
+        return self._speculation.prepare(_MAX_GROUP_REQUESTS) if self.queue else None
 
     def _erase(self) -> bool:
         """Erase deleted data from the files of the store. After an error, the next tick tries again."""
@@ -576,6 +575,8 @@ class SlowWriter(Writer):
             max_remembered=first.max_remembered,
             audit_days=first.audit_seconds / 86_400.0,
         )
+        # A group has several transactions here, which must not contain rows of later requests.
+        self._speculation.is_enabled = False
         self.statistics, self.group_times = first.statistics, first.group_times
         self.published, self.listeners, self.slow_models = first.published, first.listeners, set()
 
@@ -629,9 +630,6 @@ class SlowWriter(Writer):
                 request.future.finish(error)
             else:
                 self._first.accept(request)
-
-    def _background_work(self) -> Callable[[], None] | None:
-        return None  # a group has several transactions here, which must not contain rows of later requests
 
     def _write_snapshots(self) -> None:
         """Do nothing, because :meth:`process` writes snapshots in a transaction of their own."""

@@ -28,7 +28,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from steelyard.exceptions import SteelyardError
-from steelyard.service.http import models, rows  # noqa: F401  routes
+from steelyard.service.http import models  # noqa: F401  routes
 from steelyard.service.http.keys import Keys
 from steelyard.service.http.responses import JSON, Problem, problem_of, respond
 from steelyard.service.http.routes import ANY, MODEL, MODELS, NOT_READY, ROUTES, description, route

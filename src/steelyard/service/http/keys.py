@@ -104,8 +104,11 @@ class Keys:
                 source=str(self.path),
                 hint="steelyard serve keys add creates it",
             ) from error
-        self._keys = _parsed(text, str(self.path))
-        self._loaded = state
+        try:
+            keys = [_key(entry) for entry in tomllib.loads(text).get("keys", [])]
+        except (tomllib.TOMLDecodeError, KeyError, TypeError, AttributeError, ValueError) as error:
+            raise FileFormatError(f"this is not a file of keys: {error}.", source=str(self.path)) from error
+        self._keys, self._loaded = {key.id: key for key in keys}, state
 
     @classmethod
     def add(
@@ -179,14 +182,6 @@ def _changed(path: Path, key_id: str | None = None) -> Iterator[dict[str, Key]]:
 def _hash(secret: str) -> str:
     # The secret has 256 random bits, so a plain hash cannot be inverted by guessing.
     return "sha256:" + hashlib.sha256(secret.encode()).hexdigest()
-
-
-def _parsed(text: str, name: str) -> dict[str, Key]:
-    try:
-        keys = [_key(entry) for entry in tomllib.loads(text).get("keys", [])]
-    except (tomllib.TOMLDecodeError, KeyError, TypeError, AttributeError, ValueError) as error:
-        raise FileFormatError(f"this is not a file of keys: {error}.", source=name) from error
-    return {key.id: key for key in keys}
 
 
 def _key(entry: dict[str, Any]) -> Key:

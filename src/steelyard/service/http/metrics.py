@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import threading
 import time
+from bisect import bisect_left
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -16,12 +17,10 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessColl
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
-    HistogramMetricFamily,
     InfoMetricFamily,
 )
 from prometheus_client.registry import Collector
 
-from steelyard.service.audit import HistogramCounts
 from steelyard.service.writer import Writer
 
 if TYPE_CHECKING:
@@ -84,8 +83,15 @@ class Metrics(Collector):
 
     def __init__(self, writer: Writer, consumers: Sequence[Consumer] = ()) -> None:
         self._registry = CollectorRegistry()
-        # Durations by method, route and status. A Histogram of the client library takes three times as long.
-        self._seconds: dict[tuple[str, str, int], HistogramCounts] = {}
+        self._seconds = Histogram(
+            "steelyard_request_seconds",
+            "Time to respond to a request.",
+            ["method", "route", "status"],
+            buckets=_BUCKETS_SECONDS,
+            registry=self._registry,
+        )
+        # Histograms by method, route and status, because a lookup by labels takes longer than counting.
+        self._seconds_of: dict[tuple[str, str, int], Histogram] = {}
         self._predicted = Counter(
             "steelyard_rows_predicted", "Rows that were predicted.", ["model"], registry=self._registry
         )
@@ -98,6 +104,7 @@ class Metrics(Collector):
         )
         self.activity, self._writer, self._consumers = Activity(), writer, consumers
         writer.statistics.on_labels = self.labels_arrived
+        self._registry.register(writer.statistics.commit_seconds)
         self._registry.register(self)
         ProcessCollector(registry=self._registry)
         self._build = InfoMetricFamily(
@@ -114,10 +121,10 @@ class Metrics(Collector):
     def request_finished(
         self, method: str, route: str, status: int, seconds: float, model: str | None
     ) -> None:
-        counts = self._seconds.get((method, route, status))
-        if counts is None:
-            counts = self._seconds[method, route, status] = HistogramCounts(_BUCKETS_SECONDS)
-        counts.add(seconds)
+        histogram = self._seconds_of.get((method, route, status))
+        if histogram is None:
+            histogram = self._seconds_of[method, route, status] = self._seconds.labels(method, route, status)
+        histogram.observe(seconds)
         verb = route.rpartition("/")[2]
         if model in self._writer.published:  # clients could send any number of names of unknown models
             self.activity.request(model, verb, status, seconds)
@@ -153,21 +160,6 @@ class Metrics(Collector):
         """Yield the metrics that are computed at each scrape."""
         statistics = self._writer.statistics
         yield self._build
-        requests = HistogramMetricFamily(
-            "steelyard_request_seconds",
-            "Time to respond to a request.",
-            labels=["method", "route", "status"],
-        )
-        for (method, route, status), counts in list(self._seconds.items()):
-            requests.add_metric([method, route, str(status)], counts.cumulative(), counts.sum)
-        yield requests
-        commits = statistics.commit_seconds
-        yield HistogramMetricFamily(
-            "steelyard_commit_seconds",
-            "Time to make a group of requests durable.",
-            buckets=commits.cumulative(),
-            sum_value=commits.sum,
-        )
         values: Values = {
             "write_failures": _by_label({"none": 0, **statistics.write_failures}),
             "erase_failures": {(): statistics.erase_failures},
@@ -252,6 +244,30 @@ def _families(kind: Any, texts: Mapping[str, str], labels: Sequence[str], values
         yield family
 
 
+class IntervalCounts:
+    """Counts of values by upper bound, with a last interval for larger values."""
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self.bounds = tuple(bounds)
+        self.counts = [0] * (len(self.bounds) + 1)
+
+    def add(self, value: float) -> None:
+        self.counts[bisect_left(self.bounds, value)] += 1
+
+    @property
+    def n_values(self) -> int:
+        return sum(self.counts)
+
+    def quantile(self, share: float, unit: float = 1.0) -> float | None:
+        """Return the upper bound of the interval of a quantile, times ``unit``, or None without values."""
+        reached, total = 0, self.n_values
+        for bound, count in zip(self.bounds, self.counts, strict=False):
+            reached += count
+            if total and reached >= share * total:
+                return unit * bound
+        return 2.0 * unit * self.bounds[-1] if total else None
+
+
 class _Interval:
     """Counters of the requests and labels of one model in one interval."""
 
@@ -259,8 +275,8 @@ class _Interval:
 
     def __init__(self) -> None:
         self.errors = self.refused = 0
-        self.latencies = {verb: HistogramCounts(_LATENCY_BOUNDS) for verb in ("learn", "predict")}
-        self.label_delays = HistogramCounts(_LABEL_DELAY_BOUNDS)
+        self.latencies = {verb: IntervalCounts(_LATENCY_BOUNDS) for verb in ("learn", "predict")}
+        self.label_delays = IntervalCounts(_LABEL_DELAY_BOUNDS)
 
     def point(self, at: float) -> dict[str, Any]:
         learn, predict = self.latencies["learn"], self.latencies["predict"]

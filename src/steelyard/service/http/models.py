@@ -1,4 +1,4 @@
-"""Handlers of requests about models: summaries, lifecycle, quarantine, audit log, events, federation."""
+"""Handlers of requests about models: summaries, lifecycle, audit log, sites, explanations, inference."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -16,14 +17,14 @@ from steelyard.exceptions import FileFormatError
 from steelyard.federated import Hub, SiteUpdate
 from steelyard.persistence import to_bytes
 from steelyard.service import commands
-from steelyard.service import rows as wire
 from steelyard.service.errors import NotFoundError, QueueFullError, StaleVersionError, Unavailable
 from steelyard.service.http.responses import JSON, Problem, file_response
-from steelyard.service.http.routes import BINARY, MODEL, MODELS, route
+from steelyard.service.http.routes import ANY, BINARY, MODEL, MODELS, NOT_READY, route
 from steelyard.service.http.service import seconds
 from steelyard.service.published import PublishedModel
 from steelyard.service.spec import Spec
-from steelyard.tables.columns import as_texts
+from steelyard.service.stored_rows import unpack
+from steelyard.tables.columns import ColumnBatch, as_texts
 
 if TYPE_CHECKING:
     from steelyard.service.http.service import Service
@@ -34,6 +35,11 @@ _MAX_ENTRIES = 1_000  # maximum number of audit entries or quarantined rows in a
 _SITE = f"{MODEL}/sites/{{site:path}}"
 _MAX_NAME_CHARACTERS = 200
 _MAX_UPDATE_BYTES = 16 << 20  # sufficient for about 1,000 columns with two classes
+_MAX_EXPLAINED_ROWS = 1_000  # maximum number of rows in a request for explanations
+_V2_MODEL = "/v2/models/{model}"
+_NUMBER_TYPES = frozenset(
+    {"BOOL", "FP16", "FP32", "FP64", *(f"{sign}INT{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64))}
+)
 _FILTERS = ("verb", "key", "address", "request_id", "outcome")
 _NUMBER = {"type": "integer", "minimum": 0}
 _TEXT = {"type": "string"}
@@ -231,7 +237,7 @@ def quarantine(service: Service, request: Request, name: str) -> dict[str, Any]:
     after = _integer(request, "after", 0)
     rows = []
     for row in service.writer.store.quarantined(name, after, _MAX_ENTRIES):
-        columns = wire.unpack(row.body)[0].columns.items()
+        columns = unpack(row.body)[0].columns.items()
         values = {n: as_texts(c)[0] if c.dtype == object else float(c[0]) for n, c in columns}
         rows.append({"number": row.number, "at": row.at, "reason": row.reason, "row": values})
     return {"rows": rows}
@@ -384,3 +390,124 @@ def _site_of(request: Request) -> str:
             422, f"the name of a site must have 1 to {_MAX_NAME_CHARACTERS} characters; got {len(site)}."
         )
     return site
+
+
+# -- explanations ----------------------------------------------------------------------------------
+
+
+@route("POST", f"{MODEL}/explain", "predict", response="Explained", body="Rows", takes_rows=True)
+async def explain(service: Service, request: Request, name: str) -> dict[str, Any]:
+    """Explain predictions: contributions of columns."""
+    published = service.model(name)
+    batch = await service.rows(await service.read_body(request), request, published)
+    if batch.n_rows > _MAX_EXPLAINED_ROWS:
+        limit = f"at most {_MAX_EXPLAINED_ROWS:,} rows; got {batch.n_rows:,}."
+        raise Problem(413, f"a request can explain {limit}")
+    found = await run_in_threadpool(published.explain, batch)
+    return {"explanations": found, "version": published.version}
+
+
+@route("GET", f"{MODEL}/explanations", "predict", response="Explanations")
+def explanations(service: Service, _: Request, name: str) -> dict[str, Any]:
+    """Return recent alarms with explanations, and the importance of columns."""
+    published = service.model(name)
+    certificates = service.writer.store.certificates(name, 1)
+    forgotten_at = max((float(one["at"]) for one in certificates), default=-np.inf)
+    return service.alarms.explain(published, forgotten_at)
+
+
+# -- Open Inference Protocol, version 2 --------------------------------------------------------------
+
+
+@route("GET", "/v2")
+async def server(_service: Service, _request: Request) -> dict[str, Any]:
+    """Return the name and the version of the protocol."""
+    return {"name": "steelyard", "version": "2", "extensions": []}
+
+
+@route("GET", _V2_MODEL, "predict", response="Metadata")
+async def metadata(service: Service, _: Request, name: str) -> dict[str, Any]:
+    """Return the inputs and outputs of a model."""
+    published = service.model(name)
+    return {
+        "name": name,
+        "versions": [str(published.version)],
+        "platform": "steelyard",
+        "inputs": [
+            {"name": column, "datatype": "FP64" if kind == "number" else "BYTES", "shape": [-1]}
+            for column, kind in published.columns.items()
+        ],
+        "outputs": [
+            {"name": "label", "datatype": "BYTES", "shape": [-1]},
+            {"name": "score", "datatype": "FP64", "shape": [-1, -1]},
+        ],
+    }
+
+
+@route("GET", f"{_V2_MODEL}/ready", "predict", response=ANY, statuses=NOT_READY)
+async def model_ready(service: Service, _: Request, name: str) -> Response:
+    """Return 200 if a model can predict."""
+    is_ready = service.model(name).is_ready
+    return JSON({"name": name, "ready": is_ready}, 200 if is_ready else 503)
+
+
+@route("POST", f"{_V2_MODEL}/infer", "predict", response="Inferred", body="Infer")
+async def infer(service: Service, request: Request, name: str) -> dict[str, Any]:
+    """Predict labels, scores and probabilities of tensors."""
+    _, body = await service.read_json(request)
+    published, batch = service.model(name), _batch(body)
+    answers, probabilities = await run_in_threadpool(published.predict, batch)
+    service.metrics.rows_predicted(name, batch.n_rows)
+    labels = [str(label) for label in answers.labels.tolist()]
+    outputs: list[dict[str, Any]] = [
+        {"name": "label", "datatype": "BYTES", "shape": [batch.n_rows], "data": labels},
+        _matrix("score", answers.scores),
+    ]
+    if probabilities is not None:
+        outputs.append(_matrix("probability", probabilities))
+    return {
+        "model_name": name,
+        "model_version": str(published.version),
+        "id": str(body.get("id", "")),
+        "parameters": {"classes": [str(label) for label in answers.classes]},
+        "outputs": outputs,
+    }
+
+
+def _matrix(name: str, values: Any) -> dict[str, Any]:
+    return {"name": name, "datatype": "FP64", "shape": list(values.shape), "data": values.ravel().tolist()}
+
+
+def _batch(body: dict[str, Any]) -> ColumnBatch:
+    """Return the inputs as columns; each column is a tensor of shape (n,) or (n, 1)."""
+    inputs = body.get("inputs")
+    if not isinstance(inputs, list) or not inputs:
+        raise Problem(422, "expected inputs, a list with one tensor per column.")
+    columns: dict[str, Any] = {}
+    lengths = set()
+    for tensor in inputs:
+        try:
+            name, kind, data = str(tensor["name"]), tensor["datatype"], tensor["data"]
+        except (TypeError, KeyError) as error:
+            raise Problem(
+                422, f"a tensor needs name, datatype, shape and data; {error} is missing."
+            ) from error
+        columns[name] = _values(name, kind, data)
+        lengths.add(len(columns[name]))
+    if len(lengths) != 1:
+        raise Problem(422, f"all tensors must have the same length; got {sorted(lengths)}.")
+    return ColumnBatch(columns, lengths.pop())
+
+
+def _values(name: str, kind: Any, data: Any) -> Any:
+    try:
+        flat = [item[0] if isinstance(item, list) else item for item in data]
+        if kind in _NUMBER_TYPES:
+            return np.array([np.nan if v is None else float(v) for v in flat])
+        if kind == "BYTES":
+            texts = np.empty(len(flat), dtype=object)
+            texts[:] = [None if v is None else str(v) for v in flat]
+            return texts
+    except (TypeError, ValueError, IndexError) as error:
+        raise Problem(422, f"the tensor {name!r} cannot be read: {error}.") from error
+    raise Problem(422, f"the tensor {name!r} has datatype {kind!r}; expected a number type or BYTES.")

@@ -1,4 +1,4 @@
-"""Service: the state that all handlers share, and its event streams."""
+"""Service: the state that all handlers share, its event streams, and the handlers of requests with rows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import json
 import math
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -30,10 +30,12 @@ from steelyard.service.http.forwarding import Forwarder
 from steelyard.service.http.keys import Key, Keys, RateLimits
 from steelyard.service.http.metrics import Metrics
 from steelyard.service.http.protocol import ON_SHUTDOWN
-from steelyard.service.http.responses import Problem, respond
+from steelyard.service.http.responses import Problem, prediction, respond, write_prediction
+from steelyard.service.http.routes import MODEL, route
 from steelyard.service.monitor import RecentAlarms
 from steelyard.service.published import PublishedModel
 from steelyard.service.queue import RequestFuture
+from steelyard.service.session import pending_rows
 from steelyard.service.system import MemoryReturner
 from steelyard.service.writer import Writer
 from steelyard.tables.columns import ColumnBatch
@@ -48,13 +50,14 @@ _MAX_BYTES_ON_LOOP = 100_000
 # Arrow is parsed faster than JSON, so longer bodies are parsed on the event loop. 500 kB delay a prediction
 # by half a millisecond, so the limit above is used while a model predicts.
 _MAX_ARROW_BYTES_ON_LOOP = 500_000
+_MAX_ROWS_ON_LOOP = 2_000  # larger predictions run in a thread, so that other requests do not wait
 _MAX_BODY_SECONDS = 120.0
 _HEARTBEAT_SECONDS = 15.0  # pause after which an event stream sends a comment
 _TIMEOUT = "timeout of the body"
 # Number of allocations between two runs of the garbage collector. A hundred concurrent requests allocate
 # thousands of objects that are all in use; with the default of 700, the collector takes a tenth of the time.
 _GC_THRESHOLD = 20_000
-MAX_TIME_SECONDS = 253_402_300_800.0  # the end of the year 9999
+_MAX_TIME_SECONDS = 253_402_300_800.0  # the end of the year 9999
 _MAX_NAME = 64  # maximum length of the name of a model in the audit log
 _MAX_PAST_MODELS = 8  # maximum number of earlier model versions in memory
 
@@ -232,7 +235,18 @@ class Service:
 
     async def change(self, request: Request, command: commands.Request, body: bytes = b"") -> dict[str, Any]:
         """Submit a request to the writer; return its response once the change is durable."""
-        self._identify(command, request, body)
+        scope, headers = request.scope, request.scope[HEADERS]
+        scope["steelyard.audited"] = True  # the writer adds the audit entry
+        client = scope.get("client") or (None,)
+        command.origin = commands.Origin(scope.get("steelyard.key"), client[0], scope.get("steelyard.id", ""))
+        if b"idempotency-key" in headers and command.takes_key:
+            key = headers[b"idempotency-key"].decode("latin-1")
+            if not 1 <= len(key) <= 255:
+                raise Problem(400, f"an idempotency key must have 1 to 255 characters; got {len(key)}.")
+            path, query = scope["path"], scope["query_string"].decode("latin-1")
+            content_type = headers.get(b"content-type", b"None").decode("latin-1")
+            head = f"{request.method} {path}?{query} {content_type}\n"
+            command.key, command.fingerprint = key, hashlib.sha256(head.encode() + body).hexdigest()
         response: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         command.future.callback = partial(self._finish, response)
         try:
@@ -241,23 +255,6 @@ class Service:
         except asyncio.CancelledError:
             command.future.cancel()  # no effect if the request is already running
             raise
-
-    @staticmethod
-    def _identify(command: commands.Request, request: Request, body: bytes) -> None:
-        """Set the origin of a command and, if the request has one, its idempotency key and fingerprint."""
-        scope, headers = request.scope, request.scope[HEADERS]
-        scope["steelyard.audited"] = True  # the writer adds the audit entry
-        client = scope.get("client") or (None,)
-        command.origin = commands.Origin(scope.get("steelyard.key"), client[0], scope.get("steelyard.id", ""))
-        if b"idempotency-key" not in headers or not command.takes_key:
-            return
-        key = headers[b"idempotency-key"].decode("latin-1")
-        if not 1 <= len(key) <= 255:
-            raise Problem(400, f"an idempotency key must have 1 to 255 characters; got {len(key)}.")
-        path, query = scope["path"], scope["query_string"].decode("latin-1")
-        content_type = headers.get(b"content-type", b"None").decode("latin-1")
-        head = f"{request.method} {path}?{query} {content_type}\n"
-        command.key, command.fingerprint = key, hashlib.sha256(head.encode() + body).hexdigest()
 
     def _finish(self, response: asyncio.Future[Any], done: RequestFuture) -> None:
         """Queue a response, in the writer thread. Requests committed together wake the event loop once."""
@@ -360,7 +357,7 @@ def seconds(value: Any) -> float:
     except (TypeError, ValueError, OverflowError):
         found = math.nan
     # A year with very many digits would overflow and give a wrong time.
-    if not abs(found) < MAX_TIME_SECONDS or len(str(value)) > 64:
+    if not abs(found) < _MAX_TIME_SECONDS or len(str(value)) > 64:
         raise Problem(422, f"expected a time; got {str(value)[:60]!r}.", "for example 2026-01-31T12:30:00Z")
     return found
 
@@ -414,3 +411,113 @@ class EventStreams:
         for changes in self.listeners:
             if not changes.full():  # a slow client misses some versions
                 changes.put_nowait(name)
+
+
+# -- handlers of requests with rows ------------------------------------------------------------------
+
+
+@route(
+    "POST", f"{MODEL}/learn", "learn", response="Learned", body="Rows", takes_rows=True, is_idempotent=True
+)
+async def learn(service: Service, request: Request, name: str) -> dict[str, Any]:
+    """Learn labelled rows."""
+    published = service.model(name)
+    body = await service.read_body(request)
+    batch = await service.rows(body, request, published)
+    return await service.change(request, commands.Learn(name, batch), body)
+
+
+@route(
+    "POST",
+    f"{MODEL}/predict",
+    "predict",
+    response="Prediction",
+    body="Predict",
+    takes_rows=True,
+    is_idempotent=True,
+)
+async def predict(service: Service, request: Request, name: str) -> Response:
+    """Predict labels, scores and probabilities; with ``remember``, store the rows for delayed labels."""
+    body = await service.read_body(request)
+    options, values = dict(request.query_params), None
+    if format_of(request) == "json":
+        values = await service._json_object(body)
+        options.update({key: values[key] for key in ("remember", "as_of") if key in values})
+    published = await service.model_as_of(name, options.get("as_of"))
+    batch = await service.rows(body, request, published, values)
+    if batch.n_rows <= _MAX_ROWS_ON_LOOP:
+        answers, probabilities = published.predict(batch)
+    else:
+        answers, probabilities = await run_in_threadpool(published.predict, batch)
+    service.alarms.add(published, batch, answers, service.writer.clock())
+    response = prediction(answers, probabilities, published.version)
+    if str(options.get("remember")).lower() in {"1", "true", "yes"}:
+        rows = pending_rows(published.spec, batch, answers, service.writer.clock())
+        response = await service.change(request, commands.Remember(name, rows, response), body)
+    service.metrics.rows_predicted(name, batch.n_rows)
+    return write_prediction(request, response)
+
+
+@route("POST", f"{MODEL}/labels", "learn", response="Labelled", body="Labels", is_idempotent=True)
+async def label(service: Service, request: Request, name: str) -> dict[str, Any]:
+    """Learn remembered rows whose labels have arrived."""
+    body, values = await service.read_json(request)
+    labels, correct = values.get("labels"), values.get("correct", False)
+    if not isinstance(labels, dict) or not labels:
+        raise Problem(422, 'expected {"labels": {"id": label, ...}}.')
+    if len(labels) > service.limits.rows:
+        raise Problem(413, f"a request may have {service.limits.rows:,} labels; got {len(labels):,}.")
+    _check_identifiers(labels)
+    if not isinstance(correct, bool):
+        raise Problem(422, f"correct must be true or false; got {str(correct)[:40]!r}.")
+    return await service.change(request, commands.Label(name, labels, correct), body)
+
+
+@route("POST", f"{MODEL}/forget", "forget", response="Forgotten", body="Forget", is_idempotent=True)
+async def forget(service: Service, request: Request, name: str) -> dict[str, Any]:
+    """Forget rows, selected by ids, subject, time, values or request."""
+    body, published = await service.read_body(request), service.model(name)
+    is_json = format_of(request) == "json"
+    values = await service._json_object(body) if is_json else {"rows": None}
+    ways = {"ids", "subject", "rows", "before", "batch", "learned"}
+    if len(values) != 1 or not set(values) <= ways:
+        raise Problem(422, "select rows in exactly one way: ids, subject, rows, before, batch or learned.")
+    ((way, value),) = values.items()
+    selection: dict[str, Any]
+    if way == "rows":
+        selection = {"batch": await service.rows(body, request, published, values if is_json else None)}
+    else:
+        selection = _selection(way, value)
+    response = await service.change(request, commands.Forget(name, **selection), body)
+    service.alarms.drop(name)
+    return response
+
+
+def _selection(way: str, value: Any) -> dict[str, Any]:
+    """Return the fields of a forget request; raise Problem if the value of the selection is not valid."""
+    if way == "ids":
+        if not isinstance(value, list) or not all(isinstance(v, str | int) for v in value):
+            raise Problem(422, "ids must be a list of texts.")
+        return {"ids": _check_identifiers([str(v) for v in value])}
+    if way == "subject":
+        if not isinstance(value, str | int):
+            raise Problem(422, "subject must be a text.")
+        return {"subject": _check_identifiers([str(value)])[0]}
+    if way == "before":
+        return {"before": seconds(value)}
+    if way == "batch":
+        if not isinstance(value, str) or not 1 <= len(value) <= 255:
+            raise Problem(422, "batch must be the idempotency key of a request.")
+        return {"request_key": value}
+    if not isinstance(value, dict) or not value or not set(value) <= {"since", "until"}:
+        raise Problem(422, 'learned must be {"since": time, "until": time}.')
+    given = {name: seconds(moment) for name, moment in value.items() if moment is not None}
+    return {"learned": (given.get("since", -_MAX_TIME_SECONDS), given.get("until", _MAX_TIME_SECONDS))}
+
+
+def _check_identifiers(names: Iterable[str]) -> list[str]:
+    """Return ids or subjects as a list; raise Problem if one of them is not valid."""
+    invalid = next((name for name in names if not wire.is_identifier(name)), None)
+    if invalid is not None:
+        raise Problem(422, f"{invalid[:40]!r} ({len(invalid)} characters) is not a valid id or subject.")
+    return list(names)
