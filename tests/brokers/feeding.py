@@ -7,8 +7,7 @@ import json
 
 import numpy as np
 
-from steelyard.brokers.consumer import consumers_of
-from steelyard.brokers.settings import split_settings
+from steelyard.brokers.consumer import consumers_of, split_settings
 from steelyard.service import Engine, Spec, SQLiteStore, Writer
 from steelyard.service import rows as wire
 from steelyard.service.commands import Put

@@ -8,8 +8,8 @@ import httpx
 import pytest
 
 from steelyard.brokers import Address
-from steelyard.brokers.address import without_credentials
-from steelyard.brokers.settings import split_settings
+from steelyard.brokers.consumer import split_settings
+from steelyard.brokers.interface import without_credentials
 from steelyard.cli import main
 from steelyard.exceptions import ParameterError
 from tests.brokers.feeding import SETTINGS, digest, encoded, records, topic

@@ -18,12 +18,12 @@ import pytest
 from steelyard.cli import main
 from steelyard.exceptions import DataError, FileAccessError, ParameterError
 from steelyard.service import SQLiteStore, Writer
-from steelyard.service import rows as wire
 from steelyard.service.commands import Forget, Label, Learn, Put, Remember, Tick
 from steelyard.service.errors import Conflict, Unavailable
 from steelyard.service.http import make_app
 from steelyard.service.http.keys import Keys
 from steelyard.service.http.responses import problem_of
+from steelyard.service.stored_rows import pack
 from steelyard.service.stores import PendingRow
 from tests.runner import cli_runner
 from tests.service.data import SPEC, Clock, records, spec
@@ -54,7 +54,7 @@ def test_key_added_during_revocation_does_not_restore_revoked_key(tmp_path):
 def pending(row, at=0.0):
     bare = {name: value for name, value in row.items() if name != "fraud"}
     answer = {"label": 0, "scores": [0.25, -0.25], "classes": [0, 1]}
-    return PendingRow(row["row"], at, row["customer"], wire.pack(batch([bare]), answer))
+    return PendingRow(row["row"], at, row["customer"], pack(batch([bare]), answer))
 
 
 @pytest.fixture
@@ -326,7 +326,11 @@ def test_old_responses_are_deleted_in_slices_by_index(where):
             session.store.put_response("m", f"k{k}", "f", "{}", at=float(k))
         assert session.store.drop_responses("m", 25.0, limit=20)
         assert not session.store.drop_responses("m", 25.0, limit=20)
-    assert [session.store.response_to("m", f"k{k}") is None for k in (0, 24, 25)] == [True, True, False]
+    assert [session.store.responses_to("m", [f"k{k}"]).get(f"k{k}") is None for k in (0, 24, 25)] == [
+        True,
+        True,
+        False,
+    ]
     if session.is_file:
         plan = session.store._do(
             "EXPLAIN QUERY PLAN SELECT key FROM answers WHERE model = 'm' AND at < 9 ORDER BY at LIMIT 5"

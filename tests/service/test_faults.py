@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 
 from steelyard.exceptions import SteelyardError
 from steelyard.service import SQLiteStore, Writer
-from steelyard.service import rows as wire
 from steelyard.service.commands import Forget, Label, Learn, Put, Remember, Tick
+from steelyard.service.stored_rows import pack
 from steelyard.service.stores import PendingRow
 from tests.service import torture
 from tests.service.data import Clock, records, spec
@@ -87,7 +87,7 @@ def requests():
     yield Learn("m", batch(rows[:40]), key="a", fingerprint="a")
     bare = [{k: v for k, v in row.items() if k != "fraud"} for row in rows[40:44]]
     answer = {"label": 0, "scores": [0.0, 0.0], "classes": [0, 1]}
-    waiting = [PendingRow(row["row"], 0.0, row["customer"], wire.pack(batch([row]), answer)) for row in bare]
+    waiting = [PendingRow(row["row"], 0.0, row["customer"], pack(batch([row]), answer)) for row in bare]
     yield Remember("m", waiting, key="b", fingerprint="b")
     yield Label("m", {row["row"]: row["fraud"] for row in rows[40:44]}, key="c", fingerprint="c")
     yield Forget("m", subject="c3", key="d", fingerprint="d")
@@ -136,7 +136,7 @@ def test_failing_write_or_sync_neither_loses_nor_repeats_requests(tmp_path, kind
         for number, request in enumerate(requests()):
             if number in acknowledged:  # an acknowledged request is durable before it is repeated
                 assert "m" in session.writer.published
-                assert request.key is None or session.store.response_to("m", request.key) is not None
+                assert request.key is None or session.store.responses_to("m", [request.key])
         for request in requests():
             session.do(request)
         assert session.model().summary() | {"learned": 0} == expected | {"learned": 0}

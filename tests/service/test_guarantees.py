@@ -7,9 +7,9 @@ import pytest
 
 from steelyard.exceptions import DataError
 from steelyard.service import Engine, Spec
-from steelyard.service import rows as wire
 from steelyard.service.commands import Forget, Label, Learn, Put, Remember, Tick
 from steelyard.service.errors import Conflict, Unavailable
+from steelyard.service.stored_rows import pack
 from steelyard.service.stores import PendingRow
 from steelyard.tables.columns import ColumnBatch
 from tests.service.data import Clock, records, spec
@@ -254,7 +254,7 @@ def test_delayed_labels_evaluate_stored_prediction_and_are_learned(session):
         unlabelled = batch([{k: v for k, v in row.items() if k != "fraud"}])
         answers, _ = session.model().predict(unlabelled)
         extra = {"label": int(answers.labels[0]), "scores": answers.scores[0], "classes": answers.classes}
-        waiting.append(PendingRow(row["row"], 0.0, row["customer"], wire.pack(unlabelled, extra)))
+        waiting.append(PendingRow(row["row"], 0.0, row["customer"], pack(unlabelled, extra)))
     session.do(Remember("m", waiting))
     assert session.store.n_pending("m") == 20
     labels = {row["row"]: row["fraud"] for row in rows[60:]}

@@ -15,9 +15,9 @@ import pytest
 from steelyard.exceptions import DataError
 from steelyard.service import SQLiteStore, Writer
 from steelyard.service import rows as wire
-from steelyard.service.arrow_size import n_unpacked_bytes
 from steelyard.service.http import Limits, make_app, protocol
 from steelyard.service.http.keys import Keys
+from steelyard.service.rows import n_unpacked_bytes
 from tests.service.data import SPEC, records
 from tests.service.processes import until
 from tests.service.server import serving

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from steelyard.service.stores.key_index import _MAX_DELETED, KeyIndex, key_hashes
+from steelyard.service.stores.sql import _MAX_DELETED, KeyIndex, key_hashes
 
 
 def test_key_index_finds_every_key_except_those_of_deleted_groups():

@@ -17,10 +17,8 @@ from steelyard.service import rows as wire
 from steelyard.service.commands import Forget, Learn, Put
 from steelyard.service.errors import Unavailable
 from steelyard.service.http import make_app
-from steelyard.service.http.activity import Activity
-from steelyard.service.http.metrics import Metrics
+from steelyard.service.http.metrics import Activity, Metrics
 from steelyard.service.monitor import RecentRows, column_statistics
-from steelyard.service.statistics import HistogramCounts
 from steelyard.service.system import JsonFormatter, notify, watchdog_seconds
 from tests.service.data import SPEC, Clock, records, spec
 from tests.service.server import serving
@@ -127,14 +125,6 @@ def test_failed_write_is_counted_by_reason(tmp_path, monkeypatch):
 
 def _full_disk(*_args):
     raise OSError(28, "no space left")
-
-
-def test_histogram_counts_are_cumulative():
-    counts = HistogramCounts((1.0, 2.0))
-    for x in (0.5, 1.0, 1.5, 9.0):
-        counts.add(x)
-    assert counts.cumulative() == [("1.0", 2.0), ("2.0", 3.0), ("+Inf", 4.0)]
-    assert counts.sum == 12.0
 
 
 # -- activity ---------------------------------------------------------------------------------------

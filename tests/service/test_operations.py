@@ -24,6 +24,7 @@ from steelyard.service.commands import (
     Tick,
 )
 from steelyard.service.errors import Conflict, GoneError, NotFoundError, Unavailable
+from steelyard.service.stored_rows import pack
 from steelyard.service.stores import PendingRow
 from steelyard.tables.columns import RowError
 from tests.service.data import Clock, records, spec
@@ -135,7 +136,7 @@ def test_label_request_with_correction_to_unknown_class_changes_nothing(session)
         [{"amount": 1.0, "country": "DE", "customer": "c1", "row": "w"}], ["customer", "row"]
     )
     prediction = {"label": 0, "scores": [0.0, 1.0], "classes": [0, 1]}
-    session.do(Remember("m", [PendingRow("w", 1.0, "c1", wire.pack(row, prediction))]))
+    session.do(Remember("m", [PendingRow("w", 1.0, "c1", pack(row, prediction))]))
     before = session.model().summary()
     with pytest.raises(DataError, match="can only be corrected to 0, 1; got"):
         session.do(Label("m", {"w": 1, "r1": 7}, correct=True))
@@ -208,7 +209,7 @@ def test_undo_of_one_request_finds_its_rows_if_requests_were_committed_together(
     again = again.again()
     assert again.do(Forget("m", request_key="c"))["forgotten"] == 4
     assert again.model().summary()["digest"] == fresh(first).digest()
-    assert again.store._do("SELECT * FROM batches") == []
+    assert again.store._do("SELECT * FROM chunk_keys") == []
 
 
 def test_undo_by_arrival_time_gives_model_without_rows_of_that_period(session):

@@ -9,7 +9,7 @@ from steelyard import StreamClassifier
 from steelyard.service.commands import Challenge, Forget, Label, Learn, Promote, Put, Tick
 from steelyard.service.engine import Engine
 from steelyard.service.published import digest_of
-from steelyard.service.row_windows import RowWindowIndex
+from steelyard.service.stored_rows import RowWindowIndex
 from tests.service.data import spec
 from tests.service.sessions import ModelSession, batch
 

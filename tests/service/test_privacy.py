@@ -11,10 +11,10 @@ import pytest
 
 from steelyard.exceptions import DataError
 from steelyard.service import Writer
-from steelyard.service import rows as wire
 from steelyard.service.commands import Forget, Label, Learn, Put, Remember
 from steelyard.service.errors import Conflict, GoneError
 from steelyard.service.http import make_app
+from steelyard.service.stored_rows import pack
 from steelyard.service.stores import PendingRow
 from tests.service.data import SPEC, Clock, records, spec
 from tests.service.server import serving
@@ -33,7 +33,7 @@ def session(where):
 def remember(session, rows, key, **more):
     answer = {"label": 0, "scores": [0.25, -0.25], "classes": [0, 1]}
     waiting = [
-        PendingRow(row["row"], session.clock(), row["customer"], wire.pack(batch([row]), answer))
+        PendingRow(row["row"], session.clock(), row["customer"], pack(batch([row]), answer))
         for row in [{k: v for k, v in row.items() if k != "fraud"} for row in rows]
     ]
     prediction = {"labels": [0] * len(rows), "scores": [0.123456789] * len(rows)}

@@ -118,16 +118,16 @@ def test_future_can_be_cancelled_only_before_running():
     assert running.set_running()
     assert running.set_running()  # calling it twice is allowed
     assert not running.cancel()
-    running.set_result({"learned": 1})
+    running.finish({"learned": 1})
     assert not running.cancel()
     assert running.result(0) == {"learned": 1}
 
 
 def test_future_cannot_be_finished_twice():
     future = RequestFuture()
-    future.set_result({"learned": 1})
+    future.finish({"learned": 1})
     with pytest.raises(RuntimeError):
-        future.set_exception(KeyError())
+        future.finish(KeyError())
     assert future.exception(0) is None
 
 
@@ -136,7 +136,7 @@ def test_future_wakes_waiting_thread_and_calls_callback():
     with pytest.raises(TimeoutError):
         future.result(0.001)
     future.callback = called.append
-    thread = threading.Timer(0.01, future.set_exception, [QueueFullError("no")])
+    thread = threading.Timer(0.01, future.finish, [QueueFullError("no")])
     thread.start()
     with pytest.raises(QueueFullError):
         future.result(TIMEOUT_SECONDS)

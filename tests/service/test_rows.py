@@ -12,13 +12,14 @@ import pytest
 from steelyard.exceptions import FileFormatError
 from steelyard.persistence.tree import encode
 from steelyard.service import rows as wire
+from steelyard.service.stored_rows import pack, unpack, unpack_event
 from steelyard.tables.columns import RowError
 from tests.service.data import records
 
 
 def test_pack_and_unpack_keep_rows_and_column_order():
     batch = wire.from_records(records(5), ["customer", "row"])
-    again, extra = wire.unpack(wire.pack(batch, {"times": np.arange(5.0)}))
+    again, extra = unpack(pack(batch, {"times": np.arange(5.0)}))
     assert list(again.columns) == list(batch.columns)
     for name, values in batch.columns.items():
         assert again.columns[name].dtype == values.dtype
@@ -27,7 +28,7 @@ def test_pack_and_unpack_keep_rows_and_column_order():
 
 
 def test_empty_batches_can_be_packed_and_unpacked():
-    empty, _ = wire.unpack(wire.pack(wire.select(wire.from_records(records(2)), np.zeros(2, dtype=bool))))
+    empty, _ = unpack(pack(wire.from_records(records(2)).select(np.zeros(2, dtype=bool))))
     assert empty.n_rows == 0
     assert set(empty.columns) == set(records(1)[0])
 
@@ -59,7 +60,7 @@ def test_joined_blocks_are_packed_and_unpacked_with_all_rows():
     one, two = _arrow(a=[1.0, 2.0], b=[3.0, 4.0]), _arrow(a=[5.0], b=[6.0])
     together = wire.joined([one, two])
     assert together.is_matrix
-    again, _ = wire.unpack(wire.pack(together))
+    again, _ = unpack(pack(together))
     assert {name: v.tolist() for name, v in again.columns.items()} == {"a": [1, 2, 5], "b": [3, 4, 6]}
     turned = wire.joined([one, _arrow(b=[6.0], a=[5.0]), wire.from_records([{"a": 7, "b": 8}])])
     assert {name: v.tolist() for name, v in turned.columns.items()} == {"a": [1, 2, 5, 7], "b": [3, 4, 6, 8]}
@@ -67,21 +68,21 @@ def test_joined_blocks_are_packed_and_unpacked_with_all_rows():
 
 @pytest.mark.parametrize("place", [0.1, 0.5, 0.999])
 def test_unpack_damaged_bytes_raises(place):
-    data = bytearray(wire.pack(wire.from_records(records(50), ["customer", "row"]), {"given": None}))
+    data = bytearray(pack(wire.from_records(records(50), ["customer", "row"]), {"given": None}))
     data[int(place * len(data))] ^= 4
     with pytest.raises(FileFormatError):
-        wire.unpack(bytes(data))
+        unpack(bytes(data))
 
 
 def test_unpack_event_reads_old_and_new_format():
     body = {"pieces": [[1, 0, 5]]}
-    assert wire.unpack_event(msgspec.json.encode(body)) == body
-    assert wire.unpack_event(encode(body)) == body
+    assert unpack_event(msgspec.json.encode(body)) == body
+    assert unpack_event(encode(body)) == body
 
 
 def test_unpack_reads_rows_of_version_0_2():
     old = encode({"n": 2, "columns": {"a": np.array([1.0, 2.0]), "b": ["x", None]}, "given": None})
-    batch, extra = wire.unpack(old)
+    batch, extra = unpack(old)
     assert {name: values.tolist() for name, values in batch.columns.items()} == {
         "a": [1.0, 2.0],
         "b": ["x", None],

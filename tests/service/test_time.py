@@ -11,7 +11,7 @@ import pytest
 from steelyard.exceptions import ParameterError
 from steelyard.service import Spec
 from steelyard.service.commands import Learn, Put, Tick
-from steelyard.service.row_windows import RowRange, RowWindowIndex
+from steelyard.service.stored_rows import RowRange, RowWindowIndex
 from steelyard.service.system import SteadyClock
 from steelyard.tables.columns import RowError
 from tests.service.data import Clock, records, spec

@@ -29,7 +29,7 @@ from pathlib import Path
 
 import httpx
 
-from steelyard.brokers import consumer, settings  # noqa: F401  loaded before the first fork
+from steelyard.brokers import consumer  # noqa: F401  loaded before the first fork
 from steelyard.cli import main as steelyard_command
 from steelyard.cli import serve as _serve_module  # noqa: F401
 from steelyard.service import Engine, Spec

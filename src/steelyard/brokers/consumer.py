@@ -1,10 +1,7 @@
-"""Consumer of a topic, which reads messages, passes them to the writer and tracks the position.
+"""Topics of a served model, and the consumer that reads messages and passes them to the writer.
 
-The position in the topic is saved in the transaction that saves the rows. After any error the topic is opened
-again at the stored position, so a message is neither lost nor learned twice. Predictions and dead letters are
-sent before the transaction commits, so they may be sent again after a crash, with the same ids. MQTT has
-neither positions nor stable ids. After a reconnect, MQTT messages may be learned again, and their predictions
-may be sent again with other ids.
+The transaction that saves the rows also saves the position, where the topic is opened again after an error.
+Predictions and dead letters are sent before the commit; a crash may repeat them with the same ids.
 """
 
 from __future__ import annotations
@@ -13,27 +10,29 @@ import logging
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Any, NamedTuple
 
 import msgspec
 
-from steelyard.brokers.address import Address
-from steelyard.brokers.interface import BrokerError, Message, Sink, Source, open_sink, open_source
+from steelyard.brokers.interface import Address, BrokerError, Message, Sink, Source, open_sink, open_source
 from steelyard.brokers.payloads import BadMessage, ParsedMessages, parse
-from steelyard.brokers.settings import Feed
-from steelyard.exceptions import DataError, SteelyardError
+from steelyard.exceptions import DataError, ParameterError, SteelyardError
 from steelyard.service import rows as wire
 from steelyard.service.commands import Consume, Origin
 from steelyard.service.errors import Conflict, PositionMoved, QueueFullError, Unavailable
 from steelyard.service.model_owner import location
 from steelyard.service.published import PublishedModel
 from steelyard.service.queue import RequestFuture
+from steelyard.service.rows import has_values
 from steelyard.service.session import pending_rows
+from steelyard.service.spec import Spec
 from steelyard.service.stores import PendingRow
 from steelyard.service.writer import Writer
 from steelyard.streams.predictions import Predictions
 from steelyard.tables.columns import ColumnBatch
+from steelyard.windowing.sliding import window_size
 
 _log = logging.getLogger("steelyard.service")
 _READ_SECONDS = 0.5  # maximum time that a read waits for the first message
@@ -44,11 +43,81 @@ _JOIN_SECONDS = 15.0
 _BATCH_BYTES = 16 << 20  # approximate maximum size of a batch of messages
 _FIRST_MESSAGES = 64  # size of the first batch, because the length of messages is not known yet
 _RATE_SECONDS = 10.0  # averaging time of the throughput
+# Tables with the topics of a model in its configuration file, and their settings.
+_OPTIONS: Mapping[str, tuple[str, ...]] = {
+    "source": ("address", "batch"),
+    "labels": ("address", "wait"),
+    "sink": ("address", "only"),
+    "dead_letter": ("address",),
+}
+_MAX_BATCH_ROWS = 100_000
 _MAX_UNUSED_LABELS = 1_000
 _PAUSE_SECONDS = 0.2  # pause before a retry if the queue is full or too many rows are waiting for labels
 
 
 Parsed = tuple[list[ParsedMessages], list[BadMessage]]  # usable and unusable messages
+
+
+@dataclass(frozen=True)
+class Feed:
+    """Topics of one model."""
+
+    source: Address  # topic that contains the rows
+    # Topic that contains labels. They are joined to the rows by the ``id`` column of the model.
+    labels: Address | None = None
+    sink: Address | None = None  # topic to which predictions are sent
+    # Topic to which unusable messages are sent. Without this topic, an unusable message stops the feed.
+    dead_letter: Address | None = None
+    batch: int = 5_000  # maximum number of messages in one transaction
+    # Time that a label waits for its row before the label is sent to the dead-letter topic.
+    wait_seconds: float = 86_400.0
+    alarms_only: bool = False  # whether to send only predictions of classes other than the most frequent one
+
+
+def split_settings(values: Mapping[str, Any]) -> tuple[dict[str, Any], Feed | None]:
+    """Separate the topics from the other settings of a model.
+
+    Addresses may contain credentials, so they are not part of the spec, which is kept in the store and
+    returned by the service.
+    """
+    rest = {name: value for name, value in values.items() if name not in _OPTIONS}
+    tables = {name: values[name] for name in _OPTIONS if name in values}
+    if not tables:
+        return rest, None
+    if "source" not in tables:
+        raise _error(f"[{next(iter(tables))}] needs a [source] with the address of the rows.")
+    addresses = {name: _address(name, table) for name, table in tables.items()}
+    batch = tables["source"].get("batch", Feed.batch)
+    if isinstance(batch, bool) or not isinstance(batch, int) or not 1 <= batch <= _MAX_BATCH_ROWS:
+        raise _error(f"batch must be a number of messages up to {_MAX_BATCH_ROWS:,}; got {batch!r}.")
+    wait = tables.get("labels", {}).get("wait", "1d")
+    size = window_size(wait) if isinstance(wait, str) else None
+    if not isinstance(size, timedelta):
+        raise _error(f'wait must be a time such as "1d" or "12h"; got {wait!r}.')
+    only = tables.get("sink", {}).get("only", "predictions")
+    if only not in {"predictions", "alarms"}:
+        raise _error(f'only must be "predictions" or "alarms"; got {only!r}.')
+    feed = Feed(**addresses, batch=batch, wait_seconds=size.total_seconds(), alarms_only=only == "alarms")
+    if feed.labels is not None:
+        spec = Spec.from_mapping(rest)
+        if spec.id is None or spec.rows == "none":
+            raise _error(
+                "[labels] needs the setting id, the column by which labels are joined, and stored rows."
+            )
+    return rest, feed
+
+
+def _address(name: str, table: Any) -> Address:
+    if not isinstance(table, Mapping) or not isinstance(table.get("address"), str):
+        raise _error(f"[{name}] needs the address of a topic.")
+    unknown = [key for key in table if key not in _OPTIONS[name]]
+    if unknown:
+        raise _error(f"[{name}] has no setting {unknown[0]!r}; it has {', '.join(_OPTIONS[name])}.")
+    return Address.parse(table["address"])
+
+
+def _error(message: str) -> ParameterError:
+    return ParameterError(message, source="the file of the model")
 
 
 class StoppedError(Exception):
@@ -86,7 +155,6 @@ class Consumer:
     # -- starting and stopping ---------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start the consumer thread."""
         self._thread = threading.Thread(target=self._run, name=f"steelyard-{self.role}", daemon=True)
         self._thread.start()
 
@@ -319,14 +387,13 @@ class Consumer:
         target = published.spec.target
         if target not in batch.columns:
             return {"remember": self._pending(published, batch, answers)}
-        is_missing = ~wire.has_values(batch.columns[target])
+        is_missing = ~has_values(batch.columns[target])
         if not is_missing.any():
             return {"learn": batch}
-        columns = {name: values for name, values in batch.columns.items() if name != target}
-        unlabelled = wire.select(ColumnBatch(columns, batch.n_rows), is_missing)
+        unlabelled = batch.without(target).select(is_missing)
         answers = None if answers is None else answers.take(is_missing)
         waiting = self._pending(published, unlabelled, answers)
-        learn = None if is_missing.all() else wire.select(batch, ~is_missing)
+        learn = None if is_missing.all() else batch.select(~is_missing)
         return {"learn": learn, "remember": waiting}
 
     def _pending(
@@ -426,7 +493,6 @@ def _plain(label: Any) -> Any:
 
 
 def consumers_of(writer: Writer, feeds: dict[str, Feed]) -> list[Consumer]:
-    """Return one consumer for each topic that a feed reads."""
     return [
         Consumer(writer, model, feed, role)
         for model, feed in feeds.items()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Coroutine, Mapping, Sequence
+from contextlib import closing, suppress
 from typing import Any, TypeVar
 
 import nats
@@ -12,8 +13,7 @@ import nats.errors
 import nats.js.errors
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
-from steelyard.brokers.address import Address
-from steelyard.brokers.interface import BrokerError, Message, Sink, Source, client_errors
+from steelyard.brokers.interface import Address, BrokerError, Message, Sink, Source
 
 T = TypeVar("T")
 _CONNECT_SECONDS = 5.0
@@ -60,16 +60,11 @@ class _Connection:
             raise BrokerError("the connection was lost.", source=str(self.address))
 
     def run(self, call: Coroutine[Any, Any, T]) -> T:
-        with client_errors(self.address, *_ERRORS):
-            return self._loop.run_until_complete(call)
+        return self._loop.run_until_complete(call)
 
     def close(self) -> None:
-        try:
+        with closing(self._loop), suppress(*_ERRORS):
             self.run(self.client.close())
-        except BrokerError:
-            pass
-        finally:
-            self._loop.close()
 
 
 async def _ignore(_error: Exception) -> None:
@@ -123,7 +118,7 @@ class JetStreamSource(Source):
         self._inbox = self._connection.client.new_inbox()
         await self._connection.client.subscribe(self._inbox, cb=self._receive)
 
-    def read(self, max_messages: int, seconds: float) -> list[Message]:
+    def _read(self, max_messages: int, seconds: float) -> list[Message]:
         self._connection.run(self._fetch(max_messages, seconds))
         found, self._arrived = self._arrived[:max_messages], self._arrived[max_messages:]
         messages = []
@@ -169,7 +164,7 @@ class JetStreamSource(Source):
         if self._status is not None or len(self._arrived) >= self._n_wanted:
             self._connection.is_done.set()
 
-    def lag(self) -> int | None:
+    def _lag(self) -> int | None:
         name = self._stream_name
         info = self._connection.run(self._connection.stream.consumer_info(name, self._consumer))
         return int(info.num_pending) + len(self._arrived)
@@ -191,13 +186,15 @@ def _sequence(reply: str) -> int:
 class JetStreamSink(Sink):
     """Sender to a subject. The server drops messages whose ids it has seen in the last minutes."""
 
-    def __init__(self, address: Address) -> None:
-        self._address, self._connection = address, _Connection(address)
+    errors = _ERRORS
 
-    def send(self, messages: Sequence[tuple[str, bytes]]) -> None:
-        self._connection.run(self._send(messages))
+    def _connect(self) -> None:
+        self._connection = _Connection(self._address)
 
-    async def _send(self, messages: Sequence[tuple[str, bytes]]) -> None:
+    def _send(self, messages: Sequence[tuple[str, bytes]]) -> None:
+        self._connection.run(self._publish(messages))
+
+    async def _publish(self, messages: Sequence[tuple[str, bytes]]) -> None:
         publish, topic = self._connection.stream.publish, self._address.topic
         try:
             await asyncio.gather(

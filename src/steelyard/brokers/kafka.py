@@ -1,9 +1,7 @@
 """Kafka: a topic has partitions, and the position of a partition is the next offset.
 
-One process reads all partitions, so no consumer group assigns them. If the address has the option ``group``,
-the offsets are also committed to that group as soon as they are durable in the store. Monitoring tools can
-then show the lag. Options with a dot, such as ``security.protocol``, are passed to the client library
-unchanged.
+One process reads all partitions. With the option ``group``, offsets that are durable in the store are also
+committed to that consumer group, for monitoring tools.
 """
 
 from __future__ import annotations
@@ -22,8 +20,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from steelyard.brokers.address import Address
-from steelyard.brokers.interface import BrokerError, Message, Sink, Source, client_errors
+from steelyard.brokers.interface import Address, BrokerError, Message, Sink, Source, client_errors
 
 _CONNECT_SECONDS = 5.0
 _SEND_SECONDS = 30.0
@@ -106,15 +103,14 @@ class KafkaSource(Source):
             )
         return max(offset, low)
 
-    def read(self, max_messages: int, seconds: float) -> list[Message]:
-        with client_errors(self._address, KafkaException):
-            if time.monotonic() >= self._next_check:
-                self._next_check = time.monotonic() + _PARTITIONS_SECONDS
-                if len(self._partitions()) != len(self._next):
-                    raise BrokerError("the topic has new partitions.", source=str(self._address))
-            found = self._consumer.consume(1, timeout=seconds)
-            if found and max_messages > 1:  # consume() waits for all messages, so the timeout is short
-                found += self._consumer.consume(max_messages - 1, timeout=_MORE_SECONDS)
+    def _read(self, max_messages: int, seconds: float) -> list[Message]:
+        if time.monotonic() >= self._next_check:
+            self._next_check = time.monotonic() + _PARTITIONS_SECONDS
+            if len(self._partitions()) != len(self._next):
+                raise BrokerError("the topic has new partitions.", source=str(self._address))
+        found = self._consumer.consume(1, timeout=seconds)
+        if found and max_messages > 1:  # consume() waits for all messages, so the timeout is short
+            found += self._consumer.consume(max_messages - 1, timeout=_MORE_SECONDS)
         messages = []
         for one in found:
             error = one.error()
@@ -128,9 +124,8 @@ class KafkaSource(Source):
             messages.append(Message(one.value() or b"", name, str(number), str(offset + 1)))
         return messages
 
-    def lag(self) -> int | None:
-        with client_errors(self._address, KafkaException):
-            return sum(max(0, self._end(number) - offset) for number, offset in self._next.items())
+    def _lag(self) -> int | None:
+        return sum(max(0, self._end(number) - offset) for number, offset in self._next.items())
 
     def _end(self, number: int) -> int:
         """Return the end of a partition as of the last fetch.
@@ -161,23 +156,23 @@ class KafkaSource(Source):
 class KafkaSink(Sink):
     """Sender to a topic. Retries create no duplicates, and the key of a message is its id."""
 
-    def __init__(self, address: Address) -> None:
-        self._address = address
-        with client_errors(address, KafkaException):
-            self._producer = Producer(_config(address, **{"enable.idempotence": True, "linger.ms": 5}))
+    errors = (KafkaException, BufferError)
 
-    def send(self, messages: Sequence[tuple[str, bytes]]) -> None:
+    def _connect(self) -> None:
+        settings = {"enable.idempotence": True, "linger.ms": 5}
+        self._producer = Producer(_config(self._address, **settings))
+
+    def _send(self, messages: Sequence[tuple[str, bytes]]) -> None:
         errors: list[Any] = []
 
         def delivered(error: Any, _message: Any) -> None:
             if error is not None:
                 errors.append(error)
 
-        with client_errors(self._address, KafkaException, BufferError):
-            for name, payload in messages:
-                while not self._produce(name, payload, delivered):
-                    self._producer.poll(0.1)  # the queue of the client library is full
-            n_left = self._producer.flush(_SEND_SECONDS)
+        for name, payload in messages:
+            while not self._produce(name, payload, delivered):
+                self._producer.poll(0.1)  # the queue of the client library is full
+        n_left = self._producer.flush(_SEND_SECONDS)
         if errors or n_left:
             reason = errors[0].str() if errors else f"{n_left} messages were not accepted in time"
             raise BrokerError(f"{reason}.", source=str(self._address))

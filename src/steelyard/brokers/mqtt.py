@@ -1,7 +1,6 @@
 """MQTT 5 with quality of service 1: the broker keeps messages of a session until they are acknowledged.
 
-MQTT has no positions from which a topic could be read again. A message is acknowledged when its effect is
-durable in the store, so none is lost. After a crash the broker redelivers the unacknowledged messages.
+There are no positions. Messages are acknowledged when their effect is durable; the others are redelivered.
 """
 
 from __future__ import annotations
@@ -16,8 +15,7 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
-from steelyard.brokers.address import Address
-from steelyard.brokers.interface import BrokerError, Message, Sink, Source, client_errors
+from steelyard.brokers.interface import Address, BrokerError, Message, Sink, Source
 
 _CONNECT_SECONDS = 5.0
 _SEND_SECONDS = 30.0
@@ -53,12 +51,8 @@ class _Connection:
         self._start = (not keeps_session, properties)
 
     def open(self) -> None:
-        """Connect to the broker; messages of an earlier session may arrive immediately."""
         is_new, properties = self._start
-        with client_errors(self.address, OSError, ValueError):
-            self.client.connect(
-                self.address.host, self.address.port, clean_start=is_new, properties=properties
-            )
+        self.client.connect(self.address.host, self.address.port, clean_start=is_new, properties=properties)
         self.client.loop_start()
         self.check_answer()
 
@@ -101,7 +95,7 @@ class MqttSource(Source):
         self._connection.client.subscribe(self._address.topic, qos=_QOS)
         self._connection.check_answer()
 
-    def read(self, max_messages: int, seconds: float) -> list[Message]:
+    def _read(self, max_messages: int, seconds: float) -> list[Message]:
         messages: list[Message] = []
         end = time.monotonic() + seconds
         while len(messages) < max_messages:
@@ -118,9 +112,8 @@ class MqttSource(Source):
             raise BrokerError(f"the connection was lost: {self._connection.lost}.", source=str(self._address))
         return messages
 
-    def lag(self) -> int | None:
-        """Return None, because an MQTT broker does not report the number of messages in a session."""
-        return None
+    def _lag(self) -> int | None:
+        return None  # an MQTT broker does not report the number of messages in a session
 
     def acknowledge(self, messages: Sequence[Message]) -> None:
         for message in messages:
@@ -133,12 +126,13 @@ class MqttSource(Source):
 class MqttSink(Sink):
     """Publisher to a topic; the id of a message is sent as the user property ``id``."""
 
-    def __init__(self, address: Address) -> None:
-        self._address = address
-        self._connection = _Connection(address, "", keeps_session=False)
+    errors = (OSError, ValueError, RuntimeError)
+
+    def _connect(self) -> None:
+        self._connection = _Connection(self._address, "", keeps_session=False)
         self._connection.open()
 
-    def send(self, messages: Sequence[tuple[str, bytes]]) -> None:
+    def _send(self, messages: Sequence[tuple[str, bytes]]) -> None:
         sent = []
         for name, payload in messages:
             properties = Properties(PacketTypes.PUBLISH)
@@ -147,9 +141,8 @@ class MqttSink(Sink):
                 self._connection.client.publish(self._address.topic, payload, qos=_QOS, properties=properties)
             )
         end = time.monotonic() + _SEND_SECONDS
-        with client_errors(self._address, RuntimeError, ValueError):
-            for one in sent:
-                one.wait_for_publish(max(0.0, end - time.monotonic()))
+        for one in sent:
+            one.wait_for_publish(max(0.0, end - time.monotonic()))
         if not all(one.is_published() for one in sent):
             raise BrokerError("the broker did not accept the messages in time.", source=str(self._address))
 

@@ -14,8 +14,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from steelyard.brokers.address import Address
-from steelyard.brokers.interface import BrokerError, Message, Sink, Source, client_errors
+from steelyard.brokers.interface import Address, BrokerError, Message, Sink, Source
 
 _CONNECT_SECONDS = 5.0
 _FIELD = "payload"
@@ -74,11 +73,10 @@ class RedisSource(Source):
         if _order(deleted) > _order(self._entry):
             self.missed = f"messages of {address} after {self._entry} were deleted before they were read"
 
-    def read(self, max_messages: int, seconds: float) -> list[Message]:
-        with client_errors(self._address, *_ERRORS):
-            found = self._client.xread(
-                {self._address.topic: self._entry}, count=max_messages, block=max(1, int(1000 * seconds))
-            )
+    def _read(self, max_messages: int, seconds: float) -> list[Message]:
+        found = self._client.xread(
+            {self._address.topic: self._entry}, count=max_messages, block=max(1, int(1000 * seconds))
+        )
         if not found:
             return []
         entries = found[0][1] if isinstance(found, list) else next(iter(found.values()))
@@ -92,9 +90,8 @@ class RedisSource(Source):
             )
         return messages
 
-    def lag(self) -> int | None:
-        with client_errors(self._address, *_ERRORS):
-            info = self._client.xinfo_stream(self._address.topic)
+    def _lag(self) -> int | None:
+        info = self._client.xinfo_stream(self._address.topic)
         if _text(info["last-generated-id"]) == self._entry:
             return 0
         return max(0, int(info.get("entries-added", info["length"])) - self._n_entries)
@@ -106,18 +103,18 @@ class RedisSource(Source):
 class RedisSink(Sink):
     """Sender to a stream; each entry has the fields ``id`` and ``payload``."""
 
-    def __init__(self, address: Address) -> None:
-        self._address, self._client = address, _connect(address)
-        self._field = address.options.get("field", _FIELD)
-        with client_errors(address, *_ERRORS):
-            self._client.ping()
+    errors = _ERRORS
 
-    def send(self, messages: Sequence[tuple[str, bytes]]) -> None:
-        with client_errors(self._address, *_ERRORS):
-            batch = self._client.pipeline(transaction=False)
-            for name, payload in messages:
-                batch.xadd(self._address.topic, {"id": name, self._field: payload})
-            batch.execute()
+    def _connect(self) -> None:
+        self._client = _connect(self._address)
+        self._client.ping()
+
+    def _send(self, messages: Sequence[tuple[str, bytes]]) -> None:
+        field = self._address.options.get("field", _FIELD)
+        batch = self._client.pipeline(transaction=False)
+        for name, payload in messages:
+            batch.xadd(self._address.topic, {"id": name, field: payload})
+        batch.execute()
 
     def close(self) -> None:
         self._client.close()

@@ -84,9 +84,9 @@ def rollback_on_error(path: Path, text: str) -> Iterator[None]:
 
 def open_source(source: str, query: str | None) -> Any:
     """Return the source of a command: a path, a database address, an open query or an open topic."""
-    from steelyard.brokers.address import SCHEMES as TOPICS
-    from steelyard.brokers.address import is_address as is_topic
-    from steelyard.brokers.address import without_credentials
+    from steelyard.brokers.interface import SCHEMES as TOPICS
+    from steelyard.brokers.interface import is_address as is_topic
+    from steelyard.brokers.interface import without_credentials
     from steelyard.tables.databases import SCHEMES as DATABASES
     from steelyard.tables.databases import is_address, open_database
 
@@ -112,7 +112,7 @@ def _open_topic(address: str) -> Any:
 
     topic = Address.parse(address)
     try:
-        from steelyard.brokers.table import TopicTable
+        from steelyard.brokers.payloads import TopicTable
     except ImportError as error:
         raise ParameterError(
             f"reading a topic needs the package {error.name!r}, which is not installed.",

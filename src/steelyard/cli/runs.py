@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
-from steelyard.brokers.address import without_credentials
+from steelyard.brokers.interface import without_credentials
 from steelyard.cli.decision import positive_error
 from steelyard.cli.output import print_message
 

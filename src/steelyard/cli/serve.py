@@ -206,7 +206,7 @@ def _check_address(host: str, keys_file: Path | None) -> None:
 
 def _create_command(path: Path) -> tuple[Any, Any]:
     """Return the command that creates the model described by a TOML file, and the model's topics or None."""
-    from steelyard.brokers.settings import split_settings
+    from steelyard.brokers.consumer import split_settings
     from steelyard.service import Spec
     from steelyard.service.commands import Put
 

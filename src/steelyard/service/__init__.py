@@ -1,10 +1,7 @@
 """Service with models that learn and predict at the same time. Acknowledged requests are never lost.
 
-Layers, bottom up: ``spec`` (settings of a model), ``rows`` (request bodies as columns), ``engine`` (one
-model, without I/O), ``stores`` (durable storage in SQLite or PostgreSQL), ``session`` (a model and its part
-of the store), ``commands`` (the requests that change a model), ``writer`` (the thread that changes models and
-commits many requests in one transaction), ``audit``, ``guards`` and ``statistics`` (audit log, allowed values
-and quotas, counters of the writer), ``http`` (HTTP interface), ``page`` (web page).
+Layers, bottom up: ``spec``, ``rows``, ``inputs``, ``engine`` (one model without I/O), ``stores``, ``session``
+(a model and its part of the store), ``commands``, ``writer`` (the thread that changes models), ``http``.
 """
 
 from typing import Any

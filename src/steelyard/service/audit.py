@@ -1,13 +1,14 @@
-"""Audit log: who changed which model, when, and with which outcome. Row contents are not recorded."""
+"""Records of the writer: the audit log (without contents of rows), and statistics of commits and labels."""
 
 from __future__ import annotations
 
 import math
-from collections import deque
-from collections.abc import Iterable, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
+from prometheus_client import Histogram
 
 from steelyard.service.commands import Origin, Request
 from steelyard.service.stores.sql import Store
@@ -15,6 +16,22 @@ from steelyard.service.stores.sql import Store
 _MAX_UNWRITTEN = 10_000
 _READ_ENTRIES = 500  # number of stored records that a query reads at a time
 _NO_ORIGIN = Origin(None, None, "")
+_COMMIT_SECONDS = (
+    0.0005,
+    0.001,
+    0.002,
+    0.005,
+    0.01,
+    0.02,
+    0.05,
+    0.1,
+    0.2,
+    0.5,
+    1.0,
+    2.0,
+    5.0,
+    10.0,
+)  # seconds
 _COUNTS = ("released", "learned", "labelled", "forgotten", "rows")  # response fields that count rows
 
 
@@ -33,10 +50,7 @@ class AuditEntry(NamedTuple):
 
 
 class AuditLog:
-    """Audit log in the store.
-
-    Requests that are committed together share one record, because writing a record for each is slow.
-    """
+    """Audit log in the store. Requests that are committed together share one record, which is faster."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -45,14 +59,10 @@ class AuditLog:
         self._n_in_transaction = 0
 
     def add(self, entry: AuditEntry) -> None:
-        """Add the entry of a request without a transaction. The next transaction stores the entry.
-
-        Thread-safe.
-        """
+        """Add the entry of a request without a transaction; the next transaction stores it. Thread-safe."""
         self._unwritten.append(entry)
 
     def add_failed(self, requests: Iterable[Request], outcome: str, now: float) -> None:
-        """Add entries for the requests of a failed transaction."""
         for one in (request for request in requests if not request.is_internal):
             self.add(AuditEntry(now, one.model, type(one).__name__.lower(), *_values(one, outcome, {})))
 
@@ -121,3 +131,19 @@ def _values(request: Request, outcome: str, response: dict[str, Any]) -> tuple[A
     key, address, request_id = request.origin or _NO_ORIGIN
     n_rows = next((response[name] for name in _COUNTS if name in response), 0)
     return key, address, request_id, outcome, n_rows, response.get("version")
+
+
+class WriterStatistics:
+    """Counters of one writer. The writer thread changes them, and other threads read them."""
+
+    def __init__(self) -> None:
+        self.commit_seconds = Histogram(
+            "steelyard_commit_seconds",
+            "Time to make a group of requests durable.",
+            buckets=_COMMIT_SECONDS,
+            registry=None,
+        )
+        self.write_failures: Counter[str] = Counter()  # number of failed transactions for each kind of error
+        self.erase_failures = 0
+        # Callback with the name of the model and the delays in seconds.
+        self.on_labels: Callable[[str, list[float]], None] | None = None

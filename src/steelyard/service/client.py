@@ -164,13 +164,7 @@ class Client(HttpClient):
         a range of arrival times such as ``{"since": "2026-11-16T10:00:00Z", "until":
         "2026-11-16T11:00:00Z"}``.
         """
-        selection = {
-            "ids": ids,
-            "subject": subject,
-            "before": before,
-            "batch": batch,
-            "learned": learned,
-        }
+        selection = {"ids": ids, "subject": subject, "before": before, "batch": batch, "learned": learned}
         body: Any = {name: value for name, value in selection.items() if value is not None}
         if rows is not None:
             rows_body = _rows_body(rows)
@@ -214,8 +208,7 @@ class Client(HttpClient):
 
         ``selection`` filters the entries, for example by model, verb, key, outcome or since.
         """
-        path = httpx.URL("/v1/audit", params=selection)
-        return self._list("entries", "GET", str(path))
+        return self._list("entries", "GET", str(httpx.URL("/v1/audit", params=selection)))
 
     def measures(self, model: str) -> dict[str, Any]:
         """Return the quality of predictions, current and over time."""
@@ -232,12 +225,10 @@ class Client(HttpClient):
     # -- HTTP transport -----------------------------------------------------------------------------
 
     def _send(self, method: str, path: str, body: Any = None, **more: Any) -> dict[str, Any]:
-        answer: dict[str, Any] = self._response(method, path, body, **more).json()
-        return answer
+        return self._response(method, path, body, **more).json()
 
     def _list(self, name: str, method: str, path: str) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self._send(method, path)[name]
-        return found
+        return self._send(method, path)[name]
 
     def _response(
         self, method: str, path: str, body: Any = None, *, key: str | None = None, changes: bool = True
@@ -282,8 +273,7 @@ def _rows_body(rows: Rows) -> dict[str, Any] | bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
-    data: bytes = sink.getvalue().to_pybytes()
-    return data
+    return sink.getvalue().to_pybytes()
 
 
 def _refusal(response: httpx.Response) -> RefusedError:

@@ -19,7 +19,9 @@ from steelyard.service.errors import Conflict, GoneError, NotFoundError, Positio
 from steelyard.service.forgetting import Forgetting
 from steelyard.service.pool import PooledSession
 from steelyard.service.queue import RequestFuture
+from steelyard.service.rows import check_known_values
 from steelyard.service.spec import Spec, check_name
+from steelyard.service.stored_rows import unpack
 from steelyard.service.stores import ERASED_RESPONSE, EarlyLabel, PendingRow, RowReference
 from steelyard.tables.columns import ColumnBatch
 
@@ -89,8 +91,7 @@ class Request:
                 "the request took effect when it was first sent, and nothing was changed now.",
                 hint="use a new idempotency key for a new request",
             )
-        response: Response = json.loads(body)
-        return response
+        return json.loads(body)
 
 
 # -- rows -------------------------------------------------------------------------------------------
@@ -182,7 +183,14 @@ class Consume(Request):
     def apply(self, writer: Writer, session: ModelSession, now: float) -> Response:
         """Apply the messages. If an error is raised, nothing has changed."""
         store, engine = session.store, session.engine
-        _check_positions(session, self)
+        stored = store.positions(engine.name, self.topic, committed=False)
+        for part, (before, _) in self.moves.items():
+            if stored.get(part) != before:
+                raise PositionMoved(
+                    f"the position in {self.topic!r} is {stored.get(part)!r}, not {before!r}; "
+                    "nothing was changed.",
+                    hint="read the topic again from the stored position",
+                )
         limit = min(writer.max_remembered, engine.spec.limit("waiting"))
         if session.n_pending + len(self.remember) > limit:
             n_waiting = f"{session.n_pending:,} rows wait for their labels"
@@ -207,17 +215,6 @@ class Consume(Request):
         return {**counts, "version": engine.version}
 
 
-def _check_positions(session: ModelSession, request: Consume) -> None:
-    stored = session.store.positions(session.engine.name, request.topic, committed=False)
-    for part, (before, _) in request.moves.items():
-        if stored.get(part) != before:
-            raise PositionMoved(
-                f"the position in {request.topic!r} is {stored.get(part)!r}, not {before!r}; "
-                "nothing was changed.",
-                hint="read the topic again from the stored position",
-            )
-
-
 def _learn(session: ModelSession, batch: ColumnBatch, now: float, *, skips_known: bool) -> int:
     spec = session.engine.spec
     if skips_known and spec.id is not None and spec.id in batch.columns:
@@ -225,7 +222,7 @@ def _learn(session: ModelSession, batch: ColumnBatch, now: float, *, skips_known
     if spec.quarantines and batch.n_rows:
         batch = session.quarantine(batch, now=now)
     if batch.n_rows:
-        wire.check_known_values(spec, session.engine.encoder, batch)
+        check_known_values(spec, session.engine.encoder, batch)
         session.learn(batch, now=now)
     return batch.n_rows
 
@@ -239,7 +236,7 @@ def _new_rows(session: ModelSession, batch: ColumnBatch, column: str) -> ColumnB
         is_new.append(row_id is None or row_id not in seen)
         if row_id is not None:
             seen.add(row_id)
-    return batch if all(is_new) else wire.select(batch, np.array(is_new))
+    return batch if all(is_new) else batch.select(np.array(is_new))
 
 
 def _label(session: ModelSession, labels: Mapping[str, Any], now: float) -> int:
@@ -321,7 +318,7 @@ class Release(Request):
         if len(rows) < len(set(self.numbers)):
             raise NotFoundError("some of these rows are not in quarantine; nothing was changed.")
         if self.learn:
-            batch = wire.joined([wire.unpack(row.body)[0] for row in rows])
+            batch = wire.joined([unpack(row.body)[0] for row in rows])
             session.learn(batch, now=now, guarded=False)
         return {"released": len(rows), "learned": self.learn, "version": session.engine.version}
 
@@ -476,10 +473,11 @@ class Adopt(Request):
 
     is_internal: ClassVar[bool] = True
 
-    session: Any
+    session: ModelSession
 
     def run(self, writer: Writer, _: float) -> Response:
-        return writer.continue_with(self)
+        writer.continue_with(self.model, self.session)
+        return {"version": self.session.engine.version}
 
 
 @dataclass

@@ -7,8 +7,7 @@ recovered by replaying its events. Every event is atomic.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,8 +46,8 @@ _MAX_CLASSES_TO_COMPARE = 8
 class Challenger:
     """Second model that learns the same rows in shadow mode, with the quality of both models on these rows.
 
-    Both models predict a row at the moment when its label is learned, even if the label is delayed. Otherwise
-    the challenger would be compared with predictions that were made before it existed.
+    Both models predict a row when its label is learned, because earlier predictions are older than the
+    challenger.
     """
 
     engine: Engine  # engine of the challenger, whose monitor measures the quality of the challenger
@@ -108,11 +107,6 @@ class Engine:
         if self._text_labels:
             special.append(self.spec.target)
         return [*special, *(self.encoder.categorical_ if self.encoder.is_fitted else ())]
-
-    @property
-    def can_forget(self) -> bool:
-        """Whether the learner can forget rows."""
-        return hasattr(self.learner, "forget")
 
     @property
     def n_dropped(self) -> int:
@@ -192,13 +186,12 @@ class Engine:
         if answers is not None:
             self.monitor.count(labels, answers, row=self.n_learned, at=at)
         if (rival := self.challenger) is not None:
-            with self._end_challenger_on_error():
-                n_counted = rival.engine.monitor.n_counted
-                rival.engine.learn(add, at=at, times=times)
-                # The rows are counted only if both models have predicted them.
-                if current is not None and rival.engine.monitor.n_counted > n_counted:
-                    rival.monitor.count(labels, current, row=self.n_learned, at=at)
-                rival.monitor.new_points, rival.engine.monitor.new_points = [], []
+            n_counted = rival.engine.monitor.n_counted
+            self._change_challenger(lambda engine: engine.learn(add, at=at, times=times))
+            # The rows are counted only if both models have predicted them.
+            if current is not None and rival.engine.monitor.n_counted > n_counted:
+                rival.monitor.count(labels, current, row=self.n_learned, at=at)
+            rival.monitor.new_points, rival.engine.monitor.new_points = [], []
         self.recent.add(add)
         self._newest = float(ascending[-1])
         self.n_rows += add.n_rows
@@ -210,9 +203,7 @@ class Engine:
         """Forget rows; return the new version."""
         n_before = self.n_rows
         self._unlearn(batch)
-        if (rival := self._challenger_with_all_rows(n_before)) is not None:
-            with self._end_challenger_on_error():
-                rival.engine.forget(batch)
+        self._change_challenger(lambda rival: rival.forget(batch), n_before)
         return self._next()
 
     def expire(self, batch: ColumnBatch) -> int:
@@ -224,9 +215,7 @@ class Engine:
         if n_dropped < batch.n_rows:
             self._unlearn(batch.take(n_dropped, batch.n_rows))
         self.n_rows -= n_dropped
-        if self.challenger is not None:
-            with self._end_challenger_on_error():
-                self.challenger.engine.expire(batch)
+        self._change_challenger(lambda rival: rival.expire(batch))
         return self._next()
 
     def _unlearn(self, batch: ColumnBatch) -> None:
@@ -244,7 +233,7 @@ class Engine:
         self.n_rows -= batch.n_rows
 
     def _check_can_forget(self, problem: str) -> None:
-        if not self.can_forget:
+        if not hasattr(self.learner, "forget"):
             raise DataError(
                 f"a model of class {type(self.learner).__name__} {problem}; nothing was changed.",
                 hint="learners that can: ProximalSVC, IncrementalSVC, StreamClassifier",
@@ -263,34 +252,28 @@ class Engine:
             )
 
     def correct(self, wrong: ColumnBatch, right: ColumnBatch) -> int:
-        """Forget rows and learn them with other labels, as one atomic change; return the new version."""
+        """Forget rows and learn them with other labels; return the new version. An error needs a recovery."""
         self.check_correction(right)
         X, y = self._encoded(wrong)
-        try:
-            self.learner.forget(X, y)
-            learn_chunk(self.learner, encoded_chunk(self, right, self._labels(right)))
-        except SteelyardError as error:  # the learner may be partly changed, so the writer recovers the model
-            raise RuntimeError(f"labels could not be corrected: {error}") from error
-        if (rival := self._challenger_with_all_rows(self.n_rows)) is not None:
-            with self._end_challenger_on_error():
-                rival.engine.correct(wrong, right)
+        self.learner.forget(X, y)
+        learn_chunk(self.learner, encoded_chunk(self, right, self._labels(right)))
+        self._change_challenger(lambda rival: rival.correct(wrong, right), self.n_rows)
         return self._next()
 
     # -- challenger ---------------------------------------------------------------------------------
 
-    @contextmanager
-    def _end_challenger_on_error(self) -> Iterator[None]:
-        """End the challenger if a change of it fails, because it then lacks rows."""
+    def _change_challenger(self, change: Callable[[Engine], Any], n_rows: int | None = None) -> None:
+        """Change the challenger; end it if this fails, or if it has not learned all ``n_rows`` rows."""
+        if self.challenger is None:
+            return
+        rival = self.challenger.engine
+        if n_rows is not None and rival.n_rows != n_rows:
+            self.challenger, self.challenger_ended = None, "rows were forgotten"
+            return
         try:
-            yield
+            change(rival)
         except SteelyardError as error:
             self.challenger, self.challenger_ended = None, type(error).__name__
-
-    def _challenger_with_all_rows(self, n_rows: int) -> Challenger | None:
-        """Return the challenger, or end it and return None if it has not learned all ``n_rows`` rows."""
-        if self.challenger is not None and self.challenger.engine.n_rows != n_rows:
-            self.challenger, self.challenger_ended = None, "rows were forgotten"
-        return self.challenger
 
     def start_challenger(
         self, spec: Spec, history: Iterable[tuple[ColumnBatch, FloatArray]], *, at: float
@@ -457,7 +440,6 @@ class Engine:
 
 
 def _copy_parameters(source: Any, learner: Any) -> None:
-    """Copy the parameters of a learner to another learner, including those of a wrapped learner."""
     parameters = source.get_params(deep=False)
     inner = parameters.pop("estimator", None)
     for target in ("estimator", "estimator_"):

@@ -188,9 +188,8 @@ class Forgetting:
             ranges = session.row_windows.before(request.before)
             positions = {rows.chunk: list(range(rows.begin, rows.end)) for rows in ranges}
         else:
-            positions = session.positions_by_chunk(
-                self.store.find_rows(self.name, ids=request.ids or (), subject=request.subject)
-            )
+            ids, subject = request.ids or (), request.subject
+            positions = self.store.find_rows(self.name, ids=ids, subject=subject)
         return {chunk: session.split_chunk(chunk, found) for chunk, found in positions.items()}
 
     def _chunks_to_undo(self) -> dict[int, SplitChunk]:

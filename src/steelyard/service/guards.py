@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from steelyard.service import rows as wire
 from steelyard.service.engine import Engine
 from steelyard.service.errors import Conflict
+from steelyard.service.rows import REQUEST, texts
 from steelyard.service.spec import Spec
-from steelyard.tables.columns import ColumnBatch, RowError, near
+from steelyard.tables.columns import ColumnBatch, near
 
 _MEGABYTE = 1_000_000
 _MAX_LISTED = 99  # maximum length of the list of classes in a message
@@ -20,7 +20,7 @@ def violations(spec: Spec, batch: ColumnBatch) -> dict[int, tuple[str, str]]:
     allowed = spec.allowed_labels
     if allowed is not None:
         reason = f"the label is not one of the classes {', '.join(sorted(allowed))[:_MAX_LISTED]}"
-        labels = wire.texts(batch, spec.target)
+        labels = texts(batch, spec.target)
         found = {row: (spec.target, reason) for row, label in enumerate(labels) if label not in allowed}
     for name, (low, high) in (spec.ranges or {}).items():
         values = batch.columns.get(name)
@@ -44,18 +44,12 @@ def check_rows(spec: Spec, batch: ColumnBatch) -> None:
         column, reason = found[row]
         closest = None
         if column == spec.target and spec.allowed_labels is not None:
-            label = str(wire.texts(batch, column)[row])
+            label = str(texts(batch, column)[row])
             reason = reason.replace("the label", f"the label {label[:60]!r}", 1)
             closest = near(label, sorted(spec.allowed_labels))
-        raise RowError(
-            f"{reason}; nothing was changed.",
-            source=f"row {row} of the request",
-            hint=f"did you mean {closest!r}?"
-            if closest
-            else "correct the row; the settings classes and ranges define what is allowed",
-            row=row,
-            column=column,
-        )
+        hint = "correct the row; the settings classes and ranges define what is allowed"
+        hint = f"did you mean {closest!r}?" if closest else hint
+        raise REQUEST.error(f"{reason}; nothing was changed.", row, column, hint)
 
 
 def check_quota(engine: Engine, batch: ColumnBatch, state_bytes: int) -> None:

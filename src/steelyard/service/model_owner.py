@@ -33,7 +33,7 @@ class ModelOwner:
         self.owners: dict[str, str] = {}  # models of other processes, with the address of the process
         self.damaged: dict[str, str] = {}  # models that cannot be loaded, with the reason
         self.sessions: dict[str, ModelSession] = {}
-        self._handed_over: str | None = None  # model that is being handed to the second thread
+        self._moving: str | None = None  # model that is being handed to the other writer thread
         self._next_balance = time.monotonic() + POLL_SECONDS
 
     # -- loading ------------------------------------------------------------------------------------
@@ -149,7 +149,7 @@ class ModelOwner:
             and (
                 not changes
                 or name in self.slow_models
-                or name == self._handed_over
+                or name == self._moving
                 or self.store.holds_lease(name)
             )
         )

@@ -1,13 +1,15 @@
-"""Monitors of a model: the quality of recent predictions with its history, and statistics of recent rows."""
+"""Monitors of models: quality of recent predictions with its history, statistics of recent rows, alarms."""
 
 from __future__ import annotations
 
 import math
 import threading
+import time
 import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +19,9 @@ from steelyard.metrics import WindowAUC, WindowConfusion, formulas
 from steelyard.service import rows as wire
 from steelyard.streams.predictions import Predictions
 from steelyard.tables.columns import ColumnBatch, as_texts
+
+if TYPE_CHECKING:
+    from steelyard.service.published import PublishedModel
 
 WINDOW = 4000  # number of recent rows over which quality is computed
 _MIN_ROWS_PER_POINT = 100  # minimum number of rows between two points of the history
@@ -28,6 +33,9 @@ _N_THRESHOLDS = 7
 _MAX_ROWS = 1_000  # maximum number of recent rows
 _MAX_VALUES = 2_000_000  # maximum number of stored values, so wide models keep fewer rows
 _IMPORTANCE_ROWS, _MAX_COLUMNS = 200, 60  # computing importance needs one prediction of 200 rows per column
+_MAX_ALARMS = 10  # maximum number of alarms per model, kept in memory
+_IMPORTANCE_SECONDS = 10.0  # minimum time between two computations of the importance of columns
+_MAX_IMPORTANT_COLUMNS = 30  # maximum length of the list of important columns
 
 
 class QualityMonitor:
@@ -314,3 +322,64 @@ def _drift(reference: ColumnBatch, recent: ColumnBatch, name: str, kind: str) ->
 def _finite(values: NDArray[Any]) -> FloatArray:
     numbers = values.astype(np.float64) if values.dtype != object else np.empty(0)
     return np.sort(numbers[np.isfinite(numbers)])
+
+
+# -- recent alarms --------------------------------------------------------------------------------
+
+
+@dataclass
+class _Alarm:
+    at: float
+    label: str  # the prediction; with a target rate of alarms it can differ from the sign of the score
+    row: ColumnBatch
+    explanation: dict[str, Any] | None = None  # computed at the first request
+
+
+class RecentAlarms:
+    """Recent alarms of each model: rows whose predicted class is not the most frequent class.
+
+    Rows are kept in memory only. A forget request removes all alarms of its model in all processes: every
+    process drops the alarms that are older than the latest certificate.
+    """
+
+    def __init__(self) -> None:
+        self._alarms: dict[str, deque[_Alarm]] = {}
+        self._importance: dict[str, tuple[float, list[dict[str, Any]]]] = {}
+
+    def add(self, published: PublishedModel, batch: ColumnBatch, answers: Predictions, at: float) -> None:
+        """Add the alarms among the predictions ``answers`` of the rows ``batch``."""
+        usual = published.most_frequent_class
+        is_alarm = np.array([str(label) != usual for label in answers.predicted], dtype=bool)
+        if usual is None or not is_alarm.any():
+            return
+        rows = np.flatnonzero(is_alarm[answers.indices] & (answers.indices >= 0))[-_MAX_ALARMS:]
+        alarms = self._alarms.setdefault(published.name, deque(maxlen=_MAX_ALARMS))
+        labels = answers.predicted
+        alarms.extend(
+            _Alarm(at, str(labels[answers.indices[row]]), batch.take(row, row + 1)) for row in rows.tolist()
+        )
+
+    def drop(self, name: str, until: float = np.inf) -> None:
+        """Remove the alarms of a model that were raised up to a time."""
+        kept = [alarm for alarm in self._alarms.get(name, ()) if alarm.at > until]
+        self._alarms[name] = deque(kept, maxlen=_MAX_ALARMS)
+
+    def explain(self, published: PublishedModel, forgotten_at: float) -> dict[str, Any]:
+        """Return the alarms of a model with explanations, newest first, and the importance of its columns."""
+        self.drop(published.name, forgotten_at)
+        alarms = list(self._alarms[published.name])[::-1]
+        for alarm in (one for one in alarms if one.explanation is None):
+            found = published.explain(alarm.row)[0]
+            # With a target rate, a change that makes the score positive does not lead away from the alarm.
+            changes = [one for one in found.get("changes", ()) if str(one["label"]) != alarm.label]
+            alarm.explanation = found | {"changes": changes}
+        known = self._importance.get(published.name)
+        if known is None or time.monotonic() - known[0] > _IMPORTANCE_SECONDS:
+            known = self._importance[published.name] = time.monotonic(), published.importance()
+        return {
+            "version": published.version,
+            "alarms": [
+                {"at": alarm.at, **(alarm.explanation or {}), "label": alarm.label} for alarm in alarms
+            ],
+            "importance": known[1][:_MAX_IMPORTANT_COLUMNS],
+        }

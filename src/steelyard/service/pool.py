@@ -1,7 +1,6 @@
 """Federated models in the service. They learn no rows and combine the latest updates of all sites.
 
-The store keeps each site update as one chunk, which the next update of the site replaces. Events and the
-snapshot contain only versions and the names of dropped sites. Recovery reads the chunks.
+Each site update is one chunk of the store, which the next update of the site replaces.
 """
 
 from __future__ import annotations
@@ -13,11 +12,11 @@ from typing import Any, cast
 from steelyard.exceptions import DataError
 from steelyard.federated import Hub, SiteUpdate
 from steelyard.persistence.tree import decode, encode
-from steelyard.service import rows as wire
 from steelyard.service.engine import Engine
 from steelyard.service.errors import Conflict, NotFoundError, StaleVersionError
 from steelyard.service.session import ModelSession
 from steelyard.service.spec import Spec
+from steelyard.service.stored_rows import unpack_event
 from steelyard.service.stores import Snapshot
 from steelyard.service.stores.sql import Store
 from steelyard.tables.encoding import TableEncoder
@@ -44,19 +43,14 @@ class PooledEngine(Engine):
         if site_update.site not in self.hub.sites and len(self.hub.sites) >= _MAX_SITES:
             raise Conflict(f"there are {_MAX_SITES:,} sites already, which is the maximum.")
         self.hub.receive(site_update)
-        return self._solve()
-
-    def drop(self, site: str) -> int:
-        """Remove a site; return the new version."""
-        self.hub.drop(site)
-        return self._solve()
+        return self.solve()
 
     def configure(self, spec: Spec) -> int:
         """Change parameters of the learner; return the new version."""
         self.spec.check_change(spec)
         self.hub.configure(**spec.make_learner().get_params(deep=False))
         self.spec = spec
-        return self._solve()
+        return self.solve()
 
     def restore(
         self, site_updates: list[SiteUpdate], gone: Mapping[str, tuple[int, int]], version: int
@@ -66,10 +60,11 @@ class PooledEngine(Engine):
             self.hub.receive(site_update)
         for site, age in gone.items():
             self.hub.ignore(site, age)
-        self._solve()
+        self.solve()
         self.version = version
 
-    def _solve(self) -> int:
+    def solve(self) -> int:
+        """Compute the model from the updates of the hub; return the new version."""
         if self.hub.sites:
             model = self.hub.model()
             self.encoder, self.learner = model.encoder, model.estimator
@@ -104,7 +99,7 @@ class PooledSession(ModelSession):
             session.events_since_snapshot += 1
             version = event.version
             if event.kind == "drop":
-                body = wire.unpack_event(event.body)
+                body = unpack_event(event.body)
                 gone[body["site"]] = tuple(body["age"])
         site_updates = []
         for chunk, _, _ in store.chunks(name):
@@ -168,7 +163,8 @@ class PooledSession(ModelSession):
             raise NotFoundError(f"there is no site {site!r}; nothing was changed.")
         before, age = self.statement(), engine.hub.age(site)
         rows = int(engine.hub.site_update(site).statistics.n_rows)
-        engine.drop(site)
+        engine.hub.drop(site)
+        engine.solve()
         self.store.drop_chunks([self._chunks.pop(site)])
         self._append("drop", {"site": site, "age": list(age or ())}, now)
         self.snapshot(now)

@@ -7,6 +7,7 @@ import hashlib
 import math
 import time
 from contextlib import suppress
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -52,7 +53,6 @@ class PublishedModel:
         self.encoder, self.learner = engine.encoder, copy.deepcopy(engine.learner)
         self._rates_of_learning = _realised_rates(self.learner)  # rates counted on the learned rows
         self._summary: dict[str, Any] | None = None
-        self._usual: str | None = None  # most frequent class, or "" if it is unknown
         self.last_predict_time = -math.inf  # monotonic time, including predictions of the previous copy
 
     def summary(self) -> dict[str, Any]:
@@ -187,13 +187,11 @@ class PublishedModel:
             return answers, None
         return answers, np.asarray(self.learner.predict_proba(rows_for_model(self.learner, chunk)))
 
-    @property
+    @cached_property
     def most_frequent_class(self) -> str | None:
         """Class with the most learned rows, or None if the learner does not count rows."""
-        if self._usual is None:
-            counts = class_counts(self.learner)
-            self._usual = max(counts, key=counts.__getitem__) if any(counts.values()) else ""
-        return self._usual or None
+        counts = class_counts(self.learner)
+        return max(counts, key=counts.__getitem__) if any(counts.values()) else None
 
     def explain(self, batch: ColumnBatch) -> list[dict[str, Any]]:
         """Return the explanation of each row as JSON values, without the values of remembered rows."""

@@ -1,7 +1,4 @@
-"""Queue of requests to the writer, their futures, and the times that groups of requests take.
-
-The writer removes requests in groups and commits each group at once.
-"""
+"""Queue of requests to the writer, their futures, and the times that groups of requests take."""
 
 from __future__ import annotations
 
@@ -46,8 +43,7 @@ class RequestFuture:
     # the request. It must be set before the request is submitted.
     callback: Callable[[RequestFuture], None] | None = None
     _state: int = _PENDING
-    _result: dict[str, Any] | None = None
-    _error: BaseException | None = None
+    _outcome: dict[str, Any] | BaseException | None = None
     _event: threading.Event | None = None
 
     def cancel(self) -> bool:
@@ -74,21 +70,21 @@ class RequestFuture:
         """Return whether the request is finished or cancelled."""
         return self._state >= _CANCELLED
 
-    def set_result(self, result: dict[str, Any]) -> None:
-        """Finish the request with a result."""
-        self._finish(result, None)
-
-    def set_exception(self, error: BaseException) -> None:
-        """Finish the request with an exception."""
-        self._finish(None, error)
+    def finish(self, outcome: dict[str, Any] | BaseException) -> None:
+        """Finish the request with a result or an exception."""
+        with _future_lock:
+            if self._state >= _CANCELLED:
+                raise RuntimeError("the request is finished already")
+            self._outcome, self._state = outcome, _FINISHED
+        self._notify()
 
     def result(self, timeout: float | None = None) -> dict[str, Any]:
         """Wait for the result and return it, or raise the exception of the request."""
         error = self.exception(timeout)
         if error is not None:
             raise error
-        assert self._result is not None
-        return self._result
+        assert isinstance(self._outcome, dict)
+        return self._outcome
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Wait for the request and return its exception, or None if it has a result."""
@@ -99,14 +95,7 @@ class RequestFuture:
             raise TimeoutError
         if self._state == _CANCELLED:
             raise CancelledError
-        return self._error
-
-    def _finish(self, result: dict[str, Any] | None, error: BaseException | None) -> None:
-        with _future_lock:
-            if self._state >= _CANCELLED:
-                raise RuntimeError("the request is finished already")
-            self._result, self._error, self._state = result, error, _FINISHED
-        self._notify()
+        return self._outcome if isinstance(self._outcome, BaseException) else None
 
     def _notify(self) -> None:
         if self._event is not None:
@@ -204,11 +193,7 @@ class RequestQueue:
 
 
 class GroupTimes:
-    """Recent processing times of each model, to find models that delay the others.
-
-    A time is the number of seconds that the requests for one model took in a commit group, the requests that
-    the writer processes in one transaction.
-    """
+    """Recent processing times of the requests for each model in a commit group, to find slow models."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, deque[float]] = {}
@@ -220,8 +205,7 @@ class GroupTimes:
     def is_slow(self, model: str, others: Collection[str], *, was_slow: bool = False) -> bool:
         """Return whether the requests for a model take much longer than those for the other models.
 
-        The median over several groups is compared, because the first request of a process imports modules,
-        and other programs can interrupt any group. ``was_slow`` says whether the model was slow before.
+        Medians over several groups are compared, because imports and other programs delay single groups.
         """
         seconds = self.typical(model)
         if seconds is None or seconds <= _SLOW_SECONDS:  # most calls end here

@@ -6,28 +6,29 @@ import io
 import json
 import math
 import struct
-import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from steelyard._types import FloatArray
-from steelyard.exceptions import DataError, FileFormatError
-from steelyard.persistence.tree import decode
-from steelyard.service.arrow_size import n_unpacked_bytes
+from steelyard.exceptions import DataError
 from steelyard.service.errors import NotJSONError, TooLargeError
 from steelyard.service.spec import Spec
 from steelyard.streams.chunks import Chunk
 from steelyard.tables.arrow_sources import ArrowSource
-from steelyard.tables.columns import ColumnBatch, Columns, Place, RowError, Values, as_texts, listed, near
+from steelyard.tables.columns import ColumnBatch, Columns, Place, Values, as_texts, listed, near
 from steelyard.tables.encoding import TableEncoder
 from steelyard.tables.frames import column_seconds
 from steelyard.tables.table_stream import open_source
+
+if TYPE_CHECKING:
+    from steelyard.service.engine import Engine
+    from steelyard.service.published import PublishedModel
 
 CONTENT_TYPES = {
     "application/json": "json",
@@ -72,15 +73,6 @@ class Limits:
     body: int = 64 << 20
     listeners: int = 100
     all_bodies: int = 512 << 20
-
-    def check_json(self, body: bytes) -> None:
-        """Raise TooLargeError if JSON has more objects and lists than the row limit allows."""
-        limit = 2 * self.rows + 1_000
-        _check_limit(limit, "JSON objects and lists", body.count(b"[") + body.count(b"{"))
-
-    def check_unpacked(self, n_bytes: int) -> None:
-        """Raise TooLargeError if decompressed data is too large."""
-        _check_limit(self.unpacked, "bytes after decompression", n_bytes)
 
     def check(self, n_rows: int, n_columns: int) -> None:
         """Raise TooLargeError if a limit is exceeded."""
@@ -134,7 +126,8 @@ def from_body(
             n_rows += part.n_rows
             limits.check(n_rows, len(names))
             n_characters += _n_characters(part)
-            limits.check_unpacked(n_characters)  # decoding a dictionary-encoded column repeats its texts
+            # Decoding a dictionary-encoded column repeats its texts.
+            _check_limit(limits.unpacked, "bytes after decompression", n_characters)
             parts.append(part)
     finally:
         source.close()
@@ -160,8 +153,56 @@ def _arrow_stream(body: bytes, limits: Limits) -> ArrowSource:
         source = ArrowSource(lambda _: reader, reader.schema, _SOURCE, None, reader.close)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise DataError(f"the stream is damaged or truncated: {error}.", source=_SOURCE) from error
-    limits.check_unpacked(n_bytes)
+    _check_limit(limits.unpacked, "bytes after decompression", n_bytes)
     return source
+
+
+def n_unpacked_bytes(body: bytes) -> int:
+    """Return the size of all buffers of an Arrow stream after decompression, without decompressing them.
+
+    The metadata of a message is a flatbuffer: Message.header (field 2) is a RecordBatch, or a DictionaryBatch
+    whose field 1 is a RecordBatch. A RecordBatch has a vector of buffers (field 2: offset and length, 8 bytes
+    each) and, if it is compressed, field 3. A compressed buffer begins with its decompressed length, or -1 if
+    it is stored uncompressed. Decompression allocates exactly this length, so a smaller length would fail.
+    """
+    import pyarrow as pa
+
+    n_bytes = 0
+    reader = pa.ipc.MessageReader.open_stream(body)
+    try:
+        while True:
+            message = reader.read_next_message()
+            if message.type not in {"record batch", "dictionary"}:
+                continue
+            metadata, data = memoryview(message.metadata), memoryview(message.body)
+            batch = _table_field(metadata, _offset(metadata, 0), 2)
+            if message.type == "dictionary":
+                batch = _table_field(metadata, _offset(metadata, batch), 1)
+            batch = _offset(metadata, batch)
+            vector = _offset(metadata, _table_field(metadata, batch, 2))
+            is_compressed = bool(_table_field(metadata, batch, 3))
+            (n_buffers,) = struct.unpack_from("<I", metadata, vector)
+            for k in range(n_buffers):
+                offset, length = struct.unpack_from("<qq", metadata, vector + 4 + 16 * k)
+                unpacked = struct.unpack_from("<q", data, offset)[0] if is_compressed and length >= 8 else -1
+                n_bytes += length if unpacked < 0 else unpacked
+    except StopIteration:
+        return n_bytes
+    except struct.error as error:
+        raise ValueError("the metadata of a message is damaged") from error
+
+
+def _offset(metadata: memoryview, position: int) -> int:
+    """Follow a relative offset of a flatbuffer."""
+    return position + int(struct.unpack_from("<I", metadata, position)[0])
+
+
+def _table_field(metadata: memoryview, table: int, number: int) -> int:
+    """Return the position of a field of a flatbuffer table, or 0 if the field is absent."""
+    vtable = table - struct.unpack_from("<i", metadata, table)[0]
+    size = struct.unpack_from("<H", metadata, vtable)[0]
+    entry = struct.unpack_from("<H", metadata, vtable + 4 + 2 * number)[0] if 4 + 2 * number < size else 0
+    return table + entry if entry else 0
 
 
 def _check_signature(body: bytes, kind: str) -> None:
@@ -178,7 +219,8 @@ def _check_signature(body: bytes, kind: str) -> None:
 def decoded_json(body: bytes, limits: Limits, *, lines: bool = False) -> Any:
     """Return the value of a JSON body, or the list of values of JSON lines."""
     if len(body) > limits.rows:  # a body has at most one object or list per byte
-        limits.check_json(body)
+        n_found = body.count(b"[") + body.count(b"{")
+        _check_limit(2 * limits.rows + 1_000, "JSON objects and lists", n_found)
     try:
         value = msgspec.json.Decoder().decode_lines(body) if lines else msgspec.json.decode(body)
         check_duplicate_fields(body, value, lines=lines)
@@ -233,7 +275,7 @@ def from_records(
     names: dict[str, None] = {}
     for row, record in enumerate(records):
         if not isinstance(record, dict):
-            raise _row_error(f"expected a row as an object; got {str(record)[:60]!r}.", row)
+            raise REQUEST.error(f"expected a row as an object; got {str(record)[:60]!r}.", row)
         names.update(dict.fromkeys(record))
         if limits is not None:
             limits.check(len(records), len(names))
@@ -244,9 +286,8 @@ def from_records(
 class RecordColumns(Mapping[str, Values]):
     """Columns of records with the same fields, converted to arrays on first access.
 
-    Most requests have a single row. The writer concatenates the records of all requests of a group before it
-    accesses a column, so that all records are converted at once. Values that cannot be converted raise an
-    error only at this access.
+    Most requests have a single row, so the writer concatenates the records of all requests of a group and
+    converts them at once. Values that cannot be converted raise an error at this conversion.
     """
 
     records: Sequence[Record]
@@ -322,7 +363,7 @@ def _column(name: str, values: Sequence[Any], *, as_text: bool) -> Values:
         elif isinstance(value, bool | int | float):
             result[row] = _text_of(value)
         else:
-            raise _row_error(f"expected a number or a text; got {type(value).__name__}.", row, name)
+            raise REQUEST.error(f"expected a number or a text; got {type(value).__name__}.", row, name)
     return result
 
 
@@ -331,15 +372,6 @@ def _text_of(value: float) -> str:
         return "true" if value else "false"
     is_integer = isinstance(value, int) or (value.is_integer() and abs(value) < _MAX_EXACT_INTEGER)
     return str(int(value)) if is_integer else repr(value)
-
-
-def _position(row: int, column: str | None = None) -> str:
-    """Describe the position of a row in a request, for an error message."""
-    return f"row {row:,}" + ("" if column is None else f", column {column!r}")
-
-
-def _row_error(message: str, row: int, column: str | None = None, hint: str | None = None) -> RowError:
-    return RowError(message, source=_position(row, column), row=row, column=column, hint=hint)
 
 
 # -- columns of ids, subjects and times -------------------------------------------------------------
@@ -357,7 +389,7 @@ def identifiers(batch: ColumnBatch, column: str | None) -> list[str | None]:
     found = texts(batch, column)
     for row, name in enumerate(found):
         if name is not None and not is_identifier(name):
-            raise _row_error(
+            raise REQUEST.error(
                 f"an id or subject must have 1 to {_MAX_IDENTIFIER_CHARACTERS} characters and no null "
                 f"character; got a text of {len(name):,} characters.",
                 row,
@@ -373,7 +405,7 @@ def is_identifier(name: str) -> bool:
 
 def times(batch: ColumnBatch, name: str) -> FloatArray:
     """Return the times of rows in seconds, from a column."""
-    return column_seconds(batch.columns[name], name, _position)
+    return column_seconds(batch.columns[name], name, REQUEST.of_row)
 
 
 def check_not_in_future(seconds: FloatArray, name: str, limit: float) -> None:
@@ -381,7 +413,7 @@ def check_not_in_future(seconds: FloatArray, name: str, limit: float) -> None:
     late = seconds > limit
     if late.any():
         row = int(late.argmax())
-        raise _row_error(
+        raise REQUEST.error(
             f"the time {seconds[row]:.16g} is {(seconds[row] - limit) / 86_400:,.1f} days later than "
             "allowed; nothing was changed.",
             row,
@@ -434,13 +466,6 @@ def fill_missing(batch: ColumnBatch, values: Mapping[str | None, Any]) -> Column
     return ColumnBatch(columns, batch.n_rows)
 
 
-def select(batch: ColumnBatch, rows: Any) -> ColumnBatch:
-    """Return the rows at the given indices, or those selected by a boolean mask."""
-    columns = {name: values[rows] for name, values in batch.columns.items()}
-    n_rows = len(next(iter(columns.values()))) if columns else 0
-    return ColumnBatch(columns, n_rows, times=batch.times)
-
-
 # -- input of a learner ------------------------------------------------------------------------------
 
 
@@ -449,16 +474,8 @@ def reads_tables(learner: Any) -> bool:
     return hasattr(learner, "reads_table") and bool(learner.reads_table({}))
 
 
-class Model(Protocol):
-    """Model that is learning or published."""
-
-    spec: Spec
-    learner: Any
-    encoder: TableEncoder
-
-
 def encoded_chunk(
-    model: Model,
+    model: Engine | PublishedModel,
     batch: ColumnBatch,
     labels: NDArray[Any] | None = None,
     *,
@@ -474,8 +491,8 @@ def encoded_chunk(
     absent = [name for name in encoder.columns_ if name not in batch.columns]
     if absent:
         check_features(spec, encoder, batch)
-        texts = set(encoder.categorical_)
-        columns = {name: np.full(batch.n_rows, None if name in texts else np.nan) for name in absent}
+        is_text = set(encoder.categorical_)
+        columns = {name: np.full(batch.n_rows, None if name in is_text else np.nan) for name in absent}
         batch = ColumnBatch({**batch.columns, **columns}, batch.n_rows, batch.coded, times=batch.times)
     names = [name for name in encoder.numbers if name not in encoder.times_]
     if not batch.is_matrix and batch.first_text(names) is not None:  # a matrix has no text
@@ -518,7 +535,7 @@ def check_known_values(spec: Spec, encoder: TableEncoder, batch: ColumnBatch) ->
     unusable = ~usable.any(axis=1)
     if unusable.any():
         row = int(unusable.argmax())
-        raise RowError("no known column has a value.", source=REQUEST.of_row(row), row=row)
+        raise REQUEST.error("no known column has a value.", row)
 
 
 def row_costs(batch: ColumnBatch, column: str) -> FloatArray:
@@ -570,80 +587,5 @@ def _numbers(name: str, values: Values) -> FloatArray:
         try:
             found[row] = np.nan if value is None else float(value)
         except ValueError:
-            raise RowError(
-                f"expected a number; got {value!r}.", source=REQUEST.of_row(row, name), row=row, column=name
-            ) from None
+            raise REQUEST.error(f"expected a number; got {value!r}.", row, name) from None
     return found
-
-
-# -- format of stored rows --------------------------------------------------------------------------
-
-# A stored chunk is a header, a MessagePack map and one block of doubles with the numeric columns.
-# The checksum in the header covers the map and the block.
-# Version 0.2 wrote only a tree of :mod:`steelyard.persistence`.
-_MAGIC = b"\x93ROWS\0\0\2"
-_HEADER = struct.Struct("<8sQQ")  # magic, CRC-32, length of the map in bytes
-
-
-def pack(batch: ColumnBatch, extra: Mapping[str, Any] | None = None) -> bytes:
-    """Serialize rows and additional values that belong to them (plain values, or arrays of doubles)."""
-    others: dict[str, Any] = {}
-    if batch.matrix is not None and batch.is_matrix:
-        block = np.ascontiguousarray(batch.matrix.T)
-    else:
-        numeric = [values for values in batch.columns.values() if values.dtype == np.float64]
-        block = np.array(numeric).reshape(len(numeric), batch.n_rows)
-        others = {
-            name: values.tolist() for name, values in batch.columns.items() if values.dtype != np.float64
-        }
-    tree = {"n": batch.n_rows, "names": list(batch.columns), "columns": others, "extra": extra or {}}
-    if batch.times:
-        tree["times"] = list(batch.times)
-    try:
-        rest = msgspec.msgpack.encode(tree, enc_hook=_encode_array)
-    except UnicodeEncodeError as error:
-        raise DataError("a text is not valid Unicode.", source=_SOURCE) from error
-    padded = rest + b"\0" * (-len(rest) % 8)
-    checksum = zlib.crc32(block.data, zlib.crc32(padded))
-    return b"".join([_HEADER.pack(_MAGIC, checksum, len(rest)), padded, block.data])
-
-
-def unpack(data: bytes) -> tuple[ColumnBatch, dict[str, Any]]:
-    """Restore rows and additional values from the result of :func:`pack` in this or an earlier version."""
-    if not data.startswith(_MAGIC):  # version 0.2
-        tree = decode(data)
-        columns = {name: _object_array(values) for name, values in tree.pop("columns").items()}
-        return ColumnBatch(columns, tree.pop("n")), tree
-    view = memoryview(data)
-    _, checksum, length = _HEADER.unpack_from(view)
-    if zlib.crc32(view[_HEADER.size :]) != checksum:
-        raise FileFormatError("the checksum of stored rows is wrong: the store is damaged.")
-    tree = msgspec.msgpack.decode(view[_HEADER.size : _HEADER.size + length])
-    begin = _HEADER.size + length + -length % 8
-    names, n_rows, extra = tree["names"], tree["n"], tree["extra"]
-    others = {name: _object_array(values) for name, values in tree["columns"].items()}
-    block = np.frombuffer(view[begin:]).reshape(len(names) - len(others), n_rows)
-    if not others and "times" not in tree:
-        return ColumnBatch.from_matrix(names, block.T), extra
-    numeric = iter(block)
-    columns = {name: others[name] if name in others else next(numeric) for name in names}
-    return ColumnBatch(columns, n_rows, times=tree.get("times", ())), extra
-
-
-def unpack_event(data: bytes) -> Any:
-    """Restore the body of an event, in this or an earlier format."""
-    return msgspec.json.decode(data) if data[:1] == b"{" else decode(data)
-
-
-def _encode_array(value: Any) -> Any:
-    if isinstance(value, np.ndarray | np.generic):
-        return value.tolist()
-    raise TypeError(f"{type(value).__name__} cannot be stored")
-
-
-def _object_array(values: Any) -> Any:
-    if not isinstance(values, list):
-        return np.asarray(values)
-    column = np.empty(len(values), dtype=object)
-    column[:] = values
-    return column

@@ -21,8 +21,8 @@ from steelyard.service import rows as wire
 from steelyard.service.engine import Engine
 from steelyard.service.errors import Conflict, federated_error
 from steelyard.service.forgetting import SplitChunk, row_keys
-from steelyard.service.row_windows import RowRange, RowWindowIndex
 from steelyard.service.spec import Spec
+from steelyard.service.stored_rows import RowRange, RowWindowIndex, pack, unpack, unpack_event
 from steelyard.service.stores import Event, PendingRow, QuarantinedRow, Snapshot
 from steelyard.service.stores.sql import Store
 from steelyard.streams.predictions import Predictions
@@ -95,7 +95,7 @@ class ModelSession:
     def unpacked(self, chunk: int) -> tuple[ColumnBatch, dict[str, Any]]:
         """Return the rows of a chunk; raise FileFormatError with the chunk number if it is damaged."""
         try:
-            return wire.unpack(self.store.chunk(chunk))
+            return unpack(self.store.chunk(chunk))
         except (FileFormatError, ValueError, KeyError, TypeError, msgspec.DecodeError) as error:
             message = error.message if isinstance(error, FileFormatError) else "stored rows are damaged."
             raise FileFormatError(message, source=f"model {self.engine.name!r}, chunk {chunk}") from error
@@ -108,15 +108,10 @@ class ModelSession:
 
     @classmethod
     def repair(cls, store: Store, name: str, spec: str, now: float) -> dict[str, int]:
-        """Rebuild a damaged model from its readable rows and store it. Call this inside a transaction.
+        """Rebuild a damaged model inside a transaction; return the numbers of ``kept`` and ``lost`` rows.
 
         A model that stores its rows learns the readable rows again. Any other model continues from its latest
-        readable snapshot and the readable events after it.
-
-        Returns
-        -------
-        dict
-            Numbers of ``kept`` and ``lost`` rows. Rows of unreadable snapshots are not counted.
+        readable snapshot, and rows of unreadable snapshots are not counted.
         """
         settings = Spec.from_store(json.loads(spec))
         if settings.sites:
@@ -156,7 +151,7 @@ class ModelSession:
 
     def _replay(self, event: Event) -> list[RowRange]:
         """Replay an event; return the rows that expired with it."""
-        body = wire.unpack_event(event.body)
+        body = unpack_event(event.body)
         ranges: list[RowRange] = []
         if event.kind == "learn":
             batch, extra = self.unpacked(body["chunk"])
@@ -202,10 +197,7 @@ class ModelSession:
 
     @property
     def can_learn_together(self) -> bool:
-        """Whether rows of several requests can be learned in one call.
-
-        The first rows of a model are learned alone, because they define the columns.
-        """
+        """Whether rows of several requests can be learned in one call, once the columns are known."""
         spec = self.engine.spec
         return not spec.sites and not spec.quarantines and self.engine.encoder.is_fitted
 
@@ -218,11 +210,6 @@ class ModelSession:
             self.engine.check_rows(part, labelled=True)
         return wire.joined(parts)
 
-    @property
-    def can_learn_ahead(self) -> bool:
-        """Whether rows can be learned without access to the store."""
-        return self.engine.spec.id is None and self.can_learn_together
-
     def learn_in_memory(
         self,
         batch: ColumnBatch,
@@ -234,8 +221,7 @@ class ModelSession:
     ) -> LearnedRows:
         """Learn rows without writing them. :meth:`write` must be called afterwards.
 
-        For rows of several requests, ``sources`` contains the idempotency key and the number of rows of each
-        request.
+        ``sources`` contains the idempotency key and the number of rows of each request.
         """
         spec, engine = self.engine.spec, self.engine
         engine.check_rows(batch, labelled=True)
@@ -249,9 +235,9 @@ class ModelSession:
             times = wire.times(batch, spec.time)
             wire.check_not_in_future(times, spec.time, now + spec.max_future_seconds)
         order: NDArray[np.intp] | None = None
-        if spec.keeps_rows and spec.time is not None and engine.can_forget:
+        if spec.keeps_rows and spec.time is not None and hasattr(engine.learner, "forget"):
             order = np.argsort(times, kind="stable")  # RowWindowIndex needs sorted times
-            batch, times = wire.select(batch, order), times[order]
+            batch, times = batch.select(order), times[order]
             predictions = None if predictions is None else predictions.take(order)
         ids: list[str | None] = []
         subjects: list[str | None] = []
@@ -274,7 +260,7 @@ class ModelSession:
                 }
             if batches:
                 extra["batches"] = batches
-            body = wire.pack(batch, extra)
+            body = pack(batch, extra)
         engine.pause(batch.n_rows)
         version = engine.learn(batch, at=now, times=times, predictions=predictions)
         engine.pause(batch.n_rows)
@@ -335,10 +321,8 @@ class ModelSession:
     def _with_dropped(self, ranges: list[RowRange]) -> list[RowRange]:
         """Return ``ranges`` together with the oldest stored rows that the learner has already dropped.
 
-        The learner and the store can keep different rows. With a window of n rows, the learner counts
-        forgotten rows until they leave its window, so it can drop a row that is among the n newest rows of
-        the store. With a time window, a late row has its own time in the store, but the time of the newest
-        row in the learner, so the store expires the row first.
+        Both can differ. With a window of n rows, the learner counts forgotten rows until they leave its
+        window. With a time window, a late row has the time of the newest row in the learner.
         """
         n_dropped = self.engine.n_dropped
         if not n_dropped:
@@ -408,7 +392,7 @@ class ModelSession:
     ) -> int:
         """Learn pending rows whose labels have arrived, and evaluate their stored predictions."""
         target = self.engine.spec.target
-        unpacked = [wire.unpack(row.body) for row in pending]
+        unpacked = [unpack(row.body) for row in pending]
         column = self._label_column([labels[row.id] for row in pending])
         rows = wire.joined([batch for batch, _ in unpacked])
         rows = ColumnBatch({**rows.columns, target: column}, rows.n_rows)
@@ -431,34 +415,29 @@ class ModelSession:
         as a new row. Ids of rows that are not in the window, or that already have this label, are skipped.
         """
         corrections = self.corrections(labels)
-        if corrections:
-            wrong = wire.joined([one.split.unlearn for one in corrections])
-            right = wire.joined([one.right for one in corrections])
+        if not corrections:
+            return []
+        wrong = wire.joined([one.split.unlearn for one in corrections])
+        right = wire.joined([one.right for one in corrections])
+        try:
             if self.engine.has_own_window:
-                self._learn_again(corrections, wrong, right, now)
+                self.engine.forget(wrong)
+                for one in corrections:
+                    self.rewrite_chunk(one.chunk, self.split_chunk(one.chunk, one.positions))
+                self.learn(right, now=now, guarded=False)
             else:
                 self.engine.correct(wrong, right)
                 for one in corrections:
                     self.rewrite_chunk(one.chunk, one.split)
-            self.snapshot(now)  # replaces earlier events, which refer to chunks with the old labels
-        return [row_id for one in corrections for row_id in one.ids]
-
-    def _learn_again(
-        self, corrections: Sequence[_Correction], wrong: ColumnBatch, right: ColumnBatch, now: float
-    ) -> None:
-        """Forget rows and learn them as new rows, because a learner with its own window can only append."""
-        try:
-            self.engine.forget(wrong)
-            for one in corrections:
-                self.rewrite_chunk(one.chunk, self.split_chunk(one.chunk, one.positions))
-            self.learn(right, now=now, guarded=False)
         except SteelyardError as error:  # the learner may be partly changed, so the writer recovers the model
             raise RuntimeError(f"labels could not be corrected: {error}") from error
+        self.snapshot(now)  # replaces earlier events, which refer to chunks with the old labels
+        return [row_id for one in corrections for row_id in one.ids]
 
     def corrections(self, labels: Mapping[str, Any]) -> list[_Correction]:
         """Return the changes that :meth:`correct` would make; raise DataError if they are not possible."""
         engine = self.engine
-        positions = self.positions_by_chunk(self.store.find_rows(engine.name, ids=list(labels)))
+        positions = self.store.find_rows(engine.name, ids=list(labels))
         found = [self._correction(chunk, rows, labels) for chunk, rows in positions.items()]
         found = [one for one in found if one.ids]
         if found:
@@ -483,13 +462,13 @@ class ModelSession:
         column[active] = new
         corrected = ColumnBatch({**batch.columns, spec.target: column}, batch.n_rows)
         keep = SplitChunk(
-            wire.select(batch, rows),
+            batch.select(rows),
             corrected.take(begin, batch.n_rows),
             np.asarray(extra["times"])[begin:],
             len(rows),
             _kept_positions(extra, np.arange(batch.n_rows) >= begin),
         )
-        return _Correction(chunk, [str(ids[row]) for row in rows], wire.select(corrected, rows), keep, rows)
+        return _Correction(chunk, [str(ids[row]) for row in rows], corrected.select(rows), keep, rows)
 
     def quarantine(self, batch: ColumnBatch, *, now: float) -> ColumnBatch:
         """Quarantine the rows that violate a guard; return the other rows."""
@@ -509,25 +488,24 @@ class ModelSession:
         self.store.add_quarantined(
             name,
             [
-                QuarantinedRow(0, now, ids[row], subjects[row], reason, wire.pack(wire.select(batch, [row])))
+                QuarantinedRow(0, now, ids[row], subjects[row], reason, pack(batch.select([row])))
                 for row, (_, reason) in sorted(found.items())
             ],
         )
-        return wire.select(batch, [row for row in range(batch.n_rows) if row not in found])
+        return batch.select([row for row in range(batch.n_rows) if row not in found])
 
     def remember(self, rows: Sequence[PendingRow], max_pending: int) -> None:
         """Store predicted rows until their labels arrive; raise Conflict if there would be too many."""
         name = self.engine.name
         rows = self._not_pending(rows)
-        n_new = len(rows)
-        if self.n_pending + n_new > max_pending:
+        if self.n_pending + len(rows) > max_pending:
             raise Conflict(
-                f"{self.n_pending:,} rows of {name!r} wait for their labels, and with {n_new:,} more there "
-                f"would be more than {max_pending:,}; nothing was changed.",
+                f"{self.n_pending:,} rows of {name!r} wait for their labels, and with {len(rows):,} more "
+                f"there would be more than {max_pending:,}; nothing was changed.",
                 hint='send labels, or forget rows that will get none: {"before": "2026-01-31"}',
             )
         self.store.put_pending(name, rows)
-        self.n_pending += n_new
+        self.n_pending += len(rows)
 
     def _not_pending(self, rows: Sequence[PendingRow]) -> list[PendingRow]:
         """Return the rows that are not pending yet; raise Conflict if an id belongs to another row.
@@ -569,14 +547,6 @@ class ModelSession:
         engine = self.engine
         return {"rows": engine.n_rows, "classes": engine.classes(), "digest": engine.digest()}
 
-    @staticmethod
-    def positions_by_chunk(found: Sequence[tuple[int, int]]) -> dict[int, list[int]]:
-        """Group (chunk, position) pairs by chunk."""
-        positions: dict[int, list[int]] = {}
-        for chunk, position in found:
-            positions.setdefault(chunk, []).append(position)
-        return positions
-
     def split_chunk(self, chunk: int, positions: list[int] | None, key: str | None = None) -> SplitChunk:
         """Split off the rows at the given indices, or the rows of an idempotency key, or all rows.
 
@@ -591,8 +561,8 @@ class ModelSession:
         # The model has already forgotten expired rows.
         active = np.arange(batch.n_rows) >= self.row_windows.begin_of(chunk)
         return SplitChunk(
-            wire.select(batch, selected & active),
-            wire.select(batch, ~selected & active),
+            batch.select(selected & active),
+            batch.select(~selected & active),
             np.asarray(extra["times"])[~selected & active],
             int(selected.sum()),
             _kept_positions(extra, ~selected & active),
@@ -608,7 +578,7 @@ class ModelSession:
         extra: dict[str, Any] = {"times": split.times, "given": None}
         if split.batches:
             extra["batches"] = split.batches
-        self.store.replace_chunk(chunk, keep.n_rows, wire.pack(keep, extra))
+        self.store.replace_chunk(chunk, keep.n_rows, pack(keep, extra))
         self.store.index_batches(self.engine.name, chunk, list(split.batches))
         self.store.index_rows(
             self.engine.name, chunk, wire.texts(keep, spec.id), wire.texts(keep, spec.subject)
@@ -701,7 +671,7 @@ def _kept_positions(extra: Mapping[str, Any], kept: NDArray[np.bool_]) -> dict[s
 
 def _is_same(row: PendingRow, other: PendingRow, spec: Spec) -> bool:
     """Return whether two pending rows have the same subject and values, regardless of their times."""
-    batches = [wire.unpack(pending.body)[0] for pending in (row, other)]
+    batches = [unpack(pending.body)[0] for pending in (row, other)]
     names = [sorted(name for name in batch.columns if name != spec.time) for batch in batches]
     if row.subject != other.subject or names[0] != names[1]:
         return False
@@ -727,7 +697,7 @@ def pending_rows(spec: Spec, batch: ColumnBatch, answers: Predictions | None, no
         raise DataError(f"rows to remember need the subject column {spec.subject!r}.")
     if spec.time is not None and spec.time in batch.columns:
         present = [time is not None for time in wire.texts(batch, spec.time)]
-        times = wire.times(wire.select(batch, np.array(present)), spec.time)
+        times = wire.times(batch.select(np.array(present)), spec.time)
         wire.check_not_in_future(times, spec.time, now + spec.max_future_seconds)
     id_column = spec.id if spec.id in batch.columns else None
     ids = [row_id or uuid.uuid4().hex for row_id in wire.identifiers(batch, id_column)]
@@ -742,5 +712,5 @@ def pending_rows(spec: Spec, batch: ColumnBatch, answers: Predictions | None, no
             scores, classes = np.asarray(answers.scores[row]), list(answers.classes)
             predicted = {"label": labels[row], "scores": scores, "classes": classes}
         values = wire.fill_missing(batch.take(row, row + 1), {spec.id: row_id, spec.time: now})
-        rows.append(PendingRow(row_id, now, subjects[row], wire.pack(values, predicted)))
+        rows.append(PendingRow(row_id, now, subjects[row], pack(values, predicted)))
     return rows

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from functools import cached_property
@@ -141,22 +141,18 @@ class Spec:
         return cls.from_mapping({"max_future": None, "missing": "refuse", **values})
 
     def _check(self) -> None:
-        self._check_kinds()
+        for name, (is_valid, expected) in _RULES.items():
+            value = getattr(self, name)
+            if not is_valid(value):
+                raise _error(f"{name} must be {expected}; got {value!r}.")
         special = [name for name in (self.target, self.time, self.subject, self.id) if name is not None]
         if len(set(special)) < len(special):
             raise _error("target, time, subject and id must be different columns.")
-        if self.columns != "auto":
-            self._check_columns(special)
-        if isinstance(self.memory, bool) or not isinstance(self.memory, str | int | Mapping):
-            raise _error(
-                f'memory must be "all", "drift", rows, a time or {{half_life = rows}}; got {self.memory!r}.'
-            )
-        future = self.max_future
-        if future is not None and not (
-            isinstance(future, str) and isinstance(window_size(future), timedelta)
-        ):
-            raise _error(f'max_future must be a time such as "1d"; got {future!r}.')
-        self._check_classes()
+        for name, kind in self.columns.items() if isinstance(self.columns, Mapping) else ():
+            if kind not in KINDS:
+                raise _error(f"column {name!r} must be number, category or time; got {kind!r}.")
+            if name in special:
+                raise _error(f"column {name!r} cannot also be a feature.")
         self._check_limits()
         self._check_learner()
         self._check_sites()
@@ -164,33 +160,6 @@ class Spec:
             raise _error(
                 f"a window of {self.memory!r} needs stored rows to expire them; rows is {self.rows!r}.",
                 hint='set rows = "window"',
-            )
-
-    def _check_kinds(self) -> None:
-        """Raise ParameterError if a setting is not of its kind: a column, a choice, a table or a flag."""
-        for name in ("target", "time", "subject", "id", "cost"):
-            value = getattr(self, name)
-            if not (isinstance(value, str) and value) and not (value is None and name != "target"):
-                raise _error(f"{name} must be the name of a column; got {value!r}.")
-        for name, allowed in (("rows", ROWS), ("missing", MISSING), ("violations", VIOLATIONS)):
-            if getattr(self, name) not in allowed:
-                raise _error(f"{name} must be one of {', '.join(allowed)}; got {getattr(self, name)!r}.")
-        for name, content in (("learner", "settings"), ("ranges", "columns"), ("quota", "limits")):
-            if not isinstance(getattr(self, name), Mapping | None):
-                raise _error(f"{name} must be a table of {content}; got {getattr(self, name)!r}.")
-        if not isinstance(self.sites, bool):
-            raise _error(f"sites must be true or false; got {self.sites!r}.")
-
-    def _check_classes(self) -> None:
-        values = self.classes
-        if values is None:
-            return
-        is_list = isinstance(values, list | tuple) and all(
-            isinstance(value, str | int) and not isinstance(value, bool) for value in values
-        )
-        if not is_list or len(self.allowed_labels or ()) < 2 or len(self.allowed_labels or ()) < len(values):
-            raise _error(
-                f"classes must be a list of at least two different texts or integers; got {values!r}."
             )
 
     def _check_limits(self) -> None:
@@ -236,15 +205,6 @@ class Spec:
         if settings.get("C") == "auto":
             raise _error("sites do not publish statistics of folds, so C must be a number.")
 
-    def _check_columns(self, special: list[str]) -> None:
-        if not isinstance(self.columns, Mapping) or not self.columns:
-            raise _error(f'columns must be "auto" or a table of names and kinds; got {self.columns!r}.')
-        for name, kind in self.columns.items():
-            if kind not in KINDS:
-                raise _error(f"column {name!r} must be number, category or time; got {kind!r}.")
-            if name in special:
-                raise _error(f"column {name!r} cannot also be a feature.")
-
     # -- derived properties -------------------------------------------------------------------------
 
     @cached_property
@@ -252,8 +212,7 @@ class Spec:
         """Number of rows or time after which rows expire, or None if there is no sliding window."""
         if isinstance(self.memory, Mapping) or self.memory in {"all", "drift"}:
             return None
-        size: int | timedelta = window_size(self.memory)
-        return size
+        return window_size(self.memory)
 
     @cached_property
     def allowed_labels(self) -> frozenset[str] | None:
@@ -420,6 +379,47 @@ def _is_range(limits: Any) -> bool:
         return False
     known = [limit for limit in limits if limit is not None]
     return all(map(_is_number, known)) and known == sorted(known)
+
+
+def _is_column(value: Any) -> bool:
+    return value is None or (isinstance(value, str) and value != "")
+
+
+def _is_time(value: Any) -> bool:
+    return value is None or (isinstance(value, str) and isinstance(window_size(value), timedelta))
+
+
+def _are_classes(values: Any) -> bool:
+    if values is None:
+        return True
+    is_list = isinstance(values, list | tuple) and all(
+        isinstance(value, str | int) and not isinstance(value, bool) for value in values
+    )
+    return is_list and len(values) >= 2 and len(set(map(str, values))) == len(values)
+
+
+# For each setting, a function that tests its value, and the expectation for the error message.
+_RULES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+    "target": (lambda value: value is not None and _is_column(value), "the name of a column"),
+    **dict.fromkeys(("time", "subject", "id", "cost"), (_is_column, "the name of a column")),
+    "rows": (ROWS.__contains__, f"one of {', '.join(ROWS)}"),
+    "missing": (MISSING.__contains__, f"one of {', '.join(MISSING)}"),
+    "violations": (VIOLATIONS.__contains__, f"one of {', '.join(VIOLATIONS)}"),
+    "learner": (lambda value: isinstance(value, Mapping | None), "a table of settings"),
+    "ranges": (lambda value: isinstance(value, Mapping | None), "a table of columns"),
+    "quota": (lambda value: isinstance(value, Mapping | None), "a table of limits"),
+    "sites": (lambda value: isinstance(value, bool), "true or false"),
+    "columns": (
+        lambda value: value == "auto" or (isinstance(value, Mapping) and bool(value)),
+        '"auto" or a table of names and kinds',
+    ),
+    "memory": (
+        lambda value: isinstance(value, str | int | Mapping) and not isinstance(value, bool),
+        '"all", "drift", rows, a time or {half_life = rows}',
+    ),
+    "max_future": (_is_time, 'a time such as "1d"'),
+    "classes": (_are_classes, "a list of at least two different texts or integers"),
+}
 
 
 def check_name(name: str) -> str:

@@ -1,8 +1,6 @@
 """Speculative learning: rows of the next requests are learned while a group of requests is being committed.
 
-Without speculative learning, Arrow batches reach about 70 % of the throughput
-(``benchmarks/speed/bench_service.py --only learn``), because learning and the disk sync alternate instead of
-overlapping.
+Without it, Arrow batches reach about 70 % of the throughput (``bench_service.py --only learn``).
 """
 
 from __future__ import annotations
@@ -38,6 +36,7 @@ class Speculation:
 
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
+        self.is_enabled = True
         self.requests: list[Learn] = []
         self.learned: LearnedRows | None = None  # None if the rows are learned when the batch is processed
         self._committed: PublishedModel | None = None
@@ -45,10 +44,10 @@ class Speculation:
     def prepare(self, max_requests: int) -> Callable[[], None] | None:
         """Move learn requests of one model from the queue to the batch if learning them takes long.
 
-        Return the function that learns them, or None. They are requests of the model of the first request in
-        the queue, before any request of another kind or with an idempotency key.
+        Return the function that learns them, or None. The requests are of the model of the first request, and
+        before any request of another kind or with an idempotency key.
         """
-        if self.requests:
+        if self.requests or not self.is_enabled:
             return None
         writer, found = self._writer, list[Learn]()
         for request in writer.queue.first(max_requests):
@@ -57,7 +56,8 @@ class Speculation:
             if not found or request.model == found[0].model:
                 found.append(request)
         session = writer.sessions.get(found[0].model) if found else None
-        if session is None or not session.can_learn_ahead:
+        # Rows with ids cannot be learned ahead, because the store is needed to recognize known ids.
+        if session is None or not session.can_learn_together or session.engine.spec.id is not None:
             return None
         expected_seconds = writer.group_times.typical(found[0].model) or 0.0
         if sum(one.batch.n_rows for one in found) < _MIN_ROWS and expected_seconds < _MIN_SECONDS:
@@ -100,5 +100,5 @@ class Speculation:
         requests, self.requests = self.requests, []
         self.invalidate()
         for request in requests:
-            request.future.set_exception(error())
+            request.future.finish(error())
         return bool(requests)

@@ -31,9 +31,8 @@ _seconds_since_boot: Callable[[], float] = (
 class SteadyClock:
     """Wall clock that is checked against a monotonic clock.
 
-    The service deletes rows and stored responses by age, but not because the system clock is set ahead by
-    mistake. If the wall clock jumps by more than a minute compared with the monotonic clock, this clock
-    ignores the jump and logs a warning. If the jump lasts for an hour, the new wall clock time is accepted.
+    Rows and stored responses must not be deleted because the system clock is set ahead by mistake. A jump by
+    more than a minute is ignored and logged. If it lasts for an hour, the new wall clock time is accepted.
     """
 
     def __init__(
@@ -69,8 +68,7 @@ class SteadyClock:
 class MemoryReturner:
     """Releases the memory that allocators keep after large requests.
 
-    A parsed body can take fifty times its size. Python, Arrow and the C library keep such memory for later
-    requests, so one large request would permanently increase the memory of the process.
+    A parsed body can take fifty times its size, which would permanently increase the memory of the process.
     """
 
     def __init__(self) -> None:
@@ -86,10 +84,7 @@ class MemoryReturner:
         return self._is_due and time.monotonic() - self._last >= _MIN_RELEASE_SECONDS
 
     def release(self) -> None:
-        """Return unused memory to the operating system.
-
-        Call this in a thread, because it takes milliseconds.
-        """
+        """Return unused memory to the operating system, which takes milliseconds."""
         self._last, self._is_due = time.monotonic(), False
         gc.collect()  # the exception of a refused request and the frames with its rows form reference cycles
         arrow = sys.modules.get("pyarrow")
@@ -103,7 +98,6 @@ class JsonFormatter(logging.Formatter):
     """Formatter for structured logs: time, level, message, and the id of the request if there is one."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return one line. Messages that are already JSON objects, such as request logs, stay unchanged."""
         message = record.getMessage()
         if record.levelno <= logging.INFO and message.startswith("{"):
             return message

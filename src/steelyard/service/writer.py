@@ -16,7 +16,7 @@ import msgspec
 
 from steelyard._threads import one_blas_thread, reserve_core
 from steelyard.exceptions import FileAccessError, SteelyardError
-from steelyard.service.audit import AuditLog
+from steelyard.service.audit import AuditLog, WriterStatistics
 from steelyard.service.commands import Adopt, Delete, Learn, Rename, Request, Response, Tick
 from steelyard.service.errors import Conflict, Unavailable, follower_error, stopping_error
 from steelyard.service.model_owner import POLL_SECONDS, ModelOwner, location
@@ -25,7 +25,6 @@ from steelyard.service.queue import GroupTimes, RequestQueue
 from steelyard.service.session import LearnedRows, ModelSession
 from steelyard.service.spec import Spec
 from steelyard.service.speculation import Speculation
-from steelyard.service.statistics import WriterStatistics
 from steelyard.service.stores import CommitOutcomeUnknown, reason_of
 from steelyard.service.stores.sql import Store
 from steelyard.service.system import SteadyClock
@@ -97,13 +96,11 @@ class Writer(ModelOwner):
     # -- starting and stopping ----------------------------------------------------------------------
 
     def recover(self) -> None:
-        """Load all models from the store."""
         self._speculation.invalidate()
         super().recover()
         self.needs_recovery = False
 
     def start(self) -> None:
-        """Start the thread, as leader or as follower."""
         had_lock = self.store.holds_write_lock
         self.leads = self.may_learn and self.store.acquire_write_lock()
         if not had_lock:
@@ -115,7 +112,7 @@ class Writer(ModelOwner):
         """Process the queued requests, write snapshots and stop. Further calls do nothing."""
         if self._closing:
             return
-        self._closing = True
+        self._closing, self._speculation.is_enabled = True, False
         if self._thread is not None and self._thread.is_alive():
             self.queue.close()
             self._thread.join()
@@ -124,10 +121,8 @@ class Writer(ModelOwner):
             self._slow_writer.store.close()
         if self.needs_recovery or not self.leads:
             return
-        with suppress(Exception), self.store.transaction():
-            for session in self.sessions.values():
-                if session.events_since_snapshot:
-                    session.snapshot(self.clock())
+        with suppress(Exception):
+            self._write_last_snapshots(self.sessions)
 
     @property
     def is_alive(self) -> bool:
@@ -142,11 +137,9 @@ class Writer(ModelOwner):
 
     @property
     def n_waiting(self) -> int:
-        """Number of queued requests."""
         return len(self.queue) + (0 if self._slow_writer is None else len(self._slow_writer.queue))
 
     def check_not_damaged(self, name: str) -> None:
-        """Raise Unavailable if the stored data of a model is damaged."""
         super().check_not_damaged(name)
         if self._slow_writer is not None:
             self._slow_writer.check_not_damaged(name)
@@ -182,7 +175,7 @@ class Writer(ModelOwner):
         try:
             self.submit(request)
         except SteelyardError as error:
-            request.future.set_exception(error)
+            request.future.finish(error)
 
     def _run(self) -> None:
         # One core is left free for predictions. A second BLAS thread would occupy it, mostly by waiting:
@@ -241,23 +234,33 @@ class Writer(ModelOwner):
                 return
             self._slow_writer = SlowWriter(store, self)
             self._slow_writer.start()
-        with self._move_lock:
-            self._handed_over = name  # requests that arrive now are queued here and forwarded later
-            session = self.sessions.pop(name)
-            self.store.release_leases([name])
-            # This request is queued before any request for the model that is submitted from now on.
-            self._slow_writer.queue.put(Adopt(name, session))
-            self.slow_models.add(name)
-            self._handed_over = None
+        self._move(name, self, self._slow_writer)
         _log.warning("the model %r is slow and moves to the second writer thread", name)
 
-    def _own_requests(self, group: Sequence[Request]) -> list[Request]:
-        """Forward the requests for slow models to the second thread; return the other requests.
+    def _move(self, name: str, source: Writer, target: Writer) -> None:
+        """Hand a model from one writer thread to the other. Requests are accepted meanwhile."""
+        with self._move_lock:
+            self._moving = name
+            session = source.sessions.pop(name, None)
+            source.store.release_leases([name])
+            try:
+                if session is not None:
+                    # Queued before any request for the model that is submitted or forwarded from now on.
+                    target.queue.put(Adopt(name, session))
+            except SteelyardError:
+                self._moving = None
+                raise  # the queue is full, and the next request loads the model again
+            if target is self:
+                self.slow_models.discard(name)
+            else:
+                self.slow_models.add(name)
+                self._moving = None
 
-        A model that the second thread hands back is still among the slow models for a moment.
-        """
+    def _own_requests(self, group: Sequence[Request]) -> list[Request]:
+        """Forward the requests for slow models to the second thread; return the other requests."""
         own = []
         for request in group:
+            # A model that the second thread hands back is still among the slow models for a moment.
             is_slow = request.model in self.slow_models and not isinstance(request, Adopt)
             if is_slow and self._slow_writer is not None:
                 self._slow_writer.accept(request)
@@ -286,15 +289,18 @@ class Writer(ModelOwner):
         """Release models to other processes. Snapshots are written first, which makes loading fast."""
         if not names:
             return
-        with self.store.transaction():
-            for name in names:
-                if self.sessions[name].events_since_snapshot:
-                    self.sessions[name].snapshot(self.clock())
+        self._write_last_snapshots(names)
         for name in names:
             del self.sessions[name]
             self.published.pop(name, None)
         self.store.release_leases(names)
         _log.warning("%d models are now learned by another process", len(names))
+
+    def _write_last_snapshots(self, names: Iterable[str]) -> None:
+        with self.store.transaction():
+            for session in (self.sessions[name] for name in names):
+                if session.events_since_snapshot:
+                    session.snapshot(self.clock())
 
     # -- following ----------------------------------------------------------------------------------
 
@@ -331,7 +337,7 @@ class Writer(ModelOwner):
     def _reject_queued(self, error: Callable[[], Unavailable]) -> None:
         for request in self.queue.take(len(self.queue)):
             if request.future.set_running():
-                request.future.set_exception(error())
+                request.future.finish(error())
 
     # -- processing of one group of requests -------------------------------------------------------------
 
@@ -350,9 +356,7 @@ class Writer(ModelOwner):
     def process(self, requests: list[Request], *, seconds: float = math.inf) -> None:
         """Process requests in one transaction, publish changed models, then resolve the futures.
 
-        Cancelled requests are skipped; the others can no longer be cancelled. After ``seconds``, the
-        remaining requests are put back in the queue. They are processed while clients receive the responses
-        of this group and send new requests.
+        Cancelled requests are skipped. After ``seconds``, the remaining requests are put back in the queue.
         """
         end = time.monotonic() + seconds
         requests = [request for request in requests if request.future.set_running()]
@@ -362,7 +366,7 @@ class Writer(ModelOwner):
             if self.needs_recovery:
                 self.recover()
                 learned = None  # the recovered model does not contain these rows
-            with self.store.transaction(self._background_work):
+            with self.store.transaction(self._next_learning):
                 for _, same in groupby(requests, key=lambda request: (type(request), request.model)):
                     outcomes += self._run_requests(list(same), learned)
                     if time.monotonic() > end:
@@ -377,7 +381,7 @@ class Writer(ModelOwner):
             self._undo(requests, error)
             return
         # The group is durable, so every request gets its response even if one of the following steps fails.
-        self.statistics.commit_seconds.add(time.perf_counter() - begin)
+        self.statistics.commit_seconds.observe(time.perf_counter() - begin)
         self.audit.committed()
         self._set_problem(None)
         succeeded = [(request, o) for request, o in outcomes if not isinstance(o, Exception)]
@@ -389,12 +393,9 @@ class Writer(ModelOwner):
             self.needs_recovery = True
             _log.error("changed models could not be published: %s", location(error))
         for request, outcome in outcomes:
-            if isinstance(outcome, Exception):
-                request.future.set_exception(outcome)
-            elif request.erases and not is_erased:
-                request.future.set_result({**outcome, "erasure_pending": True})
-            else:
-                request.future.set_result(outcome)
+            if request.erases and not is_erased and not isinstance(outcome, Exception):
+                outcome = {**outcome, "erasure_pending": True}
+            request.future.finish(outcome)
 
     def _publish(self, names: Iterable[str]) -> None:
         """Replace the published models whose version changed, and notify the listeners."""
@@ -418,9 +419,8 @@ class Writer(ModelOwner):
             with suppress(Exception):  # an error in a listener must not affect the responses
                 listener(name, change)
 
-    def _background_work(self) -> Callable[[], None] | None:
-        is_idle = self._closing or not self.queue
-        return None if is_idle else self._speculation.prepare(_MAX_GROUP_REQUESTS)
+    def _next_learning(self) -> Callable[[], None] | None:
+        return self._speculation.prepare(_MAX_GROUP_REQUESTS) if self.queue else None
 
     def _erase(self) -> bool:
         """Erase deleted data from the files of the store. After an error, the next tick tries again."""
@@ -453,7 +453,7 @@ class Writer(ModelOwner):
             if retry:  # requests are retried one at a time, so that only the failing request fails again
                 self.process([request])
             else:
-                request.future.set_exception(failure)
+                request.future.finish(failure)
         if not retry:
             is_unknown = isinstance(error, CommitOutcomeUnknown)
             self.audit.add_failed(requests, "unknown" if is_unknown else "failed", self.clock())
@@ -491,7 +491,7 @@ class Writer(ModelOwner):
                 return request.run(self, now)
             if request.model not in self.sessions:
                 self.adopt(request.model)  # the lease is needed before the stored responses are read
-            known = self.store.response_to(request.model, request.key)
+            known = self.store.responses_to(request.model, [request.key]).get(request.key)
             if known is not None:
                 return request.stored_response(*known)
             response = request.run(self, now)
@@ -539,15 +539,17 @@ class Writer(ModelOwner):
             session.snapshot(now)
         return session
 
-    def continue_with(self, request: Adopt) -> Response:
-        """Take over a session that another writer thread has released."""
-        if self.store.acquire_leases([request.model], 1):
-            request.session.store = self.store
-            self.sessions[request.model] = request.session
-        else:  # meanwhile another process has taken the model
-            self.published.pop(request.model, None)
-        self._handed_over = None
-        return {"version": request.session.engine.version}
+    def continue_with(self, name: str, session: ModelSession) -> None:
+        """Take over a session that the other writer thread has released."""
+        if self.store.acquire_leases([name], 1):
+            session.store, self.sessions[name] = self.store, session
+        else:
+            self._give_up(name)
+        self._moving = None
+
+    def _give_up(self, name: str) -> None:
+        """Stop using a model that another process has taken meanwhile."""
+        self.published.pop(name, None)
 
     def _release_removed(self, requests: Iterable[Request]) -> None:
         """Release the leases of models that were deleted or renamed, after the commit."""
@@ -573,6 +575,8 @@ class SlowWriter(Writer):
             max_remembered=first.max_remembered,
             audit_days=first.audit_seconds / 86_400.0,
         )
+        # A group has several transactions here, which must not contain rows of later requests.
+        self._speculation.is_enabled = False
         self.statistics, self.group_times = first.statistics, first.group_times
         self.published, self.listeners, self.slow_models = first.published, first.listeners, set()
 
@@ -588,15 +592,8 @@ class SlowWriter(Writer):
         return taken
 
     def _give_up(self, name: str) -> None:
-        """Stop using a model that another process has taken over."""
         self._first.slow_models.discard(name)
-        self._first.published.pop(name, None)
-
-    def continue_with(self, request: Adopt) -> Response:
-        response = super().continue_with(request)
-        if request.model not in self.sessions:
-            self._give_up(request.model)
-        return response
+        super()._give_up(name)
 
     def _rebalance(self) -> None:
         """Do nothing, because the first writer balances the models between processes."""
@@ -606,7 +603,7 @@ class SlowWriter(Writer):
         queued = {request.model for request in self.queue.first(self.queue.max_requests)}
         for name in ({request.model for request in group} & self.sessions.keys()) - queued:
             if not self.group_times.is_slow(name, self._first.sessions, was_slow=True):
-                self._hand_back(name)
+                self._first._move(name, self, self._first)
 
     def process(self, requests: list[Request], *, seconds: float = math.inf) -> None:  # noqa: ARG002
         """Process requests with one transaction per kind and model, then write snapshots.
@@ -624,36 +621,15 @@ class SlowWriter(Writer):
             super()._write_snapshots()
 
     def _pass_on(self, name: str, requests: Sequence[Request]) -> None:
-        """Forward requests to the first writer; if this thread has the model, hand the model back first."""
+        """Forward requests to the first writer, which also renames and deletes; hand the model back first."""
         for request in requests:
             try:
                 if self._is_own(name):
-                    self._hand_back(name)
+                    self._first._move(name, self, self._first)
             except SteelyardError as error:
-                request.future.set_exception(error)
+                request.future.finish(error)
             else:
                 self._first.accept(request)
-
-    def _hand_back(self, name: str) -> None:
-        """Hand a model back to the first writer, which also renames and deletes models."""
-        with self._first._move_lock:
-            session = self.sessions.pop(name, None)
-            self._first._handed_over = name
-            self.store.release_leases([name])
-            try:
-                if session is not None:
-                    self._first.queue.put(Adopt(name, session))  # queued before the forwarded requests
-            except SteelyardError:
-                self._first._handed_over = None
-                raise  # the queue is full, and the next request loads the model again
-            self._first.slow_models.discard(name)
-
-    def _background_work(self) -> Callable[[], None] | None:
-        """Return None, because this thread does not learn rows of later requests during a commit.
-
-        A group has several transactions here, and they must not contain rows of later requests.
-        """
-        return None
 
     def _write_snapshots(self) -> None:
         """Do nothing, because :meth:`process` writes snapshots in a transaction of their own."""
@@ -666,24 +642,19 @@ class SlowWriter(Writer):
 def _by_model(requests: Sequence[Request]) -> list[Request]:
     """Put the learn requests of the same model next to each other, so that they are learned in one call.
 
-    The order of the requests of each model stays. Requests of other kinds are not passed over, because they
-    can concern several models.
+    Requests of other kinds are not passed over, because they can concern several models.
     """
     ordered: list[Request] = []
-    for kind, run in groupby(requests, key=type):
-        if kind is not Learn:
-            ordered += run
-            continue
-        by_model: dict[str, list[Request]] = {}
-        for request in run:
-            by_model.setdefault(request.model, []).append(request)
-        for same in by_model.values():
-            ordered += same
+    for kind, same in groupby(requests, key=type):
+        run = list(same)
+        if kind is Learn:
+            order = {model: n for n, model in enumerate(dict.fromkeys(request.model for request in run))}
+            run.sort(key=lambda request: order[request.model])
+        ordered += run
     return ordered
 
 
 def _failure(error: Exception, *, is_store_error: bool) -> Unavailable:
-    """Return the error of requests whose transaction failed."""
     reason, effect = reason_of(error), "nothing was changed"
     if isinstance(error, CommitOutcomeUnknown):
         effect = "it is not known whether the request took effect"

@@ -1,9 +1,10 @@
-"""ASGI application: routes, origin check, error responses, and a fast path for learn and predict."""
+"""ASGI application: routes, origin check, error responses, fast path, and handlers about the process."""
 
 from __future__ import annotations
 
 import asyncio
 import functools
+import inspect
 import ipaddress
 import itertools
 import logging
@@ -13,9 +14,13 @@ import time
 import traceback
 from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 from datetime import UTC, datetime
+from importlib.metadata import version
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -23,27 +28,42 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from steelyard.exceptions import SteelyardError
-from steelyard.service.http import federated, inference, models, process  # noqa: F401  routes
+from steelyard.service.http import models  # noqa: F401  routes
 from steelyard.service.http.keys import Keys
-from steelyard.service.http.metrics import TopicConsumer
 from steelyard.service.http.responses import JSON, Problem, problem_of, respond
-from steelyard.service.http.routes import MODEL, MODELS, ROUTES
+from steelyard.service.http.routes import ANY, MODEL, MODELS, NOT_READY, ROUTES, description, route
 from steelyard.service.http.routes import Route as RouteInfo
 from steelyard.service.http.service import HEADERS, Service
 from steelyard.service.rows import Limits
 from steelyard.service.writer import Writer
 
+if TYPE_CHECKING:
+    from steelyard.brokers.consumer import Consumer
+
 _log = logging.getLogger("steelyard.service")
 _RELEASE_SECONDS = 0.2
 _PREFIX = f"{MODELS}/"
+_MAX_LAG_SECONDS = 15.0  # a follower with a larger lag is not ready
+_PAGE = files("steelyard.service").joinpath("page")
+_PAGE_FILES = frozenset(file.name for file in _PAGE.iterdir()) - {"index.html"}
+_PAGE_TYPES = {"js": "text/javascript", "css": "text/css", "svg": "image/svg+xml", "txt": "text/plain"}
+_PAGE_HEADERS = {
+    # uPlot sets sizes in style attributes, so these are allowed. Inline style sheets are not.
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; style-src-attr 'unsafe-inline'; "
+        "img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-cache",
+}
 Handler = Callable[[Request], Awaitable[Response]]
 
 
 class ServiceApp(Starlette):
     """ASGI application that calls the handlers of learn and predict without middleware and router.
 
-    The router calls the same handlers, but middleware and routing of Starlette take a fifth of the time of a
-    request with one row. See :func:`make_app` for the parameters.
+    Middleware and routing of Starlette take a fifth of the time of a request with one row.
     """
 
     def __init__(self, service: Service, allowed_hosts: Sequence[str]) -> None:
@@ -87,7 +107,7 @@ def make_app(
     keys: Keys | None = None,
     limits: Limits | None = None,
     allowed_hosts: Sequence[str] = (),
-    consumers: Sequence[TopicConsumer] = (),
+    consumers: Sequence[Consumer] = (),
 ) -> ServiceApp:
     """Return the service as an ASGI application.
 
@@ -101,7 +121,7 @@ def make_app(
         Limits of requests.
     allowed_hosts : sequence of str, optional
         Host names that are accepted in addition to those of this machine, if there are no keys.
-    consumers : sequence of TopicConsumer, optional
+    consumers : sequence of Consumer, optional
         Consumers of message brokers; they are started and stopped with the application.
     """
     return ServiceApp(Service(writer, keys, limits or Limits(), consumers), allowed_hosts)
@@ -136,7 +156,6 @@ def _hostname(host: str) -> str:
 
 @functools.lru_cache(maxsize=64)
 def _is_local(host: str) -> bool:
-    """Return whether a Host header names this machine."""
     name = _hostname(host)
     try:
         return name == "localhost" or ipaddress.ip_address(name).is_loopback
@@ -161,9 +180,12 @@ def request_id_of(headers: Mapping[bytes, bytes]) -> str:
     return f"{_prefix}{next(_numbers) & 0xFFFFFFFFFFFF:012x}"
 
 
-def _with_errors(route: RouteInfo, service: Service) -> Handler:
+def _with_errors(info: RouteInfo, service: Service) -> Handler:
     """Return a function that calls a handler, turns errors into problem details, and measures and logs."""
-    takes_model = "{model}" in route.path
+    takes_model = "{model}" in info.path
+    # Handlers that are no coroutines run in a thread, because they read the store or take long.
+    is_async = inspect.iscoroutinefunction(info.handler)
+    call = info.handler if is_async else functools.partial(run_in_threadpool, info.handler)
 
     async def handle(request: Request) -> Response:
         begin, params = time.perf_counter(), request.path_params
@@ -176,9 +198,9 @@ def _with_errors(route: RouteInfo, service: Service) -> Handler:
                 response = await service.forwarder.forward(request, url, body)
                 request.scope["steelyard.audited"] = True  # the other process will add the audit entry
             else:
-                if route.scope is not None:
-                    service.authorize(request, route.scope, model, params.get("site"))
-                answer = await route.handler(service, request, *([model] if takes_model else []))
+                if info.scope is not None:
+                    service.authorize(request, info.scope, model, params.get("site"))
+                answer = await call(service, request, *([model] if takes_model else []))
                 response = answer if isinstance(answer, Response) else JSON(answer)
         except Exception as error:  # noqa: BLE001  any error becomes a response without values of rows
             response = respond(_problem(error, service, request_id))
@@ -187,15 +209,15 @@ def _with_errors(route: RouteInfo, service: Service) -> Handler:
             # Memory is released after this coroutine ends, because its local variables hold the rows.
             loop = asyncio.get_running_loop()
             loop.call_later(_RELEASE_SECONDS, loop.run_in_executor, None, service.memory.release)
-        if response.status_code >= 400 and route.is_audited:
-            service.audit_refusal(request, route.path, response.status_code)
+        if response.status_code >= 400 and info.is_audited:
+            service.audit_refusal(request, info.path, response.status_code)
         seconds = time.perf_counter() - begin
-        service.metrics.request_finished(request.method, route.path, response.status_code, seconds, model)
+        service.metrics.request_finished(request.method, info.path, response.status_code, seconds, model)
         if _log.isEnabledFor(logging.INFO):
             line = {
                 "at": datetime.now(UTC).isoformat(timespec="milliseconds"),
                 "method": request.method,
-                "route": route.path,
+                "route": info.path,
                 "model": model,
                 "status": response.status_code,
                 "ms": round(1000 * seconds, 2),
@@ -222,3 +244,93 @@ def _problem(error: Exception, service: Service, request_id: str) -> Problem:
     where = "".join(traceback.format_tb(error.__traceback__))
     _log.error("failure %s: %s\n%s", request_id, type(error).__name__, where, extra=extra)
     return Problem(500, f"the service failed; see {request_id} in its log.")
+
+
+# -- handlers of requests about the process ------------------------------------------------------
+
+
+@route("GET", "/v1/status", "predict", response="Status")
+def status(service: Service, _: Request) -> dict[str, Any]:
+    """Return the role, the lag, the failures and the disk usage of this process."""
+    found = service.metrics.process()
+    if not found["store_up"]:
+        _log.warning("the size of the store cannot be read")
+    shared = ("writer_alive", "requests_waiting", "store_bytes", "disk_free_bytes")
+    return {
+        "version": version("steelyard"),
+        "role": _role(service),
+        "behind": found["follower_lag_seconds"],
+        "write_failures": sum(service.writer.statistics.write_failures.values()),
+        "is_store_up": found["store_up"],
+        **{name: found[name] for name in shared},
+    }
+
+
+def _role(service: Service) -> str:
+    return "learner" if service.writer.leads else "predictor"
+
+
+@route("GET", "/health/live", response=ANY)
+@route("GET", "/v2/health/live")
+async def live(_service: Service, _request: Request) -> dict[str, Any]:
+    """Return status 200 (liveness probe)."""
+    return {"live": True}
+
+
+@route("GET", "/health/ready", response=ANY, statuses=NOT_READY)
+@route("GET", "/v2/health/ready")
+async def ready(service: Service, _: Request) -> Response:
+    """Return 200 if the keys can be read, the store works, and the writer is running and up to date."""
+    writer, problem = service.writer, service.writer.problem
+    is_ready = writer.is_alive and writer.behind < _MAX_LAG_SECONDS
+    is_ready = is_ready and (service.keys is None or service.keys.problem() is None) and problem is None
+    answer = {"ready": is_ready, "role": _role(service)}
+    more = {} if problem is None else {"problem": problem}
+    return JSON({**answer, **more}, 200 if is_ready else 503)
+
+
+@route("GET", "/health/learner", response=ANY, statuses=NOT_READY)
+async def learner(service: Service, _: Request) -> Response:
+    """Return 200 if this process accepts changes, for load balancers."""
+    leads = service.writer.is_alive and service.writer.leads and service.writer.problem is None
+    return JSON({"learner": leads}, 200 if leads else 503)
+
+
+@route("GET", "/metrics")
+async def metrics_text(service: Service, request: Request) -> Response:
+    """Return metrics in the text format of Prometheus."""
+    key = service.authorize(request, "predict")
+    if key is not None and "*" not in key.models:
+        raise Problem(
+            403, "metrics contain all models, but this key is for some.", "use a key for all models"
+        )
+    return Response(service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+@route("GET", "/openapi.json")
+async def openapi(_service: Service, _request: Request) -> dict[str, Any]:
+    """Return the OpenAPI description."""
+    return description()
+
+
+# -- web page, with a strict content security policy ------------------------------------------------
+
+
+@route("GET", "/")
+@route("GET", "/models/{name}")
+async def page(_service: Any, _request: Request) -> Response:
+    """Return the page."""
+    return _page_file("index.html", "text/html")
+
+
+@route("GET", "/page/{name}")
+async def file(_service: Any, request: Request) -> Response:
+    """Return a file of the page."""
+    name = request.path_params["name"]
+    if name not in _PAGE_FILES:
+        raise Problem(404, f"there is no file {name!r}.")
+    return _page_file(name, _PAGE_TYPES[name.rpartition(".")[2]])
+
+
+def _page_file(name: str, media_type: str) -> Response:
+    return Response(_PAGE.joinpath(name).read_bytes(), media_type=media_type, headers=_PAGE_HEADERS)

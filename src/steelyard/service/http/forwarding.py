@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import httpx
@@ -36,13 +36,9 @@ class Forwarder:
 
     def __init__(self, writer: Writer, check_key: Callable[[Request], Any]) -> None:
         self._writer, self._check_key = writer, check_key
-        self._http: httpx.AsyncClient | None = None
 
     async def target(self, request: Request) -> str | None:
-        """Return the address of the process that must answer a request, or None if this process can answer.
-
-        Raises Unavailable while a model moves from one process to another.
-        """
+        """Return the address of the process that must answer; raise Unavailable while a model moves."""
         model = request.path_params.get("model")
         if model is None:
             return None
@@ -65,15 +61,14 @@ class Forwarder:
         return url if url.startswith("http") else None
 
     async def forward(self, request: Request, url: str, body: bytes) -> Response:
-        """Send a request to another process and return its response."""
         path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
         headers = [(n, v) for n, v in request.headers.items() if n not in _DROPPED_HEADERS]
         headers.append((_REQUEST_ID, request.scope["steelyard.id"]))  # both processes then log the same id
-        outgoing = self._client().build_request(
+        outgoing = self._http.build_request(
             request.method, url + path, headers=[*headers, (_FORWARDED, "1")], content=body
         )
         try:
-            response = await self._client().send(outgoing, stream=True)
+            response = await self._http.send(outgoing, stream=True)
             kept = {n: v for n, v in response.headers.items() if n not in _DROPPED_HEADERS}
             if response.headers.get("content-type", "").startswith("text/event-stream"):
                 request.scope[ON_SHUTDOWN] = partial(_close_soon, response)
@@ -106,20 +101,18 @@ class Forwarder:
 
     async def _list(self, url: str, headers: dict[str, str]) -> list[dict[str, Any]]:
         try:
-            response = await self._client().get(f"{url}/v1/models", headers=headers, timeout=_LIST_TIMEOUT)
+            response = await self._http.get(f"{url}/v1/models", headers=headers, timeout=_LIST_TIMEOUT)
             models: list[dict[str, Any]] = response.json()["models"] if response.is_success else []
         except (httpx.HTTPError, ValueError, KeyError):
             return []
         return models
 
-    def _client(self) -> httpx.AsyncClient:
-        if self._http is None:
-            self._http = httpx.AsyncClient(timeout=_TIMEOUT, limits=_LIMITS, trust_env=False)
-        return self._http
+    @cached_property
+    def _http(self) -> httpx.AsyncClient:
+        return httpx.AsyncClient(timeout=_TIMEOUT, limits=_LIMITS, trust_env=False)
 
     async def close(self) -> None:
-        """Close all connections."""
-        if self._http is not None:
+        if "_http" in self.__dict__:
             await self._http.aclose()
 
 

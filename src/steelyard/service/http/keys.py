@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import hmac
+import json
 import logging
 import math
 import os
@@ -42,14 +43,10 @@ class Key:
     rate: float | None = None  # maximum number of requests per second
 
     def has_expired(self, now: float) -> bool:
-        """Return whether the key is no longer valid."""
         return self.expires is not None and now >= self.expires
 
     def allows(self, scope: str, model: str | None, site: str | None = None) -> bool:
-        """Return whether this key has the scope for a model and a site.
-
-        The scope admin includes all scopes.
-        """
+        """Return whether this key has the scope, or the scope admin, for a model and a site."""
         has_scope = scope in self.scopes or "admin" in self.scopes
         has_model = model is None or "*" in self.models or model in self.models
         has_site = site is None or "*" in self.sites or site in self.sites
@@ -91,7 +88,6 @@ class Keys:
         return problem
 
     def all(self) -> list[Key]:
-        """Return all keys."""
         self._refresh()
         return list(self._keys.values())
 
@@ -108,8 +104,11 @@ class Keys:
                 source=str(self.path),
                 hint="steelyard serve keys add creates it",
             ) from error
-        self._keys = _parsed(text, str(self.path))
-        self._loaded = state
+        try:
+            keys = [_key(entry) for entry in tomllib.loads(text).get("keys", [])]
+        except (tomllib.TOMLDecodeError, KeyError, TypeError, AttributeError, ValueError) as error:
+            raise FileFormatError(f"this is not a file of keys: {error}.", source=str(self.path)) from error
+        self._keys, self._loaded = {key.id: key for key in keys}, state
 
     @classmethod
     def add(
@@ -148,7 +147,6 @@ class Keys:
 
     @staticmethod
     def revoke(path: Path, key_id: str) -> Key:
-        """Remove a key and return it."""
         with _changed(path, key_id) as known:
             return known.pop(key_id)
 
@@ -186,14 +184,6 @@ def _hash(secret: str) -> str:
     return "sha256:" + hashlib.sha256(secret.encode()).hexdigest()
 
 
-def _parsed(text: str, name: str) -> dict[str, Key]:
-    try:
-        keys = [_key(entry) for entry in tomllib.loads(text).get("keys", [])]
-    except (tomllib.TOMLDecodeError, KeyError, TypeError, AttributeError, ValueError) as error:
-        raise FileFormatError(f"this is not a file of keys: {error}.", source=name) from error
-    return {key.id: key for key in keys}
-
-
 def _key(entry: dict[str, Any]) -> Key:
     lists = {name: tuple(map(str, entry[name])) for name in _LISTS if name in entry}
     rate = entry.get("rate")
@@ -219,8 +209,9 @@ def _write(path: Path, keys: Sequence[Key]) -> None:
     lines = ["# Keys of a steelyard service: hashes only. Change it with `steelyard serve keys`.\n"]
     for key in keys:
         lines.append("[[keys]]")
-        lines += [f"{name} = {_toml(getattr(key, name))}" for name in ("id", "hash", "note")]
-        lines += [f"{name} = [{', '.join(map(_toml, getattr(key, name)))}]" for name in _LISTS]
+        values = {name: getattr(key, name) for name in ("id", "hash", "note", *_LISTS)}
+        # Texts and lists are written in TOML as in JSON.
+        lines += [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in values.items()]
         if key.expires is not None:
             lines.append(f"expires = {datetime.fromtimestamp(key.expires, UTC).isoformat()}")
         if key.rate is not None:
@@ -248,10 +239,6 @@ def _set_owner(path: Path, descriptor: int) -> None:
         os.fchown(descriptor, model.st_uid, model.st_gid)
     if not is_new:
         os.fchmod(descriptor, stat.S_IMODE(model.st_mode))
-
-
-def _toml(text: str) -> str:
-    return '"' + "".join(f"\\u{ord(c):04x}" if c in '"\\' or ord(c) < 32 else c for c in text) + '"'
 
 
 class RateLimits:

@@ -1,30 +1,37 @@
-"""Metrics for Prometheus: requests, rows, models, topics and the process."""
+"""Metrics for Prometheus, and the activity of each model over time for the web page."""
 
 from __future__ import annotations
 
 import platform
-from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+import threading
+import time
+from bisect import bisect_left
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import version
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, generate_latest
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
-    HistogramMetricFamily,
     InfoMetricFamily,
 )
 from prometheus_client.registry import Collector
 
-from steelyard.service.http.activity import LABEL_DELAY_BOUNDS, Activity
-from steelyard.service.statistics import HistogramCounts
 from steelyard.service.writer import Writer
+
+if TYPE_CHECKING:
+    from steelyard.brokers.consumer import Consumer
 
 _VERBS = ("learn", "predict")  # requests whose latency the web page shows
 _LATENCY_REQUESTS = 500
+_INTERVAL_SECONDS = (60, 900)  # interval lengths of the fine and the coarse time series
+_N_INTERVALS = (180, 672)  # number of intervals that are kept (three hours and seven days)
+_LATENCY_BOUNDS = tuple(0.0005 * 2.0**k for k in range(14))  # upper bounds in seconds, from 0.5 ms to 4 s
+_LABEL_DELAY_BOUNDS = (1.0, 60.0, 600.0, 3_600.0, 21_600.0, 86_400.0, 259_200.0, 604_800.0, 2_592_000.0)
 _BUCKETS_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 # Help texts of metrics, by the kind of family and the name without the prefix "steelyard_".
 _FAILED_WRITES = {"write_failures": "Groups of requests that could not be written."}
@@ -71,28 +78,20 @@ _COUNTERS_OF_TOPIC = {
 Values = dict[str, dict[tuple[str, ...], float | None]]
 
 
-class TopicConsumer(Protocol):
-    """Thread that feeds a model from a topic while the service runs."""
-
-    model: str
-
-    def start(self) -> None:
-        """Start consuming."""
-
-    def stop(self) -> None:
-        """Finish the messages in progress and stop."""
-
-    def describe(self) -> dict[str, Any]:
-        """Return role, address without credentials, state, error, lag, counts and throughput."""
-
-
 class Metrics(Collector):
     """Prometheus metrics of one service, most of which are computed at each scrape."""
 
-    def __init__(self, writer: Writer, consumers: Sequence[TopicConsumer] = ()) -> None:
+    def __init__(self, writer: Writer, consumers: Sequence[Consumer] = ()) -> None:
         self._registry = CollectorRegistry()
-        # Durations by method, route and status. A Histogram of the client library takes three times as long.
-        self._seconds: dict[tuple[str, str, int], HistogramCounts] = {}
+        self._seconds = Histogram(
+            "steelyard_request_seconds",
+            "Time to respond to a request.",
+            ["method", "route", "status"],
+            buckets=_BUCKETS_SECONDS,
+            registry=self._registry,
+        )
+        # Histograms by method, route and status, because a lookup by labels takes longer than counting.
+        self._seconds_of: dict[tuple[str, str, int], Histogram] = {}
         self._predicted = Counter(
             "steelyard_rows_predicted", "Rows that were predicted.", ["model"], registry=self._registry
         )
@@ -100,11 +99,12 @@ class Metrics(Collector):
             "steelyard_label_delay_seconds",
             "Time from a prediction to its label.",
             ["model"],
-            buckets=LABEL_DELAY_BOUNDS,
+            buckets=_LABEL_DELAY_BOUNDS,
             registry=self._registry,
         )
         self.activity, self._writer, self._consumers = Activity(), writer, consumers
         writer.statistics.on_labels = self.labels_arrived
+        self._registry.register(writer.statistics.commit_seconds)
         self._registry.register(self)
         ProcessCollector(registry=self._registry)
         self._build = InfoMetricFamily(
@@ -121,11 +121,10 @@ class Metrics(Collector):
     def request_finished(
         self, method: str, route: str, status: int, seconds: float, model: str | None
     ) -> None:
-        """Record the duration of a request."""
-        counts = self._seconds.get((method, route, status))
-        if counts is None:
-            counts = self._seconds[method, route, status] = HistogramCounts(_BUCKETS_SECONDS)
-        counts.add(seconds)
+        histogram = self._seconds_of.get((method, route, status))
+        if histogram is None:
+            histogram = self._seconds_of[method, route, status] = self._seconds.labels(method, route, status)
+        histogram.observe(seconds)
         verb = route.rpartition("/")[2]
         if model in self._writer.published:  # clients could send any number of names of unknown models
             self.activity.request(model, verb, status, seconds)
@@ -150,11 +149,9 @@ class Metrics(Collector):
         return found
 
     def rows_predicted(self, model: str, n_rows: int) -> None:
-        """Count predicted rows."""
         self._predicted.labels(model).inc(n_rows)
 
     def text(self) -> bytes:
-        """Return all metrics in the text format of Prometheus."""
         return generate_latest(self._registry)
 
     # -- values at the time of a scrape -------------------------------------------------------------
@@ -163,28 +160,14 @@ class Metrics(Collector):
         """Yield the metrics that are computed at each scrape."""
         statistics = self._writer.statistics
         yield self._build
-        requests = HistogramMetricFamily(
-            "steelyard_request_seconds",
-            "Time to respond to a request.",
-            labels=["method", "route", "status"],
-        )
-        for (method, route, status), counts in list(self._seconds.items()):
-            requests.add_metric([method, route, str(status)], counts.cumulative(), counts.sum)
-        yield requests
-        commits = statistics.commit_seconds
-        yield HistogramMetricFamily(
-            "steelyard_commit_seconds",
-            "Time to make a group of requests durable.",
-            buckets=commits.cumulative(),
-            sum_value=commits.sum,
-        )
         values: Values = {
             "write_failures": _by_label({"none": 0, **statistics.write_failures}),
             "erase_failures": {(): statistics.erase_failures},
         }
         yield from _families(CounterMetricFamily, _FAILED_WRITES, ["reason"], values)
         yield from _families(CounterMetricFamily, _FAILED_ERASURES, [], values)
-        yield from _families(GaugeMetricFamily, _OF_PROCESS, [], self._process())
+        process: Values = {name: {(): value} for name, value in self.process().items()}
+        yield from _families(GaugeMetricFamily, _OF_PROCESS, [], process)
         topics = self._topics()
         yield from _families(GaugeMetricFamily, _GAUGES_OF_TOPIC, ["model", "role"], topics)
         yield from _families(CounterMetricFamily, _COUNTERS_OF_TOPIC, ["model", "role"], topics)
@@ -193,22 +176,22 @@ class Metrics(Collector):
         yield from _families(GaugeMetricFamily, _OF_MODEL, ["model"], models)
         yield from _families(GaugeMetricFamily, _OF_RATE, ["model", "rate"], models)
 
-    def _process(self) -> Values:
+    def process(self) -> dict[str, Any]:
+        """Return the values of the process, with None for the sizes of a store that cannot be read."""
         writer, store = self._writer, self._writer.store
         size: int | None = None
         free: int | None = None
         with suppress(*store.errors):
             size, free = store.n_bytes(), store.free_bytes()
-        found = {
-            "leader": float(writer.leads),
-            "writer_alive": float(writer.is_alive),
+        return {
+            "leader": writer.leads,
+            "writer_alive": writer.is_alive,
             "follower_lag_seconds": writer.behind,
             "requests_waiting": writer.n_waiting,
-            "store_up": float(size is not None),
+            "store_up": size is not None,
             "store_bytes": size,
             "disk_free_bytes": free,
         }
-        return {name: {(): value} for name, value in found.items()}
 
     def _topics(self) -> Values:
         values: Values = {name: {} for name in (*_GAUGES_OF_TOPIC, *_COUNTERS_OF_TOPIC)}
@@ -259,3 +242,117 @@ def _families(kind: Any, texts: Mapping[str, str], labels: Sequence[str], values
             if value is not None:
                 family.add_metric(list(key), value)
         yield family
+
+
+class IntervalCounts:
+    """Counts of values by upper bound, with a last interval for larger values."""
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self.bounds = tuple(bounds)
+        self.counts = [0] * (len(self.bounds) + 1)
+
+    def add(self, value: float) -> None:
+        self.counts[bisect_left(self.bounds, value)] += 1
+
+    @property
+    def n_values(self) -> int:
+        return sum(self.counts)
+
+    def quantile(self, share: float, unit: float = 1.0) -> float | None:
+        """Return the upper bound of the interval of a quantile, times ``unit``, or None without values."""
+        reached, total = 0, self.n_values
+        for bound, count in zip(self.bounds, self.counts, strict=False):
+            reached += count
+            if total and reached >= share * total:
+                return unit * bound
+        return 2.0 * unit * self.bounds[-1] if total else None
+
+
+class _Interval:
+    """Counters of the requests and labels of one model in one interval."""
+
+    __slots__ = ("errors", "label_delays", "latencies", "refused")
+
+    def __init__(self) -> None:
+        self.errors = self.refused = 0
+        self.latencies = {verb: IntervalCounts(_LATENCY_BOUNDS) for verb in ("learn", "predict")}
+        self.label_delays = IntervalCounts(_LABEL_DELAY_BOUNDS)
+
+    def point(self, at: float) -> dict[str, Any]:
+        learn, predict = self.latencies["learn"], self.latencies["predict"]
+        return {
+            "at": at,
+            "learn": learn.n_values,
+            "predict": predict.n_values,
+            "errors": self.errors,
+            "refused": self.refused,
+            "learn_ms": learn.quantile(0.99, unit=1000.0),
+            "predict_ms": predict.quantile(0.99, unit=1000.0),
+            "label_delay": self.label_delays.quantile(0.5),
+            "labels": self.label_delays.n_values,
+        }
+
+
+class Activity:
+    """Counters of requests and labels of this process in intervals of a minute and of a quarter-hour."""
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        # Protects the creation of intervals. Counters need no lock: each is incremented by one thread only.
+        self._lock = threading.Lock()
+        self._series: dict[str, tuple[OrderedDict[int, _Interval], ...]] = {}
+        # Current minute, and the current intervals of both series.
+        self._current: dict[str, tuple[int, list[_Interval]]] = {}
+
+    def request(self, model: str, verb: str, status: int, seconds: float) -> None:
+        if status < 400 and verb not in {"learn", "predict"}:
+            return
+        for interval in self._intervals(model):
+            if status < 400:
+                interval.latencies[verb].add(seconds)
+            elif status < 500:
+                interval.refused += 1
+            else:
+                interval.errors += 1
+
+    def labels(self, model: str, delays: Sequence[float]) -> None:
+        """Count labels in a histogram of their delay since the prediction."""
+        for interval in self._intervals(model):
+            for delay in delays:
+                interval.label_delays.add(delay)
+
+    def _intervals(self, model: str) -> list[_Interval]:
+        """Return the current intervals of a model."""
+        now = int(self._clock())
+        current = self._current.get(model)
+        if current is not None and current[0] == now // _INTERVAL_SECONDS[0]:
+            return current[1]
+        with self._lock:
+            opened = []
+            series = self._series.setdefault(model, (OrderedDict(), OrderedDict()))
+            for intervals, seconds, length in zip(series, _INTERVAL_SECONDS, _N_INTERVALS, strict=True):
+                opened.append(intervals.setdefault(now // seconds, _Interval()))
+                while len(intervals) > length:
+                    intervals.popitem(last=False)
+            self._current[model] = (now // _INTERVAL_SECONDS[0], opened)
+        return opened
+
+    def forget(self, model: str) -> None:
+        with self._lock:
+            self._series.pop(model, None)
+            self._current.pop(model, None)
+
+    def points(self, model: str, since: float) -> dict[str, Any]:
+        """Return the intervals since a time: minutes if they go back that far, otherwise quarter-hours."""
+        now = self._clock()
+        with self._lock:
+            series = self._series.get(model, (OrderedDict(), OrderedDict()))
+            coarse = _INTERVAL_SECONDS[1]
+            oldest = next(iter(series[1]), now // coarse) * coarse  # there are no requests before this time
+            which = 0 if now - max(since, oldest) <= _INTERVAL_SECONDS[0] * _N_INTERVALS[0] else 1
+            seconds, length = _INTERVAL_SECONDS[which], _N_INTERVALS[which]
+            points = {n: interval.point(n * seconds) for n, interval in series[which].items()}
+        first, last = int(max(since, now - seconds * length) // seconds), int(now // seconds)
+        numbers = range(max(first, min(points, default=last) - 1), last + 1)
+        empty = _Interval()
+        return {"seconds": seconds, "points": [points.get(n) or empty.point(n * seconds) for n in numbers]}

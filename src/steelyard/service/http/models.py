@@ -1,25 +1,30 @@
-"""Handlers of requests about models: summaries, quality, versions, lifecycle, quarantine, audit log."""
+"""Handlers of requests about models: summaries, lifecycle, audit log, sites, explanations, inference."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
+from steelyard.exceptions import FileFormatError
+from steelyard.federated import Hub, SiteUpdate
 from steelyard.persistence import to_bytes
 from steelyard.service import commands
-from steelyard.service import rows as wire
-from steelyard.service.errors import NotFoundError, Unavailable
+from steelyard.service.errors import NotFoundError, QueueFullError, StaleVersionError, Unavailable
 from steelyard.service.http.responses import JSON, Problem, file_response
-from steelyard.service.http.routes import BINARY, MODEL, MODELS, route
+from steelyard.service.http.routes import ANY, BINARY, MODEL, MODELS, NOT_READY, route
 from steelyard.service.http.service import seconds
+from steelyard.service.published import PublishedModel
 from steelyard.service.spec import Spec
-from steelyard.tables.columns import as_texts
+from steelyard.service.stored_rows import unpack
+from steelyard.tables.columns import ColumnBatch, as_texts
 
 if TYPE_CHECKING:
     from steelyard.service.http.service import Service
@@ -27,6 +32,14 @@ if TYPE_CHECKING:
 _MAX_POINTS, _MAX_CERTIFICATES = 2_000, 50  # maximum numbers of entries in a response
 _MAX_SPEC_BYTES = 1 << 20
 _MAX_ENTRIES = 1_000  # maximum number of audit entries or quarantined rows in a response
+_SITE = f"{MODEL}/sites/{{site:path}}"
+_MAX_NAME_CHARACTERS = 200
+_MAX_UPDATE_BYTES = 16 << 20  # sufficient for about 1,000 columns with two classes
+_MAX_EXPLAINED_ROWS = 1_000  # maximum number of rows in a request for explanations
+_V2_MODEL = "/v2/models/{model}"
+_NUMBER_TYPES = frozenset(
+    {"BOOL", "FP16", "FP32", "FP64", *(f"{sign}INT{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64))}
+)
 _FILTERS = ("verb", "key", "address", "request_id", "outcome")
 _NUMBER = {"type": "integer", "minimum": 0}
 _TEXT = {"type": "string"}
@@ -57,16 +70,21 @@ def _summaries(service: Service, names: Sequence[str]) -> list[dict[str, Any]]:
     found = []
     for name in names:
         with suppress(NotFoundError, Unavailable):
-            found.append({**_summary(service, name), **_quality(service, name)})
+            found.append(_summary(service, name))
     return found
 
 
-def _quality(service: Service, name: str) -> dict[str, Any]:
-    """Return the quality values by which the web page sorts models."""
+def _summary(service: Service, name: str) -> dict[str, Any]:
     published = service.model(name)
     measures = published.measures
     recent = service.metrics.activity.points(name, time.time() - 3_600.0)["points"]
     return {
+        "name": name,
+        "version": published.version,
+        **published.summary(),
+        "waiting_for_labels": service.writer.store.n_pending(name),
+        "spec": published.spec.as_dict(),
+        # The web page sorts models by these values.
         "quality": {"g_mean": measures["g_mean"], "auc": measures["auc"]},
         "errors_per_hour": sum(point["errors"] for point in recent),
         "requests_per_hour": sum(point["learn"] + point["predict"] for point in recent),
@@ -74,26 +92,13 @@ def _quality(service: Service, name: str) -> dict[str, Any]:
     }
 
 
-def _summary(service: Service, name: str) -> dict[str, Any]:
-    published = service.model(name)
-    return {
-        "name": name,
-        "version": published.version,
-        **published.summary(),
-        "waiting_for_labels": service.writer.store.n_pending(name),
-        "spec": published.spec.as_dict(),
-    }
-
-
 @route("GET", MODEL, "predict", response="Model")
-async def get_model(service: Service, _: Request, name: str) -> dict[str, Any]:
+def get_model(service: Service, _: Request, name: str) -> dict[str, Any]:
     """Return the version, digest, classes, row counts, experts and latency of a model."""
     published = service.model(name)
     return {
         **published.experts_and_drifts(),
-        # Runs in a thread, because the digest of a model with thousands of columns takes seconds.
-        **await run_in_threadpool(_summary, service, name),
-        **_quality(service, name),
+        **_summary(service, name),
         "latency_ms": service.metrics.latency(name),
         "realised_rates": published.realised_rates(),
         "topics": [consumer.describe() for consumer in service.consumers if consumer.model == name],
@@ -101,11 +106,11 @@ async def get_model(service: Service, _: Request, name: str) -> dict[str, Any]:
 
 
 @route("GET", f"{MODEL}/measures", "predict", response="Measures")
-async def measures(service: Service, request: Request, name: str) -> dict[str, Any]:
+def measures(service: Service, request: Request, name: str) -> dict[str, Any]:
     """Return the quality of predictions, current and over time."""
     published, since = service.model(name), request.query_params.get("since")
     moment = None if since is None else seconds(since)
-    points = await run_in_threadpool(service.writer.store.points, name, moment, _MAX_POINTS)
+    points = service.writer.store.points(name, moment, _MAX_POINTS)
     return {"now": published.measures, "points": points}
 
 
@@ -119,9 +124,9 @@ async def activity(service: Service, request: Request, name: str) -> dict[str, A
 
 
 @route("GET", f"{MODEL}/columns", "predict", response="Columns")
-async def columns(service: Service, _: Request, name: str) -> dict[str, Any]:
+def columns(service: Service, _: Request, name: str) -> dict[str, Any]:
     """Return missing values, drift and importance of each column, on recent rows."""
-    return await run_in_threadpool(service.model(name).column_statistics)
+    return service.model(name).column_statistics()
 
 
 @route(
@@ -146,17 +151,16 @@ async def versions(service: Service, request: Request, name: str) -> dict[str, A
 
 
 @route("GET", f"{MODEL}/certificates", "predict", response="Certificates")
-async def certificates(service: Service, _: Request, name: str) -> dict[str, Any]:
+def certificates(service: Service, _: Request, name: str) -> dict[str, Any]:
     """Return the latest certificates of forget requests."""
     service.model(name)
-    found = await run_in_threadpool(service.writer.store.certificates, name, _MAX_CERTIFICATES)
-    return {"certificates": found}
+    return {"certificates": service.writer.store.certificates(name, _MAX_CERTIFICATES)}
 
 
 @route("GET", f"{MODEL}/file", "admin", response=BINARY)
-async def file(service: Service, _: Request, name: str) -> Response:
+def file(service: Service, _: Request, name: str) -> Response:
     """Return the learner in the file format of ``steelyard.save``."""
-    return file_response(name, await run_in_threadpool(to_bytes, service.model(name).learner))
+    return file_response(name, to_bytes(service.model(name).learner))
 
 
 # -- lifecycle --------------------------------------------------------------------------------------
@@ -227,14 +231,13 @@ async def promote(service: Service, request: Request, name: str) -> dict[str, An
 
 
 @route("GET", f"{MODEL}/quarantine", "admin", response="Quarantine", query={"after": _NUMBER})
-async def quarantine(service: Service, request: Request, name: str) -> dict[str, Any]:
+def quarantine(service: Service, request: Request, name: str) -> dict[str, Any]:
     """Return the rows in quarantine with the reason for each, oldest first."""
     service.model(name)
     after = _integer(request, "after", 0)
-    found = await run_in_threadpool(service.writer.store.quarantined, name, after, _MAX_ENTRIES)
     rows = []
-    for row in found:
-        columns = wire.unpack(row.body)[0].columns.items()
+    for row in service.writer.store.quarantined(name, after, _MAX_ENTRIES):
+        columns = unpack(row.body)[0].columns.items()
         values = {n: as_texts(c)[0] if c.dtype == object else float(c[0]) for n, c in columns}
         rows.append({"number": row.number, "at": row.at, "reason": row.reason, "row": values})
     return {"rows": rows}
@@ -281,3 +284,230 @@ def _integer(request: Request, name: str, default: int) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) < 19):
         raise Problem(422, f"{name} must be a whole number; got {text[:40]!r}.")
     return int(text)
+
+
+# -- event streams --------------------------------------------------------------------------
+
+
+@route("GET", f"{MODEL}/events", "predict")
+async def events(service: Service, request: Request, name: str) -> Response:
+    """Send a server-sent event whenever the model changes."""
+    service.model(name)
+    streams, limit = service.event_streams, service.limits.listeners
+    if len(streams.listeners) >= limit:
+        raise QueueFullError(f"there are {limit} event streams already.")
+    headers = {"Cache-Control": "no-store"}
+    return StreamingResponse(streams.lines(request, name), media_type="text/event-stream", headers=headers)
+
+
+# -- federated models ------------------------------------------------------------------------
+
+
+def _hub_of(published: PublishedModel) -> Hub:
+    if published.hub is None:
+        raise Problem(409, f"the model {published.name!r} is not federated.", "create one with sites = true")
+    return published.hub
+
+
+@route("PUT", _SITE, "site", response="Received", body=BINARY)
+async def put_update(service: Service, request: Request, name: str) -> dict[str, Any]:
+    """Apply the update of a site. The update is durable before the response is sent."""
+    site = _site_of(request)
+    _hub_of(service.model(name))
+    content_type = request.headers.get("content-type", BINARY).partition(";")[0].strip().lower()
+    if content_type != BINARY:
+        raise Problem(415, f"the content type {content_type!r} is not supported.", f"use {BINARY}")
+    body = await service.read_body(request, min(service.limits.body, _MAX_UPDATE_BYTES))
+    site_update = await run_in_threadpool(_parsed_update, body, site, service.limits.columns)
+    try:
+        return await service.change(request, commands.Publish(name, site_update))
+    except StaleVersionError as stale:
+        epoch, version = stale.age
+        raise Problem(409, stale.summary, stale.hint, reason="stale", epoch=epoch, version=version) from stale
+
+
+def _parsed_update(body: bytes, site: str, max_features: int) -> SiteUpdate:
+    try:
+        site_update = SiteUpdate.from_bytes(body)
+    except FileFormatError as error:
+        raise Problem(422, f"{error.summary} Nothing was changed.", error.hint) from error
+    if site_update.site != site:
+        raise Problem(422, f"the update belongs to site {site_update.site!r}, but was sent as {site!r}.")
+    n_features = site_update.schema.n_features
+    if n_features > max_features:
+        raise Problem(413, f"a model can have at most {max_features:,} features; got {n_features:,}.")
+    return site_update
+
+
+@route("GET", _SITE, "site", response=BINARY)
+def get_update(service: Service, request: Request, name: str) -> Response:
+    """Return the latest update of a site."""
+    site, hub = _site_of(request), _hub_of(service.model(name))
+    if site not in hub.sites:
+        raise Problem(404, f"there is no site {site!r}.", reason="no site")
+    return Response(hub.site_update(site).to_bytes(), media_type=BINARY)
+
+
+@route("DELETE", _SITE, "site", response="Dropped", is_idempotent=True)
+async def drop(service: Service, request: Request, name: str) -> dict[str, Any]:
+    """Remove a site from the model."""
+    site = _site_of(request)
+    _hub_of(service.model(name))
+    return await service.change(request, commands.Drop(name, site))
+
+
+@route("GET", f"{MODEL}/sites", "admin", response="Sites")
+def table(service: Service, _: Request, name: str) -> dict[str, Any]:
+    """Return the contribution of each site, and the quality of the pooled model on its rows."""
+    published = service.model(name)
+    hub = _hub_of(published)
+    rows = []
+    for summary in hub.compare() if hub.sites else []:
+        site_update = hub.site_update(summary.site)
+        rows.append({"epoch": site_update.epoch, "version": site_update.version, **asdict(summary)})
+    return {
+        "model_version": published.version,
+        "digest": hub.digest() if hub.sites else None,
+        "rows": hub.statistics.n_rows if hub.sites else 0.0,
+        "sites": rows,
+        "gone": {site: list(age) for site, age in hub.gone.items()},
+    }
+
+
+@route("GET", f"{MODEL}/pooled", "site", response=BINARY)
+def pooled(service: Service, _: Request, name: str) -> Response:
+    """Return the pooled model as a file for ``steelyard predict``."""
+    hub = _hub_of(service.model(name))
+    if not hub.sites:
+        raise Problem(404, "no site has published yet, so there is no pooled model.")
+    return file_response(name, to_bytes(hub.model()))
+
+
+def _site_of(request: Request) -> str:
+    site: str = request.path_params["site"]
+    if not 1 <= len(site) <= _MAX_NAME_CHARACTERS:
+        raise Problem(
+            422, f"the name of a site must have 1 to {_MAX_NAME_CHARACTERS} characters; got {len(site)}."
+        )
+    return site
+
+
+# -- explanations ----------------------------------------------------------------------------------
+
+
+@route("POST", f"{MODEL}/explain", "predict", response="Explained", body="Rows", takes_rows=True)
+async def explain(service: Service, request: Request, name: str) -> dict[str, Any]:
+    """Explain predictions: contributions of columns."""
+    published = service.model(name)
+    batch = await service.rows(await service.read_body(request), request, published)
+    if batch.n_rows > _MAX_EXPLAINED_ROWS:
+        limit = f"at most {_MAX_EXPLAINED_ROWS:,} rows; got {batch.n_rows:,}."
+        raise Problem(413, f"a request can explain {limit}")
+    found = await run_in_threadpool(published.explain, batch)
+    return {"explanations": found, "version": published.version}
+
+
+@route("GET", f"{MODEL}/explanations", "predict", response="Explanations")
+def explanations(service: Service, _: Request, name: str) -> dict[str, Any]:
+    """Return recent alarms with explanations, and the importance of columns."""
+    published = service.model(name)
+    certificates = service.writer.store.certificates(name, 1)
+    forgotten_at = max((float(one["at"]) for one in certificates), default=-np.inf)
+    return service.alarms.explain(published, forgotten_at)
+
+
+# -- Open Inference Protocol, version 2 --------------------------------------------------------------
+
+
+@route("GET", "/v2")
+async def server(_service: Service, _request: Request) -> dict[str, Any]:
+    """Return the name and the version of the protocol."""
+    return {"name": "steelyard", "version": "2", "extensions": []}
+
+
+@route("GET", _V2_MODEL, "predict", response="Metadata")
+async def metadata(service: Service, _: Request, name: str) -> dict[str, Any]:
+    """Return the inputs and outputs of a model."""
+    published = service.model(name)
+    return {
+        "name": name,
+        "versions": [str(published.version)],
+        "platform": "steelyard",
+        "inputs": [
+            {"name": column, "datatype": "FP64" if kind == "number" else "BYTES", "shape": [-1]}
+            for column, kind in published.columns.items()
+        ],
+        "outputs": [
+            {"name": "label", "datatype": "BYTES", "shape": [-1]},
+            {"name": "score", "datatype": "FP64", "shape": [-1, -1]},
+        ],
+    }
+
+
+@route("GET", f"{_V2_MODEL}/ready", "predict", response=ANY, statuses=NOT_READY)
+async def model_ready(service: Service, _: Request, name: str) -> Response:
+    """Return 200 if a model can predict."""
+    is_ready = service.model(name).is_ready
+    return JSON({"name": name, "ready": is_ready}, 200 if is_ready else 503)
+
+
+@route("POST", f"{_V2_MODEL}/infer", "predict", response="Inferred", body="Infer")
+async def infer(service: Service, request: Request, name: str) -> dict[str, Any]:
+    """Predict labels, scores and probabilities of tensors."""
+    _, body = await service.read_json(request)
+    published, batch = service.model(name), _batch(body)
+    answers, probabilities = await run_in_threadpool(published.predict, batch)
+    service.metrics.rows_predicted(name, batch.n_rows)
+    labels = [str(label) for label in answers.labels.tolist()]
+    outputs: list[dict[str, Any]] = [
+        {"name": "label", "datatype": "BYTES", "shape": [batch.n_rows], "data": labels},
+        _matrix("score", answers.scores),
+    ]
+    if probabilities is not None:
+        outputs.append(_matrix("probability", probabilities))
+    return {
+        "model_name": name,
+        "model_version": str(published.version),
+        "id": str(body.get("id", "")),
+        "parameters": {"classes": [str(label) for label in answers.classes]},
+        "outputs": outputs,
+    }
+
+
+def _matrix(name: str, values: Any) -> dict[str, Any]:
+    return {"name": name, "datatype": "FP64", "shape": list(values.shape), "data": values.ravel().tolist()}
+
+
+def _batch(body: dict[str, Any]) -> ColumnBatch:
+    """Return the inputs as columns; each column is a tensor of shape (n,) or (n, 1)."""
+    inputs = body.get("inputs")
+    if not isinstance(inputs, list) or not inputs:
+        raise Problem(422, "expected inputs, a list with one tensor per column.")
+    columns: dict[str, Any] = {}
+    lengths = set()
+    for tensor in inputs:
+        try:
+            name, kind, data = str(tensor["name"]), tensor["datatype"], tensor["data"]
+        except (TypeError, KeyError) as error:
+            raise Problem(
+                422, f"a tensor needs name, datatype, shape and data; {error} is missing."
+            ) from error
+        columns[name] = _values(name, kind, data)
+        lengths.add(len(columns[name]))
+    if len(lengths) != 1:
+        raise Problem(422, f"all tensors must have the same length; got {sorted(lengths)}.")
+    return ColumnBatch(columns, lengths.pop())
+
+
+def _values(name: str, kind: Any, data: Any) -> Any:
+    try:
+        flat = [item[0] if isinstance(item, list) else item for item in data]
+        if kind in _NUMBER_TYPES:
+            return np.array([np.nan if v is None else float(v) for v in flat])
+        if kind == "BYTES":
+            texts = np.empty(len(flat), dtype=object)
+            texts[:] = [None if v is None else str(v) for v in flat]
+            return texts
+    except (TypeError, ValueError, IndexError) as error:
+        raise Problem(422, f"the tensor {name!r} cannot be read: {error}.") from error
+    raise Problem(422, f"the tensor {name!r} has datatype {kind!r}; expected a number type or BYTES.")

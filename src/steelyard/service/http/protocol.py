@@ -22,8 +22,7 @@ _REASONS = {408: "Request Timeout", 431: "Request Header Fields Too Large", 503:
 class LimitedProtocol(HttpToolsProtocol):
     """HTTP connection that is closed if its headers are too long or too slow.
 
-    uvicorn has neither limit. A client that sends endless headers would fill the memory, and clients that
-    never finish their headers would use up the file descriptors.
+    uvicorn has neither limit, so clients could fill the memory or use up the file descriptors.
     """
 
     _header_timer: asyncio.TimerHandle | None = None

@@ -133,7 +133,6 @@ def write_prediction(request: Request, response: Mapping[str, Any]) -> Response:
 
 
 def file_response(name: str, data: bytes) -> Response:
-    """Return a model file as a download."""
     headers = {"Content-Disposition": f'attachment; filename="{name}.steelyard"'}
     return Response(data, media_type=BINARY, headers=headers)
 
@@ -150,7 +149,6 @@ class Problem(Exception):  # noqa: N818  the term of RFC 9457
 
 
 def problem_of(error: SteelyardError) -> Problem:
-    """Convert an error of the library to a problem."""
     is_internal = isinstance(error, FileAccessError | FileFormatError)
     status = getattr(error, "status", 500 if is_internal else 422)
     more: dict[str, Any] = {}
@@ -167,7 +165,6 @@ def problem_of(error: SteelyardError) -> Problem:
 
 
 def respond(problem: Problem) -> Response:
-    """Return a problem as an HTTP response."""
     body: dict[str, Any] = {
         "type": "about:blank",
         "title": _TITLES.get(problem.status, "Refused"),

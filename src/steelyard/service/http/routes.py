@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
@@ -14,8 +14,9 @@ MODELS = "/v1/models"
 MODEL = f"{MODELS}/{{model}}"
 BINARY = "application/octet-stream"
 ANY = ""  # a response without schema
+NOT_READY = {503: "Not ready."}
 # Called with the service, the request and, if the path contains {model}, the name of the model.
-Handler = Callable[..., Awaitable[Any]]
+Handler = Callable[..., Any]
 
 
 @dataclass(frozen=True)
@@ -57,191 +58,135 @@ def route(
 
 # -- OpenAPI ----------------------------------------------------------------------------------------
 
-_TEXT, _INTEGER, _NUMBER, _FLAG, _OBJECT = (
-    {"type": t} for t in ("string", "integer", "number", "boolean", "object")
-)
-_OPTIONAL_OBJECT = {"type": ["object", "null"]}
-_LABEL = {"type": ["string", "integer"]}
-_OPTIONAL_TEXT = {"type": ["string", "null"]}
 _JSON = "application/json"
+_TEXT = {"type": "string"}
+_ROW = {"type": "object", "additionalProperties": {"type": ["number", "string", "boolean", "null"]}}
+# Types of fields. The name of a schema is a type as well; [] means a list, {} an object with such values.
+_TYPES: dict[str, Any] = {
+    "text": _TEXT,
+    "text?": {"type": ["string", "null"]},
+    "integer": {"type": "integer"},
+    "integer?": {"type": ["integer", "null"]},
+    "number": {"type": "number"},
+    "flag": {"type": "boolean"},
+    "object": {"type": "object"},
+    "object?": {"type": ["object", "null"]},
+    "array": {"type": "array"},
+    "label": {"type": ["string", "integer"]},
+    "score": {"type": ["number", "object"]},
+    "as_of": {"type": ["integer", "string"]},
+    "memory": {"type": ["string", "integer", "object"]},
+    "time": {"type": "string", "format": "date-time"},
+    "rows": {"type": "array", "items": _ROW, "minItems": 1},
+    "name": {"type": "string", "minLength": 1},
+}
 
 
 def _ref(name: str) -> dict[str, str]:
     return {"$ref": f"#/components/schemas/{name}"}
 
 
-def _list(items: Mapping[str, Any], **more: Any) -> dict[str, Any]:
-    return {"type": "array", "items": items, **more}
+def _schema(kind: str, **more: Any) -> dict[str, Any]:
+    """Return the schema of a type with further keywords."""
+    if kind.endswith("[]"):
+        return {"type": "array", "items": _schema(kind[:-2]), **more}
+    if kind.endswith("{}"):
+        return {"type": "object", "additionalProperties": _schema(kind[:-2]), **more}
+    return {**(_TYPES[kind] if kind in _TYPES else _ref(kind)), **more}
 
 
-def _record(
-    required: str = "",
-    *,
-    texts: str = "",
-    integers: str = "",
-    numbers: str = "",
-    flags: str = "",
-    objects: str = "",
-    lists: str = "",
-    **properties: Any,
-) -> dict[str, Any]:
-    """Return the schema of an object. Names of properties of a simple type are separated by spaces."""
-    kinds = (texts, _TEXT), (integers, _INTEGER), (numbers, _NUMBER), (flags, _FLAG), (objects, _OBJECT)
-    for names, schema in (*kinds, (lists, _list(_OBJECT))):
-        properties.update(dict.fromkeys(names.split(), schema))
-    schema = {"type": "object", "properties": properties}
-    return {**schema, "required": required.split()} if required else schema
+def _record(fields: str, **properties: Any) -> dict[str, Any]:
+    """Return the schema of an object. Fields are written ``name:type``, and ``!`` marks required fields.
+
+    The schema of a field without a type is one of ``properties``.
+    """
+    for name, _, kind in (field.rstrip("!").partition(":") for field in fields.split()):
+        if kind:
+            properties[name] = _schema(kind)
+    required = [field.rstrip("!").partition(":")[0] for field in fields.split() if field.endswith("!")]
+    return {"type": "object", "properties": properties} | ({"required": required} if required else {})
 
 
-def _same(names: str, schema: Any) -> dict[str, Any]:
-    return {name: schema for name in names.split()}  # noqa: C420  schemas are never changed
-
-
-def _map_of(values: Mapping[str, Any], **more: Any) -> dict[str, Any]:
-    return {"type": "object", "additionalProperties": values, **more}
-
-
-def _one_of(schemas: Mapping[str, Any]) -> dict[str, Any]:
+def _one_of(**schemas: Any) -> dict[str, Any]:
     """Return the schema of an object with exactly one of the properties."""
-    records = [
-        {**_record(name, **{name: schema}), "additionalProperties": False} for name, schema in schemas.items()
-    ]
-    return {"oneOf": records}
+    common = {"type": "object", "additionalProperties": False}
+    return {"oneOf": [{**common, "properties": {n: s}, "required": [n]} for n, s in schemas.items()]}
 
 
-_ROWS = _list(_map_of({"type": ["number", "string", "boolean", "null"]}), minItems=1)
-_TENSOR = _record(
-    "name datatype shape data", texts="name datatype", shape=_list(_INTEGER), data={"type": "array"}
+_TYPES["tensor"] = _record("name:text! datatype:text! shape:integer[]! data:array!")
+_TYPES["explanation"] = _record(
+    "label:label! score:score! base:score! contributions:object! values:object nearest:object[] "
+    "changes:object[]"
 )
-_TIME = {"type": "string", "format": "date-time"}
-_SELECTIONS = {
-    "ids": _list(_TEXT),
-    "subject": _TEXT,
-    "rows": _ROWS,
-    "before": _TIME,
-    "batch": {"type": "string", "minLength": 1, "maxLength": 255},
-    "learned": {**_record(since=_TIME, until=_TIME), "additionalProperties": False, "minProperties": 1},
-}
-_SPEC = _ref("Spec")
 _SCHEMAS: dict[str, Any] = {
-    "Problem": _record("title status detail", texts="type title detail hint column", integers="status row"),
+    "Problem": _record(
+        "type:text title:text! status:integer! detail:text! hint:text row:integer column:text"
+    ),
     "Spec": _record(
-        "target",
-        target={"type": "string", "minLength": 1},
-        **_same("time subject id max_future cost", _OPTIONAL_TEXT),
-        **_same("learner ranges quota", _OPTIONAL_OBJECT),
-        columns={"oneOf": [{"const": "auto"}, _map_of({"enum": KINDS})]},
-        memory={"type": ["string", "integer", "object"]},
+        "target:name! time:text? subject:text? id:text? max_future:text? cost:text? learner:object? "
+        "ranges:object? quota:object? memory:memory sites:flag",
+        columns={"oneOf": [{"const": "auto"}, {"type": "object", "additionalProperties": {"enum": KINDS}}]},
         rows={"enum": ROWS},
         missing={"enum": MISSING},
-        flags="sites",
-        classes={"oneOf": [{"type": "null"}, _list(_LABEL, minItems=2)]},
+        classes={"oneOf": [{"type": "null"}, _schema("label[]", minItems=2)]},
         violations={"enum": VIOLATIONS},
     ),
     "Model": _record(
-        "name version digest classes rows waiting_for_labels spec",
-        texts="name digest",
-        integers="version rows learned waiting_for_labels",
-        classes=_map_of(_NUMBER),
-        columns=_map_of(_TEXT),
-        drifts=_list(_INTEGER),
-        lists="experts changes topics",
-        objects="latency_ms",
-        spec=_SPEC,
+        "name:text! version:integer! digest:text! classes:number{}! rows:integer! spec:Spec! "
+        "waiting_for_labels:integer! learned:integer columns:text{} drifts:integer[] experts:object[] "
+        "changes:object[] topics:object[] latency_ms:object"
     ),
-    "Made": _record("name version spec", texts="name", integers="version", spec=_SPEC),
-    "Learned": _record("learned version", integers="learned quarantined version"),
+    "Made": _record("name:text! version:integer! spec:Spec!"),
+    "Learned": _record("learned:integer! version:integer! quarantined:integer"),
     "Prediction": _record(
-        "labels scores version",
-        labels=_list(_LABEL),
-        scores={"type": "array"},
-        classes=_list(_LABEL),
-        lists="probabilities",
-        ids=_list(_TEXT),
-        integers="version",
+        "labels:label[]! scores:array! version:integer! classes:label[] probabilities:object[] ids:text[]"
     ),
-    "Explained": _record(
-        "explanations version",
-        explanations=_list(
-            _record(
-                "label score base contributions",
-                label=_LABEL,
-                **_same("score base", {"type": ["number", "object"]}),
-                objects="contributions values",
-                lists="nearest changes",
-            )
-        ),
-        integers="version",
-    ),
-    "Explanations": _record("alarms importance version", lists="alarms importance", integers="version"),
+    "Explained": _record("explanations:explanation[]! version:integer!"),
+    "Explanations": _record("alarms:object[]! importance:object[]! version:integer!"),
     "Labelled": _record(
-        "labelled corrected already_labelled unknown version",
-        integers="labelled corrected version",
-        **_same("already_labelled unknown", _list(_TEXT)),
+        "labelled:integer! corrected:integer! already_labelled:text[]! unknown:text[]! version:integer!"
     ),
-    "Deleted": _record("deleted rows version", texts="deleted", integers="rows version"),
-    "Rename": _record("name", texts="name"),
-    "Renamed": _record("name former_name version", texts="name former_name", integers="version"),
-    "Quarantine": _record("rows", lists="rows"),
-    "Release": _one_of(_same("learn discard", _list(_INTEGER, minItems=1))),
-    "Released": _record("released learned version", integers="released version", flags="learned"),
-    "Challenger": _record(flags="replay", learner=_OPTIONAL_OBJECT),
+    "Deleted": _record("deleted:text! rows:integer! version:integer!"),
+    "Rename": _record("name:text!"),
+    "Renamed": _record("name:text! former_name:text! version:integer!"),
+    "Quarantine": _record("rows:object[]!"),
+    "Release": _one_of(learn=_schema("integer[]", minItems=1), discard=_schema("integer[]", minItems=1)),
+    "Released": _record("released:integer! learned:flag! version:integer!"),
+    "Challenger": _record("replay:flag learner:object?"),
     "Comparison": _record(
-        "since rows spec digest model challenger",
-        numbers="since",
-        integers="rows",
-        texts="digest",
-        objects="model challenger",
-        spec=_SPEC,
+        "since:number! rows:integer! spec:Spec! digest:text! model:object! challenger:object!"
     ),
-    "Activity": _record("seconds points", integers="seconds", lists="points"),
-    "Columns": _record("rows columns", integers="rows more", lists="columns"),
-    "Versions": _record("versions", lists="versions", objects="compared"),
-    "Status": _record("version role behind is_store_up", texts="version role", numbers="behind"),
-    "Version": _record("version", integers="version"),
-    "Promoted": _record("version spec", integers="version", spec=_SPEC),
-    "Audit": _record("entries next", lists="entries", next={"type": ["integer", "null"]}),
-    "Forgotten": _record(
-        "forgotten version certificate",
-        integers="forgotten version",
-        objects="certificate",
-        flags="erasure_pending",
+    "Activity": _record("seconds:integer! points:object[]!"),
+    "Columns": _record("rows:integer! columns:object[]! more:integer"),
+    "Versions": _record("versions:object[]! compared:object"),
+    "Status": _record("version:text! role:text! behind:number! is_store_up:flag!"),
+    "Version": _record("version:integer!"),
+    "Promoted": _record("version:integer! spec:Spec!"),
+    "Audit": _record("entries:object[]! next:integer?!"),
+    "Forgotten": _record("forgotten:integer! version:integer! certificate:object! erasure_pending:flag"),
+    "Measures": _record("now:object! points:array!"),
+    "Predict": _record("rows:rows! remember:flag as_of:as_of"),
+    "Labels": _record("labels! correct:flag", labels=_schema("label{}", minProperties=1)),
+    "Forget": _one_of(
+        ids=_schema("text[]"),
+        subject=_TEXT,
+        rows=_schema("rows"),
+        before=_schema("time"),
+        batch={"type": "string", "minLength": 1, "maxLength": 255},
+        learned={**_record("since:time until:time"), "additionalProperties": False, "minProperties": 1},
     ),
-    "Measures": _record("now points", objects="now", points={"type": "array"}),
-    "Predict": _record("rows", rows=_ROWS, flags="remember", as_of={"type": ["integer", "string"]}),
-    "Labels": _record("labels", labels=_map_of(_LABEL, minProperties=1), flags="correct"),
-    "Forget": _one_of(_SELECTIONS),
-    "Rows": _record("rows", rows=_ROWS),
-    "Models": _record("models", models=_list(_ref("Model"))),
-    "Certificates": _record("certificates", lists="certificates"),
+    "Rows": _record("rows:rows!"),
+    "Models": _record("models:Model[]!"),
+    "Certificates": _record("certificates:object[]!"),
     "Received": _record(
-        "site epoch version news rows model_version digest",
-        texts="site digest",
-        integers="epoch version model_version",
-        flags="news",
-        numbers="rows",
+        "site:text! epoch:integer! version:integer! news:flag! rows:number! digest:text! "
+        "model_version:integer!"
     ),
-    "Dropped": _record(
-        "dropped model_version certificate", texts="dropped", integers="model_version", objects="certificate"
-    ),
-    "Sites": _record(
-        "model_version digest rows sites gone",
-        integers="model_version",
-        digest=_OPTIONAL_TEXT,
-        numbers="rows",
-        lists="sites",
-        objects="gone",
-    ),
-    "Metadata": _record(
-        "name versions platform inputs outputs",
-        texts="name platform",
-        versions=_list(_TEXT),
-        lists="inputs outputs",
-    ),
-    "Infer": _record("inputs", texts="id", inputs=_list(_TENSOR, minItems=1)),
-    "Inferred": _record(
-        "model_name model_version outputs", texts="model_name model_version id", outputs=_list(_TENSOR)
-    ),
+    "Dropped": _record("dropped:text! model_version:integer! certificate:object!"),
+    "Sites": _record("model_version:integer! digest:text?! rows:number! sites:object[]! gone:object!"),
+    "Metadata": _record("name:text! versions:text[]! platform:text! inputs:object[]! outputs:object[]!"),
+    "Infer": _record("inputs! id:text", inputs=_schema("tensor[]", minItems=1)),
+    "Inferred": _record("model_name:text! model_version:text! outputs:tensor[]! id:text"),
 }
 
 

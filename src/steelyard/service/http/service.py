@@ -1,17 +1,18 @@
-"""Service: the state that all handlers share, and the handlers of requests with rows."""
+"""Service: the state that all handlers share, its event streams, and the handlers of requests with rows."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
 import hashlib
+import json
 import math
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -25,13 +26,13 @@ from steelyard.service import rows as wire
 from steelyard.service.audit import AuditEntry
 from steelyard.service.engine import Engine
 from steelyard.service.errors import NotFoundError, NotJSONError, Unavailable
-from steelyard.service.http.event_streams import EventStreams
-from steelyard.service.http.explanations import RecentAlarms
 from steelyard.service.http.forwarding import Forwarder
 from steelyard.service.http.keys import Key, Keys, RateLimits
-from steelyard.service.http.metrics import Metrics, TopicConsumer
+from steelyard.service.http.metrics import Metrics
+from steelyard.service.http.protocol import ON_SHUTDOWN
 from steelyard.service.http.responses import Problem, prediction, respond, write_prediction
 from steelyard.service.http.routes import MODEL, route
+from steelyard.service.monitor import RecentAlarms
 from steelyard.service.published import PublishedModel
 from steelyard.service.queue import RequestFuture
 from steelyard.service.session import pending_rows
@@ -40,14 +41,18 @@ from steelyard.service.writer import Writer
 from steelyard.tables.columns import ColumnBatch
 from steelyard.tables.frames import seconds_of
 
+if TYPE_CHECKING:
+    from steelyard.brokers.consumer import Consumer
+
 HEADERS = "steelyard.headers"  # key of the request scope for the headers as a dictionary
-_MAX_ROWS_ON_LOOP = 2_000  # larger predictions run in a thread, so that other requests do not wait
 # Shorter bodies are parsed on the event loop, because passing them to a thread takes longer.
 _MAX_BYTES_ON_LOOP = 100_000
 # Arrow is parsed faster than JSON, so longer bodies are parsed on the event loop. 500 kB delay a prediction
 # by half a millisecond, so the limit above is used while a model predicts.
 _MAX_ARROW_BYTES_ON_LOOP = 500_000
+_MAX_ROWS_ON_LOOP = 2_000  # larger predictions run in a thread, so that other requests do not wait
 _MAX_BODY_SECONDS = 120.0
+_HEARTBEAT_SECONDS = 15.0  # pause after which an event stream sends a comment
 _TIMEOUT = "timeout of the body"
 # Number of allocations between two runs of the garbage collector. A hundred concurrent requests allocate
 # thousands of objects that are all in use; with the default of 700, the collector takes a tenth of the time.
@@ -61,7 +66,7 @@ class Service:
     """The state that all handlers share."""
 
     def __init__(
-        self, writer: Writer, keys: Keys | None, limits: wire.Limits, consumers: Sequence[TopicConsumer] = ()
+        self, writer: Writer, keys: Keys | None, limits: wire.Limits, consumers: Sequence[Consumer] = ()
     ) -> None:
         self.writer, self.keys, self.limits, self.consumers = writer, keys, limits, consumers
         self.metrics = Metrics(writer, consumers)
@@ -72,7 +77,7 @@ class Service:
         self.alarms = RecentAlarms()
         self._past_models: dict[tuple[str, int], PublishedModel] = {}
         self.event_streams = EventStreams(self)
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self.loop: asyncio.AbstractEventLoop | None = None
         self._finished: deque[tuple[asyncio.Future[Any], RequestFuture]] = deque()
 
     # -- keys and models ----------------------------------------------------------------------------
@@ -230,7 +235,18 @@ class Service:
 
     async def change(self, request: Request, command: commands.Request, body: bytes = b"") -> dict[str, Any]:
         """Submit a request to the writer; return its response once the change is durable."""
-        self._identify(command, request, body)
+        scope, headers = request.scope, request.scope[HEADERS]
+        scope["steelyard.audited"] = True  # the writer adds the audit entry
+        client = scope.get("client") or (None,)
+        command.origin = commands.Origin(scope.get("steelyard.key"), client[0], scope.get("steelyard.id", ""))
+        if b"idempotency-key" in headers and command.takes_key:
+            key = headers[b"idempotency-key"].decode("latin-1")
+            if not 1 <= len(key) <= 255:
+                raise Problem(400, f"an idempotency key must have 1 to 255 characters; got {len(key)}.")
+            path, query = scope["path"], scope["query_string"].decode("latin-1")
+            content_type = headers.get(b"content-type", b"None").decode("latin-1")
+            head = f"{request.method} {path}?{query} {content_type}\n"
+            command.key, command.fingerprint = key, hashlib.sha256(head.encode() + body).hexdigest()
         response: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         command.future.callback = partial(self._finish, response)
         try:
@@ -240,36 +256,18 @@ class Service:
             command.future.cancel()  # no effect if the request is already running
             raise
 
-    @staticmethod
-    def _identify(command: commands.Request, request: Request, body: bytes) -> None:
-        """Set the origin of a command and, if the request has one, its idempotency key and fingerprint."""
-        scope, headers = request.scope, request.scope[HEADERS]
-        scope["steelyard.audited"] = True  # the writer adds the audit entry
-        client = scope.get("client") or (None,)
-        command.origin = commands.Origin(scope.get("steelyard.key"), client[0], scope.get("steelyard.id", ""))
-        if b"idempotency-key" not in headers or not command.takes_key:
-            return
-        key = headers[b"idempotency-key"].decode("latin-1")
-        if not 1 <= len(key) <= 255:
-            raise Problem(400, f"an idempotency key must have 1 to 255 characters; got {len(key)}.")
-        path, query = scope["path"], scope["query_string"].decode("latin-1")
-        content_type = headers.get(b"content-type", b"None").decode("latin-1")
-        head = f"{request.method} {path}?{query} {content_type}\n"
-        command.key, command.fingerprint = key, hashlib.sha256(head.encode() + body).hexdigest()
-
     def _finish(self, response: asyncio.Future[Any], done: RequestFuture) -> None:
         """Queue a response, in the writer thread. Requests committed together wake the event loop once."""
         self._finished.append((response, done))
-        if len(self._finished) == 1 and self._loop is not None:
-            self._loop.call_soon_threadsafe(self._resolve_finished)
+        if len(self._finished) == 1 and self.loop is not None:
+            self.loop.call_soon_threadsafe(self._resolve_finished)
 
     def _resolve_finished(self) -> None:
         while self._finished:
             response, done = self._finished.popleft()
             if response.done() or done.cancelled():
                 continue
-            error = done.exception()
-            if error is None:
+            if (error := done.exception()) is None:
                 response.set_result(done.result())
             else:
                 response.set_exception(error)
@@ -311,7 +309,7 @@ class Service:
     @asynccontextmanager
     async def lifespan(self, _app: Starlette) -> AsyncIterator[None]:
         """Run the writer while the application runs."""
-        self._loop = asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
         thresholds = gc.get_threshold()
         gc.set_threshold(_GC_THRESHOLD, *thresholds[1:])
         self.writer.listeners.append(self.event_streams.notify)
@@ -364,7 +362,58 @@ def seconds(value: Any) -> float:
     return found
 
 
-# -- handlers of requests with rows -----------------------------------------------------------------
+class EventStreams:
+    """Open event streams, each with a queue of changed models."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self.listeners: set[asyncio.Queue[str | None]] = set()
+
+    async def lines(self, request: Request, name: str) -> AsyncIterator[str]:
+        """Yield the events of a model until the client disconnects or the service stops."""
+        changes: asyncio.Queue[str | None] = asyncio.Queue(16)
+        self.listeners.add(changes)
+
+        def end_stream() -> None:
+            if changes.full():
+                changes.get_nowait()
+            changes.put_nowait(None)
+
+        request.scope[ON_SHUTDOWN] = end_stream
+        try:
+            yield await run_in_threadpool(self._event, name)
+            while not await request.is_disconnected():
+                try:
+                    changed = await asyncio.wait_for(changes.get(), _HEARTBEAT_SECONDS)
+                except TimeoutError:
+                    yield ": heartbeat\n\n"
+                    continue
+                if changed is None:
+                    return  # the service is stopping
+                if changed == name:
+                    yield await run_in_threadpool(self._event, name)
+        finally:
+            self.listeners.discard(changes)
+
+    def _event(self, name: str) -> str:
+        published = self.service.model(name)
+        data = {"version": published.version, **published.summary(), "measures": published.measures}
+        return f"event: model\ndata: {json.dumps(data)}\n\n"
+
+    def notify(self, name: str, change: Mapping[str, Any]) -> None:
+        """Notify event streams; called in the writer thread when a model changes."""
+        if "deleted" in change:
+            self.service.metrics.activity.forget(name)
+        if self.service.loop is not None and self.listeners:
+            self.service.loop.call_soon_threadsafe(self._enqueue, name)
+
+    def _enqueue(self, name: str) -> None:
+        for changes in self.listeners:
+            if not changes.full():  # a slow client misses some versions
+                changes.put_nowait(name)
+
+
+# -- handlers of requests with rows ------------------------------------------------------------------
 
 
 @route(

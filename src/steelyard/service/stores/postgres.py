@@ -1,8 +1,7 @@
 """Store in PostgreSQL: several processes learn different models, and any number of processes follow.
 
-A lease of a model is an advisory lock that the writing database session holds. A commit therefore implies
-that the lease is still held: a process that lost its connection cannot write after another process has taken
-over the model.
+A lease of a model is an advisory lock of the database session that writes, so a process that lost its
+connection cannot write after another process has taken over the model.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ import re
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
@@ -22,10 +20,10 @@ from psycopg import conninfo
 
 from steelyard.exceptions import FileAccessError, FileFormatError
 from steelyard.service.stores import BackgroundWork, CommitOutcomeUnknown, Learners
-from steelyard.service.stores.schema import BASE_VERSION, SCHEMA, SCHEMA_VERSION, UPGRADES, translated
+from steelyard.service.stores.schema import SCHEMA_VERSION, postgres_schema
 from steelyard.service.stores.sql import Store
 
-# Key of an advisory lock that all learner processes share ("Stly"). Version 0.2 holds it exclusively.
+# Key of an advisory lock that all learner processes share ("Stly").
 _WRITE_LOCK = 0x53746C79
 _LEARNERS = """
 SELECT (l.classid::bigint << 32) | l.objid::bigint, coalesce(n.url, l.pid::text)
@@ -50,17 +48,14 @@ _SCHEMA = f"""
 CREATE SCHEMA IF NOT EXISTS steelyard;
 SET LOCAL search_path = steelyard;
 CREATE TABLE about (version INTEGER NOT NULL);
-{translated(SCHEMA)}
+{postgres_schema()}
 ALTER TABLE points ADD COLUMN rowid BIGINT GENERATED ALWAYS AS IDENTITY;
 -- The bodies are compact already; compressing them again only costs time.
 ALTER TABLE chunks ALTER COLUMN body SET STORAGE EXTERNAL;
 ALTER TABLE snapshots ALTER COLUMN body SET STORAGE EXTERNAL;
 """
 _TABLES_WITH_ROWS = frozenset(
-    [
-        *("chunks", "row_index", "waiting", "events", "snapshots"),
-        *("answers", "answer_index", "quarantine", "batches"),
-    ]
+    ["chunks", "row_index", "waiting", "events", "snapshots", "answers", "answer_index", "quarantine"]
 )
 
 
@@ -78,6 +73,7 @@ class PostgresStore(Store):
     has_leases = True
 
     def __init__(self, url: str) -> None:
+        super().__init__()
         self._url = url
         self.path = _without_password(url)
         self._reader_lock = threading.Lock()
@@ -85,8 +81,6 @@ class PostgresStore(Store):
         self._reader: psycopg.Connection[Any] | None = None
         self._lock_holder: psycopg.Connection[Any] | None = None  # session that holds the write lock
         self._leases: set[str] = set()  # models of which this session holds a lease
-        self._key_indexes = {}
-        self._committer = ThreadPoolExecutor(1, "steelyard-commit")
         self._url_of_process = ""
         self._notified_at = 0.0
         self._has_changes = False  # whether the transaction must notify followers
@@ -137,30 +131,20 @@ class PostgresStore(Store):
 
     def _check_schema(self, db: psycopg.Connection[Any]) -> None:
         exists = "SELECT to_regclass('steelyard.about') IS NOT NULL"
-        is_new = db.execute(exists).fetchone() == (False,)
-        if is_new or BASE_VERSION <= self._version(db) < SCHEMA_VERSION:
+        if db.execute(exists).fetchone() == (False,):
             with db.transaction():
                 db.execute("SELECT pg_advisory_xact_lock(%s)", (_SETUP_LOCK,))
                 # The check is repeated, because another process may have created the schema meanwhile.
                 if db.execute(exists).fetchone() == (False,):
                     db.execute(_SCHEMA)
-                    db.execute("INSERT INTO steelyard.about VALUES (%s)", (BASE_VERSION,))
-                for version, step in sorted(UPGRADES.items()):
-                    if self._version(db) == version - 1:
-                        db.execute(translated(step))
-                        db.execute("UPDATE steelyard.about SET version = %s", (version,))
-        found = self._version(db)
+                    db.execute("INSERT INTO steelyard.about VALUES (%s)", (SCHEMA_VERSION,))
+        (found,) = db.execute("SELECT version FROM steelyard.about").fetchone() or (0,)
         if found != SCHEMA_VERSION:
             raise FileFormatError(
                 f"the store has version {found}; this library reads version {SCHEMA_VERSION}.",
                 source=self.path,
                 hint="update the library",
             )
-
-    @staticmethod
-    def _version(db: psycopg.Connection[Any]) -> int:
-        found = db.execute("SELECT version FROM steelyard.about").fetchone()
-        return 0 if found is None else int(found[0])
 
     def close(self) -> None:
         if self._db is not None and self.holds_write_lock:
@@ -182,7 +166,6 @@ class PostgresStore(Store):
         return self._lock_holder is not None and self._lock_holder is self._db and not self._db.closed
 
     def acquire_write_lock(self) -> bool:
-        """Acquire or confirm the write lock on the server. Return False if another process holds it."""
         db = self._session()
         if self.holds_write_lock:
             db.execute("SELECT 1")  # raises if the session is broken
@@ -264,7 +247,6 @@ class PostgresStore(Store):
 
     @contextmanager
     def transaction(self, background: BackgroundWork | None = None) -> Iterator[None]:
-        """Commit all changes or none. Changes are on the disk of the server when the context manager ends."""
         db = self._db
         if db is None or not self.holds_write_lock:
             raise FileAccessError("this process does not hold the write lock.", source=self.path)
@@ -382,7 +364,6 @@ class PostgresStore(Store):
         return self._reader.execute(sql.replace("?", "%s"), values).fetchall()
 
     def n_bytes(self) -> int:
-        """Return the size of the tables and indexes."""
         sql = (
             "SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0) FROM pg_class AS c "
             "JOIN pg_namespace AS n ON n.oid = c.relnamespace "
@@ -395,11 +376,9 @@ class PostgresStore(Store):
     def erase(self) -> bool:
         """Remove deleted rows without blocking other sessions; return whether all are removed from the disk.
 
-        ``VACUUM`` frees the space of deleted rows while all sessions continue to read and write. A small
-        table is then rewritten, which removes the bytes from the disk immediately. Rewriting needs an
-        exclusive lock, for which the method waits at most ``_ERASE_LOCK_MILLISECONDS``. In a larger table,
-        later rows overwrite the freed space. :meth:`rewrite_tables`, which is meant for a maintenance window,
-        removes the bytes at once. The write-ahead log contains the bytes until the server recycles it.
+        ``VACUUM`` frees the space of deleted rows. A small table is then rewritten, which removes the bytes
+        from the disk but needs an exclusive lock. In a larger table, later rows overwrite the freed space,
+        and :meth:`rewrite_tables` removes the bytes at once. The server recycles its write-ahead log later.
         """
         db = self._session()
         self._wait_for_readers(db)
@@ -439,7 +418,6 @@ class PostgresStore(Store):
         )
 
     def rewrite_tables(self) -> None:
-        """Rewrite all tables, so that deleted bytes leave the disk. Other sessions must wait."""
         self._rewrite_tables(self._session(), _TABLES_WITH_ROWS, 0)
 
     def _rewrite_tables(

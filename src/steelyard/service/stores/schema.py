@@ -1,9 +1,10 @@
-"""Schema of the store and its upgrades, written for SQLite and translated for PostgreSQL."""
+"""Schema of the store, written for SQLite and translated for PostgreSQL."""
 
 from __future__ import annotations
 
-BASE_VERSION = 2  # version of ``SCHEMA``
-SCHEMA = """
+RELEASED_VERSION, SCHEMA_VERSION = 1, 8  # versions of the stores of version 0.2 and of this version
+# Tables of version 0.2.
+RELEASED_SCHEMA = """
 CREATE TABLE models (name TEXT PRIMARY KEY, spec TEXT NOT NULL, at REAL NOT NULL) STRICT;
 CREATE TABLE events (
   model TEXT NOT NULL, version INTEGER NOT NULL, at REAL NOT NULL, kind TEXT NOT NULL, body BLOB NOT NULL,
@@ -27,20 +28,18 @@ CREATE INDEX waiting_by_subject ON waiting (model, subject) WHERE subject IS NOT
 CREATE TABLE answers (
   model TEXT NOT NULL, key TEXT NOT NULL, fingerprint TEXT NOT NULL, body TEXT NOT NULL, at REAL NOT NULL,
   PRIMARY KEY (model, key)) STRICT, WITHOUT ROWID;
-CREATE TABLE answer_index (model TEXT NOT NULL, key TEXT NOT NULL, id TEXT, subject TEXT) STRICT;
-CREATE INDEX answers_by_id ON answer_index (model, id);
-CREATE INDEX answers_by_subject ON answer_index (model, subject) WHERE subject IS NOT NULL;
-CREATE INDEX answers_by_key ON answer_index (model, key);
 CREATE TABLE points (model TEXT NOT NULL, at REAL NOT NULL, row INTEGER NOT NULL, body TEXT NOT NULL) STRICT;
 CREATE INDEX points_by_time ON points (model, at);
 CREATE TABLE certificates (
   model TEXT NOT NULL, version INTEGER NOT NULL, at REAL NOT NULL, body TEXT NOT NULL) STRICT;
 """
 
-# Each key is the schema version after the step. A step may only add tables, columns and indexes.
-UPGRADES: dict[int, str] = {
-    # Adds arrival time and batch of chunks, last versions of deleted models, audit log, quarantine.
-    3: """
+# Additions since then. They may only add tables, columns and indexes.
+ADDITIONS = """
+CREATE TABLE answer_index (model TEXT NOT NULL, key TEXT NOT NULL, id TEXT, subject TEXT) STRICT;
+CREATE INDEX answers_by_id ON answer_index (model, id);
+CREATE INDEX answers_by_subject ON answer_index (model, subject) WHERE subject IS NOT NULL;
+CREATE INDEX answers_by_key ON answer_index (model, key);
 ALTER TABLE chunks ADD COLUMN at REAL;
 ALTER TABLE chunks ADD COLUMN batch TEXT;
 CREATE INDEX chunks_by_batch ON chunks (model, batch) WHERE batch IS NOT NULL;
@@ -53,39 +52,22 @@ CREATE TABLE quarantine (
   number INTEGER PRIMARY KEY AUTOINCREMENT, model TEXT NOT NULL, at REAL NOT NULL, id TEXT, subject TEXT,
   reason TEXT NOT NULL, body BLOB NOT NULL) STRICT;
 CREATE INDEX quarantine_by_model ON quarantine (model, number);
-""",
-    # Adds an index, so that deleting old responses does not read all responses.
-    4: "CREATE INDEX answers_by_time ON answers (model, at);",
-    # Adds addresses of learner processes, by the process id of their database session.
-    5: "CREATE TABLE learners (pid INTEGER PRIMARY KEY, url TEXT NOT NULL) STRICT;",
-    # Adds idempotency keys of requests that share a chunk, and an index of audit entries by time.
-    6: """
-CREATE TABLE batches (
-  chunk INTEGER NOT NULL, batch TEXT NOT NULL, model TEXT NOT NULL,
-  PRIMARY KEY (chunk, batch)) STRICT, WITHOUT ROWID;
-CREATE INDEX batches_by_key ON batches (model, batch);
+CREATE INDEX answers_by_time ON answers (model, at);
+CREATE TABLE learners (pid INTEGER PRIMARY KEY, url TEXT NOT NULL) STRICT;
 CREATE INDEX audit_by_time ON audit (at);
-""",
-    # Adds positions in topics of message brokers, and labels that arrived before their rows.
-    7: """
 CREATE TABLE positions (
   model TEXT NOT NULL, topic TEXT NOT NULL, part TEXT NOT NULL, position TEXT NOT NULL,
   PRIMARY KEY (model, topic, part)) STRICT;
 CREATE TABLE early_labels (
   model TEXT NOT NULL, id TEXT NOT NULL, at REAL NOT NULL, label TEXT NOT NULL, reason TEXT,
   PRIMARY KEY (model, id)) STRICT;
-""",
-    # Adds common records for responses that are committed together and for the keys of a shared chunk.
-    8: """
 CREATE TABLE answer_groups (
   number INTEGER PRIMARY KEY AUTOINCREMENT, model TEXT NOT NULL, at REAL NOT NULL, n INTEGER NOT NULL,
   keys BLOB NOT NULL, body BLOB NOT NULL) STRICT;
 CREATE INDEX answer_groups_by_time ON answer_groups (model, at);
 CREATE TABLE chunk_keys (chunk INTEGER PRIMARY KEY, model TEXT NOT NULL, keys BLOB NOT NULL) STRICT;
 CREATE INDEX chunk_keys_by_model ON chunk_keys (model);
-""",
-}
-SCHEMA_VERSION = max(UPGRADES)
+"""
 _POSTGRES_WORDS = (
     ("INTEGER PRIMARY KEY AUTOINCREMENT", "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY"),
     (" INTEGER", " BIGINT"),
@@ -96,8 +78,9 @@ _POSTGRES_WORDS = (
 )
 
 
-def translated(step: str) -> str:
-    """Return an upgrade step in the SQL dialect of PostgreSQL."""
+def postgres_schema() -> str:
+    """Return the complete schema in the SQL dialect of PostgreSQL."""
+    schema = RELEASED_SCHEMA + ADDITIONS
     for ours, theirs in _POSTGRES_WORDS:
-        step = step.replace(ours, theirs)
-    return step
+        schema = schema.replace(ours, theirs)
+    return schema

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from typing import Any, Self
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from steelyard.exceptions import FileFormatError
 from steelyard.service.stores import (
@@ -23,19 +26,19 @@ from steelyard.service.stores import (
     RowReference,
     Snapshot,
 )
-from steelyard.service.stores.key_index import KeyIndex, key_hashes
 
 _MAX_PARAMETERS = 500  # maximum number of parameters in one statement
 _MAX_DROPPED = 5_000  # maximum number of responses deleted in one transaction, which takes about 20 ms
+_MAX_DELETED = 10_000  # maximum number of deleted groups in a key index before its arrays are cleaned up
+Hashes = NDArray[np.uint64]
 _TABLES_BY_MODEL = (
     *("events", "snapshots", "chunks", "row_index", "waiting", "answers", "answer_index", "answer_groups"),
-    *("points", "certificates", "quarantine", "batches", "chunk_keys", "positions", "early_labels"),
+    *("points", "certificates", "quarantine", "chunk_keys", "positions", "early_labels"),
 )
 
 
 @functools.cache
-def _insert_sql(table: str, columns: str, replace: str = "") -> str:
-    """Return an INSERT statement, which overwrites a row with the same values in the columns ``replace``."""
+def _insert_sql(table: str, columns: str, replace: str) -> str:
     names = columns.split(", ")
     sql = f"INSERT INTO {table} ({columns}) VALUES ({', '.join('?' * len(names))})"  # noqa: S608  constants
     if replace:
@@ -47,18 +50,20 @@ def _insert_sql(table: str, columns: str, replace: str = "") -> str:
 class Store:
     """Durable storage of the service.
 
-    A process with the write lock changes the models of which it holds a lease. Its writer thread changes them
-    inside :meth:`transaction`. When this context manager ends, the transaction is durable. With SQLite there
-    is one such process, which holds the leases of all models. With PostgreSQL there can be several. Other
-    processes follow with ``wait_for_changes`` and read a consistent state inside ``read_snapshot``.
+    A process with the write lock changes the models of which it holds a lease, inside :meth:`transaction`.
+    With SQLite there is one such process, with PostgreSQL there can be several. Other processes follow with
+    ``wait_for_changes`` and read a consistent state inside ``read_snapshot``.
     """
 
     path: str  # name of the store in error messages
     errors: tuple[type[Exception], ...]  # errors that are raised when the disk or the database server fails
     has_leases = False  # whether several processes can learn different models
-    _committer: Executor  # thread that commits while the writer thread learns
-    # Key indexes of the models that this process has leased. They are discarded after a rollback.
-    _key_indexes: dict[str, KeyIndex]
+
+    def __init__(self) -> None:
+        # Thread that commits while the writer thread learns. It starts on first use.
+        self._committer = ThreadPoolExecutor(1, "steelyard-commit")
+        # Key indexes of the models that this process has leased. They are discarded after a rollback.
+        self._key_indexes: dict[str, KeyIndex] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -184,6 +189,10 @@ class Store:
         """Run a query on the connection of the readers, which sees only committed data."""
         raise NotImplementedError
 
+    def _insert(self, table: str, columns: str, rows: Iterable[Sequence[Any]], replace: str = "") -> None:
+        """Insert rows; overwrite stored rows that have the same values in the columns ``replace``."""
+        self._do_many(_insert_sql(table, columns, replace), rows)
+
     # -- models, events, snapshots ------------------------------------------------------------------
 
     def models(self) -> list[tuple[str, str]]:
@@ -215,7 +224,7 @@ class Store:
 
     def put_former_version(self, name: str, version: int) -> None:
         """Store the last version of a deleted or renamed model, so that no version of this name is reused."""
-        self._do(_insert_sql("former_models", "name, version", replace="name"), name, version)
+        self._insert("former_models", "name, version", [(name, version)], replace="name")
 
     def former_version(self, name: str) -> int:
         """Return the last version of a deleted or renamed model, or -1 if there was none."""
@@ -223,8 +232,7 @@ class Store:
         return int(found[0][0]) if found else -1
 
     def append(self, model: str, event: Event) -> None:
-        sql = _insert_sql("events", "model, version, at, kind, body")
-        self._do(sql, model, *event)
+        self._insert("events", "model, version, at, kind, body", [(model, *event)])
 
     def events_after(self, model: str, version: int) -> Iterator[Event]:
         sql = "SELECT version, at, kind, body FROM events WHERE model = ? AND version > ? ORDER BY version"
@@ -243,7 +251,7 @@ class Store:
         """
         versions = (snapshot.version, snapshot.version if replaced_version is None else replaced_version)
         self._do("DELETE FROM snapshots WHERE model = ? AND version IN (?, ?)", model, *versions)
-        self._do(_insert_sql("snapshots", "model, version, at, digest, body"), model, *snapshot)
+        self._insert("snapshots", "model, version, at, digest, body", [(model, *snapshot)])
         sql = (
             "DELETE FROM snapshots WHERE model = ? AND version NOT IN "
             "(SELECT version FROM snapshots WHERE model = ? ORDER BY version DESC LIMIT ?)"
@@ -296,19 +304,15 @@ class Store:
 
     def chunks_of_batch(self, model: str, batch: str) -> list[int]:
         """Return the chunks that may contain rows of a request. Several requests can share a chunk."""
-        sql = (
-            "SELECT chunk FROM chunks WHERE model = ? AND batch = ? UNION "
-            "SELECT chunk FROM batches WHERE model = ? AND batch = ?"
-        )
-        found = [chunk for (chunk,) in self._do(sql, model, batch, model, batch)]
+        found = self._do("SELECT chunk FROM chunks WHERE model = ? AND batch = ?", model, batch)
         shared = KeyIndex()
         shared.add(self._do("SELECT chunk, keys FROM chunk_keys WHERE model = ?", model))
-        return [*found, *shared.groups_of(key_hashes([batch]))]
+        return [*(chunk for (chunk,) in found), *shared.groups_of(key_hashes([batch]))]
 
     def index_batches(self, model: str, chunk: int, batches: Sequence[str]) -> None:
         """Store the idempotency keys of the requests that share a chunk."""
         if batches:
-            self._do(_insert_sql("chunk_keys", "chunk, model, keys"), chunk, model, key_hashes(batches))
+            self._insert("chunk_keys", "chunk, model, keys", [(chunk, model, key_hashes(batches))])
 
     def chunks_learned(self, model: str, since: float, until: float) -> list[int]:
         """Return the chunks that arrived from ``since`` to ``until`` (inclusive)."""
@@ -324,7 +328,6 @@ class Store:
     def replace_chunk(self, chunk: int, n_rows: int, body: bytes) -> None:
         self._do("UPDATE chunks SET n = ?, retired = 0, body = ? WHERE chunk = ?", n_rows, body, chunk)
         self._do("DELETE FROM row_index WHERE chunk = ?", chunk)
-        self._do("DELETE FROM batches WHERE chunk = ?", chunk)
         self._do("DELETE FROM chunk_keys WHERE chunk = ?", chunk)
 
     def retire_rows(self, chunk: int, begin: int) -> None:
@@ -332,7 +335,7 @@ class Store:
 
     def drop_chunks(self, chunks: Iterable[int]) -> None:
         parameters = [(chunk,) for chunk in chunks]
-        for table in ("chunks", "row_index", "batches", "chunk_keys"):
+        for table in ("chunks", "row_index", "chunk_keys"):
             self._do_many(f"DELETE FROM {table} WHERE chunk = ?", parameters)  # noqa: S608  a constant name
 
     def chunks(self, model: str) -> list[tuple[int, int, int]]:
@@ -347,17 +350,21 @@ class Store:
             for position, (row_id, subject) in enumerate(zip(ids, subjects, strict=True))
             if row_id is not None or subject is not None
         ]
-        self._do_many(_insert_sql("row_index", "model, id, subject, chunk, position"), rows)
+        self._insert("row_index", "model, id, subject, chunk, position", rows)
 
     def find_rows(
         self, model: str, *, ids: Sequence[str] = (), subject: str | None = None
-    ) -> list[tuple[int, int]]:
+    ) -> dict[int, list[int]]:
+        """Return the positions of the rows in each chunk."""
+        sql = "SELECT chunk, position FROM row_index WHERE model = ? AND"
         if subject is not None:
-            sql = "SELECT chunk, position FROM row_index WHERE model = ? AND subject = ?"
-            return self._do(sql, model, subject)
-        return self._do_in(
-            "SELECT chunk, position FROM row_index WHERE model = ? AND id IN (...)", model, ids
-        )
+            found = self._do(f"{sql} subject = ?", model, subject)
+        else:
+            found = self._do_in(f"{sql} id IN (...)", model, ids)
+        positions: dict[int, list[int]] = {}
+        for chunk, position in found:
+            positions.setdefault(chunk, []).append(position)
+        return positions
 
     def known_ids(self, model: str, ids: Sequence[str]) -> list[str]:
         found = self._do_in("SELECT id FROM row_index WHERE model = ? AND id IN (...)", model, ids)
@@ -375,7 +382,7 @@ class Store:
 
     def put_pending(self, model: str, rows: Sequence[PendingRow]) -> None:
         values = [(model, *row) for row in rows]
-        self._do_many(_insert_sql("waiting", "model, id, at, subject, body", replace="model, id"), values)
+        self._insert("waiting", "model, id, at, subject, body", values, replace="model, id")
 
     def pending(self, model: str, ids: Sequence[str]) -> list[PendingRow]:
         sql = "SELECT id, at, subject, body FROM waiting WHERE model = ? AND id IN (...)"
@@ -410,7 +417,7 @@ class Store:
 
     def add_quarantined(self, model: str, rows: Sequence[QuarantinedRow]) -> None:
         values = [(model, *row[1:]) for row in rows]  # the database numbers the rows
-        self._do_many(_insert_sql("quarantine", "model, at, id, subject, reason, body"), values)
+        self._insert("quarantine", "model, at, id, subject, reason, body", values)
 
     def quarantined(self, model: str, after: int, limit: int) -> list[QuarantinedRow]:
         """Return committed rows in quarantine, oldest first."""
@@ -441,7 +448,7 @@ class Store:
 
     def add_audit(self, rows: Sequence[tuple[float, str, str, str]]) -> None:
         """Store audit entries: time, model, verb, and a JSON list of the requests."""
-        self._do_many(_insert_sql("audit", "at, model, verb, body"), rows)
+        self._insert("audit", "at, model, verb, body", rows)
 
     def audit(
         self, *, model: str | None, since: float, until: float, before: int, limit: int
@@ -457,10 +464,6 @@ class Store:
         self._do("DELETE FROM audit WHERE at < ?", before)
 
     # -- responses to requests with an idempotency key ----------------------------------------------
-
-    def response_to(self, model: str, key: str) -> tuple[str, str] | None:
-        """Return fingerprint and body of a stored response, or None if the key is unknown."""
-        return self.responses_to(model, [key]).get(key)
 
     def responses_to(self, model: str, keys: Sequence[str]) -> dict[str, tuple[str, str]]:
         """Return fingerprint and body of the stored responses, keyed by idempotency key."""
@@ -505,14 +508,11 @@ class Store:
         if not rows:
             self.put_responses(model, [(key, fingerprint, body)], at=at)
             return
-        sql = _insert_sql("answers", "model, key, fingerprint, body, at")
-        self._do(sql, model, key, fingerprint, body, at)
+        self._insert("answers", "model, key, fingerprint, body, at", [(model, key, fingerprint, body, at)])
         self._index_response(model, key, rows)
 
     def _index_response(self, model: str, key: str, rows: Sequence[RowReference]) -> None:
-        self._do_many(
-            _insert_sql("answer_index", "model, key, id, subject"), [(model, key, *row) for row in rows]
-        )
+        self._insert("answer_index", "model, key, id, subject", [(model, key, *row) for row in rows])
 
     def erase_responses(
         self,
@@ -591,13 +591,11 @@ class Store:
 
     def put_positions(self, model: str, topic: str, positions: Mapping[str, str]) -> None:
         rows = [(model, topic, part, position) for part, position in positions.items()]
-        self._do_many(
-            _insert_sql("positions", "model, topic, part, position", replace="model, topic, part"), rows
-        )
+        self._insert("positions", "model, topic, part, position", rows, replace="model, topic, part")
 
     def put_early_labels(self, model: str, labels: Sequence[EarlyLabel]) -> None:
         rows = [(model, label.id, label.at, json.dumps(label.label), label.reason) for label in labels]
-        self._do_many(_insert_sql("early_labels", "model, id, at, label, reason", replace="model, id"), rows)
+        self._insert("early_labels", "model, id, at, label, reason", rows, replace="model, id")
 
     def early_labels(self, model: str, ids: Sequence[str]) -> dict[str, Any]:
         """Return the stored labels that wait for the rows ``ids``."""
@@ -624,7 +622,7 @@ class Store:
 
     def add_points(self, model: str, points: Sequence[dict[str, Any]]) -> None:
         rows = [(model, point["at"], point["row"], json.dumps(point)) for point in points]
-        self._do_many(_insert_sql("points", "model, at, row, body"), rows)
+        self._insert("points", "model, at, row, body", rows)
 
     def points(self, model: str, since: float | None, limit: int) -> list[dict[str, Any]]:
         later, values = ("", []) if since is None else (" AND at >= ?", [since])
@@ -638,8 +636,69 @@ class Store:
         return [json.loads(row[0]) for row in found]
 
     def add_certificate(self, model: str, version: int, at: float, body: str) -> None:
-        self._do(_insert_sql("certificates", "model, version, at, body"), model, version, at, body)
+        self._insert("certificates", "model, version, at, body", [(model, version, at, body)])
 
     def certificates(self, model: str, limit: int) -> list[dict[str, Any]]:
         sql = "SELECT body FROM certificates WHERE model = ? ORDER BY version DESC, at DESC LIMIT ?"
         return [json.loads(row[0]) for row in self._read(sql, model, limit)]
+
+
+# -- index of idempotency keys ------------------------------------------------------------------------
+
+
+def key_hashes(keys: Iterable[str]) -> bytes:
+    """Return the 64-bit hashes of keys, 8 bytes each."""
+    return b"".join(hashlib.blake2b(key.encode(), digest_size=8).digest() for key in keys)
+
+
+class KeyIndex:
+    """Hashes of the keys of a model and the groups that contain them, 16 bytes per key.
+
+    A group is one record with the responses to requests that were committed together. In a database index,
+    each random key would change a different page, and a group of 64 requests would write a megabyte. This
+    index keeps sorted arrays and merges arrays of about the same length. Because different keys can have the
+    same hash, a group that the index returns need not contain the key.
+    """
+
+    def __init__(self) -> None:
+        self._arrays: list[tuple[Hashes, NDArray[np.int64]]] = []  # sorted hashes, and the group of each hash
+        self._deleted: set[int] = set()  # deleted groups that are still in the arrays
+
+    def add(self, groups: Iterable[tuple[int, bytes]]) -> None:
+        """Add groups, each with the hashes of its keys."""
+        numbers: list[int] = []
+        hashes = []
+        for number, part in groups:
+            hashes.append(part)
+            numbers += [number] * (len(part) // 8)
+        added = np.frombuffer(b"".join(hashes), dtype="<u8")
+        self._arrays.append(_sorted(added, np.array(numbers, dtype=np.int64)))
+        while len(self._arrays) > 1 and len(self._arrays[-2][0]) <= 2 * len(self._arrays[-1][0]):
+            self._arrays[-2:] = [_merged(self._arrays[-2:])]
+
+    def delete(self, groups: Iterable[int]) -> None:
+        self._deleted.update(groups)
+        if len(self._deleted) > _MAX_DELETED:
+            hashes, numbers = _merged(self._arrays)
+            keep = ~np.isin(numbers, list(self._deleted))
+            self._arrays, self._deleted = [(hashes[keep], numbers[keep])], set()
+
+    def groups_of(self, hashes: bytes) -> list[int]:
+        """Return the groups that may contain one of the keys with the given hashes."""
+        wanted = np.frombuffer(hashes, dtype="<u8")
+        found: set[int] = set()
+        for known, groups in self._arrays:
+            begins, ends = known.searchsorted(wanted, "left"), known.searchsorted(wanted, "right")
+            for k in np.flatnonzero(begins < ends).tolist():
+                found.update(groups[begins[k] : ends[k]].tolist())
+        return sorted(found - self._deleted)
+
+
+def _merged(arrays: Iterable[tuple[Hashes, NDArray[np.int64]]]) -> tuple[Hashes, NDArray[np.int64]]:
+    hashes, groups = zip(*arrays, strict=True)
+    return _sorted(np.concatenate(hashes), np.concatenate(groups))
+
+
+def _sorted(hashes: Hashes, groups: NDArray[np.int64]) -> tuple[Hashes, NDArray[np.int64]]:
+    order = np.argsort(hashes, kind="stable")  # linear time if the array consists of two sorted parts
+    return hashes[order], groups[order]

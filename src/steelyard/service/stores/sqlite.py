@@ -7,7 +7,6 @@ import shutil
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import IO, Any
@@ -16,7 +15,7 @@ import apsw
 
 from steelyard.exceptions import FileAccessError, FileFormatError
 from steelyard.service.stores import BackgroundWork, CommitOutcomeUnknown
-from steelyard.service.stores.schema import BASE_VERSION, SCHEMA, SCHEMA_VERSION, UPGRADES
+from steelyard.service.stores.schema import ADDITIONS, RELEASED_SCHEMA, RELEASED_VERSION, SCHEMA_VERSION
 from steelyard.service.stores.sql import Store
 
 _APPLICATION_ID = 0x53746C79  # "Stly" in ASCII
@@ -27,12 +26,9 @@ _BUSY_MILLISECONDS = 10_000  # maximum time that a statement waits for the lock 
 _ERASE_MILLISECONDS = 300  # maximum time that erasing waits for readers of the write-ahead log
 _PAGE_BYTES = 16_384
 _CHECKPOINT_PAGES = 1_000  # length of the write-ahead log at which SQLite starts a checkpoint
-# Schema version 2 added the index of stored responses.
-_ANSWER_INDEX = SCHEMA[SCHEMA.index("CREATE TABLE answer_index") : SCHEMA.index("CREATE TABLE points")]
 
 
 def _check_sqlite() -> None:
-    """Raise FileAccessError if the SQLite library has a bug that can lose commits."""
     found = tuple(map(int, apsw.sqlite_lib_version().split(".")[:3]))
     if found < _MIN_SQLITE:
         raise FileAccessError(
@@ -66,6 +62,7 @@ class SQLiteStore(Store):
 
     def __init__(self, path: str | Path, *, vfs: str | None = None) -> None:
         _check_sqlite()
+        super().__init__()
         self.path, self._vfs = str(path), vfs
         self._is_private = vfs is not None or self.path == ":memory:"  # other processes cannot open it
         self._lock_file: IO[bytes] | None = None
@@ -73,9 +70,6 @@ class SQLiteStore(Store):
         self._owner: SQLiteStore | None = None
         self._turn = threading.RLock()  # held by the writer thread that is in a transaction
         self._must_begin = False  # whether the transaction begins with its first write
-        self._key_indexes = {}
-        # The thread of this executor starts on first use.
-        self._committer = ThreadPoolExecutor(1, "steelyard-commit")
         # The writer thread has its own connection, and all request threads share another connection. A
         # private store has one connection, so readers wait for the end of a transaction to see only committed
         # data.
@@ -119,15 +113,15 @@ class SQLiteStore(Store):
         application, version = self._db.pragma("application_id"), self._db.pragma("user_version")
         if application == 0 and not list(self._db.execute("SELECT 1 FROM sqlite_schema LIMIT 1")):
             with self.transaction():
-                self._db.execute(SCHEMA)
+                self._db.execute(RELEASED_SCHEMA)
                 self._db.pragma("application_id", _APPLICATION_ID)
-                self._db.pragma("user_version", BASE_VERSION)
-                self._run_upgrades()
+                self._upgrade()
         elif application != _APPLICATION_ID:
             raise FileFormatError("this database is not a store of the service.", source=self.path)
-        elif 1 <= version < SCHEMA_VERSION:
+        elif version == RELEASED_VERSION:
             with self.transaction():
-                self._run_upgrades()
+                if self._db.pragma("user_version") == version:  # no other process has upgraded it meanwhile
+                    self._upgrade()
         elif version != SCHEMA_VERSION:
             raise FileFormatError(
                 f"the store has version {version}; this library reads version {SCHEMA_VERSION}.",
@@ -135,16 +129,10 @@ class SQLiteStore(Store):
                 hint="update the library",
             )
 
-    def _run_upgrades(self) -> None:
-        """Run the missing upgrade steps in one transaction. Another process may have run some already."""
-        if self._db.pragma("user_version") == 1:
-            self._db.execute(_ANSWER_INDEX)
-            self.index_old_responses()
-            self._db.pragma("user_version", BASE_VERSION)
-        for version, step in sorted(UPGRADES.items()):
-            if self._db.pragma("user_version") < version:
-                self._db.execute(step)
-                self._db.pragma("user_version", version)
+    def _upgrade(self) -> None:
+        self._db.execute(ADDITIONS)
+        self.index_old_responses()
+        self._db.pragma("user_version", SCHEMA_VERSION)
 
     @contextmanager
     def transaction(self, background: BackgroundWork | None = None) -> Iterator[None]:
@@ -214,7 +202,6 @@ class SQLiteStore(Store):
             time.sleep(_POLL_SECONDS)
 
     def acquire_write_lock(self) -> bool:
-        """Lock the file for writing; raise FileAccessError if another process holds the lock."""
         if self.holds_write_lock:
             return True
         import fcntl
@@ -280,7 +267,6 @@ class SQLiteStore(Store):
         )
 
     def n_bytes(self) -> int:
-        """Return the size of the file and its write-ahead log."""
         if self.path == ":memory:":
             with self._reader_lock:
                 return int(self._db.pragma("page_count")) * int(self._db.pragma("page_size"))
@@ -288,7 +274,6 @@ class SQLiteStore(Store):
         return sum(part.stat().st_size for part in parts if part.exists())
 
     def free_bytes(self) -> int | None:
-        """Return the free space on the disk that contains the file."""
         if self.path == ":memory:":
             return None
         return shutil.disk_usage(Path(self.path).resolve().parent).free

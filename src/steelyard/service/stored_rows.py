@@ -1,15 +1,23 @@
-"""Index of the stored rows of a model: their chunks, their times, and the rows that have left the window."""
+"""Stored rows of a model: their format, and an index of their chunks, their times and the expired rows."""
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable
+import struct
+import zlib
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from operator import methodcaller
+from typing import Any
 
+import msgspec
 import numpy as np
 
 from steelyard._types import FloatArray
+from steelyard.exceptions import DataError, FileFormatError
+from steelyard.persistence.tree import decode
+from steelyard.tables.columns import ColumnBatch
 
 Times = FloatArray | Callable[[], FloatArray]  # sorted times, or a function that loads them
 
@@ -159,3 +167,70 @@ class RowWindowIndex:
     def chunks(self) -> list[int]:
         """Return the chunks with active rows, oldest first."""
         return list(self._active)
+
+
+# -- format of stored rows --------------------------------------------------------------------------
+
+# A stored chunk is a header, a MessagePack map and one block of doubles with the numeric columns.
+# The checksum in the header covers the map and the block.
+# Version 0.2 wrote only a tree of :mod:`steelyard.persistence`.
+_MAGIC = b"\x93ROWS\0\0\2"
+_HEADER = struct.Struct("<8sQQ")  # magic, CRC-32, length of the map in bytes
+
+
+def pack(batch: ColumnBatch, extra: Mapping[str, Any] | None = None) -> bytes:
+    """Serialize rows and additional values that belong to them (plain values, or arrays of doubles)."""
+    others: dict[str, Any] = {}
+    if batch.matrix is not None and batch.is_matrix:
+        block = np.ascontiguousarray(batch.matrix.T)
+    else:
+        numeric = [values for values in batch.columns.values() if values.dtype == np.float64]
+        block = np.array(numeric).reshape(len(numeric), batch.n_rows)
+        others = {
+            name: values.tolist() for name, values in batch.columns.items() if values.dtype != np.float64
+        }
+    tree = {"n": batch.n_rows, "names": list(batch.columns), "columns": others, "extra": extra or {}}
+    if batch.times:
+        tree["times"] = list(batch.times)
+    try:
+        rest = msgspec.msgpack.encode(tree, enc_hook=methodcaller("tolist"))
+    except UnicodeEncodeError as error:
+        raise DataError("a text is not valid Unicode.", source="the request") from error
+    padded = rest + b"\0" * (-len(rest) % 8)
+    checksum = zlib.crc32(block.data, zlib.crc32(padded))
+    return b"".join([_HEADER.pack(_MAGIC, checksum, len(rest)), padded, block.data])
+
+
+def unpack(data: bytes) -> tuple[ColumnBatch, dict[str, Any]]:
+    """Restore rows and additional values from the result of :func:`pack` in this or an earlier version."""
+    if not data.startswith(_MAGIC):  # version 0.2
+        tree = decode(data)
+        columns = {name: _object_array(values) for name, values in tree.pop("columns").items()}
+        return ColumnBatch(columns, tree.pop("n")), tree
+    view = memoryview(data)
+    _, checksum, length = _HEADER.unpack_from(view)
+    if zlib.crc32(view[_HEADER.size :]) != checksum:
+        raise FileFormatError("the checksum of stored rows is wrong: the store is damaged.")
+    tree = msgspec.msgpack.decode(view[_HEADER.size : _HEADER.size + length])
+    begin = _HEADER.size + length + -length % 8
+    names, n_rows, extra = tree["names"], tree["n"], tree["extra"]
+    others = {name: _object_array(values) for name, values in tree["columns"].items()}
+    block = np.frombuffer(view[begin:]).reshape(len(names) - len(others), n_rows)
+    if not others and "times" not in tree:
+        return ColumnBatch.from_matrix(names, block.T), extra
+    numeric = iter(block)
+    columns = {name: others[name] if name in others else next(numeric) for name in names}
+    return ColumnBatch(columns, n_rows, times=tree.get("times", ())), extra
+
+
+def unpack_event(data: bytes) -> Any:
+    """Restore the body of an event, in this or an earlier format."""
+    return msgspec.json.decode(data) if data[:1] == b"{" else decode(data)
+
+
+def _object_array(values: Any) -> Any:
+    if not isinstance(values, list):
+        return np.asarray(values)
+    column = np.empty(len(values), dtype=object)
+    column[:] = values
+    return column
