@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from steelyard._labels import Codes, LabelEncoder, encode_labels, winners
 from steelyard._types import FloatArray
-from steelyard.base import BatchLearner
 from steelyard.streams.chunks import Chunk, padded
 
 
@@ -122,9 +121,11 @@ def rows_for_model(model: Any, chunk: Chunk) -> Any:
     X = chunk.rows_for(model)
     if X is chunk.columns:
         return X
+    n_more = X.shape[1] - getattr(model, "n_features_in_", X.shape[1])
+    if n_more < 0:
+        return padded(X, model.n_features_in_)
     # A feature that the model has not learned has weight zero, so it is left out.
-    width = model.n_features_in_ if hasattr(model, "n_features_in_") else X.shape[1]
-    return padded(X, width) if X.shape[1] <= width else np.ascontiguousarray(X[:, :width])
+    return np.ascontiguousarray(X[:, :-n_more]) if n_more else X
 
 
 def predict_chunk(
@@ -162,12 +163,11 @@ def learn_chunk(model: Any, chunk: Chunk, **options: Any) -> None:
     if hasattr(model, "grow") and hasattr(model, "n_features_in_"):
         if X.shape[1] > model.n_features_in_:
             model.grow(X.shape[1])
-        X = padded(X, model.n_features_in_)
+        elif X.shape[1] < model.n_features_in_:
+            X = padded(X, model.n_features_in_)
     if getattr(model, "takes_time", False):
-        model.partial_fit(X, chunk.y, time=chunk.time, **options)
-    else:
-        y = chunk.encoded_labels() if isinstance(model, BatchLearner) else chunk.y
-        model.partial_fit(X, y, **options)
+        options["time"] = chunk.time
+    model.partial_fit(X, chunk.y, **options)
 
 
 def _encode_predicted(labels: NDArray[Any]) -> tuple[list[Any], Codes]:

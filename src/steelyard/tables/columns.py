@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -58,6 +58,7 @@ class Place:
         return RowError(message, source=self.of_row(row, column), hint=hint, row=row, column=column)
 
 
+@dataclass(slots=True, eq=False)
 class ColumnBatch:
     """Batch of rows stored as named columns, similar to an Arrow record batch.
 
@@ -76,19 +77,12 @@ class ColumnBatch:
         Numeric columns whose declared type is a date or time.
     """
 
-    __slots__ = ("coded", "columns", "matrix", "n_rows", "times")
-
-    def __init__(
-        self,
-        columns: Mapping[str, Values],
-        n_rows: int,
-        coded: Mapping[str, Coded] | None = None,
-        *,
-        matrix: FloatArray | None = None,
-        times: Collection[str] = (),
-    ) -> None:
-        self.columns, self.n_rows, self.coded = columns, n_rows, coded or {}
-        self.matrix, self.times = matrix, times
+    columns: Mapping[str, Values]
+    n_rows: int
+    coded: Mapping[str, Coded] = field(default_factory=dict)
+    _: KW_ONLY
+    matrix: FloatArray | None = None
+    times: Collection[str] = ()
 
     @classmethod
     def from_matrix(cls, names: Sequence[str], matrix: FloatArray) -> ColumnBatch:

@@ -27,7 +27,7 @@ from steelyard.persistence import from_bytes, storable, to_bytes
 from steelyard.proximal import Certificate, DriftReport, ProximalSVC, compare_statistics
 from steelyard.streams.chunks import Chunk
 from steelyard.streams.predictions import Predictions, is_ready, learn_chunk, predict_chunk, rows_for_model
-from steelyard.tables.column_checks import warn_of_sentences
+from steelyard.tables.column_checks import LabelReader, warn_of_sentences
 from steelyard.tables.columns import ColumnBatch, Place
 from steelyard.tables.encoding import TableEncoder
 from steelyard.tables.explanation import explain_encoded
@@ -39,7 +39,6 @@ from steelyard.tables.frames import (
     table_batch,
     with_dates,
 )
-from steelyard.tables.labels import LabelReader
 from steelyard.tables.row_digest import RowDigest
 from steelyard.tables.source import TableSource
 from steelyard.tables.table_stream import TableStream, open_stream

@@ -14,15 +14,13 @@ from steelyard.exceptions import DataError, ParameterError
 from steelyard.params import Integer, check_value
 from steelyard.streams.chunks import Chunk, RowStream, check_chunk
 from steelyard.tables.arrow_sources import arrow_file_source, has_pyarrow, table_source
-from steelyard.tables.batching import BatchReader, first_rows
-from steelyard.tables.column_checks import ColumnChecks
+from steelyard.tables.column_checks import ColumnChecks, LabelReader
 from steelyard.tables.columns import ColumnBatch, Columns, check_exist
 from steelyard.tables.databases import is_address, open_database
 from steelyard.tables.encoding import TableEncoder
 from steelyard.tables.files import ByteSource, open_bytes
 from steelyard.tables.frames import column_seconds
-from steelyard.tables.labels import LabelReader
-from steelyard.tables.source import TableSource
+from steelyard.tables.source import BatchReader, TableSource, first_rows
 from steelyard.tables.text_sources import JsonLinesSource, csv_source
 
 _ARROW_MAGIC = (b"PAR1", b"ARROW1", b"\xff\xff\xff\xff")
@@ -100,10 +98,10 @@ class TableStream(RowStream):
         self._kept: tuple[str, ...] = ()
         self.notices: list[str] = []
         self.on_notice: Callable[[str], None] = lambda _: None
-        self._checks: ColumnChecks | None = None
-        if not encoder.is_fitted:  # the columns of a fitted encoder were checked when it was fitted
-            named = (*columns.categorical, *(columns.features or ()))
-            self._checks = ColumnChecks(self._features, named, self.name, source.time_names)
+        # The columns of a fitted encoder were checked when it was fitted.
+        checked = [] if encoder.is_fitted else self._features
+        named = (*columns.categorical, *(columns.features or ()))
+        self._checks = ColumnChecks(checked, named, self.name, source.time_names)
         self._done = 0
         self._reader: BatchReader | None = None
         self._bad_rows = source.bad_rows
@@ -129,12 +127,10 @@ class TableStream(RowStream):
         self._reader = BatchReader(first_rows(batches, self.limit), threaded=self._bytes is not None)
         try:
             for batch in self._reader.chunks(self.chunk, FLUSH_SECONDS if self.live else None):
-                for message in () if self._checks is None else self._checks.add(batch):
+                for message in self._checks.add(batch):
                     self._notice(message)
                 end = self._done + batch.n_rows
-                for chunk in self._bad_rows.good_parts(batch, self._done, self._encode):
-                    self._done = chunk.first_row + chunk.n_read
-                    yield chunk
+                yield from self._bad_rows.good_parts(batch, self._done, self._encode)
                 self._done = end
         finally:
             self.stop()
@@ -142,7 +138,7 @@ class TableStream(RowStream):
             self._source.close()
         if not self._done:
             raise DataError("there are no rows.", source=self.name)
-        for message in () if self._checks is None else self._checks.finish():
+        for message in self._checks.finish():
             self._notice(message)
 
     @property
@@ -194,6 +190,7 @@ class TableStream(RowStream):
         kept = {name: batch.columns[name] for name in self._kept}
         table = None if codes is None else self._labels.table
         columns = self.encoder.rows_of_table(batch, X)
+        self._done = first_row + batch.n_rows
         chunk = Chunk(X, y, first_row, times, fixed, codes, table, kept, columns=columns)
         if target is None or self._labels.unlabelled == "refuse":
             return chunk
