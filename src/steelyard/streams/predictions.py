@@ -82,18 +82,20 @@ class Predictions:
 
     def score_table(self, labels: list[Any]) -> FloatArray:
         """Return one column of scores per label. An unknown class gets the lowest score of each row."""
-        return self._table(self.scores, labels, self.scores.min(axis=1, initial=0.0) - 1.0)
+        lowest = self.scores.min(axis=1, initial=0.0) - 1.0
+        table = np.repeat(lowest[:, None], len(labels), axis=1)
+        for k, label in enumerate(labels):
+            if label in self.classes:
+                table[:, k] = self.scores[:, self.classes.index(label)]
+        return table
 
     def probability_table(self, labels: list[Any]) -> FloatArray:
         """Return one column of probabilities per label. The probability of an unknown class is 0."""
         assert self.probabilities is not None
-        return self._table(self.probabilities, labels, np.zeros(len(self)))
-
-    def _table(self, columns: FloatArray, labels: list[Any], default: FloatArray) -> FloatArray:
-        table = np.repeat(default[:, None], len(labels), axis=1)
-        known = [(k, self.classes.index(label)) for k, label in enumerate(labels) if label in self.classes]
-        for ours, theirs in known:
-            table[:, ours] = columns[:, theirs]
+        table = np.zeros((len(self), len(labels)))
+        for k, label in enumerate(labels):
+            if label in self.classes:
+                table[:, k] = self.probabilities[:, self.classes.index(label)]
         return table
 
     def take(self, rows: NDArray[Any] | slice) -> Predictions:

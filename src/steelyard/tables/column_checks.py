@@ -142,14 +142,15 @@ class ColumnChecks:
         self._n_rows += batch.n_rows
         if self._is_done:
             constants = self._constants.items()
-            self._constants = {name: x for name, x in constants if _has_only(batch.columns[name], x)}
+            self._constants = {name: x for name, x in constants if np.all(batch.columns[name] == x)}
             return []
         self._parts.append(batch)
         is_full = self._n_rows >= _CHECKED_ROWS
         if is_full or n_before < _EARLY_ROWS <= self._n_rows:
             first = ColumnBatch.concat(self._parts).take(0, _CHECKED_ROWS)
             for name in self._features:
-                if (problem := _text_problem(name, first.columns[name])) is not None:
+                values = first.columns[name]
+                if values.dtype == object and (problem := _text_problem(name, values)) is not None:
                     raise DataError(
                         f"column {name!r} {problem[0]}; every value would become a feature of its own.",
                         source=self._source,
@@ -174,7 +175,7 @@ class ColumnChecks:
         for name in self._features:
             values = first.columns[name]
             is_text = values.dtype == object
-            if (problem := _text_problem(name, values)) is not None:
+            if is_text and (problem := _text_problem(name, values)) is not None:
                 findings.append(f"column {name!r} {problem[0]} ({problem[1]})")
             if name in self._times or (is_text and times_of(set(values.tolist()) - {None}) is not None):
                 times.append(name)
@@ -184,7 +185,7 @@ class ColumnChecks:
                     counters.append(name)
                 elif len(values) >= _MIN_ROWS and np.all(steps >= 0) and 2 * (steps > 0).sum() > len(steps):
                     clocks.append(name)
-            if batch.n_rows >= _MIN_ROWS and _has_only(batch.columns[name], values[0]):
+            if batch.n_rows >= _MIN_ROWS and np.all(batch.columns[name] == values[0]):
                 self._constants[name] = values[0]
         return [
             *findings,
@@ -206,7 +207,7 @@ def _finding(names: list[str], what: str, option: str) -> list[str]:
 
 def _text_problem(name: str, values: NDArray[Any]) -> tuple[str, str] | None:
     """Return a description and a hint if a text column does not look like categories, or None."""
-    known = [value for value in values.tolist() if value is not None] if values.dtype == object else []
+    known = [value for value in values.tolist() if value is not None]
     distinct, name = set(known), shlex.quote(name)
     has_few_texts = len(known) < _MIN_ROWS_FOR_FORM or 2 * len(distinct) < len(known)
     if has_few_texts or times_of(distinct) is not None:  # a column of dates becomes a feature
@@ -242,8 +243,3 @@ def warn_of_sentences(name: str, batch: ColumnBatch) -> None:
             UserWarning,
             stacklevel=2,
         )
-
-
-def _has_only(values: NDArray[Any], value: Any) -> bool:
-    """Return whether all values equal ``value``. NaN does not equal anything."""
-    return set(values.tolist()) <= {value} if values.dtype == object else bool(np.all(values == value))

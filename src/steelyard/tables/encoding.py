@@ -113,6 +113,7 @@ class TableEncoder(BaseEstimator):
         self.times_ = [name for name in features if name in batch.times and not is_text[name]]
         self.columns_ = list(features)
         self.numeric_ = [name for name in features if not is_text[name]]
+        self.numbers = list(self.numeric_)  # numeric columns of the first table, then late ones
         self.categorical_ = [name for name in features if is_text[name]]
         self.late_: list[str] = []
         self.categories_: list[tuple[str, str]] = []
@@ -153,16 +154,11 @@ class TableEncoder(BaseEstimator):
         if is_text:
             self.categorical_.append(name)
             return
+        self.numbers.append(name)
         self._fills = np.append(self._fills, fill)
         self._sums, self._seen = np.append(self._sums, 0.0), np.append(self._seen, 0.0)
         parts = (VALUE, PRESENT) if self.missing == "indicator" else (VALUE,)
         self.add_categories((name, part) for part in parts)
-
-    @property
-    def numbers(self) -> list[str]:
-        """Numeric columns: those of the first table, then late columns."""
-        texts = set(self.categorical_)
-        return [*self.numeric_, *(name for name in self.late_ if name not in texts)]
 
     @property
     def is_fitted(self) -> bool:
@@ -176,7 +172,7 @@ class TableEncoder(BaseEstimator):
     @property
     def feature_names(self) -> list[str]:
         """Names of the features so far, in the growing encoding."""
-        values = set(self.late_).difference(self.categorical_) if self.late_ else ()
+        values = set(self.numbers[len(self.numeric_) :])
         return [
             *self.numeric_,
             *(
@@ -494,6 +490,7 @@ class TableEncoder(BaseEstimator):
         self.numeric_ = [str(name) for name in state["numeric"]]
         self.late_ = [str(name) for name in state.get("late", ())]
         late_numbers = {str(name) for name in state.get("late_numbers", ())}
+        self.numbers = [*self.numeric_, *(name for name in self.late_ if name in late_numbers)]
         self.times_ = [str(name) for name in state.get("times", ())]
         numeric = {*self.numeric_, *late_numbers}
         self.categorical_ = [name for name in self.columns_ if name not in numeric]
