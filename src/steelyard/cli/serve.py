@@ -20,7 +20,7 @@ import click
 from steelyard.cli import options as opt
 from steelyard.cli.files import ANY_FILE, read_file
 from steelyard.cli.output import emit_facts, emit_json, emit_table, json_option, print_message
-from steelyard.cli.row_order import parse_seconds
+from steelyard.cli.runs import parse_seconds
 from steelyard.exceptions import FileAccessError, FileFormatError, ParameterError
 
 _SWITCH_SECONDS = 0.001  # maximum time that a prediction waits for the GIL while another thread learns

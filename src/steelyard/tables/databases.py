@@ -21,8 +21,7 @@ import numpy as np
 from steelyard.exceptions import DataError, FileAccessError, SteelyardError
 from steelyard.tables.arrow_sources import arrow_batch, has_pyarrow
 from steelyard.tables.columns import ColumnBatch, Place, near
-from steelyard.tables.connections import Connection, connected, database_error, error_text
-from steelyard.tables.postgres_copy import Column
+from steelyard.tables.connections import Column, Connection, connected, database_error, error_text
 from steelyard.tables.source import TableSource
 
 SCHEMES = ("duckdb", "sqlite", "postgresql", "postgres")
