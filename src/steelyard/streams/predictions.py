@@ -15,28 +15,14 @@ from steelyard.streams.chunks import Chunk, padded
 
 @dataclass(frozen=True)
 class Predictions:
-    """Predicted labels and scores of some rows.
+    """Predicted labels and scores of some rows."""
 
-    Attributes
-    ----------
-    classes : list
-        The classes that the model has learned.
-    indices : ndarray of shape (n_rows,)
-        Index of each predicted label in ``predicted``; -1 if the model has no prediction for the row.
-    predicted : list
-        Distinct labels to which ``indices`` refers; may contain labels that are not in ``classes``.
-    decision : ndarray of shape (n_rows,) or (n_rows, n_classes), or None
-        Scores as the model returns them; for two classes, only the scores of the second class. None if the
-        model has no scores.
-    probabilities : ndarray of shape (n_rows, n_classes) or None
-        Class probabilities, if they were requested and the model has them.
-    """
-
-    classes: list[Any]
-    indices: Codes
-    predicted: list[Any]
+    classes: list[Any]  # that the model has learned
+    indices: Codes  # index of each predicted label in `predicted`; -1 if the row has no prediction
+    predicted: list[Any]  # distinct labels; may contain labels that are not in `classes`
+    # One column per class, or for two classes only the scores of the second; None if the model has no scores.
     decision: FloatArray | None
-    probabilities: FloatArray | None = None
+    probabilities: FloatArray | None = None  # one column per class, if requested and available
 
     @classmethod
     def of(cls, labels: NDArray[Any], classes: list[Any], scores: FloatArray) -> Predictions:

@@ -51,18 +51,11 @@ def _kind_of(value: Any) -> str:
 
 
 class Connection:
-    """Adapter for a DB-API 2.0 connection.
-
-    Parameters
-    ----------
-    raw : object
-        The connection of the driver.
-    engine : str or None
-        SQLGlot dialect of the database: "duckdb", "sqlite" or "postgres"; None if it is not known.
-    """
+    """Adapter for a DB-API 2.0 connection."""
 
     def __init__(self, raw: Any, engine: str | None) -> None:
-        self.raw, self.engine = raw, engine
+        self.raw = raw  # the connection of the driver
+        self.engine = engine  # dialect of SQLGlot: "duckdb", "sqlite" or "postgres", or None for others
         self.borrowed: Any = None  # connection of a SQLAlchemy engine, to be returned by close()
 
     def run(self, query: str, parameters: Sequence[Any] = ()) -> Any:

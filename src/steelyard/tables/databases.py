@@ -66,31 +66,12 @@ def sqlglot_table(name: str) -> Any:
 
 
 class DatabaseSource(TableSource):
-    """Reader of the rows of one query.
+    """Reader of the rows of one query: a SELECT without a final semicolon, with values of its placeholders.
 
-    Parameters
-    ----------
-    connection : object
-        A DB-API, ADBC or SQLAlchemy connection.
-    query : str
-        A SELECT without a final semicolon.
-    parameters : sequence
-        Values for the placeholders of the query.
-    name : str
-        Name in error messages.
-    close : callable, optional
-        Called when the rows have been read.
-    table : str, optional
-        The table that the query reads; None for other queries.
-    where : str, optional
-        Condition for the rows of ``table``; by default all rows are read.
-
-    Attributes
-    ----------
-    names : list of str
-        Names of the columns.
-    declared : dict of str to str
-        Kind of each column, from its declared type or the first rows; see :meth:`Connection.kind`.
+    ``connection`` is a DB-API, ADBC or SQLAlchemy connection; ``close`` is called when the rows have been
+    read. If the query reads all rows of a table, or those that fulfil a condition, ``table`` and ``where``
+    name them. ``declared`` is the kind of each column, from its declared type or the first rows
+    (:meth:`Connection.kind`).
     """
 
     def __init__(
@@ -112,21 +93,17 @@ class DatabaseSource(TableSource):
         try:
             check_single(query, name)
             with self.connection.reading():
-                self._read_columns()
+                columns, rows = self.connection.head(self.selected("*", FIRST_ROWS), self.parameters)
+            self.declared = {
+                column: self.connection.kind(code, [row[k] for row in rows])
+                for k, (column, code) in enumerate(columns)
+            }
         except Exception as error:
             self.close()
             raise database_error(error, name) from error
+        self.names = [column for column, _ in columns]
         # Columns of dates and times are features only if the user names them.
         self.index_names = [column for column, kind in self.declared.items() if kind == "moment"]
-
-    def _read_columns(self) -> None:
-        """Read the names and kinds of the columns."""
-        columns, rows = self.connection.head(self.selected("*", FIRST_ROWS), self.parameters)
-        self.names = [name for name, _ in columns]
-        self.declared = {
-            name: self.connection.kind(code, [row[k] for row in rows])
-            for k, (name, code) in enumerate(columns)
-        }
 
     def selected(self, chosen: str, limit: int | None = None) -> str:
         """Return a SELECT of SQL expressions (``chosen``) from the rows, with an optional LIMIT."""

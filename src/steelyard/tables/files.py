@@ -43,23 +43,15 @@ class _Reader(io.RawIOBase):
 
 
 class ByteSource(_Reader):
-    """Byte stream whose beginning is read in advance.
+    """Byte stream whose beginning is read in advance."""
 
-    Attributes
-    ----------
-    name : str
-        Name in error messages.
-    head : bytes
-        The beginning of the decompressed content.
-    whole_in_head : bool
-        Whether the head is the complete content.
-    path : Path or None
-        Path of an uncompressed regular file, which supports random access; None for other sources.
-    """
+    head: bytes  # the beginning of the decompressed content
+    whole_in_head: bool  # whether the head is the complete content
+    path: Path | None  # of an uncompressed regular file, which supports random access
 
     def __init__(self, raw: IO[bytes], name: str, path: Path | None) -> None:
         super().__init__()
-        self.name = name
+        self.name = name  # in error messages
         self._raw = raw
         self.owned = path is not None  # whether close() closes the file
         self._size = os.fstat(raw.fileno()).st_size if path is not None else None
@@ -67,7 +59,7 @@ class ByteSource(_Reader):
         self.path = path if self._content is raw else None
         self._position = 0
         self._fraction = 0.0
-        self._pipe: _Pipe | None = getattr(raw, "pipe", None)
+        self._pipe: _Pipe | None = raw if isinstance(raw, _Pipe) else getattr(raw, "pipe", None)
         self._digest = None if path is not None else hashlib.sha256()
         self._file = path
         try:
@@ -229,11 +221,6 @@ class _Pipe(_Reader):
         self._drain_until = 0.0
         self._beginning = b""
 
-    @property
-    def pipe(self) -> _Pipe:
-        """This reader, which a decompressing reader also has as an attribute."""
-        return self
-
     def unread(self, data: bytes) -> None:
         """Put bytes back, so that they are read next."""
         self._beginning = data + self._beginning
@@ -325,5 +312,5 @@ def _decompressed(raw: Any) -> IO[bytes]:
     if beginning != _GZIP_MAGIC:
         return raw
     packed = gzip.GzipFile(fileobj=raw)
-    packed.pipe = getattr(raw, "pipe", None)  # type: ignore[attr-defined]
+    packed.pipe = raw if isinstance(raw, _Pipe) else None  # type: ignore[attr-defined]
     return packed  # type: ignore[return-value]

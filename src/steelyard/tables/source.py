@@ -25,29 +25,13 @@ _JOIN_SECONDS = 2.0
 
 
 class TableSource:
-    """Reader of the columns of a table.
+    """Reader of the columns of a table."""
 
-    Attributes
-    ----------
-    place : Place
-        Location of the rows, for error messages.
-    names : list of str
-        Names of all columns.
-    n_rows : int or None
-        Number of rows; None if it is not known.
-    index_names, time_names : sequences of str
-        Columns that are features only if the user names them, and columns whose declared type is a time.
-    bad_rows : BadRows
-        Treatment of rows that cannot be used.
-    bytes_source : ByteSource or None
-        The file or the live feed that is read in another thread; None for other sources.
-    """
-
-    names: list[str]
-    n_rows: int | None = None
-    index_names: Sequence[str] = ()
-    time_names: Sequence[str] = ()
-    bytes_source: Any = None
+    names: list[str]  # all columns
+    n_rows: int | None = None  # None if the number is not known
+    index_names: Sequence[str] = ()  # columns that are features only if the user names them
+    time_names: Sequence[str] = ()  # columns whose declared type is a time
+    bytes_source: Any = None  # ByteSource that is read in another thread, or None
 
     def __init__(self, place: Place) -> None:
         self.place, self.bad_rows = place, BadRows(place)
@@ -73,28 +57,16 @@ class BadRows:
 
     A row is bad if its line cannot be parsed, if a cell is not valid in its column, or if a value cannot be
     learned. All rows before a bad row are returned before its error is raised.
-
-    Attributes
-    ----------
-    skip : bool
-        Whether bad rows are skipped; otherwise the first one raises an error.
-    n_skipped : int
-        Number of skipped rows.
-    messages : list of str
-        Error messages of the first thousand skipped rows.
     """
 
     def __init__(self, place: Place) -> None:
         self.place = place
-        self.skip = False
-        self.n_skipped, self.messages = 0, list[str]()
+        self.skip = False  # otherwise the first bad row raises an error
+        self.n_skipped = 0
+        self.messages: list[str] = []  # of the first thousand skipped rows
 
     def handle(self, error: DataError, row: int | None = None) -> None:
-        """Raise the error or skip the row.
-
-        If the row is not counted in the indices of later rows, its index ``row`` must be given. Otherwise the
-        line numbers in later error messages would be wrong.
-        """
+        """Raise the error or skip the row; ``row`` is its index if later rows are counted without it."""
         if not self.skip:
             raise error
         self.n_skipped += 1
@@ -106,10 +78,7 @@ class BadRows:
     def usable(
         self, n_rows: int, errors: Mapping[int, DataError], first_row: int
     ) -> tuple[NDArray[np.bool_], DataError | None]:
-        """Return a mask of the usable rows, and the error to raise after these rows, or None.
-
-        ``errors`` maps the index of each bad row to its error.
-        """
+        """Return a mask of the rows not in ``errors``, and the error to raise after these rows, or None."""
         good = np.ones(n_rows, dtype=bool)
         if errors and not self.skip:
             first = min(errors)
@@ -123,10 +92,7 @@ class BadRows:
     def good_parts(
         self, batch: ColumnBatch, first_row: int, make: Callable[[ColumnBatch, int], Made]
     ) -> Iterator[Made]:
-        """Yield ``make(rows, first_row)`` for each run of good rows.
-
-        The function ``make`` raises RowError for a bad row.
-        """
+        """Yield ``make(rows, first_row)``, which raises RowError for a bad row, for each run of good rows."""
         while batch.n_rows:
             bad, good = None, batch
             while good.n_rows:
