@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -54,7 +55,8 @@ class ArrowSource(TableSource):
         import pyarrow as pa
 
         try:
-            for batch in self._batches(wanted):
+            for read in self._batches(wanted):
+                batch = read.select(wanted)
                 # Invalid offsets or indices in a damaged file would cause out-of-bounds reads.
                 batch.validate(full=True)
                 yield batch
@@ -74,33 +76,22 @@ def arrow_file_source(data: ByteSource) -> ArrowSource:
 
     try:
         if data.head.startswith(b"PAR1"):
-            return _parquet_source(data)
+            from pyarrow import parquet
+
+            file = parquet.ParquetFile(_seekable(data), page_checksum_verification=True)
+            read = partial(file.iter_batches, _BATCH_ROWS, None, use_threads=False)
+            return ArrowSource(read, file.schema_arrow, data.name, file.metadata.num_rows, data.close)
         if data.head.startswith(b"ARROW1"):
             file = pa.ipc.open_file(_seekable(data))
-            batches = (file.get_batch(index) for index in range(file.num_record_batches))
-            return ArrowSource(
-                lambda wanted: _selected(batches, wanted), file.schema, data.name, None, data.close
-            )
+            batches = map(file.get_batch, range(file.num_record_batches))
+            return ArrowSource(lambda _: batches, file.schema, data.name, None, data.close)
         reader = pa.ipc.open_stream(pa.PythonFile(io.BufferedReader(data, _BUFFER_BYTES), mode="r"))
-        return ArrowSource(
-            lambda wanted: _selected(reader, wanted), reader.schema, data.name, None, data.close
-        )
+        return ArrowSource(lambda _: reader, reader.schema, data.name, None, data.close)
     except (pa.ArrowException, OSError, ValueError) as error:
         if isinstance(error, DataError):
             raise
         reason = str(error).rstrip(".")
         raise DataError(f"the file is damaged or cut short: {reason}.", source=data.name) from error
-
-
-def _parquet_source(data: ByteSource) -> ArrowSource:
-    from pyarrow import parquet
-
-    file = parquet.ParquetFile(_seekable(data), page_checksum_verification=True)
-
-    def batches(wanted: list[str]) -> Iterator[Any]:
-        yield from file.iter_batches(batch_size=_BATCH_ROWS, columns=wanted, use_threads=False)
-
-    return ArrowSource(batches, file.schema_arrow, data.name, file.metadata.num_rows, data.close)
 
 
 def _seekable(data: ByteSource) -> Any:
@@ -113,11 +104,6 @@ def _seekable(data: ByteSource) -> Any:
     return str(data.path)
 
 
-def _selected(batches: Any, wanted: list[str]) -> Iterator[Any]:
-    for batch in batches:
-        yield batch.select(wanted)
-
-
 def table_source(table: Any) -> ArrowSource:
     """Return the reader of a pandas, polars or pyarrow table, or any object with Arrow's C interface."""
     import pyarrow as pa
@@ -127,13 +113,10 @@ def table_source(table: Any) -> ArrowSource:
     table = arrow_stream(table, "a path or a table of pandas, polars or pyarrow", "open_stream")
     reader = _checked_table(pa.RecordBatchReader.from_stream, table)
     n_rows = len(table) if hasattr(table, "__len__") else None
-
-    def batches(wanted: list[str]) -> Iterator[Any]:
-        for batch in reader:
-            for begin in range(0, batch.num_rows, _BATCH_ROWS):
-                yield batch.select(wanted).slice(begin, _BATCH_ROWS)
-
-    return ArrowSource(batches, reader.schema, "table", n_rows, lambda: None)
+    parts = (
+        batch.slice(begin, _BATCH_ROWS) for batch in reader for begin in range(0, batch.num_rows, _BATCH_ROWS)
+    )
+    return ArrowSource(lambda _: parts, reader.schema, "table", n_rows, lambda: None)
 
 
 def arrow_stream(table: Any, expected: str, source: str) -> Any:

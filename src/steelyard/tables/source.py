@@ -1,4 +1,4 @@
-"""Base class of the readers of tables, their treatment of bad rows, and reading ahead in chunks."""
+"""Base class of the readers of tables, the reader of records, bad rows, and reading ahead in chunks."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import queue
 import threading
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
+from numbers import Real
 from typing import Any, TypeVar
 
 import numpy as np
@@ -20,6 +21,9 @@ from steelyard.tables.columns import ColumnBatch, Columns, Place, RowError
 
 Made = TypeVar("Made")
 _MAX_MESSAGES = 1000
+LABEL = "label"  # name of the label column of records
+_SAMPLE_RECORDS = 1000
+_BATCH_RECORDS = 1000
 _MAX_QUEUED_BATCHES = 4  # limits the memory of batches that are read ahead
 _JOIN_SECONDS = 2.0
 
@@ -221,3 +225,56 @@ class BatchReader:
         while not (self._closed.is_set() or isinstance(item, _End)):
             item = self._read()
             self._queue.put(item)
+
+
+class RecordSource(TableSource):
+    """Reader of (mapping, label) pairs, whose columns are the fields of the first thousand records.
+
+    If a record lacks a field, its value is missing. ``name`` is the name of the source in error messages.
+    """
+
+    def __init__(self, pairs: Iterable[tuple[Mapping[Any, Any], Any]], name: str) -> None:
+        super().__init__(Place(name))
+        iterator = iter(pairs)
+        sample = list(islice(iterator, _SAMPLE_RECORDS))
+        fields = dict.fromkeys(str(field) for record, _ in sample for field in record)
+        if not fields:
+            raise DataError("there are no rows.", source=name)
+        if LABEL in fields:
+            raise DataError(f"a field has the name {LABEL!r}, which is reserved for the labels.", source=name)
+        self.names = [*fields, LABEL]
+        self._sample = list(map(_row, sample))
+        self._rows = chain(self._sample, map(_row, iterator))
+
+    def kinds(self, columns: Columns, wanted: list[str]) -> dict[str, str]:
+        kinds = {}
+        for name in wanted:
+            values = [row[name] for row in self._sample if row.get(name) is not None]
+            is_text = name in columns.categorical or not all(isinstance(value, Real) for value in values)
+            kinds[name] = "text" if is_text else "number"
+        return kinds
+
+    def batches(self, wanted: list[str], kinds: Mapping[str, str]) -> Iterator[ColumnBatch]:
+        known, n_rows = set(self.names), 0
+        while batch := list(islice(self._rows, _BATCH_RECORDS)):
+            for number, row in enumerate(batch):
+                new = next((field for field in row if field not in known), None)
+                if new is not None:
+                    raise DataError(
+                        f"the field {new!r} is in none of the first rows.",
+                        source=self.place.of_row(n_rows + number),
+                    )
+            columns = {name: _column([row.get(name) for row in batch], kinds[name]) for name in wanted}
+            yield ColumnBatch(columns, len(batch))
+            n_rows += len(batch)
+
+
+def _row(pair: tuple[Mapping[Any, Any], Any]) -> dict[str, Any]:
+    record, label = pair
+    return {**{str(field): value for field, value in record.items()}, LABEL: label}
+
+
+def _column(values: list[Any], kind: str) -> NDArray[Any]:
+    if kind == "number" and all(value is None or isinstance(value, Real) for value in values):
+        return np.array([np.nan if value is None else float(value) for value in values])
+    return np.array([None if value is None else str(value) for value in values], dtype=object)

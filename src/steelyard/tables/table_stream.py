@@ -21,7 +21,7 @@ from steelyard.tables.encoding import TableEncoder
 from steelyard.tables.files import ByteSource, open_bytes
 from steelyard.tables.frames import column_seconds
 from steelyard.tables.source import BatchReader, TableSource, first_rows
-from steelyard.tables.text_sources import JsonLinesSource, csv_source
+from steelyard.tables.text_sources import CsvSource, JsonLinesSource
 
 _ARROW_MAGIC = (b"PAR1", b"ARROW1", b"\xff\xff\xff\xff")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -321,20 +321,6 @@ def _reader_of(data: ByteSource) -> TableSource:
     if data.head.startswith(_ARROW_MAGIC):
         _need_pyarrow(data.name)
         return arrow_file_source(data)
-    _check_text(data)
-    begin = data.head.removeprefix(_BYTE_ORDER_MARK).lstrip()
-    if begin.startswith(b"{"):
-        return JsonLinesSource(data)
-    if begin.startswith(b"[") and begin[1:].lstrip().startswith((b"{", b"[")):
-        raise DataError(
-            "this looks like a JSON list; expected one JSON object per line, or a table.",
-            source=data.name,
-            hint="`jq -c '.[]' FILE` writes the objects of a list one per line",
-        )
-    return csv_source(data)
-
-
-def _check_text(data: ByteSource) -> None:
     if not data.head:
         raise DataError("the file is empty.", source=data.name)
     position = data.head.find(b"\0")
@@ -344,6 +330,16 @@ def _check_text(data: ByteSource) -> None:
             source=data.name,
             hint="tables can be CSV, TSV or JSON lines (also compressed with gzip), Parquet and Arrow",
         )
+    begin = data.head.removeprefix(_BYTE_ORDER_MARK).lstrip()
+    if begin.startswith(b"{"):
+        return JsonLinesSource(data)
+    if begin.startswith(b"[") and begin[1:].lstrip().startswith((b"{", b"[")):
+        raise DataError(
+            "this looks like a JSON list; expected one JSON object per line, or a table.",
+            source=data.name,
+            hint="`jq -c '.[]' FILE` writes the objects of a list one per line",
+        )
+    return CsvSource(data)
 
 
 def _need_pyarrow(what: str) -> None:

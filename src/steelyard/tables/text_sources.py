@@ -28,16 +28,15 @@ _BATCH_ROWS = 4096
 _SAMPLE_ROWS = 1000  # number of rows from which the kinds of columns are inferred
 _MAX_TEXT_SHARE = 0.1  # with a smaller share of texts, the column is numeric and the texts are errors
 _MAX_FIELD_CHARACTERS = 1 << 20
+_CELL_HINT = (
+    "if this is a column of categories, say so with categorical= (--categorical on the command line), or "
+    "drop it"
+)
 # Cells that mean a missing value, the same as in pyarrow's CSV reader.
 _MISSING = frozenset((
     "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "N/A",
     "NA", "NULL", "NaN", "n/a", "nan", "null",
 ))  # fmt: skip
-
-
-def is_missing(text: str) -> bool:
-    """Return whether a cell means a missing value."""
-    return text in _MISSING
 
 
 class TextSource(TableSource):
@@ -60,26 +59,27 @@ class TextSource(TableSource):
 
 
 class CsvSource(TextSource):
-    """Reader of delimited text with a header line.
+    """Reader of text with a header line. The delimiter is the most frequent of four in this line.
 
     Blocks of lines are parsed by a native parser or by pyarrow. A block that both reject is parsed with the
     ``csv`` module: all rows before a bad line are returned, then the line is reported.
     """
 
-    def __init__(self, data: ByteSource, delimiter: str) -> None:
+    def __init__(self, data: ByteSource) -> None:
         super().__init__(data, first_line=2)
-        self.delimiter = delimiter
+        first_line = data.head.split(b"\n", 1)[0].decode("utf-8", "replace")
+        self.delimiter = max(",\t;|", key=first_line.count)
         head = list(islice(self._lines(io.BytesIO(self._complete_head_lines())), _SAMPLE_ROWS + 1))
         if not head:
             raise DataError("the file is empty.", source=data.name)
         self.names = [name.strip() for name in head[0]]
+        self._index = {name: k for k, name in enumerate(self.names)}
         self._sample = [row for row in head[1:] if len(row) == len(self.names)]
         if not head[1:]:
             raise DataError("the file has a header line but no rows.", source=data.name)
 
     def kinds(self, columns: Columns, wanted: list[str]) -> dict[str, str]:
-        index = self._index()
-        values = {name: [row[index[name]] for row in self._sample] for name in wanted}
+        values = {name: [row[self._index[name]] for row in self._sample] for name in wanted}
         return {name: _column_kind(columns, name, _kinds_of(cells)) for name, cells in values.items()}
 
     def batches(self, wanted: list[str], kinds: Mapping[str, str]) -> Iterator[ColumnBatch]:
@@ -98,13 +98,10 @@ class CsvSource(TextSource):
         self, lines: bytes, wanted: list[str], kinds: Mapping[str, str], first_row: int
     ) -> Iterator[ColumnBatch]:
         """Parse lines, without the header, with the ``csv`` module."""
-        index = self._index()
+        index = self._index
         n_lines_before = first_row + 1 + len(self.place.skipped)
         rows = self._check_lengths(self._lines(io.BytesIO(lines), n_lines_before), first_row)
         return _converted(self, rows, lambda row, name: row[index[name]], wanted, kinds, first_row=first_row)
-
-    def _index(self) -> dict[str, int]:
-        return {name: k for k, name in enumerate(self.names)}
 
     def _lines(self, stream: Any, n_lines_before: int = 0) -> Iterator[list[str]]:
         text = io.TextIOWrapper(stream, encoding="utf-8-sig", newline="")
@@ -187,37 +184,17 @@ class JsonLinesSource(TextSource):
 def _json_record(line: bytes, known: set[str] | None = None) -> dict[str, Any]:
     """Return the object in a line; if ``known`` is given, other fields are an error."""
     try:
-        record = json.loads(line.decode("utf-8-sig"), object_pairs_hook=_Record)
+        record = json.loads(line.decode("utf-8-sig"), object_pairs_hook=_unique_names)
+    except DataError:
+        raise
     except ValueError as error:
         raise DataError(f"this is not a JSON object: {error}.") from error
     except RecursionError:
         raise DataError(
             "this JSON object is nested too deeply; its values must be numbers, text, true or false."
         ) from None
-    if not isinstance(record, _Record):
+    if not isinstance(record, dict):
         raise DataError(f"expected a JSON object; got {str(record)[:40]!r}.")
-    _check_values(record)
-    if known is not None and not record.keys() <= known:
-        new = next(name for name in record if name not in known)
-        raise DataError(f"the field {new!r} is in none of the first rows.")
-    return record
-
-
-class _Record(dict[str, Any]):
-    """JSON object that stores a duplicate field name in ``repeated``."""
-
-    repeated: str | None = None
-
-    def __init__(self, pairs: list[tuple[str, Any]]) -> None:
-        super().__init__(pairs)
-        if len(self) < len(pairs):
-            names = [name for name, _ in pairs]
-            self.repeated = next(name for name in names if names.count(name) > 1)
-
-
-def _check_values(record: _Record) -> None:
-    if record.repeated is not None:
-        raise DataError(f"the field {record.repeated!r} occurs twice in this JSON object.")
     for name, value in record.items():
         if isinstance(value, list | dict):
             kind = "a list" if isinstance(value, list) else "an object"
@@ -225,6 +202,19 @@ def _check_values(record: _Record) -> None:
                 f"the value of {name!r} is {kind}; expected a number, text, true, false or null.",
                 hint="write each of its values into a field of its own",
             )
+    if known is not None and not record.keys() <= known:
+        new = next(name for name in record if name not in known)
+        raise DataError(f"the field {new!r} is in none of the first rows.")
+    return record
+
+
+def _unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    record = dict(pairs)
+    if len(record) < len(pairs):
+        names = [name for name, _ in pairs]
+        repeated = next(name for name in names if names.count(name) > 1)
+        raise DataError(f"the field {repeated!r} occurs twice in this JSON object.")
+    return record
 
 
 def _valid_records(lines: io.BytesIO) -> Iterator[dict[str, Any]]:
@@ -233,12 +223,6 @@ def _valid_records(lines: io.BytesIO) -> Iterator[dict[str, Any]]:
         if line.strip():
             with suppress(DataError):
                 yield _json_record(line)
-
-
-def csv_source(data: ByteSource) -> CsvSource:
-    """Return the reader of a text file. The delimiter is the most frequent of four in the first line."""
-    first_line = data.head.split(b"\n", 1)[0].decode("utf-8", "replace")
-    return CsvSource(data, max(",\t;|", key=first_line.count))
 
 
 def _converted(
@@ -257,7 +241,8 @@ def _converted(
         for name in wanted:
             columns[name], messages = _convert([cell(row, name) for row in batch], kinds[name])
             for row, message in messages.items():
-                errors.setdefault(row, _cell_error(message, source.place.of_row(first_row + row, name)))
+                where = source.place.of_row(first_row + row, name)
+                errors.setdefault(row, DataError(message, source=where, hint=_CELL_HINT))
         good, first_error = source.bad_rows.usable(len(batch), errors, first_row)
         n_good = int(good.sum())
         if n_good:
@@ -268,15 +253,6 @@ def _converted(
             raise error
         if not batch:
             return
-
-
-def _cell_error(message: str, where: str) -> DataError:
-    return DataError(
-        message,
-        source=where,
-        hint="if this is a column of categories, say so with categorical= (--categorical on the "
-        "command line), or drop it",
-    )
 
 
 def _column_kind(columns: Columns, name: str, kinds: list[str]) -> str:
@@ -300,7 +276,7 @@ def _kinds_of(values: list[str]) -> list[str]:
             return ["number"] * len(values)
     except ValueError:
         pass
-    return [_kind_of(value) for value in values if not is_missing(value)]
+    return [_kind_of(value) for value in values if value not in _MISSING]
 
 
 def _kind_of(value: str) -> str:
@@ -336,12 +312,12 @@ def _number(text: str) -> float:
 def _convert(texts: list[str], kind: str) -> tuple[np.ndarray[Any, Any], dict[int, str]]:
     """Return the values of a column, and error messages by row."""
     if kind == "text":
-        return np.array([None if is_missing(text) else text for text in texts], dtype=object), {}
+        return np.array([None if text in _MISSING else text for text in texts], dtype=object), {}
     read = _boolean if kind == "boolean" else _number
     values, messages = np.full(len(texts), np.nan), {}
     for row, text in enumerate(texts):
         try:
-            values[row] = np.nan if is_missing(text) else read(text)
+            values[row] = np.nan if text in _MISSING else read(text)
         except ValueError:
             expected = "true or false" if kind == "boolean" else "a number"
             messages[row] = f"expected {expected}; got {text[:40]!r}."
@@ -390,29 +366,21 @@ class NumberParser:
 
 
 class _ArrowParser:
-    """Parser that calls pyarrow's CSV reader once per block.
-
-    Comparing every cell with all words for missing values, such as "NA", takes a sixth of the reader's time.
-    Without text columns, such a word fails to parse as a number. So at first only empty cells count as
-    missing; after the first failure all words do.
-    """
+    """Parser that calls pyarrow's CSV reader once per block."""
 
     def __init__(self, names: Sequence[str], delimiter: str, kinds: Mapping[str, str]) -> None:
         import pyarrow as pa
         from pyarrow import csv
 
         types = {"number": pa.float64(), "boolean": pa.bool_(), "text": pa.string()}
-        options = {
-            "column_types": {name: types[kind] for name, kind in kinds.items()},
-            "include_columns": list(kinds),
-            "strings_can_be_null": True,
-        }
         self._kinds = kinds
         self._read = csv.ReadOptions(use_threads=False, column_names=list(names))
         self._parse = csv.ParseOptions(delimiter=delimiter)
-        self._all_words = csv.ConvertOptions(**options)
-        self._empty_cells = csv.ConvertOptions(**options, null_values=[""])
-        self._needs_words = "text" in kinds.values()
+        self._convert = csv.ConvertOptions(
+            column_types={name: types[kind] for name, kind in kinds.items()},
+            include_columns=list(kinds),
+            strings_can_be_null=True,
+        )
 
     def __call__(self, lines: bytes) -> ColumnBatch | None:
         import pyarrow as pa
@@ -420,12 +388,9 @@ class _ArrowParser:
 
         self._read.block_size = len(lines) + 1
         self._parse.newlines_in_values = b'"' in lines
-        for convert in [self._all_words] if self._needs_words else [self._empty_cells, self._all_words]:
-            try:
-                table = csv.read_csv(pa.BufferReader(lines), self._read, self._parse, convert)
-            except pa.ArrowInvalid:
-                continue
-            self._needs_words |= convert is self._all_words
-            columns = {name: table.column(name).combine_chunks() for name in self._kinds}
-            return arrow_batch(columns, self._kinds, table.num_rows)
-        return None
+        try:
+            table = csv.read_csv(pa.BufferReader(lines), self._read, self._parse, self._convert)
+        except pa.ArrowInvalid:
+            return None
+        columns = {name: table.column(name).combine_chunks() for name in self._kinds}
+        return arrow_batch(columns, self._kinds, table.num_rows)
