@@ -48,15 +48,19 @@ def shuffled(stream: TableStream, seed: int) -> Iterator[Chunk]:
 
 
 def _joined(chunks: list[Chunk]) -> Chunk:
-    """Return several chunks of a table as one chunk."""
-    from steelyard.streams.chunks import concatenated
+    """Return several chunks of a table as one chunk, with zeros for features that were added later."""
+    import numpy as np
+
+    from steelyard.streams.chunks import Chunk, padded
     from steelyard.tables.frames import concat_tables
 
-    rows = concatenated(chunks)
+    last = chunks[-1]
+    names = [name for name in ("y", "time", "fixed", "codes") if getattr(last, name) is not None]
+    joined: dict[str, Any] = {n: np.concatenate([getattr(chunk, n) for chunk in chunks]) for n in names}
     if any(chunk.columns is not None for chunk in chunks):
-        parts = [chunk.X if chunk.columns is None else chunk.columns for chunk in chunks]
-        rows.columns = concat_tables(parts)
-    return rows
+        joined["columns"] = concat_tables([c.X if c.columns is None else c.columns for c in chunks])
+    X = np.concatenate([padded(chunk.X, last.X.shape[1]) for chunk in chunks])
+    return Chunk(X, table=last.table, **joined)
 
 
 def parse_seconds(text: str) -> float | None:

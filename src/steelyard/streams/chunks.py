@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -109,21 +109,6 @@ class Chunk:
         if self.codes is None or self.table is None:
             return table.codes(self.y)
         return self.codes if self.table is table else table.numbers(self.table.labels)[self.codes]
-
-
-def concatenated(chunks: Sequence[Chunk]) -> Chunk:
-    """Return the labelled rows of several chunks as one chunk.
-
-    Rows of earlier chunks are padded with zeros for features that were added later.
-    """
-    last = chunks[-1]
-
-    def joined(name: str) -> Any:
-        parts = [getattr(chunk, name) for chunk in chunks]
-        return None if parts[-1] is None else np.concatenate(parts)
-
-    X = np.concatenate([padded(chunk.X, last.X.shape[1]) for chunk in chunks])
-    return Chunk(X, joined("y"), 0, joined("time"), joined("fixed"), joined("codes"), last.table)
 
 
 class RowStream:

@@ -60,6 +60,7 @@ class ByteSource(_Reader):
         self._position = 0
         self._fraction = 0.0
         self._pipe: _Pipe | None = raw if isinstance(raw, _Pipe) else getattr(raw, "pipe", None)
+        self.live = self._pipe is not None  # whether bytes arrive while the source is read
         self._digest = None if path is not None else hashlib.sha256()
         self._file = path
         try:
@@ -102,9 +103,8 @@ class ByteSource(_Reader):
         return True
 
     def _too_long(self, line: int) -> DataError:
-        where = "a line" if self._file is None else f"line {line:,}"
         return DataError(
-            f"{where} is longer than {_MAX_LINE_BYTES:,} bytes.",
+            f"line {line:,} is longer than {_MAX_LINE_BYTES:,} bytes.",
             source=self.name,
             hint="check that this is a table with one row per line",
         )
@@ -134,7 +134,7 @@ class ByteSource(_Reader):
 
         With ``quotes``, a line break between quotes does not end a line.
         """
-        rest, n_bytes = b"", 0
+        rest, n_lines = b"", 0
         while data := self._next_bytes(size):
             if quotes and (b'"' in data or b'"' in rest):
                 data = rest + data
@@ -145,10 +145,10 @@ class ByteSource(_Reader):
                 block = b"".join((rest, memoryview(data)[:end])) if end else b""
                 rest = data[end:] if end else rest + data
             if block:
-                n_bytes += len(block)
+                n_lines += block.count(b"\n")
                 yield block
             elif len(rest) > _MAX_LINE_BYTES:
-                raise self._too_long(self._n_lines(n_bytes) + 1)
+                raise self._too_long(n_lines + 1)
         if rest:
             yield rest
 
@@ -160,14 +160,6 @@ class ByteSource(_Reader):
         self._position += len(data)
         return data
 
-    def _n_lines(self, n_bytes: int) -> int:
-        """Return the number of lines in the first ``n_bytes`` bytes. A pipe cannot be reread and gives 0."""
-        if self._file is None:
-            return 0
-        with self._file.open("rb") as file:
-            content = gzip.GzipFile(fileobj=file) if self.path is None else file
-            return content.read(n_bytes).count(b"\n")
-
     def fraction_read(self) -> float | None:
         """Return the fraction of the file that has been read, even after it was closed."""
         if not self._size:
@@ -178,11 +170,6 @@ class ByteSource(_Reader):
             return self._fraction
         self._fraction = min(1.0, (at if self.path is None else min(self._position, at)) / self._size)
         return self._fraction
-
-    @property
-    def live(self) -> bool:
-        """Whether bytes arrive while the source is read: a pipe, socket or terminal."""
-        return self._pipe is not None
 
     def stop(self) -> None:
         """End a live feed: return the bytes that have already arrived, but do not wait for more."""
@@ -219,11 +206,7 @@ class _Pipe(_Reader):
         self._descriptor, self._owned = descriptor, owned
         self._stopped = threading.Event()
         self._drain_until = 0.0
-        self._beginning = b""
-
-    def unread(self, data: bytes) -> None:
-        """Put bytes back, so that they are read next."""
-        self._beginning = data + self._beginning
+        self.beginning = b""  # bytes that are read next
 
     def close(self) -> None:
         if self._owned and not self.closed:
@@ -240,8 +223,8 @@ class _Pipe(_Reader):
         return bool(select.select([self._descriptor], [], [], seconds)[0])
 
     def read1(self, size: int) -> bytes:
-        if self._beginning:
-            data, self._beginning = self._beginning[:size], self._beginning[size:]
+        if self.beginning:
+            data, self.beginning = self.beginning[:size], self.beginning[size:]
             return data
         while not self._stopped.is_set():
             if self.is_readable_within(_STOP_POLL_SECONDS):
@@ -306,7 +289,7 @@ def _decompressed(raw: Any) -> IO[bytes]:
         beginning = raw.read1(2)
         if beginning == _GZIP_MAGIC[:1]:
             beginning += raw.read1(1)
-        raw.unread(beginning)
+        raw.beginning = beginning
     else:
         beginning = raw.peek(2)[:2] if hasattr(raw, "peek") else b""
     if beginning != _GZIP_MAGIC:

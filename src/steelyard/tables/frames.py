@@ -197,37 +197,33 @@ def _columns(X: Any, source: str) -> tuple[list[Any], Iterable[Cells]]:
     pandas = sys.modules.get("pandas")
     if pandas is not None and isinstance(X, pandas.DataFrame):
         return list(X.columns), (_pandas_column(X.iloc[:, k], k) for k in range(X.shape[1]))
+    columns: Mapping[Any, Sequence[Any]]
     if isinstance(X, Mapping):
-        _check_columns(X, source)
-        return list(X), (_object_column(list(values), name) for name, values in X.items())
-    if isinstance(X, list | tuple) and isinstance(X[0], Mapping):
+        columns = {name: _whole_column(name, values, source) for name, values in X.items()}
+    elif isinstance(X, list | tuple) and isinstance(X[0], Mapping):
         if not all(isinstance(row, Mapping) for row in X):
             raise DataTypeError("expected a list of dictionaries; got other items too.", source=source)
-        names = list(dict.fromkeys(name for row in X for name in row))
-        return names, (_object_column([row.get(name) for row in X], name) for name in names)
-    if isinstance(X, list | tuple | np.ndarray):
-        return _array_columns(X, source)
-    return _arrow_columns(X, source)
+        names = dict.fromkeys(name for row in X for name in row)
+        columns = {name: [row.get(name) for row in X] for name in names}
+    elif isinstance(X, list | tuple | np.ndarray):
+        rows = [list(row) for row in X]
+        if len({len(row) for row in rows}) != 1:
+            raise DataError("all rows must have the same number of values.", source=source)
+        columns = dict(zip(_array_names(len(rows[0])), zip(*rows, strict=True), strict=True))
+    else:
+        return _arrow_columns(X, source)
+    return list(columns), (_object_column(values, name) for name, values in columns.items())
 
 
-def _check_columns(X: Mapping[Any, Any], source: str) -> None:
-    """Raise DataTypeError if a mapping contains single values instead of columns."""
-    for name, values in X.items():
-        if isinstance(values, str) or not hasattr(values, "__len__"):
-            raise DataTypeError(
-                f"a dictionary maps names to columns; {name!r} has the single value {values!r}.",
-                source=source,
-                hint="for one row, pass a list of dictionaries: [row]",
-            )
-
-
-def _array_columns(X: Any, source: str) -> tuple[list[Any], Iterable[Cells]]:
-    rows = [list(row) for row in X]
-    if len({len(row) for row in rows}) != 1:
-        raise DataError("all rows must have the same number of values.", source=source)
-    return list(_array_names(len(rows[0]))), (
-        _object_column(list(values), f"x{k}") for k, values in enumerate(zip(*rows, strict=True))
-    )
+def _whole_column(name: Any, values: Any, source: str) -> list[Any]:
+    """Return a column of a mapping as a list; raise DataTypeError for a single value."""
+    if isinstance(values, str) or not hasattr(values, "__len__"):
+        raise DataTypeError(
+            f"a dictionary maps names to columns; {name!r} has the single value {values!r}.",
+            source=source,
+            hint="for one row, pass a list of dictionaries: [row]",
+        )
+    return list(values)
 
 
 def _pandas_column(series: Any, position: int) -> Cells:

@@ -106,6 +106,7 @@ class TableStream(RowStream):
         self._reader: BatchReader | None = None
         self._bad_rows = source.bad_rows
         self._bad_rows.skip = on_bad_row == "skip"
+        self.bad_rows = self._bad_rows.messages
 
     def keep(self, names: Sequence[str]) -> Self:
         """Return the given columns unchanged in ``chunk.kept``, whether or not they are features."""
@@ -150,11 +151,6 @@ class TableStream(RowStream):
     def n_bad_rows(self) -> int:
         """Number of skipped rows."""
         return self._bad_rows.n_skipped
-
-    @property
-    def bad_rows(self) -> list[str]:
-        """Error messages of the first thousand skipped rows."""
-        return self._bad_rows.messages
 
     def fraction_read(self) -> float | None:
         """Return the fraction of the stream that has been read."""
