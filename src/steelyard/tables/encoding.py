@@ -495,39 +495,28 @@ class TableEncoder(BaseEstimator):
         numeric = {*self.numeric_, *late_numbers}
         self.categorical_ = [name for name in self.columns_ if name not in numeric]
         self.categories_ = [(str(column), str(value)) for column, value in state["categories"]]
-        columns = set(self.columns_)
-        is_valid = {*self.times_} <= numeric <= columns and late_numbers <= set(self.late_) <= columns
-        if not is_valid or len(set(self.categories_)) < len(self.categories_):
-            raise ValueError("columns and categories are inconsistent")
-        n_numbers = len(self.numeric_) + len(late_numbers)
-        if len(columns) < len(self.columns_) or len(numeric) < n_numbers:
-            raise ValueError("a column occurs twice")
+        n_numbers = len(self.numbers)
+        self._fills = np.asarray(state.get("fills", np.zeros(n_numbers)), dtype=np.float64)
+        self._sums, self._seen = np.asarray(state["sums"]), np.asarray(state["seen"])
+        self._first_gaps = [int(index) for index in state.get("first_gaps", ())]
+        columns, pairs = set(self.columns_), set(self.categories_)
         known = {*self.categorical_, *((name, GAP) for name in self.numeric_)}
         known |= {(name, part) for name in late_numbers for part in (VALUE, PRESENT)}
-        if any(pair[0] not in known and pair not in known for pair in self.categories_):
-            raise ValueError("a category does not belong to any column")
+        is_valid = (
+            {*self.times_} <= numeric <= columns and late_numbers <= set(self.late_) <= columns,
+            len(columns) == len(self.columns_) and len(numeric) == n_numbers,
+            len(pairs) == len(self.categories_) and all(known & {pair, pair[0]} for pair in pairs),
+            pairs >= {(name, VALUE) for name in late_numbers},
+            all(0 <= index < len(self.numeric_) for index in self._first_gaps),
+            all(x.shape == (n_numbers,) and x.dtype == float for x in (self._fills, self._sums, self._seen)),
+            np.isfinite([self._fills, self._sums]).all() and (self._seen >= 0).all(),
+        )
+        if not all(is_valid):
+            raise ValueError("columns, categories and sums are inconsistent")
         self._codes = {name: {} for name in self.columns_}
         for index, (name, value) in enumerate(self.categories_):
             self._codes[name][value] = index
-        if any(VALUE not in self._codes[name] for name in late_numbers):
-            raise ValueError("a column that was added later has no feature")
-        self._set_numbers(state, n_numbers)
         self._check_params()
-
-    def _set_numbers(self, state: dict[str, Any], n_numbers: int) -> None:
-        self._fills = np.asarray(state.get("fills", np.zeros(n_numbers)), dtype=np.float64)
-        self._first_gaps = [int(index) for index in state.get("first_gaps", ())]
-        if self._fills.shape != (n_numbers,) or not np.isfinite(self._fills).all():
-            raise ValueError("expected one finite replacement of missing values per column of numbers")
-        if not all(0 <= index < len(self.numeric_) for index in self._first_gaps):
-            raise ValueError("an indicator of missing values belongs to no column")
-        self._sums, self._seen = np.asarray(state["sums"]), np.asarray(state["seen"])
-        if self._sums.shape != (n_numbers,) or self._seen.shape != self._sums.shape:
-            raise ValueError("expected one sum per column of numbers")
-        if self._sums.dtype != np.float64 or self._seen.dtype != np.float64:
-            raise ValueError("sums and counts must be float64")
-        if not np.isfinite(self._sums).all() or not (self._seen >= 0).all():
-            raise ValueError("a mean is not finite")
 
 
 def _first_fills(batch: ColumnBatch, numeric: list[str]) -> tuple[FloatArray, list[int]]:

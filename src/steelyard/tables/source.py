@@ -79,20 +79,6 @@ class BadRows:
         if row is not None:
             self.place.skip(row)
 
-    def usable(
-        self, n_rows: int, errors: Mapping[int, DataError], first_row: int
-    ) -> tuple[NDArray[np.bool_], DataError | None]:
-        """Return a mask of the rows not in ``errors``, and the error to raise after these rows, or None."""
-        good = np.ones(n_rows, dtype=bool)
-        if errors and not self.skip:
-            first = min(errors)
-            good[first:] = False
-            return good, errors[first]
-        for row in sorted(errors, reverse=True):
-            good[row] = False
-            self.handle(errors[row], first_row + row)
-        return good, None
-
     def good_parts(
         self, batch: ColumnBatch, first_row: int, make: Callable[[ColumnBatch, int], Made]
     ) -> Iterator[Made]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from typing import Any
@@ -51,6 +52,49 @@ class TextSource(TableSource):
         head = self.data.head
         return head if self.data.whole_in_head else head[: head.rfind(b"\n") + 1]
 
+    @abstractmethod
+    def _cells(self, row: Any, wanted: list[str]) -> list[str] | None:
+        """Return the texts of some cells of a row, or None for a blank line; raise DataError if it is bad."""
+
+    def _parsed(
+        self, rows: Iterable[Any], wanted: list[str], kinds: Mapping[str, str], first_row: int
+    ) -> Iterator[ColumnBatch]:
+        """Parse rows one by one. An error is raised after all earlier rows were returned."""
+        good = self._good_rows(rows, wanted, kinds, first_row)
+        while True:
+            batch, error = rows_before_error(good, _BATCH_ROWS)
+            if batch:
+                columns = {
+                    name: np.array(values, dtype=object if kinds[name] == "text" else np.float64)
+                    for name, values in zip(wanted, zip(*batch, strict=True), strict=True)
+                }
+                yield ColumnBatch(columns, len(batch))
+            if error is not None:
+                raise error
+            if not batch:
+                return
+
+    def _good_rows(
+        self, rows: Iterable[Any], wanted: list[str], kinds: Mapping[str, str], n_rows: int
+    ) -> Iterator[list[Any]]:
+        """Yield the values of the good rows; ``n_rows`` is the number of good rows before them."""
+        readers = [_READERS[kinds[name]] for name in wanted]
+        for row in rows:
+            cells, values = None, list[Any]()
+            try:
+                cells = self._cells(row, wanted)
+                if cells is None:
+                    self.place.skip(n_rows)  # keeps the line numbers of later rows correct
+                    continue
+                for read, cell in zip(readers, cells, strict=True):
+                    values.append(read(cell))
+            except DataError as error:
+                where = self.place.of_row(n_rows, None if cells is None else wanted[len(values)])
+                self.bad_rows.handle(DataError(error.message, source=where, hint=error.hint), n_rows)
+            else:
+                n_rows += 1
+                yield values
+
     def fraction_read(self) -> float | None:
         return self.data.fraction_read()
 
@@ -90,18 +134,19 @@ class CsvSource(TextSource):
             if not lines or lines.isspace():
                 continue
             parsed = next((batch for parse in parsers if (batch := parse(lines)) is not None), None)
-            for batch in self._read_lines(lines, wanted, kinds, n_rows) if parsed is None else [parsed]:
+            n_before = n_rows + 1 + len(self.place.skipped)
+            rows = self._lines(io.BytesIO(lines), n_before)
+            for batch in self._parsed(rows, wanted, kinds, n_rows) if parsed is None else [parsed]:
                 yield batch
                 n_rows += batch.n_rows
 
-    def _read_lines(
-        self, lines: bytes, wanted: list[str], kinds: Mapping[str, str], first_row: int
-    ) -> Iterator[ColumnBatch]:
-        """Parse lines, without the header, with the ``csv`` module."""
-        index = self._index
-        n_lines_before = first_row + 1 + len(self.place.skipped)
-        rows = self._check_lengths(self._lines(io.BytesIO(lines), n_lines_before), first_row)
-        return _converted(self, rows, lambda row, name: row[index[name]], wanted, kinds, first_row=first_row)
+    def _cells(self, row: list[str], wanted: list[str]) -> list[str]:
+        if len(row) != len(self.names):
+            raise DataError(
+                f"expected {len(self.names)} columns, as in the header; got "
+                f"{len(row)}, the last of them {row[-1][:40]!r}."
+            )
+        return [row[self._index[name]] for name in wanted]
 
     def _lines(self, stream: Any, n_lines_before: int = 0) -> Iterator[list[str]]:
         text = io.TextIOWrapper(stream, encoding="utf-8-sig", newline="")
@@ -124,19 +169,6 @@ class CsvSource(TextSource):
         where = f"{self.data.name}, line {n_lines_before + 1:,}"
         return DataError(f"{where}: this is not text with columns: {error}.")
 
-    def _check_lengths(self, lines: Iterator[list[str]], n_rows: int) -> Iterator[list[str]]:
-        for row in lines:
-            if len(row) == len(self.names):
-                n_rows += 1
-                yield row
-            else:
-                error = DataError(
-                    f"expected {len(self.names)} columns, as in the header; got "
-                    f"{len(row)}, the last of them {row[-1][:40]!r}.",
-                    source=self.place.of_row(n_rows),
-                )
-                self.bad_rows.handle(error, n_rows)
-
 
 class JsonLinesSource(TextSource):
     """Reader of JSON lines, one object per line. The columns are the fields of the first rows."""
@@ -145,9 +177,10 @@ class JsonLinesSource(TextSource):
         super().__init__(data, first_line=1)
         head = self._complete_head_lines()
         self._sample = list(islice(_valid_records(io.BytesIO(head)), _SAMPLE_ROWS))
-        self.names = list(dict.fromkeys(name for record in self._sample for name in record))
+        self._fields = dict.fromkeys(name for record in self._sample for name in record)
+        self.names = list(self._fields)
         if not self.names:
-            list(self._records(io.BytesIO(head)))  # raises an error for the first invalid line
+            list(self._good_rows(io.BytesIO(head), [], {}, 0))  # raises an error for the first invalid line
             raise DataError("the file is empty.", source=data.name)
 
     def kinds(self, columns: Columns, wanted: list[str]) -> dict[str, str]:
@@ -160,29 +193,23 @@ class JsonLinesSource(TextSource):
     def batches(self, wanted: list[str], kinds: Mapping[str, str]) -> Iterator[ColumnBatch]:
         n_rows = 0
         for block in self.data.blocks(BLOCK_BYTES, quotes=False):
-            records = self._records(io.BytesIO(block), n_rows)
-            for batch in _converted(self, records, _json_cell, wanted, kinds, first_row=n_rows):
+            for batch in self._parsed(io.BytesIO(block), wanted, kinds, n_rows):
                 yield batch
                 n_rows += batch.n_rows
 
-    def _records(self, lines: io.BytesIO, n_rows: int = 0) -> Iterator[dict[str, Any]]:
-        known = set(self.names)
-        for line in lines:
-            if not line.strip():
-                self.place.skip(n_rows)  # keeps the line numbers of later rows correct
-                continue
-            try:
-                record = _json_record(line, known)
-            except DataError as error:
-                error = DataError(error.message, source=self.place.of_row(n_rows))
-                self.bad_rows.handle(error, n_rows)
-            else:
-                n_rows += 1
-                yield record
+    def _cells(self, row: bytes, wanted: list[str]) -> list[str] | None:
+        if not row.strip():
+            return None
+        record = _json_record(row)
+        if not record.keys() <= self._fields.keys() and self._fields:
+            new = next(name for name in record if name not in self._fields)
+            raise DataError(f"the field {new!r} is in none of the first rows.")
+        values = ("" if (value := record.get(name)) is None else value for name in wanted)
+        return [value if isinstance(value, str) else json.dumps(value) for value in values]
 
 
-def _json_record(line: bytes, known: set[str] | None = None) -> dict[str, Any]:
-    """Return the object in a line; if ``known`` is given, other fields are an error."""
+def _json_record(line: bytes) -> dict[str, Any]:
+    """Return the object in a line, whose values must be numbers, texts, booleans or null."""
     try:
         record = json.loads(line.decode("utf-8-sig"), object_pairs_hook=_unique_names)
     except DataError:
@@ -202,9 +229,6 @@ def _json_record(line: bytes, known: set[str] | None = None) -> dict[str, Any]:
                 f"the value of {name!r} is {kind}; expected a number, text, true, false or null.",
                 hint="write each of its values into a field of its own",
             )
-    if known is not None and not record.keys() <= known:
-        new = next(name for name in record if name not in known)
-        raise DataError(f"the field {new!r} is in none of the first rows.")
     return record
 
 
@@ -223,36 +247,6 @@ def _valid_records(lines: io.BytesIO) -> Iterator[dict[str, Any]]:
         if line.strip():
             with suppress(DataError):
                 yield _json_record(line)
-
-
-def _converted(
-    source: TextSource,
-    rows: Iterator[Any],
-    cell: Callable[[Any, str], str],
-    wanted: list[str],
-    kinds: Mapping[str, str],
-    *,
-    first_row: int,
-) -> Iterator[ColumnBatch]:
-    """Yield the rows as batches of columns. An error is raised after all earlier rows were returned."""
-    while True:
-        batch, error = rows_before_error(rows, _BATCH_ROWS)
-        columns, errors = {}, dict[int, DataError]()
-        for name in wanted:
-            columns[name], messages = _convert([cell(row, name) for row in batch], kinds[name])
-            for row, message in messages.items():
-                where = source.place.of_row(first_row + row, name)
-                errors.setdefault(row, DataError(message, source=where, hint=_CELL_HINT))
-        good, first_error = source.bad_rows.usable(len(batch), errors, first_row)
-        n_good = int(good.sum())
-        if n_good:
-            yield ColumnBatch({name: values[good] for name, values in columns.items()}, n_good)
-        first_row += n_good
-        error = first_error or error  # if both exist, first_error belongs to the earlier row
-        if error is not None:
-            raise error
-        if not batch:
-            return
 
 
 def _column_kind(columns: Columns, name: str, kinds: list[str]) -> str:
@@ -295,39 +289,30 @@ def _json_kind_of(value: Any) -> str:
     return "number" if isinstance(value, int | float) else "text"
 
 
-def _json_cell(record: dict[str, Any], name: str) -> str:
-    """Return a value as the text of a CSV cell."""
-    value = record.get(name)
-    if value is None:
-        return ""
-    return value if isinstance(value, str) else json.dumps(value)
-
-
 def _number(text: str) -> float:
-    if "_" in text:  # Python accepts 1_000, data files do not
-        raise ValueError(text)
-    return float(text)
-
-
-def _convert(texts: list[str], kind: str) -> tuple[np.ndarray[Any, Any], dict[int, str]]:
-    """Return the values of a column, and error messages by row."""
-    if kind == "text":
-        return np.array([None if text in _MISSING else text for text in texts], dtype=object), {}
-    read = _boolean if kind == "boolean" else _number
-    values, messages = np.full(len(texts), np.nan), {}
-    for row, text in enumerate(texts):
-        try:
-            values[row] = np.nan if text in _MISSING else read(text)
-        except ValueError:
-            expected = "true or false" if kind == "boolean" else "a number"
-            messages[row] = f"expected {expected}; got {text[:40]!r}."
-    return values, messages
+    if text in _MISSING:
+        return np.nan
+    try:
+        if "_" not in text:  # Python accepts 1_000, data files do not
+            return float(text)
+    except ValueError:
+        pass
+    raise DataError(f"expected a number; got {text[:40]!r}.", hint=_CELL_HINT)
 
 
 def _boolean(text: str) -> float:
-    return float(("false", "true").index(text.lower()))
+    if text in _MISSING:
+        return np.nan
+    if text.lower() not in {"true", "false"}:
+        raise DataError(f"expected true or false; got {text[:40]!r}.", hint=_CELL_HINT)
+    return float(text.lower() == "true")
 
 
+def _text(text: str) -> str | None:
+    return None if text in _MISSING else text
+
+
+_READERS: Mapping[str, Callable[[str], Any]] = {"number": _number, "boolean": _boolean, "text": _text}
 BlockParser = Callable[[bytes], ColumnBatch | None]
 _MAX_FAILURES = 8  # number of failed blocks after which NumberParser is disabled
 
