@@ -111,18 +111,18 @@ def _print_classes(result: PrequentialResult) -> None:
 @click.argument("source")
 @opt.query
 @opt.target(required=True)
-@click.option(
+@opt.option(
     "--grid",
-    metavar="NAME=V1,V2,...",
+    "NAME=V1,V2,...",
+    "Parameter values to try; several grids are combined.  [default: C=0.01,...,100]",
     multiple=True,
-    help="Parameter values to try; several grids are combined.  [default: C=0.01,...,100]",
 )
-@click.option(
+@opt.option(
     "--by",
-    type=click.Choice(_CHOOSING_MEASURES),
-    metavar="MEASURE",
-    help="Measure that chooses the best values, for example average_precision or log_loss. Default: "
+    "MEASURE",
+    "Measure that chooses the best values, for example average_precision or log_loss. Default: "
     "mean_g_mean, or mean_macro_recall without a positive class.",
+    type=click.Choice(_CHOOSING_MEASURES),
 )
 @opt.positive
 @opt.measure_window(default=1000)

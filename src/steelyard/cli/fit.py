@@ -37,17 +37,17 @@ _ALLOWED_WITH_CONTINUE = {"source", "out", "base", "query", "weight", "how", "ch
 @click.argument("source")
 @opt.target("Label column; required unless --continue is given.")
 @opt.out("Output file for the model.")
-@click.option("--continue", "base", type=IN_FILE, metavar="MODEL", help="Saved model to train further.")
+@opt.option("--continue base", "MODEL", "Saved model to train further.", type=IN_FILE)
 @opt.query
-@click.option("--weight", metavar="COL", help="Database column with the weight of each row.")
+@opt.option("--weight", "COL", "Database column with the weight of each row.")
 @opt.how
-@click.option(
+@opt.option(
     "--show",
+    "[DIALECT]",
+    "Print the SELECT statements that compute the sums, optionally in another SQL dialect, and learn "
+    "nothing.",
     is_flag=False,
     flag_value="",
-    metavar="[DIALECT]",
-    help="Print the SELECT statements that compute the sums, optionally in another SQL dialect, and learn "
-    "nothing.",
 )
 @opt.model(multiple=False, peers=False, note=" Default: auto; for a database: proximal.")
 @opt.seed
@@ -176,10 +176,8 @@ def _check_options_with_continue() -> None:
 @click.argument("model", type=IN_FILE)
 @click.argument("rows")
 @opt.out("Output file; the default replaces MODEL.")
-@click.option("--again", is_flag=True, help="Forget rows again that were learned more than once.")
-@click.option(
-    "--certificate", type=OUT_FILE, metavar="FILE", help="Write a JSON certificate, for `steelyard verify`."
-)
+@opt.flag("--again", "Forget rows again that were learned more than once.")
+@opt.option("--certificate", "FILE", "Write a JSON certificate, for `steelyard verify`.", type=OUT_FILE)
 @json_option
 def forget_command(
     *, model: Path, rows: str, out: Path | None, again: bool, certificate: Path | None, as_json: bool
@@ -231,9 +229,7 @@ def _receipt(model: TableModel, before: Any, path: Path) -> dict[str, Any]:
 
 @click.command("verify")
 @click.argument("certificate", type=IN_FILE)
-@click.option(
-    "--against", "sources", multiple=True, required=True, metavar="ROWS", help="Table of the remaining rows."
-)
+@opt.option("--against sources", "ROWS", "Table of the remaining rows.", multiple=True, required=True)
 @json_option
 @click.pass_context
 def verify_command(

@@ -222,8 +222,8 @@ def important_features(model: Any) -> list[dict[str, Any]]:
 
 @click.command("export")
 @click.argument("model", type=IN_FILE)
-@click.option("--c", "c_file", type=OUT_FILE, metavar="FILE.h", required=True, help="C header to write.")
-@click.option("--name", default="model", show_default=True, metavar="NAME", help="Prefix of all names in C.")
+@opt.option("--c c_file", "FILE.h", "C header to write.", type=OUT_FILE, required=True)
+@opt.option("--name", "NAME", "Prefix of all names in C.", default="model")
 @json_option
 def export_command(model: Path, c_file: Path, name: str, as_json: bool) -> None:
     """Write MODEL, a proximal model without a feature map, as a C header.

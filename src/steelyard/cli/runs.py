@@ -14,6 +14,7 @@ import click
 from click.core import ParameterSource
 
 from steelyard.brokers.address import without_credentials
+from steelyard.cli import options as opt
 from steelyard.cli.decision import positive_error
 from steelyard.cli.output import print_message
 from steelyard.exceptions import DataError
@@ -24,11 +25,11 @@ if TYPE_CHECKING:
     from steelyard.tables import TableStream
 
 _LABEL_CHUNK_ROWS = 10_000  # rows of the file of labels that are read at a time
-shuffle_option = click.option(
+shuffle_option = opt.option(
     "--shuffle",
+    "SEED",
+    "Read all rows into memory and shuffle them, for tables sorted by label.",
     type=click.IntRange(0),
-    metavar="SEED",
-    help="Read all rows into memory and shuffle them, for tables sorted by label.",
 )
 
 

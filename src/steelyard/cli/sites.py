@@ -24,21 +24,21 @@ if TYPE_CHECKING:
     from steelyard.federated import Exchange, Folder, Hub, ReleasePolicy, RoundKeys, Service
 
 ENDPOINT = "FOLDER|URL"
-key_option: Callable[[Any], Any] = click.option(
+key_option: Callable[[Any], Any] = opt.option(
     "--key",
+    "KEY",
+    "Key of the service. The environment variable STEELYARD_KEY is safer than the option.",
     envvar="STEELYARD_KEY",
-    metavar="KEY",
-    help="Key of the service. The environment variable STEELYARD_KEY is safer than the option.",
 )
-_to_option = click.option(
-    "--to", "endpoint", required=True, metavar=ENDPOINT, help="Shared folder, or URL of the pooled model."
+_to_option = opt.option(
+    "--to endpoint", ENDPOINT, "Shared folder, or URL of the pooled model.", required=True
 )
-_name_option = click.option("--name", required=True, metavar="SITE", help="Name of this site.")
+_name_option = opt.option("--name", "SITE", "Name of this site.", required=True)
 
 
 def round_option(text: str, *, required: bool = False) -> Callable[[Any], Any]:
     """Return the option for the name of a secure-aggregation round."""
-    return click.option("--round", "round_name", metavar="ROUND", required=required, help=text)
+    return opt.option("--round round_name", "ROUND", text, required=required)
 
 
 def open_endpoint(endpoint: str, key: str | None) -> Folder | Service:
@@ -79,11 +79,8 @@ def site_command() -> None:
 @opt.count("--min-rows", "Do not publish classes with fewer rows.", default=20)
 @opt.count("--min-change", "Do not publish changes of a class by fewer rows.", minimum=0, default=10)
 @round_option("Publish masked statistics in this secure-aggregation round.")
-@click.option(
-    "--receipt",
-    type=ANY_FILE,
-    metavar="FILE",
-    help="Receipt of the round, needed to leave it.  [default: SITE.receipt]",
+@opt.option(
+    "--receipt", "FILE", "Receipt of the round, needed to leave it.  [default: SITE.receipt]", type=ANY_FILE
 )
 @click.option(
     "--wait",
@@ -92,7 +89,7 @@ def site_command() -> None:
     show_default=True,
     help="Seconds to wait for the keys of the other sites.",
 )
-@click.option("--confirm", is_flag=True, help="Ask whether all sites show the same fingerprint.")
+@opt.flag("--confirm", "Ask whether all sites show the same fingerprint.")
 @key_option
 @json_option
 def publish_command(
@@ -183,7 +180,7 @@ def _publish_masked(
 @site_command.command("leave")
 @_name_option
 @_to_option
-@click.option("--receipt", type=ANY_FILE, metavar="FILE", help="Receipt of the secure-aggregation round.")
+@opt.option("--receipt", "FILE", "Receipt of the secure-aggregation round.", type=ANY_FILE)
 @key_option
 def leave_command(*, name: str, endpoint: str, receipt: Path | None, key: str | None) -> None:
     """Withdraw the statistics of a site; the next pooled model does not contain its rows.
@@ -315,23 +312,14 @@ def drop_command(*, endpoint: str, site: str, key: str | None) -> None:
 @hub_command.command("open")
 @click.argument("folder", metavar="FOLDER")
 @round_option("Name of the round; it must be new.", required=True)
-@click.option("--site", "sites", multiple=True, required=True, metavar="SITE", help="Name of a site.")
+@opt.option("--site sites", "SITE", "Name of a site.", multiple=True, required=True)
 @opt.target(required=True)
-@click.option(
-    "--label",
-    "labels",
-    multiple=True,
-    required=True,
-    metavar="LABEL",
-    help="Class label; repeat the option for each class.",
+@opt.option(
+    "--label labels", "LABEL", "Class label; repeat the option for each class.", multiple=True, required=True
 )
-@click.option("--number", "numbers", multiple=True, metavar="COL", help="Numeric column; may be repeated.")
-@click.option(
-    "--category",
-    "categories",
-    multiple=True,
-    metavar="COL=A,B",
-    help="Categorical column with its values; may be repeated.",
+@opt.option("--number numbers", "COL", "Numeric column; may be repeated.", multiple=True)
+@opt.option(
+    "--category categories", "COL=A,B", "Categorical column with its values; may be repeated.", multiple=True
 )
 @click.option(
     "--step",
@@ -387,15 +375,11 @@ def _parse_category(text: str) -> tuple[str, list[str]]:
     show_default=True,
     help="Seconds between two checks of FOLDER.",
 )
-@click.option("--store", default="hub.db", show_default=True, metavar="FILE.db", help="Store of the service.")
-@click.option(
-    "--model", "model", default="pooled", show_default=True, metavar="NAME", help="Name of the pooled model."
-)
+@opt.option("--store", "FILE.db", "Store of the service.", default="hub.db")
+@opt.option("--model model", "NAME", "Name of the pooled model.", default="pooled")
 @opt.target("Label column; needed once, to create the model.")
 @opt.address
-@click.option(
-    "--keys", "keys_file", type=ANY_FILE, metavar="FILE", help="Keys of the sites, from `serve keys add`."
-)
+@opt.option("--keys keys_file", "FILE", "Keys of the sites, from `serve keys add`.", type=ANY_FILE)
 @click.pass_context
 def serve_command(
     ctx: click.Context,

@@ -32,25 +32,23 @@ _SAVED = (".stats", ".steelyard")  # other files are tables
 @click.command("statistics", cls=opt.renamed({"--retire": "--forget"}))
 @click.argument("data", required=False)
 @opt.target("Label column; with --like, the label column of that file is used.")
-@click.option(
-    "--forget", metavar="DATA", help="Table of rows to forget, which must have been learned before."
-)
-@click.option(
+@opt.option("--forget", "DATA", "Table of rows to forget, which must have been learned before.")
+@opt.option(
     "--like",
-    type=IN_FILE,
-    metavar="FILE",
-    help="Use the columns, parameters and quantizer of this model or these statistics; needed to forget "
+    "FILE",
+    "Use the columns, parameters and quantizer of this model or these statistics; needed to forget "
     "rows exactly.",
+    type=IN_FILE,
 )
 @opt.out("Output file.", required=True, metavar="FILE.stats")
 @opt.settings("Model parameter, for example C=10 or C=auto.")
 @opt.count("--random-features", "Use a random feature map with N features.", minimum=2)
-@click.option(
+@opt.option(
     "--gamma",
+    "G",
+    "Kernel width of the feature map, equal on all machines; may be repeated.",
     type=float,
     multiple=True,
-    metavar="G",
-    help="Kernel width of the feature map, equal on all machines; may be repeated.",
 )
 @opt.count("--seed", "Random seed of the feature map, equal on all machines.", minimum=0, default=0)
 @opt.columns

@@ -141,25 +141,21 @@ class StreamOptions:
 @click.argument("source", required=False)
 @opt.query
 @opt.target("Label column of SOURCE, or of the file given with --labels.")
-@click.option(
-    "--labels", type=IN_FILE, metavar="FILE", help="Table with the labels, joined to the rows by --id."
-)
-@click.option("--id", "id_column", metavar="COL", help="Column of SOURCE and --labels that identifies a row.")
+@opt.option("--labels", "FILE", "Table with the labels, joined to the rows by --id.", type=IN_FILE)
+@opt.option("--id id_column", "COL", "Column of SOURCE and --labels that identifies a row.")
 @opt.model(multiple=True)
-@click.option(
+@opt.option(
     "--versus",
-    metavar="[LABEL=]NAME",
+    "[LABEL=]NAME",
+    "Compare the models with this one, for example lightgbm, and print which is better.",
     multiple=True,
     shell_complete=complete_models,
-    help="Compare the models with this one, for example lightgbm, and print which is better.",
 )
-@click.option(
-    "--window", metavar="N|30d", help="Models learn from the last N rows, or the last 30d, 12h or 90m."
-)
-@click.option(
+@opt.option("--window", "N|30d", "Models learn from the last N rows, or the last 30d, 12h or 90m.")
+@opt.option(
     "--delay",
-    metavar="N|3d",
-    help="Delay of the labels: N rows or, with --time, a time span such as 3d, 12h or 90m. Default: 0; for "
+    "N|3d",
+    "Delay of the labels: N rows or, with --time, a time span such as 3d, 12h or 90m. Default: 0; for "
     "the built-in payments: 2d.",
 )
 @opt.count("--warmup", "Learn N rows before the first test.", minimum=0, default=0)
@@ -177,10 +173,8 @@ class StreamOptions:
 @opt.count("--seed", "Random seed of models, samples and the built-in stream. Default: 0.", minimum=0)
 @shuffle_option
 @opt.report
-@click.option("--table", type=OUT_FILE, metavar="FILE.csv", help="Write the measures over time as CSV.")
-@click.option(
-    "-o", "--save", "save_to", type=OUT_FILE, metavar="FILE", help="Save the model (the first of several)."
-)
+@opt.option("--table", "FILE.csv", "Write the measures over time as CSV.", type=OUT_FILE)
+@opt.option("-o --save save_to", "FILE", "Save the model (the first of several).", type=OUT_FILE)
 @opt.count("--report-every", "Rewrite the report after every N rows.")
 @opt.count("--save-every", "Save the model after every N rows.")
 @json_option
