@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -113,10 +113,14 @@ def table_source(table: Any) -> ArrowSource:
     table = arrow_stream(table, "a path or a table of pandas, polars or pyarrow", "open_stream")
     reader = _checked_table(pa.RecordBatchReader.from_stream, table)
     n_rows = len(table) if hasattr(table, "__len__") else None
-    parts = (
-        batch.slice(begin, _BATCH_ROWS) for batch in reader for begin in range(0, batch.num_rows, _BATCH_ROWS)
-    )
-    return ArrowSource(lambda _: parts, reader.schema, "table", n_rows, lambda: None)
+    return ArrowSource(lambda _: slices(reader), reader.schema, "table", n_rows, lambda: None)
+
+
+def slices(batches: Iterable[Any]) -> Iterator[Any]:
+    """Split batches of Arrow into parts of at most 16,384 rows."""
+    for batch in batches:
+        for begin in range(0, batch.num_rows, _BATCH_ROWS):
+            yield batch.slice(begin, _BATCH_ROWS)
 
 
 def arrow_stream(table: Any, expected: str, source: str) -> Any:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -154,7 +154,9 @@ class _DuckDB(Connection):
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[None]:
-        if self._is_inside():
+        # In an open transaction, two queries have the same transaction id.
+        first, second = (self.raw.execute("SELECT txid_current()").fetchall() for _ in range(2))
+        if first == second:
             yield
             return
         self.raw.execute("BEGIN TRANSACTION READ ONLY")
@@ -162,11 +164,6 @@ class _DuckDB(Connection):
             yield
         finally:
             self.raw.execute("ROLLBACK")
-
-    def _is_inside(self) -> bool:
-        """Return whether a transaction is open, in which case two queries have the same transaction id."""
-        first, second = (self.raw.execute("SELECT txid_current()").fetchall() for _ in range(2))
-        return bool(first == second)
 
 
 class _Psycopg2(Connection):
@@ -224,22 +221,12 @@ class _Psycopg(_Psycopg2):
             yield
 
 
-@dataclass(frozen=True)
-class _Fetched:
-    """Fetched rows that have the interface of a cursor."""
-
-    description: Any
-    found: list[tuple[Any, ...]]
-
-    def fetchall(self) -> list[tuple[Any, ...]]:
-        return self.found
-
-
 class _Adbc(Connection):
     def run(self, query: str, parameters: Sequence[Any] = ()) -> Any:
         with self.raw.cursor() as cursor:  # ADBC cursors must be closed
             cursor.execute(query, tuple(parameters) or None)
-            return _Fetched(cursor.description, cursor.fetchall())
+            rows = cursor.fetchall()
+            return SimpleNamespace(description=cursor.description, fetchall=lambda: rows)
 
     def arrow(self, query: str, parameters: Sequence[Any] = ()) -> Generator[Any, None, None] | None:
         cursor = self.raw.cursor()
@@ -263,7 +250,11 @@ def connected(connection: Any) -> Connection:
     modules = [kind.__module__.partition(".")[0] for kind in type(connection).__mro__]
     module = modules[0].removeprefix("_")
     if module == "sqlalchemy":
-        return _of_sqlalchemy(connection)
+        borrowed = connection.raw_connection() if hasattr(connection, "raw_connection") else None
+        pooled = connection.connection if borrowed is None else borrowed
+        adapter = connected(pooled.driver_connection)
+        adapter.borrowed = borrowed
+        return adapter
     if not hasattr(connection, "cursor"):
         raise DataTypeError(
             f"expected an open connection to a database; got {type(connection).__name__}.",
@@ -275,14 +266,6 @@ def connected(connection: Any) -> Connection:
         return _Adbc(connection, _ENGINES.get(vendor))
     kind, engine = _DRIVERS.get(module, (Connection, None))
     return kind(connection, engine)
-
-
-def _of_sqlalchemy(connection: Any) -> Connection:
-    borrowed = connection.raw_connection() if hasattr(connection, "raw_connection") else None
-    pooled = borrowed if borrowed is not None else connection.connection
-    adapter = connected(pooled.driver_connection)
-    adapter.borrowed = borrowed
-    return adapter
 
 
 def _closing(reader: Any, cursor: Any = None) -> Generator[Any, None, None]:

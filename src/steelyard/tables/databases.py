@@ -19,14 +19,13 @@ from urllib.parse import parse_qs, unquote, urlsplit, urlunsplit
 import numpy as np
 
 from steelyard.exceptions import DataError, FileAccessError, SteelyardError
-from steelyard.tables.arrow_sources import arrow_batch, has_pyarrow
+from steelyard.tables.arrow_sources import arrow_batch, has_pyarrow, slices
 from steelyard.tables.columns import ColumnBatch, Place, near
 from steelyard.tables.connections import Column, Connection, connected, database_error, error_text
 from steelyard.tables.source import TableSource
 
 SCHEMES = ("duckdb", "sqlite", "postgresql", "postgres")
 FIRST_ROWS = 256  # number of rows from which column kinds are inferred, the same as for fitting a quantizer
-_BATCH_ROWS = 16_384
 _PLAIN_TYPES = {float, int, bool, type(None)}
 _READ_STATEMENTS = ("select", "with", "from", "values", "table")
 # Pattern of strings, quoted names and comments, whose content is not SQL.
@@ -135,7 +134,9 @@ class DatabaseSource(TableSource):
                 arrow = self.connection.arrow(query, self.parameters) if has_pyarrow() else None
                 if arrow is not None:
                     with contextlib.closing(arrow):
-                        yield from _arrow_batches(arrow, wanted, kinds)
+                        for batch in slices(arrow):
+                            found = dict(zip(wanted, batch.columns, strict=True))
+                            yield arrow_batch(found, kinds, batch.num_rows)
                 elif (columns := self.connection.columns(query, self.parameters)) is not None:
                     with contextlib.closing(columns):
                         yield from _array_batches(columns, wanted, kinds)
@@ -194,15 +195,6 @@ class DatabaseSource(TableSource):
             self._open_batches.close()
         self.connection.close()
         self._close()
-
-
-def _arrow_batches(
-    batches: Iterable[Any], wanted: list[str], kinds: Mapping[str, str]
-) -> Iterator[ColumnBatch]:
-    for batch in batches:
-        for begin in range(0, batch.num_rows, _BATCH_ROWS):
-            part = batch.slice(begin, _BATCH_ROWS)
-            yield arrow_batch(dict(zip(wanted, part.columns, strict=True)), kinds, part.num_rows)
 
 
 def _array_batches(

@@ -264,7 +264,12 @@ def open_bytes(source: str | os.PathLike[str] | IO[bytes]) -> ByteSource:
     if not isinstance(source, str | os.PathLike):
         return ByteSource(source, getattr(source, "name", "input"), None)
     if str(source) == "-":
-        return ByteSource(_decompressed(_standard_input()), "standard input", None)
+        try:
+            descriptor = sys.stdin.fileno()
+            select.select([descriptor], [], [], 0.0)
+        except (OSError, ValueError, AttributeError):  # no file descriptor, or one that select() rejects
+            return ByteSource(_decompressed(sys.stdin.buffer), "standard input", None)
+        return ByteSource(_decompressed(_Pipe(descriptor)), "standard input", None)
     path = Path(source)
     try:
         if path.exists() and not path.is_file() and not path.is_dir():
@@ -272,15 +277,6 @@ def open_bytes(source: str | os.PathLike[str] | IO[bytes]) -> ByteSource:
         return ByteSource(path.open("rb"), str(path), path)
     except OSError as error:
         raise FileAccessError(f"cannot be read: {error.strerror or error}.", source=str(path)) from error
-
-
-def _standard_input() -> IO[bytes] | _Pipe:
-    try:
-        descriptor = sys.stdin.fileno()
-        select.select([descriptor], [], [], 0.0)
-    except (OSError, ValueError, AttributeError):  # not a file descriptor, or select() does not support it
-        return sys.stdin.buffer
-    return _Pipe(descriptor)
 
 
 def _decompressed(raw: Any) -> IO[bytes]:

@@ -75,7 +75,13 @@ def memory_batch(
         X = _matrix(X, source)
         names = _array_names(X.shape[1])
         if known and list(known) != names:
-            raise DataError(_wrong_array(X, list(known)), source=source)
+            problem = (
+                f"X has {len(names)} features, but TableModel is expecting {len(known)} features as input."
+            )
+            if list(known) != _array_names(len(known)):
+                missing = next((name for name in known if name not in names), known[0])
+                problem = f"an array of numbers has no column {missing!r}, which was learned from a table."
+            raise DataError(problem, source=source)
         return ColumnBatch.from_matrix(names, X)
     found = table_batch(X, source)
     check_some_known(found.columns, known, source)
@@ -122,13 +128,6 @@ def _matrix(X: Any, source: str) -> FloatArray:
     if not len(matrix):
         raise DataError("X has no rows (0 sample(s)); at least one is needed.", source=source)
     return matrix
-
-
-def _wrong_array(X: FloatArray, known: list[str]) -> str:
-    if known == _array_names(len(known)):
-        return f"X has {X.shape[1]} features, but TableModel is expecting {len(known)} features as input."
-    missing = next((name for name in known if name not in _array_names(X.shape[1])), known[0])
-    return f"an array of numbers has no column {missing!r}, which was learned from a table."
 
 
 def _array_names(n_columns: int) -> list[str]:
@@ -339,16 +338,15 @@ def _coded(codes: NDArray[Any], texts: list[str]) -> Coded:
 
 
 def _moments(values: Sequence[Any], dtype: str) -> NDArray[Any]:
-    utc = [_naive(value) if not _is_missing(value) else "NaT" for value in values]
-    return np.array(utc, dtype=dtype)
-
-
-def _naive(value: Any) -> Any:
-    if hasattr(value, "to_pydatetime"):  # a pandas Timestamp
-        value = value.to_pydatetime()
-    if isinstance(value, datetime) and value.tzinfo is not None:
-        return value.astimezone(UTC).replace(tzinfo=None)
-    return value
+    found = []
+    for value in values:
+        moment = "NaT" if _is_missing(value) else value
+        if hasattr(moment, "to_pydatetime"):  # a pandas Timestamp
+            moment = moment.to_pydatetime()
+        if isinstance(moment, datetime) and moment.tzinfo is not None:
+            moment = moment.astimezone(UTC).replace(tzinfo=None)
+        found.append(moment)
+    return np.array(found, dtype=dtype)
 
 
 def _seconds_of_day(value: time) -> float:

@@ -115,7 +115,8 @@ class Schema:
         categories get the code -1. ``source`` is the caller in error messages.
         """
         batch = table_batch(X, source)
-        if batch.is_matrix and self._is_plain(batch.columns):
+        has_only_numbers = batch.is_matrix and set(self.kinds.values()) == {"number"}
+        if has_only_numbers and list(batch.columns) == self.names:
             return batch.to_matrix(self.names)
         check_some_known(batch.columns, self.kinds, source)
         known = self.kinds.get
@@ -129,10 +130,6 @@ class Schema:
             if self.kinds.get(name, "unknown") != "unknown":
                 self._write(coded, name, kind, batch, source)
         return coded
-
-    def _is_plain(self, names: Iterable[str]) -> bool:
-        """Return whether all columns are numeric and have the given names in the given order."""
-        return list(names) == self.names and all(kind == "number" for kind in self.kinds.values())
 
     def _extend(self, name: str, kind: str, batch: ColumnBatch) -> None:
         if self.kinds.get(name, "unknown") == "unknown":

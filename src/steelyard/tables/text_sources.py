@@ -29,6 +29,7 @@ _BATCH_ROWS = 4096
 _SAMPLE_ROWS = 1000  # number of rows from which the kinds of columns are inferred
 _MAX_TEXT_SHARE = 0.1  # with a smaller share of texts, the column is numeric and the texts are errors
 _MAX_FIELD_CHARACTERS = 1 << 20
+_MAX_FAILURES = 8  # number of failed blocks after which NumberParser is disabled
 _CELL_HINT = (
     "if this is a column of categories, say so with categorical= (--categorical on the command line), or "
     "drop it"
@@ -127,7 +128,12 @@ class CsvSource(TextSource):
         return {name: _column_kind(columns, name, _kinds_of(cells)) for name, cells in values.items()}
 
     def batches(self, wanted: list[str], kinds: Mapping[str, str]) -> Iterator[ColumnBatch]:
-        parsers = block_parsers(self.names, self.delimiter, {name: kinds[name] for name in wanted})
+        kinds = {name: kinds[name] for name in wanted}
+        parsers: list[Callable[[bytes], ColumnBatch | None]] = []  # fastest first
+        if set(kinds.values()) == {"number"}:
+            parsers.append(NumberParser(self.names, self.delimiter, wanted))
+        if has_pyarrow():
+            parsers.append(_ArrowParser(self.names, self.delimiter, kinds))
         n_rows = 0
         for number, block in enumerate(self.data.blocks(BLOCK_BYTES)):
             lines = block if number else without_header(block)
@@ -187,7 +193,11 @@ class JsonLinesSource(TextSource):
         kinds = {}
         for name in wanted:
             values = [record[name] for record in self._sample if record.get(name) is not None]
-            kinds[name] = _column_kind(columns, name, [_json_kind_of(value) for value in values])
+            found = [
+                "boolean" if isinstance(x, bool) else "number" if isinstance(x, int | float) else "text"
+                for x in values
+            ]
+            kinds[name] = _column_kind(columns, name, found)
         return kinds
 
     def batches(self, wanted: list[str], kinds: Mapping[str, str]) -> Iterator[ColumnBatch]:
@@ -283,12 +293,6 @@ def _kind_of(value: str) -> str:
     return "number"
 
 
-def _json_kind_of(value: Any) -> str:
-    if isinstance(value, bool):
-        return "boolean"
-    return "number" if isinstance(value, int | float) else "text"
-
-
 def _number(text: str) -> float:
     if text in _MISSING:
         return np.nan
@@ -313,22 +317,6 @@ def _text(text: str) -> str | None:
 
 
 _READERS: Mapping[str, Callable[[str], Any]] = {"number": _number, "boolean": _boolean, "text": _text}
-BlockParser = Callable[[bytes], ColumnBatch | None]
-_MAX_FAILURES = 8  # number of failed blocks after which NumberParser is disabled
-
-
-def block_parsers(names: Sequence[str], delimiter: str, kinds: Mapping[str, str]) -> list[BlockParser]:
-    """Return the parsers to try for each block, fastest first.
-
-    ``names`` are all columns of the file. ``kinds`` contains the columns to read with their kind: number,
-    boolean or text.
-    """
-    parsers: list[BlockParser] = []
-    if all(kind == "number" for kind in kinds.values()):
-        parsers.append(NumberParser(names, delimiter, list(kinds)))
-    if has_pyarrow():
-        parsers.append(_ArrowParser(names, delimiter, kinds))
-    return parsers
 
 
 class NumberParser:
