@@ -78,8 +78,9 @@ def fit_command(
     from steelyard.tables import TableEncoder, TableModel
     from steelyard.tables.databases import is_address, open_database
 
-    if not is_address(source):
-        _check_no_database_options(query, weight, how, show)
+    given = {"--query": query, "--weight": weight, "--show": show, "--how": None if how == "auto" else how}
+    if not is_address(source) and (name := next((n for n, x in given.items() if x is not None), None)):
+        raise click.UsageError(f"{name} needs a database, but SOURCE is not the address of a database.")
     if target is None and (base is None or show is not None):
         raise click.UsageError("Missing option '--target', the label column.")
     if show is not None:
@@ -128,13 +129,6 @@ def _missing(columns: ColumnOptions, source: str | None) -> str:
     is_default = click.get_current_context().get_parameter_source("missing") is ParameterSource.DEFAULT
     is_database = source is None or is_address(source)
     return "refuse" if is_default and is_database else columns.missing
-
-
-def _check_no_database_options(query: str | None, weight: str | None, how: str, show: str | None) -> None:
-    given = {"--query": query, "--weight": weight, "--show": show, "--how": None if how == "auto" else how}
-    for name, value in given.items():
-        if value is not None:
-            raise click.UsageError(f"{name} needs a database, but SOURCE is not the address of a database.")
 
 
 def _columns_of(model: TableModel, columns: ColumnOptions, weight: str | None) -> Columns:

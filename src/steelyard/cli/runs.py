@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from steelyard.streams.chunks import Chunk, RowStream
     from steelyard.tables import TableStream
 
+# The measures for two classes do not depend on thresholds, so that unsuitable thresholds are not penalised.
+_MEASURES = {"average_precision": "average precision", "auc": "AUC", "brier": "Brier score (lower is better)"}
+_MEASURES_OF_MANY = {"macro_recall": "mean recall", "log_loss": "log-loss (lower is better)"}
 _LABEL_CHUNK_ROWS = 10_000  # rows of the file of labels that are read at a time
 shuffle_option = opt.option(
     "--shuffle",
@@ -162,13 +165,9 @@ def join_labels(
         yield Chunk(chunk.X, y, chunk.first_row, chunk.time, chunk.fixed, columns=chunk.columns).split(known)
 
 
-# The measures for two classes do not depend on thresholds, so that unsuitable thresholds are not penalised.
-_MEASURES = {"average_precision": "average precision", "auc": "AUC", "brier": "Brier score (lower is better)"}
-_MEASURES_OF_MANY = {"macro_recall": "mean recall", "log_loss": "log-loss (lower is better)"}
-
-
-def _command_line(context: click.Context) -> str:
+def _command_line() -> str:
     """Return the command line with all given arguments and options, in the order of the help text."""
+    context = click.get_current_context()
     words = (context.find_root().info_name or "steelyard").split()  # python -m steelyard has several words
     if context.parent is not None:
         words.append(context.info_name or "")
@@ -200,7 +199,7 @@ def finished_result(
 def run_result(evaluator: PrequentialEvaluator, rows: RowStream) -> PrequentialResult:
     """Return the result so far, with the command line."""
     result = evaluator.result(rows)
-    result.command = _command_line(click.get_current_context())
+    result.command = _command_line()
     return result
 
 
@@ -210,21 +209,17 @@ def print_notes(result: PrequentialResult) -> None:
         print_message(
             f"note: no row was tested, because no label arrives within {result.n_rows:,} rows; use more rows"
         )
-    n_rows = result.n_unlabelled
+    n_rows, positive, predicted = result.n_unlabelled, result.positive, ""
+    if positive is not None:
+        counts = (f"{name} {n[positive]:,}" for name, n in result.unlabelled_predictions().items())
+        predicted = f" (predicted as {positive}: {', '.join(counts)})"
     if n_rows:
         print_message(
             f"note: {n_rows:,} of {n_rows + result.n_rows:,} rows have no label: they were predicted, not "
-            f"learned{_positive_predictions(result)}"
+            f"learned{predicted}"
         )
     for notice in result.order_notices:
         print_message(f"note: {result.stream_name}: {notice} (--shuffle SEED)")
-
-
-def _positive_predictions(result: PrequentialResult) -> str:
-    if result.positive is None:
-        return ""
-    counts = (f"{name} {n[result.positive]:,}" for name, n in result.unlabelled_predictions().items())
-    return f" (predicted as {result.positive}: {', '.join(counts)})"
 
 
 def write_report_to(path: Path | None, result: PrequentialResult) -> None:

@@ -42,10 +42,7 @@ class Predictions:
 
     @property
     def scores(self) -> FloatArray:
-        """Scores with one column per class.
-
-        For two classes, the first column is the negative of the second.
-        """
+        """Scores with one column per class; for two classes, the first is the negative of the second."""
         if self.decision is None:
             return np.zeros((len(self), len(self.classes)))
         return self.decision if self.decision.ndim == 2 else np.column_stack([-self.decision, self.decision])

@@ -246,10 +246,7 @@ def _names(names: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def check_exist(names: Sequence[str], source: str, kind: str, wanted: Sequence[str]) -> None:
-    """Raise DataError if one of the columns ``wanted`` is not in ``names``.
-
-    ``kind`` describes the wanted columns in the message.
-    """
+    """Raise DataError if one of the columns ``wanted``, which are of a ``kind``, is not in ``names``."""
     existing = set(names) if wanted else ()
     for name in wanted:
         if name not in existing:

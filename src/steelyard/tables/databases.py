@@ -251,16 +251,9 @@ def _text(value: Any) -> str:
 
 
 def open_database(address: str, query: str | None = None, connection: Any = None) -> DatabaseSource:
-    """Open a database table by its address.
+    """Open a table by an address such as ``duckdb:///file.db?table=t``, or the rows of a SELECT.
 
-    Parameters
-    ----------
-    address : str
-        ``duckdb:///file.db?table=t``, ``sqlite:///file.db?table=t`` or ``postgresql://...?table=t``.
-    query : str, optional
-        A SELECT statement whose rows are read instead of a table.
-    connection : object, optional
-        An open connection, which stays open; by default a read-only one is opened and closed.
+    A given connection stays open; otherwise a read-only one is opened and closed.
     """
     parts = urlsplit(address)
     options = parse_qs(parts.query)

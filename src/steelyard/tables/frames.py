@@ -135,13 +135,7 @@ def _array_names(n_columns: int) -> list[str]:
 
 
 def table_batch(X: Any, source: str) -> ColumnBatch:
-    """Return all columns of a table. Names are converted to text.
-
-    Raises
-    ------
-    DataError
-        If two columns have the same name, or if there are no rows or no columns.
-    """
+    """Return all columns of a table, with names as text; raise DataError for repeated names and no cells."""
     if isinstance(X, ColumnBatch):
         return X
     names, columns = _columns(X, source)
