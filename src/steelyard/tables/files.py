@@ -10,7 +10,6 @@ import select
 import sys
 import threading
 import time
-from abc import abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -26,23 +25,7 @@ _STOP_POLL_SECONDS = 0.1  # interval at which a waiting reader checks whether it
 _DRAIN_SECONDS = 0.5  # time limit after stop(), because a pipe can be filled faster than it is read
 
 
-class _Reader(io.RawIOBase):
-    """Unbuffered reader. Subclasses define ``read1``, which returns at least one byte except at the end."""
-
-    @abstractmethod
-    def read1(self, size: int) -> bytes: ...
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: object) -> int:
-        view = memoryview(buffer)  # type: ignore[arg-type]
-        data = self.read1(len(view))
-        view[: len(data)] = data
-        return len(data)
-
-
-class ByteSource(_Reader):
+class ByteSource(io.RawIOBase):
     """Byte stream whose beginning is read in advance."""
 
     head: bytes  # the beginning of the decompressed content
@@ -108,6 +91,15 @@ class ByteSource(_Reader):
             source=self.name,
             hint="check that this is a table with one row per line",
         )
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: object) -> int:
+        view = memoryview(buffer)  # type: ignore[arg-type]
+        data = self.read1(len(view))
+        view[: len(data)] = data
+        return len(data)
 
     def read1(self, size: int) -> bytes:
         """Return the next bytes: at most ``size``, and no more than have arrived."""
@@ -195,23 +187,17 @@ class ByteSource(_Reader):
         super().close()
 
 
-class _Pipe(_Reader):
+class _Pipe(io.FileIO):
     """Unbuffered reader of a pipe, socket or terminal, which another thread can stop.
 
     Unlike a buffered reader, a waiting thread holds no lock that the interpreter needs at exit.
     """
 
     def __init__(self, descriptor: int, *, owned: bool = False) -> None:
-        super().__init__()
-        self._descriptor, self._owned = descriptor, owned
+        super().__init__(descriptor, closefd=owned)
         self._stopped = threading.Event()
         self._drain_until = 0.0
         self.beginning = b""  # bytes that are read next
-
-    def close(self) -> None:
-        if self._owned and not self.closed:
-            os.close(self._descriptor)
-        super().close()
 
     def stop(self) -> None:
         """Make the reader return the bytes that have already arrived, and then the end of the file."""
@@ -220,17 +206,18 @@ class _Pipe(_Reader):
 
     def is_readable_within(self, seconds: float) -> bool:
         """Return whether bytes or the end of the file arrive within ``seconds``."""
-        return bool(select.select([self._descriptor], [], [], seconds)[0])
+        return bool(select.select([self], [], [], seconds)[0])
 
-    def read1(self, size: int) -> bytes:
+    def read(self, size: int | None = -1) -> bytes:
+        """Return at least one byte, except at the end."""
         if self.beginning:
             data, self.beginning = self.beginning[:size], self.beginning[size:]
             return data
         while not self._stopped.is_set():
             if self.is_readable_within(_STOP_POLL_SECONDS):
-                return os.read(self._descriptor, size)
+                return super().read(size)
         if time.monotonic() < self._drain_until and self.is_readable_within(0.0):
-            return os.read(self._descriptor, size)
+            return super().read(size)
         return b""
 
 
@@ -282,9 +269,9 @@ def open_bytes(source: str | os.PathLike[str] | IO[bytes]) -> ByteSource:
 def _decompressed(raw: Any) -> IO[bytes]:
     """Return a reader that decompresses the content if it begins like a gzip file."""
     if isinstance(raw, _Pipe):
-        beginning = raw.read1(2)
+        beginning = raw.read(2)
         if beginning == _GZIP_MAGIC[:1]:
-            beginning += raw.read1(1)
+            beginning += raw.read(1)
         raw.beginning = beginning
     else:
         beginning = raw.peek(2)[:2] if hasattr(raw, "peek") else b""
