@@ -94,7 +94,6 @@ class LabelEncoder:
         self._codes: dict[Label, int] = {label: code for code, label in enumerate(self.labels)}
         # Entry i is the code of the integer label `_lowest` + i, or -1 if this integer is not a label.
         self._lowest, self._lookup = 0, np.zeros(0, dtype=np.intp)
-        self._lookup_is_dense = False  # whether every integer in the range of the table is a label
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -106,8 +105,12 @@ class LabelEncoder:
         """Return the codes of labels. New labels are added in the order of the rows."""
         if not len(y):
             return np.zeros(0, dtype=np.intp)
-        if y.dtype.kind == "i" and (known := self.looked_up(y)) is not None:
-            return known
+        if y.dtype.kind == "i":
+            offsets = y - self._lowest
+            if offsets.min() >= 0 and offsets.max() < len(self._lookup):
+                known = self._lookup[offsets]
+                if known.min() >= 0:
+                    return known
         distinct, positions = encode_labels(y)
         if not all(label in self._codes for label in distinct):
             first_rows = np.full(len(distinct), len(y))
@@ -118,16 +121,7 @@ class LabelEncoder:
             self._lowest = distinct[0]
             self._lookup = np.full(distinct[-1] - distinct[0] + 1, -1, dtype=np.intp)
             self._lookup[np.array(distinct) - self._lowest] = self.numbers(distinct)
-            self._lookup_is_dense = len(distinct) == len(self._lookup)
         return self.numbers(distinct)[positions]
-
-    def looked_up(self, y: NDArray[Any]) -> Codes | None:
-        """Return the codes of integer labels from the lookup table, or None if a label is not in it."""
-        offsets = y - self._lowest
-        if not len(y) or offsets.min() < 0 or offsets.max() >= len(self._lookup):
-            return None
-        codes = self._lookup[offsets]
-        return codes if self._lookup_is_dense or codes.min() >= 0 else None
 
     def add(self, label: Label) -> int:
         """Return the code of a label, and add the label if it is new.
@@ -166,36 +160,10 @@ class LabelEncoder:
         return None if known is None else self._codes[known]
 
 
-class EncodedLabels(np.ndarray[Any, Any]):
-    """Array of labels with known codes, which :func:`encode_labels` need not compute.
-
-    Slices and results of computations are ordinary arrays without codes.
-    """
-
-    _encoded: tuple[list[Label], NDArray[np.int32]] | None = None
-
-    def __array_finalize__(self, made_of: Any) -> None:
-        self._encoded = None
-
-    @classmethod
-    def of(cls, y: NDArray[Any], codes: NDArray[np.integer[Any]], labels: list[Label]) -> EncodedLabels:
-        """Return labels with known codes, where ``labels[code]`` is the label of a code."""
-        counts = np.bincount(codes, minlength=len(labels))
-        present = sorted(np.flatnonzero(counts).tolist(), key=labels.__getitem__)
-        ranks = np.zeros(len(labels), dtype=np.int32)
-        ranks[present] = np.arange(len(present))
-        encoded = y.view(cls)
-        encoded._encoded = [labels[code] for code in present], ranks[codes]
-        return encoded
-
-
 def is_plain_labels(y: Any, n_rows: int) -> bool:
     """Return whether y is an array of labels that needs no conversion and no checks."""
     return (
-        (type(y) is np.ndarray or type(y) is EncodedLabels)
-        and y.ndim == 1
-        and y.shape[0] == n_rows
-        and y.dtype.kind in PLAIN_LABEL_KINDS
+        type(y) is np.ndarray and y.ndim == 1 and y.shape[0] == n_rows and y.dtype.kind in PLAIN_LABEL_KINDS
     )
 
 
@@ -293,8 +261,6 @@ def encode_labels(y: NDArray[Any]) -> tuple[list[Label], NDArray[np.int32]]:
     >>> codes
     array([1, 0, 1], dtype=int32)
     """
-    if type(y) is EncodedLabels and y._encoded is not None:
-        return y._encoded
     if y.dtype.kind == "O":
         _check_no_trailing_nul(y.tolist())
     if len(y) == 1:

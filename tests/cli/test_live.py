@@ -174,7 +174,7 @@ def test_same_bad_rows_are_skipped_with_and_without_pyarrow(tmp_path, monkeypatc
     path, _ = _with_bad_rows(tmp_path, "csv")
     fast = open_stream(path, "y", on_bad_row="skip")
     X = np.concatenate([part.X for part in fast])
-    for module in ("csv_parsers", "table_stream"):
+    for module in ("text_sources", "table_stream"):
         monkeypatch.setattr(f"steelyard.tables.{module}.has_pyarrow", lambda: False)
     exact = open_stream(path, "y", on_bad_row="skip")
     np.testing.assert_array_equal(np.concatenate([part.X for part in exact]), X)

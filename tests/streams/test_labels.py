@@ -1,4 +1,4 @@
-"""Labels of a stream are encoded once, in order of appearance, and learners use the codes."""
+"""Codes of the labels of a stream, in order of appearance, and labels from scores."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from steelyard import ProximalSVC
-from steelyard._labels import EncodedLabels, LabelEncoder, encode_labels
+from steelyard._labels import LabelEncoder
 from steelyard.cli.registry import LEARNERS, make_models
 from steelyard.streams import ArrayStream
 from steelyard.streams.chunks import Chunk
@@ -36,19 +36,7 @@ def test_label_codes_of_lists_equal_those_of_string_arrays(parts):
             assert one.codes(np.array(part)).tolist() == other.numbers(part).tolist()
 
 
-@given(st.lists(st.sampled_from([7, 3, 5]), min_size=1, max_size=30))
-def test_labels_given_as_codes_are_encoded_as_plain_labels(labels):
-    y = np.array(labels)
-    table = LabelEncoder()
-    table.numbers([5, 7, 9, 3])
-    numbered = EncodedLabels.of(y, table.codes(y), table.labels)
-    for found, expected in zip(encode_labels(numbered), encode_labels(y), strict=True):
-        np.testing.assert_array_equal(found, expected)
-    part = numbered[::2]
-    assert encode_labels(part)[0] == encode_labels(y[::2])[0]
-
-
-def test_learning_encoded_labels_equals_learning_labels(rng):
+def test_learning_chunks_with_codes_equals_learning_labels(rng):
     X = rng.normal(size=(90, 3))
     y = rng.choice(["x", "yy", "z"], size=90)
     table = LabelEncoder()

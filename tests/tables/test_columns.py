@@ -6,9 +6,9 @@ import pyarrow as pa
 import pytest
 
 from steelyard.tables.arrow_sources import arrow_batch
-from steelyard.tables.batching import first_rows
 from steelyard.tables.columns import ColumnBatch, erased_codes, new_values
 from steelyard.tables.frames import memory_batch, table_batch
+from steelyard.tables.source import first_rows
 
 WORDS = ["b", None, "a", "b", "", "a", "c", None]
 

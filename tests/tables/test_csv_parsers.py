@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from steelyard.tables import open_stream
-from steelyard.tables.csv_parsers import NumberParser
+from steelyard.tables.text_sources import NumberParser
 
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)
 CELLS = st.one_of(

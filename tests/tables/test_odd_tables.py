@@ -11,13 +11,13 @@ import pyarrow as pa
 import pytest
 
 from steelyard.exceptions import DataError, DataTypeError, ParameterError
-from steelyard.tables import csv_parsers, open_stream, table_stream
+from steelyard.tables import open_stream, table_stream, text_sources
 
 
 @pytest.fixture(params=["pyarrow", "built in"])
 def engine(request, monkeypatch):
     if request.param == "built in":
-        for module in (csv_parsers, table_stream):
+        for module in (text_sources, table_stream):
             monkeypatch.setattr(module, "has_pyarrow", lambda: False)
 
 

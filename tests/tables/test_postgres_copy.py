@@ -8,9 +8,8 @@ import psycopg
 import pytest
 
 from steelyard.tables.columns import Columns
-from steelyard.tables.connections import _Psycopg, connected
+from steelyard.tables.connections import _Psycopg, arrays_of, can_copy, connected
 from steelyard.tables.databases import DatabaseSource
-from steelyard.tables.postgres_copy import arrays_of, can_copy
 
 FORMATS = {16: "?", 20: "q", 21: "h", 23: "i", 700: "f", 701: "d"}
 HEADER = b"PGCOPY\n\xff\r\n\x00" + struct.pack(">ii", 0, 0)

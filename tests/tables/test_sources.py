@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from steelyard.exceptions import DataError, FileAccessError
-from steelyard.tables import csv_parsers, open_stream, table_stream
+from steelyard.tables import open_stream, table_stream, text_sources
 
 FRAME = pd.DataFrame(
     {
@@ -87,7 +87,7 @@ def _rows(source, **options):
 @pytest.fixture(params=["pyarrow", "built in"])
 def engine(request, monkeypatch):
     if request.param == "built in":
-        for module in (csv_parsers, table_stream):
+        for module in (text_sources, table_stream):
             monkeypatch.setattr(module, "has_pyarrow", lambda: False)
     return request.param
 

@@ -30,27 +30,27 @@ class Entry(NamedTuple):
 
 # Modules are imported only when their command runs, so that --help and shell completion stay fast.
 COMMANDS = {
-    "compare": Entry("compare", "Compare two runs of stream."),
+    "compare": Entry("evaluate", "Compare two runs of stream."),
     "cube": Entry("cube", "Build a model for any slice of a table."),
-    "drift": Entry("drift", "Show what changed between two periods, and why."),
+    "drift": Entry("statistics", "Show what changed between two periods, and why."),
     "evaluate": Entry("evaluate", "Test a saved model on labelled rows."),
-    "export": Entry("export", "Write a model as a C header."),
+    "export": Entry("models", "Write a model as a C header."),
     "fit": Entry("fit", "Learn a table and save the model."),
-    "forget": Entry("forget", "Remove rows from a saved model."),
-    "hub": Entry("hub", "Build the pooled model of several sites."),
-    "inspect": Entry("inspect", "Show the contents of a saved file."),
-    "merge": Entry("merge", "Merge models or statistics into one model."),
+    "forget": Entry("fit", "Remove rows from a saved model."),
+    "hub": Entry("sites", "Build the pooled model of several sites."),
+    "inspect": Entry("models", "Show the contents of a saved file."),
+    "merge": Entry("statistics", "Merge models or statistics into one model."),
     "models": Entry("models", "List the models and their parameters."),
     "predict": Entry("predict", "Predict the rows of a table."),
     "serve": Entry("serve", "Run the HTTP service."),
-    "site": Entry("site", "Publish statistics of rows that stay local."),
+    "site": Entry("sites", "Publish statistics of rows that stay local."),
     "statistics": Entry("statistics", "Write the statistics of a table, for merge."),
     "stream": Entry("stream", "Test and then learn every row of a stream."),
-    "tune": Entry("tune", "Compare parameter values in one pass over a table."),
-    "verify": Entry("forget", "Check a certificate of forgetting."),
+    "tune": Entry("evaluate", "Compare parameter values in one pass over a table."),
+    "verify": Entry("fit", "Check a certificate of forgetting."),
     "version": Entry("models", "Print the versions of steelyard and its dependencies."),
 }
-_HIDDEN = {"combine": Entry("merge", "")}
+_HIDDEN = {"combine": Entry("statistics", "")}
 
 # Matches a Python argument such as drop='id', again=True or time=, except after an option such as --set.
 _ARGUMENT = re.compile(

@@ -35,12 +35,10 @@ def cube_command() -> None:
 @cube_command.command("build")
 @click.argument("source")
 @opt.query
-@click.option("--by", metavar="COL", multiple=True, required=True, help="Column that defines slices.")
+@opt.option("--by", "COL", "Column that defines slices.", multiple=True, required=True)
 @opt.target(required=True)
 @opt.time
-@click.option(
-    "--bucket", default="1d", show_default=True, metavar="LENGTH", help="Time bucket, such as 1h, 1d or 4w."
-)
+@opt.option("--bucket", "LENGTH", "Time bucket, such as 1h, 1d or 4w.", default="1d")
 @opt.features
 @opt.drop
 @opt.missing
@@ -73,18 +71,18 @@ def build_command(
 
 @cube_command.command("ask", cls=opt.renamed({"--borrow": "--shrink"}))
 @click.argument("cube", type=IN_FILE)
-@click.option(
+@opt.option(
     "--where",
-    metavar="COL=VALUE",
+    "COL=VALUE",
+    "Slice. Several values of a column are combined; COL= selects rows without a value.",
     multiple=True,
-    help="Slice. Several values of a column are combined; COL= selects rows without a value.",
 )
-@click.option("--since", metavar="TIME", help="Start of the first time bucket.")
-@click.option("--until", metavar="TIME", help="End of the time range (exclusive); the start of a bucket.")
-@click.option(
+@opt.option("--since", "TIME", "Start of the first time bucket.")
+@opt.option("--until", "TIME", "End of the time range (exclusive); the start of a bucket.")
+@opt.option(
     "--shrink",
-    metavar="ROWS",
-    help="Shrink the model of a small slice towards the model of all rows: all rows together get the weight "
+    "ROWS",
+    "Shrink the model of a small slice towards the model of all rows: all rows together get the weight "
     "of ROWS rows. auto selects ROWS by cross-validation.",
 )
 @opt.settings()
@@ -121,7 +119,7 @@ def ask_command(
 
 @cube_command.command("compare")
 @click.argument("cube", type=IN_FILE)
-@click.option("--by", metavar="COL", multiple=True, help="Column to slice by. Default: all columns of CUBE.")
+@opt.option("--by", "COL", "Column to slice by. Default: all columns of CUBE.", multiple=True)
 @opt.settings()
 @opt.report
 @json_option

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -178,23 +179,12 @@ def open_table(
     """
     from steelyard.tables import open_stream
 
+    ids = [] if id_column is None else [id_column]
+    options = {**asdict(columns), "drop": (*columns.drop, *ids)}
     stream = open_stream(
-        source,
-        target,
-        time=columns.time,
-        features=columns.features or None,
-        drop=columns.drop if id_column is None else (*columns.drop, id_column),
-        categorical=columns.categorical,
-        missing=columns.missing,
-        encoder=encoder,
-        chunk=columns.chunk,
-        limit=columns.limit,
-        max_classes=columns.max_classes,
-        on_bad_row=on_bad_row,
-        unlabelled=unlabelled,
+        source, target, encoder=encoder, on_bad_row=on_bad_row, unlabelled=unlabelled, **options
     )
-    if id_column is not None or kept:
-        stream.keep([*([] if id_column is None else [id_column]), *kept])
+    stream.keep([*ids, *kept])
     # A lambda with a reference to the stream would be a reference cycle and keep the file open.
     name = stream.name
     stream.on_notice = lambda message: print_message(f"note: {name}: {message}")

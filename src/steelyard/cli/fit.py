@@ -1,9 +1,9 @@
-"""``steelyard fit``: learn a table and save the model."""
+"""``steelyard fit``, ``forget`` and ``verify``: learn the rows of a table, and remove rows from a model."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
@@ -11,16 +11,19 @@ from click.core import ParameterSource
 from steelyard.cli import options as opt
 from steelyard.cli.files import (
     IN_FILE,
+    OUT_FILE,
     check_can_be_saved,
     load_table_model,
     open_source,
     open_table,
+    rollback_on_error,
     save_model,
     summary_of,
 )
 from steelyard.cli.options import ColumnOptions
 from steelyard.cli.output import emit_facts, emit_text, json_option, print_message, print_status
 from steelyard.cli.registry import make_models, parse_settings
+from steelyard.exceptions import ParameterError
 
 if TYPE_CHECKING:
     from steelyard.tables import TableModel
@@ -34,17 +37,17 @@ _ALLOWED_WITH_CONTINUE = {"source", "out", "base", "query", "weight", "how", "ch
 @click.argument("source")
 @opt.target("Label column; required unless --continue is given.")
 @opt.out("Output file for the model.")
-@click.option("--continue", "base", type=IN_FILE, metavar="MODEL", help="Saved model to train further.")
+@opt.option("--continue base", "MODEL", "Saved model to train further.", type=IN_FILE)
 @opt.query
-@click.option("--weight", metavar="COL", help="Database column with the weight of each row.")
+@opt.option("--weight", "COL", "Database column with the weight of each row.")
 @opt.how
-@click.option(
+@opt.option(
     "--show",
+    "[DIALECT]",
+    "Print the SELECT statements that compute the sums, optionally in another SQL dialect, and learn "
+    "nothing.",
     is_flag=False,
     flag_value="",
-    metavar="[DIALECT]",
-    help="Print the SELECT statements that compute the sums, optionally in another SQL dialect, and learn "
-    "nothing.",
 )
 @opt.model(multiple=False, peers=False, note=" Default: auto; for a database: proximal.")
 @opt.seed
@@ -75,8 +78,9 @@ def fit_command(
     from steelyard.tables import TableEncoder, TableModel
     from steelyard.tables.databases import is_address, open_database
 
-    if not is_address(source):
-        _check_no_database_options(query, weight, how, show)
+    given = {"--query": query, "--weight": weight, "--show": show, "--how": None if how == "auto" else how}
+    if not is_address(source) and (name := next((n for n, x in given.items() if x is not None), None)):
+        raise click.UsageError(f"{name} needs a database, but SOURCE is not the address of a database.")
     if target is None and (base is None or show is not None):
         raise click.UsageError("Missing option '--target', the label column.")
     if show is not None:
@@ -127,13 +131,6 @@ def _missing(columns: ColumnOptions, source: str | None) -> str:
     return "refuse" if is_default and is_database else columns.missing
 
 
-def _check_no_database_options(query: str | None, weight: str | None, how: str, show: str | None) -> None:
-    given = {"--query": query, "--weight": weight, "--show": show, "--how": None if how == "auto" else how}
-    for name, value in given.items():
-        if value is not None:
-            raise click.UsageError(f"{name} needs a database, but SOURCE is not the address of a database.")
-
-
 def _columns_of(model: TableModel, columns: ColumnOptions, weight: str | None) -> Columns:
     """Return the columns of a saved model or, for a new model, the columns that the options define."""
     from steelyard.tables.columns import Columns
@@ -167,3 +164,92 @@ def _check_options_with_continue() -> None:
                 f"{option.opts[0]} cannot be changed with --continue: columns and parameters come from the "
                 "saved model."
             )
+
+
+@click.command("forget")
+@click.argument("model", type=IN_FILE)
+@click.argument("rows")
+@opt.out("Output file; the default replaces MODEL.")
+@opt.flag("--again", "Forget rows again that were learned more than once.")
+@opt.option("--certificate", "FILE", "Write a JSON certificate, for `steelyard verify`.", type=OUT_FILE)
+@json_option
+def forget_command(
+    *, model: Path, rows: str, out: Path | None, again: bool, certificate: Path | None, as_json: bool
+) -> None:
+    """Remove the labelled ROWS (a table) from MODEL, as if they had never been learned.
+
+    Either all rows are removed or none. The printed receipt contains the id and the number of the removed
+    rows and the remaining class counts. With a certificate, anyone who has the remaining rows can fit a model
+    to them and compare the digests (`steelyard verify`).
+    """
+    loaded, path = load_table_model(model), out or model
+    if certificate is not None and not hasattr(loaded.estimator, "certify_forget"):
+        raise ParameterError(
+            f"--certificate: a {type(loaded.estimator).__name__} has no digest that others could verify.",
+            hint="without --certificate the rows are forgotten, and the receipt states what is covered; a "
+            "model of `steelyard fit --model proximal` issues certificates",
+        )
+    before = summary_of(loaded)["classes"]
+    if certificate is None:
+        claim = None
+        loaded.forget(rows, again=again)
+        save_model(loaded, path)
+    else:
+        claim = loaded.forget_certified(rows, again=again)
+        with rollback_on_error(certificate, claim.to_json() + "\n"):
+            save_model(loaded, path)
+        print_status(f"wrote the certificate to {certificate}")
+    print_status(f"forgot {loaded.history[-1]['rows']:,} rows; wrote {path}")
+    receipt = _receipt(loaded, before, path)
+    if claim is not None:
+        receipt |= {"digest before": claim.digest_before, "digest after": claim.digest_after}
+    emit_facts(receipt, as_json=as_json)
+
+
+def _receipt(model: TableModel, before: Any, path: Path) -> dict[str, Any]:
+    """Return id, number, source and time of the forgotten rows, and a summary of the model."""
+    from steelyard.base import forgetting_scope
+
+    entry = model.history[-1]
+    after = summary_of(model)
+    receipt = {"model": str(path), "forgot": entry["rows"]}
+    receipt |= {name: entry[name] for name in ("id", "source", "when")}
+    if isinstance(before, dict):
+        removed = {label: n - after["classes"].get(label, 0.0) for label, n in before.items()}
+        receipt["forgot by class"] = {label: n for label, n in removed.items() if n}
+    receipt["complete"], receipt["covers"] = forgetting_scope(model.estimator)
+    return {**receipt, **after}
+
+
+@click.command("verify")
+@click.argument("certificate", type=IN_FILE)
+@opt.option("--against sources", "ROWS", "Table of the remaining rows.", multiple=True, required=True)
+@json_option
+@click.pass_context
+def verify_command(
+    context: click.Context, *, certificate: Path, sources: tuple[str, ...], as_json: bool
+) -> None:
+    """Learn the remaining rows from scratch, with the quantizer of CERTIFICATE, and compare digests.
+
+    The exit code is 1 if the digests differ: the certified model has not learned exactly these rows.
+    """
+    from steelyard.proximal import Certificate
+    from steelyard.tables import TableModel
+
+    claim = Certificate.from_json(certificate.read_bytes())
+    model = TableModel.of_certificate(claim)
+    n_rows = sum(model.learn(model.open(source, labelled=True)) for source in sources)
+    digest = model.estimator.digest()
+    holds = digest == claim.digest_after
+    facts = {
+        "holds": holds,
+        "rows": n_rows,
+        "rows expected": sum(count for _, count in claim.left),
+        "digest": digest,
+        "digest certified": claim.digest_after,
+        "forgotten": dict(claim.forgotten),
+        "when": claim.when,
+    }
+    emit_facts(facts, as_json=as_json)
+    if not holds:
+        context.exit(1)

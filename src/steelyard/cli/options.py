@@ -91,16 +91,22 @@ def _in_order(*options: Decorator) -> Decorator:
     return decorate
 
 
+def option(names: str, metavar: str, text: str, *, default: Any = None, **settings: Any) -> Decorator:
+    """Return an option with the help ``text``, which shows the default. ``names`` are separated by spaces."""
+    shows_default = default not in {None, ""}
+    return click.option(
+        *names.split(), metavar=metavar, help=text, default=default, show_default=shows_default, **settings
+    )
+
+
+def flag(name: str, text: str) -> Decorator:
+    """Return an option without a value."""
+    return click.option(name, is_flag=True, help=text)
+
+
 def count(name: str, text: str, *, minimum: int = 1, default: int | None = None) -> Decorator:
     """Return an option for an integer N of at least ``minimum``."""
-    return click.option(
-        name,
-        type=click.IntRange(minimum),
-        default=default,
-        show_default=default is not None,
-        metavar="N",
-        help=text,
-    )
+    return option(name, "N", text, type=click.IntRange(minimum), default=default)
 
 
 def choice(*names: str, among: Sequence[str], default: str, text: str) -> Decorator:
@@ -110,24 +116,22 @@ def choice(*names: str, among: Sequence[str], default: str, text: str) -> Decora
 
 def target(text: str = "Label column.", *, required: bool = False) -> Decorator:
     """Return the option for the label column."""
-    return click.option("--target", metavar="COL", required=required, help=text)
+    return option("--target", "COL", text, required=required)
 
 
 def out(text: str, *, required: bool = False, metavar: str = "FILE") -> Decorator:
     """Return the option for the output file."""
-    return click.option("-o", "--out", type=OUT_FILE, metavar=metavar, required=required, help=text)
+    return option("-o --out", metavar, text, type=OUT_FILE, required=required)
 
 
 def settings(text: str = "Model parameter, for example C=10.") -> Decorator:
     """Return the option for model parameters."""
-    return click.option("--set", "settings", metavar="NAME=VALUE", multiple=True, help=text)
+    return option("--set settings", "NAME=VALUE", text, multiple=True)
 
 
-time: Decorator = click.option("--time", metavar="COL", help="Column with the time of each row.")
-features: Decorator = click.option(
-    "--feature", "features", metavar="COL", multiple=True, help="Use only these columns."
-)
-drop: Decorator = click.option("--drop", metavar="COL", multiple=True, help="Do not use these columns.")
+time: Decorator = option("--time", "COL", "Column with the time of each row.")
+features: Decorator = option("--feature features", "COL", "Use only these columns.", multiple=True)
+drop: Decorator = option("--drop", "COL", "Do not use these columns.", multiple=True)
 missing: Decorator = choice(
     "--missing",
     among=MISSING,
@@ -135,14 +139,12 @@ missing: Decorator = choice(
     text="Treatment of missing values: add an indicator feature, report an error, use the running mean of "
     "the column, or use zero.",
 )
-positive: Decorator = click.option(
-    "--positive",
-    metavar="LABEL",
-    help="Positive class. Default: 1 or true, otherwise the rarer of two classes.",
+positive: Decorator = option(
+    "--positive", "LABEL", "Positive class. Default: 1 or true, otherwise the rarer of two classes."
 )
-report: Decorator = click.option("--report", type=OUT_FILE, metavar="FILE.html", help="Write an HTML report.")
-query: Decorator = click.option(
-    "--query", metavar="SELECT", help="Read the rows of this query; SOURCE is the address of the database."
+report: Decorator = option("--report", "FILE.html", "Write an HTML report.", type=OUT_FILE)
+query: Decorator = option(
+    "--query", "SELECT", "Read the rows of this query; SOURCE is the address of the database."
 )
 how: Decorator = choice(
     "--how",
@@ -155,19 +157,16 @@ seed: Decorator = count("--seed", "Random seed of the models that use one.", min
 chunk: Decorator = count("--chunk", "Rows read at a time.", default=1000)
 limit: Decorator = count("--limit", "Stop after N rows.")
 address: Decorator = _in_order(
-    click.option(
-        "--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Address to listen on."
-    ),
-    click.option(
+    option("--host", "ADDRESS", "Address to listen on.", default="127.0.0.1"),
+    option(
         "--port",
+        "N",
+        "Port to listen on; 0 selects a free port.",
         type=click.IntRange(0, 65535),
         default=8471,
-        show_default=True,
-        metavar="N",
-        help="Port to listen on; 0 selects a free port.",
     ),
-    click.option("--tls-cert", type=ANY_FILE, metavar="FILE", help="TLS certificate."),
-    click.option("--tls-key", type=ANY_FILE, metavar="FILE", help="Private key of the TLS certificate."),
+    option("--tls-cert", "FILE", "TLS certificate.", type=ANY_FILE),
+    option("--tls-key", "FILE", "Private key of the TLS certificate.", type=ANY_FILE),
 )
 
 
@@ -188,11 +187,11 @@ def _column_options(chunk: Decorator) -> Decorator:
         time,
         features,
         drop,
-        click.option(
+        option(
             "--categorical",
-            metavar="COL",
+            "COL",
+            "Treat these columns as categories even if they contain numbers.",
             multiple=True,
-            help="Treat these columns as categories even if they contain numbers.",
         ),
         missing,
         count("--max-classes", "Report an error if there are more than N classes.", minimum=2, default=500),

@@ -30,33 +30,29 @@ _Explain = Callable[[Any, list[Any]], dict[str, list[Any]]]  # chunk and labels 
 @opt.out(
     "Output file: Parquet (.parquet), JSON lines (.jsonl) or CSV, by its suffix. Default: standard output."
 )
-@click.option(
-    "--into", metavar="NEW_TABLE", help="Write to a new table of the same database; it must not exist yet."
-)
-@click.option(
-    "--as-sql",
-    "dialect",
-    metavar="DIALECT",
-    help="Print the model as a SELECT for duckdb, sqlite, postgres, bigquery, snowflake, clickhouse, spark; "
+@opt.option("--into", "NEW_TABLE", "Write to a new table of the same database; it must not exist yet.")
+@opt.option(
+    "--as-sql dialect",
+    "DIALECT",
+    "Print the model as a SELECT for duckdb, sqlite, postgres, bigquery, snowflake, clickhouse, spark; "
     "SOURCE may name the table.",
 )
-@click.option("--keep", metavar="COL", multiple=True, help="Copy this column to the output, such as an id.")
-@click.option("--proba", is_flag=True, help="Also write the probability of every class.")
+@opt.option("--keep", "COL", "Copy this column to the output, such as an id.", multiple=True)
+@opt.flag("--proba", "Also write the probability of every class.")
 @click.option(
     "--prior",
     type=click.Choice(["observed", "balanced"]),
     help="Class frequencies that the probabilities of --proba and --cost assume: those of the learned rows "
     "(observed, the default) or equal ones (balanced).",
 )
-@click.option(
-    "--explain",
-    "n_explained",
+@opt.option(
+    "--explain n_explained",
+    "[N]",
+    "Also write the N columns with the largest contributions to the score; default 3. With --json: all "
+    "contributions, the nearest stored rows, and changes that would alter the prediction.",
     type=click.IntRange(min=1),
     is_flag=False,
     flag_value=3,
-    metavar="[N]",
-    help="Also write the N columns with the largest contributions to the score; default 3. With --json: all "
-    "contributions, the nearest stored rows, and changes that would alter the prediction.",
 )
 @threshold_option
 @cost_option

@@ -20,7 +20,7 @@ import click
 from steelyard.cli import options as opt
 from steelyard.cli.files import ANY_FILE, read_file
 from steelyard.cli.output import emit_facts, emit_json, emit_table, json_option, print_message
-from steelyard.cli.row_order import parse_seconds
+from steelyard.cli.runs import parse_seconds
 from steelyard.exceptions import FileAccessError, FileFormatError, ParameterError
 
 _SWITCH_SECONDS = 0.001  # maximum time that a prediction waits for the GIL while another thread learns
@@ -40,13 +40,7 @@ def _check_installed() -> None:
 
 
 @click.group("serve", invoke_without_command=True)
-@click.option(
-    "--store",
-    default="steelyard.db",
-    show_default=True,
-    metavar="FILE.db",
-    help="SQLite file, or postgresql://HOST/DATABASE.",
-)
+@opt.option("--store", "FILE.db", "SQLite file, or postgresql://HOST/DATABASE.", default="steelyard.db")
 @opt.choice(
     "--role",
     among=("learner", "predictor"),
@@ -54,26 +48,20 @@ def _check_installed() -> None:
     text="A predictor only predicts, with the models of the learner. With PostgreSQL, several learners share "
     "the models.",
 )
-@click.option(
-    "--advertise",
-    metavar="URL",
-    help="Address at which other learners reach this one. Default: host and port.",
-)
+@opt.option("--advertise", "URL", "Address at which other learners reach this one. Default: host and port.")
 @opt.address
-@click.option(
-    "--keys",
-    "keys_file",
+@opt.option(
+    "--keys keys_file",
+    "FILE",
+    "API keys of clients. Without keys only local connections are accepted.",
     type=ANY_FILE,
-    metavar="FILE",
-    help="API keys of clients. Without keys only local connections are accepted.",
 )
-@click.option(
-    "--model",
-    "specs",
+@opt.option(
+    "--model specs",
+    "NAME.toml",
+    "File that describes a model, which is created unless it exists.",
     type=ANY_FILE,
     multiple=True,
-    metavar="NAME.toml",
-    help="File that describes a model, which is created unless it exists.",
 )
 @opt.choice(
     "--log",
@@ -95,11 +83,9 @@ def _check_installed() -> None:
     show_default=True,
     help="Days for which the audit log is kept.",
 )
-@click.option(
-    "--check", is_flag=True, help="Load all models, list damaged ones and exit with code 1 if there are any."
-)
-@click.option("--repair", is_flag=True, help="With --check: rebuild damaged models from their readable rows.")
-@click.option("--demo", is_flag=True, help="Train a model on the built-in stream; the store is in memory.")
+@opt.flag("--check", "Load all models, list damaged ones and exit with code 1 if there are any.")
+@opt.flag("--repair", "With --check: rebuild damaged models from their readable rows.")
+@opt.flag("--demo", "Train a model on the built-in stream; the store is in memory.")
 @click.pass_context
 def serve_command(
     ctx: click.Context,
@@ -296,9 +282,7 @@ def _reload_certificate(config: Any) -> None:
 
 # -- commands for API keys --------------------------------------------------------------------------
 
-_keys_option = click.option(
-    "--keys", "keys_file", type=ANY_FILE, required=True, metavar="FILE", help="File with the keys."
-)
+_keys_option = opt.option("--keys keys_file", "FILE", "File with the keys.", type=ANY_FILE, required=True)
 
 
 @serve_command.group("keys")
@@ -308,19 +292,14 @@ def keys_command() -> None:
 
 @keys_command.command("add")
 @_keys_option
-@click.option(
-    "--scope",
-    "scopes",
-    multiple=True,
-    required=True,
-    metavar="predict|learn|forget|site|admin",
-    help="Allowed operation.",
+@opt.option(
+    "--scope scopes", "predict|learn|forget|site|admin", "Allowed operation.", multiple=True, required=True
 )
-@click.option("--for-model", "models", multiple=True, metavar="NAME", help="Allowed models. Default: all.")
-@click.option("--for-site", "sites", multiple=True, metavar="NAME", help="Allowed sites. Default: all.")
-@click.option("--note", default="", metavar="TEXT", help="Owner of the key.")
-@click.option("--expires", metavar="90d", help="Time until the key expires. Default: never.")
-@click.option("--rate", type=float, metavar="N", help="Requests per second. Default: no limit.")
+@opt.option("--for-model models", "NAME", "Allowed models. Default: all.", multiple=True)
+@opt.option("--for-site sites", "NAME", "Allowed sites. Default: all.", multiple=True)
+@opt.option("--note", "TEXT", "Owner of the key.", default="")
+@opt.option("--expires", "90d", "Time until the key expires. Default: never.")
+@opt.option("--rate", "N", "Requests per second. Default: no limit.", type=float)
 @json_option
 def add_key(
     *,
@@ -370,10 +349,8 @@ def _date(seconds: float | None) -> str:
 @keys_command.command("rotate")
 @click.argument("key_id", metavar="ID")
 @_keys_option
-@click.option(
-    "--overlap", default="7d", show_default=True, metavar="7d", help="Time until the old key expires."
-)
-@click.option("--expires", metavar="90d", help="Time until the new key expires. Default: never.")
+@opt.option("--overlap", "7d", "Time until the old key expires.", default="7d")
+@opt.option("--expires", "90d", "Time until the new key expires. Default: never.")
 @json_option
 def rotate_key(*, key_id: str, keys_file: Path, overlap: str, expires: str | None, as_json: bool) -> None:
     """Create a key with the same rights as KEY_ID. The old key expires after the overlap."""
@@ -416,9 +393,9 @@ def revoke_key(*, key_id: str, keys_file: Path) -> None:
 
 
 @serve_command.command("audit")
-@click.option("--model", metavar="NAME", help="Only this model.")
-@click.option("--verb", metavar="learn|forget|...", help="Show only this operation.")
-@click.option("--key", metavar="ID", help="Only this key.")
+@opt.option("--model", "NAME", "Only this model.")
+@opt.option("--verb", "learn|forget|...", "Show only this operation.")
+@opt.option("--key", "ID", "Only this key.")
 @click.option("--limit", type=int, default=50, show_default=True, help="Number of entries.")
 @json_option
 @click.pass_obj

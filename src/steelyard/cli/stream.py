@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import click
 
 from steelyard.cli import options as opt
 from steelyard.cli.decision import Cost, check_positive, cost_option, positive_error
 from steelyard.cli.files import IN_FILE, OUT_FILE, check_can_be_saved, open_source, open_table, save_model
-from steelyard.cli.interrupts import StopOnInterrupt
 from steelyard.cli.live_display import LiveDisplay
 from steelyard.cli.options import ColumnOptions, collect_options, complete_models
 from steelyard.cli.output import emit_json, emit_table, json_option, print_message, print_status
 from steelyard.cli.registry import make_models, parse_settings
-from steelyard.cli.row_order import (
+from steelyard.cli.runs import (
     delayed_by_time,
     join_labels,
     parse_delay,
+    print_notes,
     read_labels,
+    run_result,
     shuffle_option,
     shuffled,
+    versus_sentences,
 )
-from steelyard.cli.runs import print_notes, run_result, versus_sentences
 from steelyard.exceptions import DataError, ParameterError, SteelyardError
 
 if TYPE_CHECKING:
@@ -137,25 +141,21 @@ class StreamOptions:
 @click.argument("source", required=False)
 @opt.query
 @opt.target("Label column of SOURCE, or of the file given with --labels.")
-@click.option(
-    "--labels", type=IN_FILE, metavar="FILE", help="Table with the labels, joined to the rows by --id."
-)
-@click.option("--id", "id_column", metavar="COL", help="Column of SOURCE and --labels that identifies a row.")
+@opt.option("--labels", "FILE", "Table with the labels, joined to the rows by --id.", type=IN_FILE)
+@opt.option("--id id_column", "COL", "Column of SOURCE and --labels that identifies a row.")
 @opt.model(multiple=True)
-@click.option(
+@opt.option(
     "--versus",
-    metavar="[LABEL=]NAME",
+    "[LABEL=]NAME",
+    "Compare the models with this one, for example lightgbm, and print which is better.",
     multiple=True,
     shell_complete=complete_models,
-    help="Compare the models with this one, for example lightgbm, and print which is better.",
 )
-@click.option(
-    "--window", metavar="N|30d", help="Models learn from the last N rows, or the last 30d, 12h or 90m."
-)
-@click.option(
+@opt.option("--window", "N|30d", "Models learn from the last N rows, or the last 30d, 12h or 90m.")
+@opt.option(
     "--delay",
-    metavar="N|3d",
-    help="Delay of the labels: N rows or, with --time, a time span such as 3d, 12h or 90m. Default: 0; for "
+    "N|3d",
+    "Delay of the labels: N rows or, with --time, a time span such as 3d, 12h or 90m. Default: 0; for "
     "the built-in payments: 2d.",
 )
 @opt.count("--warmup", "Learn N rows before the first test.", minimum=0, default=0)
@@ -173,10 +173,8 @@ class StreamOptions:
 @opt.count("--seed", "Random seed of models, samples and the built-in stream. Default: 0.", minimum=0)
 @shuffle_option
 @opt.report
-@click.option("--table", type=OUT_FILE, metavar="FILE.csv", help="Write the measures over time as CSV.")
-@click.option(
-    "-o", "--save", "save_to", type=OUT_FILE, metavar="FILE", help="Save the model (the first of several)."
-)
+@opt.option("--table", "FILE.csv", "Write the measures over time as CSV.", type=OUT_FILE)
+@opt.option("-o --save save_to", "FILE", "Save the model (the first of several).", type=OUT_FILE)
 @opt.count("--report-every", "Rewrite the report after every N rows.")
 @opt.count("--save-every", "Save the model after every N rows.")
 @json_option
@@ -472,3 +470,50 @@ def _print_summary(result: PrequentialResult) -> None:
         f"{result.n_rows:,} rows in {result.seconds:.1f} s, {rate:,.0f} rows/s in total; rows_per_second "
         "counts only the time of one model"
     )
+
+
+Item = TypeVar("Item")
+
+
+class StopOnInterrupt:
+    """Context manager in which the first Ctrl-C ends :meth:`until_stopped` and the second Ctrl-C raises.
+
+    ``end_feed`` ends a live feed. Rows of a feed cannot be read again, so the rows that have already arrived
+    are still returned. Without ``end_feed`` the iteration ends at once.
+    """
+
+    def __init__(self, end_feed: Callable[[], None] | None = None) -> None:
+        self.stopped = False
+        self._end_feed = end_feed
+        self._in_next = False  # True while waiting for the next item; Ctrl-C interrupts only this wait
+        self._previous_handler: object = None
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            self._previous_handler = signal.signal(signal.SIGINT, self._handle)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._previous_handler is not None:
+            signal.signal(signal.SIGINT, self._previous_handler)  # type: ignore[arg-type]
+
+    def _handle(self, _number: int, _frame: FrameType | None) -> None:
+        if self.stopped or (self._in_next and self._end_feed is None):
+            self.stopped = True
+            raise KeyboardInterrupt
+        self.stopped = True
+        if self._end_feed is not None:
+            self._end_feed()
+
+    def until_stopped(self, items: Iterable[Item]) -> Iterator[Item]:
+        """Yield the items until they end or Ctrl-C is pressed."""
+        iterator = iter(items)
+        while not self.stopped or self._end_feed is not None:
+            self._in_next = True
+            try:
+                item = next(iterator)
+            except (StopIteration, KeyboardInterrupt):
+                return
+            finally:
+                self._in_next = False
+            yield item

@@ -11,7 +11,7 @@ from steelyard.exceptions import DataError, DataTypeError, ParameterError
 from steelyard.streams.chunks import ArrayStream, Chunk, RowStream
 from steelyard.tables.columns import Columns
 from steelyard.tables.encoding import TableEncoder
-from steelyard.tables.records import LABEL, RecordSource
+from steelyard.tables.source import LABEL, RecordSource
 from steelyard.tables.table_stream import TableStream, open_stream
 
 _DEFAULT_CHUNK_ROWS = 100

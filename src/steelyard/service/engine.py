@@ -32,9 +32,9 @@ from steelyard.service.rows import (
 from steelyard.service.spec import Spec
 from steelyard.streams.chunks import padded
 from steelyard.streams.predictions import Predictions, is_ready, learn_chunk, predict_chunk, rows_for_model
+from steelyard.tables.column_checks import LabelReader
 from steelyard.tables.columns import ColumnBatch, as_texts
 from steelyard.tables.encoding import TableEncoder
-from steelyard.tables.labels import LabelReader
 
 _MAX_CLASSES = 500
 _MIN_ROWS_TO_YIELD = 200  # smaller batches are learned too fast to delay predictions

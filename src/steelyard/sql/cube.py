@@ -36,9 +36,9 @@ from steelyard.sql.cells import (
 from steelyard.sql.slices import SliceSummary, select_shrinkage, shrink, summarize_slices
 from steelyard.streams.chunks import padded
 from steelyard.tables import TableEncoder, TableModel
+from steelyard.tables.column_checks import LabelReader
 from steelyard.tables.columns import ColumnBatch, Columns, Place, near
 from steelyard.tables.databases import DatabaseSource, is_address, open_database
-from steelyard.tables.labels import LabelReader
 from steelyard.tables.table_stream import open_source
 from steelyard.windowing.sliding import window_size
 

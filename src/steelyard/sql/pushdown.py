@@ -25,10 +25,10 @@ from steelyard.sql.arithmetic import ARITHMETICS
 from steelyard.sql.queries import BoundKey, Number, Sums, Writer
 from steelyard.streams.chunks import padded
 from steelyard.tables import TableEncoder
+from steelyard.tables.column_checks import LabelReader
 from steelyard.tables.columns import Columns
 from steelyard.tables.connections import database_error
 from steelyard.tables.databases import FIRST_ROWS, DatabaseSource, number_of, texts_of
-from steelyard.tables.labels import LabelReader
 
 # Row number passed to LabelReader. For the first rows of a stream LabelReader also checks that labels repeat.
 _LABEL_ROW = 1 << 20

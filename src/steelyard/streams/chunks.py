@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 import math
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from steelyard._labels import PLAIN_LABEL_KINDS, Codes, EncodedLabels, LabelEncoder
+from steelyard._labels import Codes, LabelEncoder
 from steelyard._types import FloatArray
 from steelyard.exceptions import DataError
 from steelyard.params import Integer, check_value
@@ -59,15 +59,9 @@ class Chunk:
     kept: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     unlabelled: Chunk | None = None
     columns: Any = None
-    _encoded: NDArray[Any] | None = field(default=None, repr=False, compare=False)
 
     def __len__(self) -> int:
         return len(self.y)
-
-    @property
-    def n_read(self) -> int:
-        """Number of rows, with and without a label."""
-        return len(self) + (0 if self.unlabelled is None else len(self.unlabelled))
 
     def rows_for(self, model: Any) -> Any:
         """Return the rows in the form that a model accepts: ``columns``, ``X`` or ``fixed``."""
@@ -95,6 +89,9 @@ class Chunk:
 
     def select(self, rows: Any) -> Chunk:
         """Return some rows in the given order, selected by slice, mask or index, without ``unlabelled``."""
+        columns = self.columns
+        if columns is not None:
+            columns = columns[rows] if isinstance(columns, np.ndarray) else columns.select(rows)
         return Chunk(
             self.X[rows],
             self.y[rows],
@@ -104,43 +101,14 @@ class Chunk:
             None if self.codes is None else self.codes[rows],
             self.table,
             {name: values[rows] for name, values in self.kept.items()},
-            columns=None if self.columns is None else self.columns_at(rows),
+            columns=columns,
         )
-
-    def columns_at(self, rows: Any) -> Any:
-        """Return some rows of ``columns``, selected by slice, mask or index."""
-        if self.columns is None or isinstance(self.columns, np.ndarray):
-            return None if self.columns is None else self.columns[rows]
-        return self.columns.select(rows)
-
-    def encoded_labels(self) -> NDArray[Any]:
-        """Return the labels as an array that also contains their codes, so learners need not encode them."""
-        if self.codes is None or self.table is None or self.y.dtype.kind not in PLAIN_LABEL_KINDS:
-            return self.y
-        if self._encoded is None:
-            self._encoded = EncodedLabels.of(self.y, self.codes, self.table.labels)
-        return self._encoded
 
     def codes_in(self, table: LabelEncoder) -> Codes:
         """Return the codes of the labels in ``table``, to which new labels are added."""
         if self.codes is None or self.table is None:
             return table.codes(self.y)
         return self.codes if self.table is table else table.numbers(self.table.labels)[self.codes]
-
-
-def concatenated(chunks: Sequence[Chunk]) -> Chunk:
-    """Return the labelled rows of several chunks as one chunk.
-
-    Rows of earlier chunks are padded with zeros for features that were added later.
-    """
-    last = chunks[-1]
-
-    def joined(name: str) -> Any:
-        parts = [getattr(chunk, name) for chunk in chunks]
-        return None if parts[-1] is None else np.concatenate(parts)
-
-    X = np.concatenate([padded(chunk.X, last.X.shape[1]) for chunk in chunks])
-    return Chunk(X, joined("y"), 0, joined("time"), joined("fixed"), joined("codes"), last.table)
 
 
 class RowStream:

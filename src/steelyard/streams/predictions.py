@@ -10,34 +10,19 @@ from numpy.typing import NDArray
 
 from steelyard._labels import Codes, LabelEncoder, encode_labels, winners
 from steelyard._types import FloatArray
-from steelyard.base import BatchLearner
 from steelyard.streams.chunks import Chunk, padded
 
 
 @dataclass(frozen=True)
 class Predictions:
-    """Predicted labels and scores of some rows.
+    """Predicted labels and scores of some rows."""
 
-    Attributes
-    ----------
-    classes : list
-        The classes that the model has learned.
-    indices : ndarray of shape (n_rows,)
-        Index of each predicted label in ``predicted``; -1 if the model has no prediction for the row.
-    predicted : list
-        Distinct labels to which ``indices`` refers; may contain labels that are not in ``classes``.
-    decision : ndarray of shape (n_rows,) or (n_rows, n_classes), or None
-        Scores as the model returns them; for two classes, only the scores of the second class. None if the
-        model has no scores.
-    probabilities : ndarray of shape (n_rows, n_classes) or None
-        Class probabilities, if they were requested and the model has them.
-    """
-
-    classes: list[Any]
-    indices: Codes
-    predicted: list[Any]
+    classes: list[Any]  # that the model has learned
+    indices: Codes  # index of each predicted label in `predicted`; -1 if the row has no prediction
+    predicted: list[Any]  # distinct labels; may contain labels that are not in `classes`
+    # One column per class, or for two classes only the scores of the second; None if the model has no scores.
     decision: FloatArray | None
-    probabilities: FloatArray | None = None
+    probabilities: FloatArray | None = None  # one column per class, if requested and available
 
     @classmethod
     def of(cls, labels: NDArray[Any], classes: list[Any], scores: FloatArray) -> Predictions:
@@ -57,10 +42,7 @@ class Predictions:
 
     @property
     def scores(self) -> FloatArray:
-        """Scores with one column per class.
-
-        For two classes, the first column is the negative of the second.
-        """
+        """Scores with one column per class; for two classes, the first is the negative of the second."""
         if self.decision is None:
             return np.zeros((len(self), len(self.classes)))
         return self.decision if self.decision.ndim == 2 else np.column_stack([-self.decision, self.decision])
@@ -83,18 +65,20 @@ class Predictions:
 
     def score_table(self, labels: list[Any]) -> FloatArray:
         """Return one column of scores per label. An unknown class gets the lowest score of each row."""
-        return self._table(self.scores, labels, self.scores.min(axis=1, initial=0.0) - 1.0)
+        lowest = self.scores.min(axis=1, initial=0.0) - 1.0
+        table = np.repeat(lowest[:, None], len(labels), axis=1)
+        for k, label in enumerate(labels):
+            if label in self.classes:
+                table[:, k] = self.scores[:, self.classes.index(label)]
+        return table
 
     def probability_table(self, labels: list[Any]) -> FloatArray:
         """Return one column of probabilities per label. The probability of an unknown class is 0."""
         assert self.probabilities is not None
-        return self._table(self.probabilities, labels, np.zeros(len(self)))
-
-    def _table(self, columns: FloatArray, labels: list[Any], default: FloatArray) -> FloatArray:
-        table = np.repeat(default[:, None], len(labels), axis=1)
-        known = [(k, self.classes.index(label)) for k, label in enumerate(labels) if label in self.classes]
-        for ours, theirs in known:
-            table[:, ours] = columns[:, theirs]
+        table = np.zeros((len(self), len(labels)))
+        for k, label in enumerate(labels):
+            if label in self.classes:
+                table[:, k] = self.probabilities[:, self.classes.index(label)]
         return table
 
     def take(self, rows: NDArray[Any] | slice) -> Predictions:
@@ -122,9 +106,11 @@ def rows_for_model(model: Any, chunk: Chunk) -> Any:
     X = chunk.rows_for(model)
     if X is chunk.columns:
         return X
+    n_more = X.shape[1] - getattr(model, "n_features_in_", X.shape[1])
+    if n_more < 0:
+        return padded(X, model.n_features_in_)
     # A feature that the model has not learned has weight zero, so it is left out.
-    width = model.n_features_in_ if hasattr(model, "n_features_in_") else X.shape[1]
-    return padded(X, width) if X.shape[1] <= width else np.ascontiguousarray(X[:, :width])
+    return np.ascontiguousarray(X[:, :-n_more]) if n_more else X
 
 
 def predict_chunk(
@@ -162,12 +148,11 @@ def learn_chunk(model: Any, chunk: Chunk, **options: Any) -> None:
     if hasattr(model, "grow") and hasattr(model, "n_features_in_"):
         if X.shape[1] > model.n_features_in_:
             model.grow(X.shape[1])
-        X = padded(X, model.n_features_in_)
+        elif X.shape[1] < model.n_features_in_:
+            X = padded(X, model.n_features_in_)
     if getattr(model, "takes_time", False):
-        model.partial_fit(X, chunk.y, time=chunk.time, **options)
-    else:
-        y = chunk.encoded_labels() if isinstance(model, BatchLearner) else chunk.y
-        model.partial_fit(X, y, **options)
+        options["time"] = chunk.time
+    model.partial_fit(X, chunk.y, **options)
 
 
 def _encode_predicted(labels: NDArray[Any]) -> tuple[list[Any], Codes]:

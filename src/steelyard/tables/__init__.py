@@ -1,8 +1,8 @@
 """Readers of files and tables, and the encoding of their rows as numbers.
 
 Layers, bottom up: ``columns`` holds batches of columns and their roles, ``files`` opens files, readers
-(``text_sources``, ``arrow_sources``, ``databases``, ``records``) yield batches, and ``frames`` converts
-tables in memory. ``labels`` reads the labels; ``encoding`` and ``schema`` turn columns into numbers.
+(``text_sources``, ``arrow_sources``, ``databases``) yield batches, and ``frames`` converts
+tables in memory. ``column_checks`` reads labels; ``encoding`` and ``schema`` turn columns into numbers.
 :class:`TableStream` combines these layers into a stream of chunks. :class:`TableModel` is an estimator
 together with the encoder of its columns.
 """

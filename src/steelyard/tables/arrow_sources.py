@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -54,7 +55,8 @@ class ArrowSource(TableSource):
         import pyarrow as pa
 
         try:
-            for batch in self._batches(wanted):
+            for read in self._batches(wanted):
+                batch = read.select(wanted)
                 # Invalid offsets or indices in a damaged file would cause out-of-bounds reads.
                 batch.validate(full=True)
                 yield batch
@@ -74,33 +76,22 @@ def arrow_file_source(data: ByteSource) -> ArrowSource:
 
     try:
         if data.head.startswith(b"PAR1"):
-            return _parquet_source(data)
+            from pyarrow import parquet
+
+            file = parquet.ParquetFile(_seekable(data), page_checksum_verification=True)
+            read = partial(file.iter_batches, _BATCH_ROWS, None, use_threads=False)
+            return ArrowSource(read, file.schema_arrow, data.name, file.metadata.num_rows, data.close)
         if data.head.startswith(b"ARROW1"):
             file = pa.ipc.open_file(_seekable(data))
-            batches = (file.get_batch(index) for index in range(file.num_record_batches))
-            return ArrowSource(
-                lambda wanted: _selected(batches, wanted), file.schema, data.name, None, data.close
-            )
+            batches = map(file.get_batch, range(file.num_record_batches))
+            return ArrowSource(lambda _: batches, file.schema, data.name, None, data.close)
         reader = pa.ipc.open_stream(pa.PythonFile(io.BufferedReader(data, _BUFFER_BYTES), mode="r"))
-        return ArrowSource(
-            lambda wanted: _selected(reader, wanted), reader.schema, data.name, None, data.close
-        )
+        return ArrowSource(lambda _: reader, reader.schema, data.name, None, data.close)
     except (pa.ArrowException, OSError, ValueError) as error:
         if isinstance(error, DataError):
             raise
         reason = str(error).rstrip(".")
         raise DataError(f"the file is damaged or cut short: {reason}.", source=data.name) from error
-
-
-def _parquet_source(data: ByteSource) -> ArrowSource:
-    from pyarrow import parquet
-
-    file = parquet.ParquetFile(_seekable(data), page_checksum_verification=True)
-
-    def batches(wanted: list[str]) -> Iterator[Any]:
-        yield from file.iter_batches(batch_size=_BATCH_ROWS, columns=wanted, use_threads=False)
-
-    return ArrowSource(batches, file.schema_arrow, data.name, file.metadata.num_rows, data.close)
 
 
 def _seekable(data: ByteSource) -> Any:
@@ -113,11 +104,6 @@ def _seekable(data: ByteSource) -> Any:
     return str(data.path)
 
 
-def _selected(batches: Any, wanted: list[str]) -> Iterator[Any]:
-    for batch in batches:
-        yield batch.select(wanted)
-
-
 def table_source(table: Any) -> ArrowSource:
     """Return the reader of a pandas, polars or pyarrow table, or any object with Arrow's C interface."""
     import pyarrow as pa
@@ -127,13 +113,14 @@ def table_source(table: Any) -> ArrowSource:
     table = arrow_stream(table, "a path or a table of pandas, polars or pyarrow", "open_stream")
     reader = _checked_table(pa.RecordBatchReader.from_stream, table)
     n_rows = len(table) if hasattr(table, "__len__") else None
+    return ArrowSource(lambda _: slices(reader), reader.schema, "table", n_rows, lambda: None)
 
-    def batches(wanted: list[str]) -> Iterator[Any]:
-        for batch in reader:
-            for begin in range(0, batch.num_rows, _BATCH_ROWS):
-                yield batch.select(wanted).slice(begin, _BATCH_ROWS)
 
-    return ArrowSource(batches, reader.schema, "table", n_rows, lambda: None)
+def slices(batches: Iterable[Any]) -> Iterator[Any]:
+    """Split batches of Arrow into parts of at most 16,384 rows."""
+    for batch in batches:
+        for begin in range(0, batch.num_rows, _BATCH_ROWS):
+            yield batch.slice(begin, _BATCH_ROWS)
 
 
 def arrow_stream(table: Any, expected: str, source: str) -> Any:
@@ -164,59 +151,11 @@ def _checked_table(make: Callable[[Any], Any], table: Any) -> Any:
         ) from error
 
 
-def arrow_values(column: Any, name: str) -> NDArray[Any]:
-    """Return a column as an array: numbers as float64, times as datetime64, text as object."""
-    import pyarrow as pa
-
-    kind = column.type
-    if pa.types.is_dictionary(kind):
-        column = _decoded(column)
-        kind = column.type
-    if pa.types.is_float64(kind):
-        return np.asarray(column.to_numpy(zero_copy_only=False))
-    types = pa.types
-    if types.is_boolean(kind) or types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
-        return _floats(column)
-    if _is_time(kind):
-        return np.asarray(column.cast(pa.timestamp("us")).to_numpy(zero_copy_only=False))
-    if types.is_duration(kind) or types.is_time(kind):
-        return _seconds(column)
-    if pa.types.is_null(kind):
-        return np.full(len(column), np.nan)
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or str(kind) == "string_view":
-        return np.asarray(column.to_numpy(zero_copy_only=False), dtype=object)
-    raise DataTypeError(f"column {name!r} is of type {kind}, which is neither numbers nor text.")
-
-
-def _seconds(column: Any) -> NDArray[Any]:
-    """Return durations, or times of day, in seconds, with nan for missing values."""
-    import pyarrow as pa
-
-    unit = pa.duration("us") if pa.types.is_duration(column.type) else pa.time64("us")
-    return _floats(column.cast(unit).cast(pa.int64())) / 1e6
-
-
 def _is_time(kind: Any) -> bool:
     """Return whether a type is a date or timestamp."""
     import pyarrow as pa
 
     return bool(pa.types.is_timestamp(kind) or pa.types.is_date(kind))
-
-
-def _floats(column: Any) -> NDArray[Any]:
-    """Return numbers of any type as float64. Integers beyond 2**53 are rounded."""
-    import pyarrow as pa
-
-    return np.asarray(column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False))
-
-
-def _decoded(column: Any) -> Any:
-    """Return the values of a dictionary-encoded column."""
-    import pyarrow as pa
-
-    if str(column.type.value_type) == "string_view":  # pyarrow cannot decode string_view
-        column = pa.DictionaryArray.from_arrays(column.indices, column.dictionary.cast(pa.large_string()))
-    return column.dictionary_decode()
 
 
 def arrow_batch(found: Mapping[str, Any], kinds: Mapping[str, str], n_rows: int) -> ColumnBatch:
@@ -239,26 +178,43 @@ def arrow_cells(column: Any, name: str, *, as_text: bool) -> Values | Coded:
     """Return a column as numbers, times or coded texts; with ``as_text``, numbers and times become text."""
     import pyarrow as pa
 
-    if as_text or pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-        coded = _coded(column)
-        if coded is not None:
-            return coded
-    values = arrow_values(column, name)
+    if pa.types.is_dictionary(column.type):
+        dictionary = column.dictionary
+        if str(dictionary.type) == "string_view":  # pyarrow cannot decode string_view
+            column = pa.DictionaryArray.from_arrays(column.indices, dictionary.cast(pa.large_string()))
+        column = column.dictionary_decode()
+    elif str(column.type) == "string_view":
+        column = column.cast(pa.large_string())
+    if as_text and pa.types.is_integer(column.type):
+        column = column.cast(pa.string())  # float64 would round integers beyond 2**53
+    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        encoded = column.dictionary_encode()
+        texts = [*encoded.dictionary.to_numpy(zero_copy_only=False).tolist(), None]
+        codes = encoded.indices.fill_null(len(texts) - 1).to_numpy(zero_copy_only=False)
+        return texts, codes.astype(np.int64)
+    values = _values(column, name)
     if not as_text:
         return values
     return np.array(as_texts(in_seconds(values) if values.dtype.kind == "M" else values), dtype=object)
 
 
-def _coded(column: Any) -> Coded | None:
-    """Return the dictionary encoding of a column of text or integers, or None for other types."""
+def _values(column: Any, name: str) -> NDArray[Any]:
+    """Return a column as an array: numbers and durations as float64, dates and times as datetime64."""
     import pyarrow as pa
 
-    if pa.types.is_dictionary(column.type):
-        column = _decoded(column)
-    if pa.types.is_integer(column.type):
-        column = column.cast(pa.string())  # float64 would round integers beyond 2**53
-    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
-        return None
-    encoded = column.dictionary_encode()
-    values = [*encoded.dictionary.to_numpy(zero_copy_only=False).tolist(), None]
-    return values, encoded.indices.fill_null(len(values) - 1).to_numpy(zero_copy_only=False).astype(np.int64)
+    kind, types = column.type, pa.types
+    if _is_time(kind):
+        return np.asarray(column.cast(pa.timestamp("us")).to_numpy(zero_copy_only=False))
+    if types.is_null(kind):
+        return np.full(len(column), np.nan)
+    is_span = types.is_duration(kind) or types.is_time(kind)
+    if is_span:
+        unit = pa.duration("us") if types.is_duration(kind) else pa.time64("us")
+        column = column.cast(unit).cast(pa.int64())
+    elif not (
+        types.is_boolean(kind) or types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind)
+    ):
+        raise DataTypeError(f"column {name!r} is of type {kind}, which is neither numbers nor text.")
+    # Integers beyond 2**53 are rounded.
+    values = np.asarray(column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False))
+    return values / 1e6 if is_span else values

@@ -1,9 +1,9 @@
-"""Checks for columns that are unlikely to be features: dates, identifiers, sentences, counters, constants.
+"""The label column, and checks for columns that are unlikely to be features.
 
-Only the first rows are checked. Each finding names the command-line option that helps. A text column with a
-different value in nearly every row raises an error, because every value would become a feature. Columns that
-are constant at first often change later, for example when a sensor is switched on. So constant columns are
-reported at the end of the table.
+Such columns contain dates, identifiers, sentences, counters or constants. Only the first rows are checked.
+Each finding names the command-line option that helps. A text column with a different value in nearly every
+row raises an error, because every value would become a feature. Columns that are constant at first often
+change later, for example when a sensor is switched on. So they are reported at the end of the table.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from steelyard._labels import Codes, LabelEncoder
 from steelyard.exceptions import DataError
-from steelyard.tables.columns import ColumnBatch
+from steelyard.tables.columns import ColumnBatch, Place, RowError
 from steelyard.tables.frames import times_of
 
 _EARLY_ROWS = 200  # number of rows after which text columns are first checked
@@ -29,13 +30,92 @@ _MIN_ROWS_FOR_FORM = 10
 _MIN_ROWS = 30
 _MAX_COLUMNS = 5000  # maximum number of checked columns; checking more would take longer than learning
 _MAX_NAMES = 5
+_MIN_LABELS_TO_CHECK = 1000  # number of rows after which the share of distinct labels is checked
+_MAX_INTEGER = 2**53 - 1  # float64 cannot represent all larger integers exactly
 _OTHER_DATE = re.compile(r"\d{4}-\d{2}\b|\d{1,2}[./-]\d{1,2}[./-]\d{2,4}\b|\d{4}[./]\d{1,2}[./]\d{1,2}\b")
 _WORD = re.compile(r"[^\W\d_]{2,}")
 _MIN_WORDS = 4  # minimum mean number of words per value in a column of sentences
 _SENTENCES_HINT = (
-    "leave it out (--drop {name}); to learn from the words, use Python: TfidfVectorizer of scikit-learn "
-    "makes a sparse matrix of the column (docs/faq.md, Text and TF-IDF)"
+    "to learn from the words, use Python: TfidfVectorizer of scikit-learn makes a sparse matrix of the "
+    "column (docs/faq.md, Text and TF-IDF)"
 )
+
+
+class LabelReader:
+    """Reader of the label column, which contains integers or text with few distinct values.
+
+    More than ``max_classes`` distinct labels raise an error, because the column is unlikely to contain
+    classes. With ``unlabelled="keep"`` a missing label is no error: the row gets an arbitrary known label as
+    a placeholder, and :meth:`is_labelled` tells which labels are real.
+    """
+
+    def __init__(self, column: str, max_classes: int, unlabelled: str = "refuse") -> None:
+        self.column = column
+        self.max_classes = max_classes
+        self.unlabelled = unlabelled
+        self.table = LabelEncoder()
+
+    def read(self, values: NDArray[Any], place: Place, first_row: int) -> NDArray[Any]:
+        """Return the labels of some rows as int64 or text."""
+        return self.encode(values, place, first_row)[0]
+
+    def encode(self, values: NDArray[Any], place: Place, first_row: int) -> tuple[NDArray[Any], Codes]:
+        """Return the labels of some rows as int64 or text, and their codes in ``table``."""
+        if self.unlabelled == "keep" and not (known := self.is_labelled(values)).all():
+            if not known.any():
+                return np.zeros(len(values), dtype=np.int64), np.zeros(len(values), dtype=np.intp)
+            values = np.where(known, values, values[known.argmax()])
+        if values.dtype == object:
+            self._check_present(values, place, first_row)
+            codes = self.table.numbers(values.tolist())
+            labels = self.table.array()[codes]
+        else:
+            with np.errstate(invalid="ignore"):
+                labels = values.astype(np.int64)
+            if not (labels == values).all() or np.abs(values).max(initial=0.0) > _MAX_INTEGER:
+                self._check_present(values, place, first_row)
+                raise self._number_error(values, place, first_row)
+            codes = self.table.codes(labels)
+        n_labels, n_seen = len(self.table.labels), first_row + len(values)
+        # Labels are not classes if more than half of 1,000 rows, or all of 100 rows, have distinct labels.
+        has_too_many = first_row < _MIN_LABELS_TO_CHECK <= n_seen and 2 * n_labels > n_seen
+        has_too_many |= 100 <= n_seen < _MIN_LABELS_TO_CHECK and n_labels == n_seen
+        if n_labels > self.max_classes or has_too_many:
+            raise DataError(
+                f"{place.source}, column {self.column!r}: {n_labels:,} distinct labels in the first "
+                f"{n_seen:,} rows; at most {self.max_classes:,} can be classes.",
+                hint="is this the right target? It looks like an identifier or a measurement",
+            )
+        return labels, codes
+
+    @staticmethod
+    def is_labelled(values: NDArray[Any]) -> NDArray[np.bool_]:
+        """Return a mask of the rows that have a label."""
+        if values.dtype == object:
+            return np.array([value is not None for value in values], dtype=bool)
+        known: NDArray[np.bool_] = ~np.isnan(values)
+        return known
+
+    def _check_present(self, values: NDArray[Any], place: Place, first_row: int) -> None:
+        is_labelled = self.is_labelled(values)
+        if not is_labelled.all():
+            raise place.error("the label is missing.", first_row + int(is_labelled.argmin()), self.column)
+
+    def _number_error(self, values: NDArray[Any], place: Place, first_row: int) -> RowError:
+        """Return the error for a number that is too large or not an integer."""
+        large = np.abs(values) > _MAX_INTEGER
+        row = int(large.argmax() if large.any() else (np.trunc(values) != values).argmax())
+        value = float(values[row])
+        if large.any():
+            message = (
+                f"integer labels must be within {_MAX_INTEGER:,} of 0, because larger numbers are rounded; "
+                f"got about {value:.17g}."
+            )
+            hint = "is this the right target? Identifiers can be text, such as id-123"
+        else:
+            message = f"a label must be an integer or text; got {value!r}."
+            hint = "this looks like a column of measurements, not of classes; choose another target"
+        return place.error(message, first_row + row, self.column, hint)
 
 
 class ColumnChecks:
@@ -51,65 +131,52 @@ class ColumnChecks:
         excluded = set(named)
         self._features = [name for name in features if name not in excluded][:_MAX_COLUMNS]
         self._source, self._times = source, frozenset(times)
-        self._parts: list[ColumnBatch] = []
+        self._parts: list[ColumnBatch] = []  # first rows, until they are checked
         self._n_rows = 0
-        self._checked_early = False
         self._constants: dict[str, Any] = {}  # columns that are constant so far, with their value
-        self.done = not self._features
+        self._is_done = not self._features
 
     def add(self, batch: ColumnBatch) -> list[str]:
         """Check more rows and return the findings; raise DataError if a text column has too many values."""
-        if self.done:
-            self._follow_constants(batch)
+        n_before = self._n_rows
+        self._n_rows += batch.n_rows
+        if self._is_done:
+            constants = self._constants.items()
+            self._constants = {name: x for name, x in constants if np.all(batch.columns[name] == x)}
             return []
-        part = batch.take(0, _CHECKED_ROWS - self._n_rows)
-        self._parts.append(part.choose(self._features))
-        self._n_rows += part.n_rows
+        self._parts.append(batch)
         is_full = self._n_rows >= _CHECKED_ROWS
-        if is_full or (self._n_rows >= _EARLY_ROWS and not self._checked_early):
-            self._checked_early = True
-            for name, (what, hint) in _suspicious_texts(ColumnBatch.concat(self._parts)).items():
-                raise DataError(
-                    f"column {name!r} {what}; every value would become a feature of its own.",
-                    source=self._source,
-                    hint=hint,
-                )
-        if not is_full:
-            return []
-        findings = self._close()
-        self._follow_constants(batch.take(part.n_rows, batch.n_rows))
-        return findings
-
-    def _follow_constants(self, batch: ColumnBatch) -> None:
-        """Remove columns whose value changes in the rows of ``batch`` from the list of constant columns."""
-        if self._constants and batch.n_rows:
-            self._n_rows += batch.n_rows
-            self._constants = {
-                name: value
-                for name, value in self._constants.items()
-                if _has_only(batch.columns[name], value)
-            }
+        if is_full or n_before < _EARLY_ROWS <= self._n_rows:
+            first = ColumnBatch.concat(self._parts).take(0, _CHECKED_ROWS)
+            for name in self._features:
+                values = first.columns[name]
+                if values.dtype == object and (problem := _text_problem(name, values)) is not None:
+                    raise DataError(
+                        f"column {name!r} {problem[0]}; every value would become a feature of its own.",
+                        source=self._source,
+                        hint=problem[1],
+                    )
+        return self._first_findings() if is_full else []
 
     def finish(self) -> list[str]:
         """Return the remaining findings at the end of the table."""
-        findings = [] if self.done else self._close()
-        names, self._constants = list(self._constants), {}
-        return [*findings, *_finding(names, f"is constant in all {self._n_rows:,} rows", "--drop")]
+        findings = [] if self._is_done else self._first_findings()
+        constants = _finding(list(self._constants), f"is constant in all {self._n_rows:,} rows", "--drop")
+        return [*findings, *constants]
 
-    def _close(self) -> list[str]:
+    def _first_findings(self) -> list[str]:
         """Return the findings in the first rows, and keep the columns that are constant so far."""
-        self.done = True
+        self._is_done = True
         if not self._parts:
             return []
         batch, self._parts = ColumnBatch.concat(self._parts), []
-        self._constants = {
-            name: values[0]
-            for name, values in batch.columns.items()
-            if len(values) >= _MIN_ROWS and _has_only(values, values[0])
-        }
-        times, counters, clocks = list[str](), list[str](), list[str]()
-        for name, values in batch.columns.items():
+        first = batch.take(0, _CHECKED_ROWS)
+        findings, times, counters, clocks = list[str](), list[str](), list[str](), list[str]()
+        for name in self._features:
+            values = first.columns[name]
             is_text = values.dtype == object
+            if is_text and (problem := _text_problem(name, values)) is not None:
+                findings.append(f"column {name!r} {problem[0]} ({problem[1]})")
             if name in self._times or (is_text and times_of(set(values.tolist()) - {None}) is not None):
                 times.append(name)
             elif not is_text and len(values) >= _MIN_ROWS_FOR_FORM:
@@ -118,8 +185,10 @@ class ColumnChecks:
                     counters.append(name)
                 elif len(values) >= _MIN_ROWS and np.all(steps >= 0) and 2 * (steps > 0).sum() > len(steps):
                     clocks.append(name)
+            if batch.n_rows >= _MIN_ROWS and np.all(batch.columns[name] == values[0]):
+                self._constants[name] = values[0]
         return [
-            *(f"column {name!r} {what} ({hint})" for name, (what, hint) in _suspicious_texts(batch).items()),
+            *findings,
             *_finding(times, "contains times, which become seconds as a feature", "--time or --drop"),
             *_finding(counters, "counts the rows, as an index does", "--drop"),
             *_finding(clocks, "increases from row to row, like a clock or counter", "--time or --drop"),
@@ -136,34 +205,22 @@ def _finding(names: list[str], what: str, option: str) -> list[str]:
     return [f"columns {shown}{more}: each {what} ({option})"]
 
 
-def _suspicious_texts(batch: ColumnBatch) -> dict[str, tuple[str, str]]:
-    """Return a description and a hint for each text column that does not look like categories."""
-    found = {}
-    for name, values in batch.columns.items():
-        if values.dtype == object and (pair := _kind_of_text(values)) is not None:
-            found[name] = pair[0], pair[1].format(name=shlex.quote(name))
-    return found
-
-
-def _kind_of_text(values: NDArray[Any]) -> tuple[str, str] | None:
+def _text_problem(name: str, values: NDArray[Any]) -> tuple[str, str] | None:
     """Return a description and a hint if a text column does not look like categories, or None."""
     known = [value for value in values.tolist() if value is not None]
-    distinct = set(known)
-    if len(known) < _MIN_ROWS_FOR_FORM or 2 * len(distinct) < len(known):
+    distinct, name = set(known), shlex.quote(name)
+    has_few_texts = len(known) < _MIN_ROWS_FOR_FORM or 2 * len(distinct) < len(known)
+    if has_few_texts or times_of(distinct) is not None:  # a column of dates becomes a feature
         return None
-    if times_of(distinct) is not None:
-        return None  # a column of dates becomes a feature: seconds since 1970
     if all(_OTHER_DATE.match(value) for value in distinct):
-        return (
-            "contains dates",
-            "leave it out (--drop {name}); dates like 2026-01-31 can be the time of the rows (--time {name})",
-        )
+        hint = f"dates like 2026-01-31 can be the time of the rows (--time {name})"
+        return "contains dates", f"leave it out (--drop {name}); {hint}"
     if contains_sentences(distinct, len(known)):
-        return ("contains sentences", _SENTENCES_HINT)
+        return "contains sentences", f"leave it out (--drop {name}); {_SENTENCES_HINT}"
     if len(known) >= _MIN_ROWS and len(distinct) > 0.9 * len(known):
         return (
             "has a different value in nearly every row, like an identifier",
-            "leave it out (--drop {name}), or use it anyway (--categorical {name})",
+            f"leave it out (--drop {name}), or use it anyway (--categorical {name})",
         )
     return None
 
@@ -186,8 +243,3 @@ def warn_of_sentences(name: str, batch: ColumnBatch) -> None:
             UserWarning,
             stacklevel=2,
         )
-
-
-def _has_only(values: NDArray[Any], value: Any) -> bool:
-    """Return whether all values equal ``value``. NaN does not equal anything."""
-    return set(values.tolist()) == {value} if values.dtype == object else bool(np.all(values == value))

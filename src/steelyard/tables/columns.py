@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -58,37 +58,18 @@ class Place:
         return RowError(message, source=self.of_row(row, column), hint=hint, row=row, column=column)
 
 
+@dataclass(slots=True, eq=False)
 class ColumnBatch:
-    """Batch of rows stored as named columns, similar to an Arrow record batch.
+    """Batch of rows stored as named columns, similar to an Arrow record batch."""
 
-    Parameters
-    ----------
-    columns : mapping of str to ndarray
-        float64 for numbers, times (in seconds) and booleans (1 and 0), with nan for missing values; object
-        for text, with None for missing values.
-    n_rows : int
-        Number of rows.
-    coded : mapping of str to (list, ndarray), optional
-        Dictionary-encoded text columns, see :meth:`dictionary_encode`.
-    matrix : ndarray of shape (n_rows, n_columns), optional
-        All columns together, if all are numeric; ``columns`` then contains views of it.
-    times : collection of str
-        Numeric columns whose declared type is a date or time.
-    """
-
-    __slots__ = ("coded", "columns", "matrix", "n_rows", "times")
-
-    def __init__(
-        self,
-        columns: Mapping[str, Values],
-        n_rows: int,
-        coded: Mapping[str, Coded] | None = None,
-        *,
-        matrix: FloatArray | None = None,
-        times: Collection[str] = (),
-    ) -> None:
-        self.columns, self.n_rows, self.coded = columns, n_rows, coded or {}
-        self.matrix, self.times = matrix, times
+    # float64 for numbers, times (in seconds) and booleans (1 and 0), with nan for missing values; object for
+    # text, with None for missing values
+    columns: Mapping[str, Values]
+    n_rows: int
+    coded: Mapping[str, Coded] = field(default_factory=dict)  # text columns, see dictionary_encode()
+    _: KW_ONLY
+    matrix: FloatArray | None = None  # all columns, if all are numeric; `columns` then contains views of it
+    times: Collection[str] = ()  # numeric columns whose declared type is a date or time
 
     @classmethod
     def from_matrix(cls, names: Sequence[str], matrix: FloatArray) -> ColumnBatch:
@@ -208,27 +189,13 @@ def _concat_coded(parts: Sequence[Coded]) -> Coded:
 
 @dataclass(frozen=True)
 class Columns:
-    """Roles of the columns of a table.
+    """Roles of the columns of a table."""
 
-    Parameters
-    ----------
-    target : str or None
-        The column of labels; None for rows without labels.
-    time : str, optional
-        The column with the time of each row, which is not a feature.
-    features : sequence of str, optional
-        The features; by default all columns except target and time.
-    drop : sequence of str
-        Columns that are not features.
-    categorical : sequence of str
-        Columns to treat as categories even if they contain numbers.
-    """
-
-    target: str | None = None
-    time: str | None = None
-    features: tuple[str, ...] | None = None
-    drop: tuple[str, ...] = ()
-    categorical: tuple[str, ...] = ()
+    target: str | None = None  # labels
+    time: str | None = None  # time of each row, not a feature
+    features: tuple[str, ...] | None = None  # by default all columns except target and time
+    drop: tuple[str, ...] = ()  # columns that are not features
+    categorical: tuple[str, ...] = ()  # columns of categories even if they contain numbers
 
     @classmethod
     def of(
@@ -279,10 +246,7 @@ def _names(names: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def check_exist(names: Sequence[str], source: str, kind: str, wanted: Sequence[str]) -> None:
-    """Raise DataError if one of the columns ``wanted`` is not in ``names``.
-
-    ``kind`` describes the wanted columns in the message.
-    """
+    """Raise DataError if one of the columns ``wanted``, which are of a ``kind``, is not in ``names``."""
     existing = set(names) if wanted else ()
     for name in wanted:
         if name not in existing:

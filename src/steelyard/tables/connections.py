@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from datetime import date
 from decimal import Decimal
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
-from steelyard.exceptions import DataError, DataTypeError
-from steelyard.tables.postgres_copy import Column, arrays_of, can_copy
+import numpy as np
+from numpy.typing import NDArray
 
+from steelyard.exceptions import DataError, DataTypeError
+
+Column = tuple[Any, NDArray[np.bool_]]  # values, and a mask of the NULLs
 _BATCH_ROWS = 16_384
+# NumPy type of each PostgreSQL type OID that COPY can decode.
+_NUMBERS = {16: "?", 20: ">i8", 21: ">i2", 23: ">i4", 700: ">f4", 701: ">f8"}
+_TEXTS = (19, 25, 1042, 1043)
+_HEADER_BYTES = 15  # length of signature and flags, which precede the length of the header extension
+_END = b"\xff\xff"
 _ENGINES = {"postgresql": "postgres", "postgres": "postgres", "sqlite": "sqlite", "duckdb": "duckdb"}
 
 
@@ -43,18 +51,11 @@ def _kind_of(value: Any) -> str:
 
 
 class Connection:
-    """Adapter for a DB-API 2.0 connection.
-
-    Parameters
-    ----------
-    raw : object
-        The connection of the driver.
-    engine : str or None
-        SQLGlot dialect of the database: "duckdb", "sqlite" or "postgres"; None if it is not known.
-    """
+    """Adapter for a DB-API 2.0 connection."""
 
     def __init__(self, raw: Any, engine: str | None) -> None:
-        self.raw, self.engine = raw, engine
+        self.raw = raw  # the connection of the driver
+        self.engine = engine  # dialect of SQLGlot: "duckdb", "sqlite" or "postgres", or None for others
         self.borrowed: Any = None  # connection of a SQLAlchemy engine, to be returned by close()
 
     def run(self, query: str, parameters: Sequence[Any] = ()) -> Any:
@@ -153,7 +154,9 @@ class _DuckDB(Connection):
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[None]:
-        if self._is_inside():
+        # In an open transaction, two queries have the same transaction id.
+        first, second = (self.raw.execute("SELECT txid_current()").fetchall() for _ in range(2))
+        if first == second:
             yield
             return
         self.raw.execute("BEGIN TRANSACTION READ ONLY")
@@ -161,11 +164,6 @@ class _DuckDB(Connection):
             yield
         finally:
             self.raw.execute("ROLLBACK")
-
-    def _is_inside(self) -> bool:
-        """Return whether a transaction is open, in which case two queries have the same transaction id."""
-        first, second = (self.raw.execute("SELECT txid_current()").fetchall() for _ in range(2))
-        return bool(first == second)
 
 
 class _Psycopg2(Connection):
@@ -223,22 +221,12 @@ class _Psycopg(_Psycopg2):
             yield
 
 
-@dataclass(frozen=True)
-class _Fetched:
-    """Fetched rows that have the interface of a cursor."""
-
-    description: Any
-    found: list[tuple[Any, ...]]
-
-    def fetchall(self) -> list[tuple[Any, ...]]:
-        return self.found
-
-
 class _Adbc(Connection):
     def run(self, query: str, parameters: Sequence[Any] = ()) -> Any:
         with self.raw.cursor() as cursor:  # ADBC cursors must be closed
             cursor.execute(query, tuple(parameters) or None)
-            return _Fetched(cursor.description, cursor.fetchall())
+            rows = cursor.fetchall()
+            return SimpleNamespace(description=cursor.description, fetchall=lambda: rows)
 
     def arrow(self, query: str, parameters: Sequence[Any] = ()) -> Generator[Any, None, None] | None:
         cursor = self.raw.cursor()
@@ -262,7 +250,11 @@ def connected(connection: Any) -> Connection:
     modules = [kind.__module__.partition(".")[0] for kind in type(connection).__mro__]
     module = modules[0].removeprefix("_")
     if module == "sqlalchemy":
-        return _of_sqlalchemy(connection)
+        borrowed = connection.raw_connection() if hasattr(connection, "raw_connection") else None
+        pooled = connection.connection if borrowed is None else borrowed
+        adapter = connected(pooled.driver_connection)
+        adapter.borrowed = borrowed
+        return adapter
     if not hasattr(connection, "cursor"):
         raise DataTypeError(
             f"expected an open connection to a database; got {type(connection).__name__}.",
@@ -274,14 +266,6 @@ def connected(connection: Any) -> Connection:
         return _Adbc(connection, _ENGINES.get(vendor))
     kind, engine = _DRIVERS.get(module, (Connection, None))
     return kind(connection, engine)
-
-
-def _of_sqlalchemy(connection: Any) -> Connection:
-    borrowed = connection.raw_connection() if hasattr(connection, "raw_connection") else None
-    pooled = borrowed if borrowed is not None else connection.connection
-    adapter = connected(pooled.driver_connection)
-    adapter.borrowed = borrowed
-    return adapter
 
 
 def _closing(reader: Any, cursor: Any = None) -> Generator[Any, None, None]:
@@ -304,3 +288,77 @@ def database_error(error: Exception, source: str) -> DataError:
 def error_text(error: Exception) -> str:
     """Return the message of an error on one line, without the final period."""
     return " ".join(str(error).split())[:300].rstrip(".")
+
+
+# -- binary COPY of PostgreSQL --------------------------------------------------------------------------
+
+# A message is a row: the number of columns in two bytes, then for each column the length of its value in four
+# bytes (-1 for NULL) and the value, all in big-endian order. If all columns are numeric and no value is NULL,
+# a batch of rows is read as one structured array. Otherwise columns are decoded one after the other, each for
+# all rows of the batch.
+
+
+def can_copy(types: Iterable[int]) -> bool:
+    """Return whether columns of the given types can be decoded."""
+    return all(kind in _NUMBERS or kind in _TEXTS for kind in types)
+
+
+def arrays_of(
+    messages: Iterable[Any], types: Sequence[int], encoding: str, batch: int
+) -> Generator[list[Column], None, None]:
+    """Yield the columns of each batch of rows of a COPY; ``types`` are the OIDs of the columns."""
+    rows: list[bytes] = []
+    for number, message in enumerate(messages):
+        row = bytes(message)
+        if not number:  # the first message begins with a header
+            extension = int.from_bytes(row[_HEADER_BYTES : _HEADER_BYTES + 4], "big")
+            row = row[_HEADER_BYTES + 4 + extension :]
+        if row and not row.startswith(_END):
+            rows.append(row)
+        if len(rows) == batch:
+            yield _columns(rows, types, encoding)
+            rows = []
+    if rows:
+        yield _columns(rows, types, encoding)
+
+
+def _columns(rows: list[bytes], types: Sequence[int], encoding: str) -> list[Column]:
+    lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
+    data = b"".join(rows)
+    if not any(kind in _TEXTS for kind in types):
+        record = np.dtype([("", ">i2"), *(("", f) for kind in types for f in (">i4", _NUMBERS[kind]))])
+        if (lengths == record.itemsize).all():
+            records = np.frombuffer(data, dtype=record)
+            present = np.zeros(len(rows), dtype=bool)
+            return [(records[f"f{2 * k + 2}"], present) for k in range(len(types))]
+    return _decode_columns(data, np.cumsum(lengths) - lengths + 2, types, encoding)
+
+
+def _decode_columns(
+    data: bytes, offsets: NDArray[np.int64], types: Sequence[int], encoding: str
+) -> list[Column]:
+    """Decode rows of different lengths; ``offsets`` contains the start of the first column of each row."""
+    buffer = np.frombuffer(data, dtype=np.uint8)
+    found: list[Column] = []
+    for kind in types:
+        sizes = _numbers_at(buffer, offsets, ">i4")
+        offsets = offsets + 4
+        missing = sizes < 0
+        ends = offsets + np.maximum(sizes, 0)
+        values: Any
+        if kind in _TEXTS:
+            values = np.empty(len(offsets), dtype=object)
+            spans = zip(offsets.tolist(), ends.tolist(), strict=True)
+            values[:] = [data[begin:end].decode(encoding) for begin, end in spans]
+        else:
+            values = np.zeros(len(offsets), dtype=_NUMBERS[kind])
+            values[~missing] = _numbers_at(buffer, offsets[~missing], _NUMBERS[kind])
+        found.append((values, missing))
+        offsets = ends
+    return found
+
+
+def _numbers_at(buffer: NDArray[np.uint8], offsets: NDArray[np.int64], kind: str) -> Any:
+    """Return the numbers of NumPy type ``kind`` at the given offsets of a buffer."""
+    picked = buffer[offsets[:, None] + np.arange(np.dtype(kind).itemsize)]
+    return picked.view(kind).ravel()

@@ -19,15 +19,13 @@ from urllib.parse import parse_qs, unquote, urlsplit, urlunsplit
 import numpy as np
 
 from steelyard.exceptions import DataError, FileAccessError, SteelyardError
-from steelyard.tables.arrow_sources import arrow_batch, has_pyarrow
+from steelyard.tables.arrow_sources import arrow_batch, has_pyarrow, slices
 from steelyard.tables.columns import ColumnBatch, Place, near
-from steelyard.tables.connections import Connection, connected, database_error, error_text
-from steelyard.tables.postgres_copy import Column
+from steelyard.tables.connections import Column, Connection, connected, database_error, error_text
 from steelyard.tables.source import TableSource
 
 SCHEMES = ("duckdb", "sqlite", "postgresql", "postgres")
 FIRST_ROWS = 256  # number of rows from which column kinds are inferred, the same as for fitting a quantizer
-_BATCH_ROWS = 16_384
 _PLAIN_TYPES = {float, int, bool, type(None)}
 _READ_STATEMENTS = ("select", "with", "from", "values", "table")
 # Pattern of strings, quoted names and comments, whose content is not SQL.
@@ -67,31 +65,12 @@ def sqlglot_table(name: str) -> Any:
 
 
 class DatabaseSource(TableSource):
-    """Reader of the rows of one query.
+    """Reader of the rows of one query: a SELECT without a final semicolon, with values of its placeholders.
 
-    Parameters
-    ----------
-    connection : object
-        A DB-API, ADBC or SQLAlchemy connection.
-    query : str
-        A SELECT without a final semicolon.
-    parameters : sequence
-        Values for the placeholders of the query.
-    name : str
-        Name in error messages.
-    close : callable, optional
-        Called when the rows have been read.
-    table : str, optional
-        The table that the query reads; None for other queries.
-    where : str, optional
-        Condition for the rows of ``table``; by default all rows are read.
-
-    Attributes
-    ----------
-    names : list of str
-        Names of the columns.
-    declared : dict of str to str
-        Kind of each column, from its declared type or the first rows; see :meth:`Connection.kind`.
+    ``connection`` is a DB-API, ADBC or SQLAlchemy connection; ``close`` is called when the rows have been
+    read. If the query reads all rows of a table, or those that fulfil a condition, ``table`` and ``where``
+    name them. ``declared`` is the kind of each column, from its declared type or the first rows
+    (:meth:`Connection.kind`).
     """
 
     def __init__(
@@ -113,21 +92,17 @@ class DatabaseSource(TableSource):
         try:
             check_single(query, name)
             with self.connection.reading():
-                self._read_columns()
+                columns, rows = self.connection.head(self.selected("*", FIRST_ROWS), self.parameters)
+            self.declared = {
+                column: self.connection.kind(code, [row[k] for row in rows])
+                for k, (column, code) in enumerate(columns)
+            }
         except Exception as error:
             self.close()
             raise database_error(error, name) from error
+        self.names = [column for column, _ in columns]
         # Columns of dates and times are features only if the user names them.
         self.index_names = [column for column, kind in self.declared.items() if kind == "moment"]
-
-    def _read_columns(self) -> None:
-        """Read the names and kinds of the columns."""
-        columns, rows = self.connection.head(self.selected("*", FIRST_ROWS), self.parameters)
-        self.names = [name for name, _ in columns]
-        self.declared = {
-            name: self.connection.kind(code, [row[k] for row in rows])
-            for k, (name, code) in enumerate(columns)
-        }
 
     def selected(self, chosen: str, limit: int | None = None) -> str:
         """Return a SELECT of SQL expressions (``chosen``) from the rows, with an optional LIMIT."""
@@ -159,7 +134,9 @@ class DatabaseSource(TableSource):
                 arrow = self.connection.arrow(query, self.parameters) if has_pyarrow() else None
                 if arrow is not None:
                     with contextlib.closing(arrow):
-                        yield from _arrow_batches(arrow, wanted, kinds)
+                        for batch in slices(arrow):
+                            found = dict(zip(wanted, batch.columns, strict=True))
+                            yield arrow_batch(found, kinds, batch.num_rows)
                 elif (columns := self.connection.columns(query, self.parameters)) is not None:
                     with contextlib.closing(columns):
                         yield from _array_batches(columns, wanted, kinds)
@@ -220,15 +197,6 @@ class DatabaseSource(TableSource):
         self._close()
 
 
-def _arrow_batches(
-    batches: Iterable[Any], wanted: list[str], kinds: Mapping[str, str]
-) -> Iterator[ColumnBatch]:
-    for batch in batches:
-        for begin in range(0, batch.num_rows, _BATCH_ROWS):
-            part = batch.slice(begin, _BATCH_ROWS)
-            yield arrow_batch(dict(zip(wanted, part.columns, strict=True)), kinds, part.num_rows)
-
-
 def _array_batches(
     batches: Iterable[list[Column]], wanted: list[str], kinds: Mapping[str, str]
 ) -> Iterator[ColumnBatch]:
@@ -283,16 +251,9 @@ def _text(value: Any) -> str:
 
 
 def open_database(address: str, query: str | None = None, connection: Any = None) -> DatabaseSource:
-    """Open a database table by its address.
+    """Open a table by an address such as ``duckdb:///file.db?table=t``, or the rows of a SELECT.
 
-    Parameters
-    ----------
-    address : str
-        ``duckdb:///file.db?table=t``, ``sqlite:///file.db?table=t`` or ``postgresql://...?table=t``.
-    query : str, optional
-        A SELECT statement whose rows are read instead of a table.
-    connection : object, optional
-        An open connection, which stays open; by default a read-only one is opened and closed.
+    A given connection stays open; otherwise a read-only one is opened and closed.
     """
     parts = urlsplit(address)
     options = parse_qs(parts.query)

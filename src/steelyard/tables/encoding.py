@@ -113,6 +113,7 @@ class TableEncoder(BaseEstimator):
         self.times_ = [name for name in features if name in batch.times and not is_text[name]]
         self.columns_ = list(features)
         self.numeric_ = [name for name in features if not is_text[name]]
+        self.numbers = list(self.numeric_)  # numeric columns of the first table, then late ones
         self.categorical_ = [name for name in features if is_text[name]]
         self.late_: list[str] = []
         self.categories_: list[tuple[str, str]] = []
@@ -153,16 +154,11 @@ class TableEncoder(BaseEstimator):
         if is_text:
             self.categorical_.append(name)
             return
+        self.numbers.append(name)
         self._fills = np.append(self._fills, fill)
         self._sums, self._seen = np.append(self._sums, 0.0), np.append(self._seen, 0.0)
         parts = (VALUE, PRESENT) if self.missing == "indicator" else (VALUE,)
         self.add_categories((name, part) for part in parts)
-
-    @property
-    def numbers(self) -> list[str]:
-        """Numeric columns: those of the first table, then late columns."""
-        texts = set(self.categorical_)
-        return [*self.numeric_, *(name for name in self.late_ if name not in texts)]
 
     @property
     def is_fitted(self) -> bool:
@@ -176,7 +172,7 @@ class TableEncoder(BaseEstimator):
     @property
     def feature_names(self) -> list[str]:
         """Names of the features so far, in the growing encoding."""
-        values = set(self.late_).difference(self.categorical_) if self.late_ else ()
+        values = set(self.numbers[len(self.numeric_) :])
         return [
             *self.numeric_,
             *(
@@ -494,43 +490,33 @@ class TableEncoder(BaseEstimator):
         self.numeric_ = [str(name) for name in state["numeric"]]
         self.late_ = [str(name) for name in state.get("late", ())]
         late_numbers = {str(name) for name in state.get("late_numbers", ())}
+        self.numbers = [*self.numeric_, *(name for name in self.late_ if name in late_numbers)]
         self.times_ = [str(name) for name in state.get("times", ())]
         numeric = {*self.numeric_, *late_numbers}
         self.categorical_ = [name for name in self.columns_ if name not in numeric]
         self.categories_ = [(str(column), str(value)) for column, value in state["categories"]]
-        columns = set(self.columns_)
-        is_valid = {*self.times_} <= numeric <= columns and late_numbers <= set(self.late_) <= columns
-        if not is_valid or len(set(self.categories_)) < len(self.categories_):
-            raise ValueError("columns and categories are inconsistent")
-        n_numbers = len(self.numeric_) + len(late_numbers)
-        if len(columns) < len(self.columns_) or len(numeric) < n_numbers:
-            raise ValueError("a column occurs twice")
+        n_numbers = len(self.numbers)
+        self._fills = np.asarray(state.get("fills", np.zeros(n_numbers)), dtype=np.float64)
+        self._sums, self._seen = np.asarray(state["sums"]), np.asarray(state["seen"])
+        self._first_gaps = [int(index) for index in state.get("first_gaps", ())]
+        columns, pairs = set(self.columns_), set(self.categories_)
         known = {*self.categorical_, *((name, GAP) for name in self.numeric_)}
         known |= {(name, part) for name in late_numbers for part in (VALUE, PRESENT)}
-        if any(pair[0] not in known and pair not in known for pair in self.categories_):
-            raise ValueError("a category does not belong to any column")
+        is_valid = (
+            {*self.times_} <= numeric <= columns and late_numbers <= set(self.late_) <= columns,
+            len(columns) == len(self.columns_) and len(numeric) == n_numbers,
+            len(pairs) == len(self.categories_) and all(known & {pair, pair[0]} for pair in pairs),
+            pairs >= {(name, VALUE) for name in late_numbers},
+            all(0 <= index < len(self.numeric_) for index in self._first_gaps),
+            all(x.shape == (n_numbers,) and x.dtype == float for x in (self._fills, self._sums, self._seen)),
+            np.isfinite([self._fills, self._sums]).all() and (self._seen >= 0).all(),
+        )
+        if not all(is_valid):
+            raise ValueError("columns, categories and sums are inconsistent")
         self._codes = {name: {} for name in self.columns_}
         for index, (name, value) in enumerate(self.categories_):
             self._codes[name][value] = index
-        if any(VALUE not in self._codes[name] for name in late_numbers):
-            raise ValueError("a column that was added later has no feature")
-        self._set_numbers(state, n_numbers)
         self._check_params()
-
-    def _set_numbers(self, state: dict[str, Any], n_numbers: int) -> None:
-        self._fills = np.asarray(state.get("fills", np.zeros(n_numbers)), dtype=np.float64)
-        self._first_gaps = [int(index) for index in state.get("first_gaps", ())]
-        if self._fills.shape != (n_numbers,) or not np.isfinite(self._fills).all():
-            raise ValueError("expected one finite replacement of missing values per column of numbers")
-        if not all(0 <= index < len(self.numeric_) for index in self._first_gaps):
-            raise ValueError("an indicator of missing values belongs to no column")
-        self._sums, self._seen = np.asarray(state["sums"]), np.asarray(state["seen"])
-        if self._sums.shape != (n_numbers,) or self._seen.shape != self._sums.shape:
-            raise ValueError("expected one sum per column of numbers")
-        if self._sums.dtype != np.float64 or self._seen.dtype != np.float64:
-            raise ValueError("sums and counts must be float64")
-        if not np.isfinite(self._sums).all() or not (self._seen >= 0).all():
-            raise ValueError("a mean is not finite")
 
 
 def _first_fills(batch: ColumnBatch, numeric: list[str]) -> tuple[FloatArray, list[int]]:

@@ -10,7 +10,6 @@ import select
 import sys
 import threading
 import time
-from abc import abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -26,40 +25,16 @@ _STOP_POLL_SECONDS = 0.1  # interval at which a waiting reader checks whether it
 _DRAIN_SECONDS = 0.5  # time limit after stop(), because a pipe can be filled faster than it is read
 
 
-class _Reader(io.RawIOBase):
-    """Unbuffered reader. Subclasses define ``read1``, which returns at least one byte except at the end."""
+class ByteSource(io.RawIOBase):
+    """Byte stream whose beginning is read in advance."""
 
-    @abstractmethod
-    def read1(self, size: int) -> bytes: ...
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: object) -> int:
-        view = memoryview(buffer)  # type: ignore[arg-type]
-        data = self.read1(len(view))
-        view[: len(data)] = data
-        return len(data)
-
-
-class ByteSource(_Reader):
-    """Byte stream whose beginning is read in advance.
-
-    Attributes
-    ----------
-    name : str
-        Name in error messages.
-    head : bytes
-        The beginning of the decompressed content.
-    whole_in_head : bool
-        Whether the head is the complete content.
-    path : Path or None
-        Path of an uncompressed regular file, which supports random access; None for other sources.
-    """
+    head: bytes  # the beginning of the decompressed content
+    whole_in_head: bool  # whether the head is the complete content
+    path: Path | None  # of an uncompressed regular file, which supports random access
 
     def __init__(self, raw: IO[bytes], name: str, path: Path | None) -> None:
         super().__init__()
-        self.name = name
+        self.name = name  # in error messages
         self._raw = raw
         self.owned = path is not None  # whether close() closes the file
         self._size = os.fstat(raw.fileno()).st_size if path is not None else None
@@ -67,7 +42,8 @@ class ByteSource(_Reader):
         self.path = path if self._content is raw else None
         self._position = 0
         self._fraction = 0.0
-        self._pipe: _Pipe | None = getattr(raw, "pipe", None)
+        self._pipe: _Pipe | None = raw if isinstance(raw, _Pipe) else getattr(raw, "pipe", None)
+        self.live = self._pipe is not None  # whether bytes arrive while the source is read
         self._digest = None if path is not None else hashlib.sha256()
         self._file = path
         try:
@@ -110,12 +86,20 @@ class ByteSource(_Reader):
         return True
 
     def _too_long(self, line: int) -> DataError:
-        where = "a line" if self._file is None else f"line {line:,}"
         return DataError(
-            f"{where} is longer than {_MAX_LINE_BYTES:,} bytes.",
+            f"line {line:,} is longer than {_MAX_LINE_BYTES:,} bytes.",
             source=self.name,
             hint="check that this is a table with one row per line",
         )
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: object) -> int:
+        view = memoryview(buffer)  # type: ignore[arg-type]
+        data = self.read1(len(view))
+        view[: len(data)] = data
+        return len(data)
 
     def read1(self, size: int) -> bytes:
         """Return the next bytes: at most ``size``, and no more than have arrived."""
@@ -142,7 +126,7 @@ class ByteSource(_Reader):
 
         With ``quotes``, a line break between quotes does not end a line.
         """
-        rest, n_bytes = b"", 0
+        rest, n_lines = b"", 0
         while data := self._next_bytes(size):
             if quotes and (b'"' in data or b'"' in rest):
                 data = rest + data
@@ -153,10 +137,10 @@ class ByteSource(_Reader):
                 block = b"".join((rest, memoryview(data)[:end])) if end else b""
                 rest = data[end:] if end else rest + data
             if block:
-                n_bytes += len(block)
+                n_lines += block.count(b"\n")
                 yield block
             elif len(rest) > _MAX_LINE_BYTES:
-                raise self._too_long(self._n_lines(n_bytes) + 1)
+                raise self._too_long(n_lines + 1)
         if rest:
             yield rest
 
@@ -168,14 +152,6 @@ class ByteSource(_Reader):
         self._position += len(data)
         return data
 
-    def _n_lines(self, n_bytes: int) -> int:
-        """Return the number of lines in the first ``n_bytes`` bytes. A pipe cannot be reread and gives 0."""
-        if self._file is None:
-            return 0
-        with self._file.open("rb") as file:
-            content = gzip.GzipFile(fileobj=file) if self.path is None else file
-            return content.read(n_bytes).count(b"\n")
-
     def fraction_read(self) -> float | None:
         """Return the fraction of the file that has been read, even after it was closed."""
         if not self._size:
@@ -186,11 +162,6 @@ class ByteSource(_Reader):
             return self._fraction
         self._fraction = min(1.0, (at if self.path is None else min(self._position, at)) / self._size)
         return self._fraction
-
-    @property
-    def live(self) -> bool:
-        """Whether bytes arrive while the source is read: a pipe, socket or terminal."""
-        return self._pipe is not None
 
     def stop(self) -> None:
         """End a live feed: return the bytes that have already arrived, but do not wait for more."""
@@ -216,32 +187,17 @@ class ByteSource(_Reader):
         super().close()
 
 
-class _Pipe(_Reader):
+class _Pipe(io.FileIO):
     """Unbuffered reader of a pipe, socket or terminal, which another thread can stop.
 
     Unlike a buffered reader, a waiting thread holds no lock that the interpreter needs at exit.
     """
 
     def __init__(self, descriptor: int, *, owned: bool = False) -> None:
-        super().__init__()
-        self._descriptor, self._owned = descriptor, owned
+        super().__init__(descriptor, closefd=owned)
         self._stopped = threading.Event()
         self._drain_until = 0.0
-        self._beginning = b""
-
-    @property
-    def pipe(self) -> _Pipe:
-        """This reader, which a decompressing reader also has as an attribute."""
-        return self
-
-    def unread(self, data: bytes) -> None:
-        """Put bytes back, so that they are read next."""
-        self._beginning = data + self._beginning
-
-    def close(self) -> None:
-        if self._owned and not self.closed:
-            os.close(self._descriptor)
-        super().close()
+        self.beginning = b""  # bytes that are read next
 
     def stop(self) -> None:
         """Make the reader return the bytes that have already arrived, and then the end of the file."""
@@ -250,17 +206,18 @@ class _Pipe(_Reader):
 
     def is_readable_within(self, seconds: float) -> bool:
         """Return whether bytes or the end of the file arrive within ``seconds``."""
-        return bool(select.select([self._descriptor], [], [], seconds)[0])
+        return bool(select.select([self], [], [], seconds)[0])
 
-    def read1(self, size: int) -> bytes:
-        if self._beginning:
-            data, self._beginning = self._beginning[:size], self._beginning[size:]
+    def read(self, size: int | None = -1) -> bytes:
+        """Return at least one byte, except at the end."""
+        if self.beginning:
+            data, self.beginning = self.beginning[:size], self.beginning[size:]
             return data
         while not self._stopped.is_set():
             if self.is_readable_within(_STOP_POLL_SECONDS):
-                return os.read(self._descriptor, size)
+                return super().read(size)
         if time.monotonic() < self._drain_until and self.is_readable_within(0.0):
-            return os.read(self._descriptor, size)
+            return super().read(size)
         return b""
 
 
@@ -294,7 +251,12 @@ def open_bytes(source: str | os.PathLike[str] | IO[bytes]) -> ByteSource:
     if not isinstance(source, str | os.PathLike):
         return ByteSource(source, getattr(source, "name", "input"), None)
     if str(source) == "-":
-        return ByteSource(_decompressed(_standard_input()), "standard input", None)
+        try:
+            descriptor = sys.stdin.fileno()
+            select.select([descriptor], [], [], 0.0)
+        except (OSError, ValueError, AttributeError):  # no file descriptor, or one that select() rejects
+            return ByteSource(_decompressed(sys.stdin.buffer), "standard input", None)
+        return ByteSource(_decompressed(_Pipe(descriptor)), "standard input", None)
     path = Path(source)
     try:
         if path.exists() and not path.is_file() and not path.is_dir():
@@ -304,26 +266,17 @@ def open_bytes(source: str | os.PathLike[str] | IO[bytes]) -> ByteSource:
         raise FileAccessError(f"cannot be read: {error.strerror or error}.", source=str(path)) from error
 
 
-def _standard_input() -> IO[bytes] | _Pipe:
-    try:
-        descriptor = sys.stdin.fileno()
-        select.select([descriptor], [], [], 0.0)
-    except (OSError, ValueError, AttributeError):  # not a file descriptor, or select() does not support it
-        return sys.stdin.buffer
-    return _Pipe(descriptor)
-
-
 def _decompressed(raw: Any) -> IO[bytes]:
     """Return a reader that decompresses the content if it begins like a gzip file."""
     if isinstance(raw, _Pipe):
-        beginning = raw.read1(2)
+        beginning = raw.read(2)
         if beginning == _GZIP_MAGIC[:1]:
-            beginning += raw.read1(1)
-        raw.unread(beginning)
+            beginning += raw.read(1)
+        raw.beginning = beginning
     else:
         beginning = raw.peek(2)[:2] if hasattr(raw, "peek") else b""
     if beginning != _GZIP_MAGIC:
         return raw
     packed = gzip.GzipFile(fileobj=raw)
-    packed.pipe = getattr(raw, "pipe", None)  # type: ignore[attr-defined]
+    packed.pipe = raw if isinstance(raw, _Pipe) else None  # type: ignore[attr-defined]
     return packed  # type: ignore[return-value]

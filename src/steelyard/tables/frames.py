@@ -75,7 +75,13 @@ def memory_batch(
         X = _matrix(X, source)
         names = _array_names(X.shape[1])
         if known and list(known) != names:
-            raise DataError(_wrong_array(X, list(known)), source=source)
+            problem = (
+                f"X has {len(names)} features, but TableModel is expecting {len(known)} features as input."
+            )
+            if list(known) != _array_names(len(known)):
+                missing = next((name for name in known if name not in names), known[0])
+                problem = f"an array of numbers has no column {missing!r}, which was learned from a table."
+            raise DataError(problem, source=source)
         return ColumnBatch.from_matrix(names, X)
     found = table_batch(X, source)
     check_some_known(found.columns, known, source)
@@ -124,25 +130,12 @@ def _matrix(X: Any, source: str) -> FloatArray:
     return matrix
 
 
-def _wrong_array(X: FloatArray, known: list[str]) -> str:
-    if known == _array_names(len(known)):
-        return f"X has {X.shape[1]} features, but TableModel is expecting {len(known)} features as input."
-    missing = next((name for name in known if name not in _array_names(X.shape[1])), known[0])
-    return f"an array of numbers has no column {missing!r}, which was learned from a table."
-
-
 def _array_names(n_columns: int) -> list[str]:
     return [f"x{k}" for k in range(n_columns)]
 
 
 def table_batch(X: Any, source: str) -> ColumnBatch:
-    """Return all columns of a table. Names are converted to text.
-
-    Raises
-    ------
-    DataError
-        If two columns have the same name, or if there are no rows or no columns.
-    """
+    """Return all columns of a table, with names as text; raise DataError for repeated names and no cells."""
     if isinstance(X, ColumnBatch):
         return X
     names, columns = _columns(X, source)
@@ -197,37 +190,33 @@ def _columns(X: Any, source: str) -> tuple[list[Any], Iterable[Cells]]:
     pandas = sys.modules.get("pandas")
     if pandas is not None and isinstance(X, pandas.DataFrame):
         return list(X.columns), (_pandas_column(X.iloc[:, k], k) for k in range(X.shape[1]))
+    columns: Mapping[Any, Sequence[Any]]
     if isinstance(X, Mapping):
-        _check_columns(X, source)
-        return list(X), (_object_column(list(values), name) for name, values in X.items())
-    if isinstance(X, list | tuple) and isinstance(X[0], Mapping):
+        columns = {name: _whole_column(name, values, source) for name, values in X.items()}
+    elif isinstance(X, list | tuple) and isinstance(X[0], Mapping):
         if not all(isinstance(row, Mapping) for row in X):
             raise DataTypeError("expected a list of dictionaries; got other items too.", source=source)
-        names = list(dict.fromkeys(name for row in X for name in row))
-        return names, (_object_column([row.get(name) for row in X], name) for name in names)
-    if isinstance(X, list | tuple | np.ndarray):
-        return _array_columns(X, source)
-    return _arrow_columns(X, source)
+        names = dict.fromkeys(name for row in X for name in row)
+        columns = {name: [row.get(name) for row in X] for name in names}
+    elif isinstance(X, list | tuple | np.ndarray):
+        rows = [list(row) for row in X]
+        if len({len(row) for row in rows}) != 1:
+            raise DataError("all rows must have the same number of values.", source=source)
+        columns = dict(zip(_array_names(len(rows[0])), zip(*rows, strict=True), strict=True))
+    else:
+        return _arrow_columns(X, source)
+    return list(columns), (_object_column(values, name) for name, values in columns.items())
 
 
-def _check_columns(X: Mapping[Any, Any], source: str) -> None:
-    """Raise DataTypeError if a mapping contains single values instead of columns."""
-    for name, values in X.items():
-        if isinstance(values, str) or not hasattr(values, "__len__"):
-            raise DataTypeError(
-                f"a dictionary maps names to columns; {name!r} has the single value {values!r}.",
-                source=source,
-                hint="for one row, pass a list of dictionaries: [row]",
-            )
-
-
-def _array_columns(X: Any, source: str) -> tuple[list[Any], Iterable[Cells]]:
-    rows = [list(row) for row in X]
-    if len({len(row) for row in rows}) != 1:
-        raise DataError("all rows must have the same number of values.", source=source)
-    return list(_array_names(len(rows[0]))), (
-        _object_column(list(values), f"x{k}") for k, values in enumerate(zip(*rows, strict=True))
-    )
+def _whole_column(name: Any, values: Any, source: str) -> list[Any]:
+    """Return a column of a mapping as a list; raise DataTypeError for a single value."""
+    if isinstance(values, str) or not hasattr(values, "__len__"):
+        raise DataTypeError(
+            f"a dictionary maps names to columns; {name!r} has the single value {values!r}.",
+            source=source,
+            hint="for one row, pass a list of dictionaries: [row]",
+        )
+    return list(values)
 
 
 def _pandas_column(series: Any, position: int) -> Cells:
@@ -343,16 +332,15 @@ def _coded(codes: NDArray[Any], texts: list[str]) -> Coded:
 
 
 def _moments(values: Sequence[Any], dtype: str) -> NDArray[Any]:
-    utc = [_naive(value) if not _is_missing(value) else "NaT" for value in values]
-    return np.array(utc, dtype=dtype)
-
-
-def _naive(value: Any) -> Any:
-    if hasattr(value, "to_pydatetime"):  # a pandas Timestamp
-        value = value.to_pydatetime()
-    if isinstance(value, datetime) and value.tzinfo is not None:
-        return value.astimezone(UTC).replace(tzinfo=None)
-    return value
+    found = []
+    for value in values:
+        moment = "NaT" if _is_missing(value) else value
+        if hasattr(moment, "to_pydatetime"):  # a pandas Timestamp
+            moment = moment.to_pydatetime()
+        if isinstance(moment, datetime) and moment.tzinfo is not None:
+            moment = moment.astimezone(UTC).replace(tzinfo=None)
+        found.append(moment)
+    return np.array(found, dtype=dtype)
 
 
 def _seconds_of_day(value: time) -> float:

@@ -36,11 +36,9 @@ class RowDigest:
     def add(
         self, X: Any, y: Any, sample_weight: Any = None, *, categories: Sequence[tuple[str, str]] = ()
     ) -> None:
-        """Add rows.
+        """Add rows, of which the last features belong to ``categories``, as in ``TableEncoder.categories_``.
 
-        ``categories`` holds the (column, category) pairs of the last features, as in
-        ``TableEncoder.categories_``. These features are hashed by name, because their order depends on the
-        order of the rows.
+        These features are hashed by name, because their order depends on the order of the rows.
         """
         hashes = _row_hashes(X[:, : X.shape[1] - len(categories)] if categories else X)
         if categories:

@@ -41,22 +41,15 @@ class Schema:
 
     :meth:`encode` with ``learn=True`` extends the schema. Rows that were coded before remain valid: new
     columns are appended, and are NaN in these rows. :meth:`copy` is cheap.
-
-    Attributes
-    ----------
-    kinds : dict of str to str
-        Kind of each column of the table: "number", "time", "category", or "unknown" before its first value.
-    places : dict of (str, str) to int
-        Index of each coded column. A key is the column of the table and a part: "" for the value itself,
-        "hour" or "weekday" for these parts of a time.
-    codes : dict of str to dict of str to int
-        For each column of categories, the code of each value.
     """
 
     def __init__(self) -> None:
+        # Kind of each column: "number", "time", "category", or "unknown" before its first value.
         self.kinds: dict[str, str] = {}
+        # Index of each coded column, by the column of the table and a part: "" for the value itself, "hour"
+        # or "weekday" of a time.
         self.places: dict[tuple[str, str], int] = {}
-        self.codes: dict[str, dict[str, int]] = {}
+        self.codes: dict[str, dict[str, int]] = {}  # code of each value, by column of categories
 
     def copy(self) -> Self:
         """Return a copy that can be extended without changing this schema."""
@@ -86,10 +79,7 @@ class Schema:
         return tuple(self.places[name, ""] for name, kind in self.kinds.items() if kind == "category")
 
     def categories_of(self, place: int) -> list[str]:
-        """Return the categories of the coded column with index ``place`` in code order.
-
-        The list is empty for columns of other kinds.
-        """
+        """Return the categories of a coded column in code order; the list is empty for other columns."""
         name, part = list(self.places)[place]
         return [] if part else list(self.codes.get(name, ()))
 
@@ -119,24 +109,14 @@ class Schema:
         return found
 
     def encode(self, X: Any, source: str, *, learn: bool) -> FloatArray:
-        """Return the coded rows of a table.
+        """Return the coded rows of a table, whose columns are matched by name.
 
-        Parameters
-        ----------
-        X : table, list of dict or array
-            Columns are matched by name. The values of columns that are not in the table are missing.
-        source : str
-            Name of the caller in error messages.
-        learn : bool
-            Whether new columns and categories extend the schema. If not, new columns are ignored and unknown
-            categories get the code -1.
-
-        Returns
-        -------
-        ndarray of shape (n_rows, width)
+        If the schema does not ``learn`` new columns and categories, new columns are ignored, and unknown
+        categories get the code -1. ``source`` is the caller in error messages.
         """
         batch = table_batch(X, source)
-        if batch.is_matrix and self._is_plain(batch.columns):
+        has_only_numbers = batch.is_matrix and set(self.kinds.values()) == {"number"}
+        if has_only_numbers and list(batch.columns) == self.names:
             return batch.to_matrix(self.names)
         check_some_known(batch.columns, self.kinds, source)
         known = self.kinds.get
@@ -150,10 +130,6 @@ class Schema:
             if self.kinds.get(name, "unknown") != "unknown":
                 self._write(coded, name, kind, batch, source)
         return coded
-
-    def _is_plain(self, names: Iterable[str]) -> bool:
-        """Return whether all columns are numeric and have the given names in the given order."""
-        return list(names) == self.names and all(kind == "number" for kind in self.kinds.values())
 
     def _extend(self, name: str, kind: str, batch: ColumnBatch) -> None:
         if self.kinds.get(name, "unknown") == "unknown":

@@ -27,7 +27,7 @@ from steelyard.persistence import from_bytes, storable, to_bytes
 from steelyard.proximal import Certificate, DriftReport, ProximalSVC, compare_statistics
 from steelyard.streams.chunks import Chunk
 from steelyard.streams.predictions import Predictions, is_ready, learn_chunk, predict_chunk, rows_for_model
-from steelyard.tables.column_checks import warn_of_sentences
+from steelyard.tables.column_checks import LabelReader, warn_of_sentences
 from steelyard.tables.columns import ColumnBatch, Place
 from steelyard.tables.encoding import TableEncoder
 from steelyard.tables.explanation import explain_encoded
@@ -39,7 +39,6 @@ from steelyard.tables.frames import (
     table_batch,
     with_dates,
 )
-from steelyard.tables.labels import LabelReader
 from steelyard.tables.row_digest import RowDigest
 from steelyard.tables.source import TableSource
 from steelyard.tables.table_stream import TableStream, open_stream
@@ -545,13 +544,9 @@ class TableModel(ClassifierMixin, TransformerMixin, BaseEstimator):
             )
         self._copy_state()
         certificate: Certificate = self._forget(source, None, self.estimator.certify_forget, again=again)
-        return replace(certificate, table=self._empty_model())
-
-    def _empty_model(self) -> str:
-        """Return a model with the encoder and quantizer of this one but without learned rows, as base64."""
         empty = ProximalSVC(quantizer=self.estimator.quantizer_, feature_map=self.estimator.feature_map_)
         model = TableModel(empty, self.encoder, self.target, self.time)
-        return b64encode(to_bytes(model)).decode("ascii")
+        return replace(certificate, table=b64encode(to_bytes(model)).decode("ascii"))
 
     @staticmethod
     def of_certificate(certificate: Certificate) -> TableModel:
@@ -639,10 +634,19 @@ class TableModel(ClassifierMixin, TransformerMixin, BaseEstimator):
         Row sets that both models have learned raise an error, because they would count twice.
         """
         self._check_compatible(other, "merge")
-        self._check_disjoint(other, source)
-        encoder, ours, theirs = self._aligned(other)
-        ours.merge(theirs)
-        self.encoder, self.estimator = encoder, ours
+        ours, theirs = self.learned(), other.learned()
+        common = next((rows_id for rows_id in theirs if rows_id in ours), None)
+        if common is not None:
+            raise DataError(
+                f"the {theirs[common]['rows']:,} rows {common}, which {source} learned from "
+                f"{theirs[common]['source']!r}, are already learned, from {ours[common]['source']!r}; they "
+                "would count twice, so nothing was merged.",
+                source="merge",
+                hint="merge every model only once, and no model that was merged into another one",
+            )
+        encoder, estimator, added = self._aligned(other)
+        estimator.merge(added)
+        self.encoder, self.estimator = encoder, estimator
         self.history_ = [*self.history, *other.history]
         return self.note("merged", source, 0)
 
@@ -723,18 +727,6 @@ class TableModel(ClassifierMixin, TransformerMixin, BaseEstimator):
             theirs = theirs.permute_features(order, n_features)
         return encoder, ours, theirs
 
-    def _check_disjoint(self, other: TableModel, source: str) -> None:
-        ours, theirs = self.learned(), other.learned()
-        common = next((rows_id for rows_id in theirs if rows_id in ours), None)
-        if common is not None:
-            raise DataError(
-                f"the {theirs[common]['rows']:,} rows {common}, which {source} learned from "
-                f"{theirs[common]['source']!r}, are already learned, from {ours[common]['source']!r}; they "
-                "would count twice, so nothing was merged.",
-                source="merge",
-                hint="merge every model only once, and no model that was merged into another one",
-            )
-
     def _get_state(self) -> dict[str, Any]:
         return {"history": list(self.history)}
 
@@ -748,15 +740,10 @@ class TableModel(ClassifierMixin, TransformerMixin, BaseEstimator):
             can_grow, known = hasattr(self.estimator, "grow"), len(self.feature_names)
             if n_features > known or (n_features < known and not can_grow):
                 raise ValueError(f"the estimator has {n_features} features, the columns have {known}")
+        kinds = {"what": str, "source": str, "rows": int, "when": str, "id": str}
         self.history_ = [
-            {
-                "what": str(e["what"]),
-                "source": str(e["source"]),
-                "rows": int(e["rows"]),
-                "when": str(e["when"]),
-                **({"id": str(e["id"])} if "id" in e else {}),
-            }
-            for e in state["history"]
+            {name: kind(entry[name]) for name, kind in kinds.items() if name in entry or name != "id"}
+            for entry in state["history"]
         ]
 
 

@@ -14,16 +14,14 @@ from steelyard.exceptions import DataError, ParameterError
 from steelyard.params import Integer, check_value
 from steelyard.streams.chunks import Chunk, RowStream, check_chunk
 from steelyard.tables.arrow_sources import arrow_file_source, has_pyarrow, table_source
-from steelyard.tables.batching import BatchReader, first_rows
-from steelyard.tables.column_checks import ColumnChecks
+from steelyard.tables.column_checks import ColumnChecks, LabelReader
 from steelyard.tables.columns import ColumnBatch, Columns, check_exist
 from steelyard.tables.databases import is_address, open_database
 from steelyard.tables.encoding import TableEncoder
 from steelyard.tables.files import ByteSource, open_bytes
 from steelyard.tables.frames import column_seconds
-from steelyard.tables.labels import LabelReader
-from steelyard.tables.source import TableSource
-from steelyard.tables.text_sources import JsonLinesSource, csv_source
+from steelyard.tables.source import BatchReader, TableSource, first_rows
+from steelyard.tables.text_sources import CsvSource, JsonLinesSource
 
 _ARROW_MAGIC = (b"PAR1", b"ARROW1", b"\xff\xff\xff\xff")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -100,14 +98,15 @@ class TableStream(RowStream):
         self._kept: tuple[str, ...] = ()
         self.notices: list[str] = []
         self.on_notice: Callable[[str], None] = lambda _: None
-        self._checks: ColumnChecks | None = None
-        if not encoder.is_fitted:  # the columns of a fitted encoder were checked when it was fitted
-            named = (*columns.categorical, *(columns.features or ()))
-            self._checks = ColumnChecks(self._features, named, self.name, source.time_names)
+        # The columns of a fitted encoder were checked when it was fitted.
+        checked = [] if encoder.is_fitted else self._features
+        named = (*columns.categorical, *(columns.features or ()))
+        self._checks = ColumnChecks(checked, named, self.name, source.time_names)
         self._done = 0
         self._reader: BatchReader | None = None
         self._bad_rows = source.bad_rows
         self._bad_rows.skip = on_bad_row == "skip"
+        self.bad_rows = self._bad_rows.messages
 
     def keep(self, names: Sequence[str]) -> Self:
         """Return the given columns unchanged in ``chunk.kept``, whether or not they are features."""
@@ -129,12 +128,10 @@ class TableStream(RowStream):
         self._reader = BatchReader(first_rows(batches, self.limit), threaded=self._bytes is not None)
         try:
             for batch in self._reader.chunks(self.chunk, FLUSH_SECONDS if self.live else None):
-                for message in () if self._checks is None else self._checks.add(batch):
+                for message in self._checks.add(batch):
                     self._notice(message)
                 end = self._done + batch.n_rows
-                for chunk in self._bad_rows.good_parts(batch, self._done, self._encode):
-                    self._done = chunk.first_row + chunk.n_read
-                    yield chunk
+                yield from self._bad_rows.good_parts(batch, self._done, self._encode)
                 self._done = end
         finally:
             self.stop()
@@ -142,7 +139,7 @@ class TableStream(RowStream):
             self._source.close()
         if not self._done:
             raise DataError("there are no rows.", source=self.name)
-        for message in () if self._checks is None else self._checks.finish():
+        for message in self._checks.finish():
             self._notice(message)
 
     @property
@@ -154,11 +151,6 @@ class TableStream(RowStream):
     def n_bad_rows(self) -> int:
         """Number of skipped rows."""
         return self._bad_rows.n_skipped
-
-    @property
-    def bad_rows(self) -> list[str]:
-        """Error messages of the first thousand skipped rows."""
-        return self._bad_rows.messages
 
     def fraction_read(self) -> float | None:
         """Return the fraction of the stream that has been read."""
@@ -194,6 +186,7 @@ class TableStream(RowStream):
         kept = {name: batch.columns[name] for name in self._kept}
         table = None if codes is None else self._labels.table
         columns = self.encoder.rows_of_table(batch, X)
+        self._done = first_row + batch.n_rows
         chunk = Chunk(X, y, first_row, times, fixed, codes, table, kept, columns=columns)
         if target is None or self._labels.unlabelled == "refuse":
             return chunk
@@ -324,20 +317,6 @@ def _reader_of(data: ByteSource) -> TableSource:
     if data.head.startswith(_ARROW_MAGIC):
         _need_pyarrow(data.name)
         return arrow_file_source(data)
-    _check_text(data)
-    begin = data.head.removeprefix(_BYTE_ORDER_MARK).lstrip()
-    if begin.startswith(b"{"):
-        return JsonLinesSource(data)
-    if begin.startswith(b"[") and begin[1:].lstrip().startswith((b"{", b"[")):
-        raise DataError(
-            "this looks like a JSON list; expected one JSON object per line, or a table.",
-            source=data.name,
-            hint="`jq -c '.[]' FILE` writes the objects of a list one per line",
-        )
-    return csv_source(data)
-
-
-def _check_text(data: ByteSource) -> None:
     if not data.head:
         raise DataError("the file is empty.", source=data.name)
     position = data.head.find(b"\0")
@@ -347,6 +326,16 @@ def _check_text(data: ByteSource) -> None:
             source=data.name,
             hint="tables can be CSV, TSV or JSON lines (also compressed with gzip), Parquet and Arrow",
         )
+    begin = data.head.removeprefix(_BYTE_ORDER_MARK).lstrip()
+    if begin.startswith(b"{"):
+        return JsonLinesSource(data)
+    if begin.startswith(b"[") and begin[1:].lstrip().startswith((b"{", b"[")):
+        raise DataError(
+            "this looks like a JSON list; expected one JSON object per line, or a table.",
+            source=data.name,
+            hint="`jq -c '.[]' FILE` writes the objects of a list one per line",
+        )
+    return CsvSource(data)
 
 
 def _need_pyarrow(what: str) -> None:

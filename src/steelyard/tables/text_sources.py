@@ -1,20 +1,26 @@
-"""Readers of CSV, TSV and JSON lines."""
+"""Readers of text files: CSV, TSV and JSON lines.
+
+A fast parser returns the rows of a block of CSV lines, or None if it cannot parse the block. In that case the
+``csv`` module parses the block row by row, and bad lines are reported.
+"""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
-from collections.abc import Callable, Iterator, Mapping
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from typing import Any
 
 import numpy as np
 
+from steelyard import _native
 from steelyard.exceptions import DataError
+from steelyard.tables.arrow_sources import arrow_batch, has_pyarrow
 from steelyard.tables.columns import ColumnBatch, Columns, Place
-from steelyard.tables.csv_parsers import block_parsers
 from steelyard.tables.files import ByteSource, without_header
 from steelyard.tables.source import TableSource, rows_before_error
 
@@ -23,16 +29,16 @@ _BATCH_ROWS = 4096
 _SAMPLE_ROWS = 1000  # number of rows from which the kinds of columns are inferred
 _MAX_TEXT_SHARE = 0.1  # with a smaller share of texts, the column is numeric and the texts are errors
 _MAX_FIELD_CHARACTERS = 1 << 20
+_MAX_FAILURES = 8  # number of failed blocks after which NumberParser is disabled
+_CELL_HINT = (
+    "if this is a column of categories, say so with categorical= (--categorical on the command line), or "
+    "drop it"
+)
 # Cells that mean a missing value, the same as in pyarrow's CSV reader.
 _MISSING = frozenset((
     "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "N/A",
     "NA", "NULL", "NaN", "n/a", "nan", "null",
 ))  # fmt: skip
-
-
-def is_missing(text: str) -> bool:
-    """Return whether a cell means a missing value."""
-    return text in _MISSING
 
 
 class TextSource(TableSource):
@@ -47,6 +53,49 @@ class TextSource(TableSource):
         head = self.data.head
         return head if self.data.whole_in_head else head[: head.rfind(b"\n") + 1]
 
+    @abstractmethod
+    def _cells(self, row: Any, wanted: list[str]) -> list[str] | None:
+        """Return the texts of some cells of a row, or None for a blank line; raise DataError if it is bad."""
+
+    def _parsed(
+        self, rows: Iterable[Any], wanted: list[str], kinds: Mapping[str, str], first_row: int
+    ) -> Iterator[ColumnBatch]:
+        """Parse rows one by one. An error is raised after all earlier rows were returned."""
+        good = self._good_rows(rows, wanted, kinds, first_row)
+        while True:
+            batch, error = rows_before_error(good, _BATCH_ROWS)
+            if batch:
+                columns = {
+                    name: np.array(values, dtype=object if kinds[name] == "text" else np.float64)
+                    for name, values in zip(wanted, zip(*batch, strict=True), strict=True)
+                }
+                yield ColumnBatch(columns, len(batch))
+            if error is not None:
+                raise error
+            if not batch:
+                return
+
+    def _good_rows(
+        self, rows: Iterable[Any], wanted: list[str], kinds: Mapping[str, str], n_rows: int
+    ) -> Iterator[list[Any]]:
+        """Yield the values of the good rows; ``n_rows`` is the number of good rows before them."""
+        readers = [_READERS[kinds[name]] for name in wanted]
+        for row in rows:
+            cells, values = None, list[Any]()
+            try:
+                cells = self._cells(row, wanted)
+                if cells is None:
+                    self.place.skip(n_rows)  # keeps the line numbers of later rows correct
+                    continue
+                for read, cell in zip(readers, cells, strict=True):
+                    values.append(read(cell))
+            except DataError as error:
+                where = self.place.of_row(n_rows, None if cells is None else wanted[len(values)])
+                self.bad_rows.handle(DataError(error.message, source=where, hint=error.hint), n_rows)
+            else:
+                n_rows += 1
+                yield values
+
     def fraction_read(self) -> float | None:
         return self.data.fraction_read()
 
@@ -55,51 +104,55 @@ class TextSource(TableSource):
 
 
 class CsvSource(TextSource):
-    """Reader of delimited text with a header line.
+    """Reader of text with a header line. The delimiter is the most frequent of four in this line.
 
     Blocks of lines are parsed by a native parser or by pyarrow. A block that both reject is parsed with the
     ``csv`` module: all rows before a bad line are returned, then the line is reported.
     """
 
-    def __init__(self, data: ByteSource, delimiter: str) -> None:
+    def __init__(self, data: ByteSource) -> None:
         super().__init__(data, first_line=2)
-        self.delimiter = delimiter
+        first_line = data.head.split(b"\n", 1)[0].decode("utf-8", "replace")
+        self.delimiter = max(",\t;|", key=first_line.count)
         head = list(islice(self._lines(io.BytesIO(self._complete_head_lines())), _SAMPLE_ROWS + 1))
         if not head:
             raise DataError("the file is empty.", source=data.name)
         self.names = [name.strip() for name in head[0]]
+        self._index = {name: k for k, name in enumerate(self.names)}
         self._sample = [row for row in head[1:] if len(row) == len(self.names)]
         if not head[1:]:
             raise DataError("the file has a header line but no rows.", source=data.name)
 
     def kinds(self, columns: Columns, wanted: list[str]) -> dict[str, str]:
-        index = self._index()
-        values = {name: [row[index[name]] for row in self._sample] for name in wanted}
+        values = {name: [row[self._index[name]] for row in self._sample] for name in wanted}
         return {name: _column_kind(columns, name, _kinds_of(cells)) for name, cells in values.items()}
 
     def batches(self, wanted: list[str], kinds: Mapping[str, str]) -> Iterator[ColumnBatch]:
-        parsers = block_parsers(self.names, self.delimiter, {name: kinds[name] for name in wanted})
+        kinds = {name: kinds[name] for name in wanted}
+        parsers: list[Callable[[bytes], ColumnBatch | None]] = []  # fastest first
+        if set(kinds.values()) == {"number"}:
+            parsers.append(NumberParser(self.names, self.delimiter, wanted))
+        if has_pyarrow():
+            parsers.append(_ArrowParser(self.names, self.delimiter, kinds))
         n_rows = 0
         for number, block in enumerate(self.data.blocks(BLOCK_BYTES)):
             lines = block if number else without_header(block)
             if not lines or lines.isspace():
                 continue
             parsed = next((batch for parse in parsers if (batch := parse(lines)) is not None), None)
-            for batch in self._read_lines(lines, wanted, kinds, n_rows) if parsed is None else [parsed]:
+            n_before = n_rows + 1 + len(self.place.skipped)
+            rows = self._lines(io.BytesIO(lines), n_before)
+            for batch in self._parsed(rows, wanted, kinds, n_rows) if parsed is None else [parsed]:
                 yield batch
                 n_rows += batch.n_rows
 
-    def _read_lines(
-        self, lines: bytes, wanted: list[str], kinds: Mapping[str, str], first_row: int
-    ) -> Iterator[ColumnBatch]:
-        """Parse lines, without the header, with the ``csv`` module."""
-        index = self._index()
-        n_lines_before = first_row + 1 + len(self.place.skipped)
-        rows = self._check_lengths(self._lines(io.BytesIO(lines), n_lines_before), first_row)
-        return _converted(self, rows, lambda row, name: row[index[name]], wanted, kinds, first_row=first_row)
-
-    def _index(self) -> dict[str, int]:
-        return {name: k for k, name in enumerate(self.names)}
+    def _cells(self, row: list[str], wanted: list[str]) -> list[str]:
+        if len(row) != len(self.names):
+            raise DataError(
+                f"expected {len(self.names)} columns, as in the header; got "
+                f"{len(row)}, the last of them {row[-1][:40]!r}."
+            )
+        return [row[self._index[name]] for name in wanted]
 
     def _lines(self, stream: Any, n_lines_before: int = 0) -> Iterator[list[str]]:
         text = io.TextIOWrapper(stream, encoding="utf-8-sig", newline="")
@@ -122,19 +175,6 @@ class CsvSource(TextSource):
         where = f"{self.data.name}, line {n_lines_before + 1:,}"
         return DataError(f"{where}: this is not text with columns: {error}.")
 
-    def _check_lengths(self, lines: Iterator[list[str]], n_rows: int) -> Iterator[list[str]]:
-        for row in lines:
-            if len(row) == len(self.names):
-                n_rows += 1
-                yield row
-            else:
-                error = DataError(
-                    f"expected {len(self.names)} columns, as in the header; got "
-                    f"{len(row)}, the last of them {row[-1][:40]!r}.",
-                    source=self.place.of_row(n_rows),
-                )
-                self.bad_rows.handle(error, n_rows)
-
 
 class JsonLinesSource(TextSource):
     """Reader of JSON lines, one object per line. The columns are the fields of the first rows."""
@@ -143,76 +183,55 @@ class JsonLinesSource(TextSource):
         super().__init__(data, first_line=1)
         head = self._complete_head_lines()
         self._sample = list(islice(_valid_records(io.BytesIO(head)), _SAMPLE_ROWS))
-        self.names = list(dict.fromkeys(name for record in self._sample for name in record))
+        self._fields = dict.fromkeys(name for record in self._sample for name in record)
+        self.names = list(self._fields)
         if not self.names:
-            list(self._records(io.BytesIO(head)))  # raises an error for the first invalid line
+            list(self._good_rows(io.BytesIO(head), [], {}, 0))  # raises an error for the first invalid line
             raise DataError("the file is empty.", source=data.name)
 
     def kinds(self, columns: Columns, wanted: list[str]) -> dict[str, str]:
         kinds = {}
         for name in wanted:
             values = [record[name] for record in self._sample if record.get(name) is not None]
-            kinds[name] = _column_kind(columns, name, [_json_kind_of(value) for value in values])
+            found = [
+                "boolean" if isinstance(x, bool) else "number" if isinstance(x, int | float) else "text"
+                for x in values
+            ]
+            kinds[name] = _column_kind(columns, name, found)
         return kinds
 
     def batches(self, wanted: list[str], kinds: Mapping[str, str]) -> Iterator[ColumnBatch]:
         n_rows = 0
         for block in self.data.blocks(BLOCK_BYTES, quotes=False):
-            records = self._records(io.BytesIO(block), n_rows)
-            for batch in _converted(self, records, _json_cell, wanted, kinds, first_row=n_rows):
+            for batch in self._parsed(io.BytesIO(block), wanted, kinds, n_rows):
                 yield batch
                 n_rows += batch.n_rows
 
-    def _records(self, lines: io.BytesIO, n_rows: int = 0) -> Iterator[dict[str, Any]]:
-        known = set(self.names)
-        for line in lines:
-            if not line.strip():
-                self.place.skip(n_rows)  # keeps the line numbers of later rows correct
-                continue
-            try:
-                record = _json_record(line, known)
-            except DataError as error:
-                error = DataError(error.message, source=self.place.of_row(n_rows))
-                self.bad_rows.handle(error, n_rows)
-            else:
-                n_rows += 1
-                yield record
+    def _cells(self, row: bytes, wanted: list[str]) -> list[str] | None:
+        if not row.strip():
+            return None
+        record = _json_record(row)
+        if not record.keys() <= self._fields.keys() and self._fields:
+            new = next(name for name in record if name not in self._fields)
+            raise DataError(f"the field {new!r} is in none of the first rows.")
+        values = ("" if (value := record.get(name)) is None else value for name in wanted)
+        return [value if isinstance(value, str) else json.dumps(value) for value in values]
 
 
-def _json_record(line: bytes, known: set[str] | None = None) -> dict[str, Any]:
-    """Return the object in a line; if ``known`` is given, other fields are an error."""
+def _json_record(line: bytes) -> dict[str, Any]:
+    """Return the object in a line, whose values must be numbers, texts, booleans or null."""
     try:
-        record = json.loads(line.decode("utf-8-sig"), object_pairs_hook=_Record)
+        record = json.loads(line.decode("utf-8-sig"), object_pairs_hook=_unique_names)
+    except DataError:
+        raise
     except ValueError as error:
         raise DataError(f"this is not a JSON object: {error}.") from error
     except RecursionError:
         raise DataError(
             "this JSON object is nested too deeply; its values must be numbers, text, true or false."
         ) from None
-    if not isinstance(record, _Record):
+    if not isinstance(record, dict):
         raise DataError(f"expected a JSON object; got {str(record)[:40]!r}.")
-    _check_values(record)
-    if known is not None and not record.keys() <= known:
-        new = next(name for name in record if name not in known)
-        raise DataError(f"the field {new!r} is in none of the first rows.")
-    return record
-
-
-class _Record(dict[str, Any]):
-    """JSON object that stores a duplicate field name in ``repeated``."""
-
-    repeated: str | None = None
-
-    def __init__(self, pairs: list[tuple[str, Any]]) -> None:
-        super().__init__(pairs)
-        if len(self) < len(pairs):
-            names = [name for name, _ in pairs]
-            self.repeated = next(name for name in names if names.count(name) > 1)
-
-
-def _check_values(record: _Record) -> None:
-    if record.repeated is not None:
-        raise DataError(f"the field {record.repeated!r} occurs twice in this JSON object.")
     for name, value in record.items():
         if isinstance(value, list | dict):
             kind = "a list" if isinstance(value, list) else "an object"
@@ -220,6 +239,16 @@ def _check_values(record: _Record) -> None:
                 f"the value of {name!r} is {kind}; expected a number, text, true, false or null.",
                 hint="write each of its values into a field of its own",
             )
+    return record
+
+
+def _unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    record = dict(pairs)
+    if len(record) < len(pairs):
+        names = [name for name, _ in pairs]
+        repeated = next(name for name in names if names.count(name) > 1)
+        raise DataError(f"the field {repeated!r} occurs twice in this JSON object.")
+    return record
 
 
 def _valid_records(lines: io.BytesIO) -> Iterator[dict[str, Any]]:
@@ -228,50 +257,6 @@ def _valid_records(lines: io.BytesIO) -> Iterator[dict[str, Any]]:
         if line.strip():
             with suppress(DataError):
                 yield _json_record(line)
-
-
-def csv_source(data: ByteSource) -> CsvSource:
-    """Return the reader of a text file. The delimiter is the most frequent of four in the first line."""
-    first_line = data.head.split(b"\n", 1)[0].decode("utf-8", "replace")
-    return CsvSource(data, max(",\t;|", key=first_line.count))
-
-
-def _converted(
-    source: TextSource,
-    rows: Iterator[Any],
-    cell: Callable[[Any, str], str],
-    wanted: list[str],
-    kinds: Mapping[str, str],
-    *,
-    first_row: int,
-) -> Iterator[ColumnBatch]:
-    """Yield the rows as batches of columns. An error is raised after all earlier rows were returned."""
-    while True:
-        batch, error = rows_before_error(rows, _BATCH_ROWS)
-        columns, errors = {}, dict[int, DataError]()
-        for name in wanted:
-            columns[name], messages = _convert([cell(row, name) for row in batch], kinds[name])
-            for row, message in messages.items():
-                errors.setdefault(row, _cell_error(message, source.place.of_row(first_row + row, name)))
-        good, first_error = source.bad_rows.usable(len(batch), errors, first_row)
-        n_good = int(good.sum())
-        if n_good:
-            yield ColumnBatch({name: values[good] for name, values in columns.items()}, n_good)
-        first_row += n_good
-        error = first_error or error  # if both exist, first_error belongs to the earlier row
-        if error is not None:
-            raise error
-        if not batch:
-            return
-
-
-def _cell_error(message: str, where: str) -> DataError:
-    return DataError(
-        message,
-        source=where,
-        hint="if this is a column of categories, say so with categorical= (--categorical on the "
-        "command line), or drop it",
-    )
 
 
 def _column_kind(columns: Columns, name: str, kinds: list[str]) -> str:
@@ -295,7 +280,7 @@ def _kinds_of(values: list[str]) -> list[str]:
             return ["number"] * len(values)
     except ValueError:
         pass
-    return [_kind_of(value) for value in values if not is_missing(value)]
+    return [_kind_of(value) for value in values if value not in _MISSING]
 
 
 def _kind_of(value: str) -> str:
@@ -308,40 +293,77 @@ def _kind_of(value: str) -> str:
     return "number"
 
 
-def _json_kind_of(value: Any) -> str:
-    if isinstance(value, bool):
-        return "boolean"
-    return "number" if isinstance(value, int | float) else "text"
-
-
-def _json_cell(record: dict[str, Any], name: str) -> str:
-    """Return a value as the text of a CSV cell."""
-    value = record.get(name)
-    if value is None:
-        return ""
-    return value if isinstance(value, str) else json.dumps(value)
-
-
 def _number(text: str) -> float:
-    if "_" in text:  # Python accepts 1_000, data files do not
-        raise ValueError(text)
-    return float(text)
-
-
-def _convert(texts: list[str], kind: str) -> tuple[np.ndarray[Any, Any], dict[int, str]]:
-    """Return the values of a column, and error messages by row."""
-    if kind == "text":
-        return np.array([None if is_missing(text) else text for text in texts], dtype=object), {}
-    read = _boolean if kind == "boolean" else _number
-    values, messages = np.full(len(texts), np.nan), {}
-    for row, text in enumerate(texts):
-        try:
-            values[row] = np.nan if is_missing(text) else read(text)
-        except ValueError:
-            expected = "true or false" if kind == "boolean" else "a number"
-            messages[row] = f"expected {expected}; got {text[:40]!r}."
-    return values, messages
+    if text in _MISSING:
+        return np.nan
+    try:
+        if "_" not in text:  # Python accepts 1_000, data files do not
+            return float(text)
+    except ValueError:
+        pass
+    raise DataError(f"expected a number; got {text[:40]!r}.", hint=_CELL_HINT)
 
 
 def _boolean(text: str) -> float:
-    return float(("false", "true").index(text.lower()))
+    if text in _MISSING:
+        return np.nan
+    if text.lower() not in {"true", "false"}:
+        raise DataError(f"expected true or false; got {text[:40]!r}.", hint=_CELL_HINT)
+    return float(text.lower() == "true")
+
+
+def _text(text: str) -> str | None:
+    return None if text in _MISSING else text
+
+
+_READERS: Mapping[str, Callable[[str], Any]] = {"number": _number, "boolean": _boolean, "text": _text}
+
+
+class NumberParser:
+    """Native parser for lines in which every requested cell is a number or empty."""
+
+    def __init__(self, names: Sequence[str], delimiter: str, wanted: Sequence[str]) -> None:
+        index = {name: k for k, name in enumerate(wanted)}
+        self._indices = np.array([index.get(name, -1) for name in names], dtype=np.int32)
+        self._delimiter, self._wanted = delimiter, list(wanted)
+        self._n_failures = 0
+
+    def __call__(self, lines: bytes) -> ColumnBatch | None:
+        if self._n_failures == _MAX_FAILURES:
+            return None
+        matrix = _native.read_number_lines(lines, self._delimiter, self._indices, len(self._wanted))
+        if matrix is None:
+            self._n_failures += 1
+            return None
+        return ColumnBatch.from_matrix(self._wanted, matrix)
+
+
+class _ArrowParser:
+    """Parser that calls pyarrow's CSV reader once per block."""
+
+    def __init__(self, names: Sequence[str], delimiter: str, kinds: Mapping[str, str]) -> None:
+        import pyarrow as pa
+        from pyarrow import csv
+
+        types = {"number": pa.float64(), "boolean": pa.bool_(), "text": pa.string()}
+        self._kinds = kinds
+        self._read = csv.ReadOptions(use_threads=False, column_names=list(names))
+        self._parse = csv.ParseOptions(delimiter=delimiter)
+        self._convert = csv.ConvertOptions(
+            column_types={name: types[kind] for name, kind in kinds.items()},
+            include_columns=list(kinds),
+            strings_can_be_null=True,
+        )
+
+    def __call__(self, lines: bytes) -> ColumnBatch | None:
+        import pyarrow as pa
+        from pyarrow import csv
+
+        self._read.block_size = len(lines) + 1
+        self._parse.newlines_in_values = b'"' in lines
+        try:
+            table = csv.read_csv(pa.BufferReader(lines), self._read, self._parse, self._convert)
+        except pa.ArrowInvalid:
+            return None
+        columns = {name: table.column(name).combine_chunks() for name in self._kinds}
+        return arrow_batch(columns, self._kinds, table.num_rows)
