@@ -21,7 +21,7 @@ import numpy as np
 
 from steelyard._deprecation import renamed_method
 from steelyard._visible import json_value
-from steelyard.evaluation.tracking import ScoreSample, Tracker, flat_bands
+from steelyard.evaluation.tracking import ScoreSample, Tracker
 from steelyard.exceptions import ParameterError, SteelyardError
 from steelyard.metrics.formulas import ConfusionTable, f1_scores, precisions, ratio, recalls
 from steelyard.persistence.files import write_atomically
@@ -219,7 +219,7 @@ class PrequentialResult:
                     "row": record.row,
                     "model": model,
                     **values,
-                    **flat_bands(tracker.bands(record.blocks, self._positive_code), values),
+                    **tracker.bands(record.blocks, self._positive_code, values),
                     "rows_per_second": record.rows_per_second,
                     "memory_mb": record.memory_mb,
                     "class_counts": dict(sorted((label, n) for label, n in rows if n)),
@@ -275,7 +275,7 @@ class PrequentialResult:
         return table.labels, table.counts
 
     def _confusion_table(self, model: str) -> ConfusionTable:
-        return ConfusionTable.of_present(self._label_table.labels, self._tracker(model).counter.confusion)
+        return ConfusionTable.of_present(self._label_table.labels, self._tracker(model).confusion)
 
     def score_sample(self, model: str) -> ScoreSample:
         """Return a sample of the scores of each class. High scores indicate the positive class."""
@@ -292,17 +292,7 @@ class PrequentialResult:
         if self._positive_code is None:
             return []
         tracker = self._tracker(model)
-        side = int(tracker.is_mirrored(self._positive_code))
-        return [
-            {
-                "day": str(np.datetime64(line.day, "D")),
-                "rows": line.n_rows,
-                "positive_rows": line.n_positive[side],
-                "precision_at_k": line.precision_at_k[side],
-                "recall_at_k": line.recall_at_k[side],
-            }
-            for line in tracker.days
-        ]
+        return tracker.days.lines(tracker.is_mirrored(self._positive_code))
 
     def unlabelled_predictions(self) -> dict[str, Counter[Any]]:
         """Return how often each model predicted each label for unlabelled rows."""
@@ -374,7 +364,7 @@ class PrequentialResult:
 
     def changes(self, model: str) -> list[int]:
         """Return the rows at which the recall of a class changed significantly."""
-        return _significant_changes(*self._tracker(model).counter.blocks())
+        return _significant_changes(*self._tracker(model).blocks())
 
     def _tracker(self, model: str) -> Tracker:
         return self._candidate(model).tracker

@@ -23,8 +23,8 @@ from steelyard.metrics.batch_scores import (
 )
 from steelyard.metrics.confidence import rate_interval
 from steelyard.metrics.confusion import ConfusionStream, CumulativeConfusion, FadingConfusion, WindowConfusion
+from steelyard.metrics.formulas import ReliabilityCurve
 from steelyard.metrics.report import ImbalanceReport, imbalance_report
-from steelyard.metrics.score_measures import ReliabilityCurve
 from steelyard.metrics.scorers import get_scorer, get_scorer_names, make_scorer
 from steelyard.metrics.streaming import streaming_metric
 from steelyard.metrics.window_auc import WindowAUC, WindowPMAUC, WindowScores

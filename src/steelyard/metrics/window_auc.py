@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from steelyard._native import AucWindow
 from steelyard.exceptions import DataError, ParameterError
-from steelyard.metrics import formulas, score_measures
+from steelyard.metrics import formulas
 from steelyard.metrics._validation import (
     Codes,
     Label,
@@ -247,7 +247,7 @@ class WindowPMAUC(_ScoredWindow):
 
 
 SCORE_MEASURES = (
-    "average_precision", "precision_at_k", "recall_at_k", *score_measures.PROBABILITY_MEASURES,
+    "average_precision", "precision_at_k", "recall_at_k", *formulas.PROBABILITY_MEASURES,
 )  # fmt: skip
 
 
@@ -309,14 +309,14 @@ class WindowScores(_BinaryWindow):
         float
         """
         codes, scores = self._window.content()
-        value = score_measures.value_of(
+        value = formulas.score_measure(
             self.measure, codes == self._positive_code, scores[:, 0], k=self.k, n_bins=self.n_bins
         )
         return formulas.defined_or_warn(self.measure, value)
 
     def _check_scores(self, y_score: ArrayLike, n_rows: int, source: str) -> NDArray[np.float64]:
         scores = super()._check_scores(y_score, n_rows, source)
-        is_probability = self.measure in score_measures.PROBABILITY_MEASURES
+        is_probability = self.measure in formulas.PROBABILITY_MEASURES
         return check_probabilities(scores, source) if is_probability else scores
 
 
