@@ -10,7 +10,7 @@ import numpy as np
 from steelyard._types import FloatArray
 from steelyard.base import BatchLearner
 from steelyard.exceptions import SteelyardError
-from steelyard.explanation.explain import mean_contributions
+from steelyard.explanation.rows import mean_contributions
 
 _MAX_RECORDS = 32  # more records would dominate the cost of a stream, because each record explains rows
 EXPLAINED_ROWS = 16  # number of rows that are explained for each record, which takes tens of milliseconds

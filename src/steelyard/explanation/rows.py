@@ -5,17 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from html import escape
 from math import floor, log10
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from steelyard._concurrency import shallow_copy
 from steelyard._labels import winners
 from steelyard._types import FloatArray
-from steelyard.explanation.neighbors import Change, NearRow
+from steelyard.explanation.neighbors import Change, NearRow, find_changes, find_nearest
+
+if TYPE_CHECKING:
+    from steelyard.base import BatchLearner
 
 _MAX_COLUMNS = 10  # maximum number of columns shown in text, table and plot
 _MAX_TEXT_ROWS = 5
+_MAX_ROWS_WITH_CHANGES = 20
 _BAR_PIXELS = 110  # width of the longest bar in HTML
 _POSITIVE, _NEGATIVE, _NEUTRAL = "#b5432e", "#1f5a92", "#8a8f98"
 
@@ -273,6 +278,49 @@ class RowExplanations:
                 for change in self.changes[row]
             ]
         return plain
+
+
+def explain_rows(
+    learner: BatchLearner, X: Any, background: Any = None, changes: bool | None = None
+) -> RowExplanations:
+    """Explain the predictions of rows; see :meth:`steelyard.base.BatchLearner.explain`."""
+    rows = learner._explained_rows(X)
+    names = learner._explained_names(rows.shape[1])
+    others = None if background is None else learner._explained_rows(background)
+    plain = shallow_copy(learner)  # the rows are already validated, so column names are not checked again
+    plain.__dict__.pop("feature_names_in_", None)
+    scores, classes = plain._explained_scores(rows)
+    remembered = plain._remembered_rows()
+    if others is None and remembered is not None and remembered.has_values:
+        others = remembered.X
+    attribution = plain._attribution(rows, others).adjusted(scores)
+    is_single = scores.shape[1] == 1
+    found = RowExplanations(
+        contributions=attribution.contributions[:, :, 0] if is_single else attribution.contributions,
+        base=float(attribution.base[0]) if is_single else attribution.base,
+        score=scores[:, 0] if is_single else scores,
+        column_names=names,
+        values=rows,
+        classes=classes,
+        labels=classes[winners(scores, len(classes))],
+        nearest=find_nearest(remembered, rows),
+    )
+    if changes or (changes is None and len(rows) <= _MAX_ROWS_WITH_CHANGES):
+        found.changes.extend(
+            find_changes(values, found.support(row), remembered, plain, names)
+            for row, values in enumerate(rows)
+        )
+    return found
+
+
+def mean_contributions(learner: BatchLearner, X: Any, *, are_remembered: bool = False) -> FloatArray:
+    """Return the mean absolute contribution of each column over given or remembered rows."""
+    plain = shallow_copy(learner)
+    plain.__dict__.pop("feature_names_in_", None)
+    rows = X if are_remembered else plain._explained_rows(X)
+    remembered = plain._remembered_rows()
+    others = None if remembered is None or not remembered.has_values else remembered.X
+    return mean_sizes(plain._attribution(rows, others).contributions)
 
 
 def mean_sizes(contributions: FloatArray) -> FloatArray:
