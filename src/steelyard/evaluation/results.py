@@ -132,7 +132,7 @@ class PrequentialResult:
         head = f"{self.n_rows:,} rows of {self.stream_name}"
         if self.positive is not None:
             head += f", positive class {self.positive!r}"
-        rows = [_shown_line(line) for line in self._shown_summary()]
+        rows = self._short_table()
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = [
             "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)) for row in rows
@@ -141,7 +141,7 @@ class PrequentialResult:
         return "\n".join([f"PrequentialResult: {head}", *(f"  {line}".rstrip() for line in lines), *notes])
 
     def _repr_html_(self) -> str:
-        head, *rows = [[escape(cell) for cell in _shown_line(line)] for line in self._shown_summary()]
+        head, *rows = [[escape(cell) for cell in line] for line in self._short_table()]
         body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
         positive = "" if self.positive is None else f", positive class <b>{escape(str(self.positive))}</b>"
         caption = f"{self.n_rows:,} rows of {escape(self.stream_name)}{positive}"
@@ -150,17 +150,22 @@ class PrequentialResult:
             f"<table><caption>{caption}</caption><thead><tr>{names}</tr></thead><tbody>{body}</tbody></table>"
         )
 
-    def _shown_summary(self) -> list[list[Any]]:
+    def _short_table(self) -> list[list[str]]:
         """Return the header and the rows of a short summary."""
-        names = [self.leading, f"mean_{self.leading}", f"lowest_{self.leading}"]
-        names += (
-            ["sensitivity", "specificity", "auc", "average_precision"]
-            if self.positive is not None
-            else (["f1", "accuracy"])
-        )
+        names = ["model", self.leading, f"mean_{self.leading}", f"lowest_{self.leading}"]
+        if self.positive is None:
+            names += ["f1", "accuracy", "tested"]
+        else:
+            names += ["sensitivity", "specificity", "auc", "average_precision", "tested"]
         lines = self.summary()
-        names = [name for name in ["model", *names, "tested"] if any(name in line for line in lines)]
-        return [names, *([line.get(name, math.nan) for name in names] for line in lines)]
+        names = [name for name in names if any(name in line for line in lines)]
+
+        def shown(value: Any) -> str:
+            if isinstance(value, float):
+                return "-" if math.isnan(value) else f"{value:.3f}"
+            return f"{value:,}" if isinstance(value, int) else str(value)
+
+        return [names, *([shown(line.get(name, math.nan)) for name in names] for line in lines)]
 
     def plot(self, measure: str | None = None, *, ax: Any = None) -> Any:
         """Plot a measure over time. This needs matplotlib.
@@ -235,16 +240,20 @@ class PrequentialResult:
         periods the same weight, whereas periods with balanced classes dominate a measure of all rows. With
         many classes use ``mean_macro_recall`` and ``lowest_macro_recall``.
         """
-        return [
-            {
+        lines = []
+        for candidate in self._candidates:
+            line = {
                 "model": candidate.name,
                 "tested": candidate.tracker.n_scored,
                 **self.totals(candidate.name),
-                **_over_time(candidate.tracker.window_measures(self._positive_code)),
-                "rows_per_second": candidate.rows_per_second,
             }
-            for candidate in self._candidates
-        ]
+            measures = candidate.tracker.window_measures(self._positive_code)
+            for name in ("g_mean", "macro_recall"):
+                values = measures[name][~np.isnan(measures[name])]
+                if len(values):
+                    line |= {f"mean_{name}": float(values.mean()), f"lowest_{name}": float(values.min())}
+            lines.append({**line, "rows_per_second": candidate.rows_per_second})
+        return lines
 
     def totals(self, model: str) -> dict[str, float]:
         """Return the measures of one model over all rows, with their confidence bands."""
@@ -339,16 +348,16 @@ class PrequentialResult:
             names = self.feature_names
             if names is not None and len(names) == len(explained.column_names):
                 explained = replace(explained, column_names=list(names))
+            probability = None
+            if hasattr(learner, "predict_proba"):
+                column = learner.classes_.tolist().index(self.positive)
+                probability = float(learner.predict_proba(rows)[0, column])
             found.append(
                 {
                     "row": chunk.first_row,
                     "time": None if chunk.time is None else float(chunk.time[0]),
                     "label": chunk.y[0],
-                    "probability": float(
-                        learner.predict_proba(rows)[0, learner.classes_.tolist().index(self.positive)]
-                    )
-                    if hasattr(learner, "predict_proba")
-                    else None,
+                    "probability": probability,
                     "score": explained.of_class(0, self.positive)[2],
                     "columns": [list(column) for column in explained.largest(0, n_columns, self.positive)],
                 }
@@ -399,7 +408,8 @@ class PrequentialResult:
         text = io.StringIO()
         writer = csv.DictWriter(text, names, lineterminator="\n")
         writer.writeheader()
-        writer.writerows({name: _cell(value) for name, value in line.items()} for line in lines)
+        # A missing value, which is not equal to itself, is an empty cell.
+        writer.writerows({k: v if v == v else "" for k, v in line.items()} for line in lines)  # noqa: PLR0124
         return _written(text.getvalue(), path)
 
     def to_json(self, path: str | Path | None = None) -> str:
@@ -413,10 +423,7 @@ class PrequentialResult:
                 "stream": self.stream_name,
                 "rows": self.n_rows,
                 "positive": self.positive,
-                "unlabelled": {
-                    "rows": self.n_unlabelled,
-                    "predicted": self.unlabelled_predictions(),
-                },
+                "unlabelled": {"rows": self.n_unlabelled, "predicted": self.unlabelled_predictions()},
                 "labels": self.labels,
                 "window": self.window,
                 "delay": self.delay,
@@ -504,36 +511,12 @@ def _significant_changes(blocks: np.ndarray[Any, Any], block_rows: int) -> list[
     return [border * block_rows for _, border in found]
 
 
-def _over_time(columns: dict[str, Any]) -> dict[str, float]:
-    found: dict[str, float] = {}
-    for name in ("g_mean", "macro_recall"):
-        values = columns[name][~np.isnan(columns[name])]
-        if len(values):
-            found |= {f"mean_{name}": float(values.mean()), f"lowest_{name}": float(values.min())}
-    return found
-
-
 def _parameters(model: Any) -> dict[str, str]:
     """Return the parameters of a model as texts. For a wrapper, they are those of the inner model."""
     inner = getattr(model, "estimator", model)
     if not hasattr(inner, "get_params"):
         return {"model": repr(getattr(model, "model", model))}
     return {name: repr(value) for name, value in inner.get_params(deep=False).items()}
-
-
-def _shown_line(values: list[Any]) -> list[str]:
-    return [
-        ("-" if math.isnan(value) else f"{value:.3f}")
-        if isinstance(value, float)
-        else f"{value:,}"
-        if isinstance(value, int)
-        else str(value)
-        for value in values
-    ]
-
-
-def _cell(value: Any) -> Any:
-    return "" if isinstance(value, float) and math.isnan(value) else value
 
 
 def _written(text: str, path: str | Path | None) -> str:

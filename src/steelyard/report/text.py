@@ -19,7 +19,7 @@ _NOTICEABLE_DROP = 0.02  # drops of the main measure below this count as stable
 
 @dataclass(frozen=True)
 class Measure:
-    """Texts for a measure: its name, a short description for tables, and a sentence for charts."""
+    """Texts for a measure: its name, a short description for tables, an explanation for charts."""
 
     name: str
     short: str
