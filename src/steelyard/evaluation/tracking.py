@@ -76,17 +76,6 @@ class Tracker:
     All buffered rows are counted before a result is read. Counts of earlier rows are stored for blocks of
     rows, and adjacent blocks are merged if there are too many, so memory is bounded. With two classes, the
     scores of the class that is not ``scored_class`` are the negatives of the stored scores.
-
-    Parameters
-    ----------
-    metrics : tuple of str
-        Names out of :data:`METRICS`.
-    window : int
-        Number of rows.
-    seed : int
-        Seed of the score sample and of the confidence bands.
-    k : int, default=100
-        Number of highest scores.
     """
 
     def __init__(self, metrics: tuple[str, ...], window: int, seed: int, k: int = 100) -> None:

@@ -238,17 +238,9 @@ def _mark_drifts(frame: Frame, result: PrequentialResult, lead: str) -> None:
     low, high = frame.y_range
     min_width = (frame.x_range[1] - frame.x_range[0]) / 400
     for begin, end in result.known_drifts:
-        frame.bar(
-            begin,
-            max(end, begin + min_width),
-            low,
-            high,
-            "drift",
-            f"concept drift from row {begin:,} to {end:,}",
-        )
-    if result.known_drifts:
-        return
-    for row in result.changes(lead):
+        title = f"concept drift from row {begin:,} to {end:,}"
+        frame.bar(begin, max(end, begin + min_width), low, high, "drift", title)
+    for row in [] if result.known_drifts else result.changes(lead):
         frame.mark(row, "change", f"recall changed at about row {row:,}")
 
 
@@ -275,8 +267,8 @@ def histogram_chart(result: PrequentialResult, model: str) -> Markup:
         y_label="share of the class",
         y_format=lambda v: f"{100 * v:.3g}%",
     )
-    names = ("other classes", str(result.positive))
-    for density, css, name in zip(densities, ("negative", "positive"), names, strict=True):
+    sides = (("other classes", "negative"), (str(result.positive), "positive"))
+    for density, (name, css) in zip(densities, sides, strict=True):
         for begin, end, share in zip(edges[:-1], edges[1:], density, strict=True):
             if share > 0:
                 text = f"{name}: {share:.1%} from {begin:.3g} to {end:.3g}"
