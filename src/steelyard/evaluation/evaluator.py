@@ -11,18 +11,16 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
 from steelyard._labels import Codes, LabelEncoder, positive_class
 from steelyard._types import FloatArray
 from steelyard._validation import call_of
-from steelyard.evaluation.contributions import EXPLAINED_ROWS, MAX_FEATURES, FeatureStrengths
+from steelyard.evaluation.contributions import MAX_FEATURES, FeatureStrengths
 from steelyard.evaluation.peers import as_stream_learner
 from steelyard.evaluation.results import PrequentialResult
 from steelyard.evaluation.tracking import METRICS, Tracker
@@ -30,7 +28,7 @@ from steelyard.exceptions import DataError, DataTypeError, ParameterError, Steel
 from steelyard.params import Integer, check_value
 from steelyard.proximal.drift_report import renamed_event
 from steelyard.streams.chunks import ArrayStream, Chunk, RowStream
-from steelyard.streams.predictions import Predictions, is_ready, learn_chunk, predict_chunk, rows_for_model
+from steelyard.streams.predictions import Predictions, is_ready, learn_chunk, predict_chunk
 from steelyard.tables.columns import Columns
 from steelyard.tables.encoding import TableEncoder
 from steelyard.tables.records import LABEL, RecordSource
@@ -120,12 +118,6 @@ class Candidate:
             found = np.flatnonzero(predictions.indices == predictions.predicted.index(positive))
             self.alarms.extend(chunk.take(row, row + 1) for row in found[-_MAX_ALARMS:].tolist())
         return predictions
-
-    def predict_unlabelled(self, chunk: Chunk) -> None:
-        """Predict rows without labels, and count how often each label is predicted."""
-        predictions = self.predict(chunk)
-        if predictions is not None:
-            self.unlabelled.update(label for label in predictions.labels.tolist() if label is not None)
 
     def learn(self, chunk: Chunk) -> list[Event]:
         """Learn a chunk and return the drifts that the model detected."""
@@ -233,7 +225,9 @@ class PrequentialEvaluator:
         if chunk.unlabelled is not None:
             self.n_unlabelled += len(chunk.unlabelled)
             for candidate in self.candidates:
-                candidate.predict_unlabelled(chunk.unlabelled)
+                found = candidate.predict(chunk.unlabelled)
+                labels = [] if found is None else found.labels.tolist()
+                candidate.unlabelled.update(label for label in labels if label is not None)
         if not len(chunk):
             return
         n_warmup = self.warmup - self.n_rows
@@ -306,23 +300,13 @@ class PrequentialEvaluator:
         is_thinned = False
         for candidate in self.candidates:
             if self.explains:
-                candidate.feature_strengths.record(
-                    self.n_rows, candidate.model, partial(self._recent_rows, candidate.model)
-                )
+                candidate.feature_strengths.record(self.n_rows, candidate.model, self._last_chunk)
             if candidate.tracker.n_scored:
                 is_thinned |= candidate.tracker.record(
                     self.n_rows, ago, self.label_table, candidate.rows_per_second, self._memory[1]
                 )
         if is_thinned:
             self.every *= 2
-
-    def _recent_rows(self, model: Any) -> Any:
-        """Return the last predicted rows in a form that a model accepts, or None for wide or sparse rows."""
-        chunk = self._last_chunk
-        if chunk is None or not is_ready(model) or chunk.X.shape[1] > MAX_FEATURES:
-            return None
-        rows = rows_for_model(model, chunk.take(max(0, len(chunk) - EXPLAINED_ROWS), len(chunk)))
-        return None if sp.issparse(rows) else rows
 
     # -- class labels -------------------------------------------------------------------------------
 
