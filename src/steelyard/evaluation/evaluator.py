@@ -9,7 +9,7 @@ import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
@@ -75,9 +75,14 @@ class Event:
 
     def described(self, feature_names: Sequence[str]) -> str:
         """Return the text with feature names in place of numbers such as x14."""
+        return self.renamed(feature_names).text
+
+    def renamed(self, feature_names: Sequence[str]) -> Event:
+        """Return the event with feature names in place of numbers in its text and its change."""
         if self.change is None:
-            return self.text
-        return str(renamed_event(self.change, feature_names)["text"])
+            return self
+        change = renamed_event(self.change, feature_names)
+        return replace(self, text=str(change["text"]), change=dict(change))
 
 
 class Candidate:

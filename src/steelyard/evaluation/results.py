@@ -25,11 +25,10 @@ from steelyard.evaluation.tracking import ScoreSample, Tracker
 from steelyard.exceptions import ParameterError, SteelyardError
 from steelyard.metrics.formulas import ConfusionTable, f1_scores, precisions, ratio, recalls
 from steelyard.persistence.files import write_atomically
-from steelyard.proximal.drift_report import renamed_event
 from steelyard.streams.predictions import rows_for_model
 
 if TYPE_CHECKING:
-    from steelyard.evaluation.evaluator import Candidate, Event, PrequentialEvaluator
+    from steelyard.evaluation.evaluator import Candidate, PrequentialEvaluator
     from steelyard.metrics import ReliabilityCurve
     from steelyard.streams.chunks import RowStream
 
@@ -436,7 +435,7 @@ class PrequentialResult:
                 "moments": self.moments,
                 "known_drifts": self.known_drifts,
                 "bad_rows": self.bad_rows,
-                "events": [self._event_dict(event) for event in self.events],
+                "events": [asdict(event.renamed(self.feature_names or ())) for event in self.events],
                 "promises": {name: [rate.as_dict() for rate in self.promises(name)] for name in self.models},
                 "last_alarms": {name: self.last_alarms(name) for name in self.models},
                 "provenance": self.provenance,
@@ -456,13 +455,6 @@ class PrequentialResult:
             }
         )
         return found
-
-    def _event_dict(self, event: Event) -> dict[str, Any]:
-        """Return an event as plain values, with column names in place of indices."""
-        if event.change is None:
-            return asdict(event)
-        change = renamed_event(event.change, self.feature_names or ())
-        return {**asdict(event), "text": change["text"], "change": dict(change)}
 
 
 def label_order_warning(counts: Sequence[int], n_changes: int) -> str | None:

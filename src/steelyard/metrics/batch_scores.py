@@ -425,25 +425,18 @@ def _one_vs_rest(
     """Return a mask of the positive rows, and the scores and the weights of all rows."""
     labels, codes = encode(y_true, source, "y_true")
     scores = check_scores(y_score, len(codes), 1, source)[:, 0]
-    is_positive = codes == _scored_code(labels, pos_label, source)
-    if is_probability:
-        check_probabilities(scores, source)
-    return is_positive, scores, check_weights(sample_weight, len(scores), source)
-
-
-def _scored_code(labels: list[Label], pos_label: Label | None, source: str) -> int:
-    """Return the index of the label to which a single column of scores refers, or -1 if no row has it."""
-    if pos_label is not None:
-        pos_label = plain(pos_label)
-        return labels.index(pos_label) if pos_label in labels else -1
-    if len(labels) > 2:
+    if pos_label is None and len(labels) > 2:
         raise ParameterError(
             f"y_true has {len(labels)} classes, so pos_label must say which one the scores are for; "
             "got None.",
             source=source,
             hint="pmauc_score takes one column of scores per class",
         )
-    return labels.index(sort_labels(labels, source)[-1]) if labels else -1
+    positive = sort_labels(labels, source)[-1:] if pos_label is None else [plain(pos_label)]
+    is_positive = codes == (labels.index(positive[0]) if positive and positive[0] in labels else -1)
+    if is_probability:
+        check_probabilities(scores, source)
+    return is_positive, scores, check_weights(sample_weight, len(scores), source)
 
 
 def _by_column(

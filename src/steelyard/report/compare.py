@@ -65,12 +65,13 @@ def compare_runs(
     ]
     best = [next(line for line in lines if line["run"] == name) for name in names]
     figures = [_number(line.get(f"mean_{leading}")) for line in best]
+    ends: list[Any] = [line.get(f"{leading}_{end}") for line in best for end in ("low", "high")]
     return {
         "leading": leading,
         "lines": lines,
         "best": best,
         "difference": figures[1] - figures[0],
-        "clear": not _intervals_overlap(best[0], best[1], leading),
+        "clear": None in ends or not (ends[0] <= ends[3] and ends[2] <= ends[1]),
         "warnings": _warnings(a, b),
         "differences": _differences(a, b),
     }
@@ -141,13 +142,6 @@ def write_comparison(
 def _number(value: float | None) -> float:
     """Return a number of a JSON document, where None is nan."""
     return math.nan if value is None else float(value)
-
-
-def _intervals_overlap(a: Mapping[str, Any], b: Mapping[str, Any], leading: str) -> bool:
-    low, high = f"{leading}_low", f"{leading}_high"
-    if any(line.get(end) is None for line in (a, b) for end in (low, high)):
-        return False
-    return bool(a[low] <= b[high] and b[low] <= a[high])
 
 
 def _headline(found: Mapping[str, Any], names: tuple[str, str]) -> str:

@@ -208,7 +208,9 @@ class GeneratedStream(RowStream):
             concepts += rng.random(_BLOCK) < drift.progress(rows)
         labels = self._labels(rng, rows)
         X = self._features(rng, labels, concepts, rows)
-        return X, self._with_noise(rng, labels)
+        flipped = rng.random(_BLOCK) < self.noise
+        shifts = rng.integers(1, max(self.n_classes, 2), size=_BLOCK)
+        return X, np.where(flipped, (labels + shifts) % self.n_classes, labels)
 
     def _labels(self, rng: Random, rows: IntArray) -> IntArray:
         rare = rng.random(_BLOCK) < self.schedule.share(rows)
@@ -217,11 +219,6 @@ class GeneratedStream(RowStream):
             absent = (labels == label) & ((rows < begin) | (rows >= end))
             labels[absent] = 0 if label != 0 else 1
         return labels
-
-    def _with_noise(self, rng: Random, labels: IntArray) -> IntArray:
-        flipped = rng.random(_BLOCK) < self.noise
-        shifts = rng.integers(1, max(self.n_classes, 2), size=_BLOCK)
-        return np.where(flipped, (labels + shifts) % self.n_classes, labels)
 
 
 class Gaussians(GeneratedStream):

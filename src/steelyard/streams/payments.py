@@ -442,6 +442,7 @@ class _History:
             "hours_since_last": np.minimum(since / 3600.0, 168.0),
             **self._recent_counts(whose, time[order]),
         }
+        day_order = np.argsort(order)
         is_fraud = payments["pattern"] > 0
         distance = np.linalg.norm(people.place[terminal] - people.home[customer], axis=1) * _KM
         columns: Columns = {
@@ -455,7 +456,7 @@ class _History:
             "round_amount": (amount % 10.0 == 0.0).astype(float),
             "terminal_fraud_rate": _rate(self._terminal)[terminal],
             "category_fraud_rate": _rate(self._category)[category],
-            **{name: _unsorted(values, order) for name, values in per_customer.items()},
+            **{name: values[day_order] for name, values in per_customer.items()},
             "time": time,
             "label": np.where(is_fraud, "fraud", "clean"),
             "pattern": np.array(_PATTERNS, dtype=object)[payments["pattern"]],
@@ -517,9 +518,3 @@ def _rate(counts: FloatArray) -> FloatArray:
     """Return the share of known frauds, shrunk towards the usual share of frauds."""
     rate: FloatArray = (counts[0] + _COUNT_PRIOR * _FRAUD_SHARE) / (counts[1] + _COUNT_PRIOR)
     return rate
-
-
-def _unsorted(values: FloatArray, order: IntArray) -> FloatArray:
-    out = np.empty_like(values)
-    out[order] = values
-    return out
