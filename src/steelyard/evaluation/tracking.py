@@ -34,6 +34,11 @@ COUNT_METRICS = (
     "sensitivity", "specificity", "g_mean", "f1", "rs", "accuracy", "imbalance_ratio", "macro_recall",
     "cohen_kappa",
 )  # fmt: skip
+# Formulas of the measures of a positive class.
+_ONE_VS_REST = {
+    "sensitivity": "sensitivity", "specificity": "specificity", "g_mean": "g_mean", "f1": "f_beta",
+    "rs": "relative_sensitivity",
+}  # fmt: skip
 _AT_K = ("precision_at_k", "recall_at_k")
 _RANKING_METRICS = ("auc", "average_precision", *_AT_K)
 LOSSES = PROBABILITY_MEASURES  # measures for which lower values are better
@@ -391,27 +396,15 @@ def measures(tallies: NDArray[Any], positive: int | None) -> dict[str, FloatArra
     tallies = np.asarray(tallies, dtype=np.float64)
     tallies = tallies if positive is None else pad_classes(tallies, positive + 1)
     counts = formulas.ClassCounts(tallies[..., 0, :], tallies[..., 1, :], tallies[..., 2, :])
-    names = ("accuracy", "imbalance_ratio", "macro_recall", "cohen_kappa")
-    values = {name: formulas.ALL_CLASSES[name](counts) for name in names}
+    names = {name: name for name in ("accuracy", "imbalance_ratio", "macro_recall", "cohen_kappa")}
     if positive is None:
-        undefined = np.full(counts.true.shape[:-1], np.nan)
-        values |= {
-            "sensitivity": values["macro_recall"],
-            "specificity": undefined,
-            "g_mean": formulas.multiclass_g_mean(counts),
-            "f1": formulas.macro_f1(counts),
-            "rs": undefined,
-        }
-    else:
+        names |= {"sensitivity": "macro_recall", "g_mean": "g_mean", "f1": "macro_f1"}
+    values = {name: formulas.ALL_CLASSES[formula](counts) for name, formula in names.items()}
+    if positive is not None:
         binary = counts.one_vs_rest(positive)
-        values |= {
-            "sensitivity": formulas.sensitivity(binary),
-            "specificity": formulas.specificity(binary),
-            "g_mean": formulas.g_mean(binary),
-            "f1": formulas.f_beta(binary),
-            "rs": formulas.relative_sensitivity(binary),
-        }
-    return {name: values[name] for name in COUNT_METRICS}
+        values |= {name: formulas.ONE_VS_REST[formula](binary) for name, formula in _ONE_VS_REST.items()}
+    undefined = np.full(counts.true.shape[:-1], np.nan)
+    return {name: values.get(name, undefined) for name in COUNT_METRICS}
 
 
 def bootstrap_bands(
@@ -449,7 +442,6 @@ class ScoreSample:
         self.counts: dict[Any, int] = {}
         # Random keys and scores of the sampled rows of each class.
         self._parts: dict[Any, list[tuple[FloatArray, FloatArray]]] = {}
-        self._n_rows: dict[Any, int] = {}
         self._limits: FloatArray = np.zeros(0)  # upper limit of the keys of sampled rows, for each class
         self._rng = np.random.default_rng(seed)
 
@@ -465,9 +457,9 @@ class ScoreSample:
             self.counts[code] = self.counts.get(code, 0) + int(rows[code])
             of_class = staying[staying_codes == code]
             if len(of_class):
-                self._parts.setdefault(code, []).append((keys[of_class], scores[of_class]))
-                self._n_rows[code] = self._n_rows.get(code, 0) + len(of_class)
-                if self._n_rows[code] > 2 * self.size:
+                parts = self._parts.setdefault(code, [])
+                parts.append((keys[of_class], scores[of_class]))
+                if sum(len(part) for part, _ in parts) > 2 * self.size:
                     self._trim(code)
 
     def _trim(self, code: Any) -> tuple[FloatArray, FloatArray]:
@@ -477,7 +469,7 @@ class ScoreSample:
             smallest = np.sort(np.argpartition(keys, self.size)[: self.size])
             keys, scores = keys[smallest], scores[smallest]
             self._limits[code] = keys.max()
-        self._parts[code], self._n_rows[code] = [(keys, scores)], len(keys)
+        self._parts[code] = [(keys, scores)]
         return keys, scores
 
     def renamed(self, names: list[Any], sign: float = 1.0) -> Self:
@@ -503,14 +495,11 @@ class ScoreSample:
 
         The weight is the number of rows of the class divided by the number of sampled rows of the class.
         """
-        parts = [(label, self.scores(label)) for label in self.labels]
-        is_positive = [np.full(len(part), label == positive) for label, part in parts]
-        weights = [np.full(len(part), self.counts[label] / len(part)) for label, part in parts]
-        return (
-            np.concatenate([part for _, part in parts]),
-            np.concatenate(is_positive),
-            np.concatenate(weights),
-        )
+        parts = [self.scores(label) for label in self.labels]
+        sizes = [len(part) for part in parts]
+        weights = [self.counts[label] / size for label, size in zip(self.labels, sizes, strict=True)]
+        is_positive = [label == positive for label in self.labels]
+        return np.concatenate(parts), np.repeat(is_positive, sizes), np.repeat(weights, sizes)
 
 
 class DayMeasures:

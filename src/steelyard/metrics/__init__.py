@@ -25,8 +25,7 @@ from steelyard.metrics.batch_scores import (
     reliability_curve,
     roc_auc_score,
 )
-from steelyard.metrics.confidence import rate_interval
-from steelyard.metrics.formulas import ReliabilityCurve
+from steelyard.metrics.formulas import ReliabilityCurve, rate_interval
 from steelyard.metrics.streaming import (
     ConfusionStream,
     CumulativeConfusion,

@@ -156,21 +156,19 @@ class Payments(RowStream):
         Missing text is None. The column ``pattern`` names the pattern of a fraud; it is "" for other rows.
         """
         waiting: list[Columns] = []
-        n_waiting = n_given = 0
+        n_left = self.n_rows
         for day in self._days():
             waiting.append(day)
-            n_waiting += len(day["time"])
-            is_last = n_given + n_waiting >= self.n_rows
-            if n_waiting < self.chunk and not is_last:
+            n_waiting = min(sum(len(part["time"]) for part in waiting), n_left)
+            if n_waiting < min(self.chunk, n_left):
                 continue
             joined = {name: np.concatenate([part[name] for part in waiting]) for name in day}
-            n_usable = min(n_waiting, self.n_rows - n_given)
-            end = n_usable if is_last else n_usable // self.chunk * self.chunk
+            end = n_waiting if n_waiting == n_left else n_waiting // self.chunk * self.chunk
             for begin in range(0, end, self.chunk):
                 yield {name: values[begin : min(begin + self.chunk, end)] for name, values in joined.items()}
-            waiting, n_waiting = [{name: values[end:] for name, values in joined.items()}], n_waiting - end
-            n_given += end
-            if is_last:
+            waiting = [{name: values[end:] for name, values in joined.items()}]
+            n_left -= end
+            if not n_left:
                 return
 
     def to_frame(self) -> pd.DataFrame:
