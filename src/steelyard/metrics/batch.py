@@ -260,11 +260,12 @@ def _score(
     y_pred: ArrayLike,
     pos_label: Label | None,
     sample_weight: Weights,
-    **options: float,
+    *,
+    beta: float = 1.0,
 ) -> float:
     source = measure if measure == "imbalance_ratio" else f"{measure}_score"
     table = confusion_table(y_true, y_pred, sample_weight, source)
-    value = formulas.value_of(measure, table, pos_label, source, **options)
+    value = formulas.value_of(measure, table, pos_label, source, beta)
     return formulas.defined_or_warn(measure, value, stacklevel=4)
 
 
@@ -391,8 +392,7 @@ def imbalance_report(
         positive = table.labels[formulas.positive_index(table, None, source) or 0]
     if positive is not None or len(table.labels) < 2:
         for name in formulas.ONE_VS_REST:
-            options = {"beta": beta} if name == "f_beta" else {}
-            values[name] = formulas.value_of(name, table, positive, source, **options)
+            values[name] = formulas.value_of(name, table, positive, source, beta)
     if y_score is not None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UndefinedMetricWarning)

@@ -255,13 +255,13 @@ def positive_index(table: ConfusionTable, pos_label: Label | None, source: str) 
 
 
 def value_of(
-    measure: str, table: ConfusionTable, pos_label: Label | None, source: str, **options: float
+    measure: str, table: ConfusionTable, pos_label: Label | None, source: str, beta: float = 1.0
 ) -> float:
     """Return a measure of a confusion table, or nan if its denominator is zero."""
     if measure in ALL_CLASSES and (pos_label is None or measure not in ONE_VS_REST):
         return float(ALL_CLASSES[measure](table.by_class))
     counts = table.one_vs_rest(positive_index(table, pos_label, source))
-    return float(ONE_VS_REST[measure](counts, **options))
+    return float(f_beta(counts, beta) if measure == "f_beta" else ONE_VS_REST[measure](counts))
 
 
 # -- scores and probabilities ------------------------------------------------------------------------

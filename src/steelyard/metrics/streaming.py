@@ -244,8 +244,7 @@ class ConfusionStream(StreamingMetric):
         source = f"{type(self).__name__}.get"
         measure = self.measure if measure is None else measure
         _check_measure(measure, source)
-        options = {"beta": self.beta} if measure == "f_beta" else {}
-        value = formulas.value_of(measure, self._table(), self.pos_label, source, **options)
+        value = formulas.value_of(measure, self._table(), self.pos_label, source, self.beta)
         return formulas.defined_or_warn(measure, value)
 
     def recalls(self) -> dict[Label, float]:
