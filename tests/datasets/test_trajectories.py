@@ -44,5 +44,5 @@ def test_back_and_forth_trajectories_reverse_direction():
 
 
 def test_unknown_pattern_is_refused():
-    with pytest.raises(ParameterError, match="patterns must be among circling, .*; got 'flying'"):
+    with pytest.raises(ParameterError, match=r"patterns must be among circling, .*; got 'flying'"):
         make_trajectories({"flying": 1})
