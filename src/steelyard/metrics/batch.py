@@ -397,11 +397,9 @@ def imbalance_report(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UndefinedMetricWarning)
             if np.ndim(y_score) == 1:
-                for name, score in (
-                    ("roc_auc", roc_auc_score),
-                    ("average_precision", average_precision_score),
-                ):
-                    values[name] = score(y_true, y_score, pos_label=pos_label, sample_weight=sample_weight)
+                options: dict[str, Any] = {"pos_label": pos_label, "sample_weight": sample_weight}
+                values["roc_auc"] = roc_auc_score(y_true, y_score, **options)
+                values["average_precision"] = average_precision_score(y_true, y_score, **options)
             else:
                 values["pmauc"] = pmauc_score(y_true, y_score, sample_weight=sample_weight)
     undefined = [name for name, value in values.items() if math.isnan(value)]

@@ -447,7 +447,16 @@ class FadingConfusion(CumulativeConfusion):
         beta: float = 1.0,
     ) -> None:
         super().__init__(measure, pos_label=pos_label, beta=beta)
-        self.factor = _fading_factor(factor, half_life)
+        if (factor is None) == (half_life is None):
+            raise ParameterError(
+                f"give either factor or half_life; got factor={factor!r}, half_life={half_life!r}.",
+                source="FadingConfusion",
+            )
+        if half_life is not None:
+            check_value("half_life", half_life, Positive(), "FadingConfusion")
+            factor = 2.0 ** (-1.0 / half_life)
+        check_value("factor", factor, Fraction(1e-6, 1.0), "FadingConfusion")
+        self.factor = float(factor)  # type: ignore[arg-type]  # None does not satisfy the constraint
         decay = -math.log2(self.factor)
         growth = math.log2(self._MAX_WEIGHT_GROWTH)
         block = (
@@ -491,16 +500,3 @@ def _check_measure(measure: str, source: str) -> None:
         raise ParameterError(
             f"measure must be one of {', '.join(formulas.MEASURES)}; got {measure!r}.", source=source
         )
-
-
-def _fading_factor(factor: float | None, half_life: float | None) -> float:
-    source = "FadingConfusion"
-    if (factor is None) == (half_life is None):
-        raise ParameterError(
-            f"give either factor or half_life; got factor={factor!r}, half_life={half_life!r}.", source=source
-        )
-    if half_life is not None:
-        check_value("half_life", half_life, Positive(), source)
-        factor = float(2.0 ** (-1.0 / half_life))
-    check_value("factor", factor, Fraction(1e-6, 1.0), source)
-    return float(factor)  # type: ignore[arg-type]  # None does not satisfy the constraint

@@ -78,7 +78,7 @@ class _ScoredWindow(StreamingMetric):
     def _restore(self, state: dict[str, Any]) -> None:
         n_rows = len(state["codes"])
         codes = stored_array(state, "codes", "i", (n_rows,)).astype(np.int32)
-        check_codes(codes, len(self._window.counts()))
+        check_codes(codes, max(2, self._n_columns))
         self._window.push(codes, self._check_scores(state["scores"], n_rows, type(self).__name__))
 
 
@@ -125,9 +125,8 @@ class _BinaryWindow(_ScoredWindow):
     def _restore(self, state: dict[str, Any]) -> None:
         super()._restore(state)
         self._codes_of(list(state["labels"]))
-        counts = self._window.counts()
-        if self.pos_label is None and len(self._labels) <= int(counts.nonzero()[0].max(initial=-1)):
-            raise ValueError("a label is missing")
+        if self.pos_label is None:
+            check_codes(np.asarray(state["codes"]), len(self._labels))
 
 
 class WindowAUC(_BinaryWindow):
@@ -290,7 +289,7 @@ class WindowScores(_BinaryWindow):
         self.measure = measure
         self.k = check_count(k, "k", source)
         self.n_bins = check_count(n_bins, "n_bins", source)
-        self._window = _ScoreWindow(self.window, np.zeros(0, dtype=np.int32), np.zeros((0, 1)))
+        self._window = RowWindow(self.window, np.zeros(0, dtype=np.int32), np.zeros((0, 1)))
 
     def get(self) -> float:
         codes, scores = self._window.content()
@@ -303,13 +302,6 @@ class WindowScores(_BinaryWindow):
         scores = super()._check_scores(y_score, n_rows, source)
         is_probability = self.measure in formulas.PROBABILITY_MEASURES
         return check_probabilities(scores, source) if is_probability else scores
-
-
-class _ScoreWindow(RowWindow):
-    """Window of label codes and scores with the interface of the native ``AucWindow``."""
-
-    def counts(self) -> NDArray[np.int64]:
-        return np.bincount(self.content()[0], minlength=2)
 
 
 def streaming_metric(
