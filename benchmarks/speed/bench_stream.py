@@ -29,7 +29,6 @@ import numpy as np  # noqa: E402  after the number of threads is set
 
 from steelyard import ProximalSVC  # noqa: E402  after the number of threads is set
 from steelyard.cli import main as main_command  # noqa: E402  after the number of threads is set
-from steelyard.evaluation.evaluator import resident_megabytes  # noqa: E402  after the number of threads is set
 from steelyard.streams import prequential  # noqa: E402  after the number of threads is set
 from steelyard.tables import open_stream  # noqa: E402  after the number of threads is set
 
@@ -91,6 +90,12 @@ def run_steelyard(path: Path, n_rows: int) -> tuple[float, float]:
     names, values = (line.split("\t") for line in out.getvalue().splitlines())
     assert float(dict(zip(names, values, strict=True))["g_mean"]) > 0.9
     return n_rows / seconds, n_rows / cpu
+
+
+def resident_megabytes() -> float:
+    """Return the resident memory of this process."""
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    return pages * 4096 / 2**20
 
 
 def memory_along(path: Path) -> list[float]:

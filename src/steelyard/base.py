@@ -45,8 +45,8 @@ from steelyard._validation import (
 from steelyard.exceptions import DataError
 from steelyard.explanation import RowExplanations
 from steelyard.explanation.attribution import Attribution, explain_function
-from steelyard.explanation.explain import explain_rows
 from steelyard.explanation.neighbors import RememberedRows
+from steelyard.explanation.rows import explain_rows
 from steelyard.params import Constraint, check_params
 
 __all__ = [

@@ -50,7 +50,7 @@ def test_dataset_is_loaded_from_package_without_incomplete_rows(monkeypatch):
     labels = {0: 160, 1: 54, 2: 35, 3: 35, 4: 13}
     y = np.repeat(list(labels), list(labels.values()))
     packaged = {"heart_cleveland": lambda: (pd.DataFrame(np.ones((297, 13))), y, "a package")}
-    monkeypatch.setattr("steelyard.datasets.sources._PACKAGED", packaged)
+    monkeypatch.setattr("steelyard.datasets.loading._PACKAGED", packaged)
     assert len(load("heart_cleveland").y) == 297
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import Counter
 
 import numpy as np
+import pytest
 
 from steelyard.datasets.trajectories import SUSPICIOUS, make_trajectories
+from steelyard.exceptions import ParameterError
 
 
 def test_default_numbers_of_trajectories_match_the_paper():
@@ -39,3 +41,8 @@ def test_back_and_forth_trajectories_reverse_direction():
     for x in X:
         assert (np.diff(x[:, 0]) > 0).any()
         assert (np.diff(x[:, 0]) < 0).any()
+
+
+def test_unknown_pattern_is_refused():
+    with pytest.raises(ParameterError, match=r"patterns must be among circling, .*; got 'flying'"):
+        make_trajectories({"flying": 1})

@@ -9,8 +9,8 @@ import pytest
 
 from steelyard import ProximalSVC
 from steelyard.evaluation import prequential
-from steelyard.evaluation.days import DAY_SECONDS, DayMeasures
 from steelyard.evaluation.results import label_order_warning
+from steelyard.evaluation.tracking import DAY_SECONDS, DayMeasures
 from steelyard.metrics import precision_at_k_score, recall_at_k_score
 from steelyard.streams import ArrayStream
 
@@ -24,25 +24,25 @@ def test_day_measures_equal_batch_measures_of_each_day(chunk):
     for begin in range(0, 300, chunk):
         part = slice(begin, begin + chunk)
         measures.update((days[part] + 0.3) * DAY_SECONDS, y[part], scores[part])
-    lines = measures.lines()
-    assert [line.day for line in lines] == [3, 4, 9]
-    assert [line.n_rows for line in lines] == [120, 80, 100]
-    for line in lines:
-        rows = days == line.day
-        assert line.n_positive == (y[rows].sum(), (~y[rows]).sum())
-        for side, (true, value) in enumerate(((y, scores), (~y, -scores))):
-            assert line.precision_at_k[side] == pytest.approx(
+    for is_mirrored, true, value in ((False, y, scores), (True, ~y, -scores)):
+        lines = measures.lines(is_mirrored)
+        assert [line["day"] for line in lines] == ["1970-01-04", "1970-01-05", "1970-01-10"]
+        assert [line["rows"] for line in lines] == [120, 80, 100]
+        for day, line in zip((3, 4, 9), lines, strict=True):
+            rows = days == day
+            assert line["positive_rows"] == true[rows].sum()
+            assert line["precision_at_k"] == pytest.approx(
                 precision_at_k_score(true[rows], value[rows], k=15)
             )
-            assert line.recall_at_k[side] == pytest.approx(recall_at_k_score(true[rows], value[rows], k=15))
+            assert line["recall_at_k"] == pytest.approx(recall_at_k_score(true[rows], value[rows], k=15))
 
 
 def test_day_without_positive_rows_has_no_recall():
     measures = DayMeasures(2)
     measures.update(np.zeros(3), np.zeros(3, dtype=bool), np.arange(3.0))
-    (line,) = measures.lines()
-    assert line.precision_at_k[0] == 0.0
-    assert math.isnan(line.recall_at_k[0])
+    (line,) = measures.lines(is_mirrored=False)
+    assert line["precision_at_k"] == 0.0
+    assert math.isnan(line["recall_at_k"])
 
 
 def test_totals_of_stream_with_times_are_means_over_days():

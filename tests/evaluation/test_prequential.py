@@ -14,7 +14,7 @@ from sklearn.naive_bayes import GaussianNB
 from steelyard import KOIL, ProximalSVC, StreamClassifier
 from steelyard.evaluation import PrequentialEvaluator, SklearnPeer, prequential
 from steelyard.evaluation.contributions import contributions
-from steelyard.evaluation.tracking import ScoreSample
+from steelyard.evaluation.tracking import ScoreSample, bootstrap_bands
 from steelyard.exceptions import DataError, FileAccessError, ParameterError, SteelyardError
 from steelyard.metrics import (
     average_precision_score,
@@ -27,7 +27,6 @@ from steelyard.metrics import (
     precision_at_k_score,
     recall_at_k_score,
 )
-from steelyard.metrics.blocks import bootstrap_bands
 from steelyard.streams import ArrayStream, Drift, Gaussians, ImbalanceSchedule
 from steelyard.tables import open_stream
 from steelyard.windowing import AdaptiveWindows, SlidingWindow

@@ -8,22 +8,30 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from steelyard._labels import LabelEncoder
-from steelyard.evaluation.tracking import Tracker
-from steelyard.metrics.blocks import MEASURES, BlockConfusion, block_tallies, measures, pad_classes
-from steelyard.metrics.score_measures import Ranking
+from steelyard.evaluation.tracking import COUNT_METRICS, Tracker, block_tallies, measures, pad_classes
+from steelyard.metrics.formulas import ranking_measures
 from steelyard.streams.predictions import Predictions
 from tests.evaluation.reference import measured
 
 
-def _counted(true, predicted, sizes, window, n_classes):
-    counter = BlockConfusion(window)
+def _counted(true, predicted, sizes, window, n_classes, *, agos=()):
+    """Track chunks, count each of them at once, and record windows after the last chunk."""
+    tracker, table = Tracker(("g_mean",), window, 0), LabelEncoder(range(n_classes))
     begin = 0
     for size in sizes:
         part = slice(begin, begin + size)
         if len(true[part]):
-            counter.update(true[part], predicted[part], n_classes)
+            rows = Predictions(table.labels, predicted[part], table.labels, None)
+            tracker.update(true[part], rows, table, None)
+            assert tracker.confusion.sum() == min(begin + size, len(true))
         begin += size
-    return counter
+    for ago in agos:
+        tracker.record(len(true) - ago, ago, table, 1.0, 1.0)
+    return tracker
+
+
+def _tally(true, predicted, n_classes):
+    return block_tallies(true, predicted, np.zeros(len(true), dtype=int), n_classes)[0]
 
 
 histories = st.tuples(
@@ -36,13 +44,12 @@ def test_window_and_total_counts_do_not_depend_on_chunks(history, seed):
     sizes, window, n_classes = history
     rng = np.random.default_rng(seed)
     true, predicted = rng.integers(0, n_classes, size=(2, sum(sizes)))
-    counter = _counted(true, predicted, sizes, window, n_classes)
+    tracker = _counted(true, predicted, sizes, window, n_classes, agos=[0])
     expected = np.zeros((n_classes, n_classes), dtype=int)
     np.add.at(expected, (true, predicted), 1)
-    np.testing.assert_array_equal(counter.confusion, expected)
-    _, blocks = counter.window()
-    last_true, last_predicted = true[-window:], predicted[-window:]
-    expected = block_tallies(last_true, last_predicted, np.zeros(len(last_true), dtype=int), 1, n_classes)[0]
+    np.testing.assert_array_equal(tracker.confusion, expected)
+    (record,) = tracker.records
+    blocks, expected = record.blocks, _tally(true[-window:], predicted[-window:], n_classes)
     np.testing.assert_array_equal(blocks.sum(axis=0), expected)
     assert len(blocks) <= 20
 
@@ -59,12 +66,11 @@ def test_blocks_of_counts_do_not_depend_on_chunks(history, seed):
 def test_number_of_count_blocks_of_long_stream_is_bounded():
     rng = np.random.default_rng(0)
     true, predicted = rng.integers(0, 3, size=(2, 90_001))
-    counter = _counted(true, predicted, [997] * 91, 100, 3)
-    blocks, size = counter.blocks()
+    blocks, size = _counted(true, predicted, [997] * 91, 100, 3).blocks()
     assert 128 <= len(blocks) <= 256
     for number in (0, 57, len(blocks) - 1):
         part = slice(number * size, (number + 1) * size)
-        expected = block_tallies(true[part], predicted[part], np.zeros(size, dtype=int), 1, 3)[0]
+        expected = _tally(true[part], predicted[part], 3)
         np.testing.assert_array_equal(blocks[number], expected)
 
 
@@ -75,7 +81,7 @@ def test_measures_equal_reference_implementation(n_classes, positive):
     rng = np.random.default_rng(n_classes)
     for n in (1, 2, 5, 40):
         true, predicted = rng.integers(0, n_classes, size=(2, n))
-        tally = block_tallies(true, predicted, np.zeros(n, dtype=int), 1, n_classes)[0]
+        tally = _tally(true, predicted, n_classes)
         expected = measured(true.tolist(), predicted.tolist(), positive)
         found = {name: float(value) for name, value in measures(tally, positive).items()}
         assert found == pytest.approx(expected, nan_ok=True)
@@ -83,27 +89,23 @@ def test_measures_equal_reference_implementation(n_classes, positive):
 
 def test_measures_of_stacked_tallies_equal_measures_of_each_tally():
     rng = np.random.default_rng(3)
-    tallies = np.array(
-        [
-            block_tallies(*rng.integers(0, 4, size=(2, 30)), np.zeros(30, dtype=int), 1, 4)[0]
-            for _ in range(50)
-        ]
-    )
+    tallies = np.array([_tally(*rng.integers(0, 4, size=(2, 30)), 4) for _ in range(50)])
     for positive in (None, 2):
         together = measures(tallies, positive)
-        for name in MEASURES:
+        for name in COUNT_METRICS:
             alone = [float(measures(tally, positive)[name]) for tally in tallies]
             np.testing.assert_array_equal(together[name], alone)
 
 
 def test_class_without_rows_does_not_change_other_measures():
-    tally = block_tallies(np.array([0, 0, 1]), np.array([0, 1, 1]), np.zeros(3, dtype=int), 1, 2)[0]
+    tally = _tally(np.array([0, 0, 1]), np.array([0, 1, 1]), 2)
     for positive in (None, 0, 1):
         before, after = measures(tally, positive), measures(pad_classes(tally, 5), positive)
         assert {k: float(v) for k, v in before.items()} == pytest.approx(
             {k: float(v) for k, v in after.items()}, nan_ok=True
         )
-    assert np.isnan(measures(pad_classes(tally, 3), 2)["sensitivity"])
+    for unseen in (tally, pad_classes(tally, 3)):
+        assert np.isnan(measures(unseen, 2)["sensitivity"])
 
 
 @given(histories, st.integers(0, 2**31), st.lists(st.integers(0, 150), min_size=1, max_size=30))
@@ -111,18 +113,14 @@ def test_counts_of_earlier_windows_equal_counts_of_their_rows(history, seed, ago
     sizes, window, n_classes = history
     rng = np.random.default_rng(seed)
     true, predicted = rng.integers(0, n_classes, size=(2, sum(sizes)))
-    counter = _counted(true, predicted, sizes, window, n_classes)
     agos = sorted({ago for ago in agos if ago < sizes[-1]}, reverse=True)
-    for ago in agos:
-        _, blocks = counter.window(ago)
+    records = _counted(true, predicted, sizes, window, n_classes, agos=agos).records
+    for ago, record in zip(agos, records, strict=True):
         end = len(true) - ago
         rows = slice(max(0, end - window), end)
         size = -(-len(true[rows]) // 20)
-        expected = [
-            block_tallies(true[part], predicted[part], np.zeros(len(true[part]), dtype=int), 1, n_classes)[0]
-            for part in _blocks_back_from(rows, size)
-        ]
-        np.testing.assert_array_equal(blocks, expected)
+        expected = [_tally(true[part], predicted[part], n_classes) for part in _blocks_back_from(rows, size)]
+        np.testing.assert_array_equal(record.blocks, expected)
 
 
 def _blocks_back_from(rows, size):
@@ -138,19 +136,21 @@ def test_auc_of_both_rankings_equals_counting_all_pairs():
     for end in (60, 150, 151, 283, 399, 400):
         rows = slice(end - 50, end)
         expected = _auc_of_all_pairs(true[rows], scores[rows])
-        ranking = Ranking.of(true[rows] == 1, scores[rows])
-        for each in (ranking, ranking.of_other_class()):
-            assert each.auc() == pytest.approx(expected, nan_ok=True, abs=1e-15)
-    assert np.isnan(Ranking.of(true[100:150] == 1, scores[100:150]).auc())
+        pair = ranking_measures(true[rows] == 1, scores[rows])["roc_auc"]
+        assert pair == pytest.approx((expected, expected), nan_ok=True, abs=1e-15)
+    assert np.isnan(ranking_measures(true[100:150] == 1, scores[100:150])["roc_auc"]).all()
 
 
-def test_ranking_of_other_class_equals_ranking_by_negated_scores():
+@pytest.mark.parametrize("n", [0, 1, 2, 50])
+def test_ranking_measures_of_other_class_equal_measures_of_negated_scores(n):
     rng = np.random.default_rng(6)
-    for n in (0, 1, 2, 50):
-        is_positive, scores = rng.random(n) < 0.3, rng.integers(0, 8, size=n) * 1.0
-        expected = Ranking.of(~is_positive, -scores)
-        for found, each in zip(Ranking.of(is_positive, scores).of_other_class(), expected, strict=True):
-            np.testing.assert_array_equal(found, each)
+    is_positive, scores = rng.random(n) < 0.3, rng.integers(0, 8, size=n) * 1.0
+    found, expected = (
+        ranking_measures(*rows, k=7) for rows in ((is_positive, scores), (~is_positive, -scores))
+    )
+    for name in ("average_precision", "precision_at_k", "recall_at_k"):
+        np.testing.assert_array_equal(found[name], expected[name][::-1])
+    assert found["roc_auc"] == pytest.approx(expected["roc_auc"], nan_ok=True, abs=1e-15)
 
 
 def _auc_of_all_pairs(true, scores):
@@ -171,7 +171,7 @@ def test_reading_counts_after_every_chunk_does_not_change_them():
         assert one.scores.keys() == other.scores.keys()
         for name, pair in one.scores.items():
             assert pair == pytest.approx(other.scores[name], nan_ok=True, abs=0)
-    np.testing.assert_array_equal(often.counter.confusion, once.counter.confusion)
+    np.testing.assert_array_equal(often.confusion, once.confusion)
     for label in often.sample.labels:
         np.testing.assert_array_equal(often.sample.scores(label), once.sample.scores(label))
 
@@ -186,5 +186,5 @@ def _tracked(y, predicted, scores, *, reads):
         for ago in (25, 0):
             tracker.record(begin + 40 - ago, ago, table, 1.0, 1.0)
         if reads:
-            assert tracker.counter.n_rows == begin + 40
+            assert tracker.confusion.sum() == begin + 40
     return tracker

@@ -25,9 +25,9 @@ from steelyard.metrics import (
     precision_at_k_score,
     recall_at_k_score,
     reliability_curve,
-    score_measures,
     streaming_metric,
 )
+from steelyard.metrics.formulas import ranking_measures
 
 BATCH = {
     "average_precision": average_precision_score,
@@ -212,5 +212,7 @@ def test_precision_at_k_scorer_accepts_k():
 def test_weighted_auc_equals_scikit_learn(decimals):
     y, scores, weights = rows(5, decimals=decimals)
     expected = sklearn_metrics.roc_auc_score(y, scores, sample_weight=weights)
-    assert score_measures.Ranking.of(y == 1, scores, weights).auc() == pytest.approx(expected, rel=1e-12)
-    assert math.isnan(score_measures.Ranking.of(y == 7, scores, weights).auc())
+    assert ranking_measures(y == 1, scores, weights)["roc_auc"] == pytest.approx((expected,) * 2, rel=1e-12)
+    assert np.isnan(ranking_measures(y == 7, scores, weights)["roc_auc"]).all()
+    for found in ranking_measures(y == 1, scores, np.zeros(len(y))).values():
+        assert np.isnan(found).all()

@@ -208,7 +208,7 @@ def _class_shares(evaluator: PrequentialEvaluator) -> list[float]:
 def _class_results(evaluator: PrequentialEvaluator, width: int) -> Table:
     """Return hits and false alarms of the first model or, without a positive class, its recall per class."""
     first, labels = evaluator.candidates[0], evaluator.label_table.labels
-    counts, code, name = first.tracker.counter.confusion, evaluator.positive_code, visible(first.name)
+    counts, code, name = first.tracker.confusion, evaluator.positive_code, visible(first.name)
     table = Table.grid(padding=(0, 1))
     if code is not None and code < len(counts):
         hits, rows, alarms = int(counts[code, code]), int(counts[code].sum()), int(counts[:, code].sum())

@@ -1,6 +1,5 @@
 """Named datasets from installed packages, local folders or OpenML, and data generators."""
 
-from steelyard.datasets.dataset import Dataset, Split, Splits
-from steelyard.datasets.loading import available, load, load_splits
+from steelyard.datasets.loading import Dataset, Split, Splits, available, load, load_splits
 
 __all__ = ["Dataset", "Split", "Splits", "available", "load", "load_splits"]

@@ -22,7 +22,7 @@ class Entry:
     complete: Mapping[Any, int] = field(default_factory=dict)
     kind: str = "table"  # "table", "images" or "texts"
     labelled: bool = True
-    packaged: str | None = None  # a key of `sources._PACKAGED`
+    packaged: str | None = None  # a key of `loading._PACKAGED`
     openml: int | None = None  # `data_id` in OpenML
     # Mapping from OpenML labels to labels of this package.
     openml_labels: Mapping[str, Any] = field(default_factory=dict)

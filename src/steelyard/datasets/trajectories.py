@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
 from steelyard._types import FloatArray
+from steelyard.exceptions import ParameterError
 
 __all__ = ["SUSPICIOUS", "make_trajectories"]
 
@@ -56,13 +57,17 @@ def make_trajectories(
     """
     rng = np.random.default_rng(random_state)
     wanted = _COUNTS if counts is None else counts
+    for unknown in [name for name in wanted if name not in _COUNTS]:
+        raise ParameterError(
+            f"patterns must be among {', '.join(_COUNTS)}; got {unknown!r}.", source="make_trajectories"
+        )
     patterns = np.repeat(list(wanted), list(wanted.values()))
     rng.shuffle(patterns)
     return [_drive(str(pattern), noise, rng) for pattern in patterns], patterns
 
 
 def _drive(pattern: str, noise: float, rng: np.random.Generator) -> FloatArray:
-    path = _PATHS[pattern](rng)
+    path = _path(pattern, rng)
     if rng.random() < 0.5:  # half of the cars enter at the opposite end
         path = np.array([_LENGTH, 0.0]) + path * [-1.0, 1.0]
     positions = _at_pace(path, int(rng.integers(25, 91)), rng)
@@ -85,8 +90,29 @@ def _along_lane(rng: np.random.Generator, end: float) -> FloatArray:
     return np.column_stack([x, rng.choice(_LANES) + rng.normal(scale=1.0) + bend])
 
 
-def _parking(rng: np.random.Generator) -> FloatArray:
-    """Return a path along a lane, sometimes past the slot and back, and around the corner into the slot."""
+def _path(pattern: str, rng: np.random.Generator) -> FloatArray:
+    if pattern == "go-straight":
+        return _along_lane(rng, _LENGTH)
+    if pattern == "zigzag":
+        path = _along_lane(rng, rng.uniform(60.0, _LENGTH))
+        waves = rng.uniform(1.5, 3.5)
+        weave = rng.uniform(3.0, 7.0) * np.sin(2.0 * np.pi * waves * path[:, 0] / path[-1, 0])
+        return path + np.column_stack([np.zeros(len(path)), weave])
+    if pattern == "back-and-forth":
+        path = _along_lane(rng, rng.uniform(35.0, 90.0))
+        for _ in range(rng.integers(1, 4)):
+            back = path[-1] - [rng.uniform(12.0, 30.0), rng.normal(scale=1.0)]
+            forth = back + np.array([rng.uniform(10.0, 30.0), rng.normal(scale=1.0)])
+            path = np.concatenate([path, _line(path[-1], back), _line(back, forth)])
+        return path
+    if pattern == "circling":  # into a lane and then once or twice around a block of slots
+        path = _along_lane(rng, rng.uniform(15.0, 60.0))
+        angle = np.linspace(0.0, 2.0 * np.pi * rng.uniform(1.0, 2.0), 80)
+        side = rng.choice([-1.0, 1.0])
+        width, height = rng.uniform(6.0, 15.0), rng.uniform(5.0, 10.0)
+        loop = np.column_stack([width * np.sin(angle), side * height * (1.0 - np.cos(angle))])
+        return np.concatenate([path, path[-1] + loop])
+    # Parking: along a lane, sometimes past the slot and back, and around the corner into the slot.
     path = _along_lane(rng, rng.uniform(15.0, 90.0))
     if rng.random() < 0.25:
         path = np.concatenate([path, _line(path[-1], path[-1] - [rng.uniform(4.0, 12.0), 0.0])])
@@ -98,40 +124,5 @@ def _parking(rng: np.random.Generator) -> FloatArray:
     return np.concatenate([path, turn, slot])
 
 
-def _circling(rng: np.random.Generator) -> FloatArray:
-    """Return a path into a lane and then once or twice around a block of slots."""
-    start = _along_lane(rng, rng.uniform(15.0, 60.0))
-    angle = np.linspace(0.0, 2.0 * np.pi * rng.uniform(1.0, 2.0), 80)
-    side = rng.choice([-1.0, 1.0])
-    radii = rng.uniform(6.0, 15.0), rng.uniform(5.0, 10.0)
-    loop = start[-1] + np.column_stack([radii[0] * np.sin(angle), side * radii[1] * (1.0 - np.cos(angle))])
-    return np.concatenate([start, loop])
-
-
-def _zigzag(rng: np.random.Generator) -> FloatArray:
-    path = _along_lane(rng, rng.uniform(60.0, _LENGTH))
-    waves = rng.uniform(1.5, 3.5)
-    weave = rng.uniform(3.0, 7.0) * np.sin(2.0 * np.pi * waves * path[:, 0] / path[-1, 0])
-    return path + np.column_stack([np.zeros(len(path)), weave])
-
-
-def _back_and_forth(rng: np.random.Generator) -> FloatArray:
-    path = _along_lane(rng, rng.uniform(35.0, 90.0))
-    for _ in range(rng.integers(1, 4)):
-        back = path[-1] - [rng.uniform(12.0, 30.0), rng.normal(scale=1.0)]
-        forth = back + np.array([rng.uniform(10.0, 30.0), rng.normal(scale=1.0)])
-        path = np.concatenate([path, _line(path[-1], back), _line(back, forth)])
-    return path
-
-
 def _line(begin: FloatArray, end: FloatArray) -> FloatArray:
     return np.linspace(begin, end, 10)[1:]
-
-
-_PATHS: dict[str, Callable[[np.random.Generator], FloatArray]] = {
-    "circling": _circling,
-    "zigzag": _zigzag,
-    "back-and-forth": _back_and_forth,
-    "go-straight": lambda rng: _along_lane(rng, _LENGTH),
-    "parking": _parking,
-}

@@ -24,7 +24,7 @@ from steelyard._types import FloatArray
 from steelyard.ensemble.alarm_log import AlarmLog
 from steelyard.ensemble.calibration import ExpectedRecall, PrecisionLevels
 from steelyard.exceptions import DataError
-from steelyard.metrics.confidence import rate_interval
+from steelyard.metrics.formulas import rate_interval
 from steelyard.thresholds import choose_threshold
 
 Keys = NDArray[np.uint64]

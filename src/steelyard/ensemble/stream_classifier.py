@@ -34,8 +34,8 @@ from steelyard.ensemble.state import get_state, restored_ensemble
 from steelyard.ensemble.thresholded import ThresholdedClassifier
 from steelyard.exceptions import SteelyardError
 from steelyard.explanation.attribution import Attribution
-from steelyard.explanation.explain import explain_rows
 from steelyard.explanation.neighbors import RememberedRows
+from steelyard.explanation.rows import explain_rows
 from steelyard.params import (
     AnyOf,
     Constraint,

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from steelyard._types import FloatArray
 from steelyard.base import BatchLearner
 from steelyard.exceptions import SteelyardError
-from steelyard.explanation.explain import mean_contributions
+from steelyard.explanation.rows import mean_contributions
+from steelyard.streams.chunks import Chunk
+from steelyard.streams.predictions import is_ready, rows_for_model
 
 _MAX_RECORDS = 32  # more records would dominate the cost of a stream, because each record explains rows
-EXPLAINED_ROWS = 16  # number of rows that are explained for each record, which takes tens of milliseconds
+_EXPLAINED_ROWS = 16  # number of rows that are explained for each record, which takes tens of milliseconds
 MAX_FEATURES = 4096
 _REMEMBERED_ROWS = 200
 
@@ -33,14 +35,13 @@ def contributions(model: Any) -> FloatArray | None:
     return weights * spread if weights.shape[1] == len(spread) else None
 
 
-def strengths_of(model: Any, recent: Callable[[], Any] | None = None) -> FloatArray | None:
+def strengths_of(model: Any, chunk: Chunk | None = None) -> FloatArray | None:
     """Return the strength (importance) of each feature for the scores of a model.
 
-    The strength is the mean absolute contribution of the feature, as ``explain`` returns it, over recent
-    rows, which ``recent`` returns in the form that the model accepts. By default these are the last rows that
-    the model stores. For linear learners with statistics of all rows, the strength is the root mean square,
-    over the scores, of :func:`contributions`. The result is None if the model is not a learner of this
-    package, or has no rows to explain.
+    The strength is the mean absolute contribution of the feature, as ``explain`` returns it, over the last
+    rows of a chunk, by default over the last rows that the model stores. For linear learners with statistics
+    of all rows, it is the root mean square, over the scores, of :func:`contributions`. The result is None if
+    the model is not a learner of this package, or has no rows to explain.
     """
     values = contributions(model)
     if values is not None:
@@ -48,15 +49,17 @@ def strengths_of(model: Any, recent: Callable[[], Any] | None = None) -> FloatAr
     is_learner = isinstance(model, BatchLearner) and hasattr(model, "decision_function")
     if not is_learner or model._sequence_kernel() is not None:
         return None
-    if recent is not None:
-        rows = recent()
-    else:
+    if chunk is None:
         remembered = model._remembered_rows()
         rows = None if remembered is None or not remembered.has_values else remembered.X[-_REMEMBERED_ROWS:]
-    if rows is None or not len(rows):
+    elif not is_ready(model) or chunk.X.shape[1] > MAX_FEATURES:
+        return None
+    else:
+        rows = rows_for_model(model, chunk.take(max(0, len(chunk) - _EXPLAINED_ROWS), len(chunk)))
+    if rows is None or sp.issparse(rows) or not len(rows):
         return None
     try:
-        return mean_contributions(model, rows, are_remembered=recent is None)
+        return mean_contributions(model, rows, are_remembered=chunk is None)
     except SteelyardError:  # for example, all rows have been forgotten
         return None
 
@@ -76,15 +79,12 @@ class FeatureStrengths:
         self._strengths: list[FloatArray] = []
         self._step, self._n_calls = 1, 0
 
-    def record(self, row: int, model: Any, recent: Callable[[], Any]) -> None:
-        """Record the current strengths; with too many records, every other one is removed.
-
-        ``recent`` returns recent rows in the form that the model accepts, or None if there are none.
-        """
+    def record(self, row: int, model: Any, chunk: Chunk | None) -> None:
+        """Record the current strengths over a chunk; with too many records, every other one is removed."""
         self._n_calls += 1
-        if self._n_calls % self._step or self.rows[-1:] == [row]:
+        if chunk is None or self._n_calls % self._step or self.rows[-1:] == [row]:
             return
-        values = strengths_of(model, recent)
+        values = strengths_of(model, chunk)
         if values is None or len(values) > MAX_FEATURES or not np.isfinite(values).all():
             return
         self.rows.append(row)

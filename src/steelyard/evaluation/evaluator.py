@@ -3,36 +3,43 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
 from steelyard._labels import Codes, LabelEncoder, positive_class
 from steelyard._types import FloatArray
 from steelyard._validation import call_of
-from steelyard.evaluation.contributions import EXPLAINED_ROWS, MAX_FEATURES, FeatureStrengths
+from steelyard.evaluation.contributions import MAX_FEATURES, FeatureStrengths
 from steelyard.evaluation.peers import as_stream_learner
 from steelyard.evaluation.results import PrequentialResult
-from steelyard.evaluation.sources import as_stream
 from steelyard.evaluation.tracking import METRICS, Tracker
-from steelyard.exceptions import ParameterError, SteelyardError
+from steelyard.exceptions import DataError, DataTypeError, ParameterError, SteelyardError
 from steelyard.params import Integer, check_value
 from steelyard.proximal.drift_report import renamed_event
-from steelyard.streams.chunks import Chunk, RowStream
-from steelyard.streams.predictions import Predictions, is_ready, learn_chunk, predict_chunk, rows_for_model
+from steelyard.streams.chunks import ArrayStream, Chunk, RowStream
+from steelyard.streams.predictions import Predictions, is_ready, learn_chunk, predict_chunk
+from steelyard.tables.columns import Columns
+from steelyard.tables.encoding import TableEncoder
+from steelyard.tables.source import LABEL, RecordSource
+from steelyard.tables.table_stream import TableStream, open_stream
 
 SampleCost = Callable[[Chunk], FloatArray]  # returns the cost of missing each row of a chunk
+_CHUNK_ROWS = 100  # default
 _MAX_TIMES = 1001
 _MAX_ALARMS = 5  # number of alarms per model that the report explains
+_MEMORY_FILE = Path("/proc/self/statm")  # the second number is the resident memory in pages
+_PAGE_BYTES = 4096
 # Minimum time between two measurements of the memory, which take longer than a small chunk.
 _MEMORY_INTERVAL_SECONDS = 0.1
 DEFAULT_METRICS = (
@@ -68,9 +75,14 @@ class Event:
 
     def described(self, feature_names: Sequence[str]) -> str:
         """Return the text with feature names in place of numbers such as x14."""
+        return self.renamed(feature_names).text
+
+    def renamed(self, feature_names: Sequence[str]) -> Event:
+        """Return the event with feature names in place of numbers in its text and its change."""
         if self.change is None:
-            return self.text
-        return str(renamed_event(self.change, feature_names)["text"])
+            return self
+        change = renamed_event(self.change, feature_names)
+        return replace(self, text=str(change["text"]), change=dict(change))
 
 
 class Candidate:
@@ -111,12 +123,6 @@ class Candidate:
             found = np.flatnonzero(predictions.indices == predictions.predicted.index(positive))
             self.alarms.extend(chunk.take(row, row + 1) for row in found[-_MAX_ALARMS:].tolist())
         return predictions
-
-    def predict_unlabelled(self, chunk: Chunk) -> None:
-        """Predict rows without labels, and count how often each label is predicted."""
-        predictions = self.predict(chunk)
-        if predictions is not None:
-            self.unlabelled.update(label for label in predictions.labels.tolist() if label is not None)
 
     def learn(self, chunk: Chunk) -> list[Event]:
         """Learn a chunk and return the drifts that the model detected."""
@@ -190,7 +196,8 @@ class PrequentialEvaluator:
         self.label_table = LabelEncoder()
         self.times: list[tuple[int, float]] = []  # pairs (number of rows read, time of the last row)
         self.labels: dict[Any, int] = {}  # number of rows of each class so far
-        self._given_positive = positive
+        # The parameter `positive`, otherwise 1, True or the rarer of two classes, or None.
+        self.positive = self._given_positive = positive
         self._unlearned: deque[Chunk] = deque()  # tested rows whose labels have not arrived yet
         self._last_record = 0
         self._last_chunk: Chunk | None = None
@@ -223,7 +230,9 @@ class PrequentialEvaluator:
         if chunk.unlabelled is not None:
             self.n_unlabelled += len(chunk.unlabelled)
             for candidate in self.candidates:
-                candidate.predict_unlabelled(chunk.unlabelled)
+                found = candidate.predict(chunk.unlabelled)
+                labels = [] if found is None else found.labels.tolist()
+                candidate.unlabelled.update(label for label in labels if label is not None)
         if not len(chunk):
             return
         n_warmup = self.warmup - self.n_rows
@@ -231,9 +240,9 @@ class PrequentialEvaluator:
         for rows in [chunk.take(0, n_warmup), chunk.take(n_warmup, len(chunk))] if is_split else [chunk]:
             codes = rows.codes_in(self.label_table)
             self._count_rows(codes, rows.time)
-            is_tested, positive = self.n_rows >= self.warmup, self.positive
+            is_tested = self.n_rows >= self.warmup
             predictions = [
-                candidate.predict(rows, positive) if is_tested else None for candidate in self.candidates
+                candidate.predict(rows, self.positive) if is_tested else None for candidate in self.candidates
             ]
             self._last_chunk = rows
             self._measure(codes, predictions, rows.time)
@@ -289,14 +298,14 @@ class PrequentialEvaluator:
         """
         now = time.perf_counter()
         if now - self._memory[0] > _MEMORY_INTERVAL_SECONDS:
-            self._memory = now, resident_megabytes()
+            with suppress(OSError):  # not every system has the file
+                pages = int(_MEMORY_FILE.read_text(encoding="ascii").split()[1])
+                self._memory = now, pages * _PAGE_BYTES / 2**20
         self._last_record = self.n_rows
         is_thinned = False
         for candidate in self.candidates:
             if self.explains:
-                candidate.feature_strengths.record(
-                    self.n_rows, candidate.model, partial(self._recent_rows, candidate.model)
-                )
+                candidate.feature_strengths.record(self.n_rows, candidate.model, self._last_chunk)
             if candidate.tracker.n_scored:
                 is_thinned |= candidate.tracker.record(
                     self.n_rows, ago, self.label_table, candidate.rows_per_second, self._memory[1]
@@ -304,35 +313,18 @@ class PrequentialEvaluator:
         if is_thinned:
             self.every *= 2
 
-    def _recent_rows(self, model: Any) -> Any:
-        """Return the last predicted rows in a form that a model accepts, or None for wide or sparse rows."""
-        chunk = self._last_chunk
-        if chunk is None or not is_ready(model) or chunk.X.shape[1] > MAX_FEATURES:
-            return None
-        rows = rows_for_model(model, chunk.take(max(0, len(chunk) - EXPLAINED_ROWS), len(chunk)))
-        return None if sp.issparse(rows) else rows
-
     # -- class labels -------------------------------------------------------------------------------
-
-    @property
-    def positive(self) -> Any:
-        """Positive class: the parameter ``positive``, otherwise 1, True or the rarer of two classes."""
-        if self._given_positive is None:
-            return positive_class(self.labels)
-        code = self.label_table.find(self._given_positive)
-        return self._given_positive if code is None else self.label_table.labels[code]
 
     @property
     def positive_code(self) -> int | None:
         """Code of the positive class, or the next free code if the class has not appeared yet."""
-        positive = self.positive
-        if positive is None:
+        if self.positive is None:
             return None
-        code = self.label_table.find(positive)
+        code = self.label_table.find(self.positive)
         return len(self.label_table) if code is None else code
 
     def _count_rows(self, codes: Codes, time: FloatArray | None) -> None:
-        """Count the labels of the next rows and their changes, note new classes and the time of the rows."""
+        """Count the labels of the next rows and their changes; note new classes, positive class and time."""
         counts = np.bincount(codes)
         for code in np.flatnonzero(counts).tolist():
             label = self.label_table.labels[code]
@@ -344,6 +336,10 @@ class PrequentialEvaluator:
         self.n_label_changes += int(np.count_nonzero(codes[1:] != codes[:-1]))
         self.n_label_changes += self._last_code is not None and bool(codes[0] != self._last_code)
         self._last_code = int(codes[-1])
+        if self._given_positive is None:
+            self.positive = positive_class(self.labels)
+        elif (given := self.label_table.find(self._given_positive)) is not None:
+            self.positive = self.label_table.labels[given]
         if time is not None:
             if not self.times:
                 self.times.append((0, float(time[0])))
@@ -456,7 +452,7 @@ def prequential(
         seed=seed,
         k=k,
     )
-    chunks = as_stream(stream, y, target=target, chunk=chunk)
+    chunks = _as_stream(stream, y, target=target, chunk=chunk)
     row_stream = chunks if isinstance(chunks, RowStream) else None
     try:
         evaluator.run(chunks, progress)
@@ -473,13 +469,61 @@ def prequential(
     return evaluator.result(row_stream)
 
 
-def resident_megabytes() -> float:
-    """Return the resident memory of this process, or nan if the system does not report it."""
-    try:
-        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
-    except (OSError, ValueError, IndexError):
-        return float("nan")
-    return pages * 4096 / 2**20
+def _as_stream(data: Any, y: Any = None, *, target: str | None = None, chunk: int | None = None) -> Any:
+    """Return a stream of chunks from the arguments of :func:`prequential`."""
+    if y is not None and target is not None:
+        raise ParameterError("labels are either y or the column target; got both.", source="prequential")
+    if y is not None:
+        return _of_rows_and_labels(data, y, chunk or _CHUNK_ROWS)
+    if target is not None:
+        return open_stream(data, target, chunk=chunk or _CHUNK_ROWS, unlabelled="keep")
+    if isinstance(data, RowStream):
+        if chunk is not None:
+            raise ParameterError("a stream has its own chunk size; chunk must be None.", source="prequential")
+        return data
+    if isinstance(data, str | os.PathLike) or hasattr(data, "columns"):
+        raise ParameterError(
+            "a file or table needs target, the name of the column that holds the labels; got None.",
+            source="prequential",
+        )
+    if isinstance(data, Iterable) and not isinstance(data, Mapping):
+        return _of_items(data, chunk)
+    raise DataTypeError(
+        "expected a stream, rows with labels y, a table or file with target, or pairs of a mapping and a "
+        f"label; got {type(data).__name__}.",
+        source="prequential",
+    )
+
+
+def _of_rows_and_labels(X: Any, y: Any, chunk: int) -> RowStream:
+    if not hasattr(X, "columns"):
+        return ArrayStream(X, y, chunk=chunk)
+    if LABEL in X.columns:
+        raise DataError(
+            f"X must not have a column {LABEL!r} if the labels are passed as y.",
+            source="prequential",
+            hint=f"use target={LABEL!r} instead of y, or rename the column",
+        )
+    columns = {str(name): X[name] for name in X.columns}
+    return open_stream({**columns, LABEL: y}, LABEL, chunk=chunk, unlabelled="keep")
+
+
+def _of_items(items: Iterable[Any], chunk: int | None) -> Any:
+    iterator = iter(items)
+    first = next(iterator, None)
+    if first is None:
+        return ()
+    all_items = chain([first], iterator)
+    if isinstance(first, Chunk):
+        return all_items
+    if isinstance(first, tuple) and len(first) == 2 and isinstance(first[0], Mapping):
+        source = RecordSource(all_items, type(items).__name__)
+        return TableStream(source, Columns(LABEL), encoder=TableEncoder(), chunk=chunk or _CHUNK_ROWS)
+    raise DataTypeError(
+        f"expected chunks, or pairs of a mapping and a label; got {type(first).__name__}.",
+        source="prequential",
+        hint="an array needs labels: prequential(model, X, y)",
+    )
 
 
 def _check_options(

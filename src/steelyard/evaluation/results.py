@@ -21,15 +21,14 @@ import numpy as np
 
 from steelyard._deprecation import renamed_method
 from steelyard._visible import json_value
-from steelyard.evaluation.tracking import ScoreSample, Tracker, flat_bands
+from steelyard.evaluation.tracking import ScoreSample, Tracker
 from steelyard.exceptions import ParameterError, SteelyardError
 from steelyard.metrics.formulas import ConfusionTable, f1_scores, precisions, ratio, recalls
 from steelyard.persistence.files import write_atomically
-from steelyard.proximal.drift_report import renamed_event
 from steelyard.streams.predictions import rows_for_model
 
 if TYPE_CHECKING:
-    from steelyard.evaluation.evaluator import Candidate, Event, PrequentialEvaluator
+    from steelyard.evaluation.evaluator import Candidate, PrequentialEvaluator
     from steelyard.metrics import ReliabilityCurve
     from steelyard.streams.chunks import RowStream
 
@@ -132,7 +131,7 @@ class PrequentialResult:
         head = f"{self.n_rows:,} rows of {self.stream_name}"
         if self.positive is not None:
             head += f", positive class {self.positive!r}"
-        rows = [_shown_line(line) for line in self._shown_summary()]
+        rows = self._short_table()
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = [
             "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)) for row in rows
@@ -141,7 +140,7 @@ class PrequentialResult:
         return "\n".join([f"PrequentialResult: {head}", *(f"  {line}".rstrip() for line in lines), *notes])
 
     def _repr_html_(self) -> str:
-        head, *rows = [[escape(cell) for cell in _shown_line(line)] for line in self._shown_summary()]
+        head, *rows = [[escape(cell) for cell in line] for line in self._short_table()]
         body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
         positive = "" if self.positive is None else f", positive class <b>{escape(str(self.positive))}</b>"
         caption = f"{self.n_rows:,} rows of {escape(self.stream_name)}{positive}"
@@ -150,17 +149,22 @@ class PrequentialResult:
             f"<table><caption>{caption}</caption><thead><tr>{names}</tr></thead><tbody>{body}</tbody></table>"
         )
 
-    def _shown_summary(self) -> list[list[Any]]:
+    def _short_table(self) -> list[list[str]]:
         """Return the header and the rows of a short summary."""
-        names = [self.leading, f"mean_{self.leading}", f"lowest_{self.leading}"]
-        names += (
-            ["sensitivity", "specificity", "auc", "average_precision"]
-            if self.positive is not None
-            else (["f1", "accuracy"])
-        )
+        names = ["model", self.leading, f"mean_{self.leading}", f"lowest_{self.leading}"]
+        if self.positive is None:
+            names += ["f1", "accuracy", "tested"]
+        else:
+            names += ["sensitivity", "specificity", "auc", "average_precision", "tested"]
         lines = self.summary()
-        names = [name for name in ["model", *names, "tested"] if any(name in line for line in lines)]
-        return [names, *([line.get(name, math.nan) for name in names] for line in lines)]
+        names = [name for name in names if any(name in line for line in lines)]
+
+        def shown(value: Any) -> str:
+            if isinstance(value, float):
+                return "-" if math.isnan(value) else f"{value:.3f}"
+            return f"{value:,}" if isinstance(value, int) else str(value)
+
+        return [names, *([shown(line.get(name, math.nan)) for name in names] for line in lines)]
 
     def plot(self, measure: str | None = None, *, ax: Any = None) -> Any:
         """Plot a measure over time. This needs matplotlib.
@@ -219,7 +223,7 @@ class PrequentialResult:
                     "row": record.row,
                     "model": model,
                     **values,
-                    **flat_bands(tracker.bands(record.blocks, self._positive_code), values),
+                    **tracker.bands(record.blocks, self._positive_code, values),
                     "rows_per_second": record.rows_per_second,
                     "memory_mb": record.memory_mb,
                     "class_counts": dict(sorted((label, n) for label, n in rows if n)),
@@ -235,16 +239,20 @@ class PrequentialResult:
         periods the same weight, whereas periods with balanced classes dominate a measure of all rows. With
         many classes use ``mean_macro_recall`` and ``lowest_macro_recall``.
         """
-        return [
-            {
+        lines = []
+        for candidate in self._candidates:
+            line = {
                 "model": candidate.name,
                 "tested": candidate.tracker.n_scored,
                 **self.totals(candidate.name),
-                **_over_time(candidate.tracker.window_measures(self._positive_code)),
-                "rows_per_second": candidate.rows_per_second,
             }
-            for candidate in self._candidates
-        ]
+            measures = candidate.tracker.window_measures(self._positive_code)
+            for name in ("g_mean", "macro_recall"):
+                values = measures[name][~np.isnan(measures[name])]
+                if len(values):
+                    line |= {f"mean_{name}": float(values.mean()), f"lowest_{name}": float(values.min())}
+            lines.append({**line, "rows_per_second": candidate.rows_per_second})
+        return lines
 
     def totals(self, model: str) -> dict[str, float]:
         """Return the measures of one model over all rows, with their confidence bands."""
@@ -275,7 +283,7 @@ class PrequentialResult:
         return table.labels, table.counts
 
     def _confusion_table(self, model: str) -> ConfusionTable:
-        return ConfusionTable.of_present(self._label_table.labels, self._tracker(model).counter.confusion)
+        return ConfusionTable.of_present(self._label_table.labels, self._tracker(model).confusion)
 
     def score_sample(self, model: str) -> ScoreSample:
         """Return a sample of the scores of each class. High scores indicate the positive class."""
@@ -292,17 +300,7 @@ class PrequentialResult:
         if self._positive_code is None:
             return []
         tracker = self._tracker(model)
-        side = int(tracker.is_mirrored(self._positive_code))
-        return [
-            {
-                "day": str(np.datetime64(line.day, "D")),
-                "rows": line.n_rows,
-                "positive_rows": line.n_positive[side],
-                "precision_at_k": line.precision_at_k[side],
-                "recall_at_k": line.recall_at_k[side],
-            }
-            for line in tracker.days
-        ]
+        return tracker.days.lines(tracker.is_mirrored(self._positive_code))
 
     def unlabelled_predictions(self) -> dict[str, Counter[Any]]:
         """Return how often each model predicted each label for unlabelled rows."""
@@ -349,16 +347,16 @@ class PrequentialResult:
             names = self.feature_names
             if names is not None and len(names) == len(explained.column_names):
                 explained = replace(explained, column_names=list(names))
+            probability = None
+            if hasattr(learner, "predict_proba"):
+                column = learner.classes_.tolist().index(self.positive)
+                probability = float(learner.predict_proba(rows)[0, column])
             found.append(
                 {
                     "row": chunk.first_row,
                     "time": None if chunk.time is None else float(chunk.time[0]),
                     "label": chunk.y[0],
-                    "probability": float(
-                        learner.predict_proba(rows)[0, learner.classes_.tolist().index(self.positive)]
-                    )
-                    if hasattr(learner, "predict_proba")
-                    else None,
+                    "probability": probability,
                     "score": explained.of_class(0, self.positive)[2],
                     "columns": [list(column) for column in explained.largest(0, n_columns, self.positive)],
                 }
@@ -374,7 +372,7 @@ class PrequentialResult:
 
     def changes(self, model: str) -> list[int]:
         """Return the rows at which the recall of a class changed significantly."""
-        return _significant_changes(*self._tracker(model).counter.blocks())
+        return _significant_changes(*self._tracker(model).blocks())
 
     def _tracker(self, model: str) -> Tracker:
         return self._candidate(model).tracker
@@ -409,7 +407,8 @@ class PrequentialResult:
         text = io.StringIO()
         writer = csv.DictWriter(text, names, lineterminator="\n")
         writer.writeheader()
-        writer.writerows({name: _cell(value) for name, value in line.items()} for line in lines)
+        # A missing value, which is not equal to itself, is an empty cell.
+        writer.writerows({k: v if v == v else "" for k, v in line.items()} for line in lines)  # noqa: PLR0124
         return _written(text.getvalue(), path)
 
     def to_json(self, path: str | Path | None = None) -> str:
@@ -423,10 +422,7 @@ class PrequentialResult:
                 "stream": self.stream_name,
                 "rows": self.n_rows,
                 "positive": self.positive,
-                "unlabelled": {
-                    "rows": self.n_unlabelled,
-                    "predicted": self.unlabelled_predictions(),
-                },
+                "unlabelled": {"rows": self.n_unlabelled, "predicted": self.unlabelled_predictions()},
                 "labels": self.labels,
                 "window": self.window,
                 "delay": self.delay,
@@ -439,7 +435,7 @@ class PrequentialResult:
                 "moments": self.moments,
                 "known_drifts": self.known_drifts,
                 "bad_rows": self.bad_rows,
-                "events": [self._event_dict(event) for event in self.events],
+                "events": [asdict(event.renamed(self.feature_names or ())) for event in self.events],
                 "promises": {name: [rate.as_dict() for rate in self.promises(name)] for name in self.models},
                 "last_alarms": {name: self.last_alarms(name) for name in self.models},
                 "provenance": self.provenance,
@@ -459,13 +455,6 @@ class PrequentialResult:
             }
         )
         return found
-
-    def _event_dict(self, event: Event) -> dict[str, Any]:
-        """Return an event as plain values, with column names in place of indices."""
-        if event.change is None:
-            return asdict(event)
-        change = renamed_event(event.change, self.feature_names or ())
-        return {**asdict(event), "text": change["text"], "change": dict(change)}
 
 
 def label_order_warning(counts: Sequence[int], n_changes: int) -> str | None:
@@ -514,36 +503,12 @@ def _significant_changes(blocks: np.ndarray[Any, Any], block_rows: int) -> list[
     return [border * block_rows for _, border in found]
 
 
-def _over_time(columns: dict[str, Any]) -> dict[str, float]:
-    found: dict[str, float] = {}
-    for name in ("g_mean", "macro_recall"):
-        values = columns[name][~np.isnan(columns[name])]
-        if len(values):
-            found |= {f"mean_{name}": float(values.mean()), f"lowest_{name}": float(values.min())}
-    return found
-
-
 def _parameters(model: Any) -> dict[str, str]:
     """Return the parameters of a model as texts. For a wrapper, they are those of the inner model."""
     inner = getattr(model, "estimator", model)
     if not hasattr(inner, "get_params"):
         return {"model": repr(getattr(model, "model", model))}
     return {name: repr(value) for name, value in inner.get_params(deep=False).items()}
-
-
-def _shown_line(values: list[Any]) -> list[str]:
-    return [
-        ("-" if math.isnan(value) else f"{value:.3f}")
-        if isinstance(value, float)
-        else f"{value:,}"
-        if isinstance(value, int)
-        else str(value)
-        for value in values
-    ]
-
-
-def _cell(value: Any) -> Any:
-    return "" if isinstance(value, float) and math.isnan(value) else value
 
 
 def _written(text: str, path: str | Path | None) -> str:

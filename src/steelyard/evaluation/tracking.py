@@ -1,9 +1,14 @@
-"""Measures of the predictions of one model. The positive class can be chosen when the measures are read."""
+"""Measures of the predictions of one model. The positive class can be chosen when the measures are read.
+
+A tally is an array of shape (..., 3, n_classes): hits, true rows and predicted rows of each class.
+"""
 
 from __future__ import annotations
 
 import math
+from collections import deque
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Self
 
 import numpy as np
@@ -11,33 +16,49 @@ from numpy.typing import NDArray
 
 from steelyard._labels import Codes, LabelEncoder
 from steelyard._types import FloatArray
-from steelyard.evaluation.days import DayLine, DayMeasures
-from steelyard.metrics import pmauc_score, score_measures
-from steelyard.metrics.blocks import (
-    MEASURES,
-    BlockConfusion,
-    bootstrap_bands,
-    measures,
-    pad_classes,
-    rows_per_block,
+from steelyard.metrics import formulas, pmauc_score
+from steelyard.metrics.formulas import (
+    PROBABILITY_MEASURES,
+    BoolArray,
+    ReliabilityBins,
+    ReliabilityCurve,
+    probability_losses,
+    ranking_measures,
 )
-from steelyard.metrics.score_measures import PROBABILITY_MEASURES, Ranking, ReliabilityBins, ReliabilityCurve
 from steelyard.streams.predictions import Predictions
 
-_RANKING_METRICS = ("auc", "average_precision", "precision_at_k", "recall_at_k")
+Tallies = NDArray[np.int64]
+Pair = tuple[float, float]  # value if the scored class is positive, and if the other class is positive
+
+COUNT_METRICS = (
+    "sensitivity", "specificity", "g_mean", "f1", "rs", "accuracy", "imbalance_ratio", "macro_recall",
+    "cohen_kappa",
+)  # fmt: skip
+# Formulas of the measures of a positive class.
+_ONE_VS_REST = {
+    "sensitivity": "sensitivity", "specificity": "specificity", "g_mean": "g_mean", "f1": "f_beta",
+    "rs": "relative_sensitivity",
+}  # fmt: skip
+_AT_K = ("precision_at_k", "recall_at_k")
+_RANKING_METRICS = ("auc", "average_precision", *_AT_K)
 LOSSES = PROBABILITY_MEASURES  # measures for which lower values are better
-METRICS = (*MEASURES, "auc", "pmauc", *_RANKING_METRICS[1:], *PROBABILITY_MEASURES)
+METRICS = (*COUNT_METRICS, "auc", "pmauc", *_RANKING_METRICS[1:], *PROBABILITY_MEASURES)
+_BANDED = ("sensitivity", "specificity", "g_mean", "f1", "macro_recall")
+_CONFIDENCE = 0.95
 _N_RESAMPLES = 200
+_BLOCKS_PER_WINDOW = 20
+_MAX_STREAM_BLOCKS = 256  # maximum number of blocks; beyond it, adjacent blocks are merged
 _MIN_FLUSH_ROWS = 8000  # rows are buffered up to this number or two windows, whichever is larger
 # Maximum number of classes for PMAUC; with more, all pairs would take longer than learning.
 _MAX_PMAUC_CLASSES = 30
 # Maximum number of records of a model with few classes; beyond it, every other record is removed.
 _MAX_RECORDS = 2000
 _MAX_CELLS = 4_000_000  # maximum number of array cells in all records of a model
-
-# Value of a measure if the scored class is positive, and if the other class is positive.
-Pair = tuple[float, float]
+DAY_SECONDS = 86_400.0
+_MAX_DAYS = 4000  # maximum number of days; older days are dropped
 _NAN_PAIR = math.nan, math.nan
+# Days since 1970-01-01 (UTC), numbers of rows of both classes, and measures of a day.
+_Day = tuple[int, tuple[int, int], dict[str, Pair]]
 
 
 @dataclass(slots=True)
@@ -57,31 +78,37 @@ class Tracker:
     """Counts of the predictions of one model, and the measures that follow from them.
 
     Rows are buffered and counted together, so many small chunks take little more time than a few large ones.
-    All buffered rows are counted before a result is read. ``metrics`` are names out of :data:`METRICS`, and
-    ``seed`` is that of the score sample and of the confidence bands. ``scored_class`` is the class whose
-    scores are stored; with two classes, the scores of the other class are the negatives.
+    All buffered rows are counted before a result is read. Counts of earlier rows are stored for blocks of
+    rows, and adjacent blocks are merged if there are too many, so memory is bounded. With two classes, the
+    scores of the class that is not ``scored_class`` are the negatives of the stored scores.
     """
 
     def __init__(self, metrics: tuple[str, ...], window: int, seed: int, k: int = 100) -> None:
-        self.metrics, self.window = metrics, window
+        self.metrics, self.window, self.k = metrics, window, k
         self.n_scored = 0
         self.scored_class: int | None = None
         self.wants_probabilities = any(name in PROBABILITY_MEASURES for name in metrics)
-        self.k, self._seed = k, seed
-        self._days = DayMeasures(k)
-        self._counter = BlockConfusion(window)
-        self._sample = ScoreSample(seed=seed)
-        self._bins = ReliabilityBins()
-        self._records: list[Record] = []
+        self.days = DayMeasures(k)  # empty if the stream has no times
+        self._seed = seed
+        self._draws: dict[int, FloatArray] = {}  # draws of the bootstrap by number of blocks
         # Columns of rows that are not counted yet, all with the same classes and the same scored class.
         self._pending: list[tuple[NDArray[Any], ...]] = []
         self._pending_classes: tuple[int, int | None] = 0, None  # number of classes, scored class
-        self._n_complete = 0  # number of records whose windows have been counted
         # Mask of the rows of the last update that have a prediction, or None if all have one.
-        self._has_prediction: NDArray[np.bool_] | None = None
-        self._draws: dict[int, FloatArray] = {}
+        self._has_prediction: BoolArray | None = None
         # Rows of the last window, for PMAUC of more than two classes.
         self._score_tables: list[tuple[Codes, Predictions]] = []
+        # Counted rows: columns of the last counted rows and of the window before them, counts by true and
+        # predicted class, and counts of blocks of consecutive rows.
+        self._n_counted = 0
+        self._recent: list[NDArray[Any]] = []
+        self._confusion: Tallies = np.zeros((0, 0), dtype=np.int64)
+        self._blocks: Tallies = np.zeros((0, 3, 0), dtype=np.int64)
+        self._block_rows = max(1, window // _BLOCKS_PER_WINDOW)
+        self._sample = ScoreSample(seed=seed)
+        self._bins = ReliabilityBins(np.zeros((3, 10)), np.zeros(2))
+        self._records: list[Record] = []
+        self._n_complete = 0  # number of records whose windows have been counted
 
     def update(
         self,
@@ -104,7 +131,7 @@ class Tracker:
             time = None if time is None else time[answered]
         if not len(true):
             return
-        n_pending = self.n_scored - self._counter.n_rows
+        n_pending = self.n_scored - self._n_counted
         classes = len(table), scored_class
         if classes != self._pending_classes or n_pending >= max(2 * self.window, _MIN_FLUSH_ROWS):
             self._flush()
@@ -113,11 +140,11 @@ class Tracker:
         if scored_class is not None:
             self.scored_class = scored_class
             scores = predictions.score_of(table.labels[scored_class] if scored_class < len(table) else None)
-            if time is not None and {"precision_at_k", "recall_at_k"} & {*self.metrics}:
-                self._days.update(time, true == scored_class, scores)
+            if time is not None and {*_AT_K} & {*self.metrics}:
+                self.days.update(time, true == scored_class, scores)
         columns: tuple[NDArray[Any], ...] = (true, predicted, scores)
         if self.wants_probabilities:
-            columns += self._calibration_columns(true, predicted, predictions, table)
+            columns += self._event_columns(true, predicted, predictions, table)
         self._pending.append(columns)
         self.n_scored += len(true)
         if "pmauc" in self.metrics and 2 < len(table) <= _MAX_PMAUC_CLASSES:
@@ -125,9 +152,9 @@ class Tracker:
             while sum(len(y) for y, _ in self._score_tables[1:]) >= 2 * self.window:
                 self._score_tables.pop(0)
 
-    def _calibration_columns(
+    def _event_columns(
         self, true: Codes, predicted: Codes, predictions: Predictions, table: LabelEncoder
-    ) -> tuple[FloatArray, ...]:
+    ) -> tuple[NDArray[Any], ...]:
         """Return probability and occurrence of an event, log-loss and Brier score of each row.
 
         The event is that the row is of the scored class or, without a scored class, that the prediction is
@@ -136,13 +163,12 @@ class Tracker:
         if predictions.probabilities is None:
             return (np.full(len(true), np.nan),) * 4
         probabilities = predictions.probability_table(table.labels)
-        of_true_class = probabilities[np.arange(len(true)), true]
-        log_losses = score_measures.log_loss(of_true_class)
-        if self.scored_class is not None and self.scored_class < len(table) <= 2:
-            probability, event = probabilities[:, self.scored_class], true == self.scored_class
-            return probability, event.astype(np.float64), log_losses, score_measures.brier(probability, event)
-        briers = score_measures.brier(probabilities, true[:, None] == np.arange(len(table)))
-        return probabilities.max(axis=1), (true == predicted).astype(np.float64), log_losses, briers
+        scored = self.scored_class
+        if scored is not None and scored < len(table) <= 2:
+            losses = probability_losses(probabilities, true, scored)
+            return probabilities[:, scored], true == scored, *losses
+        losses = probability_losses(probabilities, true)
+        return probabilities.max(axis=1), true == predicted, *losses
 
     def record(
         self, row: int, ago: int, table: LabelEncoder, rows_per_second: float, memory_mb: float
@@ -161,8 +187,8 @@ class Tracker:
             scores["pmauc"] = (self._pmauc(table, ago),) * 2
         self._records.append(Record(row, n_rows, rows_per_second, memory_mb, scores))
         n_window = min(n_rows, self.window)
-        cells = 3 * len(table) * -(-n_window // rows_per_block(n_window))
-        if len(self._records) <= max(100, min(_MAX_RECORDS, _MAX_CELLS // max(cells, 1))):
+        n_blocks = -(-n_window // -(-n_window // _BLOCKS_PER_WINDOW))
+        if len(self._records) <= max(100, min(_MAX_RECORDS, _MAX_CELLS // (3 * len(table) * n_blocks))):
             return False
         self._flush()
         self._records = self._records[1::2]
@@ -172,48 +198,58 @@ class Tracker:
     def _flush(self) -> None:
         """Count the buffered rows and complete the pending records."""
         if self._pending:
-            true, predicted, scores, *calibration = map(np.concatenate, zip(*self._pending, strict=True))
+            columns = [np.concatenate(parts) for parts in zip(*self._pending, strict=True)]
+            true, predicted, scores, *calibration = columns
             n_classes, scored_class = self._pending_classes
-            self._counter.update(true, predicted, n_classes, scores, *calibration)
+            old = self._recent or [column[:0] for column in columns]
+            self._recent = [np.concatenate([a[-self.window :], b]) for a, b in zip(old, columns, strict=True)]
+            cells = np.bincount(true * n_classes + predicted, minlength=n_classes**2)
+            n_new = n_classes - len(self._confusion)
+            self._confusion = np.pad(self._confusion, (0, n_new)) + cells.reshape(n_classes, n_classes)
+            first = self._n_counted // self._block_rows  # the first rows may belong to the last block
+            numbers = np.arange(self._n_counted, self._n_counted + len(true)) // self._block_rows - first
+            n_blocks = first + int(numbers[-1]) + 1 - len(self._blocks)
+            self._blocks = np.pad(self._blocks, ((0, n_blocks), (0, 0), (0, n_new)))
+            self._blocks[first:] += block_tallies(true, predicted, numbers, n_classes)
+            while len(self._blocks) > _MAX_STREAM_BLOCKS:
+                self._blocks = np.add.reduceat(self._blocks, np.arange(0, len(self._blocks), 2))
+                self._block_rows *= 2
             if scored_class is not None:
                 self._sample.update(true, scores)
             if calibration:
-                self._bins.update(calibration[0], calibration[1], losses=calibration[2:])
+                self._bins = ReliabilityBins(*map(np.add, self._bins, ReliabilityBins.of(*calibration)))
+            self._n_counted += len(true)
             self._pending = []
         for record in self._records[self._n_complete :]:
-            columns, tallies = self._counter.window(self._counter.n_rows - record.n_predicted)
-            values = self._score_values(columns)
-            if "pmauc" in self.metrics:
-                values["pmauc"] = record.scores.get("pmauc", values["auc"])
-            record.scores, record.blocks = values, tallies.astype(np.int32)
+            self._complete(record)
         self._n_complete = len(self._records)
 
-    def _score_values(self, columns: list[NDArray[Any]]) -> dict[str, Pair]:
-        """Return the measures of scores and probabilities of a window."""
-        true, _, scores, *calibration = columns
+    def _complete(self, record: Record) -> None:
+        """Compute the counts and the measures of scores of a recorded window, whose rows are all counted."""
+        end = len(self._recent[0]) - (self._n_counted - record.n_predicted)
+        rows = slice(max(end - self.window, 0), end)
+        true, predicted, scores, *calibration = (column[rows] for column in self._recent)
+        # At most 20 blocks, counted from the end of the window; the first may be shorter.
+        numbers = np.arange(-len(true), 0) // -(-len(true) // _BLOCKS_PER_WINDOW)
+        blocks = block_tallies(true, predicted, numbers - numbers[0], len(self._confusion))
         values: dict[str, Pair] = {"auc": _NAN_PAIR}
         if self.scored_class is not None and {"pmauc", *_RANKING_METRICS} & {*self.metrics}:
-            one = Ranking.of(true == self.scored_class, scores)
-            other = one.of_other_class()
-            precisions, recalls = zip(one.at_k(self.k), other.at_k(self.k), strict=True)
-            values = {
-                "auc": (one.auc(),) * 2,
-                "average_precision": (one.average_precision(), other.average_precision()),
-                "precision_at_k": precisions,
-                "recall_at_k": recalls,
-            }
+            values = ranking_measures(true == self.scored_class, scores, k=self.k)
+            values["auc"] = values.pop("roc_auc")
         if calibration:
-            bins = ReliabilityBins().update(calibration[0], calibration[1], losses=calibration[2:])
-            values |= {name: (value,) * 2 for name, value in bins.measures().items()}
-        return values
+            measured = ReliabilityBins.of(*calibration).measures()
+            values |= {name: (value, value) for name, value in measured.items()}
+        if "pmauc" in self.metrics:
+            values["pmauc"] = record.scores.get("pmauc", values["auc"])
+        record.scores, record.blocks = values, blocks.astype(np.int32)
 
     # -- reading of measures ------------------------------------------------------------------------
 
     @property
-    def counter(self) -> BlockConfusion:
-        """Confusion counts of all rows."""
+    def confusion(self) -> Tallies:
+        """Number of rows by true and predicted class."""
         self._flush()
-        return self._counter
+        return self._confusion
 
     @property
     def sample(self) -> ScoreSample:
@@ -227,10 +263,10 @@ class Tracker:
         self._flush()
         return self._records
 
-    @property
-    def days(self) -> list[DayLine]:
-        """Precision and recall at k of each day, empty if the stream has no times."""
-        return self._days.lines()
+    def blocks(self) -> tuple[Tallies, int]:
+        """Return the tallies of the full blocks, oldest first, and the number of rows per block."""
+        self._flush()
+        return self._blocks[: self._n_counted // self._block_rows], self._block_rows
 
     def is_mirrored(self, positive: int | None) -> bool:
         """Return whether the positive class is not the scored class but the other of two classes."""
@@ -238,13 +274,13 @@ class Tracker:
 
     def window_measures(self, positive: int | None) -> dict[str, FloatArray]:
         """Return the measures of all recorded windows with one array per measure."""
-        width = self._width(positive)
-        windows = [pad_classes(r.blocks.sum(axis=0, dtype=np.int64), width) for r in self.records]
-        values = measures(np.array(windows).reshape(len(windows), 3, width), positive)
+        n_classes = len(self.confusion)
+        windows = [pad_classes(r.blocks.sum(axis=0, dtype=np.int64), n_classes) for r in self._records]
+        values = measures(np.array(windows).reshape(len(windows), 3, n_classes), positive)
         side = int(self.is_mirrored(positive))
-        for name in METRICS[len(MEASURES) :]:
+        for name in METRICS[len(COUNT_METRICS) :]:
             defined = positive is not None or name in {"pmauc", *PROBABILITY_MEASURES}
-            pairs = [r.scores.get(name, _NAN_PAIR) if defined else _NAN_PAIR for r in self.records]
+            pairs = [r.scores.get(name, _NAN_PAIR) if defined else _NAN_PAIR for r in self._records]
             values[name] = np.array([pair[side] for pair in pairs])
         return values
 
@@ -254,52 +290,37 @@ class Tracker:
         AUC and average precision come from the sample of scores. Precision and recall at k are means over
         the days, or over the windows if the stream has no times.
         """
-        found = measures(pad_classes(self.counter.total(), self._width(positive)), positive)
-        values = {name: float(found[name]) for name in self.metrics if name in found}
-        for name in self.metrics:
-            if name in {"auc", "average_precision"}:
-                values[name] = self._sampled(name, positive)
-            elif name in PROBABILITY_MEASURES:
-                values[name] = self._bins.measures()[name]
-            elif name in _RANKING_METRICS:
-                values[name] = self._mean_at_k(name, positive)
-        return {**values, **flat_bands(self.bands(self.counter.blocks()[0], positive), values)}
+        counts = self.confusion
+        tally = np.stack([counts.diagonal(), counts.sum(axis=1), counts.sum(axis=0)])
+        found = {name: float(value) for name, value in measures(tally, positive).items()}
+        found |= self._bins.measures()
+        if {"auc", "average_precision"} & {*self.metrics}:
+            found |= self._sampled(positive)
+        if {*_AT_K} & {*self.metrics}:
+            found |= self._means_at_k(positive)
+        names = sorted(self.metrics, key=lambda name: name not in COUNT_METRICS)
+        values = {name: found[name] for name in names if name in found}
+        return {**values, **self.bands(self.blocks()[0], positive, values)}
 
-    def _mean_at_k(self, name: str, positive: int | None) -> float:
-        days, side = self.days, int(self.is_mirrored(positive))
-        parts = (
-            np.array([getattr(day, name)[side] for day in days])
-            if days and positive is not None
-            else self.window_measures(positive)[name]
-        )
-        defined = parts[~np.isnan(parts)]
-        return float(defined.mean()) if len(defined) else math.nan
+    def _means_at_k(self, positive: int | None) -> dict[str, float]:
+        windows = self.window_measures(positive)
+        days = self.days.lines(self.is_mirrored(positive)) if positive is not None else []
+        means = {}
+        for name in _AT_K:
+            parts = np.array([day[name] for day in days]) if days else windows[name]
+            defined = parts[~np.isnan(parts)]
+            means[name] = float(defined.mean()) if len(defined) else math.nan
+        return means
 
-    def reliability(self, positive: int | None) -> ReliabilityCurve | None:
-        """Return the reliability curve of all rows, or None if there are no probabilities."""
-        self._flush()
-        if not self._bins.sums.any():
-            return None
-        curve = self._bins.curve()
-        if not self.is_mirrored(positive):
-            return curve
-        return ReliabilityCurve(
-            1.0 - curve.mean_probability[::-1], 1.0 - curve.positive_rate[::-1], curve.n_rows[::-1]
-        )
-
-    def _width(self, positive: int | None) -> int:
-        # A positive class that has not occurred yet counts as a class without rows.
-        return max(self.counter.n_classes, 0 if positive is None else positive + 1)
-
-    def bands(self, blocks: NDArray[Any], positive: int | None) -> dict[str, tuple[float, float]]:
-        """Return the confidence bands of the measures over all rows of some blocks."""
-        n = len(blocks)
-        if n < 2:
-            return {}
-        if n not in self._draws:
-            rng = np.random.default_rng((self._seed, n))
-            self._draws[n] = rng.multinomial(n, np.full(n, 1 / n), size=_N_RESAMPLES).astype(np.float64)
-        return bootstrap_bands(pad_classes(blocks, self._width(positive)), self._draws[n], positive)
+    def _sampled(self, positive: int | None) -> dict[str, float]:
+        sample = self._sample
+        if positive is None or len(sample.labels) < 2 or self.scored_class not in sample.labels:
+            return {"auc": math.nan, "average_precision": math.nan}
+        scores, is_positive, weights = sample.against(self.scored_class)
+        if self.is_mirrored(positive):
+            is_positive, scores = ~is_positive, -scores
+        found = ranking_measures(is_positive, scores, weights)
+        return {"auc": found["roc_auc"][0], "average_precision": found["average_precision"][0]}
 
     def _pmauc(self, table: LabelEncoder, ago: int) -> float:
         if len(table) > _MAX_PMAUC_CLASSES:
@@ -315,28 +336,97 @@ class Tracker:
         codes = np.searchsorted(present, true[last])
         return float(pmauc_score(codes, columns, labels=list(range(len(present)))))
 
-    def _sampled(self, name: str, positive: int | None) -> float:
-        sample = self.sample
-        if positive is None or len(sample.labels) < 2 or self.scored_class not in sample.labels:
-            return math.nan
-        scores, is_positive, weights = sample.against(self.scored_class)
-        if self.is_mirrored(positive):
-            is_positive, scores = ~is_positive, -scores
-        ranking = Ranking.of(is_positive, scores, weights)
-        return ranking.auc() if name == "auc" else ranking.average_precision()
+    def reliability(self, positive: int | None) -> ReliabilityCurve | None:
+        """Return the reliability curve of all rows, or None if there are no probabilities."""
+        self._flush()
+        if not self._bins.sums.any():
+            return None
+        curve = self._bins.curve()
+        if not self.is_mirrored(positive):
+            return curve
+        return ReliabilityCurve(
+            1.0 - curve.mean_probability[::-1], 1.0 - curve.positive_rate[::-1], curve.n_rows[::-1]
+        )
 
+    def bands(self, blocks: NDArray[Any], positive: int | None, values: dict[str, float]) -> dict[str, float]:
+        """Return the confidence bands of the measures in ``values`` as ``NAME_low`` and ``NAME_high``.
 
-def flat_bands(bands: dict[str, tuple[float, float]], values: dict[str, float]) -> dict[str, float]:
-    """Return the bands of the measures in ``values`` as ``NAME_low`` and ``NAME_high``.
-
-    The band of a measure that is nan is nan.
-    """
-    flat = {}
-    for name, band in bands.items():
-        if name in values:
-            low, high = _NAN_PAIR if math.isnan(values[name]) else band
+        The measures are those of all rows of some blocks; the band of a measure that is nan is nan.
+        """
+        n = len(blocks)
+        if n < 2:
+            return {}
+        if n not in self._draws:
+            rng = np.random.default_rng((self._seed, n))
+            self._draws[n] = rng.multinomial(n, np.full(n, 1 / n), size=_N_RESAMPLES).astype(np.float64)
+        bands = bootstrap_bands(pad_classes(blocks, len(self.confusion)), self._draws[n], positive)
+        flat = {}
+        for name in _BANDED:
+            if name not in values:
+                continue
+            low, high = _NAN_PAIR if math.isnan(values[name]) else bands[name]
             flat[f"{name}_low"], flat[f"{name}_high"] = low, high
-    return flat
+        return flat
+
+
+# -- measures of tallies ----------------------------------------------------------------------------
+
+
+def block_tallies(true: Codes, predicted: Codes, blocks: Codes, n_classes: int) -> Tallies:
+    """Return the tallies of rows by the number of their block, in increasing order from 0."""
+    first, n_blocks = blocks * n_classes, int(blocks[-1]) + 1
+    cells = ((first + true)[true == predicted], first + true, first + predicted)
+    counts = [np.bincount(cell, minlength=n_blocks * n_classes) for cell in cells]
+    return np.stack([count.reshape(n_blocks, n_classes) for count in counts], axis=1)
+
+
+def pad_classes(tallies: NDArray[Any], n_classes: int) -> NDArray[Any]:
+    """Append zero counts for classes that appeared later, up to ``n_classes`` classes."""
+    missing = n_classes - tallies.shape[-1]
+    return np.pad(tallies, [(0, 0)] * (tallies.ndim - 1) + [(0, missing)]) if missing > 0 else tallies
+
+
+def measures(tallies: NDArray[Any], positive: int | None) -> dict[str, FloatArray]:
+    """Return the measures of one or several tallies by name, or nan if a denominator is zero.
+
+    Without a positive class all classes count equally: sensitivity is the mean recall, f1 is the mean F1 of
+    all classes, and specificity and rs are nan. A positive class that has not occurred yet counts as a class
+    without rows.
+    """
+    tallies = np.asarray(tallies, dtype=np.float64)
+    tallies = tallies if positive is None else pad_classes(tallies, positive + 1)
+    counts = formulas.ClassCounts(tallies[..., 0, :], tallies[..., 1, :], tallies[..., 2, :])
+    names = {name: name for name in ("accuracy", "imbalance_ratio", "macro_recall", "cohen_kappa")}
+    if positive is None:
+        names |= {"sensitivity": "macro_recall", "g_mean": "g_mean", "f1": "macro_f1"}
+    values = {name: formulas.ALL_CLASSES[formula](counts) for name, formula in names.items()}
+    if positive is not None:
+        binary = counts.one_vs_rest(positive)
+        values |= {name: formulas.ONE_VS_REST[formula](binary) for name, formula in _ONE_VS_REST.items()}
+    undefined = np.full(counts.true.shape[:-1], np.nan)
+    return {name: values.get(name, undefined) for name in COUNT_METRICS}
+
+
+def bootstrap_bands(
+    blocks: NDArray[Any], draws: FloatArray, positive: int | None
+) -> dict[str, tuple[float, float]]:
+    """Return the central 95 % interval of the bootstrap values of each measure.
+
+    The bootstrap draws whole blocks of consecutive rows, because neighbouring rows are correlated; with
+    single rows the bands would be too narrow. ``draws[r, b]`` is how often resample r contains block b.
+    """
+    drawn = (draws @ blocks.reshape(len(blocks), -1)).reshape(len(draws), *blocks.shape[1:])
+    values = measures(drawn, positive)
+    bands = {}
+    for name in _BANDED:
+        sample = np.sort(values[name])  # nan values are sorted to the end
+        n = int(np.isfinite(sample).sum())
+        tail = int((1 - _CONFIDENCE) / 2 * n)
+        bands[name] = (float(sample[tail]), float(sample[n - 1 - tail])) if n else _NAN_PAIR
+    return bands
+
+
+# -- scores -----------------------------------------------------------------------------------------
 
 
 class ScoreSample:
@@ -352,7 +442,6 @@ class ScoreSample:
         self.counts: dict[Any, int] = {}
         # Random keys and scores of the sampled rows of each class.
         self._parts: dict[Any, list[tuple[FloatArray, FloatArray]]] = {}
-        self._n_rows: dict[Any, int] = {}
         self._limits: FloatArray = np.zeros(0)  # upper limit of the keys of sampled rows, for each class
         self._rng = np.random.default_rng(seed)
 
@@ -368,9 +457,9 @@ class ScoreSample:
             self.counts[code] = self.counts.get(code, 0) + int(rows[code])
             of_class = staying[staying_codes == code]
             if len(of_class):
-                self._parts.setdefault(code, []).append((keys[of_class], scores[of_class]))
-                self._n_rows[code] = self._n_rows.get(code, 0) + len(of_class)
-                if self._n_rows[code] > 2 * self.size:
+                parts = self._parts.setdefault(code, [])
+                parts.append((keys[of_class], scores[of_class]))
+                if sum(len(part) for part, _ in parts) > 2 * self.size:
                     self._trim(code)
 
     def _trim(self, code: Any) -> tuple[FloatArray, FloatArray]:
@@ -380,7 +469,7 @@ class ScoreSample:
             smallest = np.sort(np.argpartition(keys, self.size)[: self.size])
             keys, scores = keys[smallest], scores[smallest]
             self._limits[code] = keys.max()
-        self._parts[code], self._n_rows[code] = [(keys, scores)], len(keys)
+        self._parts[code] = [(keys, scores)]
         return keys, scores
 
     def renamed(self, names: list[Any], sign: float = 1.0) -> Self:
@@ -406,11 +495,59 @@ class ScoreSample:
 
         The weight is the number of rows of the class divided by the number of sampled rows of the class.
         """
-        parts = [(label, self.scores(label)) for label in self.labels]
-        is_positive = [np.full(len(part), label == positive) for label, part in parts]
-        weights = [np.full(len(part), self.counts[label] / len(part)) for label, part in parts]
-        return (
-            np.concatenate([part for _, part in parts]),
-            np.concatenate(is_positive),
-            np.concatenate(weights),
-        )
+        parts = [self.scores(label) for label in self.labels]
+        sizes = [len(part) for part in parts]
+        weights = [self.counts[label] / size for label, size in zip(self.labels, sizes, strict=True)]
+        is_positive = [label == positive for label in self.labels]
+        return np.concatenate(parts), np.repeat(is_positive, sizes), np.repeat(weights, sizes)
+
+
+class DayMeasures:
+    """Precision and recall of the ``k`` highest scores of each day.
+
+    Only the rows of the current day are stored. Late rows of an earlier day produce a second entry for that
+    day.
+    """
+
+    def __init__(self, k: int) -> None:
+        self.k = k
+        self._closed: deque[_Day] = deque(maxlen=_MAX_DAYS)
+        self._day: int | None = None
+        self._parts: list[tuple[BoolArray, FloatArray]] = []
+
+    def update(self, time: FloatArray, is_positive: BoolArray, scores: FloatArray) -> None:
+        """Add rows with their times in seconds since 1970."""
+        days: NDArray[np.int64] = np.floor(time / DAY_SECONDS).astype(np.int64)
+        borders = [0, *(np.flatnonzero(np.diff(days)) + 1).tolist(), len(days)]
+        for begin, end in pairwise(borders):
+            if begin == end:
+                continue
+            if self._day != days[begin] and self._parts:
+                self._closed.append(self._current())
+                self._parts = []
+            self._day = int(days[begin])
+            self._parts.append((is_positive[begin:end].copy(), scores[begin:end].copy()))
+
+    def lines(self, is_mirrored: bool) -> list[dict[str, Any]]:
+        """Return the measures of each day for the scored class or, mirrored, for the other class.
+
+        The last day may be incomplete.
+        """
+        days = [*self._closed, self._current()] if self._parts else self._closed
+        side = int(is_mirrored)
+        return [
+            {
+                "day": str(np.datetime64(day, "D")),
+                "rows": sum(n_rows),
+                "positive_rows": n_rows[side],
+                **{name: measures[name][side] for name in _AT_K},
+            }
+            for day, n_rows, measures in days
+        ]
+
+    def _current(self) -> _Day:
+        is_positive, scores = (np.concatenate(parts) for parts in zip(*self._parts, strict=True))
+        n_positive = int(is_positive.sum())
+        assert self._day is not None  # set by update()
+        found = ranking_measures(is_positive, scores, k=self.k)
+        return self._day, (n_positive, len(scores) - n_positive), found

@@ -109,23 +109,12 @@ def explain_kernel_sum(
     *,
     background: FloatArray | None = None,
 ) -> Attribution:
-    """Return contributions to ``k(x, vectors) @ coef.T + intercept``.
+    """Return contributions to ``kernel(X, vectors) @ coef.T + intercept``.
 
     For the kernels "rbf" and "laplacian", which are products over the columns, the Shapley values are exact
     up to 16 columns and accurate to about six digits with more. Their reference replaces a column by values
-    drawn from the background, independently of the other columns. The reference of other kernels is the mean
-    of the background.
-
-    Parameters
-    ----------
-    X, vectors : ndarray of shape (n_rows, n_columns) and (n_vectors, n_columns)
-        Rows to explain and support vectors.
-    kernel : Kernel
-        A kernel of vectors, with a numeric gamma.
-    coef, intercept : ndarray of shape (n_scores, n_vectors) and (n_scores,)
-        Coefficients and intercepts.
-    background : ndarray of shape (n_background, n_columns), optional
-        Rows to compare with; the vectors by default.
+    drawn from the background, by default the vectors, independently of the other columns. The reference of
+    other kernels is the mean of the background.
     """
     X, vectors = (np.ascontiguousarray(part, dtype=np.float64) for part in (X, vectors))
     coef, name = np.ascontiguousarray(coef), kernel.kernel
@@ -163,28 +152,22 @@ def explain_function(
 
     Up to 10 columns all sets of columns are enumerated, so the values are exact. With more columns, the
     average is taken over sampled orders of the columns, each together with its reverse. The values still add
-    up to the score.
-
-    Parameters
-    ----------
-    scores : callable
-        Function that returns the scores of rows, of shape (n_rows, n_scores).
-    X : ndarray of shape (n_rows, n_columns)
-        Rows to explain.
-    reference : ndarray of shape (n_columns,)
-        The row to compare with.
-    columns : sequence of int, optional
-        Columns on which the scores depend, by default all. The contributions of other columns are zero.
+    up to the score. ``scores`` returns an array of shape (n_rows, n_scores), which depends on ``columns``
+    only, by default on all; the contributions of other columns are zero.
     """
     used = np.arange(X.shape[1]) if columns is None else np.asarray(columns, dtype=np.int64)
     base = scores(np.array(reference, dtype=np.float64)[None])[0]
     out = np.zeros((*X.shape, len(base)))
-    explain = _by_sets if len(used) <= _MAX_EXACT_COLUMNS else _by_orders
-    n_scored = 2 ** len(used) if explain is _by_sets else len(used) + 1
-    step = max(1, _MAX_SCORED_ROWS // n_scored)
+    is_exact = len(used) <= _MAX_EXACT_COLUMNS
+    step = max(1, _MAX_SCORED_ROWS // (2 ** len(used) if is_exact else len(used) + 1))
     for begin in range(0, len(X), step):
         rows = slice(begin, begin + step)
-        out[rows, used] = explain(scores, X[rows], reference, used, len(X))
+        if is_exact:
+            masks, weights = _all_sets(len(used))
+            values = _mixed_scores(scores, X[rows], reference, used, masks)
+            out[rows, used] = np.einsum("cs,nsp->ncp", weights, values)
+        else:
+            out[rows, used] = _by_orders(scores, X[rows], reference, used, len(X))
     return Attribution(out, base)
 
 
@@ -202,15 +185,6 @@ def _mixed_scores(
     return scores(mixed).reshape(len(X), len(masks), -1)
 
 
-def _by_sets(
-    scores: Scores, X: FloatArray, reference: FloatArray, columns: IntArray, n_rows: int
-) -> FloatArray:
-    del n_rows  # the number of sets does not depend on the number of rows
-    masks, weights = _all_sets(len(columns))
-    values = _mixed_scores(scores, X, reference, columns, masks)
-    return np.asarray(np.einsum("cs,nsp->ncp", weights, values))
-
-
 @cache
 def _all_sets(n: int) -> tuple[NDArray[np.bool_], FloatArray]:
     """Return all subsets of n columns as masks, and the weight of each subset in each Shapley value."""
@@ -225,6 +199,7 @@ def _all_sets(n: int) -> tuple[NDArray[np.bool_], FloatArray]:
 def _by_orders(
     scores: Scores, X: FloatArray, reference: FloatArray, columns: IntArray, n_rows: int
 ) -> FloatArray:
+    """Return Shapley values averaged over sampled orders, fewer if there are many rows in all."""
     n = len(columns)
     n_pairs = int(np.clip(_SCORED_ROWS_FOR_ORDERS // (2 * n_rows * (n + 1)), 1, _MAX_ORDER_PAIRS))
     rng = np.random.default_rng(0)

@@ -76,12 +76,6 @@ class RememberedRows:
     compare: Callable[[FloatArray], FloatArray] | None = None
     has_values: bool = True  # whether ``X`` has the original columns
 
-    def near_row(self, place: int, distance: float) -> NearRow:
-        """Return the remembered row with index ``place``, and its distance from the explained row."""
-        label = None if self.labels is None else self.labels[place]
-        number = None if self.numbers is None else int(self.numbers[place])
-        return NearRow(label, float(distance), number, self.X[place] if self.has_values else None)
-
     def compared(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return ``X`` and the remembered rows in the coordinates in which distances are computed."""
         if self.compare is not None:
@@ -104,7 +98,11 @@ def find_nearest(remembered: RememberedRows | None, X: FloatArray) -> list[list[
         for begin in range(0, len(X), step):
             distances = cdist(rows[begin : begin + step], others[own], "cityblock") / others.shape[1]
             for row, line in enumerate(distances, begin):
-                near[row] += [remembered.near_row(own[place], line[place]) for place in _smallest(line)]
+                for nearest in _smallest(line):
+                    place = own[nearest]
+                    number = None if remembered.numbers is None else int(remembered.numbers[place])
+                    values = remembered.X[place] if remembered.has_values else None
+                    near[row].append(NearRow(remembered.labels[place], float(line[nearest]), number, values))
     return [sorted(found, key=lambda one: one.distance) for found in near]
 
 
@@ -120,67 +118,56 @@ def _smallest(distances: FloatArray) -> list[int]:
 # -- changes of a row that change the prediction -----------------------------------------------------
 
 
-@dataclass(frozen=True)
-class ChangeSearch:
-    """Search for small changes of a row that change its prediction.
+def find_changes(
+    row: FloatArray,
+    support: FloatArray,
+    remembered: RememberedRows | None,
+    learner: Any,
+    names: Sequence[str],
+) -> list[Change]:
+    """Return small changes of a row with which a learner would predict another class, smallest first.
 
     Columns are tried one at a time, with values of remembered rows. If no single column suffices, the value
-    that helps most is kept and another column is tried, up to four columns.
+    that helps most is kept and another column is tried, up to four columns. ``support`` has the contribution
+    of each column to the score of the predicted class.
     """
-
-    # Function that returns the scores of rows, of shape (n_rows, n_scores).
-    decide: Callable[[FloatArray], FloatArray]
-    classes: NDArray[Any]  # labels of the classes, shape (n_classes,)
-    names: Sequence[str]  # column names
-    remembered: RememberedRows | None  # source of the values to try; if None, no changes are found
-
-    def of_row(self, row: FloatArray, support: FloatArray) -> list[Change]:
-        """Return the changes of a row, smallest first.
-
-        ``support`` has the contribution of each column to the score of the predicted class.
-        """
-        if self.remembered is None or not self.remembered.has_values or len(self.classes) < 2:
-            return []
-        now = int(winners(self.decide(row[None]), len(self.classes))[0])
-        has_values = np.asarray(~np.isnan(self.remembered.X).all(axis=0))
-        columns = [c for c in np.argsort(-support, kind="stable").tolist() if has_values[c]]
-        columns = columns[:_MAX_TRIED_COLUMNS]
-        tried, changed = row, list[int]()
-        while columns and len(changed) < _MAX_CHANGED_COLUMNS:
-            trials, places, sizes = self._trials(tried, columns)
-            scores = self.decide(trials)
-            is_other = winners(scores, len(self.classes)) != now
-            if is_other.any():
-                sizes[~is_other] = np.inf
-                smallest = {c: int(np.where(places == c, sizes, np.inf).argmin()) for c in columns}
-                best_first = sorted(
-                    (sizes[t], t) for c, t in smallest.items() if is_other[t] and places[t] == c
-                )
-                return [
-                    self._change(trials[trial], scores[trial], [*changed, int(places[trial])])
-                    for _, trial in best_first[:_MAX_CHANGES]
-                ]
-            best = int(np.argmin(_margins(scores, now)))
-            tried, changed = trials[best], [*changed, int(places[best])]
-            columns.remove(changed[-1])
+    scores, classes = learner._explained_scores(row[None])
+    if remembered is None or not remembered.has_values or len(classes) < 2:
         return []
-
-    def _trials(self, row: FloatArray, columns: list[int]) -> tuple[FloatArray, IntArray, FloatArray]:
-        """Return copies of a row with one changed column each, the changed columns, and the sizes of changes.
-
-        Only ``columns`` are changed.
-        """
-        assert self.remembered is not None
-        values, sizes = zip(*(_tried_values(self.remembered.X[:, c], row[c]) for c in columns), strict=True)
-        places = np.repeat(columns, [len(part) for part in values])
-        trials = np.repeat(row[None], len(places), axis=0)
-        trials[np.arange(len(places)), places] = np.concatenate(values)
-        return trials, places, np.concatenate(sizes)
-
-    def _change(self, row: FloatArray, score: FloatArray, columns: Sequence[int]) -> Change:
-        label = self.classes[winners(score[None], len(self.classes))[0]]
-        values = {self.names[c]: float(row[c]) for c in columns}
-        return Change(values, label, float(score[0]) if len(score) == 1 else score)
+    now = int(winners(scores, len(classes))[0])
+    has_values = np.asarray(~np.isnan(remembered.X).all(axis=0))
+    columns = [c for c in np.argsort(-support, kind="stable").tolist() if has_values[c]]
+    columns = columns[:_MAX_TRIED_COLUMNS]
+    tried, changed = row, list[int]()
+    while columns and len(changed) < _MAX_CHANGED_COLUMNS:
+        # Each trial is a copy of the row with one more changed column.
+        parts = [_tried_values(remembered.X[:, c], tried[c]) for c in columns]
+        values, sizes = (np.concatenate(each) for each in zip(*parts, strict=True))
+        places = np.repeat(columns, [len(part) for part, _ in parts])
+        trials = np.repeat(tried[None], len(places), axis=0)
+        trials[np.arange(len(places)), places] = values
+        scores = learner._explained_scores(trials)[0]
+        predicted = winners(scores, len(classes))
+        if (predicted != now).any():
+            sizes[predicted == now] = np.inf
+            smallest = [int(np.where(places == c, sizes, np.inf).argmin()) for c in columns]
+            best_first = sorted(
+                (sizes[t], t)
+                for c, t in zip(columns, smallest, strict=True)
+                if places[t] == c and predicted[t] != now
+            )
+            return [
+                Change(
+                    {names[c]: float(trials[t, c]) for c in (*changed, int(places[t]))},
+                    classes[predicted[t]],
+                    float(scores[t, 0]) if scores.shape[1] == 1 else scores[t],
+                )
+                for _, t in best_first[:_MAX_CHANGES]
+            ]
+        best = int(np.argmin(_margins(scores, now)))
+        tried, changed = trials[best], [*changed, int(places[best])]
+        columns.remove(changed[-1])
+    return []
 
 
 def _margins(scores: FloatArray, place: int) -> FloatArray:

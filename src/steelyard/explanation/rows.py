@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from html import escape
 from math import floor, log10
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from steelyard._concurrency import shallow_copy
 from steelyard._labels import winners
 from steelyard._types import FloatArray
-from steelyard.explanation.neighbors import Change, NearRow
+from steelyard.explanation.neighbors import Change, NearRow, find_changes, find_nearest
+
+if TYPE_CHECKING:
+    from steelyard.base import BatchLearner
 
 _MAX_COLUMNS = 10  # maximum number of columns shown in text, table and plot
 _MAX_TEXT_ROWS = 5
+_MAX_ROWS_WITH_CHANGES = 20
 _BAR_PIXELS = 110  # width of the longest bar in HTML
 _POSITIVE, _NEGATIVE, _NEUTRAL = "#b5432e", "#1f5a92", "#8a8f98"
 
@@ -135,7 +141,14 @@ class RowExplanations:
         )
 
     def __str__(self) -> str:
-        texts = [self._row_text(row) for row in range(min(len(self), _MAX_TEXT_ROWS))]
+        texts = []
+        for row in range(min(len(self), _MAX_TEXT_ROWS)):
+            _, base, score, _ = self.of_class(row)
+            lines = [("base", base), *self._shown(row), ("score", score)]
+            width = max(len(text) for text, _ in lines)
+            form = _number_format([size for _, size in lines], 3)
+            table = [f"  {text:<{width}}  {format(size, form):>9}" for text, size in lines]
+            texts.append("\n".join([self._headline(row), *table, *self._notes(row)]))
         if len(self) > _MAX_TEXT_ROWS:
             texts.append(f"... and {len(self) - _MAX_TEXT_ROWS} more rows.")
         return "\n\n".join(texts)
@@ -146,22 +159,23 @@ class RowExplanations:
         _, _, score, label = self.of_class(row)
         return f"Row {row}: predicted {_label(label)}, score {score:.3g}"
 
-    def _row_text(self, row: int) -> str:
-        _, base, score, _ = self.of_class(row)
-        lines = [("base", base), *self._shown(row), ("score", score)]
-        width = max(len(text) for text, _ in lines)
-        form = _number_format([size for _, size in lines], 3)
-        table = [f"  {text:<{width}}  {format(size, form):>9}" for text, size in lines]
-        return "\n".join([self._headline(row), *table, *self._notes(row)])
-
     def _notes(self, row: int) -> list[str]:
+        """Return sentences about changes of a row and about its nearest rows."""
         notes = []
-        if self.changes and self.changes[row]:
-            notes = [
-                _change_text(change, self.column_names, self.values[row]) for change in self.changes[row]
+        now = dict(zip(self.column_names, self.values[row], strict=True))
+        for change in self.changes[row] if self.changes else ():
+            parts = [
+                f"{name} = {value_text(new)} (now {value_text(now[name])})"
+                for name, new in change.values.items()
             ]
-        if self.nearest and self.nearest[row]:
-            notes.append(f"Nearest remembered rows (distance): {_near_text(self.nearest[row])}.")
+            notes.append(f"The prediction would be {_label(change.label)} with {' and '.join(parts)}.")
+        by_class: dict[str, list[str]] = {}
+        for near in self.nearest[row] if self.nearest else ():
+            number = "" if near.number is None else f"row {near.number} "
+            by_class.setdefault(_label(near.label), []).append(f"{number}({near.distance:.2f})")
+        if by_class:
+            text = "; ".join(f"{label}: {', '.join(rows)}" for label, rows in by_class.items())
+            notes.append(f"Nearest remembered rows (distance): {text}.")
         return notes
 
     # -- HTML representation ------------------------------------------------------------------------
@@ -251,28 +265,76 @@ class RowExplanations:
         return [self._row_dict(row) for row in range(len(self))]
 
     def _row_dict(self, row: int) -> dict[str, Any]:
+        def by_column(values: Iterable[Any]) -> dict[str, Any]:
+            return dict(zip(self.column_names, values, strict=True))
+
         contributions, base, score = self.contributions[row], self.base, self.score[row]
         plain: dict[str, Any] = {"label": _plain(self.labels[row])}
         if contributions.ndim == 1:
             # A positive score is in favour of this class.
             plain |= {"score": float(score), "score_class": _plain(self.classes[-1]), "base": float(base)}
-            plain["contributions"] = dict(zip(self.column_names, contributions.tolist(), strict=True))
+            plain["contributions"] = by_column(contributions.tolist())
         else:
             names = [str(_plain(label)) for label in self.classes]
-            plain |= {name: dict(zip(names, part.tolist(), strict=True))
-                      for name, part in (("score", score), ("base", base))}  # fmt: skip
-            plain["contributions"] = {
-                name: dict(zip(self.column_names, part.tolist(), strict=True))
-                for name, part in zip(names, contributions.T, strict=True)
-            }
+            plain["score"] = dict(zip(names, score.tolist(), strict=True))
+            plain["base"] = dict(zip(names, base.tolist(), strict=True))
+            parts = zip(names, contributions.T, strict=True)
+            plain["contributions"] = {name: by_column(part.tolist()) for name, part in parts}
         if self.nearest:
-            plain["nearest"] = [_near_dict(near, self.column_names) for near in self.nearest[row]]
+            plain["nearest"] = [
+                {"label": _plain(near.label), "distance": near.distance, "number": near.number}
+                | ({} if near.values is None else {"values": by_column(map(_plain, near.values))})
+                for near in self.nearest[row]
+            ]
         if self.changes:
             plain["changes"] = [
                 {"label": _plain(change.label), "values": {k: _plain(v) for k, v in change.values.items()}}
                 for change in self.changes[row]
             ]
         return plain
+
+
+def explain_rows(
+    learner: BatchLearner, X: Any, background: Any = None, changes: bool | None = None
+) -> RowExplanations:
+    """Explain the predictions of rows; see :meth:`steelyard.base.BatchLearner.explain`."""
+    rows = learner._explained_rows(X)
+    names = learner._explained_names(rows.shape[1])
+    others = None if background is None else learner._explained_rows(background)
+    plain = shallow_copy(learner)  # the rows are already validated, so column names are not checked again
+    plain.__dict__.pop("feature_names_in_", None)
+    scores, classes = plain._explained_scores(rows)
+    remembered = plain._remembered_rows()
+    if others is None and remembered is not None and remembered.has_values:
+        others = remembered.X
+    attribution = plain._attribution(rows, others).adjusted(scores)
+    is_single = scores.shape[1] == 1
+    found = RowExplanations(
+        contributions=attribution.contributions[:, :, 0] if is_single else attribution.contributions,
+        base=float(attribution.base[0]) if is_single else attribution.base,
+        score=scores[:, 0] if is_single else scores,
+        column_names=names,
+        values=rows,
+        classes=classes,
+        labels=classes[winners(scores, len(classes))],
+        nearest=find_nearest(remembered, rows),
+    )
+    if changes or (changes is None and len(rows) <= _MAX_ROWS_WITH_CHANGES):
+        found.changes.extend(
+            find_changes(values, found.support(row), remembered, plain, names)
+            for row, values in enumerate(rows)
+        )
+    return found
+
+
+def mean_contributions(learner: BatchLearner, X: Any, *, are_remembered: bool = False) -> FloatArray:
+    """Return the mean absolute contribution of each column over given or remembered rows."""
+    plain = shallow_copy(learner)
+    plain.__dict__.pop("feature_names_in_", None)
+    rows = X if are_remembered else plain._explained_rows(X)
+    remembered = plain._remembered_rows()
+    others = None if remembered is None or not remembered.has_values else remembered.X
+    return mean_sizes(plain._attribution(rows, others).contributions)
 
 
 def mean_sizes(contributions: FloatArray) -> FloatArray:
@@ -310,29 +372,6 @@ def _label(label: Any) -> str:
 
 def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
-
-
-def _near_text(near: list[NearRow]) -> str:
-    by_class: dict[Any, list[str]] = {}
-    for one in near:
-        number = "" if one.number is None else f"row {one.number} "
-        by_class.setdefault(_label(one.label), []).append(f"{number}({one.distance:.2f})")
-    return "; ".join(f"{label}: {', '.join(rows)}" for label, rows in by_class.items())
-
-
-def _near_dict(near: NearRow, names: list[str]) -> dict[str, Any]:
-    plain = {"label": _plain(near.label), "distance": near.distance, "number": near.number}
-    if near.values is not None:
-        plain["values"] = dict(zip(names, map(_plain, near.values), strict=True))
-    return plain
-
-
-def _change_text(change: Change, names: list[str], values: NDArray[Any]) -> str:
-    now = dict(zip(names, values, strict=True))
-    parts = [
-        f"{name} = {value_text(new)} (now {value_text(now[name])})" for name, new in change.values.items()
-    ]
-    return f"The prediction would be {_label(change.label)} with {' and '.join(parts)}."
 
 
 def _html_line(text: str, size: float, longest: float, form: str) -> str:

@@ -1,11 +1,15 @@
 """Measures for imbalanced classes, for batches of predictions and for streams."""
 
-from steelyard.metrics.base import StreamingMetric
 from steelyard.metrics.batch import (
+    ImbalanceReport,
     cohen_kappa_score,
     f_beta_score,
     g_mean_score,
+    get_scorer,
+    get_scorer_names,
     imbalance_ratio,
+    imbalance_report,
+    make_scorer,
     relative_sensitivity_score,
     sensitivity_score,
     specificity_score,
@@ -21,13 +25,15 @@ from steelyard.metrics.batch_scores import (
     reliability_curve,
     roc_auc_score,
 )
-from steelyard.metrics.confidence import rate_interval
-from steelyard.metrics.confusion import ConfusionStream, CumulativeConfusion, FadingConfusion, WindowConfusion
-from steelyard.metrics.report import ImbalanceReport, imbalance_report
-from steelyard.metrics.score_measures import ReliabilityCurve
-from steelyard.metrics.scorers import get_scorer, get_scorer_names, make_scorer
-from steelyard.metrics.streaming import streaming_metric
-from steelyard.metrics.window_auc import WindowAUC, WindowPMAUC, WindowScores
+from steelyard.metrics.formulas import ReliabilityCurve, rate_interval
+from steelyard.metrics.streaming import (
+    ConfusionStream,
+    CumulativeConfusion,
+    FadingConfusion,
+    StreamingMetric,
+    WindowConfusion,
+)
+from steelyard.metrics.window_auc import WindowAUC, WindowPMAUC, WindowScores, streaming_metric
 
 __all__ = [
     "ConfusionStream",

@@ -8,10 +8,18 @@ example ``precision_score(..., average="macro")``.
 
 from __future__ import annotations
 
+import math
+import warnings
+from dataclasses import asdict, dataclass
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike
+from sklearn.exceptions import UndefinedMetricWarning
+from sklearn.metrics import make_scorer as _sklearn_scorer
 
 from steelyard._labels import LabelEncoder
+from steelyard.exceptions import ParameterError
 from steelyard.metrics import formulas
 from steelyard.metrics._validation import (
     Label,
@@ -20,6 +28,16 @@ from steelyard.metrics._validation import (
     check_weights,
     encode,
     sort_labels,
+)
+from steelyard.metrics.batch_scores import (
+    average_precision_score,
+    brier_score,
+    expected_calibration_error,
+    log_loss_score,
+    pmauc_score,
+    precision_at_k_score,
+    recall_at_k_score,
+    roc_auc_score,
 )
 from steelyard.params import Positive, check_value
 
@@ -242,11 +260,12 @@ def _score(
     y_pred: ArrayLike,
     pos_label: Label | None,
     sample_weight: Weights,
-    **options: float,
+    *,
+    beta: float = 1.0,
 ) -> float:
     source = measure if measure == "imbalance_ratio" else f"{measure}_score"
     table = confusion_table(y_true, y_pred, sample_weight, source)
-    value = formulas.value_of(measure, table, pos_label, source, **options)
+    value = formulas.value_of(measure, table, pos_label, source, beta)
     return formulas.defined_or_warn(measure, value, stacklevel=4)
 
 
@@ -262,3 +281,220 @@ def confusion_table(
     rows, columns = encoder.numbers(true_labels)[true], encoder.numbers(predicted_labels)[predicted]
     np.add.at(counts, (rows, columns), 1.0 if weights is None else weights)
     return formulas.ConfusionTable.of_present(encoder.labels, counts)
+
+
+# -- report of all measures ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ImbalanceReport:
+    """All measures of a batch of predictions.
+
+    A measure is ``None`` if it does not apply, because there are no scores, or more than two classes and no
+    ``pos_label``. A measure whose denominator is zero is ``nan``.
+
+    Attributes
+    ----------
+    class_weights : dict
+        Number of rows, or their total weight, of each true class.
+    pos_label : label or None
+        The positive class.
+    imbalance_ratio, accuracy, cohen_kappa, g_mean, macro_precision, macro_recall, macro_f1 : float
+        Measures over all classes.
+    sensitivity, specificity, precision, relative_sensitivity, f_beta : float or None
+        Measures of the positive class against the rest.
+    roc_auc, average_precision, pmauc : float or None
+        Measures of the scores.
+    """
+
+    class_weights: dict[Label, float]
+    pos_label: Label | None
+    imbalance_ratio: float
+    accuracy: float
+    cohen_kappa: float
+    g_mean: float
+    macro_precision: float
+    macro_recall: float
+    macro_f1: float
+    sensitivity: float | None = None
+    specificity: float | None = None
+    precision: float | None = None
+    relative_sensitivity: float | None = None
+    f_beta: float | None = None
+    roc_auc: float | None = None
+    average_precision: float | None = None
+    pmauc: float | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the report as a dictionary."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        rows = {name: value for name, value in asdict(self).items() if isinstance(value, float)}
+        return "\n".join(f"{name:<21}{value:.4f}" for name, value in rows.items())
+
+
+def imbalance_report(
+    y_true: ArrayLike,
+    y_pred: ArrayLike,
+    y_score: ArrayLike | None = None,
+    *,
+    pos_label: Label | None = None,
+    beta: float = 1.0,
+    sample_weight: Weights = None,
+) -> ImbalanceReport:
+    """Return all measures of a batch of predictions.
+
+    Parameters
+    ----------
+    y_true, y_pred, pos_label, sample_weight
+        As for :func:`sensitivity_score`. With more than two classes and no ``pos_label``, measures of a
+        single class are ``None``.
+    y_score : array-like of shape (n_samples,) or (n_samples, n_classes), optional
+        A column of scores for ``pos_label`` (by default for the larger of two labels), or one column for
+        each label of ``y_true`` in sorted order.
+    beta : float, default=1.0
+        Parameter of F-beta.
+
+    Returns
+    -------
+    ImbalanceReport
+        A single warning names all measures that are ``nan``.
+
+    Examples
+    --------
+    >>> from steelyard.metrics import imbalance_report
+    >>> print(imbalance_report([0, 0, 0, 1], [0, 0, 1, 1], [0.1, 0.2, 0.7, 0.6]))
+    imbalance_ratio      3.0000
+    accuracy             0.7500
+    cohen_kappa          0.5000
+    g_mean               0.8165
+    macro_precision      0.7500
+    macro_recall         0.8333
+    macro_f1             0.7333
+    sensitivity          1.0000
+    specificity          0.6667
+    precision            0.5000
+    relative_sensitivity 1.5000
+    f_beta               0.6667
+    roc_auc              0.6667
+    average_precision    0.5000
+    """
+    source = "imbalance_report"
+    check_value("beta", beta, Positive(), source)
+    table = confusion_table(y_true, y_pred, sample_weight, source)
+    values: dict[str, float] = {
+        name: formulas.value_of(name, table, pos_label if name == "g_mean" else None, source)
+        for name in formulas.ALL_CLASSES
+    }
+    positive = pos_label
+    if pos_label is None and len(table.labels) == 2:
+        positive = table.labels[formulas.positive_index(table, None, source) or 0]
+    if positive is not None or len(table.labels) < 2:
+        for name in formulas.ONE_VS_REST:
+            values[name] = formulas.value_of(name, table, positive, source, beta)
+    if y_score is not None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UndefinedMetricWarning)
+            if np.ndim(y_score) == 1:
+                options: dict[str, Any] = {"pos_label": pos_label, "sample_weight": sample_weight}
+                values["roc_auc"] = roc_auc_score(y_true, y_score, **options)
+                values["average_precision"] = average_precision_score(y_true, y_score, **options)
+            else:
+                values["pmauc"] = pmauc_score(y_true, y_score, sample_weight=sample_weight)
+    undefined = [name for name, value in values.items() if math.isnan(value)]
+    if undefined:
+        message = f"imbalance_report: undefined and set to nan: {', '.join(undefined)}."
+        warnings.warn(message, UndefinedMetricWarning, stacklevel=2)
+    weights = dict(zip(table.labels, table.by_class.true.tolist(), strict=True))
+    return ImbalanceReport(class_weights=weights, pos_label=positive, **values)
+
+
+# -- scorers for scikit-learn's model selection -------------------------------------------------------
+
+_LABELS: dict[str, Any] = {"response_method": "predict"}
+_SCORES: dict[str, Any] = {"response_method": ("decision_function", "predict_proba")}
+_LOSS: dict[str, Any] = {"response_method": "predict_proba", "greater_is_better": False}
+_SCORERS = {
+    "average_precision": (average_precision_score, _SCORES),
+    "cohen_kappa": (cohen_kappa_score, _LABELS),
+    "f_beta": (f_beta_score, _LABELS),
+    "g_mean": (g_mean_score, _LABELS),
+    "neg_brier": (brier_score, _LOSS),
+    "neg_expected_calibration_error": (expected_calibration_error, _LOSS),
+    "neg_log_loss": (log_loss_score, _LOSS),
+    "pmauc": (pmauc_score, _SCORES),
+    "precision_at_k": (precision_at_k_score, _SCORES),
+    "recall_at_k": (recall_at_k_score, _SCORES),
+    "relative_sensitivity": (relative_sensitivity_score, _LABELS),
+    "roc_auc": (roc_auc_score, _SCORES),
+    "sensitivity": (sensitivity_score, _LABELS),
+    "specificity": (specificity_score, _LABELS),
+}
+
+
+def get_scorer_names() -> list[str]:
+    """Return the names that :func:`get_scorer` accepts.
+
+    Returns
+    -------
+    list of str
+    """
+    return sorted(_SCORERS)
+
+
+def get_scorer(name: str) -> Any:
+    """Return a scorer by name, for ``scoring=`` of scikit-learn.
+
+    Parameters
+    ----------
+    name : str
+        One of :func:`get_scorer_names`.
+
+    Returns
+    -------
+    callable
+        A function of an estimator, rows and labels; the larger its value, the better.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.model_selection import cross_val_score
+    >>> from steelyard import ProximalSVC
+    >>> from steelyard.metrics import get_scorer
+    >>> rng = np.random.default_rng(0)
+    >>> y = (rng.random(300) < 0.2).astype(int)
+    >>> X = rng.normal(size=(300, 2)) + 2.0 * y[:, None]
+    >>> bool(cross_val_score(ProximalSVC(), X, y, scoring=get_scorer("g_mean")).mean() > 0.8)
+    True
+    """
+    return make_scorer(name)
+
+
+def make_scorer(name: str, **options: Any) -> Any:
+    """Return a scorer by name, with options of its measure such as ``pos_label``, ``beta`` or ``k``.
+
+    Parameters
+    ----------
+    name : str
+        One of :func:`get_scorer_names`.
+    **options
+        Keyword arguments of the measure.
+
+    Returns
+    -------
+    callable
+        A function of an estimator, rows and labels; the larger its value, the better.
+
+    Examples
+    --------
+    >>> from steelyard.metrics import make_scorer
+    >>> make_scorer("sensitivity", pos_label="fraud")
+    make_scorer(sensitivity_score, response_method='predict', pos_label=fraud)
+    """
+    if name not in _SCORERS:
+        raise ParameterError(
+            f"name must be one of {', '.join(get_scorer_names())}; got {name!r}.", source="make_scorer"
+        )
+    measure, how = _SCORERS[name]
+    return _sklearn_scorer(measure, **how, **options)

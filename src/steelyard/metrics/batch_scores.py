@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from steelyard._labels import LabelEncoder
 from steelyard._types import FloatArray
 from steelyard.exceptions import DataError, ParameterError
-from steelyard.metrics import formulas, score_measures
+from steelyard.metrics import formulas
 from steelyard.metrics._validation import (
     Codes,
     Label,
@@ -30,7 +30,7 @@ from steelyard.metrics._validation import (
     plain_labels,
     sort_labels,
 )
-from steelyard.metrics.score_measures import PROBABILITY_MEASURES, Ranking, ReliabilityBins, ReliabilityCurve
+from steelyard.metrics.formulas import PROBABILITY_MEASURES, ReliabilityBins, ReliabilityCurve
 
 
 def roc_auc_score(
@@ -206,11 +206,9 @@ def pmauc_score(
     """
     columns, codes, scores, weights = _by_column(y_true, y_score, labels, sample_weight, "pmauc_score")
     if scores.ndim == 1:
-        value = Ranking.of(codes == 1, scores, weights).auc()
+        value = formulas.score_measure("roc_auc", codes == 1, scores, weights)
     else:
-        aucs = score_measures.one_vs_one_aucs(
-            codes, scores, np.ones(len(codes)) if weights is None else weights
-        )
+        aucs = formulas.one_vs_one_aucs(codes, scores, np.ones(len(codes)) if weights is None else weights)
         pairs = [(aucs[i, j] + aucs[j, i]) / 2 for i, j in combinations(range(len(columns)), 2)]
         value = _mean_defined(pairs)
     return formulas.defined_or_warn("pmauc", value)
@@ -254,16 +252,7 @@ def log_loss_score(
     >>> log_loss_score(["no", "yes"], [0.2, 0.5])
     0.458...
     """
-    _, codes, probabilities, weights = _by_column(
-        y_true, y_proba, labels, sample_weight, "log_loss_score", is_probability=True
-    )
-    if probabilities.ndim == 1:
-        of_true_class = np.where(codes == 1, probabilities, 1.0 - probabilities)
-    else:
-        of_true_class = probabilities[np.arange(len(codes)), codes]
-    return formulas.defined_or_warn(
-        "log_loss", score_measures.mean(score_measures.log_loss(of_true_class), weights)
-    )
+    return _loss("log_loss", y_true, y_proba, labels, sample_weight)
 
 
 def brier_score(
@@ -294,15 +283,7 @@ def brier_score(
     >>> round(brier_score(["no", "yes"], [0.2, 0.5]), 3)
     0.145
     """
-    columns, codes, probabilities, weights = _by_column(
-        y_true, y_proba, labels, sample_weight, "brier_score", is_probability=True
-    )
-    if probabilities.ndim == 2 and len(columns) == 2:
-        probabilities = probabilities[:, 1]
-    is_class = codes == 1 if probabilities.ndim == 1 else codes[:, None] == np.arange(len(columns))
-    return formulas.defined_or_warn(
-        "brier", score_measures.mean(score_measures.brier(probabilities, is_class), weights)
-    )
+    return _loss("brier", y_true, y_proba, labels, sample_weight)
 
 
 def reliability_curve(
@@ -346,7 +327,7 @@ def reliability_curve(
     is_positive, probabilities, weights = _one_vs_rest(
         y_true, y_proba, pos_label, sample_weight, source, is_probability=True
     )
-    return ReliabilityBins(n_bins).update(probabilities, is_positive, weights).curve()
+    return ReliabilityBins.of(probabilities, is_positive, weights=weights, n_bins=n_bins).curve()
 
 
 def expected_calibration_error(
@@ -403,14 +384,27 @@ def _score(
         y_true, y_score, pos_label, sample_weight, source, is_probability=measure in PROBABILITY_MEASURES
     )
     if groups is None:
-        value = score_measures.value_of(measure, is_positive, scores, weights, **counts)
+        value = formulas.score_measure(measure, is_positive, scores, weights, **counts)
     else:
         names, codes = encode(groups, source, "groups")
         check_same_length(len(scores), len(codes), source, "groups")
         parts = [codes == code for code in range(len(names))]
         value = _mean_defined(
-            [score_measures.value_of(measure, is_positive[p], scores[p], None, **counts) for p in parts]
+            [formulas.score_measure(measure, is_positive[p], scores[p], None, **counts) for p in parts]
         )
+    return formulas.defined_or_warn(measure, value, stacklevel=4)
+
+
+def _loss(
+    measure: str, y_true: ArrayLike, y_proba: ArrayLike, labels: ArrayLike | None, sample_weight: Weights
+) -> float:
+    source = f"{measure}_score"
+    _, codes, probabilities, weights = _by_column(y_true, y_proba, labels, sample_weight, source)
+    check_probabilities(probabilities, source)
+    if probabilities.ndim == 1:
+        probabilities = np.column_stack([1.0 - probabilities, probabilities])
+    positive = 1 if probabilities.shape[1] == 2 else None
+    value = formulas.mean_loss(measure, probabilities, codes, weights, positive)
     return formulas.defined_or_warn(measure, value, stacklevel=4)
 
 
@@ -431,25 +425,18 @@ def _one_vs_rest(
     """Return a mask of the positive rows, and the scores and the weights of all rows."""
     labels, codes = encode(y_true, source, "y_true")
     scores = check_scores(y_score, len(codes), 1, source)[:, 0]
-    is_positive = codes == _scored_code(labels, pos_label, source)
-    if is_probability:
-        check_probabilities(scores, source)
-    return is_positive, scores, check_weights(sample_weight, len(scores), source)
-
-
-def _scored_code(labels: list[Label], pos_label: Label | None, source: str) -> int:
-    """Return the index of the label to which a single column of scores refers, or -1 if no row has it."""
-    if pos_label is not None:
-        pos_label = plain(pos_label)
-        return labels.index(pos_label) if pos_label in labels else -1
-    if len(labels) > 2:
+    if pos_label is None and len(labels) > 2:
         raise ParameterError(
             f"y_true has {len(labels)} classes, so pos_label must say which one the scores are for; "
             "got None.",
             source=source,
             hint="pmauc_score takes one column of scores per class",
         )
-    return labels.index(sort_labels(labels, source)[-1]) if labels else -1
+    positive = sort_labels(labels, source)[-1:] if pos_label is None else [plain(pos_label)]
+    is_positive = codes == (labels.index(positive[0]) if positive and positive[0] in labels else -1)
+    if is_probability:
+        check_probabilities(scores, source)
+    return is_positive, scores, check_weights(sample_weight, len(scores), source)
 
 
 def _by_column(
@@ -458,8 +445,6 @@ def _by_column(
     labels: ArrayLike | None,
     sample_weight: Weights,
     source: str,
-    *,
-    is_probability: bool = False,
 ) -> tuple[list[Label], Codes, FloatArray, FloatArray | None]:
     """Return the class of each column, the column of each row's class, the scores and the weights.
 
@@ -475,7 +460,5 @@ def _by_column(
     weights = check_weights(sample_weight, len(codes), source)
     is_flat = np.ndim(y_score) == 1 and len(columns) <= 2
     scores = check_scores(y_score, len(codes), 1 if is_flat else len(columns), source)
-    if is_probability:
-        check_probabilities(scores, source)
     codes = LabelEncoder(columns).numbers(present)[codes]
     return columns, codes, scores[:, 0] if is_flat else scores, weights

@@ -1,8 +1,7 @@
-"""Formulas of all measures that are computed from confusion counts.
+"""Formulas of all measures, for batch functions, streaming metrics and prequential evaluation.
 
-Batch functions, streaming metrics and prequential evaluation use these formulas. Counts may have leading
-axes, so one call can evaluate a single confusion matrix, a thousand windows or a thousand bootstrap samples.
-A measure whose denominator is zero is nan.
+Inputs must be validated. Counts may have leading axes, so one call can evaluate a single confusion matrix, a
+thousand windows or a thousand bootstrap samples. A measure whose denominator is zero is nan.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import math
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +19,9 @@ from sklearn.exceptions import UndefinedMetricWarning
 from steelyard._labels import positive_class
 from steelyard._types import FloatArray
 from steelyard.exceptions import ParameterError
-from steelyard.metrics._validation import Label, plain
+from steelyard.metrics._validation import Codes, Label, plain
+
+BoolArray = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,10 +255,253 @@ def positive_index(table: ConfusionTable, pos_label: Label | None, source: str) 
 
 
 def value_of(
-    measure: str, table: ConfusionTable, pos_label: Label | None, source: str, **options: float
+    measure: str, table: ConfusionTable, pos_label: Label | None, source: str, beta: float = 1.0
 ) -> float:
     """Return a measure of a confusion table, or nan if its denominator is zero."""
     if measure in ALL_CLASSES and (pos_label is None or measure not in ONE_VS_REST):
         return float(ALL_CLASSES[measure](table.by_class))
     counts = table.one_vs_rest(positive_index(table, pos_label, source))
-    return float(ONE_VS_REST[measure](counts, **options))
+    return float(f_beta(counts, beta) if measure == "f_beta" else ONE_VS_REST[measure](counts))
+
+
+# -- scores and probabilities ------------------------------------------------------------------------
+
+PROBABILITY_MEASURES = ("log_loss", "brier", "expected_calibration_error")
+
+
+def score_measure(
+    measure: str,
+    is_positive: BoolArray,
+    scores: FloatArray,
+    weights: FloatArray | None = None,
+    *,
+    k: int = 100,
+    n_bins: int = 10,
+) -> float:
+    """Return a measure of the scores or probabilities of the positive class, by its name."""
+    if measure == "expected_calibration_error":
+        return ReliabilityBins.of(scores, is_positive, weights=weights, n_bins=n_bins).measures()[measure]
+    if measure in PROBABILITY_MEASURES:
+        probabilities = np.column_stack([1.0 - scores, scores])
+        return mean_loss(measure, probabilities, is_positive.astype(np.intp), weights, 1)
+    return ranking_measures(is_positive, scores, weights, k)[measure][0]
+
+
+def ranking_measures(
+    is_positive: BoolArray, scores: FloatArray, weights: FloatArray | None = None, k: int = 100
+) -> dict[str, tuple[float, float]]:
+    r"""Return AUC, average precision, precision and recall at k, each for both classes.
+
+    The second value is that of the other class by negated scores, which is exact without weights. The AUC is
+    the share of correctly ordered (positive, negative) pairs, where ties count one half. The average
+    precision is :math:`\sum_n (R_n - R_{n-1}) P_n` with precision and recall at the n-th highest threshold.
+    If several rows share the k-th score, the measures at k are expectations with ties broken at random.
+    """
+    names = ("roc_auc", "average_precision", "precision_at_k", "recall_at_k")
+    if not len(scores) or (weights is not None and not weights.any()):
+        return dict.fromkeys(names, (math.nan, math.nan))
+    # The order of ties changes only the rounding errors of weighted sums.
+    order = np.argsort(-scores, kind=None if weights is None else "stable")
+    ordered = scores[order]
+    last_of_ties = np.append(np.flatnonzero(ordered[1:] != ordered[:-1]), len(ordered) - 1)
+    # Number of positive rows, and of all rows, with at least each distinct score, highest score first.
+    if weights is None:
+        positives = np.cumsum(is_positive[order], dtype=np.float64)[last_of_ties]
+        rows = last_of_ties + 1.0
+    else:
+        weight = weights[order]
+        positives = np.cumsum(weight * is_positive[order])[last_of_ties]
+        rows = np.cumsum(weight)[last_of_ties]
+    negatives = rows - positives
+    auc = math.nan
+    if positives[-1] and negatives[-1]:
+        # Twice the area under the ROC curve, which is a sum of trapezoids, in pairs of rows.
+        area = positives[0] * negatives[0]
+        area += (positives[1:] + positives[:-1]) @ (negatives[1:] - negatives[:-1])
+        auc = float(area / (2 * positives[-1] * negatives[-1]))
+    sides = []
+    other = [part[-1:] - np.append(0.0, part)[-2::-1] for part in (negatives, rows)]
+    for found, n_rows in ((positives, rows), other):
+        total, average = float(found[-1]), math.nan
+        if total > 0:
+            precisions = np.divide(found, n_rows, out=np.zeros_like(n_rows), where=n_rows > 0)
+            average = float((np.ediff1d(found, to_begin=found[:1]) * precisions).sum() / total)
+        hits = float(np.interp(k, np.append(0.0, n_rows), np.append(0.0, found)))
+        sides.append((auc, average, hits / min(k, float(n_rows[-1])), hits / total if total else math.nan))
+    return dict(zip(names, zip(*sides, strict=True), strict=True))
+
+
+def probability_losses(
+    probabilities: FloatArray, codes: Codes, positive: int | None = None
+) -> tuple[FloatArray, FloatArray]:
+    """Return log-loss and Brier score of each row, from one column of probabilities per class.
+
+    The probability of the true class is clipped at 2.2e-16. The Brier score is the squared error of the
+    column ``positive`` or, if that is None, the sum over all columns.
+    """
+    of_true_class = probabilities[np.arange(len(codes)), codes]
+    log_losses = -np.log(np.clip(of_true_class, np.finfo(np.float64).eps, 1.0))
+    if positive is not None:
+        return log_losses, (probabilities[:, positive] - (codes == positive)) ** 2
+    squares = (probabilities - (codes[:, None] == np.arange(probabilities.shape[1]))) ** 2
+    return log_losses, squares.sum(axis=1)
+
+
+def mean_loss(
+    measure: str,
+    probabilities: FloatArray,
+    codes: Codes,
+    weights: FloatArray | None,
+    positive: int | None = None,
+) -> float:
+    """Return the weighted mean of ``log_loss`` or ``brier``, or nan if the total weight is zero."""
+    if not len(codes) or (weights is not None and not weights.any()):
+        return math.nan
+    log_losses, briers = probability_losses(probabilities, codes, positive)
+    return float(np.average(log_losses if measure == "log_loss" else briers, weights=weights))
+
+
+class ReliabilityCurve(NamedTuple):
+    """Predicted and observed frequency of the positive class, by bins of the predicted probability.
+
+    Attributes
+    ----------
+    mean_probability : ndarray of shape (n_used_bins,)
+        Mean of the predicted probabilities in each bin that has rows.
+    positive_rate : ndarray of shape (n_used_bins,)
+        Share of positive rows in the bin.
+    n_rows : ndarray of shape (n_used_bins,)
+        Number of rows, or their total weight, in the bin.
+    """
+
+    mean_probability: FloatArray
+    positive_rate: FloatArray
+    n_rows: FloatArray
+
+
+class ReliabilityBins(NamedTuple):
+    """Sums in bins of equal width between 0 and 1, each of which includes its upper edge."""
+
+    sums: FloatArray  # number of rows, probabilities and positive rows, shape (3, n_bins)
+    losses: FloatArray  # log-losses and Brier scores over all bins, or empty if they are unknown
+
+    @classmethod
+    def of(
+        cls,
+        probabilities: FloatArray,
+        is_positive: NDArray[Any],
+        *losses: FloatArray,
+        weights: FloatArray | None = None,
+        n_bins: int = 10,
+    ) -> Self:
+        """Return the sums of the rows whose probability is not nan."""
+        known = ~np.isnan(probabilities)
+        bins = np.searchsorted(np.linspace(0.0, 1.0, n_bins + 1)[1:-1], probabilities[known])
+        weight = np.ones(len(known)) if weights is None else weights
+        parts = (weight, weight * probabilities, weight * is_positive)
+        sums = np.array([np.bincount(bins, part[known], minlength=n_bins) for part in parts])
+        return cls(sums, np.array([loss[known].sum() for loss in losses]))
+
+    def curve(self) -> ReliabilityCurve:
+        """Return the reliability curve over all bins that have rows."""
+        rows, probabilities, positives = self.sums[:, self.sums[0] > 0]
+        return ReliabilityCurve(probabilities / rows, positives / rows, rows)
+
+    def measures(self) -> dict[str, float]:
+        """Return the expected calibration error and the mean losses; they are nan without rows.
+
+        The calibration error is the absolute difference between mean probability and observed frequency in
+        each bin, averaged with the numbers of rows.
+        """
+        rows, probabilities, positives = self.sums
+        sums = (np.abs(probabilities - positives).sum(), *self.losses)
+        names, total = ("expected_calibration_error", "log_loss", "brier"), rows.sum()
+        return {
+            name: float(value / total) if total else math.nan
+            for name, value in zip(names, sums, strict=False)
+        }
+
+
+def one_vs_one_aucs(codes: NDArray[Any], scores: FloatArray, weights: FloatArray) -> FloatArray:
+    """Return a matrix with the AUC of every ordered pair of classes. It is nan if a class has no rows.
+
+    Entry [i, j] is the AUC of score column i over the rows of classes i and j. Each column is sorted once for
+    all its pairs. For every row of another class, a binary search counts the rows of class i with higher
+    scores; ties count one half.
+    """
+    n_classes = scores.shape[1]
+    totals = np.bincount(codes, weights, minlength=n_classes)
+    aucs = np.full((n_classes, n_classes), math.nan)
+    present = totals > 0
+    for one in np.flatnonzero(present).tolist():
+        own = np.flatnonzero(codes == one)
+        own = own[np.argsort(scores[own, one], kind="stable")]
+        below = np.concatenate([[0.0], np.cumsum(weights[own])])
+        left, right = (np.searchsorted(scores[own, one], scores[:, one], side) for side in ("left", "right"))
+        beaten = below[-1] - (below[left] + below[right]) / 2
+        wins = np.bincount(codes, beaten * weights, minlength=n_classes)
+        aucs[one, present] = wins[present] / (totals[one] * totals[present])
+    return aucs
+
+
+# -- confidence intervals ----------------------------------------------------------------------------
+
+_EXPONENTS = np.geomspace(0.004, 4.0, 16)  # values of |a| in the formula, used with both signs
+_GRID_RATES, _REFINEMENTS = 33, 6
+
+
+def rate_interval(n_events: int, n_rows: int, level: float = 0.95) -> tuple[float, float]:
+    """Return a confidence interval of a rate that holds simultaneously at all times.
+
+    Parameters
+    ----------
+    n_events, n_rows : int
+        Number of events and number of rows so far.
+    level : float, default=0.95
+        Probability that the intervals after 1, 2, 3, ... rows all contain the mean rate up to that row.
+
+    Returns
+    -------
+    tuple (low, high)
+
+    Notes
+    -----
+    The interval may be computed after every row. If the rate drifts, the interval is for its mean so far.
+
+    Let x_1, x_2, ... be 0 or 1 with conditional means m_i given the past. Let S_n be the sum of x_1, ..., x_n
+    and M_n the mean of m_1, ..., m_n. For every fixed number a, exp(a S_n) / prod(1 + m_i (e^a - 1)) is a
+    martingale that starts at 1. The logarithm of 1 + m (e^a - 1) is concave in m, so the process does not
+    become larger if all m_i are replaced by M_n. By Ville's inequality, the average of these processes over
+    several values of a exceeds 1 / error at any time with probability at most ``error``. The interval
+    contains all rates that, in place of M_n, keep this average below 1 / error.
+
+    References: Howard, Ramdas, McAuliffe, Sekhon, "Time-uniform, nonparametric, nonasymptotic confidence
+    sequences", Annals of Statistics 49 (2021); Waudby-Smith, Ramdas, "Estimating means of bounded random
+    variables by betting", JRSS B 86 (2024).
+
+    Examples
+    --------
+    >>> low, high = rate_interval(100, 10_000)
+    >>> 0.005 < low < 0.01 < high < 0.016
+    True
+    >>> rate_interval(0, 0)
+    (0.0, 1.0)
+    """
+    if n_rows <= 0:
+        return 0.0, 1.0
+    limit = np.log(2.0 / (1.0 - level)) + np.log(len(_EXPONENTS))
+
+    def bound(outside: float, sign: float) -> float:
+        inside, a = n_events / n_rows, sign * _EXPONENTS
+        for _ in range(_REFINEMENTS):
+            rates = np.linspace(inside, outside, _GRID_RATES)
+            with np.errstate(divide="ignore"):
+                logs = a * n_events - n_rows * np.log1p(rates[:, None] * np.expm1(a))
+            highest = logs.max(axis=1)
+            wealth = highest + np.log(np.exp(logs - highest[:, None]).sum(axis=1))
+            # From the observed rate outwards, the logarithm of the average process (wealth) increases.
+            first = min(int(np.count_nonzero(wealth < limit)), _GRID_RATES - 1)
+            inside, outside = float(rates[max(first - 1, 0)]), float(rates[first])
+        return outside
+
+    return bound(0.0, 1.0), bound(1.0, -1.0)

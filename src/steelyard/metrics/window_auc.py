@@ -1,4 +1,4 @@
-"""Measures of the scores in a sliding window: AUC, PMAUC, average precision, calibration and others."""
+"""Measures of the scores in a sliding window, and the factory of all streaming metrics."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from steelyard._native import AucWindow
 from steelyard.exceptions import DataError, ParameterError
-from steelyard.metrics import formulas, score_measures
+from steelyard.metrics import formulas
 from steelyard.metrics._validation import (
     Codes,
     Label,
@@ -24,7 +24,15 @@ from steelyard.metrics._validation import (
     required,
     sort_labels,
 )
-from steelyard.metrics.base import RowWindow, StreamingMetric, check_codes, stored_array
+from steelyard.metrics.streaming import (
+    CumulativeConfusion,
+    FadingConfusion,
+    RowWindow,
+    StreamingMetric,
+    WindowConfusion,
+    check_codes,
+    stored_array,
+)
 
 
 class _ScoredWindow(StreamingMetric):
@@ -56,7 +64,6 @@ class _ScoredWindow(StreamingMetric):
         """Return the class code of each label; raise an error for labels that are not allowed."""
 
     def reset(self) -> Self:
-        """Remove all rows."""
         self._window.clear()
         return self
 
@@ -71,7 +78,7 @@ class _ScoredWindow(StreamingMetric):
     def _restore(self, state: dict[str, Any]) -> None:
         n_rows = len(state["codes"])
         codes = stored_array(state, "codes", "i", (n_rows,)).astype(np.int32)
-        check_codes(codes, len(self._window.counts()))
+        check_codes(codes, max(2, self._n_columns))
         self._window.push(codes, self._check_scores(state["scores"], n_rows, type(self).__name__))
 
 
@@ -86,25 +93,19 @@ class _BinaryWindow(_ScoredWindow):
         self._labels: list[Label] = []  # labels in order of appearance, used if pos_label is not given
 
     def reset(self) -> Self:
-        """Remove all rows and labels."""
         self._labels = []
         return super().reset()
 
     @property
     def _positive_code(self) -> int:
         """Code of the positive class: 1 if pos_label is given, otherwise the code of the larger label."""
-        if self.pos_label is not None or len(self._labels) < 2:
-            return 1 if self.pos_label is not None else 0
-        return int(self._labels[1] > self._labels[0])
+        if self.pos_label is not None:
+            return 1
+        return int(len(self._labels) > 1 and self._labels[1] > self._labels[0])
 
     def _codes_of(self, labels: list[Label]) -> NDArray[np.int32]:
         if self.pos_label is not None:
             return np.array([label == self.pos_label for label in labels], dtype=np.int32)
-        if not set(labels) <= set(self._labels):
-            self._labels = self._with_new(labels)
-        return np.array([self._labels.index(label) for label in labels], dtype=np.int32)
-
-    def _with_new(self, labels: list[Label]) -> list[Label]:
         known = list(dict.fromkeys([*self._labels, *labels]))
         if len(known) > 2:
             raise DataError(
@@ -113,8 +114,10 @@ class _BinaryWindow(_ScoredWindow):
                 source=self._source,
                 hint="pos_label compares one class with the rest, WindowPMAUC all pairs of classes",
             )
-        sort_labels(known, self._source)
-        return known
+        if len(known) > len(self._labels):
+            sort_labels(known, self._source)
+            self._labels = known
+        return np.array([known.index(label) for label in labels], dtype=np.int32)
 
     def _content(self) -> dict[str, Any]:
         return {"labels": list(self._labels), **super()._content()}
@@ -122,9 +125,8 @@ class _BinaryWindow(_ScoredWindow):
     def _restore(self, state: dict[str, Any]) -> None:
         super()._restore(state)
         self._codes_of(list(state["labels"]))
-        counts = self._window.counts()
-        if self.pos_label is None and len(self._labels) <= int(counts.nonzero()[0].max(initial=-1)):
-            raise ValueError("a label is missing")
+        if self.pos_label is None:
+            check_codes(np.asarray(state["codes"]), len(self._labels))
 
 
 class WindowAUC(_BinaryWindow):
@@ -166,12 +168,6 @@ class WindowAUC(_BinaryWindow):
         self._window = AucWindow(self.window)
 
     def get(self) -> float:
-        """Return the AUC of the window, or ``nan`` with a warning if it has fewer than two classes.
-
-        Returns
-        -------
-        float
-        """
         n_first, n_second = self._window.counts().tolist()
         doubled_pairs = 2 * n_first * n_second
         if not doubled_pairs:
@@ -221,12 +217,6 @@ class WindowPMAUC(_ScoredWindow):
         self._window = AucWindow(self.window, self._n_columns)
 
     def get(self) -> float:
-        """Return the mean over all pairs of classes, or ``nan`` with a warning if there is no pair.
-
-        Returns
-        -------
-        float
-        """
         n_rows = self._window.counts().astype(np.float64)
         present = np.flatnonzero(n_rows).tolist()
         if len(present) < 2:
@@ -247,7 +237,7 @@ class WindowPMAUC(_ScoredWindow):
 
 
 SCORE_MEASURES = (
-    "average_precision", "precision_at_k", "recall_at_k", *score_measures.PROBABILITY_MEASURES,
+    "average_precision", "precision_at_k", "recall_at_k", *formulas.PROBABILITY_MEASURES,
 )  # fmt: skip
 
 
@@ -299,29 +289,85 @@ class WindowScores(_BinaryWindow):
         self.measure = measure
         self.k = check_count(k, "k", source)
         self.n_bins = check_count(n_bins, "n_bins", source)
-        self._window = _ScoreWindow(self.window, np.zeros(0, dtype=np.int32), np.zeros((0, 1)))
+        self._window = RowWindow(self.window, np.zeros(0, dtype=np.int32), np.zeros((0, 1)))
 
     def get(self) -> float:
-        """Return the measure of the window, or ``nan`` with a warning if it is undefined.
-
-        Returns
-        -------
-        float
-        """
         codes, scores = self._window.content()
-        value = score_measures.value_of(
+        value = formulas.score_measure(
             self.measure, codes == self._positive_code, scores[:, 0], k=self.k, n_bins=self.n_bins
         )
         return formulas.defined_or_warn(self.measure, value)
 
     def _check_scores(self, y_score: ArrayLike, n_rows: int, source: str) -> NDArray[np.float64]:
         scores = super()._check_scores(y_score, n_rows, source)
-        is_probability = self.measure in score_measures.PROBABILITY_MEASURES
+        is_probability = self.measure in formulas.PROBABILITY_MEASURES
         return check_probabilities(scores, source) if is_probability else scores
 
 
-class _ScoreWindow(RowWindow):
-    """Window of label codes and scores with the interface of the native ``AucWindow``."""
+def streaming_metric(
+    measure: str,
+    *,
+    window: int | None = None,
+    factor: float | None = None,
+    half_life: float | None = None,
+    pos_label: Label | None = None,
+    beta: float = 1.0,
+    labels: ArrayLike | None = None,
+    k: int = 100,
+    n_bins: int = 10,
+) -> StreamingMetric:
+    """Return a streaming metric by the name of its measure.
 
-    def counts(self) -> NDArray[np.int64]:
-        return np.bincount(self.content()[0], minlength=2)
+    Parameters
+    ----------
+    measure : str
+        ``"roc_auc"``, ``"pmauc"``, any measure of :class:`WindowScores`, or any measure of
+        :meth:`ConfusionStream.get`.
+    window : int, optional
+        Number of most recent rows that count. Required for measures of scores.
+    factor, half_life : float, optional
+        Exponential decay, see :class:`FadingConfusion`. If neither these nor ``window`` are given, all rows
+        count equally.
+    pos_label : label, optional
+        The positive class.
+    beta : float, default=1.0
+        Parameter of ``"f_beta"``.
+    labels : array-like, optional
+        For ``"pmauc"``: the class of each column of the scores.
+    k : int, default=100
+        Number of highest scores for ``"precision_at_k"`` and ``"recall_at_k"``.
+    n_bins : int, default=10
+        Number of bins for ``"expected_calibration_error"``.
+
+    Returns
+    -------
+    StreamingMetric
+
+    Examples
+    --------
+    >>> from steelyard.metrics import streaming_metric
+    >>> streaming_metric("g_mean", window=500)
+    WindowConfusion(window=500, measure='g_mean', pos_label=None, beta=1.0)
+    >>> streaming_metric("roc_auc", window=500, pos_label="fraud")
+    WindowAUC(window=500, pos_label='fraud')
+    """
+    decays = factor is not None or half_life is not None
+    if window is not None and decays:
+        raise ParameterError("use either a window or exponential decay; got both.", source="streaming_metric")
+    if measure in {"roc_auc", "pmauc", *SCORE_MEASURES}:
+        if window is None:
+            raise ParameterError(f"{measure} needs a window; got None.", source="streaming_metric")
+        if measure == "roc_auc":
+            return WindowAUC(window, pos_label=pos_label)
+        if measure != "pmauc":
+            return WindowScores(window, measure, pos_label=pos_label, k=k, n_bins=n_bins)
+        if labels is None:
+            raise ParameterError(
+                "pmauc needs labels, one for each column of scores; got None.", source="streaming_metric"
+            )
+        return WindowPMAUC(window, labels=labels)
+    if window is not None:
+        return WindowConfusion(window, measure, pos_label=pos_label, beta=beta)
+    if decays:
+        return FadingConfusion(factor, half_life=half_life, measure=measure, pos_label=pos_label, beta=beta)
+    return CumulativeConfusion(measure, pos_label=pos_label, beta=beta)

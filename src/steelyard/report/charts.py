@@ -25,17 +25,14 @@ _ZOOM_ABOVE = 0.6  # if all values are above this, the axis does not start at 0
 Series = tuple[str, Sequence[float], Sequence[float]]  # name, row numbers and values of a curve
 
 
-def both_widths(draw: Callable[[float], Markup]) -> Markup:
-    """Draw a chart in both widths. The style sheet shows the version that fits the screen."""
-    return Markup('<div class="wide-only">{}</div><div class="narrow-only">{}</div>').format(
-        draw(WIDE), draw(NARROW)
-    )
-
-
 def _row_axis(result: PrequentialResult) -> tuple[str, Callable[[float], str]]:
     """Return label and tick format of the x axis: times if the stream has them, else row numbers."""
-    formatted = time_of_row(result)
-    return ("row", number) if formatted is None else ("time", formatted)
+    return ("time", lambda row: time_of_row(result, row) or "") if result.moments else ("row", number)
+
+
+def others(n_classes: int) -> list[str]:
+    """Return the name of the sum of several classes, or nothing if there is no class."""
+    return [f"{n_classes:,} other classes"] if n_classes else []
 
 
 def largest_classes(result: PrequentialResult, limit: int) -> list[Any]:
@@ -89,7 +86,11 @@ def stream_chart(
             frame.line(rows, values, kind, name, f"{css}{index}")
         return frame.svg(n_y_ticks=5 if height > 180 else 3)
 
-    return draw(width) if width is not None else both_widths(draw)
+    if width is not None:
+        return draw(width)
+    # The style sheet shows the version that fits the screen.
+    both = Markup('<div class="wide-only">{}</div><div class="narrow-only">{}</div>')
+    return both.format(draw(WIDE), draw(NARROW))
 
 
 def axis_minimum(values: Sequence[float]) -> float:
@@ -180,8 +181,7 @@ def share_chart(result: PrequentialResult, *, lead: str, limit: int = 5) -> Mark
         shown = largest_classes(result, limit)
         rest = [label for label in result.labels if label not in shown]
         shares = {str(label): share_of([label]) for label in shown}
-        if rest:
-            shares[f"{len(rest):,} other classes"] = share_of(rest)
+        shares |= {name: share_of(rest) for name in others(len(rest))}
     top = max((max(values, default=0.0) for values in shares.values()), default=0.0)
     return stream_chart(
         [(name, rows, values) for name, values in shares.items()],
@@ -238,17 +238,9 @@ def _mark_drifts(frame: Frame, result: PrequentialResult, lead: str) -> None:
     low, high = frame.y_range
     min_width = (frame.x_range[1] - frame.x_range[0]) / 400
     for begin, end in result.known_drifts:
-        frame.bar(
-            begin,
-            max(end, begin + min_width),
-            low,
-            high,
-            "drift",
-            f"concept drift from row {begin:,} to {end:,}",
-        )
-    if result.known_drifts:
-        return
-    for row in result.changes(lead):
+        title = f"concept drift from row {begin:,} to {end:,}"
+        frame.bar(begin, max(end, begin + min_width), low, high, "drift", title)
+    for row in [] if result.known_drifts else result.changes(lead):
         frame.mark(row, "change", f"recall changed at about row {row:,}")
 
 
@@ -275,8 +267,8 @@ def histogram_chart(result: PrequentialResult, model: str) -> Markup:
         y_label="share of the class",
         y_format=lambda v: f"{100 * v:.3g}%",
     )
-    names = ("other classes", str(result.positive))
-    for density, css, name in zip(densities, ("negative", "positive"), names, strict=True):
+    sides = (("other classes", "negative"), (str(result.positive), "positive"))
+    for density, (name, css) in zip(densities, sides, strict=True):
         for begin, end, share in zip(edges[:-1], edges[1:], density, strict=True):
             if share > 0:
                 text = f"{name}: {share:.1%} from {begin:.3g} to {end:.3g}"

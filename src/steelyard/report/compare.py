@@ -64,13 +64,14 @@ def compare_runs(
         for line in text.ranked(run["summary"], leading)
     ]
     best = [next(line for line in lines if line["run"] == name) for name in names]
-    figures = [_figure(line, leading) for line in best]
+    figures = [_number(line.get(f"mean_{leading}")) for line in best]
+    ends: list[Any] = [line.get(f"{leading}_{end}") for line in best for end in ("low", "high")]
     return {
         "leading": leading,
         "lines": lines,
         "best": best,
         "difference": figures[1] - figures[0],
-        "clear": not _intervals_overlap(best[0], best[1], leading),
+        "clear": None in ends or not (ends[0] <= ends[3] and ends[2] <= ends[1]),
         "warnings": _warnings(a, b),
         "differences": _differences(a, b),
     }
@@ -93,6 +94,7 @@ def render_comparison(a: Mapping[str, Any], b: Mapping[str, Any], names: tuple[s
     from steelyard.report.page import render
 
     found = compare_runs(a, b, names)
+    name = text.in_sentence(found["leading"])
     many = found["leading"] == "macro_recall"
     columns = {
         key: text.MEASURES["mean_f1" if many and key == "f1" else key]
@@ -108,7 +110,12 @@ def render_comparison(a: Mapping[str, Any], b: Mapping[str, Any], names: tuple[s
         "compare.html",
         title=f"{names[0]} and {names[1]}",
         headline=_headline(found, names),
-        story=_story(found, a, b),
+        story=[
+            f"“{line['run']}”: {run['rows']:,} rows of {run['stream']}; the best model is “{line['model']}”, "
+            f"{'not measured' if math.isnan(figure) else f'{name} {figure:.3f}'}."
+            for line, run in zip(found["best"], (a, b), strict=True)
+            for figure in [_number(line.get(f"mean_{found['leading']}"))]
+        ],
         warnings=found["warnings"],
         columns=columns,
         lines=lines,
@@ -117,7 +124,7 @@ def render_comparison(a: Mapping[str, Any], b: Mapping[str, Any], names: tuple[s
         chart=_chart((a, b), found, titles),
         classes=classes,
         more_classes=more,
-        runs=[{"name": name} for name in names],
+        runs=names,
         differences=found["differences"],
         moments=[],
     )
@@ -132,16 +139,9 @@ def write_comparison(
     return write_page(render_comparison(a, b, names), path)
 
 
-def _figure(line: Mapping[str, Any], leading: str) -> float:
-    value = line.get(f"mean_{leading}")
+def _number(value: float | None) -> float:
+    """Return a number of a JSON document, where None is nan."""
     return math.nan if value is None else float(value)
-
-
-def _intervals_overlap(a: Mapping[str, Any], b: Mapping[str, Any], leading: str) -> bool:
-    low, high = f"{leading}_low", f"{leading}_high"
-    if any(line.get(end) is None for line in (a, b) for end in (low, high)):
-        return False
-    return bool(a[low] <= b[high] and b[low] <= a[high])
 
 
 def _headline(found: Mapping[str, Any], names: tuple[str, str]) -> str:
@@ -153,17 +153,6 @@ def _headline(found: Mapping[str, Any], names: tuple[str, str]) -> str:
     better_by = f"“{names[int(difference > 0)]}” is better by {abs(difference):.3f} in {name}"
     significance = "on average over time" if found["clear"] else "which is not statistically significant"
     return f"{better_by}, {significance}"
-
-
-def _story(found: Mapping[str, Any], a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
-    name, sentences = text.in_sentence(found["leading"]), []
-    for line, run in zip(found["best"], (a, b), strict=True):
-        figure = _figure(line, found["leading"])
-        sentences.append(
-            f"“{line['run']}”: {run['rows']:,} rows of {run['stream']}; the best model is “{line['model']}”, "
-            f"{'not measured' if math.isnan(figure) else f'{name} {figure:.3f}'}."
-        )
-    return sentences
 
 
 def _warnings(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
@@ -223,21 +212,15 @@ def _classes(
         for run, winner in zip((a, b), best, strict=True)
     ]
     labels = sorted(
-        {*tables[0], *tables[1]}, key=lambda x: -max(t[x]["support"] if x in t else 0 for t in tables)
+        dict.fromkeys([*tables[0], *tables[1]]),
+        key=lambda x: -max(t[x]["support"] if x in t else 0 for t in tables),
     )
     lines = []
     for label in labels[:_SHOWN_CLASSES]:
-        recalls = [table.get(label, {}).get("recall") for table in tables]
-        known = [math.nan if value is None else float(value) for value in recalls]
-        difference = known[1] - known[0]
-        lines.append(
-            {
-                "label": label,
-                "a": known[0],
-                "b": known[1],
-                "difference": GAP if math.isnan(difference) else f"{100 * difference:+.1f} percentage points",
-            }
-        )
+        recalls = [_number(table.get(label, {}).get("recall")) for table in tables]
+        difference = recalls[1] - recalls[0]
+        shown = GAP if math.isnan(difference) else f"{100 * difference:+.1f} percentage points"
+        lines.append({"label": label, "recalls": recalls, "difference": shown})
     return lines, max(0, len(labels) - _SHOWN_CLASSES)
 
 
@@ -248,7 +231,7 @@ def _chart(
     series = []
     for title, run, best in zip(titles, runs, found["best"], strict=True):
         lines = [line for line in run["table"] if line["model"] == best["model"]]
-        values = [math.nan if (v := line.get(found["leading"])) is None else float(v) for line in lines]
+        values = [_number(line.get(found["leading"])) for line in lines]
         series.append((title, [float(line["row"]) for line in lines], values))
     if not any(rows for _, rows, _ in series):
         return None

@@ -62,7 +62,8 @@ def render_slices(standings: Sequence[SliceSummary], by: Sequence[str]) -> str:
             _map(standings, f"Share of class {rare}", [s.shares.get(rare, 0.0) for s in standings], "share"),
             _map(standings, "AUC of the common model", [s.auc for s in standings], "quality"),
         ],
-        lines=[_line(standing, rare) for standing in standings[:_MAX_LINES]],
+        lines=standings[:_MAX_LINES],
+        failing_auc=_FAILING_AUC,
         n_more=max(len(standings) - _MAX_LINES, 0),
         moments=[],
     )
@@ -77,23 +78,6 @@ def _headline(worst: SliceSummary | None) -> str:
     return f"The common model is worst on {worst.name}: {aucs}"
 
 
-def _line(standing: SliceSummary, rare: str) -> dict[str, Any]:
-    return {
-        "name": standing.name,
-        "rows": standing.rows,
-        "share": standing.shares.get(rare, 0.0),
-        "measures": [
-            standing.squared_error,
-            standing.own_squared_error,
-            standing.auc,
-            standing.own_auc,
-            standing.gmean,
-            standing.own_gmean,
-        ],
-        "fails": standing.own_auc - standing.auc >= _FAILING_AUC,
-    }
-
-
 def _map(standings: Sequence[SliceSummary], title: str, values: list[float], kind: str) -> dict[str, Any]:
     """Return a heat map: rows are values of the first column, columns are combinations of the others."""
     found = {(s.slice[:1], s.slice[1:]): (value, s.rows) for s, value in zip(standings, values, strict=True)}
@@ -103,6 +87,9 @@ def _map(standings: Sequence[SliceSummary], title: str, values: list[float], kin
     low, high = (min(known), max(known)) if known else (0.0, 1.0)
     if kind == "quality":
         low, high = 0.5, max(high, 0.5)
+
+    def shown(value: float) -> str:
+        return f"{100 * value:.1f}%" if kind == "share" else f"{value:.2f}"
 
     def cell(line: _Values, column: _Values) -> dict[str, Any] | None:
         if (line, column) not in found:
@@ -114,8 +101,7 @@ def _map(standings: Sequence[SliceSummary], title: str, values: list[float], kin
         bad = kind == "quality" and value < 0.5
         if bad:
             depth = min(1.0, 2.0 * (0.5 - value) + 0.25)
-        text = f"{100 * value:.1f}%" if kind == "share" else f"{value:.2f}"
-        return {"text": text, "depth": round(depth, 3), "rows": rows, "bad": bad}
+        return {"text": shown(value), "depth": round(depth, 3), "rows": rows, "bad": bad}
 
     return {
         "title": title,
@@ -124,7 +110,7 @@ def _map(standings: Sequence[SliceSummary], title: str, values: list[float], kin
             {"name": format_slice(line), "cells": [cell(line, column) for column in columns]}
             for line in lines
         ],
-        "low": f"{100 * low:.1f}%" if kind == "share" else f"{low:.2f}",
-        "high": f"{100 * high:.1f}%" if kind == "share" else f"{high:.2f}",
+        "low": shown(low),
+        "high": shown(high),
         "kind": kind,
     }

@@ -28,6 +28,7 @@ _MAX_HALF_PAGE_CLASSES = 4  # a larger confusion matrix takes the full width
 _SHOWN_FEATURES = 8
 _CHARTED_FEATURES = 5
 _SHOWN_DAYS = 14
+_MAX_TOOLTIP_TIMES = 200
 _COLUMNS = (
     "sensitivity", "precision", "g_mean", "mean_g_mean", "lowest_g_mean", "f1", "rows_per_second",
 )  # fmt: skip
@@ -65,10 +66,17 @@ def render_report(result: PrequentialResult) -> str:
     -------
     str
     """
-    order = [line["model"] for line in text.ranked(result.summary(), result.leading)]
+    summary = text.ranked(result.summary(), result.leading)
+    order = [line["model"] for line in summary]
+    lead, models = order[0], _models(result, summary)
     measured = any(result.records(name) for name in result.models)
-    lead, models = order[0], _models(result)
     values = [line["values"] for line in models]
+    rare = result.positive
+    if rare is None:
+        rare = min(result.labels, key=result.labels.__getitem__, default=None)
+    days = result.days(lead)
+    memory = [r["memory_mb"] for name in result.models for r in result.records(name)]
+    memory = [megabytes for megabytes in memory if not math.isnan(megabytes)]
     return render(
         "report.html",
         title=f"Report: {result.stream_name}",
@@ -77,25 +85,36 @@ def render_report(result: PrequentialResult) -> str:
         result=result,
         lead=lead,
         measured=measured,
-        tiles=_tiles(result),
-        n_untested=result.n_rows - _n_tested(result),
+        rare=rare,
+        rare_share=result.labels.get(rare, 0) / max(result.n_rows, 1),
+        n_untested=result.n_rows - max(line["tested"] for line in summary),
         columns=text.known_columns(values, _COLUMNS if result.positive is not None else _COLUMNS_OF_MANY),
         ranking_columns=text.known_columns(values, text.RANKING_COLUMNS),
         models=models,
         promises=_promises(result, lead),
         alarms=_alarms(result, lead),
-        days=_days(result, lead),
+        days=days if len(days) > 1 else None,
+        last_days=days[: -_SHOWN_DAYS - 1 : -1],
+        day_charts=[charts.day_chart(result, f"{name}_at_k", lead=lead) for name in ("precision", "recall")]
+        if len(days) > 1
+        else [],
         over_time=_over_time(result, lead) if measured and len(result.labels) > 1 else None,
         events=[
-            {**event, "when": _when(result, event["row"])} for event in text.describe_events(result, lead)
+            {**event, "when": text.time_of_row(result, event["row"])}
+            for event in text.describe_events(result, lead)
         ],
         drift=_drift(result, lead),
         importance=_importance(result, lead),
         details=[{"name": name, **_model_details(result, name)} for name in order],
         throughput=charts.throughput_chart(result) if measured else None,
-        memory=_memory(result),
-        provenance=_provenance(result),
-        moments=_moments(result),
+        memory=(min(memory), max(memory)) if memory else None,
+        label_delay=_label_delay(result),
+        format_parameters=text.format_parameters,
+        # Pairs of row number and date for the tooltip script, empty if the stream has no times.
+        moments=[
+            [row, text.time_of_row(result, row)]
+            for row, _ in result.moments[:: max(1, len(result.moments) // _MAX_TOOLTIP_TIMES)]
+        ],
     )
 
 
@@ -105,12 +124,16 @@ def render_report(result: PrequentialResult) -> str:
 @cache
 def _environment() -> Environment:
     environment = Environment(
-        loader=FunctionLoader(_source), autoescape=True, undefined=StrictUndefined,
-        trim_blocks=True, lstrip_blocks=True, finalize=_escape_control,
-    )  # fmt: skip
+        loader=FunctionLoader(lambda name: _source(f"templates/{name}")),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_escape_control,
+    )
     environment.filters.update(
         n=number,
-        measure=_measure,
+        measure=lambda value: GAP if value is None or math.isnan(value) else f"{value:.3f}",
         percent=lambda share: GAP if math.isnan(share) else f"{share:.1%}",
         per_hundred=text.per_hundred,
     )
@@ -119,9 +142,7 @@ def _environment() -> Environment:
 
 
 def _source(name: str) -> str:
-    folder = files("steelyard.report")
-    part = folder / "templates" / name if name.endswith(".html") else folder / name
-    return part.read_text(encoding="utf-8")
+    return (files("steelyard.report") / name).read_text(encoding="utf-8")
 
 
 def _escape_control(value: Any) -> Any:
@@ -144,53 +165,15 @@ def write_page(page: str, path: str | Path) -> Path:
     return target
 
 
-def _measure(value: float | None) -> str:
-    return GAP if value is None or math.isnan(value) else f"{value:.3f}"
-
-
 # -- content of the page ----------------------------------------------------------------------------
 
 
-def _tiles(result: PrequentialResult) -> list[tuple[str, str]]:
-    rare = result.positive if result.positive is not None else min(
-        result.labels, key=result.labels.__getitem__, default=None
-    )  # fmt: skip
-    share = result.labels.get(rare, 0) / max(result.n_rows, 1)
-    kind = "positive" if result.positive is not None else "rarest"
-    rows_per_second = number(result.n_rows / max(result.seconds, 1e-9))
-    return [
-        (f"{result.n_rows:,}", _rows_text(result)),
-        (f"{len(result.labels):,}", "class" if len(result.labels) == 1 else "classes"),
-        (
-            f"{share:.1%}" if share >= 0.001 else f"{share:.3%}",
-            f"of the rows are of the {kind} class, “{rare}”",
-        ),
-        (rows_per_second, "rows per second, including reading and all models"),
-    ]
-
-
-def _rows_text(result: PrequentialResult) -> str:
-    """Return the text below the number of rows."""
-    n_tested = _n_tested(result)
-    if not result.learned:
-        return "rows tested"
-    if n_tested == result.n_rows:
-        return "rows, each tested before it is learned"
-    return f"rows, {n_tested:,} of them tested before they are learned"
-
-
-def _n_tested(result: PrequentialResult) -> int:
-    """Return how many rows were tested, by the model for which there are most."""
-    return max(line["tested"] for line in result.summary())
-
-
-def _models(result: PrequentialResult) -> list[dict[str, Any]]:
+def _models(result: PrequentialResult, summary: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the lines of the model table, best first."""
     lines = []
-    for row in text.ranked(result.summary(), result.leading):
-        by_class = {line["label"]: line for line in result.by_class(row["model"])}
-        positive = by_class.get(result.positive)
-        values = {**row, "precision": positive["precision"] if positive else math.nan}
+    for row in summary:
+        precisions = {line["label"]: line["precision"] for line in result.by_class(row["model"])}
+        values = {**row, "precision": precisions.get(result.positive, math.nan)}
         if result.positive is None:
             values["mean_f1"] = row.get("f1", math.nan)
         bands = {
@@ -199,11 +182,11 @@ def _models(result: PrequentialResult) -> list[dict[str, Any]]:
             if not math.isnan(row.get(f"{key}_low", math.nan))
         }
         lines.append({"name": row["model"], "values": values, "bands": bands})
-    for line, best in zip(
-        lines, text.best_cells([line["values"] for line in lines], text.MEASURES), strict=True
-    ):
-        line["best"] = best if len(lines) > 1 else dict.fromkeys(best, False)
-    return lines
+    best = text.best_cells([line["values"] for line in lines], text.MEASURES)
+    return [
+        {**line, "best": cells if len(lines) > 1 else dict.fromkeys(cells, False)}
+        for line, cells in zip(lines, best, strict=True)
+    ]
 
 
 def _promises(result: PrequentialResult, lead: str) -> list[dict[str, Any]]:
@@ -225,7 +208,7 @@ def _alarms(result: PrequentialResult, lead: str) -> list[dict[str, Any]]:
     return [
         {
             **alarm,
-            "when": _when(result, alarm["row"]),
+            "when": text.time_of_row(result, alarm["row"]),
             "columns": [(name, value_text(value), size) for name, value, size in alarm["columns"]],
             "largest": max((abs(size) for *_, size in alarm["columns"]), default=0.0) or 1.0,
         }
@@ -255,32 +238,10 @@ def _over_time(result: PrequentialResult, lead: str) -> dict[str, Any]:
         "lead_index": list(result.models).index(lead),
         "main": charts.measure_chart(result, result.leading, lead=lead, label=leading.name),
         "share": charts.share_chart(result, lead=lead),
-        "classes": [*map(str, classes), *_others(len(result.labels) - len(classes) if classes else 0)],
+        "classes": [*map(str, classes), *charts.others(len(result.labels) - len(classes) if classes else 0)],
         "small": small,
         "marks": "drift" if result.known_drifts else ("change" if result.changes(lead) else None),
     }
-
-
-def _days(result: PrequentialResult, lead: str) -> dict[str, Any] | None:
-    """Return precision and recall at k of each day, or None if there are fewer than two days."""
-    lines = result.days(lead)
-    if len(lines) < 2:
-        return None
-    return {
-        "n": len(lines),
-        "precision": charts.day_chart(result, "precision_at_k", lead=lead),
-        "recall": charts.day_chart(result, "recall_at_k", lead=lead),
-        "last": lines[: -_SHOWN_DAYS - 1 : -1],
-    }
-
-
-def _others(n_classes: int) -> list[str]:
-    return [f"{n_classes:,} other classes"] if n_classes else []
-
-
-def _when(result: PrequentialResult, row: float) -> str | None:
-    formatted = text.time_of_row(result)
-    return None if formatted is None else formatted(row)
 
 
 def _importance(result: PrequentialResult, lead: str) -> dict[str, Any] | None:
@@ -300,7 +261,7 @@ def _importance(result: PrequentialResult, lead: str) -> dict[str, Any] | None:
             "name": str(names[k]),
             "share": float(shares[-1, k]),
             "width": float(shares[-1, k] / shares[-1, order[0]]),
-            "change": _change(float(middle[k]), float(shares[-1, k])),
+            "before": float(middle[k]),
         }
         for k in order[:_SHOWN_FEATURES].tolist()
     ]
@@ -331,12 +292,6 @@ def _drift(result: PrequentialResult, lead: str) -> dict[str, Any] | None:
         "after": report.n_rows[1],
         "shares": report.shares,
     }
-
-
-def _change(before: float, now: float) -> str:
-    if abs(now - before) < 0.01:
-        return "unchanged"
-    return f"{'up' if now > before else 'down'} from {before:.0%}"
 
 
 def _model_details(result: PrequentialResult, name: str) -> dict[str, Any]:
@@ -371,49 +326,18 @@ def _confusion(result: PrequentialResult, name: str) -> dict[str, Any]:
     labels, counts = result.confusion(name)
     order = sorted(range(len(labels)), key=lambda k: -counts[k].sum())
     n_shown = len(labels) if len(labels) <= _CONFUSION_CLASSES + 1 else _CONFUSION_CLASSES
-    shown, rest = order[:n_shown], order[n_shown:]
-    groups = [[k] for k in shown] + ([rest] if rest else [])
-    names = [str(labels[k]) for k in shown] + _others(len(rest))
-    cells = []
-    for name_of_row, row in zip(names, groups, strict=True):
-        total = max(float(counts[row].sum()), 1.0)
-        line = []
-        for column in groups:
-            n = float(counts[np.ix_(row, column)].sum())
-            line.append({"n": int(n), "share": n / total, "hit": row is column})
-        cells.append({"name": name_of_row, "cells": line})
+    rest = order[n_shown:]
+    groups = [[k] for k in order[:n_shown]] + ([rest] if rest else [])
+    names = [str(labels[k]) for k in order[:n_shown]] + charts.others(len(rest))
+    cells = np.array([[counts[np.ix_(row, column)].sum() for column in groups] for row in groups])
+    shares = cells / np.maximum(cells.sum(axis=1, keepdims=True), 1)
     return {
         "names": names,
-        "rows": cells,
+        "counts": cells.tolist(),
+        "shares": shares.tolist(),
         "folded": bool(rest),
         "large": len(groups) > _MAX_HALF_PAGE_CLASSES,
     }
-
-
-def _memory(result: PrequentialResult) -> tuple[float, float] | None:
-    known = [r["memory_mb"] for name in result.models for r in result.records(name)]
-    known = [value for value in known if not math.isnan(value)]
-    return (min(known), max(known)) if known else None
-
-
-def _provenance(result: PrequentialResult) -> list[tuple[str, str]]:
-    """Return the facts that are needed to reproduce the results."""
-    known = result.provenance
-    lines = [
-        ("command", known.get("command")),
-        ("data", known["data"]["name"]),
-        ("SHA-256 of the data", known["data"].get("sha256")),
-        ("rows", f"{known['rows']:,}"),
-        ("label delay", _label_delay(result)),
-        ("seed", known.get("seed")),
-        ("written by", f"steelyard {known['version']}"),
-        ("started", known.get("started")),
-        ("duration", f"{known['seconds']:.1f} s"),
-    ]
-    shown = [(name, str(value)) for name, value in lines if value is not None]
-    for name, parameters in known.get("parameters", {}).items():
-        shown.append((f"parameters of “{name}”", text.format_parameters(parameters)))
-    return shown
 
 
 def _label_delay(result: PrequentialResult) -> str | None:
@@ -427,9 +351,3 @@ def _label_delay(result: PrequentialResult) -> str | None:
     if result.warmup:
         parts.append(f"the first {result.warmup:,} rows were learned without a test")
     return "; ".join(parts) or None
-
-
-def _moments(result: PrequentialResult, limit: int = 200) -> list[list[Any]]:
-    """Return pairs of row number and date for the tooltip script, empty if the stream has no times."""
-    step = max(1, len(result.moments) // limit)
-    return [[row, _when(result, row)] for row, _ in result.moments[::step]]

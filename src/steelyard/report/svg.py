@@ -62,21 +62,19 @@ def path_of(points: Sequence[Point], *, closed: bool = False) -> str:
     """Return the ``d`` attribute of an SVG path through the points. A NaN interrupts the path."""
     parts, command = [], "M"
     for x, y in points:
-        if math.isnan(x) or math.isnan(y):
+        if math.isnan(x + y):
             command = "M"
-            continue
-        parts.append(f"{command}{x:.1f} {y:.1f}")
-        command = "L"
+        else:
+            parts.append(f"{command}{x:.1f} {y:.1f}")
+            command = "L"
     return "".join(parts) + ("Z" if closed and parts else "")
 
 
 def _isolated(points: Sequence[Point]) -> list[Point]:
     """Return the points of a curve whose neighbours on both sides are missing."""
-    known = [not (math.isnan(x) or math.isnan(y)) for x, y in points]
-    neighbours = zip([False, *known[:-1]], [*known[1:], False], strict=True) if known else ()
-    return [
-        p for p, is_known, pair in zip(points, known, neighbours, strict=True) if is_known and not any(pair)
-    ]
+    known = [not math.isnan(x + y) for x, y in points]
+    around = zip([False, *known], [*known[1:], False], strict=False)
+    return [p for p, is_known, pair in zip(points, known, around, strict=False) if is_known and not any(pair)]
 
 
 @dataclass
@@ -110,11 +108,8 @@ class Frame:
     def y(self, value: float) -> float:
         """Return the vertical position of a value."""
         low, high = self.y_range
-        return (
-            self.height
-            - self.bottom
-            - (value - low) / ((high - low) or 1.0) * (self.height - self.top - self.bottom)
-        )
+        size = self.height - self.top - self.bottom
+        return self.height - self.bottom - (value - low) / ((high - low) or 1.0) * size
 
     def _add(self, tag: str, css: str, content: str | None = None, **attributes: object) -> None:
         self._shapes.append(_element(tag, css, content, **attributes))
@@ -132,9 +127,7 @@ class Frame:
         self, xs: Sequence[float], lows: Sequence[float], highs: Sequence[float], css: str, series: str = ""
     ) -> None:
         """Add the area between two curves. NaN values are omitted."""
-        known = [
-            (x, a, b) for x, a, b in zip(xs, lows, highs, strict=True) if not (math.isnan(a) or math.isnan(b))
-        ]
+        known = [(x, a, b) for x, a, b in zip(xs, lows, highs, strict=True) if not math.isnan(a + b)]
         upper = [(self.x(x), self.y(b)) for x, _, b in known]
         lower = [(self.x(x), self.y(a)) for x, a, _ in reversed(known)]
         self._add("path", f"band {css}", data_series=series, d=path_of([*upper, *lower], closed=True))
@@ -166,16 +159,11 @@ class Frame:
                 '<svg class="area" x="{0:g}" y="0" width="{1:g}" height="{2:g}" '
                 'viewBox="{0:g} 0 {1:g} {2:g}"><g class="moving">{3}</g></svg>'
             ).format(self.left, width, self.height - self.bottom + 1, shapes)
+            edges = self.left, self.width - self.right, self.top, self.height - self.bottom
             data = Markup(
                 ' data-left="{:g}" data-right="{:g}" data-top="{:g}" data-bottom="{:g}" data-x0="{!r}" '
                 'data-x1="{!r}" data-y0="{!r}" data-y1="{!r}"'
-            ).format(
-                self.left,
-                self.width - self.right,
-                self.top,
-                self.height - self.bottom,
-                *map(float, (*self.x_range, *self.y_range)),
-            )
+            ).format(*edges, *map(float, (*self.x_range, *self.y_range)))
         return Markup(
             '<svg class="{}" viewBox="0 0 {:g} {:g}" role="img" aria-label="{}"{}>{}{}</svg>'
         ).format(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -19,11 +19,11 @@ _NOTICEABLE_DROP = 0.02  # drops of the main measure below this count as stable
 
 @dataclass(frozen=True)
 class Measure:
-    """Texts for a measure: its name, a short description, and a sentence that explains it."""
+    """Texts for a measure: its name, a short description for tables, an explanation for charts."""
 
     name: str
     short: str
-    meaning: str
+    meaning: str = ""
 
 
 MEASURES = {
@@ -38,12 +38,10 @@ MEASURES = {
         "average over classes",
         "Recall is the share of the rows of a class that are found; this is its average over all classes.",
     ),
-    "mean_g_mean": Measure("Mean over time", "average of all windows", "All periods have the same weight."),
-    "lowest_g_mean": Measure("Lowest", "worst window", "The G-mean in the worst window."),
-    "mean_macro_recall": Measure(
-        "Mean over time", "average of all windows", "All periods have the same weight."
-    ),
-    "lowest_macro_recall": Measure("Lowest", "worst window", "The mean recall in the worst window."),
+    "mean_g_mean": Measure("Mean over time", "average of all windows"),
+    "lowest_g_mean": Measure("Lowest", "worst window"),
+    "mean_macro_recall": Measure("Mean over time", "average of all windows"),
+    "lowest_macro_recall": Measure("Lowest", "worst window"),
     "sensitivity": Measure(
         "Sensitivity", "positive rows found", "The share of the positive rows that the model finds."
     ),
@@ -52,7 +50,7 @@ MEASURES = {
         "negative rows without alarm",
         "The share of the negative rows for which the model raises no alarm.",
     ),
-    "precision": Measure("Precision", "correct alarms", "The share of the alarms that are correct."),
+    "precision": Measure("Precision", "correct alarms"),
     "f1": Measure(
         "F1",
         "sensitivity and precision",
@@ -89,19 +87,13 @@ MEASURES = {
     "brier": Measure(
         "Brier score", "lower is better", "The mean squared error of the predicted probabilities."
     ),
-    "expected_calibration_error": Measure(
-        "Calibration error",
-        "lower is better",
-        "The mean distance between predicted probability and observed frequency, over ten bins.",
-    ),
+    "expected_calibration_error": Measure("Calibration error", "lower is better"),
     "accuracy": Measure(
         "Accuracy",
         "correct rows",
         "The share of the rows that are right. A frequent class can hide errors in the others.",
     ),
-    "rows_per_second": Measure(
-        "Rows/s", "predicting and learning", "Without the time for reading and measuring."
-    ),
+    "rows_per_second": Measure("Rows/s", "predicting and learning"),
 }
 
 RANKING_COLUMNS = (
@@ -133,7 +125,6 @@ def is_missing(value: float | None) -> bool:
 
 def ranked(lines: Sequence[Mapping[str, Any]], leading: str) -> list[dict[str, Any]]:
     """Sort the lines of a summary by the mean of the leading measure over time, best first."""
-
     key = f"mean_{leading}"
     return sorted(map(dict, lines), key=lambda x: -1.0 if is_missing(x.get(key)) else x[key], reverse=True)
 
@@ -207,21 +198,18 @@ def summary_sentences(result: PrequentialResult) -> list[str]:
     lines = _measured_lines(result)
     if not lines:
         return [f"The stream has {result.n_rows:,} rows, too few for a model to be tested."]
-    leading, (best, *others) = result.leading, lines
-    name = in_sentence(leading)
-    rank = f", the best of {len(lines)} models" if others else ""
-    lowest = best[f"lowest_{leading}"]
-    sentences = [f"This is the result of “{best['model']}”{rank}."]
-    sentences.append(
-        f"In windows of {result.window:,} rows its {name} is {best[f'mean_{leading}']:.2f} on average and "
-        f"{lowest:.2f} in the worst window."
-    )
-    if others:
-        mean, worst = others[0][f"mean_{leading}"], others[0][f"lowest_{leading}"]
-        sentences.append(
-            f"The second best, “{others[0]['model']}”, reaches {mean:.2f} on average and {worst:.2f} in the "
-            "worst window."
-        )
+    leading, best = result.leading, lines[0]
+    rank = f", the best of {len(lines)} models" if len(lines) > 1 else ""
+    figures = [
+        f"{line[f'mean_{leading}']:.2f} on average and {line[f'lowest_{leading}']:.2f} in the worst window"
+        for line in lines[:2]
+    ]
+    sentences = [
+        f"This is the result of “{best['model']}”{rank}.",
+        f"In windows of {result.window:,} rows its {in_sentence(leading)} is {figures[0]}.",
+    ]
+    if len(lines) > 1:
+        sentences.append(f"The second best, “{lines[1]['model']}”, reaches {figures[1]}.")
     shares = [
         r["class_counts"].get(result.positive, 0) / max(sum(r["class_counts"].values()), 1)
         for r in result.records(best["model"])
@@ -233,18 +221,17 @@ def summary_sentences(result: PrequentialResult) -> list[str]:
     return sentences
 
 
-def time_of_row(result: PrequentialResult) -> Callable[[float], str] | None:
-    """Return a function that formats the time of a row, or None if the stream has no times.
+def time_of_row(result: PrequentialResult, row: float) -> str | None:
+    """Return the time of a row as text, or None if the stream has no times.
 
     Times that would be dates in 1970 are formatted as the time elapsed since the start.
     """
     if not result.moments:
         return None
     times = [seconds for _, seconds in result.moments]
-    span = abs(times[-1] - times[0])
     is_relative = min(times) >= 0 and max(times) < _YEAR_SECONDS
     formatted = format_elapsed if is_relative else format_date
-    return lambda row: formatted(result.time_of(row) or 0.0, span)
+    return formatted(result.time_of(row) or 0.0, abs(times[-1] - times[0]))
 
 
 def format_elapsed(seconds: float, span: float) -> str:

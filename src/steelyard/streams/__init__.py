@@ -12,12 +12,12 @@ from steelyard.streams.generators import (
     Drift,
     Gaussians,
     GeneratedStream,
+    ImbalanceSchedule,
     KOILMixture,
     RotatingHyperplane,
     demo_stream,
 )
 from steelyard.streams.payments import Payments
-from steelyard.streams.schedules import ImbalanceSchedule
 
 # Names defined in packages that import this one. A lazy import avoids the import cycle.
 _ELSEWHERE = {

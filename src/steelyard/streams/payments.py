@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import count
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -131,7 +130,6 @@ class Payments(RowStream):
 
     @property
     def feature_names(self) -> list[str]:
-        """Names of the features."""
         return list(FEATURES)
 
     @property
@@ -140,7 +138,6 @@ class Payments(RowStream):
         return self.label_days * SECONDS_PER_DAY
 
     def fraction_read(self) -> float:
-        """Return the fraction of the stream that has been generated."""
         return self._n_read / self.n_rows
 
     def __iter__(self) -> Iterator[Chunk]:
@@ -159,21 +156,19 @@ class Payments(RowStream):
         Missing text is None. The column ``pattern`` names the pattern of a fraud; it is "" for other rows.
         """
         waiting: list[Columns] = []
-        n_waiting = n_given = 0
+        n_left = self.n_rows
         for day in self._days():
             waiting.append(day)
-            n_waiting += len(day["time"])
-            is_last = n_given + n_waiting >= self.n_rows
-            if n_waiting < self.chunk and not is_last:
+            n_waiting = min(sum(len(part["time"]) for part in waiting), n_left)
+            if n_waiting < min(self.chunk, n_left):
                 continue
             joined = {name: np.concatenate([part[name] for part in waiting]) for name in day}
-            n_usable = min(n_waiting, self.n_rows - n_given)
-            end = n_usable if is_last else n_usable // self.chunk * self.chunk
+            end = n_waiting if n_waiting == n_left else n_waiting // self.chunk * self.chunk
             for begin in range(0, end, self.chunk):
                 yield {name: values[begin : min(begin + self.chunk, end)] for name, values in joined.items()}
-            waiting, n_waiting = [{name: values[end:] for name, values in joined.items()}], n_waiting - end
-            n_given += end
-            if is_last:
+            waiting = [{name: values[end:] for name, values in joined.items()}]
+            n_left -= end
+            if not n_left:
                 return
 
     def to_frame(self) -> pd.DataFrame:
@@ -353,8 +348,31 @@ def _fraud_of(rng: Random, people: _Population, name: str, n: int) -> Columns:
     place = np.arange(n) % size  # index of the payment in its group
     n_cards = int(group[-1]) + 1 if n else 0
     customer = people.customers(rng, n_cards)[group]
-    cards = _StolenCards(n_cards, group, place, people.usual_amount[customer])
-    start, gap, terminal, amount = _PATTERN_RULES[name](rng, people, cards)
+    usual_amount = people.usual_amount[customer]
+    # The order of the random draws defines the stream.
+    if name == "card testing":
+        terminal = rng.choice(people.shops, n_cards)[group]
+        is_large = place == size - 1
+        electronics = rng.choice(people.of_category(_ELECTRONICS, online=True), n)
+        terminal = np.where(is_large, electronics, terminal)
+        amount = np.where(is_large, usual_amount * rng.uniform(3.0, 8.0, n), rng.uniform(0.5, 4.0, n))
+        gap = rng.uniform(60.0, 240.0, n)
+        start = rng.uniform(0.0, 23.0, n_cards)
+    elif name == "takeover":
+        amount = usual_amount * rng.uniform(2.0, 7.0, n)
+        gap = rng.uniform(600.0, 3000.0, n)
+        start = rng.uniform(0.0, 5.0, n_cards)
+        terminal = rng.choice(people.abroad, n)
+    elif name == "gift cards":
+        amount = 50.0 * rng.integers(2, 6, n).astype(np.float64)
+        terminal = rng.choice(people.of_category(_GIFT_CARDS, online=False), n)
+        start = rng.uniform(9.0, 20.0, n_cards)
+        gap = rng.uniform(600.0, 5400.0, n)
+    else:
+        amount = rng.uniform(42.0, 50.0, n)
+        terminal = rng.choice(people.of_category(_GROCERY, online=False), n)
+        start = rng.uniform(8.0, 20.0, n_cards)
+        gap = rng.uniform(300.0, 1500.0, n)
     return {
         "customer": customer,
         "terminal": terminal,
@@ -363,70 +381,6 @@ def _fraud_of(rng: Random, people: _Population, name: str, n: int) -> Columns:
         "new_device": rng.random(n) < (0.75 if name in {"card testing", "takeover"} else _NEW_DEVICE_SHARE),
         "pattern": np.full(n, _PATTERNS.index(name)),
     }
-
-
-@dataclass(frozen=True)
-class _StolenCards:
-    """Payments with stolen cards.
-
-    ``n`` is the number of cards. For each payment, ``group`` is the index of the card, ``place`` the index
-    among the payments with this card, and ``usual_amount`` the usual amount of the owner.
-    """
-
-    n: int
-    group: IntArray
-    place: IntArray
-    usual_amount: FloatArray
-
-    @property
-    def n_rows(self) -> int:
-        return len(self.group)
-
-
-class _Uses(NamedTuple):
-    """Uses of stolen cards: start hour of each card; time step, terminal and amount of each payment."""
-
-    start: FloatArray
-    gap: FloatArray
-    terminal: IntArray
-    amount: FloatArray
-
-
-def _card_testing(rng: Random, people: _Population, cards: _StolenCards) -> _Uses:
-    terminal = rng.choice(people.shops, cards.n)[cards.group]
-    large = cards.place == _FRAUDS_PER_CARD["card testing"] - 1
-    electronics = rng.choice(people.of_category(_ELECTRONICS, online=True), cards.n_rows)
-    amount = np.where(
-        large, cards.usual_amount * rng.uniform(3.0, 8.0, cards.n_rows), rng.uniform(0.5, 4.0, cards.n_rows)
-    )
-    gap = rng.uniform(60.0, 240.0, cards.n_rows)
-    return _Uses(rng.uniform(0.0, 23.0, cards.n), gap, np.where(large, electronics, terminal), amount)
-
-
-def _takeover(rng: Random, people: _Population, cards: _StolenCards) -> _Uses:
-    amount = cards.usual_amount * rng.uniform(2.0, 7.0, cards.n_rows)
-    gap = rng.uniform(600.0, 3000.0, cards.n_rows)
-    return _Uses(rng.uniform(0.0, 5.0, cards.n), gap, rng.choice(people.abroad, cards.n_rows), amount)
-
-
-def _gift_cards(rng: Random, people: _Population, cards: _StolenCards) -> _Uses:
-    amount = 50.0 * rng.integers(2, 6, cards.n_rows).astype(np.float64)
-    terminal = rng.choice(people.of_category(_GIFT_CARDS, online=False), cards.n_rows)
-    return _Uses(rng.uniform(9.0, 20.0, cards.n), rng.uniform(600.0, 5400.0, cards.n_rows), terminal, amount)
-
-
-def _contactless(rng: Random, people: _Population, cards: _StolenCards) -> _Uses:
-    amount = rng.uniform(42.0, 50.0, cards.n_rows)
-    terminal = rng.choice(people.of_category(_GROCERY, online=False), cards.n_rows)
-    return _Uses(rng.uniform(8.0, 20.0, cards.n), rng.uniform(300.0, 1500.0, cards.n_rows), terminal, amount)
-
-
-_PATTERN_RULES = {
-    "card testing": _card_testing,
-    "takeover": _takeover,
-    "gift cards": _gift_cards,
-    "contactless": _contactless,
-}
 
 
 def _skim(rng: Random, people: _Population, usual: Columns, day: int, n: int) -> None:
@@ -466,18 +420,27 @@ class _History:
         online, abroad = people.is_online[terminal], country > 0
         self._learn_labels()
         order = np.lexsort((time, customer))
-        earlier = _Earlier(customer[order])
-        sums = earlier.sums(amount[order]) + self._sums[customer[order]]
-        counts = earlier.place + self._counts[customer[order]]
-        n_abroad = earlier.sums(abroad[order].astype(float)) + self._abroad[customer[order]]
-        since = time[order] - earlier.previous(time[order], self._last[customer[order]])
+        whose = customer[order]
+        is_first = np.concatenate([[True], whose[1:] != whose[:-1]])
+        begin = np.maximum.accumulate(np.where(is_first, np.arange(len(whose)), 0))
+
+        def sums_before(values: FloatArray) -> FloatArray:
+            """Return for each row the sum over the earlier rows of its customer on this day."""
+            before = np.concatenate([[0.0], np.cumsum(values)[:-1]])
+            return np.asarray(before - before[begin])
+
+        sums = sums_before(amount[order]) + self._sums[whose]
+        counts = np.arange(len(whose)) - begin + self._counts[whose]
+        n_abroad = sums_before(abroad[order].astype(float)) + self._abroad[whose]
+        since = time[order] - np.where(is_first, self._last[whose], np.roll(time[order], 1))
         usual = np.where(counts > 0, sums / np.maximum(counts, 1.0), amount[order])
         per_customer = {
             "amount_ratio": amount[order] / usual,
             "abroad_before": n_abroad / np.maximum(counts, 1.0),
             "hours_since_last": np.minimum(since / 3600.0, 168.0),
-            **self._recent_counts(customer[order], time[order]),
+            **self._recent_counts(whose, time[order]),
         }
+        day_order = np.argsort(order)
         is_fraud = payments["pattern"] > 0
         distance = np.linalg.norm(people.place[terminal] - people.home[customer], axis=1) * _KM
         columns: Columns = {
@@ -491,7 +454,7 @@ class _History:
             "round_amount": (amount % 10.0 == 0.0).astype(float),
             "terminal_fraud_rate": _rate(self._terminal)[terminal],
             "category_fraud_rate": _rate(self._category)[category],
-            **{name: _unsorted(values, order) for name, values in per_customer.items()},
+            **{name: values[day_order] for name, values in per_customer.items()},
             "time": time,
             "label": np.where(is_fraud, "fraud", "clean"),
             "pattern": np.array(_PATTERNS, dtype=object)[payments["pattern"]],
@@ -553,28 +516,3 @@ def _rate(counts: FloatArray) -> FloatArray:
     """Return the share of known frauds, shrunk towards the usual share of frauds."""
     rate: FloatArray = (counts[0] + _COUNT_PRIOR * _FRAUD_SHARE) / (counts[1] + _COUNT_PRIOR)
     return rate
-
-
-class _Earlier:
-    """Sums over the earlier rows of the same customer, for rows sorted by customer and time."""
-
-    def __init__(self, customer: IntArray) -> None:
-        self._is_first = np.concatenate([[True], customer[1:] != customer[:-1]])
-        self._begin = np.maximum.accumulate(np.where(self._is_first, np.arange(len(customer)), 0))
-        self.place = np.arange(len(customer)) - self._begin
-
-    def sums(self, values: FloatArray) -> FloatArray:
-        """Return for each row the sum of the values of the customer's earlier rows."""
-        before = np.concatenate([[0.0], np.cumsum(values)[:-1]])
-        sums: FloatArray = before - before[self._begin]
-        return sums
-
-    def previous(self, values: FloatArray, default: FloatArray) -> FloatArray:
-        """Return for each row the value of the customer's previous row, or the default if there is none."""
-        return np.where(self._is_first, default, np.roll(values, 1))
-
-
-def _unsorted(values: FloatArray, order: IntArray) -> FloatArray:
-    out = np.empty_like(values)
-    out[order] = values
-    return out
