@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from steelyard.exceptions import DataError, ParameterError
@@ -114,22 +115,15 @@ def _site_update(reply: Any) -> SiteUpdate:
     return SiteUpdate.from_bytes(data)
 
 
-class _Flower:
-    """Names that are imported from Flower."""
-
-    def __init__(self) -> None:
+def _flower() -> Any:
+    """Return a namespace with the classes of Flower."""
+    try:
         from flwr.app import ConfigRecord, Message, MessageType, RecordDict
         from flwr.clientapp import ClientApp
         from flwr.serverapp import ServerApp
-
-        self.ConfigRecord, self.Message, self.RecordDict = ConfigRecord, Message, RecordDict
-        self.MessageType, self.ClientApp, self.ServerApp = MessageType, ClientApp, ServerApp
-
-
-def _flower() -> Any:
-    try:
-        return _Flower()
     except ImportError as error:
         raise ParameterError(
             "this needs the package flwr.", source="federated.flower", hint='pip install "steelyard[flower]"'
         ) from error
+    names = ConfigRecord, Message, MessageType, RecordDict, ClientApp, ServerApp
+    return SimpleNamespace(**{name.__name__: name for name in names})

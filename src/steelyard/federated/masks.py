@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from steelyard.base import Label
 from steelyard.exceptions import DataError, FileFormatError, ParameterError
+from steelyard.federated.packing import from_numbers, to_numbers
 from steelyard.federated.site_update import Schema, SiteUpdate
-from steelyard.federated.vectors import from_numbers, to_numbers
 from steelyard.persistence.tree import decode, encode
 from steelyard.proximal import ClassStatistics
 from steelyard.proximal.quantizer import Quantizer
@@ -96,14 +96,10 @@ class RoundKeys:
     @property
     def fingerprint(self) -> str:
         """Hash of all fields."""
-        columns = self.schema
         tree = {
             "round": self.round,
             "keys": [[site, self.keys[site].hex()] for site in self.sites],
-            "target": columns.target,
-            "numeric": list(columns.numeric),
-            "categorical": list(columns.categorical),
-            "categories": [list(pair) for pair in columns.categories],
+            **self.schema.to_dict(),
             "grid": self.quantizer.to_dict(),
             "labels": [[type(label).__name__, str(label)] for label in self.labels],
         }

@@ -19,8 +19,7 @@ from steelyard.base import Label
 from steelyard.exceptions import DataError, FileAccessError, FileFormatError
 from steelyard.federated.exchange import Folder
 from steelyard.federated.masks import MaskedSum, Masker, RoundKeys, check_enough_sites
-from steelyard.federated.release import ReleasePolicy
-from steelyard.federated.site import Site
+from steelyard.federated.site import ReleasePolicy, Site
 from steelyard.federated.site_update import Schema, SiteUpdate
 from steelyard.proximal import ProximalSVC
 from steelyard.proximal.quantizer import Quantizer
