@@ -141,11 +141,6 @@ class Pass:
             if not known:
                 self.configs.append(config)
 
-    @property
-    def n_sides(self) -> int:
-        """Return the number of sums per configuration: 2 for an update (add and forget), else 1."""
-        return 2 if self.method == "update" else 1
-
     def fit_maps(self, first_rows: Callable[[], Any]) -> None:
         """Fit feature maps and quantizers; ``first_rows`` is called only if rows are needed."""
         if not any(config.needs_rows for config in self.configs):
