@@ -17,9 +17,16 @@ from typing import Any, ClassVar
 import numpy as np
 
 from steelyard.exceptions import DataError, DataTypeError, FileFormatError
-from steelyard.persistence.arrays import AnyArray, ArrayWriter, check_shape, parse_dtype
-from steelyard.persistence.envelope import Envelope, pack, unpack
-from steelyard.persistence.quoting import quote
+from steelyard.persistence.envelope import (
+    AnyArray,
+    ArrayWriter,
+    Envelope,
+    check_shape,
+    pack,
+    parse_dtype,
+    quote,
+    unpack,
+)
 
 MAX_DEPTH = 64
 _SCALARS = (type(None), bool, int, float, str, bytes, np.generic)
