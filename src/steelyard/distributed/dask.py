@@ -49,8 +49,6 @@ except ImportError as error:  # pragma: no cover  # both are installed in the te
 
 __all__ = ["cross_validate", "fit", "forget", "local_cluster", "partial_fit", "predict", "update"]
 
-Names = tuple[str, str | None]  # names of the label column and of the weight column
-
 _MESSAGES_PER_REDUCTION = 4  # number of messages that one reduction task adds
 # By default Dask profiles its workers, which takes a few percent of the CPU.
 _WITHOUT_PROFILING = {"distributed.worker.profile.enabled": False, "distributed.admin.tick.interval": "1s"}
@@ -242,13 +240,12 @@ def local_cluster(n_workers: int | None = None, **options: Any) -> Any:
 def _run(models: Any, method: str, sides: Mapping[str, Any], client: Any) -> Any:
     """Run a method. ``sides`` are collections of rows, by the text that names them in error messages."""
     work = Pass(models, method)
-    parts = [([], None) if data is None else _parts(data, method) for data in sides.values()]
+    parts = [[] if data is None else _parts(data, method) for data in sides.values()]
     with _engine(client) as engine:
-        work.fit_maps(lambda: _first_rows(*parts[0], engine))
-        named = [(name, columns) for name, (_, columns) in zip(sides, parts, strict=True)]
-        learn, merge = dask.delayed(partial(_learn, sides=named)), dask.delayed(merge_parts)
+        work.fit_maps(lambda: _first_rows(parts[0], engine))
+        learn, merge = dask.delayed(partial(_learn, sides=list(sides))), dask.delayed(merge_parts)
         configs = _shared(work.configs)
-        tasks = zip_longest(*(_task_inputs(pieces) for pieces, _ in parts), fillvalue=())
+        tasks = zip_longest(*map(_task_inputs, parts), fillvalue=())
         level = [
             learn(configs, f"{method}: partition {number}", list(pieces))
             for number, pieces in enumerate(tasks)
@@ -283,9 +280,9 @@ def _engine(client: Any) -> Iterator[Any]:
         yield own
 
 
-def _first_rows(parts: Sequence[tuple[Any, ...]], names: Names | None, engine: Any) -> Any:
+def _first_rows(parts: Sequence[tuple[Any, ...]], engine: Any) -> Any:
     """Return the rows of enough partitions to fit a quantizer, or None if there are no rows."""
-    head = dask.delayed(partial(_head, names=names))
+    head = dask.delayed(_head)
     found: list[Any] = []
     for part in parts:
         rows = engine.compute(head(*part)).result()
@@ -358,34 +355,33 @@ def _learn(
     where: str,
     pieces: Sequence[tuple[Any, ...]],
     *,
-    sides: Sequence[tuple[str, Names | None]],
+    sides: Sequence[str],
 ) -> list[Message]:
     """Return one message per side and configuration, which is None if the side has no rows."""
     messages: list[Message] = []
-    for part, (name, columns) in zip(pieces, sides, strict=True):
+    for part, side in zip(pieces, sides, strict=True):
         if not part:
             messages += [None] * len(configs)
             continue
         if isinstance(part[0], _Recipe):
             part = part[0].make()
-        messages += learn_partition(configs, *_unpacked(part, columns, where + name), where + name)
+        messages += learn_partition(configs, *_unpacked(part, where + side), where + side)
     return messages
 
 
-def _head(*part: Any, names: Names | None) -> Any:
-    return as_rows(_unpacked(part, names, "fit")[0])[:MAP_ROWS]
+def _head(*part: Any) -> Any:
+    return as_rows(_unpacked(part, "fit")[0])[:MAP_ROWS]
 
 
-def _unpacked(part: tuple[Any, ...], names: Names | None, where: str) -> tuple[Any, Any, Any]:
-    """Return rows, labels and weights of a part, which is one table or tuple, or these values separately."""
-    if len(part) == 3:
-        return part
-    (rows,) = part
-    if names is not None:
-        label, weight = names
-        targets = [label] if weight is None else [label, weight]
-        return rows.drop(columns=targets), rows[label], None if weight is None else rows[weight]
-    return as_triple(rows, "a delayed part without separate labels", where)
+def _unpacked(part: tuple[Any, ...], where: str) -> tuple[Any, Any, Any]:
+    """Return rows, labels and weights of a part, which is one tuple, or these values separately."""
+    return part if len(part) == 3 else as_triple(part[0], "a delayed part without separate labels", where)
+
+
+def _split(frame: Any, label: str, weight: str | None) -> tuple[Any, Any, Any]:
+    """Return rows, labels and weights of a data frame that contains all of them."""
+    rows = frame.drop(columns=[label] if weight is None else [label, weight])
+    return rows, frame[label], None if weight is None else frame[weight]
 
 
 # -- conversion of collections to partitions ------------------------------------------------------------
@@ -406,20 +402,18 @@ def _container(X: Any, method: str) -> str:
     )
 
 
-def _parts(data: tuple[Any, Any, Any], method: str) -> tuple[list[tuple[Any, ...]], Names | None]:
-    """Return rows, labels and weights (or None) of each partition as delayed values.
-
-    If labels and weights are columns of the rows, return one value per partition and the column names.
-    """
+def _parts(data: tuple[Any, Any, Any], method: str) -> list[tuple[Any, ...]]:
+    """Return rows, labels and weights of each partition as delayed values, or as one delayed tuple."""
     X, y, sample_weight = data
     kind = _container(X, method)
     if kind == "list" and y is None:
-        return [(part,) for part in X], None
+        return [(part,) for part in X]
     if y is None:
         raise DataError("labels y are needed; got None.", source=method)
     if isinstance(y, str):
         _check_names(kind, X, (y, sample_weight), method)
-        return [(part,) for part in X.to_delayed()], (y, sample_weight)
+        split = dask.delayed(_split)
+        return [(split(part, y, sample_weight),) for part in X.to_delayed()]
     rows, sizes = list(X) if kind == "list" else None, None
     if kind == "array":
         X = X.rechunk({1: -1})
@@ -431,10 +425,10 @@ def _parts(data: tuple[Any, Any, Any], method: str) -> tuple[list[tuple[Any, ...
     weights: list[Any] = [None] * len(rows)
     if sample_weight is not None:
         weights = _partitioned(sample_weight, "sample_weight", len(rows), sizes, method)
-    return list(zip(rows, labels, weights, strict=True)), None
+    return list(zip(rows, labels, weights, strict=True))
 
 
-def _check_names(kind: str, X: Any, names: Names, method: str) -> None:
+def _check_names(kind: str, X: Any, names: tuple[str, Any], method: str) -> None:
     if kind != "dataframe" or not all(name is None or isinstance(name, str) for name in names):
         raise DataTypeError(
             "names of label and weight columns require a dask dataframe; both must be names.",

@@ -1,8 +1,7 @@
 """Learning with Spark Structured Streaming: the rows of every micro-batch are learned exactly once.
 
-``foreachBatch`` calls the learner on the driver with the id of the micro-batch. The model and the id of its
-last micro-batch are in one file of the checkpoint. This file is replaced atomically, so a micro-batch that
-Spark repeats after a crash is recognized and skipped.
+The model and the id of its last micro-batch are in one file, which is replaced atomically. A micro-batch that
+Spark repeats after a crash is therefore recognized and skipped.
 """
 
 from __future__ import annotations

@@ -278,16 +278,20 @@ def read_arrays(descriptors: object, body: memoryview) -> list[AnyArray]:
     arrays: list[AnyArray] = []
     end = 0
     for number, descriptor in enumerate(descriptors):
-        offset = end + -end % ALIGNMENT
+        begin, offset = end, end + -end % ALIGNMENT
         dtype, order, shape, length = _check_descriptor(descriptor, number, offset)
-        if offset + length > len(body):
-            raise FileFormatError(
-                f"Array {number} must end at byte {offset + length} of the data, which has {len(body)} bytes."
-            )
-        if any(body[end:offset]):
-            raise FileFormatError(f"There are stray bytes before array {number}.")
         end = offset + length
-        arrays.append(_read_array(body[offset:end], dtype, order, shape, number))
+        if end > len(body):
+            raise FileFormatError(
+                f"Array {number} must end at byte {end} of the data, which has {len(body)} bytes."
+            )
+        if any(body[begin:offset]):
+            raise FileFormatError(f"There are stray bytes before array {number}.")
+        flat = np.frombuffer(body[offset:end], dtype) if length else np.empty(shape, dtype).ravel()
+        if fault := _content_fault(flat):
+            raise FileFormatError(f"Array {number} contains {fault}.")
+        # The copy is writable and aligned, and does not keep the file in memory.
+        arrays.append(flat.reshape(shape[::-1]).copy().T if order == "F" else flat.reshape(shape).copy())
     if end != len(body):
         raise FileFormatError(f"The arrays end at byte {end} of the data, which has {len(body)} bytes.")
     return arrays
@@ -341,20 +345,6 @@ def _check_descriptor(
             f"Array {number} of shape {quote(shape)} and type {dtype.str} cannot have {quote(length)} bytes."
         )
     return dtype, order, shape, length
-
-
-def _read_array(
-    block: memoryview, dtype: np.dtype[Any], order: str, shape: tuple[int, ...], number: int
-) -> AnyArray:
-    if not block:
-        return np.empty(shape, dtype, order="F" if order == "F" else "C")
-    flat = np.frombuffer(block, dtype=dtype)
-    if fault := _content_fault(flat):
-        raise FileFormatError(f"Array {number} contains {fault}.")
-    # The copy is writable and aligned, and does not keep the file in memory.
-    if order == "F":
-        return flat.reshape(shape[::-1]).copy().T
-    return flat.reshape(shape).copy()
 
 
 def _content_fault(flat: AnyArray) -> str | None:
