@@ -93,7 +93,17 @@ def collect(grid: Grid, hub: Hub, *, sites: int, timeout: float = 600.0) -> int:
     ]
     replies = list(grid.send_and_receive(queries, timeout=timeout))
     failed = [reply for reply in replies if reply.has_error()]
-    n_changed = sum(hub.receive(_site_update(reply)) for reply in replies if not reply.has_error())
+    n_changed = 0
+    for reply in replies:
+        if reply.has_error():
+            continue
+        try:
+            data = bytes(reply.content[_RECORD][_FIELD])
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataError(
+                f"node {reply.metadata.src_node_id} returned no site update.", source=source
+            ) from error
+        n_changed += hub.receive(data)
     if failed:
         raise DataError(
             f"{len(failed)} of {len(nodes)} nodes failed, the first with: {failed[0].error.reason}.",
@@ -102,17 +112,6 @@ def collect(grid: Grid, hub: Hub, *, sites: int, timeout: float = 600.0) -> int:
     if len(replies) < len(nodes):
         raise DataError(f"{len(nodes) - len(replies)} of {len(nodes)} nodes did not answer.", source=source)
     return n_changed
-
-
-def _site_update(reply: Any) -> SiteUpdate:
-    try:
-        data = bytes(reply.content[_RECORD][_FIELD])
-    except (KeyError, TypeError, ValueError) as error:
-        raise DataError(
-            f"node {reply.metadata.src_node_id} returned no site update.",
-            source="federated.flower.collect",
-        ) from error
-    return SiteUpdate.from_bytes(data)
 
 
 def _flower() -> Any:

@@ -144,9 +144,8 @@ class Masker:
         """
         source = f"Masker {self.site!r}"
         self._check(site_update, agreement, source)
-        numbers = to_numbers(
-            _placed(site_update, agreement.schema, source), agreement.labels, agreement.quantizer, source
-        )
+        statistics = _statistics_in(site_update, agreement.schema, source)
+        numbers = to_numbers(statistics, agreement.labels, agreement.quantizer, source)
         if max(number.bit_length() for number in numbers) > _MAX_NUMBER_BITS:
             raise DataError(
                 f"numbers of more than {_MAX_NUMBER_BITS} bits cannot be masked.",
@@ -359,14 +358,14 @@ def check_enough_sites(n_sites: int, source: str) -> None:
         )
 
 
-def _placed(site_update: SiteUpdate, schema: Schema, source: str) -> ClassStatistics:
+def _statistics_in(site_update: SiteUpdate, schema: Schema, source: str) -> ClassStatistics:
     try:
-        places = site_update.schema.places_in(schema)
+        statistics = site_update.statistics_in(schema)
     except KeyError as error:
         raise DataError(f"column or category {error} is not in the agreed schema.", source=source) from error
     if site_update.schema.target != schema.target or len(site_update.schema.numeric) != len(schema.numeric):
         raise DataError("the columns of the site update do not match the agreed schema.", source=source)
-    return site_update.statistics.permute_features(places, schema.n_features)
+    return statistics
 
 
 def _read(message: bytes, form: str, proof: str, source: str) -> dict[str, Any]:

@@ -4,8 +4,7 @@ The statistics of a class are a triangle of sums :math:`S_{ab} = \sum_i x_{ia} x
 :math:`s_a` and the count :math:`n` as its last row. A sum of products is predicted by the product of the
 means, :math:`s_a s_b / n`. Only the difference is stored; the diagonal determines its bit width. If both
 columns hold decimal fractions, such as 12.34, the sum is nearly a multiple of the product of their decimal
-units; the multiple and a small remainder are then stored separately. A poor prediction costs more bits, but
-the decoded sums are always exact.
+units; the multiple and a small remainder are then stored separately.
 """
 
 from __future__ import annotations
@@ -327,17 +326,10 @@ def _best_reduction(lengths: Widths, widths: Widths) -> int:
     return min(candidates, key=cost)
 
 
-def _joined(fields: Iterable[tuple[int, int]]) -> bytes:
+def _joined(fields: Sequence[tuple[int, int]]) -> bytes:
     """Concatenate bit fields, given as (value, bit width), without padding between them."""
-    out, buffer, n_bits = bytearray(), 0, 0
-    for value, width in fields:
-        buffer |= value << n_bits
-        n_bits += width
-        if n_bits >= 1024:
-            out += (buffer & ((1 << (n_bits & ~7)) - 1)).to_bytes(n_bits >> 3, "little")
-            buffer >>= n_bits & ~7
-            n_bits &= 7
-    return bytes(out + buffer.to_bytes((n_bits + 7) >> 3, "little"))
+    bits = "".join(f"{value:0{width}b}" for value, width in reversed(fields) if width)
+    return int(bits or "0", 2).to_bytes((len(bits) + 7) >> 3, "little")
 
 
 class _Reader:

@@ -311,10 +311,8 @@ class Site:
 
 # -- default quantizer of a site, if the sites have not agreed on one --------------------------------
 #
-# A sum of products of quantized values has about twice as many bits as a value, and compression cannot
-# remove these bits. The quantization step therefore determines the length of a site update. ProximalSVC
-# chooses 2**33 to 2**37 steps per typical deviation; sites use 2**25 to 2**29. A column with long tails has
-# large sums and gets 16 times fewer steps. Numbers that fit into this resolution are represented exactly.
+# The quantization step determines the length of a site update. ProximalSVC chooses 2**33 to 2**37 steps per
+# typical deviation; sites use 2**25 to 2**29. A column with long tails has 16 times fewer steps.
 
 
 def _with_quantizer(estimator: ProximalSVC) -> ProximalSVC:

@@ -149,6 +149,10 @@ class SiteUpdate:
         """Epoch and version, which give the order of the updates of a site."""
         return self.epoch, self.version
 
+    def statistics_in(self, schema: Schema) -> ClassStatistics:
+        """Return the statistics with the features in the order of another schema."""
+        return self.statistics.permute_features(self.schema.places_in(schema), schema.n_features)
+
     def to_bytes(self) -> bytes:
         """Return the update in a binary format with a checksum.
 

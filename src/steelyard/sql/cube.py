@@ -403,7 +403,12 @@ class StatisticsCube:
         own = self._chosen(since, until, where)
         statistics = self._regrouped(own)
         if borrow == "auto":
-            borrow = self._select_shrinkage(own, estimator)
+            if not self.folds:
+                raise ParameterError(
+                    'borrow="auto" needs folds.', source=_SOURCE, hint="create the cube with folds=5"
+                )
+            cells = {label: (key[-2], key[-1]) for label, key in self._keys().items()}
+            borrow = select_shrinkage(self._regrouped, cells, own, self.folds, _parameters(estimator))
         if not isinstance(borrow, int | float) or not borrow >= 0.0:
             raise ParameterError(
                 f'borrow must be a number of rows or "auto"; got {borrow!r}.', source=_SOURCE
@@ -411,14 +416,6 @@ class StatisticsCube:
         if borrow > 0.0:
             statistics.merge(shrink(self.statistics(), float(borrow)))
         return self._table_model(statistics, estimator)
-
-    def _select_shrinkage(self, own: Mapping[Any, Any], estimator: ProximalSVC | None) -> float:
-        if not self.folds:
-            raise ParameterError(
-                'borrow="auto" needs folds.', source=_SOURCE, hint="create the cube with folds=5"
-            )
-        cells = {label: (key[-2], key[-1]) for label, key in self._keys().items()}
-        return select_shrinkage(self._regrouped, cells, own, self.folds, _parameters(estimator))
 
     @renamed_parameters(learner="estimator")
     @snapshot_read

@@ -214,18 +214,9 @@ def summarize_slices(
     common = ProximalSVC(**parameters).merge(all_rows)
     summaries = []
     for key, part in slices.items():
-        common_errors, local_errors = compare_with_own_model(common, part, ProximalSVC(**parameters))
-        summaries.append(
-            SliceSummary(
-                key if isinstance(key, tuple) else (key,),
-                part.n_rows,
-                {str(label): part.count(label) / part.n_rows for label in part.classes},
-                common_errors["squared_error"],
-                local_errors["squared_error"],
-                common_errors["auc"],
-                local_errors["auc"],
-                common_errors["gmean"],
-                local_errors["gmean"],
-            )
-        )
+        pair = compare_with_own_model(common, part, ProximalSVC(**parameters))
+        errors = [measures[name] for name in ("squared_error", "auc", "gmean") for measures in pair]
+        shares = {str(label): part.count(label) / part.n_rows for label in part.classes}
+        values = key if isinstance(key, tuple) else (key,)
+        summaries.append(SliceSummary(values, part.n_rows, shares, *errors))
     return sorted(summaries, key=lambda summary: -summary.rows)
