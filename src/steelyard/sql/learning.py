@@ -235,7 +235,7 @@ def queries_of(
         with rows.connection.reading():
             plan = plan_pushdown(rows, columns, encoder, weight=weight, dialect=dialect)
         name = plan.writer.arithmetic.dialect
-        return [with_rows(rows.given(name), translated(query.text, name)) for query in plan.queries()]
+        return [with_rows(rows.given(name), translated(query.text, name)) for query in plan.queries]
     finally:
         rows.close()
 

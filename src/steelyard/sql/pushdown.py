@@ -22,7 +22,7 @@ from steelyard.exceptions import DataError
 from steelyard.proximal import ClassStatistics, ProximalSVC, Quantizer
 from steelyard.proximal.quantizer import LARGEST_VALUE, WEIGHT_FRACTION_BITS
 from steelyard.proximal.serialization import triangle_size
-from steelyard.sql.queries import ARITHMETICS, BoundKey, Number, Sums, Writer, with_rows
+from steelyard.sql.queries import ARITHMETICS, Arithmetic, BoundKey, Number, Sums, Writer, with_rows
 from steelyard.streams.chunks import padded
 from steelyard.tables import TableEncoder
 from steelyard.tables.columns import Columns
@@ -68,20 +68,14 @@ def unsupported_reason(estimator: Any, engine: str | None, missing: str) -> str 
 
 @dataclass(frozen=True)
 class PushdownPlan:
-    """Push-down plan: everything that is needed to write the queries."""
+    """Push-down plan: the queries, and what is needed to read their results."""
 
     source: DatabaseSource  # the rows
     writer: Writer
     encoder: TableEncoder  # encoder of the columns, with all categories of the rows of ``source``
     quantizer: Quantizer
-    numbers: tuple[Number, ...]  # numeric columns
     n_rows: int
-    # Number of bits of the largest weight, in units of the step to which weights are rounded.
-    weight_bits: int
-
-    def queries(self) -> list[Sums]:
-        """Return the SELECT statements that compute the statistics."""
-        return self.writer.sums(self.numbers, self.encoder.categorical_, self.n_rows, self.weight_bits)
+    queries: list[Sums]  # SELECT statements that compute the statistics
 
 
 def plan_pushdown(
@@ -122,17 +116,11 @@ def plan_pushdown(
     fractions = weight is not None and bool(bounds["off", weight])
     arithmetic = ARITHMETICS[dialect or str(source.connection.engine)]
     writer = Writer(arithmetic, columns.target, weight, cells, -WEIGHT_FRACTION_BITS if fractions else 0)
-    plan = PushdownPlan(
-        source,
-        writer,
-        encoder,
-        found,
-        tuple(numbers),
-        bounds.n_rows,
-        0 if weight is None else bounds.weight_bits(weight, fractions=fractions),
-    )
-    _check_size(plan)
-    return plan
+    # Number of bits of the largest weight, in units of the step to which weights are rounded.
+    weight_bits = 0 if weight is None else bounds.weight_bits(weight, fractions=fractions)
+    _check_size(writer.arithmetic, numbers, bounds.n_rows, weight_bits, source.place.source)
+    queries = writer.sums(numbers, encoder.categorical_, bounds.n_rows, weight_bits)
+    return PushdownPlan(source, writer, encoder, found, bounds.n_rows, queries)
 
 
 def _refine(
@@ -142,13 +130,19 @@ def _refine(
 
     Returns the numeric columns and their bounds.
     """
-    kinds = [_number_kind(source, name) for name in encoder.numeric_]
+    kinds = [source.declared[name] for name in encoder.numeric_]
+    for name, kind in zip(encoder.numeric_, kinds, strict=True):
+        if kind in ("moment", "text") and source.connection.engine != "sqlite":
+            raise PushdownNotSupported(
+                f"column {name!r} has the type {kind}, which push-down does not support.",
+                source=source.place.source,
+            )
     for _ in range(_MAX_REFINEMENTS):
         quantizer = statistics.quantizer
         numbers = [
             Number(
                 name,
-                kind,
+                kind if kind in ("whole", "decimal", "truth") else "double",
                 int(quantizer.exponents[k]),
                 int(quantizer.origins[k]),
                 filled=encoder.missing == "zero",
@@ -198,16 +192,6 @@ def _encode_first_rows(
     if not parts:
         raise DataError("there are no rows.", source=source.place.source)
     return encoder, np.concatenate([padded(part, parts[-1].shape[1]) for part in parts])
-
-
-def _number_kind(source: DatabaseSource, name: str) -> str:
-    kind = source.declared[name]
-    if kind in ("moment", "text") and source.connection.engine != "sqlite":
-        raise PushdownNotSupported(
-            f"column {name!r} has the type {kind}, which push-down does not support.",
-            source=source.place.source,
-        )
-    return kind if kind in ("whole", "decimal", "truth") else "double"
 
 
 def run_query(source: DatabaseSource, text: str) -> Iterator[tuple[Any, ...]]:
@@ -321,20 +305,20 @@ def _learn_categories(source: DatabaseSource, writer: Writer, encoder: TableEnco
     encoder.add_categories((name, value) for _, _, name, value in sorted(new))
 
 
-def _check_size(plan: PushdownPlan) -> None:
+def _check_size(
+    arithmetic: Arithmetic, numbers: Sequence[Number], n_rows: int, weight_bits: int, source: str
+) -> None:
     """Raise an error if sums could overflow the integers of the engine."""
-    arithmetic, source = plan.writer.arithmetic, plan.source.place.source
-    max_bits = max((number.bits for number in plan.numbers), default=0)
-    needed = 2 * max_bits + plan.n_rows.bit_length() + plan.weight_bits
+    needed = 2 * max((number.bits for number in numbers), default=0) + n_rows.bit_length() + weight_bits
     if arithmetic.wide is not None and needed > arithmetic.wide_bits:
         raise PushdownNotSupported(
             f"sums of products would take {needed} bits; {arithmetic.dialect} has {arithmetic.wide_bits}.",
             source=source,
         )
-    row_bits = plan.weight_bits + (0 if arithmetic.sums_widen else plan.n_rows.bit_length())
+    row_bits = weight_bits + (0 if arithmetic.sums_widen else n_rows.bit_length())
     if arithmetic.wide is None and row_bits > _MAX_ROW_BITS:
         raise PushdownNotSupported(
-            f"sums over {plan.n_rows:,} rows with these weights exceed 62 bits.", source=source
+            f"sums over {n_rows:,} rows with these weights exceed 62 bits.", source=source
         )
 
 
@@ -351,7 +335,7 @@ def execute(
     triangles: dict[Label, list[int]] = {}
     label_of = _labels_of(plan)
     total_weight: int | None = None
-    for number, query in enumerate(plan.queries()):
+    for number, query in enumerate(plan.queries):
         for row in run_query(plan.source, query.text):
             label = label_of(row[0])
             if name_of is not None:
