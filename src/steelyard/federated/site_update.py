@@ -22,7 +22,7 @@ from __future__ import annotations
 import json
 import struct
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
@@ -81,13 +81,19 @@ class Schema:
         """Number of features."""
         return len(self.numeric) + len(self.categories)
 
-    def check(self) -> None:
-        """Raise ValueError if a name occurs twice or a category has no column."""
-        columns = [self.target, *self.numeric, *self.categorical]
-        if len({*columns}) < len(columns) or len({*self.categories}) < len(self.categories):
+    @classmethod
+    def of(
+        cls, target: Any, numeric: Iterable[Any], categorical: Iterable[Any], categories: Iterable[Any]
+    ) -> Schema:
+        """Return a schema from plain values; raise an error if they are invalid."""
+        numbers, texts = tuple(map(str, numeric)), tuple(map(str, categorical))
+        schema = cls(str(target), numbers, texts, tuple((str(c), str(v)) for c, v in categories))
+        columns = [schema.target, *numbers, *texts]
+        if len({*columns}) < len(columns) or len({*schema.categories}) < len(schema.categories):
             raise ValueError("a column or a category occurs twice")
-        if not {column for column, _ in self.categories} <= {*self.categorical}:
+        if not {column for column, _ in schema.categories} <= {*texts}:
             raise ValueError("a category does not belong to any column")
+        return schema
 
     def to_dict(self) -> dict[str, Any]:
         """Return the names as lists, the form in which messages contain them."""
@@ -309,13 +315,7 @@ def _from_tree(tree: Mapping[str, Any], statistics: ClassStatistics) -> SiteUpda
     epoch, version = tree["age"]
     if type(epoch) is not int or type(version) is not int or min(epoch, version) < 0:
         raise ValueError("the age of a site update must be two integers: epoch and version")
-    schema = Schema(
-        str(tree["target"]),
-        tuple(map(str, tree["numeric"])),
-        tuple(map(str, tree["categorical"])),
-        tuple((str(column), str(value)) for column, value in tree["categories"]),
-    )
-    schema.check()
+    schema = Schema.of(*(tree[name] for name in ("target", "numeric", "categorical", "categories")))
     held_back = {str(label): str(reason) for label, reason in tree["held_back"].items()}
     site_update = SiteUpdate(str(tree["site"]), epoch, version, schema, statistics, held_back)
     names = site_update.site, schema.target, *schema.numeric, *map("".join, schema.categories), *held_back
